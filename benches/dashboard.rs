@@ -10,7 +10,7 @@ use std::fs::{self, File};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use bottle::ledger::Ledger;
+use bottle_keeper::ledger::Ledger;
 use bottle_test_support::home::TestHome;
 use jiff::Timestamp;
 

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Instant;
 
-use bottle::ledger::{GroupBy, Ledger};
+use bottle_keeper::ledger::{GroupBy, Ledger};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 

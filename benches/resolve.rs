@@ -9,8 +9,8 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use bottle::manifest::{Homes, Manifests};
-use bottle::resolve::{Selection, explain, resolve};
+use bottle_manifest::resolve::{Selection, explain, resolve};
+use bottle_manifest::{Homes, Manifests};
 use criterion::Criterion;
 
 /// The number of files in the tree.

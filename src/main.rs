@@ -11,9 +11,9 @@ mod roles;
 use std::ffi::OsStr;
 use std::process::ExitCode;
 
-use bottle::backend::registry;
-use bottle::host::Host;
-use bottle::keeper::watcher;
+use bottle_backend::registry;
+use bottle_host::Host;
+use bottle_keeper::watcher;
 
 /// The umask of internal roles. Their files are private by the modes that they name, or those of an image, which the umask
 /// of the user's shell must not change. A command keeps the user's: it also writes files of the user.
@@ -29,7 +29,7 @@ fn main() -> ExitCode {
         return code;
     }
     match std::env::args_os().nth(1).as_deref().and_then(OsStr::to_str) {
-        Some("__keeper") => in_background(|host| bottle::keeper::run(host, &registry::all(host))),
+        Some("__keeper") => in_background(|host| bottle_keeper::run(host, &registry::all(host))),
         Some(watcher::ROLE) => in_background(watch),
         Some(bottle::cli::REAPER) => in_background(bottle::cli::reap),
         _ => bottle::cli::run(std::env::args_os()),

@@ -12,9 +12,9 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use bottle::backend::Backend;
-use bottle::backend::linux::LinuxBackend;
-use bottle::host::Host;
+use bottle_backend::Backend;
+use bottle_backend::linux::LinuxBackend;
+use bottle_host::Host;
 use bottle_test_support::measure::interleaved;
 use bottle_test_support::program::Program;
 

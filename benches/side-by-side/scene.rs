@@ -115,6 +115,6 @@ impl Scene {
 
     /// The label that identifies this home in the command lines of its processes.
     pub(crate) fn label(&self) -> String {
-        bottle::host::home_hash(&self.home.bottle_home())
+        bottle_host::home_hash(&self.home.bottle_home())
     }
 }

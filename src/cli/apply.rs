@@ -2,7 +2,10 @@
 
 use std::path::PathBuf;
 
+use bottle_backend::Access;
 use bottle_contract::names::Slug;
+use bottle_host::Host;
+use bottle_instance::tool_files::tool_files;
 
 use super::candidates;
 use super::confirm_repositories::confirm_repositories;
@@ -12,9 +15,6 @@ use super::output::{Output, counted, inert};
 use super::progress;
 use super::runtime::block_on;
 use super::terminal::{self, TerminalUser};
-use crate::backend::Access;
-use crate::host::Host;
-use crate::instance::tool_files::tool_files;
 use crate::library::connect::{connect_or_open_files, record};
 use crate::library::text::shown;
 use crate::library::work::{Conflict, Merged, Merges, Root, require_copy_to_apply};

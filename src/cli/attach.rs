@@ -1,6 +1,8 @@
 //! `bottle attach`: connects the terminal to a running agent.
 
 use bottle_contract::names::Slug;
+use bottle_host::{Host, Settings};
+use bottle_instance::{State, Store};
 
 use super::candidates;
 use super::client::{Client, on_terminal, title};
@@ -11,8 +13,6 @@ use super::runtime::block_on;
 use super::select_bottle::{Question, is_running};
 use super::session::{Signals, Style};
 use super::terminal;
-use crate::host::{Host, Settings};
-use crate::instance::{State, Store};
 
 /// Attach to a running agent: show its recent output, then follow it
 ///

@@ -4,15 +4,15 @@ use bottle_contract::audit::Record;
 use bottle_contract::lock_out::LockOut;
 use bottle_contract::names::Slug;
 use bottle_contract::route::edit::{Action, RouteEdit};
+use bottle_host::Host;
+use bottle_host::causes;
+use bottle_instance::Store;
+use bottle_instance::audit::{self, AuditError, Entry, Trail};
 use clap::Subcommand;
 
 use super::error::{CliError, Kind};
 use super::exit;
 use super::output::{Output, one_line};
-use crate::causes;
-use crate::host::Host;
-use crate::instance::Store;
-use crate::instance::audit::{self, AuditError, Entry, Trail};
 use crate::library::report::{AuditLine, VerifiedLog};
 
 /// Show or verify the audit log, whose lines form a hash chain

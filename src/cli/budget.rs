@@ -1,6 +1,12 @@
 //! `bottle budget`: shows what is spent of each budget, and raises budgets.
 
 use bottle_contract::names::{Name, Slug};
+use bottle_host::account;
+use bottle_host::budget::{self, Declared, Limit, Policy, Scope, Window, governing};
+use bottle_host::{Host, Settings};
+use bottle_instance::{State, Store};
+use bottle_keeper::ledger::{Ledger, Standing};
+use bottle_manifest::{Kind as ManifestKind, Place};
 use clap::Subcommand;
 use indicatif::HumanCount;
 use jiff::Zoned;
@@ -11,14 +17,8 @@ use super::choice::{manifests, resolved};
 use super::error::{CliError, Kind};
 use super::exit;
 use super::output::{Output, number, one_line};
-use crate::host::account;
-use crate::host::budget::{self, Declared, Limit, Policy, Scope, Window, governing};
-use crate::host::{Host, Settings};
-use crate::instance::{State, Store};
-use crate::ledger::{Ledger, Standing};
 use crate::library::report::BudgetLine;
 use crate::library::usage::up_to_date;
-use crate::manifest::{Kind as ManifestKind, Place};
 
 /// Show what is spent of each budget
 ///
@@ -179,11 +179,11 @@ fn all(host: &Host, output: &Output) -> Result<Vec<Account>, CliError> {
 }
 
 fn add_manifest(
-    manifests: &crate::manifest::Manifests,
+    manifests: &bottle_manifest::Manifests,
     kind: ManifestKind,
     name: &Name,
     declared: &mut Vec<Declared>,
-) -> Result<(), crate::manifest::ManifestError> {
+) -> Result<(), bottle_manifest::ManifestError> {
     let (scope, source, limits) = match kind {
         ManifestKind::Agent => {
             // A project's agent has no budget. The user's agent of the same name keeps its own.

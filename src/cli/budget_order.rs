@@ -1,6 +1,9 @@
 //! `bottle budget stop` and `bottle budget continue`: order what a budget that is spent would cause.
 
 use bottle_contract::names::Slug;
+use bottle_host::Host;
+use bottle_host::budget::Policy;
+use bottle_keeper::protocol::BudgetOrder;
 
 use super::ended::report_end;
 use super::error::{CliError, require_answer};
@@ -9,9 +12,6 @@ use super::output::Output;
 use super::progress;
 use super::runtime::block_on;
 use super::terminal::{self, TerminalUser};
-use crate::host::Host;
-use crate::host::budget::Policy;
-use crate::keeper::protocol::BudgetOrder;
 use crate::library::budget::{end, send};
 
 /// Stops the requests to models of a bottle, or the bottle.

@@ -1,12 +1,12 @@
 //! The names that a shell completes: agents, bottle manifests, bottles, tasks and proposals.
 
+use bottle_host::Host;
+use bottle_instance::environments::Environments;
+use bottle_instance::{State, Store};
+use bottle_manifest::Kind;
 use clap_complete::{ArgValueCandidates, CompletionCandidate};
 
 use super::choice;
-use crate::host::Host;
-use crate::instance::environments::Environments;
-use crate::instance::{State, Store};
-use crate::manifest::Kind;
 
 /// Completes names of agents, and shows where each manifest comes from.
 pub(crate) fn agents() -> ArgValueCandidates {
@@ -75,7 +75,7 @@ fn named(kinds: &[Kind]) -> Vec<CompletionCandidate> {
     let all = choice::manifests(&host);
     let entries =
         kinds.iter().flat_map(|kind| all.list(*kind).entries.into_iter().map(move |entry| (kind, entry)));
-    let candidate = |(kind, entry): (&Kind, crate::manifest::Entry)| {
+    let candidate = |(kind, entry): (&Kind, bottle_manifest::Entry)| {
         CompletionCandidate::new(entry.name.to_string())
             .help(Some(format!("{kind}, {}", entry.source.place.word()).into()))
     };
@@ -85,6 +85,6 @@ fn named(kinds: &[Kind]) -> Vec<CompletionCandidate> {
 fn slugs(wanted: impl Fn(&State) -> bool) -> Vec<CompletionCandidate> {
     let Ok(host) = Host::of_this_process() else { return Vec::new() };
     let listed = Store::of(&host).list().unwrap_or_default();
-    let candidate = |listed: crate::instance::Listed| CompletionCandidate::new(listed.slug.to_string());
+    let candidate = |listed: bottle_instance::Listed| CompletionCandidate::new(listed.slug.to_string());
     listed.into_iter().filter(|listed| wanted(&listed.state)).map(candidate).collect()
 }

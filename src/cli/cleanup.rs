@@ -4,7 +4,14 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bottle_backend::{Snapshot, Unused, registry};
 use bottle_contract::names::Slug;
+use bottle_host::Host;
+use bottle_host::causes;
+use bottle_instance::cleanup::{self, Found, Keeps, Orphan, Unrecorded};
+use bottle_instance::record::DeployKey;
+use bottle_instance::{State, Store};
+use bottle_keeper::ledger::Ledger;
 use indicatif::HumanBytes;
 
 use super::connect::unlistable;
@@ -15,13 +22,6 @@ use super::progress::{self, Progress};
 use super::runtime::block_on;
 use super::select_bottle::is_running;
 use super::terminal::{self, TerminalUser};
-use crate::backend::{Snapshot, Unused, registry};
-use crate::causes;
-use crate::host::Host;
-use crate::instance::cleanup::{self, Found, Keeps, Orphan, Unrecorded};
-use crate::instance::record::DeployKey;
-use crate::instance::{State, Store};
-use crate::ledger::Ledger;
 use crate::library::report::{CleanupReport, Leftover};
 use crate::library::stop::stop;
 

@@ -5,6 +5,8 @@ use std::time::Duration;
 use bottle_channel::Channel;
 use bottle_contract::names::{Name, Slug};
 use bottle_contract::session::guest::{AgentState, Attach as AttachRequest, Exit, GuestEvent, GuestRequest};
+use bottle_host::{Host, Settings};
+use bottle_keeper::protocol::{KeeperEvent, KeeperRequest};
 
 use bottle_contract::terminal::Pass;
 
@@ -17,8 +19,6 @@ use super::queue_screen::{Selected, show_selected};
 use super::session::{self, Deadline, HANGUP, Outcome, Session, Signals, Style, Watch};
 use super::terminal::{self, Detach};
 use super::unsaved_work;
-use crate::host::{Host, Settings};
-use crate::keeper::protocol::{KeeperEvent, KeeperRequest};
 
 /// How long the keeper may take to confirm a detach. After that, detaching fails.
 const DETACH_TIMEOUT: Duration = Duration::from_secs(2);

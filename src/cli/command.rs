@@ -2,11 +2,13 @@
 
 use std::time::{Duration, Instant};
 
+use bottle_backend::Access;
 use bottle_channel::Channel;
 use bottle_contract::names::Slug;
 use bottle_contract::session::guest::{Exit, GuestRequest, Process};
 use bottle_contract::session::process::ProcessState;
 use bottle_contract::terminal::Pass;
+use bottle_host::{Host, Settings};
 
 use super::connect::{connect_or_open_files, guest_failure, keeper_lost, open_guest, report_delay};
 use super::error::CliError;
@@ -17,8 +19,6 @@ use super::runtime::block_on;
 use super::session::{self, Captured, Deadline, Outcome, Session, Signals, Style};
 use super::terminal::{self, Detach};
 use super::time_limit::time_limit;
-use crate::backend::Access;
-use crate::host::{Host, Settings};
 use crate::library::report::{Executed, ExecutedOutput, ProcessEnd};
 
 /// The maximum of `--max-output` in bytes.

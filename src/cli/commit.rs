@@ -1,6 +1,10 @@
 //! `bottle commit`: saves a snapshot of a bottle without stopping it.
 
 use bottle_contract::names::{Name, Slug};
+use bottle_host::Host;
+use bottle_instance::snapshots::CommitOptions;
+use bottle_instance::{State, Store};
+use bottle_keeper::protocol::Committed;
 
 use super::candidates;
 use super::error::CliError;
@@ -9,10 +13,6 @@ use super::output::Output;
 use super::runtime::block_on;
 use super::save_snapshot::save;
 use super::select_bottle::{Question, finish_all, is_running, print_results};
-use crate::host::Host;
-use crate::instance::snapshots::CommitOptions;
-use crate::instance::{State, Store};
-use crate::keeper::protocol::Committed;
 use crate::library::report;
 
 /// Save a snapshot of a bottle without stopping it, for a later `bottle resume`

@@ -5,13 +5,13 @@ use std::fmt::Display;
 use bottle_channel::Channel;
 use bottle_contract::names::Slug;
 use bottle_contract::session::guest::{Failure, FailureKind};
+use bottle_host::files::FileError;
+use bottle_instance::Store;
+use bottle_keeper::protocol::{KeeperEvent, KeeperRequest, Notice};
 
 use super::error::CliError;
 use super::exit;
 use super::output::Output;
-use crate::host::files::FileError;
-use crate::instance::Store;
-use crate::keeper::protocol::{KeeperEvent, KeeperRequest, Notice};
 use crate::library::connect;
 
 pub(crate) use crate::library::connect::{

@@ -1,6 +1,8 @@
 //! `bottle discard`: deletes a preserved bottle.
 
 use bottle_contract::names::Slug;
+use bottle_host::Host;
+use bottle_instance::{State, cleanup};
 
 use super::candidates;
 use super::error::{CliError, require_answer};
@@ -10,8 +12,6 @@ use super::progress;
 use super::runtime::block_on;
 use super::select_bottle::{Question, finish_all, names, print_results};
 use super::terminal::{self, TerminalUser};
-use crate::host::Host;
-use crate::instance::{State, cleanup};
 use crate::library::discard::{discardable, incomplete, is_discardable};
 use crate::library::record::backend_of;
 use crate::library::report::Discarded;

@@ -1,11 +1,12 @@
 //! `bottle doctor`: checks each backend and shows how to fix problems.
 
+use bottle_backend::registry;
+use bottle_host::{Host, OwnRules, Settings};
+
 use super::error::CliError;
 use super::exit;
 use super::output::{Output, inert};
 use super::runtime::block_on;
-use crate::backend::registry;
-use crate::host::{Host, OwnRules, Settings};
 use crate::library::report::BackendHealth;
 
 /// Check each backend on this machine, and show how to fix problems

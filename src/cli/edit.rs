@@ -2,6 +2,12 @@
 //! file.
 
 use bottle_contract::names::Name;
+use bottle_host::Host;
+use bottle_manifest::resolve::{ResolveError, lineage};
+use bottle_manifest::write_manifest::{path_of, write_manifest};
+use bottle_manifest::{
+    AgentManifest, BottleLayer, Kind as ManifestKind, ManifestError, Manifests, Place, Source,
+};
 
 use super::candidates;
 use super::choice::manifests;
@@ -11,13 +17,7 @@ use super::exit;
 use super::output::Output;
 use super::picker::{self, Choice};
 use super::terminal::{TerminalUser, interactive};
-use crate::host::Host;
 use crate::library::text::from_home;
-use crate::manifest::write_manifest::{path_of, write_manifest};
-use crate::manifest::{
-    AgentManifest, BottleLayer, Kind as ManifestKind, ManifestError, Manifests, Place, Source,
-};
-use crate::resolve::{ResolveError, lineage};
 use bottle_contract::suggest::suggest;
 
 /// Change an agent or bottle manifest in your editor

@@ -6,9 +6,10 @@ use std::io::{self, Read, Write as _};
 use std::path::PathBuf;
 use std::process::Command;
 
+use bottle_host::temporary::Temporary;
+use bottle_host::{Host, files};
+
 use super::error::CliError;
-use crate::host::temporary::Temporary;
-use crate::host::{Host, files};
 
 /// The maximum length of a text that is read back from the editor, in bytes. A longer text is an error.
 const MAX_BYTES: u64 = 16 << 20;

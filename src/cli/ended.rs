@@ -2,14 +2,14 @@
 
 use bottle_contract::names::Slug;
 use bottle_contract::session::guest::{Limited, Overrun};
+use bottle_host::budget::Policy;
+use bottle_host::byte_size::ByteSize;
+use bottle_instance::record::KeptFor;
+use bottle_keeper::protocol::{EndCause, Ended, Resumable};
 
 use super::kept_reason;
 use super::live;
 use super::output::{Output, counted};
-use crate::host::budget::Policy;
-use crate::host::byte_size::ByteSize;
-use crate::instance::record::KeptFor;
-use crate::keeper::protocol::{EndCause, Ended, Resumable};
 
 /// Reports why a bottle ended.
 pub(crate) fn report_end(slug: &Slug, ended: &Ended, output: &Output) {

@@ -144,32 +144,32 @@ pub(crate) fn require_answer<T>(asked: io::Result<Option<T>>, left: &str) -> Res
         .ok_or_else(|| CliError::new(Kind::Interrupted, left))
 }
 
-impl From<crate::host::HostError> for CliError {
-    fn from(error: crate::host::HostError) -> Self {
+impl From<bottle_host::HostError> for CliError {
+    fn from(error: bottle_host::HostError) -> Self {
         Failure::from(error).into()
     }
 }
 
-impl From<crate::host::SettingsError> for CliError {
-    fn from(error: crate::host::SettingsError) -> Self {
+impl From<bottle_host::SettingsError> for CliError {
+    fn from(error: bottle_host::SettingsError) -> Self {
         Failure::from(error).into()
     }
 }
 
-impl From<crate::host::OwnRulesError> for CliError {
-    fn from(error: crate::host::OwnRulesError) -> Self {
+impl From<bottle_host::OwnRulesError> for CliError {
+    fn from(error: bottle_host::OwnRulesError) -> Self {
         Failure::from(error).into()
     }
 }
 
-impl From<crate::ledger::LedgerError> for CliError {
-    fn from(error: crate::ledger::LedgerError) -> Self {
+impl From<bottle_keeper::ledger::LedgerError> for CliError {
+    fn from(error: bottle_keeper::ledger::LedgerError) -> Self {
         Failure::from(error).into()
     }
 }
 
-impl From<crate::backend::BackendError> for CliError {
-    fn from(error: crate::backend::BackendError) -> Self {
+impl From<bottle_backend::BackendError> for CliError {
+    fn from(error: bottle_backend::BackendError) -> Self {
         Failure::from(error).into()
     }
 }

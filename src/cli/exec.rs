@@ -1,12 +1,12 @@
 //! `bottle exec`: runs another program in a bottle.
 
 use bottle_contract::names::Slug;
+use bottle_host::Host;
 
 use super::candidates;
 use super::command::Command;
 use super::error::CliError;
 use super::output::Output;
-use crate::host::Host;
 
 /// Run a command in a bottle, next to its agent
 ///

@@ -13,8 +13,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
+use bottle_backend::portable_image::{
+    CANARY, ContentFinding, ContentScanner, Export as Request, LayerStore, RootKind,
+};
+use bottle_backend::{Backend, Copied, ProgressSink, Snapshot};
 use bottle_contract::names::Name;
 use bottle_contract::session::guest::SecretText;
+use bottle_host::{Host, disk};
+use bottle_instance::portable::{FORMAT, Metadata, SigningKey, Staging, Writer};
+use bottle_instance::record::Record;
+use bottle_instance::{Store, canaries, engines};
+use bottle_plan::ImageSource;
 use indicatif::HumanBytes;
 use tempfile::{NamedTempFile, PersistError};
 
@@ -29,22 +38,13 @@ use super::own_rules;
 use super::progress;
 use super::runtime::{block_on, blocking};
 use super::save_snapshot::fork_point;
-use crate::backend::portable_image::{
-    CANARY, ContentFinding, ContentScanner, Export as Request, LayerStore, RootKind,
-};
-use crate::backend::{Backend, Copied, ProgressSink, Snapshot};
-use crate::host::{Host, disk};
-use crate::instance::record::Record;
-#[cfg(target_os = "linux")]
-use crate::instance::transcripts::Transcripts;
-use crate::instance::{Store, canaries, engines};
 use crate::library::connect::record;
 use crate::library::fork_point::ForkPoint;
 use crate::library::record::backend_of;
 use crate::library::report::{Exported, FoundSecret};
 use crate::library::snapshot_selector::SnapshotSelector;
-use crate::plan::ImageSource;
-use crate::portable::{FORMAT, Metadata, SigningKey, Staging, Writer};
+#[cfg(target_os = "linux")]
+use bottle_instance::transcripts::Transcripts;
 
 /// The beginning of the name of the snapshot that is made for the export of a bottle as it is now.
 const TEMPORARY: &str = "export";

@@ -6,12 +6,12 @@
 use std::io;
 use std::path::Path;
 
+use bottle_backend::local::portable::add_to_home;
+use bottle_backend::portable_image::ExportedImage;
 use bottle_contract::names::AGENT_USER;
+use bottle_instance::transcripts::Transcripts;
 
 use super::runtime::blocking;
-use crate::backend::local::portable::add_to_home;
-use crate::backend::portable_image::ExportedImage;
-use crate::instance::transcripts::Transcripts;
 
 /// Adds the conversations at these paths of the bottle as a layer of their own.
 ///

@@ -1,6 +1,8 @@
 //! `bottle fork`: makes new bottles from the files of one that runs or is preserved.
 
 use bottle_contract::names::Slug;
+use bottle_host::{Host, Settings};
+use bottle_plan::Flags;
 
 use super::candidates;
 use super::error::CliError;
@@ -14,12 +16,10 @@ use super::style::label_color_parser;
 use super::terminal;
 use crate::cli::own_rules;
 use crate::cli::runtime::block_on;
-use crate::host::{Host, Settings};
 use crate::library::launch::Confirmed;
 use crate::library::launch::child::require_no_parent;
 use crate::library::launch::fork::{Fork as Forking, ForkOrder, ForkOrders, ForkPreflight};
 use crate::library::snapshot_selector::SnapshotSelector;
-use crate::plan::Flags;
 
 /// The maximum value of `--count`.
 const MAX_COUNT: u16 = 100;

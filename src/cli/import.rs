@@ -5,7 +5,11 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use bottle_backend::portable_image::RootKind;
+use bottle_backend::{Copied, ProgressSink};
 use bottle_contract::names::Name;
+use bottle_host::{Host, Settings};
+use bottle_manifest::agent_provider::Image;
 use indicatif::HumanBytes;
 
 use super::candidates;
@@ -18,12 +22,8 @@ use super::progress;
 use super::runtime::block_on;
 use super::session::Signals;
 use super::terminal;
-use crate::backend::portable_image::RootKind;
-use crate::backend::{Copied, ProgressSink};
-use crate::host::{Host, Settings};
 use crate::library::import::{Archive, ImportOrder, ImportPreflight, Signer};
 use crate::library::launch::changed_manifests::diff;
-use crate::manifest::provider::Image;
 
 /// The maximum size of a manifest that is compared, in bytes. A resolved manifest is much shorter.
 const COMPARED_MAX: usize = 256 << 10;

@@ -1,6 +1,8 @@
 //! `bottle info`: shows the resolved configuration of an agent and its bottles.
 
 use bottle_contract::names::Name;
+use bottle_host::Host;
+use bottle_manifest::resolve::{Resolved, explain};
 
 use super::candidates;
 use super::choice::{manifests, resolved};
@@ -8,9 +10,7 @@ use super::error::CliError;
 use super::exit;
 use super::output::{Output, Styles};
 use super::summary::{Summary, Tone};
-use crate::host::Host;
 use crate::library::text::from_home;
-use crate::resolve::{Resolved, explain};
 
 /// Show the resolved configuration of an agent and its bottles
 #[derive(Debug, clap::Args)]

@@ -3,17 +3,17 @@
 use std::path::{Path, PathBuf};
 
 use bottle_contract::names::Name;
+use bottle_host::{Host, disk};
+use bottle_manifest::resolve;
+use bottle_manifest::write_manifest::{path_of, write_new_manifest};
+use bottle_manifest::{Homes, Imported, Kind as ManifestKind, Manifests, import};
 use serde::Serialize;
 
 use super::choice::manifests;
 use super::error::{CliError, Kind};
 use super::exit;
 use super::output::Output;
-use crate::host::{Host, disk};
 use crate::library::text::from_home;
-use crate::manifest::write_manifest::{path_of, write_new_manifest};
-use crate::manifest::{Homes, Imported, Kind as ManifestKind, Manifests, import};
-use crate::resolve;
 
 /// Write the shipped manifests to `$BOTTLE_HOME`, so that you can change them
 ///

@@ -1,11 +1,11 @@
 //! Says why something of an ended bottle is kept, and how its work gets out.
 
 use bottle_contract::names::Slug;
+use bottle_instance::record::KeptFor;
+use bottle_instance::work::Unsaved;
+use bottle_keeper::protocol::{Ended, Retrieval};
 
 use super::output::{counted, one_line};
-use crate::instance::record::KeptFor;
-use crate::instance::work::Unsaved;
-use crate::keeper::protocol::{Ended, Retrieval};
 
 /// The lines that say why the files of a bottle are kept, and the commands that bring its work out.
 pub(crate) fn lines(slug: &Slug, ended: &Ended) -> Vec<String> {

@@ -9,6 +9,11 @@ use bottle_contract::names::{Name, Slug};
 use bottle_contract::proposal;
 use bottle_contract::queue::{Question, Tool};
 use bottle_contract::session::bundle::Routes;
+use bottle_host::Host;
+use bottle_instance::learn::{self, Learned};
+use bottle_instance::{State, Store};
+use bottle_keeper::decisions;
+use bottle_keeper::protocol::KeeperRequest;
 use bottle_queue::question;
 
 use super::candidates;
@@ -18,11 +23,6 @@ use super::exit;
 use super::output::{Output, one_line, times};
 use super::route_addition::show_addition;
 use super::runtime::block_on;
-use crate::host::Host;
-use crate::instance::{State, Store};
-use crate::keeper::decisions;
-use crate::keeper::protocol::KeeperRequest;
-use crate::learn::{self, Learned};
 use crate::library::report::{LearnReport, LearntHost, LeftOut};
 use crate::library::saved_routes::{Addition, SaveError};
 

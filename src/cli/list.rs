@@ -1,6 +1,9 @@
 //! `bottle list`: lists bottles, manifests and snapshots. A broken entry does not prevent the listing of the
 //! others.
 
+use bottle_host::Host;
+use bottle_instance::record::Service;
+use bottle_manifest::{Kind, Place};
 use clap::Subcommand;
 use indicatif::HumanBytes;
 use jiff::Timestamp;
@@ -12,12 +15,9 @@ use super::exit;
 use super::output::{Output, Styles, one_line};
 use super::runtime::block_on;
 use super::snapshot_table;
-use crate::host::Host;
-use crate::instance::record::Service;
 use crate::library::bottles::active_bottles;
 use crate::library::report::{ActiveBottle, NamedManifest};
 use crate::library::text::from_home;
-use crate::manifest::{Kind, Place};
 
 /// The arguments of `list`; the default is to list running and preserved bottles.
 #[derive(Debug, clap::Args)]

@@ -1,9 +1,9 @@
 //! Messages about bottles whose workspace is a directory of the user (`--cwd=live`).
 
 use bottle_contract::names::Slug;
+use bottle_instance::live_changes::LiveChanges;
 
 use super::output::{Output, counted, one_line};
-use crate::instance::live_changes::LiveChanges;
 pub(super) use crate::library::work::require_copy;
 
 /// The maximum number of files that a report names. `bottle stop --json` names more.

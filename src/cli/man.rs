@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 
+use bottle_host::Host;
+
 use super::error::CliError;
 use super::exit;
 use super::output::Output;
-use crate::host::Host;
 
 /// Write manual pages to a directory, one for each command
 #[derive(Debug, clap::Args)]

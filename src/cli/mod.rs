@@ -144,10 +144,11 @@ pub fn reap(host: &Host) -> ExitCode {
     environment::reap(host)
 }
 
+use bottle_host::Host;
+
 use self::args::{Cli, Command};
 use self::error::CliError;
 use self::output::Output;
-use crate::host::Host;
 
 /// Runs the command line and returns the exit code.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {

@@ -1,12 +1,13 @@
 //! What `bottle` prints without a command: the commands of a day, and the state of the bottles.
 
+use bottle_host::Host;
+
 use super::bottle_status::{label_and_agent, shows_activity, status};
 use super::error::CliError;
 use super::exit;
 use super::layout::hanging;
 use super::output::{Output, counted};
 use super::runtime::block_on;
-use crate::host::Host;
 use crate::library::bottles::active_bottles;
 use crate::library::report::ActiveBottle;
 

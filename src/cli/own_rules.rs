@@ -1,8 +1,9 @@
 //! Loads the user's scanner rules, and warns about those that are left out.
 
+use bottle_host::{Host, OwnRules};
+
 use super::error::CliError;
 use super::output::{Output, inert};
-use crate::host::{Host, OwnRules};
 
 /// The maximum number of warnings that a command shows. `bottle doctor` shows all of them.
 const MAX_SHOWN: usize = 5;

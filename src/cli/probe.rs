@@ -7,6 +7,9 @@ use std::time::Duration;
 
 use bottle_contract::names::Slug;
 use bottle_contract::session::guest::{Attempt, GuestEvent, GuestRequest};
+use bottle_host::Host;
+use bottle_instance::{State, Store};
+use bottle_keeper::launch::isolation::{Controls, JudgedAttempt, all_blocked};
 
 use super::candidates;
 use super::connect::{connect, guest_failure, keeper_lost, open_guest, unexpected_answer};
@@ -15,9 +18,6 @@ use super::exit;
 use super::output::Output;
 use super::probe_table::table;
 use super::runtime::block_on;
-use crate::host::Host;
-use crate::instance::{State, Store};
-use crate::launch::isolation::{Controls, JudgedAttempt, all_blocked};
 use crate::library::record::backend_of;
 use crate::library::report::ProbeAttempt;
 

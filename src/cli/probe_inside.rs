@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use bottle_contract::secret::Secret;
 use bottle_contract::session::guest::Probe as ProbeRequest;
+use bottle_keeper::launch::isolation::all_blocked;
 use clap::ColorChoice;
 
 use super::exit;
@@ -12,7 +13,6 @@ use super::global::Global;
 use super::output::Output;
 use super::probe_table::table;
 use super::runtime::block_on;
-use crate::launch::isolation::all_blocked;
 
 /// The program of the agent `probe`: runs the attempts and prints the table.
 pub fn run() -> ExitCode {

@@ -5,10 +5,10 @@ use std::ffi::OsStr;
 
 use bottle_contract::names::Slug;
 use bottle_contract::session::guest::Process;
+use bottle_host::Host;
 
 use super::error::CliError;
 use super::exit;
-use crate::host::Host;
 use crate::library::permit::{Ask, permit, permit_script};
 
 /// A program with its user, directory and variables.

@@ -8,6 +8,7 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use bottle_backend::Step;
 use dialoguer::console::{Term, measure_text_width, truncate_str};
 use indicatif::{HumanBytes, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle, TermLike};
 
@@ -16,7 +17,6 @@ use super::output::{Output, Styles};
 use super::session::{Signals, interrupted};
 use super::style::supports_escapes;
 use super::terminal::size_of;
-use crate::backend::Step;
 
 /// The time between two frames of the spinner.
 const TICK: Duration = Duration::from_millis(80);

@@ -2,7 +2,11 @@
 
 use std::fmt::Write as _;
 
+use bottle_backend::{Backend, Unused, registry};
 use bottle_contract::names::Slug;
+use bottle_host::causes;
+use bottle_host::{Host, Settings};
+use bottle_instance::prune::{self, Kind, OldRecord, Prunable};
 use indicatif::HumanBytes;
 use jiff::Timestamp;
 
@@ -14,10 +18,6 @@ use super::runtime::block_on;
 use super::select_bottle::names;
 use super::since::since;
 use super::terminal::{self, TerminalUser};
-use crate::backend::{Backend, Unused, registry};
-use crate::causes;
-use crate::host::{Host, Settings};
-use crate::instance::prune::{self, Kind, OldRecord, Prunable};
 use crate::library::report::{PruneReport, PrunedRecord};
 
 /// Remove old conversations, answered proposals, audit logs and crash logs, and unused images
@@ -114,7 +114,7 @@ async fn unused(backends: &[Box<dyn Backend>], errors: &mut Vec<String>) -> Vec<
         match backend.unused().await {
             Ok(unused) => images.extend(unused.into_iter().map(|one| (backend.name(), one))),
             // A backend that cannot be used here has nothing to remove.
-            Err(error) if error.kind == crate::backend::BackendErrorKind::Unavailable => {}
+            Err(error) if error.kind == bottle_backend::BackendErrorKind::Unavailable => {}
             Err(error) => errors.push(format!("{}: {}", backend.name(), causes::one_line(&error))),
         }
     }

@@ -2,7 +2,9 @@
 
 use std::path::PathBuf;
 
+use bottle_backend::Access;
 use bottle_contract::names::Slug;
+use bottle_host::Host;
 
 use super::candidates;
 use super::confirm_repositories::confirm_repositories;
@@ -13,8 +15,6 @@ use super::progress;
 use super::pulled_work::{failed, print, report, warn};
 use super::runtime::block_on;
 use super::terminal::{self, TerminalUser};
-use crate::backend::Access;
-use crate::host::Host;
 use crate::library::connect::{connect_or_open_files, record};
 use crate::library::work::{PulledWork, Root, Wanted, forks, pull};
 

@@ -3,6 +3,9 @@
 use std::path::Path;
 
 use bottle_contract::names::{Name, Slug};
+use bottle_host::{Host, Settings};
+use bottle_instance::State;
+use bottle_plan::Flags;
 
 use super::candidates;
 use super::error::CliError;
@@ -16,12 +19,9 @@ use super::style::label_color_parser;
 use super::terminal;
 use crate::cli::own_rules;
 use crate::cli::runtime::block_on;
-use crate::host::{Host, Settings};
-use crate::instance::State;
 use crate::library::failure::Failure;
 use crate::library::launch::child::require_no_parent;
 use crate::library::launch::resume::{ResumeOrder, ResumePreflight};
-use crate::plan::Flags;
 
 /// Start a preserved bottle again
 ///

@@ -1,9 +1,10 @@
 //! Shows the lines of a bottle manifest that saved routes change.
 
+use bottle_manifest::append::AppendError;
+
 use super::output::{Output, one_line};
 use crate::library::line_diff::Changed;
 use crate::library::saved_routes::Addition;
-use crate::manifest::append::AppendError;
 
 /// Shows the lines that will be changed in a manifest. `when` is the beginning of the heading.
 ///

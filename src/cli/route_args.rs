@@ -5,15 +5,15 @@ use std::str::FromStr;
 use bottle_contract::names::{Name, Slug};
 use bottle_contract::route::edit::{Action, RouteEdit, Setting};
 use bottle_contract::route::{InboundDetector, OnMatch, OutboundDetector};
+use bottle_host::Host;
+use bottle_host::account;
+use bottle_keeper::protocol::{Consent, RouteChange, RouteReport, RouteRequest};
 use clap::Parser as _;
 use serde::de::DeserializeOwned;
 
 use super::candidates;
 use super::error::CliError;
 use super::runtime::block_on;
-use crate::host::Host;
-use crate::host::account;
-use crate::keeper::protocol::{Consent, RouteChange, RouteReport, RouteRequest};
 use crate::library::connect::connect;
 use crate::library::routes::change_routes;
 

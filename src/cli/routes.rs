@@ -12,6 +12,10 @@ use bottle_channel::Channel;
 use bottle_contract::names::Slug;
 use bottle_contract::route::HostPattern;
 use bottle_contract::route::edit::{Action, RouteEdit};
+use bottle_host::Host;
+use bottle_host::account;
+use bottle_keeper::protocol::{Consent, RouteChange, RouteReport, RouteRequest};
+use bottle_manifest::resolve::Weakening;
 
 use super::error::{CliError, require_answer};
 use super::exit;
@@ -20,15 +24,11 @@ use super::route_addition::show_addition;
 use super::route_args::{AllowArgs, Target, undo_command};
 use super::runtime::block_on;
 use super::terminal::{TerminalUser, interactive};
-use crate::host::Host;
-use crate::host::account;
-use crate::keeper::protocol::{Consent, RouteChange, RouteReport, RouteRequest};
 use crate::library::connect::connect;
 use crate::library::proposals::route_change::lookalike_warning;
 use crate::library::report::{ChangedRoutes, UnsavedManifest};
 use crate::library::routes::change_routes;
 use crate::library::saved_routes::{Addition, SaveError};
-use crate::resolve::Weakening;
 
 /// How often the user is asked about one change, if the routes change while the user thinks.
 const MAX_QUESTIONS: usize = 5;

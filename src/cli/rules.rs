@@ -1,14 +1,14 @@
 //! `bottle rules`: shows what the command policy decides, and why.
 
 use bottle_command_policy::{Assessment, Decision, Finding, Mode, Rule, assess, shown};
+use bottle_host::command_settings::{CommandSettings, entry};
+use bottle_host::{Host, Settings};
 use clap::Subcommand;
 
 use super::error::CliError;
 use super::exit;
 use super::output::{Output, inert};
 use super::style::Styles;
-use crate::host::command_settings::{CommandSettings, entry};
-use crate::host::{Host, Settings};
 use crate::library::report::{RuleAnswer, RuleFinding, RuleOverview, RuleShown};
 
 /// Show what the command policy decides about commands, and why

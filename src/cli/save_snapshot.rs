@@ -2,16 +2,16 @@
 
 use std::time::Instant;
 
+use bottle_backend::{Copied, ProgressSink};
 use bottle_contract::names::Slug;
+use bottle_host::Host;
+use bottle_instance::snapshots::CommitOptions;
+use bottle_keeper::protocol::Committed;
 use indicatif::HumanBytes;
 
 use super::error::CliError;
 use super::output::Output;
 use super::progress;
-use crate::backend::{Copied, ProgressSink};
-use crate::host::Host;
-use crate::instance::snapshots::CommitOptions;
-use crate::keeper::protocol::Committed;
 use crate::library::fork_point::{ForkPoint, Found};
 use crate::library::save_snapshot::Saving;
 

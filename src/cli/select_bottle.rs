@@ -2,6 +2,8 @@
 //! chooses from a list.
 
 use bottle_contract::names::Slug;
+use bottle_host::Host;
+use bottle_instance::{Listed, State, Store};
 use serde::Serialize;
 
 use super::connect::unlistable;
@@ -9,8 +11,6 @@ use super::error::{CliError, Kind, require_answer};
 use super::output::{Output, one_line};
 use super::picker::{self, Choice};
 use super::terminal;
-use crate::host::Host;
-use crate::instance::{Listed, State, Store};
 use crate::library::report::ActiveBottle;
 
 /// A command's question for a bottle, and the bottles that can be chosen.

@@ -8,6 +8,8 @@ use bottle_contract::session::process::{ProcessName, ProcessState};
 use bottle_contract::session::service::{
     Restart, Service as GuestService, ServiceInfo, ServiceState, StopService,
 };
+use bottle_host::Host;
+use bottle_manifest::services::{BadCheck, ReadinessCheck};
 
 use super::candidates;
 use super::connect::keeper_lost;
@@ -20,9 +22,7 @@ use super::program_args::ProgramArgs;
 use super::runtime::block_on;
 use super::session::{Signals, interrupted};
 use super::time_limit::time_limit;
-use crate::host::Host;
 use crate::library::report::{BottleService, ProcessEnd};
-use crate::manifest::services::{BadCheck, ReadinessCheck};
 
 /// The commands of `bottle service`.
 #[derive(Debug, clap::Subcommand)]

@@ -1,12 +1,12 @@
 //! `bottle settings`: shows every setting with its value, and whether the user set it.
 
+use bottle_host::docker_settings::{self, DockerTransport};
+use bottle_host::{Host, Settings};
 use serde::Serialize;
 
 use super::error::CliError;
 use super::exit;
 use super::output::{Output, inert};
-use crate::host::docker_settings::{self, DockerTransport};
-use crate::host::{Host, Settings};
 
 /// Show every setting and its value
 ///

@@ -2,6 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use bottle_backend::{Snapshot, registry};
+use bottle_host::Host;
+use bottle_host::causes;
+use bottle_instance::committed::Committed;
+use bottle_instance::record::Record;
+use bottle_instance::{State, Store, engines};
 use indicatif::HumanBytes;
 use jiff::Timestamp;
 
@@ -10,12 +16,6 @@ use super::connect::unlistable;
 use super::error::CliError;
 use super::output::Output;
 use super::runtime::block_on;
-use crate::backend::{Snapshot, registry};
-use crate::causes;
-use crate::host::Host;
-use crate::instance::committed::Committed;
-use crate::instance::record::Record;
-use crate::instance::{State, Store, engines};
 use crate::library::record::backend_of;
 use crate::library::report::ListedSnapshot;
 

@@ -1,6 +1,8 @@
 //! `bottle snapshots`: lists, shows and removes snapshots.
 
 use bottle_contract::names::Name;
+use bottle_host::Host;
+use bottle_instance::snapshots::Removal;
 use clap::Subcommand;
 use jiff::{SignedDuration, Timestamp};
 
@@ -11,8 +13,6 @@ use super::exit;
 use super::output::Output;
 use super::runtime::block_on;
 use super::snapshot_table::{GONE, date, find, list, parent_of, size};
-use crate::host::Host;
-use crate::instance::snapshots::Removal;
 use crate::library::report::ListedSnapshot;
 use crate::library::snapshot_selector::SnapshotSelector;
 use crate::library::snapshots::{no_snapshot, remove};

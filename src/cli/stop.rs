@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bottle_contract::names::Slug;
+use bottle_host::Host;
+use bottle_keeper::protocol::Ended;
 
 use super::candidates;
 use super::ended::report_end;
@@ -13,8 +15,6 @@ use super::output::Output;
 use super::progress::{self, Progress};
 use super::runtime::block_on;
 use super::select_bottle::{Question, finish_all, is_running, names, print_results};
-use crate::host::Host;
-use crate::keeper::protocol::Ended;
 use crate::library::failure::Failure;
 use crate::library::report::Stopped;
 use crate::library::stop::stop;

@@ -6,14 +6,14 @@ use std::path::Path;
 
 use bottle_contract::names::Name;
 use bottle_contract::route::{Dlp, OnMatch, OutboundDetector, PathMatch, RequestMatch, Route};
+use bottle_manifest::git_gate::RefRules;
+use bottle_manifest::mcp::{Access, ChildRules};
+use bottle_manifest::resolve::{GitUser, Resolved, ResolvedManifest, weakening_settings};
 use dialoguer::console::measure_text_width;
 
 use super::output::{Styles, counted, inert};
 use crate::library::launch::preflight::of_project;
 use crate::library::text::{from_home, names};
-use crate::manifest::git_gate::RefRules;
-use crate::manifest::mcp::{Access, ChildRules};
-use crate::resolve::{GitUser, Resolved, ResolvedManifest, weakening_settings};
 
 /// The width of the key column.
 const KEYS: usize = 9;
@@ -182,7 +182,7 @@ fn reaches(manifest: &ResolvedManifest, home: &Path) -> (Vec<String>, usize) {
     }
     let hosts: Vec<String> = routes.iter().map(|route| host(&route.value)).collect();
     let width = hosts.iter().map(|host| measure_text_width(host)).max().unwrap_or(0).min(HOSTS);
-    let line = |(route, host): (&crate::manifest::origin::Traced<Route>, &String)| {
+    let line = |(route, host): (&bottle_manifest::origin::Traced<Route>, &String)| {
         let origin = from_home(&route.origin.to_string(), home);
         format!("{host:<width$}  {}  ({origin})", sentence(&route.value))
     };

@@ -8,6 +8,10 @@ use std::time::Duration;
 
 use bottle_channel::{Channel, Stream};
 use bottle_contract::names::Slug;
+use bottle_host::Host;
+use bottle_instance::work::Unsaved;
+use bottle_instance::{State, Store};
+use bottle_keeper::protocol::{EndChoice, KeeperEvent};
 
 use super::error::CliError;
 use super::kept_reason;
@@ -15,10 +19,6 @@ use super::output::Output;
 use super::pulled_work;
 use super::session::Signals;
 use super::terminal::{self, TerminalUser};
-use crate::host::Host;
-use crate::instance::work::Unsaved;
-use crate::instance::{State, Store};
-use crate::keeper::protocol::{EndChoice, KeeperEvent};
 use crate::library::work::{self, Root, Wanted};
 
 /// How long the keeper may search a large workspace for unsaved work. After that, the user is not asked, and the

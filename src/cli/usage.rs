@@ -3,6 +3,9 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 
+use bottle_host::Host;
+use bottle_host::rates::{Cost, Rates};
+use bottle_keeper::ledger::{Group, GroupBy, Ledger, Response, Totals};
 use clap::ValueEnum;
 use indicatif::HumanCount;
 use jiff::Timestamp;
@@ -12,9 +15,6 @@ use super::error::CliError;
 use super::exit;
 use super::output::{Output, counted, inert_json, number, one_line, write_failed};
 use super::since::since;
-use crate::host::Host;
-use crate::host::rates::{Cost, Rates};
-use crate::ledger::{Group, GroupBy, Ledger, Response, Totals};
 use crate::library::report::{Money, UsageGroup, UsageRecord};
 use crate::library::usage::up_to_date;
 

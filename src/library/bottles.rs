@@ -2,7 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use bottle_backend::registry;
 use bottle_contract::names::Slug;
+use bottle_host::Host;
+use bottle_host::budget::Policy;
+use bottle_instance::record::{Mode, Record, Status};
+use bottle_instance::{Listed, State, Store};
+use bottle_keeper::client;
+use bottle_keeper::protocol::Activity;
 use futures_util::future::join_all;
 
 use super::connect::unlistable;
@@ -10,13 +17,6 @@ use super::failure::Failure;
 use super::natural;
 use super::proposals::pending::count_pending;
 use super::report::{ActiveBottle, kept_word};
-use crate::backend::registry;
-use crate::host::Host;
-use crate::host::budget::Policy;
-use crate::instance::record::{Mode, Record, Status};
-use crate::instance::{Listed, State, Store};
-use crate::keeper::client;
-use crate::keeper::protocol::Activity;
 
 /// Returns all bottles of this home, each with the number of its pending proposals. With `live`, also asks the keepers of
 /// running bottles what their agents do.

@@ -2,17 +2,17 @@
 
 use bottle_contract::names::Slug;
 use bottle_contract::route::HostPattern;
+use bottle_host::budget::{ALL, Declared, Window, governing};
+use bottle_host::{Host, Settings, account};
+use bottle_keeper::ledger::Standing;
+use bottle_keeper::protocol::{BudgetOrder, Ended, KeeperEvent, KeeperRequest};
+use bottle_plan::{Plan, ineffective_budget};
 use indicatif::HumanCount;
 use jiff::Zoned;
 
 use super::connect::{connect, keeper_lost, unexpected_answer};
 use super::failure::Failure;
 use super::usage::up_to_date;
-use crate::host::budget::{ALL, Declared, Window, governing};
-use crate::host::{Host, Settings, account};
-use crate::keeper::protocol::{BudgetOrder, Ended, KeeperEvent, KeeperRequest};
-use crate::ledger::Standing;
-use crate::plan::{Plan, ineffective_budget};
 
 /// Refuses a launch whose governing budget is spent. An unknown budget is refused too. `warn` gets a warning about usage
 /// records that were skipped.

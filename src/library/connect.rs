@@ -4,19 +4,19 @@ use std::fmt::Display;
 use std::io;
 use std::time::{Duration, Instant};
 
+use bottle_archive::ReceiveError;
+use bottle_backend::Access;
 use bottle_channel::{Channel, Stream};
 use bottle_contract::names::Slug;
 use bottle_contract::session::guest::{self, FailureKind, GuestRequest};
+use bottle_host::Host;
+use bottle_host::files::FileError;
+use bottle_instance::record::{Record, Status};
+use bottle_instance::{State, Store};
+use bottle_keeper::client::{self, ClientError};
+use bottle_keeper::protocol::{KeeperEvent, KeeperRequest, LaunchFailureKind};
 
 use super::failure::{Failure, Kind};
-use crate::archive::ReceiveError;
-use crate::backend::Access;
-use crate::host::Host;
-use crate::host::files::FileError;
-use crate::instance::record::{Record, Status};
-use crate::instance::{State, Store};
-use crate::keeper::client::{self, ClientError};
-use crate::keeper::protocol::{KeeperEvent, KeeperRequest, LaunchFailureKind};
 
 /// The hint for a bottle without a keeper that no new keeper can adopt.
 const LEFT_TO_CLEANUP: &str = "`bottle cleanup` removes it, and preserves a workspace with work";

@@ -1,13 +1,13 @@
 //! Deletes a bottle that ended, but not its snapshots.
 
+use bottle_backend::{BackendError, BackendErrorKind};
 use bottle_contract::names::Slug;
+use bottle_host::Host;
+use bottle_instance::record::Record;
+use bottle_instance::{State, Store, cleanup};
 
 use super::failure::Failure;
 use super::record::{backend_of, preserved};
-use crate::backend::{BackendError, BackendErrorKind};
-use crate::host::Host;
-use crate::instance::record::Record;
-use crate::instance::{State, Store, cleanup};
 
 /// Deletes a preserved bottle without asking. Returns whether its snapshot remains.
 pub(crate) async fn discard(host: &Host, slug: &Slug) -> Result<bool, Failure> {

@@ -7,10 +7,9 @@ use std::error::Error;
 use std::fmt;
 use std::path::Path;
 
+use bottle_host::causes;
+use bottle_keeper::protocol::LaunchFailure;
 use serde::Serialize;
-
-use crate::causes;
-use crate::keeper::protocol::LaunchFailure;
 
 /// Why an operation failed.
 #[derive(Debug, Serialize)]
@@ -163,27 +162,27 @@ impl Failure {
     }
 }
 
-impl From<crate::host::HostError> for Failure {
-    fn from(error: crate::host::HostError) -> Self {
+impl From<bottle_host::HostError> for Failure {
+    fn from(error: bottle_host::HostError) -> Self {
         Self::from_error(Kind::Failed, &error).hint(error.hint())
     }
 }
 
-impl From<crate::host::SettingsError> for Failure {
-    fn from(error: crate::host::SettingsError) -> Self {
+impl From<bottle_host::SettingsError> for Failure {
+    fn from(error: bottle_host::SettingsError) -> Self {
         Self::from_error(Kind::Settings, &error).about("settings.yml").hint_if(error.hint())
     }
 }
 
-impl From<crate::host::OwnRulesError> for Failure {
-    fn from(error: crate::host::OwnRulesError) -> Self {
+impl From<bottle_host::OwnRulesError> for Failure {
+    fn from(error: bottle_host::OwnRulesError) -> Self {
         Self::from_error(Kind::Rules, &error).about("rules").hint(error.hint())
     }
 }
 
-impl From<crate::backend::BackendError> for Failure {
-    fn from(error: crate::backend::BackendError) -> Self {
-        use crate::backend::BackendErrorKind;
+impl From<bottle_backend::BackendError> for Failure {
+    fn from(error: bottle_backend::BackendError) -> Self {
+        use bottle_backend::BackendErrorKind;
         let failed = |kind| Self::from_error(kind, &error);
         let failed = match error.kind {
             BackendErrorKind::Unavailable | BackendErrorKind::Unsupported => failed(Kind::Backend),
@@ -202,7 +201,7 @@ mod tests {
     #[test]
     fn the_causes_are_the_end_of_the_message() {
         let cause = std::io::Error::other("disk: full");
-        let error = crate::host::files::FileError::write(std::path::Path::new("/x"), cause);
+        let error = bottle_host::files::FileError::write(std::path::Path::new("/x"), cause);
         let error = Failure::failed("cannot start").because(&error);
         assert_eq!(error.message, "cannot start: cannot write /x: disk: full");
         assert_eq!(error.without_causes(), "cannot start");

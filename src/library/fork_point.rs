@@ -1,14 +1,14 @@
 //! The snapshot that a fork or an export starts from: a named one, or a temporary one of the bottle as it is now.
 
+use bottle_backend::{Backend, Snapshot};
 use bottle_contract::names::Name;
+use bottle_host::Host;
+use bottle_host::process::ProcessId;
+use bottle_instance::record::Record;
+use bottle_instance::snapshots::{CommitOptions, Removal};
+use bottle_instance::{State, Store};
+use bottle_keeper::protocol::Committed;
 
-use crate::backend::{Backend, Snapshot};
-use crate::host::Host;
-use crate::host::process::ProcessId;
-use crate::instance::record::Record;
-use crate::instance::snapshots::{CommitOptions, Removal};
-use crate::instance::{State, Store};
-use crate::keeper::protocol::Committed;
 use crate::library::failure::Failure;
 use crate::library::notice::{Notice, Notify};
 use crate::library::save_snapshot::Saving;

@@ -10,9 +10,19 @@
 use std::io::{self, BufReader, Read};
 use std::path::PathBuf;
 
+use bottle_backend::portable_image::{Import as Request, Imported, RootKind};
+use bottle_backend::{Origin, Prepared, Preview, ProgressSink, Step};
 use bottle_contract::names::Name;
 use bottle_contract::session::guest::SecretText;
 use bottle_guest::file_clock::before_any_change;
+use bottle_host::{Host, Settings, disk};
+use bottle_instance::committed::{self, Committed, CommittedList};
+use bottle_instance::portable::{BadArchive, Metadata, PublicKey, Received, SigningKey, Staging, receive};
+use bottle_instance::record::Record;
+use bottle_instance::{Claim, Store, canaries};
+use bottle_manifest::agent_provider::Image;
+use bottle_manifest::resolve::{Selection, resolve};
+use bottle_plan::{Flags, ImageSource, Plan, Workspace};
 use jiff::Timestamp;
 use rand::RngExt as _;
 
@@ -23,16 +33,6 @@ use super::manifests::manifests;
 use super::notice::Notify;
 use super::report::{Imported as Document, SignedBy};
 use super::text::inert;
-use crate::backend::portable_image::{Import as Request, Imported, RootKind};
-use crate::backend::{Origin, Prepared, Preview, ProgressSink, Step};
-use crate::host::{Host, Settings, disk};
-use crate::instance::committed::{self, Committed, CommittedList};
-use crate::instance::record::Record;
-use crate::instance::{Claim, Store, canaries};
-use crate::manifest::provider::Image;
-use crate::plan::{self, Flags, ImageSource, Plan, Workspace};
-use crate::portable::{BadArchive, Metadata, PublicKey, Received, SigningKey, Staging, receive};
-use crate::resolve::{Selection, resolve};
 
 /// An archive that becomes a bottle.
 #[derive(Debug, Clone)]
@@ -190,7 +190,7 @@ impl ImportOrder {
             ..Flags::default().with_settings(settings)
         };
         let mut rng = rand::rng();
-        let mut plan = plan::build(host, &resolved.manifest, &flags, &mut |bytes| rng.fill(bytes))?;
+        let mut plan = bottle_plan::build(host, &resolved.manifest, &flags, &mut |bytes| rng.fill(bytes))?;
         let named = self.backend.clone().or_else(|| backend::preferred(&resolved, settings));
         let backend = backend::choose(host, &mut plan, named.as_deref()).await?;
         require_free_slug(host, &plan)?;

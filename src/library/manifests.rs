@@ -2,11 +2,12 @@
 
 use std::fmt::Write as _;
 
+use bottle_host::Host;
+use bottle_manifest::resolve::ResolveError;
+use bottle_manifest::{Homes, ManifestError, Manifests};
+
 use super::failure::{Failure, Kind};
 use super::text::one_line;
-use crate::host::Host;
-use crate::manifest::{Homes, ManifestError, Manifests};
-use crate::resolve::ResolveError;
 
 /// Returns the manifests that this user can use in the working directory.
 pub(crate) fn manifests(host: &Host) -> Manifests {

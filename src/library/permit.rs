@@ -7,16 +7,16 @@ use bottle_command_policy::{
 };
 use bottle_contract::names::Slug;
 use bottle_contract::queue::{Answer, Status, Tool};
+use bottle_host::{Host, Settings};
+use bottle_instance::record::ApprovedCommand;
+use bottle_instance::{State, Store};
+use bottle_keeper::protocol::{KeeperEvent, KeeperRequest};
 use bottle_queue::question;
 use serde_json::json;
 
 use super::connect::{connect, keeper_lost, unexpected_answer};
 use super::failure::Failure;
 use super::text::inert;
-use crate::host::{Host, Settings};
-use crate::instance::record::ApprovedCommand;
-use crate::instance::{State, Store};
-use crate::keeper::protocol::{KeeperEvent, KeeperRequest};
 
 /// How long a command that must be approved waits for the user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,13 +1,13 @@
 //! What the record of a bottle says about the bottle.
 
+use bottle_backend::{Backend, registry};
 use bottle_contract::names::Slug;
+use bottle_host::Host;
+use bottle_instance::record::{Record, Status};
+use bottle_instance::{ClaimError, State, Store};
 
 use super::connect::unavailable;
 use super::failure::{Failure, Kind};
-use crate::backend::{Backend, registry};
-use crate::host::Host;
-use crate::instance::record::{Record, Status};
-use crate::instance::{ClaimError, State, Store};
 
 /// Returns the backend that created a bottle.
 pub(crate) fn backend_of(host: &Host, record: &Record) -> Result<Box<dyn Backend>, Failure> {

@@ -2,10 +2,10 @@
 
 use bottle_channel::Channel;
 use bottle_contract::names::Slug;
+use bottle_keeper::protocol::{KeeperEvent, KeeperRequest, RouteReport, RouteRequest};
 
 use super::connect::{keeper_lost, unexpected_answer};
 use super::failure::Failure;
-use crate::keeper::protocol::{KeeperEvent, KeeperRequest, RouteReport, RouteRequest};
 
 /// Sends a change of the routes to the bottle's keeper, which applies it. Returns its effect.
 pub(crate) async fn change_routes(

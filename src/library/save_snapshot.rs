@@ -1,7 +1,13 @@
 //! Saves a snapshot of a bottle that runs or is preserved.
 
+use bottle_backend::{Backend, ProgressSink};
 use bottle_channel::Channel;
 use bottle_contract::names::Slug;
+use bottle_host::Host;
+use bottle_instance::record::Record;
+use bottle_instance::snapshots::{self, CommitOptions};
+use bottle_instance::{Claim, State, Store, engines};
+use bottle_keeper::protocol::{Committed, KeeperEvent, KeeperRequest, LaunchFailureKind};
 
 use super::connect::{connect, keeper_lost, unavailable, unexpected_answer};
 use super::failure::{Failure, Kind};
@@ -9,12 +15,6 @@ use super::notice::{Notice, Notify};
 use super::record::{backend_of, claim_failed};
 use super::snapshots::freeze_failed;
 use super::text::shown;
-use crate::backend::{Backend, ProgressSink};
-use crate::host::Host;
-use crate::instance::record::Record;
-use crate::instance::snapshots::{self, CommitOptions};
-use crate::instance::{Claim, State, Store, engines};
-use crate::keeper::protocol::{Committed, KeeperEvent, KeeperRequest, LaunchFailureKind};
 
 /// A snapshot that is about to be saved.
 pub(crate) struct Saving {

@@ -8,16 +8,16 @@ use bottle_contract::names::{Name, Slug};
 use bottle_contract::proposal::Proposal as Routes;
 use bottle_contract::route::edit::RouteEdit;
 use bottle_contract::route::{RouteTable, render_list};
+use bottle_host::Host;
+use bottle_instance::{State, Store};
+use bottle_manifest::append::{AppendError, append, apply, from_routes};
+use bottle_manifest::resolve::ResolveError;
+use bottle_manifest::write_manifest::{path_of, write_manifest, write_new_manifest};
+use bottle_manifest::{Kind as ManifestKind, Manifests, Place, Source};
 
 use super::failure::Failure;
 use super::line_diff::{Changed, changed};
 use super::manifests::manifests;
-use crate::host::Host;
-use crate::instance::{State, Store};
-use crate::manifest::append::{AppendError, append, apply, from_routes};
-use crate::manifest::write_manifest::{path_of, write_manifest, write_new_manifest};
-use crate::manifest::{Kind as ManifestKind, Manifests, Place, Source};
-use crate::resolve::ResolveError;
 
 /// Routes to add to one of the user's bottle manifests.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,11 +1,12 @@
 //! The snapshots of bottles.
 
-use crate::backend::{Snapshot, registry};
-use crate::host::Host;
-use crate::instance::record::Status;
-use crate::instance::snapshots::{self, Removal, SnapshotError};
-use crate::instance::{State, Store, engines};
-use crate::keeper::protocol::KeeperRequest;
+use bottle_backend::{Snapshot, registry};
+use bottle_host::Host;
+use bottle_instance::record::Status;
+use bottle_instance::snapshots::{self, Removal, SnapshotError};
+use bottle_instance::{State, Store, engines};
+use bottle_keeper::protocol::KeeperRequest;
+
 use crate::library::connect::{carry_out, connect};
 use crate::library::failure::{Failure, Kind};
 use crate::library::record::{backend_of, claim_failed};

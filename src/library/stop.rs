@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use bottle_contract::names::Slug;
+use bottle_host::Host;
+use bottle_keeper::protocol::{Ended, KeeperEvent, KeeperRequest, Notice};
 
 use super::connect::{connect_to_stop, keeper_lost, unexpected_answer};
 use super::failure::Failure;
-use crate::host::Host;
-use crate::keeper::protocol::{Ended, KeeperEvent, KeeperRequest, Notice};
 
 /// How long the teardown may take after the agent's grace period, unless a snapshot is being saved. After that, [`stop`]
 /// fails.

@@ -1,10 +1,11 @@
 //! What the models used, from the ledger.
 
+use bottle_host::Host;
+use bottle_instance::Store;
+use bottle_keeper::ledger::{Ledger, LedgerError};
+
 use super::failure::{Failure, Kind};
 use super::text::counted;
-use crate::host::Host;
-use crate::instance::Store;
-use crate::ledger::{Ledger, LedgerError};
 
 /// Opens the ledger, and ingests what the bottles used since the last time. `warn` gets a warning
 /// about lines that were skipped.

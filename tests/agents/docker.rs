@@ -179,7 +179,7 @@ fn a_command_uses_the_model_and_leaves_nothing() -> Result<()> {
     let outcome = home.program(["start", "ask", "--yes", "--label", "ask"])?.run()?.expect_code(0);
     assert!(outcome.stdout.contains("The scripted task is done."), "{}", outcome.transcript());
     assert!(llm.seen().iter().all(|seen| seen.key_accepted));
-    let left = bottle_test_support::engine::left_of(&bottle::host::home_hash(&home.bottle_home()));
+    let left = bottle_test_support::engine::left_of(&bottle_host::home_hash(&home.bottle_home()));
     assert_eq!(left, [] as [String; 0]);
     assert_eq!(home.program(["list"])?.run()?.stdout, "");
     Ok(())

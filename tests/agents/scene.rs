@@ -220,7 +220,7 @@ impl Scene {
 
     /// Returns the hash of the home, which the names of its containers contain.
     pub(crate) fn home_hash(&self) -> String {
-        bottle::host::home_hash(&self.home.bottle_home())
+        bottle_host::home_hash(&self.home.bottle_home())
     }
 
     /// Checks that the prompt, the skill and the task reached the model.

@@ -6,11 +6,11 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener};
 use std::os::fd::AsRawFd;
 use std::process::Command;
 
-use bottle::backend::{BackendErrorKind, ProgressSink, Resource, ResourceLog, SIDECAR_LOGS, registry};
-use bottle::host::Host;
-use bottle::plan::{ImageSource, Resources};
+use bottle_backend::{BackendErrorKind, ProgressSink, Resource, ResourceLog, SIDECAR_LOGS, registry};
 use bottle_contract::session::guest::{GuestEvent, GuestRequest, Probe, Provision, ProvisionedFile, Reach};
 use bottle_contract::usage::WAITING_FILE;
+use bottle_host::Host;
+use bottle_plan::{ImageSource, Resources};
 use bottle_test_support::{engine, skip};
 
 use crate::fixture::{Bottle, Fixture, docker, run};
@@ -156,7 +156,7 @@ async fn services_on_the_host_do_not_answer_the_agent() {
         other.start_bundle().await;
         let containers =
             [id(&bottle, "bundle-process"), id(&other, "bundle-process"), id(&other, "guest-process")];
-        let own = bottle::host::addresses::of_this_host().expect("addresses");
+        let own = bottle_host::addresses::of_this_host().expect("addresses");
         let of_host = own.iter().filter(|address| address.is_ipv4() && !address.is_loopback());
         // Addresses of other bottles' networks are excluded, because other tests create and remove those networks.
         let gateways: Vec<IpAddr> = containers.iter().flat_map(|container| gateways_of(container)).collect();
@@ -305,7 +305,7 @@ async fn neither_the_host_nor_its_other_networks_are_reached() {
         bottle.start_bundle().await;
         let channel = bottle.provisioned().await;
         // As a control, each target of the agent's attempts answers outside the bottle at this moment.
-        let own = bottle::host::addresses::of_this_host().expect("addresses");
+        let own = bottle_host::addresses::of_this_host().expect("addresses");
         let listeners: Vec<TcpListener> = own
             .iter()
             .filter(|address| !address.is_loopback())
@@ -625,16 +625,16 @@ async fn an_absent_engine_is_reported_as_one_cause() {
 async fn finds_resources_that_were_not_recorded() {
     struct Full;
     impl ResourceLog for Full {
-        fn record_all(&self, resources: &[Resource]) -> Result<(), bottle::backend::BackendError> {
+        fn record_all(&self, resources: &[Resource]) -> Result<(), bottle_backend::BackendError> {
             if resources.iter().any(|resource| resource.kind == "network") {
-                return Err(bottle::backend::BackendError::failed("the disk is full"));
+                return Err(bottle_backend::BackendError::failed("the disk is full"));
             }
             Ok(())
         }
     }
     for fixture in docker().await {
         let bottle = fixture.planned("unwritten");
-        let launch = bottle::backend::Launch { resources: &Full, ..bottle.launch() };
+        let launch = bottle_backend::Launch { resources: &Full, ..bottle.launch() };
         let prepared = fixture.prepared().await.expect("prepared");
         let launched = async {
             fixture.backend.make_network(&launch).await?;

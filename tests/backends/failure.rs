@@ -2,8 +2,8 @@
 
 use std::process::{Command, Stdio};
 
-use bottle::backend::{BackendErrorKind, Exposed, Prepared, ProgressSink};
-use bottle::plan::ImageSource;
+use bottle_backend::{BackendErrorKind, Exposed, Prepared, ProgressSink};
+use bottle_plan::ImageSource;
 use bottle_test_support::program::Program;
 use bottle_test_support::skip;
 
@@ -125,8 +125,8 @@ async fn the_fake_backend_fails_at_the_requested_step() {
             assert_eq!(failed, name == step, "{name} with {step}");
         }
         if step == "remove" {
-            let healthy = bottle::backend::registry::by_name(
-                &bottle::host::Host { env: Default::default(), ..fixture.host.clone() },
+            let healthy = bottle_backend::registry::by_name(
+                &bottle_host::Host { env: Default::default(), ..fixture.host.clone() },
                 "fake",
             );
             healthy.expect("fake").remove(&bottle.resources.all()).await.expect("removed");

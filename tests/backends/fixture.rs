@@ -6,16 +6,9 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use bottle::backend::{
+use bottle_backend::{
     Access, Backend, BackendError, BackendErrorKind, ByteStream, KeptFiles, LAYERS, Launch, NewSnapshot,
     Origin, Prepared, ProgressSink, Resource, ResourceLog, Sandbox, Snapshot, registry,
-};
-use bottle::host::Host;
-use bottle::host::process::ProcessId;
-use bottle::manifest::provider::Template;
-use bottle::plan::{
-    AgentProcess, Egress, GitField, GitFieldSource, GitIdentity, Identity, ImageSource, Plan, Resources,
-    Workspace,
 };
 use bottle_channel::{Channel, Event, Side};
 use bottle_contract::names::Slug;
@@ -23,6 +16,13 @@ use bottle_contract::session::guest::{
     CopyIn, Exit, Failure, FailureKind, GuestEvent, GuestRequest, Process, Provision, STDERR, STDIN, STDOUT,
 };
 use bottle_contract::session::{Hello, Role};
+use bottle_host::Host;
+use bottle_host::process::ProcessId;
+use bottle_manifest::agent_provider::Template;
+use bottle_plan::{
+    AgentProcess, Egress, GitField, GitFieldSource, GitIdentity, Identity, ImageSource, Plan, Resources,
+    Workspace,
+};
 use bottle_test_support::program::Program;
 use bottle_test_support::{engine, skip, small_root};
 use tokio::sync::OnceCell;

@@ -3,7 +3,7 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use bottle::backend::{NewSnapshot, Origin, ProgressSink};
+use bottle_backend::{NewSnapshot, Origin, ProgressSink};
 
 use crate::fixture::{Bottle, Fixture, close, every_isolating_backend, replacing, run};
 

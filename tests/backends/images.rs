@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use bottle::backend::{Origin, Snapshot};
+use bottle_backend::{Origin, Snapshot};
 use bottle_test_support::skip;
 
 use crate::fixture::{Bottle, Fixture, run};

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use bottle::backend::Origin;
+use bottle_backend::Origin;
 use bottle_test_support::skip;
 
 use crate::fixture::{Fixture, every_isolating_backend, run};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bottle::backend::{BackendErrorKind, LAYERS};
+use bottle_backend::{BackendErrorKind, LAYERS};
 use bottle_contract::session::guest::{AgentState, GuestEvent, GuestRequest, Process};
 
 use crate::fixture::{close, every_backend, every_isolating_backend, read, run, write};
@@ -115,7 +115,7 @@ async fn other_homes_and_backends_do_not_see_a_bottle() {
             if other.name() != fixture.name() {
                 let mut other_here = fixture.host.clone();
                 other_here.env.clear();
-                let backend = bottle::backend::registry::by_name(&other_here, other.name()).expect("backend");
+                let backend = bottle_backend::registry::by_name(&other_here, other.name()).expect("backend");
                 assert_eq!(backend.enumerate().await.expect("enumerated"), [], "{}", other.name());
             }
             if !std::ptr::eq(other, fixture) {

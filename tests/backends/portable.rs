@@ -6,11 +6,11 @@ use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
-use bottle::backend::portable_image::{ContentScanner, Export, Import, Imported, LayerStore, RootKind};
-use bottle::backend::{BackendError, BackendErrorKind, Origin, ProgressSink, Snapshot};
-use bottle::plan::ImageSource;
-use bottle::portable::{FORMAT, Metadata, Writer, receive};
+use bottle_backend::portable_image::{ContentScanner, Export, Import, Imported, LayerStore, RootKind};
+use bottle_backend::{BackendError, BackendErrorKind, Origin, ProgressSink, Snapshot};
 use bottle_contract::names::{AGENT_USER, WORKSPACE};
+use bottle_instance::portable::{FORMAT, Metadata, Writer, receive};
+use bottle_plan::ImageSource;
 
 use crate::fixture::{Bottle, Fixture, every_backend, read, write as write_file};
 

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use bottle::plan::Resources;
 use bottle_contract::session::guest::Exit;
+use bottle_plan::Resources;
 use bottle_test_support::skip;
 
 use crate::fixture::{Fixture, run};
@@ -28,7 +28,7 @@ async fn says(fixture: &Fixture, argv: &[&str]) -> String {
     bottle.plan.agent.argv = argv.iter().map(ToString::to_string).collect();
     let prepared = fixture
         .backend
-        .prepare(&bottle.plan, &Default::default(), &bottle::backend::ProgressSink::discard())
+        .prepare(&bottle.plan, &Default::default(), &bottle_backend::ProgressSink::discard())
         .await
         .expect("prepared");
     let program = prepared.program.clone().expect("found on the host");

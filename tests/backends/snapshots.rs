@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use bottle::backend::{
+use bottle_backend::{
     BackendErrorKind, Copied, NewSnapshot, Origin, ProgressSink, RepositoryObjects, Snapshot,
 };
-use bottle::plan::Workspace;
 use bottle_contract::names::{AGENT_USER, CA_FILE, GIT_OBJECTS_DIR, WORKSPACE};
+use bottle_plan::Workspace;
 use bottle_repository::Directory;
 
 use crate::fixture::{every_backend, read, run, write};
@@ -114,7 +114,7 @@ async fn each_snapshot_is_independent() {
             again.remove().await;
         }
         let prepared = fixture.prepared().await.expect("prepared");
-        let gone = bottle::backend::Launch { origin: &Origin::Snapshot(two), ..bottle.launch() };
+        let gone = bottle_backend::Launch { origin: &Origin::Snapshot(two), ..bottle.launch() };
         fixture.backend.make_network(&gone).await.expect("network");
         let error = fixture.backend.start_guest(&gone, &prepared).await.expect_err("it is gone");
         assert!(error.one_line().contains("several"), "{}: {error}", fixture.name());

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use bottle::host::home_hash;
+use bottle_host::home_hash;
 use bottle_test_support::home::TestHome;
 use bottle_test_support::pty::Pty;
 use bottle_test_support::{engine, skip};

@@ -66,7 +66,7 @@ pub(crate) fn kill_keeper(home: &TestHome, slug: &str) -> Result<()> {
 
 /// The processes of a bottle of this home that have this role, except zombies.
 fn pids(home: &TestHome, role: &str, slug: &str) -> Result<Vec<Pid>> {
-    let own = format!("{role}\0{}\0{slug}\0", bottle::host::home_hash(&home.bottle_home()));
+    let own = format!("{role}\0{}\0{slug}\0", bottle_host::home_hash(&home.bottle_home()));
     let processes = fs::read_dir("/proc")?.filter_map(Result::ok).map(|entry| entry.path());
     let of_role = processes.filter(|directory| {
         fs::read(directory.join("cmdline")).is_ok_and(|line| String::from_utf8_lossy(&line).contains(&own))

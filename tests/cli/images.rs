@@ -27,7 +27,7 @@ impl Built {
             return Ok(None);
         }
         let home = TestHome::new()?;
-        let hash = bottle::host::home_hash(&home.bottle_home());
+        let hash = bottle_host::home_hash(&home.bottle_home());
         let built = Self { home, hash };
         built.write("warm", "FROM debian:bookworm-slim\n", "[\"true\"]")?;
         let warm = built.run(&["start", "warm", "--label", "warm", "-q"])?;

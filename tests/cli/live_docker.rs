@@ -116,7 +116,7 @@ fn a_keeper_killed_during_a_snapshot_leaves_no_paused_bottle() -> Result<()> {
     let _ = run(&home, &START)?.expect_code(0);
     // The file is large enough that the snapshot takes some time.
     let _ = inside(&home, "one", "dd if=/dev/zero of=/home/agent/large bs=1M count=400 status=none")?;
-    let label = format!("label=bottle.home={}", bottle::host::home_hash(&home.bottle_home()));
+    let label = format!("label=bottle.home={}", bottle_host::home_hash(&home.bottle_home()));
     let paused = || engine::docker(&["ps", "-q", "--filter", "status=paused", "--filter", &label]);
     let mut commit = home.program(["commit", "one", "-q"])?.command();
     let mut commit = commit.stdin(Stdio::null()).stderr(Stdio::null()).spawn()?;
@@ -241,7 +241,7 @@ fn another_directory_at_the_path_is_not_mounted() -> Result<()> {
     let other = project.with_file_name("other");
     fs::rename(&project, &other)?;
     fs::create_dir_all(project.join(".git"))?;
-    let hash = bottle::host::home_hash(&home.bottle_home());
+    let hash = bottle_host::home_hash(&home.bottle_home());
     let container = format!("bottle-{hash}-agent-one");
     let _ = engine::docker(&["start", &container]);
     ensure!(engine::docker(&["wait", &container]).as_deref() == Some("1"), "the container runs");
@@ -265,7 +265,7 @@ fn another_directory_at_the_path_is_not_mounted() -> Result<()> {
 fn the_users_files_are_no_work_of_a_bottle_that_was_killed() -> Result<()> {
     let test = "the_users_files_are_no_work_of_a_bottle_that_was_killed";
     let Some(home) = with_a_repository(test)? else { return Ok(()) };
-    let hash = bottle::host::home_hash(&home.bottle_home());
+    let hash = bottle_host::home_hash(&home.bottle_home());
     for (script, is_kept) in
         [("echo two >>code".to_owned(), false), (format!("{COMMIT} --allow-empty -m more"), true)]
     {
@@ -282,7 +282,7 @@ fn the_users_files_are_no_work_of_a_bottle_that_was_killed() -> Result<()> {
 /// Waits until the bottle ended, and returns whether it is preserved.
 fn is_kept_at_the_end(home: &TestHome) -> Result<bool> {
     let record = home.bottle_home().join("state/one/metadata.json");
-    let hash = bottle::host::home_hash(&home.bottle_home());
+    let hash = bottle_host::home_hash(&home.bottle_home());
     let end = Instant::now() + PATIENCE;
     while Instant::now() < end {
         let record = fs::read_to_string(&record).unwrap_or_default();

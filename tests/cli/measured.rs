@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result};
-use bottle::host::addresses;
+use bottle_host::addresses;
 use bottle_test_support::home::TestHome;
 use bottle_test_support::program::Outcome;
 use bottle_test_support::{engine, skip};
@@ -154,7 +154,7 @@ fn the_probe_finds_an_added_container_network() -> Result<()> {
         return Ok(());
     }
     let _ = run(&home, &["start", "nap", "--yes", "--detach", "--label", "one", "-q"])?.expect_code(0);
-    let container = format!("bottle-{}-agent-one", bottle::host::home_hash(&home.bottle_home()));
+    let container = format!("bottle-{}-agent-one", bottle_host::home_hash(&home.bottle_home()));
     let connected = Command::new("docker").args(["network", "connect", "bridge", &container]).output()?;
     if !connected.status.success() {
         // The bottle cannot join another network, for example if it reaches the proxy over a socket.

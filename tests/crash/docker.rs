@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use bottle::host::home_hash;
+use bottle_host::home_hash;
 use bottle_test_support::home::TestHome;
 use bottle_test_support::program::Outcome;
 use bottle_test_support::{engine, skip};

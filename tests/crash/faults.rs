@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use bottle::host::home_hash;
+use bottle_host::home_hash;
 use bottle_test_support::home::TestHome;
 use bottle_test_support::own_engine::OwnEngine;
 use bottle_test_support::program::Outcome;

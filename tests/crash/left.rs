@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use bottle::host::home_hash;
+use bottle_host::home_hash;
 use bottle_test_support::home::TestHome;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use bottle::host::home_hash;
+use bottle_host::home_hash;
 use bottle_test_support::home::TestHome;
 use serde_json::Value;
 

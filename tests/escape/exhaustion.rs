@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use bottle::backend::Prepared;
-use bottle::plan::Resources;
+use bottle_backend::Prepared;
 use bottle_contract::session::guest::{Exit, GuestEvent, GuestRequest, Limited, Overrun};
+use bottle_plan::Resources;
 use bottle_test_support::home::TestHome;
 use bottle_test_support::skip;
 

@@ -1,7 +1,7 @@
 //! Tests which actions `resources.nested` allows and which it still forbids.
 
-use bottle::backend::Prepared;
-use bottle::plan::Resources;
+use bottle_backend::Prepared;
+use bottle_plan::Resources;
 
 use crate::fixture::every_isolating_backend;
 

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use bottle::host::home_hash;
+use bottle_host::home_hash;
 use bottle_test_support::engine::{self, docker};
 use bottle_test_support::fake_llm::{FakeLlm, Options};
 use bottle_test_support::home::TestHome;

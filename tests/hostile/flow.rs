@@ -289,7 +289,7 @@ fn measured<T>(home: &TestHome, run: impl FnOnce() -> T) -> Result<(T, u64)> {
 /// The most memory that a process of this home's bottles used outside of them, in bytes.
 fn peak_of(process: &Path, home: &TestHome) -> Option<u64> {
     let line = fs::read(process.join("cmdline")).ok()?;
-    let hash = bottle::host::home_hash(&home.bottle_home());
+    let hash = bottle_host::home_hash(&home.bottle_home());
     String::from_utf8_lossy(&line).contains(&hash).then_some(())?;
     let status = fs::read_to_string(process.join("status")).ok()?;
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use bottle::backend::BackendError;
-use bottle::backend::docker::images::AgentImage;
+use bottle_backend::BackendError;
+use bottle_backend::docker::images::AgentImage;
 use bottle_contract::secret::Secret;
 use bottle_contract::session::guest::SecretText;
 

@@ -1,9 +1,9 @@
 //! Tests the images that `bottle` builds itself: the sidecars' image, the volume with the program, and the
 //! images of the providers.
 
-use bottle::backend::docker::images::PROGRAM_FILE;
-use bottle::manifest::provider::Template;
-use bottle::plan::{ImageSource, Plan};
+use bottle_backend::docker::images::PROGRAM_FILE;
+use bottle_manifest::agent_provider::Template;
+use bottle_plan::{ImageSource, Plan};
 
 use crate::fixture::{Fixture, docker, in_image};
 

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use bollard::Docker;
-use bottle::backend::ProgressSink;
-use bottle::backend::docker::images::Images;
+use bottle_backend::ProgressSink;
+use bottle_backend::docker::images::Images;
 use bottle_test_support::engine;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixListener;
@@ -134,7 +134,7 @@ async fn a_cleanup_lists_build_leftovers_before_removing_them() {
         [fixture.host.home_hash(), fixture.host.home_hash() + " more=1", "another".to_owned()]
             .map(|home| made(&home));
     let container = docker(&["create", &used, "true"]);
-    let left = |images: &[bottle::backend::Unused]| -> Vec<String> {
+    let left = |images: &[bottle_backend::Unused]| -> Vec<String> {
         images.iter().map(|one| one.id.clone()).collect()
     };
     let found = fixture.images().unused().await.expect("looked");

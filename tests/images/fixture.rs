@@ -6,12 +6,12 @@ use std::process::Command;
 use std::sync::{Arc, Mutex};
 
 use bollard::Docker;
-use bottle::backend::docker::images::{AgentImage, Images};
-use bottle::backend::{BackendError, ProgressSink, Step};
-use bottle::host::Host;
-use bottle::manifest::{Homes, Manifests};
-use bottle::plan::{self, Flags, ImageSource, Plan, Workspace};
-use bottle::resolve::{Selection, resolve};
+use bottle_backend::docker::images::{AgentImage, Images};
+use bottle_backend::{BackendError, ProgressSink, Step};
+use bottle_host::Host;
+use bottle_manifest::resolve::{Selection, resolve};
+use bottle_manifest::{Homes, Manifests};
+use bottle_plan::{Flags, ImageSource, Plan, Workspace};
 use bottle_test_support::{engine, skip};
 
 /// An engine with a temporary home. Dropping this value removes the images and the volume that were built for
@@ -144,7 +144,8 @@ impl Fixture {
             image: None,
             git_user: Default::default(),
         };
-        plan::build(&self.host, &resolved.manifest, &flags, &mut |bytes| bytes.fill(1)).expect("a plan")
+        bottle_plan::build(&self.host, &resolved.manifest, &flags, &mut |bytes| bytes.fill(1))
+            .expect("a plan")
     }
 }
 

@@ -4,8 +4,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-use bottle::backend::BackendErrorKind;
-use bottle::backend::docker::images::Account;
+use bottle_backend::BackendErrorKind;
+use bottle_backend::docker::images::Account;
 
 use crate::fixture::{Fixture, docker, in_image};
 

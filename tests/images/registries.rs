@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use bottle::plan::{Plan, Renewal};
+use bottle_plan::{Plan, Renewal};
 use bottle_test_support::registry::{Access, Registry};
 
 use crate::fixture::{Fixture, docker};

@@ -4,9 +4,9 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use bottle::manifest::{Homes, Manifests};
-use bottle::resolve::{ResolveError, Resolved, Selection, explain, resolve, weakening_settings};
 use bottle_contract::yaml;
+use bottle_manifest::resolve::{ResolveError, Resolved, Selection, explain, resolve, weakening_settings};
+use bottle_manifest::{Homes, Manifests};
 
 use super::{directory, each, entries, expect, runs};
 

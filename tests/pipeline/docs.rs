@@ -9,11 +9,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use bottle::host::rates::Rates;
-use bottle::host::{Host, Settings};
-use bottle::manifest::{Homes, Manifests};
-use bottle::resolve::{Selection, resolve};
 use bottle_contract::names::Name;
+use bottle_host::rates::Rates;
+use bottle_host::{Host, Settings};
+use bottle_manifest::resolve::{Selection, resolve};
+use bottle_manifest::{Homes, Manifests};
 
 use super::{each, entries};
 

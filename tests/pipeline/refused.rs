@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use bottle::manifest::{AgentManifest, BottleLayer, ManifestError, Place, Source};
+use bottle_manifest::{AgentManifest, BottleLayer, ManifestError, Place, Source};
 
 use super::{directory, each, entries, expect};
 

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
 
-use bottle::host::Host;
-use bottle::host::git_user::HostGitUser;
-use bottle::plan::{self, Flags, Plan, Value, Workspace};
-use bottle::resolve::Resolved;
 use bottle_contract::route::render_routes;
 use bottle_contract::session::guest::{SecretText, Size};
+use bottle_host::Host;
+use bottle_host::git_user::HostGitUser;
+use bottle_manifest::resolve::Resolved;
+use bottle_plan::{Flags, Plan, Value, Workspace};
 
 /// Renders the plans of a case with `runs.txt`, which has one run per line: the words `terminal`, `resumed`,
 /// `-p TASK` (a single word) and arguments after `--`. Each line of `secrets.txt` is a value of the login's
@@ -20,7 +20,7 @@ pub(super) fn shown(case: &Path, resolved: &Resolved) -> String {
     let mut first = None;
     for line in read("runs.txt").lines() {
         let _ = writeln!(text, "run: {line}");
-        match plan::build(&host(case), &resolved.manifest, &flags(line), &mut |_| {}) {
+        match bottle_plan::build(&host(case), &resolved.manifest, &flags(line), &mut |_| {}) {
             Ok(plan) => {
                 let _ = writeln!(text, "  {:?}", plan.agent.argv);
                 first = first.or(Some(plan));

@@ -1,7 +1,7 @@
 //! Tests that every shipped manifest works without `init`. Snapshots contain the resolved manifests.
 
-use bottle::manifest::{Homes, Kind, Manifests};
-use bottle::resolve::{Selection, explain, resolve, weakening_settings};
+use bottle_manifest::resolve::{Selection, explain, resolve, weakening_settings};
+use bottle_manifest::{Homes, Kind, Manifests};
 
 /// Returns a home in which only the shipped manifests exist, and its manifests.
 fn shipped_only() -> (tempfile::TempDir, Manifests) {

@@ -24,7 +24,7 @@ const PARTS: [(&str, &[&str]); 6] = [
         ],
     ),
     ("scan", &["sidecars/scan/src/"]),
-    ("resolve", &["src/resolve/"]),
+    ("resolve", &["crates/manifest/src/resolve/"]),
     (
         "gate reading",
         &[
@@ -38,7 +38,7 @@ const PARTS: [(&str, &[&str]); 6] = [
         ],
     ),
     ("queue", &["sidecars/queue/src/", "sidecars/contract/src/queue.rs"]),
-    ("audit", &["sidecars/contract/src/audit.rs", "src/instance/audit.rs"]),
+    ("audit", &["sidecars/contract/src/audit.rs", "crates/instance/src/audit.rs"]),
 ];
 
 #[derive(Deserialize)]

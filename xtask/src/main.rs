@@ -6,7 +6,7 @@ mod circles;
 mod coverage;
 mod dist;
 // The program uses the same rules to check the program that it puts into containers.
-#[path = "../../src/backend/elf.rs"]
+#[path = "../../crates/backend/src/elf.rs"]
 #[allow(dead_code, reason = "the product asks more of it")]
 mod elf;
 #[cfg(test)]
@@ -29,8 +29,8 @@ Steps:
                                  processor than this machine's, to dist/bottle-amd64 or dist/bottle-arm64
   broken [--together] [NAME...]  take defences out of a copy, and see the tests notice
   coverage REPORT                print the share of lines that tests cover, and refuse too low a one
-  layers                         print which module imports which, and refuse imports against their order and
-                                 circles of imports between files
+  layers                         print which package depends on which, and refuse imports from `cli` in
+                                 `library` and circles of imports between files
   reads                          refuse code that reads by path or starts programs in places that are not known
   help                           this text
 ";

@@ -12,7 +12,7 @@ use crate::sources::{self, Texts};
 const CALLS: [(&str, &[&str]); 7] = [
     ("tempdir()", &[]),
     // The store is itself such a directory.
-    ("tempdir_in(", &["src/host/temporary.rs", "crates/repository/src/store.rs"]),
+    ("tempdir_in(", &["crates/host/src/temporary.rs", "crates/repository/src/store.rs"]),
     ("TempDir::", &[]),
     ("temp_dir()", &[]),
     ("NamedTempFile::new()", &[]),
@@ -44,7 +44,7 @@ fn a_call_is_found_unless_its_file_may_contain_it() {
     for (file, code, is_found) in [
         ("src/a.rs", "fn f() { tempfile::tempdir() }", true),
         ("src/a.rs", "Builder::new().tempdir_in(x)", true),
-        ("src/host/temporary.rs", "Builder::new().tempdir_in(x)", false),
+        ("crates/host/src/temporary.rs", "Builder::new().tempdir_in(x)", false),
         ("src/a.rs", "std::env::temp_dir()", true),
         ("src/a.rs", "tempdir_of(x)", false),
     ] {

@@ -13,9 +13,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bottle_archive::SendError;
+use bottle_backend::Access;
 use bottle_channel::Stream;
 use bottle_contract::names::Slug;
 use bottle_contract::session::guest::{CopyIn, CopyOut, GuestEvent, GuestRequest};
+use bottle_host::{Host, disk};
 use tokio::sync::oneshot;
 
 use self::endpoint::Endpoint;
@@ -27,9 +30,6 @@ use super::exit;
 use super::output::Output;
 use super::progress::{self, Progress};
 use super::runtime::block_on;
-use crate::archive::{self, SendError};
-use crate::backend::Access;
-use crate::host::{Host, disk};
 use crate::library::failure::Failure;
 
 /// How long an interrupted copy may take to remove the files that it unpacked. After that, the command ends and
@@ -91,7 +91,7 @@ async fn copy_in(
             &mut Counted { stream: out, words: "copying in", bytes: 0, of, progress: &progress },
         )
     };
-    archive::send(&stream, pack).await.map_err(|error| match error {
+    bottle_archive::send(&stream, pack).await.map_err(|error| match error {
         SendError::Unreadable(error) => unreadable(error),
         SendError::ChannelClosed(error) => keeper_lost(error),
         SendError::Stopped(_) => CliError::from_error(Kind::Failed, &error),
@@ -102,7 +102,7 @@ async fn copy_in(
 fn pack(from: &Path, name: &str, out: &mut dyn Write) -> io::Result<()> {
     let mut builder = tar::Builder::new(out);
     // The symlink that the user named is resolved; symlinks below it are copied as symlinks.
-    archive::append_all(&mut builder, &from.canonicalize()?, Path::new(name))?;
+    bottle_archive::append_all(&mut builder, &from.canonicalize()?, Path::new(name))?;
     builder.finish()
 }
 
@@ -182,7 +182,7 @@ async fn copy_out(
         target.unpack(&mut Counted { stream: archive, words, bytes: 0, of, progress: &progress }, &temporary)
     };
     let unpacked = |error| Failure::path("copy to", to, error);
-    let received = archive::receive(stream, unpack).await;
+    let received = bottle_archive::receive(stream, unpack).await;
     for name in received.map_err(|error| receive_failed(error, slug, unpacked))? {
         output.warn(format!("{name} was skipped: it is not a file, directory, or link within the copy"));
     }

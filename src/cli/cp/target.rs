@@ -4,11 +4,10 @@ use std::ffi::OsStr;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+use bottle_archive::Rules;
+use bottle_host::temporary::Temporary;
 use bottle_repository::Directory;
 use rustix::fs::FileType;
-
-use crate::archive::{self, Rules};
-use crate::host::temporary::Temporary;
 
 /// The destination of a copy.
 #[derive(Debug)]
@@ -46,7 +45,7 @@ impl Target {
         let beside = temporary.directory_in(&self.directory)?;
         let name = beside.path().file_name().unwrap_or_default();
         let beside = directory.directory(Path::new(name))?.ok_or(io::ErrorKind::NotFound)?;
-        let unpacked = archive::unpack(&beside, archive, &Rules::default())?;
+        let unpacked = bottle_archive::unpack(&beside, archive, &Rules::default())?;
         let top = unpacked.top.ok_or_else(|| io::Error::other("the copy is empty"))?;
         replace((&beside, top.as_os_str()), (&directory, self.name.as_os_str()))?;
         Ok(unpacked.skipped)
@@ -121,7 +120,7 @@ mod tests {
 
     fn unpack(to: &Path, from: &str, pieces: &[Piece<'_>]) -> io::Result<Vec<String>> {
         let home = tempfile::tempdir().expect("home");
-        let temporary = crate::host::process_host::tests::host(home.path()).temporary("cp-").expect("made");
+        let temporary = bottle_host::Host::of_home(home.path()).temporary("cp-").expect("made");
         Target::choose(to, from)?.unpack(&mut archive(pieces).as_slice(), &temporary)
     }
 
@@ -254,8 +253,7 @@ mod tests {
         let bytes = archive(&pieces);
         for left in [8, 20, 40] {
             let home = tempfile::tempdir().expect("home");
-            let temporary =
-                crate::host::process_host::tests::host(home.path()).temporary("cp-").expect("made");
+            let temporary = bottle_host::Host::of_home(home.path()).temporary("cp-").expect("made");
             let mut archive = Exchanging { archive: &bytes, here: &here, outside: &outside, left };
             let _ = Target::choose(&here, "top").expect("a target").unpack(&mut archive, &temporary);
             assert!(archive.left > 1000, "nothing was exchanged");
@@ -283,7 +281,7 @@ mod tests {
     fn a_truncated_archive_leaves_no_files() {
         let here = tempfile::tempdir().expect("directory");
         let home = tempfile::tempdir().expect("home");
-        let temporary = crate::host::process_host::tests::host(home.path()).temporary("cp-").expect("made");
+        let temporary = bottle_host::Host::of_home(home.path()).temporary("cp-").expect("made");
         let mut bytes = archive(&[Piece::File("big", 0o644, &"x".repeat(4000))]);
         bytes.truncate(1500);
         let target = Target::choose(here.path(), "big").expect("target");

@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use bottle_contract::names::Slug;
+use bottle_host::Host;
+use bottle_host::account;
+use bottle_host::budget::{Declared, Policy};
+use bottle_keeper::ledger::Ledger;
+use bottle_keeper::protocol::{BudgetOrder, Ended, Resumable};
 
 use super::words;
 use crate::cli::error::CliError;
 use crate::cli::runtime::block_on;
-use crate::host::Host;
-use crate::host::account;
-use crate::host::budget::{Declared, Policy};
-use crate::keeper::protocol::{BudgetOrder, Ended, Resumable};
-use crate::ledger::Ledger;
 use crate::library::budget;
 use crate::library::discard::discard;
 use crate::library::stop::stop;
@@ -170,9 +170,10 @@ fn end_words(slug: &Slug, ended: &Ended) -> String {
 
 #[cfg(test)]
 mod tests {
+    use bottle_host::budget::Window;
+
     use super::*;
     use crate::cli::dashboard::sample::declared;
-    use crate::host::budget::Window;
 
     #[test]
     fn a_question_says_what_is_done() {

@@ -7,25 +7,25 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
+use bottle_backend::SIDECAR_LOGS;
 use bottle_contract::names::Slug;
+use bottle_host::budget::{Declared, Window};
+use bottle_host::rates::Rates;
+use bottle_host::{Host, Settings};
+use bottle_instance::record::Record;
+use bottle_instance::{Listed, State, Store, proxy_log};
+use bottle_keeper::ledger::{GroupBy, Ledger, Minute, Standing};
+use bottle_manifest::agent_provider::Template;
 use jiff::{SignedDuration, Timestamp, Zoned};
 
 use super::model::{
     Bottle, BottleState, Detail, Meter, Period, RECENT_MINUTES, Snapshot, UsageTable, by_minute,
     governing_budgets, rate_of, sort_meters,
 };
-use crate::backend::SIDECAR_LOGS;
 use crate::cli::decision::Shown;
 use crate::cli::error::CliError;
-use crate::host::budget::{Declared, Window};
-use crate::host::rates::Rates;
-use crate::host::{Host, Settings};
-use crate::instance::record::Record;
-use crate::instance::{Listed, State, Store, proxy_log};
-use crate::ledger::{GroupBy, Ledger, Minute, Standing};
 use crate::library::proposals::pending::count_pending;
 use crate::library::report::ActiveBottle;
-use crate::manifest::provider::Template;
 
 /// How often a dashboard is updated.
 pub(super) const INTERVAL: Duration = Duration::from_secs(1);
@@ -123,7 +123,7 @@ impl Gatherer {
     fn read<T>(
         &self,
         problems: &mut Vec<String>,
-        read: impl FnOnce(&Ledger) -> Result<T, crate::ledger::LedgerError>,
+        read: impl FnOnce(&Ledger) -> Result<T, bottle_keeper::ledger::LedgerError>,
     ) -> Option<T> {
         let ledger = self.ledger.as_ref()?;
         read(ledger).map_err(|error| problems.push(CliError::from(error).failure.message)).ok()
@@ -243,7 +243,7 @@ struct Used {
 }
 
 impl Used {
-    fn read(ledger: &Ledger, now: Timestamp) -> Result<Self, crate::ledger::LedgerError> {
+    fn read(ledger: &Ledger, now: Timestamp) -> Result<Self, bottle_keeper::ledger::LedgerError> {
         let minutes = i64::try_from(RECENT_MINUTES).unwrap_or(i64::MAX);
         let since = now.checked_sub(SignedDuration::from_mins(minutes)).unwrap_or(Timestamp::MIN);
         Ok(Self {

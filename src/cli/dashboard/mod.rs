@@ -18,11 +18,12 @@ mod screen;
 mod web;
 mod words;
 
+use bottle_host::Host;
+
 use super::error::CliError;
 use super::exit;
 use super::output::Output;
 use super::terminal::is_terminal;
-use crate::host::Host;
 
 /// Show bottles, their budgets and usage, and proposals on one screen
 ///

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use bottle_contract::names::Slug;
+use bottle_host::budget::{ALL, Declared, Scope, Window, governing};
+use bottle_host::rates::{Cost, Rates};
+use bottle_keeper::ledger::{GroupBy, Minute, ModelGroup, SourceUsage, Standing, Totals};
 use jiff::Timestamp;
 
 use crate::cli::decision::Shown;
-use crate::host::budget::{ALL, Declared, Scope, Window, governing};
-use crate::host::rates::{Cost, Rates};
-use crate::ledger::{GroupBy, Minute, ModelGroup, SourceUsage, Standing, Totals};
 
 /// The number of minutes whose tokens are shown one by one.
 pub(super) const RECENT_MINUTES: usize = 30;

@@ -1,5 +1,8 @@
 //! Data for tests.
 
+use bottle_host::budget::{Declared, Limit, Scope, Window};
+use bottle_host::rates::Cost;
+use bottle_keeper::ledger::{GroupBy, Minute, ModelGroup, SourceUsage, Standing, Totals};
 use jiff::{SignedDuration, Timestamp};
 
 use super::gather::Gathered;
@@ -7,9 +10,6 @@ use super::model::{
     Bottle, BottleState, Detail, Meter, Period, RECENT_MINUTES, Snapshot, UsageTable, sort_meters,
 };
 use crate::cli::decision::Shown;
-use crate::host::budget::{Declared, Limit, Scope, Window};
-use crate::host::rates::Cost;
-use crate::ledger::{GroupBy, Minute, ModelGroup, SourceUsage, Standing, Totals};
 
 /// The current time in tests.
 pub(super) fn now() -> Timestamp {

@@ -1,9 +1,9 @@
 //! Numbers and times in words, the same in both dashboards.
 
+use bottle_host::budget::Declared;
 use jiff::{SignedDuration, Timestamp};
 
 use super::model::{Outlook, UsageRow};
-use crate::host::budget::Declared;
 
 /// A number of tokens in at most six characters: `950`, `9,999`, `12.3k`, `1.24M`.
 pub(super) fn tokens(count: u64) -> String {

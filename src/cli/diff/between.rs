@@ -1,16 +1,16 @@
 //! Compares the workspaces of two bottles.
 
+use bottle_backend::Access;
 use bottle_channel::Channel;
 use bottle_contract::names::Slug;
+use bottle_host::Host;
+use bottle_instance::record::Record;
 
 use super::print;
-use crate::backend::Access;
 use crate::cli::error::CliError;
 use crate::cli::exit;
 use crate::cli::output::Output;
 use crate::cli::progress;
-use crate::host::Host;
-use crate::instance::record::Record;
 use crate::library::connect::{connect_or_open_files, record};
 use crate::library::work::{ComparedPair, Form, Pairs, document_of_pairs};
 

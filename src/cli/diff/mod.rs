@@ -5,9 +5,10 @@ mod between;
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 
+use bottle_backend::Access;
 use bottle_contract::names::Slug;
+use bottle_host::Host;
 
-use crate::backend::Access;
 use crate::cli::candidates;
 use crate::cli::confirm_repositories::confirm_repositories;
 use crate::cli::error::CliError;
@@ -15,7 +16,6 @@ use crate::cli::exit;
 use crate::cli::output::{Output, Styles, inert, write_failed};
 use crate::cli::progress;
 use crate::cli::runtime::block_on;
-use crate::host::Host;
 use crate::library::connect::{connect_or_open_files, record};
 use crate::library::work::{Compared, ComparedRoot, Comparison, Content, Form, Root, Text, compare};
 

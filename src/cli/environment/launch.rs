@@ -4,6 +4,10 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use bottle_contract::names::Slug;
+use bottle_host::Host;
+use bottle_host::environment_settings::Choices;
+use bottle_instance::environments::Environments;
+use bottle_instance::{State, Store};
 use indicatif::BinaryBytes;
 use rustix::fs::statvfs;
 use serde_json::Value;
@@ -11,10 +15,6 @@ use serde_json::Value;
 use super::unusable;
 use crate::cli::error::CliError;
 use crate::cli::output::{Output, inert};
-use crate::host::Host;
-use crate::host::environment_settings::Choices;
-use crate::instance::environments::Environments;
-use crate::instance::{State, Store};
 
 /// The free space below which a start warns, in bytes. On a small disk, a tenth of it.
 const LOW_SPACE: u64 = 5 << 30;

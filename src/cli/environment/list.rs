@@ -1,12 +1,13 @@
 //! `bottle env ls`.
 
+use bottle_host::Host;
+use bottle_instance::environments::{Environment, Environments};
+use bottle_instance::{State, Store};
+
 use super::{open, unusable};
 use crate::cli::error::CliError;
 use crate::cli::exit;
 use crate::cli::output::{Output, one_line};
-use crate::host::Host;
-use crate::instance::environments::{Environment, Environments};
-use crate::instance::{State, Store};
 use crate::library::report::ListedEnvironment;
 
 /// Show the tasks that have a bottle

@@ -12,12 +12,12 @@ mod run;
 use std::io;
 
 use bottle_contract::names::Slug;
+use bottle_host::Host;
+use bottle_instance::environments::{self, Environments};
 
 pub(crate) use self::reaper::{ROLE, run as reap};
 use super::error::CliError;
 use super::output::Output;
-use crate::host::Host;
-use crate::instance::environments::{self, Environments};
 
 /// The commands of `bottle env`.
 #[derive(Debug, clap::Subcommand)]
@@ -53,7 +53,7 @@ fn slug_of(task: &str) -> Result<Slug, CliError> {
 
 /// The error if a file of an environment cannot be used.
 fn unusable(error: &io::Error) -> CliError {
-    let hint = crate::host::disk::hint(error);
+    let hint = bottle_host::disk::hint(error);
     CliError::state(format!("cannot use the directory of environments: {error}"))
         .about("BOTTLE_HOME")
         .hint(hint)

@@ -6,16 +6,16 @@ use std::time::Duration;
 use bottle_contract::names::Slug;
 use bottle_contract::session::guest::{GuestEvent, GuestRequest};
 use bottle_contract::session::process::ProcessState;
+use bottle_host::{Host, Settings};
+use bottle_instance::environments::{Environment, Environments};
+use bottle_instance::{State, Store};
+use bottle_keeper::client;
 use jiff::{SignedDuration, Timestamp};
 
 use super::unusable;
 use crate::cli::connect::{connect, unexpected_answer};
 use crate::cli::error::CliError;
 use crate::cli::runtime::block_on;
-use crate::host::{Host, Settings};
-use crate::instance::environments::{Environment, Environments};
-use crate::instance::{State, Store};
-use crate::keeper::client;
 use crate::library::processes::ask;
 use crate::library::stop::stop;
 

@@ -3,6 +3,9 @@
 use std::time::Duration;
 
 use bottle_contract::names::Slug;
+use bottle_host::Host;
+use bottle_instance::environments::Environments;
+use bottle_instance::{State, Store};
 
 use super::{open, reaper, slug_of, unusable};
 use crate::cli::candidates;
@@ -12,9 +15,6 @@ use crate::cli::output::{Output, counted};
 use crate::cli::progress;
 use crate::cli::runtime::block_on;
 use crate::cli::terminal::{self, TerminalUser};
-use crate::host::Host;
-use crate::instance::environments::Environments;
-use crate::instance::{State, Store};
 use crate::library::discard::discard;
 use crate::library::report::RemovedEnvironment;
 use crate::library::stop::stop;

@@ -4,6 +4,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bottle_contract::names::{Name, Slug};
+use bottle_host::environment_settings::Choices;
+use bottle_host::{Host, Settings};
+use bottle_instance::environments::Environments;
+use bottle_instance::{State, Store};
+use bottle_keeper::client::{self, ClientError};
 use jiff::Timestamp;
 
 use super::{launch, open, reaper, slug_of, unusable};
@@ -12,11 +17,6 @@ use crate::cli::command::Command;
 use crate::cli::error::CliError;
 use crate::cli::output::Output;
 use crate::cli::runtime::block_on;
-use crate::host::environment_settings::Choices;
-use crate::host::{Host, Settings};
-use crate::instance::environments::Environments;
-use crate::instance::{State, Store};
-use crate::keeper::client::{self, ClientError};
 
 /// How often a connection is tried again after it failed.
 const RETRIES: u32 = 5;

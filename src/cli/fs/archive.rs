@@ -5,6 +5,7 @@ use std::io::{self, IsTerminal, Write};
 
 use bottle_contract::names::Slug;
 use bottle_contract::session::files::{FileEvent, FileRequest};
+use bottle_host::Host;
 
 use super::{Client, path_or_workspace};
 use crate::cli::candidates;
@@ -12,7 +13,6 @@ use crate::cli::connect::unexpected_answer;
 use crate::cli::error::CliError;
 use crate::cli::exit;
 use crate::cli::output::{Output, write_failed};
-use crate::host::Host;
 use crate::library::report::ImportedFiles;
 
 /// A directory of a bottle.

@@ -5,6 +5,7 @@ use std::io::{self, IsTerminal, Write as _};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bottle_contract::session::files::{self, FileEvent, FilePath, FileRequest, READ_MAX};
+use bottle_host::Host;
 
 use super::{Client, Target};
 use crate::cli::connect::unexpected_answer;
@@ -12,7 +13,6 @@ use crate::cli::error::CliError;
 use crate::cli::exit;
 use crate::cli::output::{Output, counted, write_failed};
 use crate::cli::plain::Printer;
-use crate::host::Host;
 use crate::library::report::{FileContent, WrittenFile};
 
 /// How many bytes are read with `--json`, unless `--max` says so.

@@ -6,6 +6,7 @@ use bottle_contract::names::Slug;
 use bottle_contract::session::files::{
     self, ENTRIES_MAX, Entries, FileEvent, FileInfo, FileKind, FilePath, FileRequest, List,
 };
+use bottle_host::Host;
 use indicatif::BinaryBytes;
 
 use super::{Client, Excludes, Target, path_or_workspace, shown};
@@ -14,7 +15,6 @@ use crate::cli::connect::unexpected_answer;
 use crate::cli::error::CliError;
 use crate::cli::exit;
 use crate::cli::output::{Output, counted};
-use crate::host::Host;
 use crate::library::report::{FileEntries, FileEntry, FileEntryPath};
 
 /// How many entries are listed with `--json`, unless `--limit` says so.

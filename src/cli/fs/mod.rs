@@ -14,10 +14,12 @@ mod reset;
 use std::ffi::OsString;
 use std::io::IsTerminal;
 
+use bottle_backend::Access;
 use bottle_channel::{Event, StreamReceiver};
 use bottle_contract::names::Slug;
 use bottle_contract::session::files::{FileEvent, FilePath, FileRequest, Scope};
 use bottle_contract::session::guest::{GuestEvent, GuestRequest, STDIN, STDOUT};
+use bottle_host::Host;
 use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
@@ -28,8 +30,6 @@ use super::exit;
 use super::output::{Output, one_line, reader_gone};
 use super::runtime::block_on;
 use super::session::{Signals, interrupted};
-use crate::backend::Access;
-use crate::host::Host;
 
 /// The size of a piece of standard input in bytes.
 const PIECE: usize = 16 * 1024;

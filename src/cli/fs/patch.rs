@@ -4,6 +4,7 @@ use std::ffi::OsString;
 
 use bottle_contract::names::Slug;
 use bottle_contract::session::files::{self, FileChange, FileEvent, FilePath, FileRequest};
+use bottle_host::Host;
 
 use super::{Client, shown};
 use crate::cli::candidates;
@@ -11,7 +12,6 @@ use crate::cli::connect::unexpected_answer;
 use crate::cli::error::CliError;
 use crate::cli::exit;
 use crate::cli::output::Output;
-use crate::host::Host;
 use crate::library::report::{FileEntryPath, PatchedFile, PatchedFiles};
 
 /// Apply a unified diff from standard input, or replace a text in a file

@@ -3,11 +3,12 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use bottle_backend::Access;
 use bottle_contract::names::Slug;
 use bottle_contract::session::files::FilePath;
+use bottle_host::Host;
 
 use super::shown;
-use crate::backend::Access;
 use crate::cli::candidates;
 use crate::cli::confirm_repositories::confirm_repositories;
 use crate::cli::error::{CliError, require_answer};
@@ -16,7 +17,6 @@ use crate::cli::output::{Output, counted};
 use crate::cli::progress;
 use crate::cli::runtime::block_on;
 use crate::cli::terminal::{self, TerminalUser};
-use crate::host::Host;
 use crate::library::connect::{connect_or_open_files, record};
 use crate::library::work::{
     Change, Differences, Root, RootDifferences, in_workspace, require_copy_to_reset, retain_roots,

@@ -16,18 +16,19 @@ pub(super) mod run;
 use std::io::IsTerminal;
 use std::path::PathBuf;
 
+use bottle_host::budget::Limit;
+use bottle_host::{Host, Settings};
+use bottle_keeper::launch::order::LaunchOrder;
+use bottle_plan::{Flags, Plan};
+
 use super::client::{Client, on_terminal, title};
 use super::error::CliError;
 use super::exit;
 use super::output::Output;
 use super::session::{Signals, Style};
 use super::terminal;
-use crate::host::budget::Limit;
-use crate::host::{Host, Settings};
-use crate::launch::order::LaunchOrder;
 use crate::library::failure::Failure;
 use crate::library::launch::{self, Confirmed};
-use crate::plan::{Flags, Plan};
 
 /// The flags that `start` and `resume` share.
 #[derive(Debug, clap::Args)]

@@ -4,6 +4,8 @@ use std::fmt::Write as _;
 use std::io;
 use std::path::Path;
 
+use bottle_manifest::resolve::explain;
+
 use crate::cli::error::{CliError, require_answer};
 use crate::cli::output::{Output, Styles, inert};
 use crate::cli::session::{Signals, interrupted};
@@ -12,7 +14,6 @@ use crate::cli::terminal::{Decision, TerminalUser, interactive};
 use crate::library::launch::preflight::{Preflight, of_project};
 use crate::library::report::SecretUse;
 use crate::library::text::from_home;
-use crate::resolve::explain;
 
 /// The maximum number of lines of a row on the one-screen summary. Further lines are only counted.
 const MOST: usize = 7;

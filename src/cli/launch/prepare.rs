@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use bottle_backend::{ProgressSink, Step};
+
 use super::launch_failed;
-use crate::backend::{ProgressSink, Step};
 use crate::cli::error::CliError;
 use crate::cli::output::Output;
 use crate::cli::progress::Progress;

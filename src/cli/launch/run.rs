@@ -6,6 +6,10 @@ use std::time::Duration;
 use bottle_channel::Channel;
 use bottle_contract::names::Slug;
 use bottle_contract::session::guest::SecretText;
+use bottle_host::Host;
+use bottle_keeper::launch::order::LaunchOrder;
+use bottle_plan::Plan;
+use bottle_plan::secrets::{self, Ask, SecretError, Secrets};
 use tokio::time::{Instant, sleep_until};
 
 use super::launch_failed;
@@ -15,12 +19,8 @@ use crate::cli::output::Output;
 use crate::cli::progress::Progress;
 use crate::cli::session::{Signals, interrupted};
 use crate::cli::terminal::{TerminalUser, interactive};
-use crate::host::Host;
-use crate::launch::order::LaunchOrder;
 use crate::library::failure::Failure;
 use crate::library::launch::{self, Launching, NotStarted, Running, SideBySide};
-use crate::plan::Plan;
-use crate::secrets::{self, Ask, SecretError, Secrets};
 
 /// How long the command waits for the keeper to remove the resources of an interrupted launch.
 const UNDO_TIMEOUT: Duration = Duration::from_secs(30);

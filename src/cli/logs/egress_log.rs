@@ -7,6 +7,10 @@ use std::io::{BufRead, BufReader, ErrorKind};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use bottle_host::Host;
+use bottle_host::plain_file;
+use bottle_instance::proxy_log::{LINE_MAX, files};
+use bottle_instance::{State, Store};
 use jiff::Timestamp;
 
 use super::Logs;
@@ -14,10 +18,6 @@ use crate::cli::decision;
 use crate::cli::error::CliError;
 use crate::cli::exit;
 use crate::cli::output::{Output, POLL_INTERVAL, inert, wait_while_read};
-use crate::host::Host;
-use crate::host::plain_file;
-use crate::instance::proxy_log::{LINE_MAX, files};
-use crate::instance::{State, Store};
 
 /// Shows the log files in `directory`.
 pub(super) fn show(directory: &Path, logs: &Logs, host: &Host, output: &Output) -> Result<u8, CliError> {

@@ -16,9 +16,13 @@ use std::io::{self, IsTerminal, Read};
 use std::path::Path;
 use std::time::Duration;
 
+use bottle_backend::SIDECAR_LOGS;
 use bottle_channel::{Channel, Event};
 use bottle_contract::names::Slug;
 use bottle_contract::session::guest::{GuestEvent, GuestRequest, Logs as LogsRequest, STDERR, STDOUT, Size};
+use bottle_host::Host;
+use bottle_instance::record::Record;
+use bottle_instance::{State, Store};
 use jiff::Timestamp;
 
 use super::runtime::block_on;
@@ -31,11 +35,7 @@ use super::exit;
 use super::output::{Output, reader_gone};
 use super::plain::{print, write_out};
 use super::session::Signals;
-use crate::backend::SIDECAR_LOGS;
 use crate::cli::candidates;
-use crate::host::Host;
-use crate::instance::record::Record;
-use crate::instance::{State, Store};
 
 /// The maximum number of bytes of output that are rendered. Longer output is truncated, which does not occur, because
 /// the guest keeps only 1 MiB of each stream.

@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 
+use bottle_host::Host;
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
@@ -15,7 +16,6 @@ use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, Stream
 use super::server::Server;
 use super::tokens::{self, Granted};
 use crate::cli::loopback::Site;
-use crate::host::Host;
 
 /// The path of the server.
 pub(super) const PATH: &str = "/mcp";

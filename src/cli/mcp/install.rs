@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
+use bottle_host::{Host, files, plain_file};
 use bottle_repository::program::{absolute_path, find};
 use serde_json::{Value, json};
 use tokio::process::Command;
@@ -16,7 +17,6 @@ use crate::cli::error::CliError;
 use crate::cli::exit;
 use crate::cli::output::Output;
 use crate::cli::runtime::block_on;
-use crate::host::{Host, files, plain_file};
 
 /// The name under which clients show the server.
 const NAME: &str = "bottle";

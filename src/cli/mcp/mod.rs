@@ -27,6 +27,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use bottle_contract::names::Slug;
+use bottle_host::Host;
 use clap::Subcommand;
 use rmcp::ServiceExt as _;
 
@@ -39,7 +40,6 @@ use super::loopback;
 use super::output::Output;
 use super::runtime::block_on;
 use super::session::{Signals, interrupted};
-use crate::host::Host;
 use crate::library::report::{McpServer, McpToken};
 
 /// SIGINT, with which the user ends the server.

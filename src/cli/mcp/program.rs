@@ -6,13 +6,13 @@
 use std::process::Stdio;
 use std::time::Duration;
 
+use bottle_host::{Host, PARENT};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, Command};
 
 use super::arguments::Call;
-use crate::host::{Host, PARENT};
 
 /// The maximum size of a result in bytes.
 const RESULT_MAX: u64 = 8 << 20;

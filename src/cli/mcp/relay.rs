@@ -7,6 +7,10 @@ use std::io::{BufRead, BufReader, Read};
 
 use bottle_contract::names::{Name, Slug};
 use bottle_contract::session::tools::{MAX_CONTENT, ToolAnswer, ToolRequest};
+use bottle_host::Host;
+use bottle_instance::children::{self, Parent};
+use bottle_instance::{State, Store};
+use bottle_manifest::mcp::Access;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -20,10 +24,6 @@ use crate::cli::error::CliError;
 use crate::cli::exit;
 use crate::cli::output::Output;
 use crate::cli::runtime::block_on;
-use crate::host::Host;
-use crate::instance::children::{self, Parent};
-use crate::instance::{State, Store};
-use crate::manifest::mcp::Access;
 
 /// The tools that read the parent's children, and end them.
 const READS: &[&str] = &[

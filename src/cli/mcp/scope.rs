@@ -2,12 +2,11 @@
 
 use bottle_command_policy::Mode;
 use bottle_contract::names::Slug;
+use bottle_host::Host;
+use bottle_instance::environments::{self, Environments};
+use bottle_instance::record::Record;
+use bottle_instance::{State, Store};
 use globset::{Glob, GlobSet, GlobSetBuilder};
-
-use crate::host::Host;
-use crate::instance::environments::{self, Environments};
-use crate::instance::record::Record;
-use crate::instance::{State, Store};
 
 /// The word for the bottles that the client started.
 pub(super) const STARTED: &str = "started";

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bottle_host::Host;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ErrorData, Implementation,
     JsonObject, ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, PaginatedRequestParams,
@@ -20,7 +21,6 @@ use super::program::{self, Printed};
 use super::resources;
 use super::scope::{Scope, no_task};
 use super::tools::{self, Effect, Target, Tool};
-use crate::host::Host;
 use crate::library::failure::Failure;
 use crate::library::permit::{Ask, permit, permit_file_change, permit_input, permit_script};
 

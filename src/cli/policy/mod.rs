@@ -14,6 +14,12 @@ use bottle_contract::credential::strip::{self, StrippedHeaders};
 use bottle_contract::decide::{self, Allowed, BadUrl, Findings, Verdict, decide_url_with};
 use bottle_contract::names::{Name, Slug};
 use bottle_contract::route::{OutboundDetector, Route, RouteTable};
+use bottle_host::Host;
+use bottle_instance::record::Record;
+use bottle_instance::{State, Store, routes};
+use bottle_manifest::origin::Traced;
+use bottle_manifest::resolve::ResolvedManifest;
+use bottle_plan::{Flags, Plan};
 use bottle_scan::{Detector, Finding, HeadPart, KnownSecrets, RuleFiles, Scanner, Severity, head_injection};
 use clap::{ArgGroup, Subcommand};
 use http::HeaderMap;
@@ -26,14 +32,8 @@ use super::output::Output;
 use super::select_bottle::is_running;
 use super::style::Styles;
 use crate::cli::own_rules;
-use crate::host::Host;
-use crate::instance::record::Record;
-use crate::instance::{State, Store, routes};
 use crate::library::failure::Failure;
 use crate::library::report::PolicyAnswer;
-use crate::manifest::origin::Traced;
-use crate::plan::{self, Flags, Plan};
-use crate::resolve::ResolvedManifest;
 
 /// Show what the egress proxy allows, and why
 #[derive(Debug, Subcommand)]
@@ -146,7 +146,7 @@ fn plan_of(host: &Host, manifest: &ResolvedManifest) -> Result<Plan, CliError> {
     let (label, task) = (Some("policy-check".to_owned()), Some(String::new()));
     let flags = Flags { label, task, ..Flags::default() };
     // The slug comes from the label, so no random bytes are needed.
-    plan::build(host, manifest, &flags, &mut |_| {}).map_err(|error| Failure::from(error).into())
+    bottle_plan::build(host, manifest, &flags, &mut |_| {}).map_err(|error| Failure::from(error).into())
 }
 
 impl Decider {

@@ -9,6 +9,7 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use bottle_contract::decide::Reason;
+use bottle_host::Host;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use serde::{Deserialize, Serialize};
 
@@ -16,7 +17,6 @@ use super::{Decider, PolicySource, colored_verdict};
 use crate::cli::error::CliError;
 use crate::cli::exit;
 use crate::cli::output::{Output, inert};
-use crate::host::Host;
 
 /// The maximum length of a record in bytes; a longer one is an error. Records that the proxy writes are much
 /// shorter.

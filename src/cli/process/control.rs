@@ -6,6 +6,7 @@ use bottle_contract::session::guest::{Exit, GuestEvent, GuestRequest, Process, S
 use bottle_contract::session::process::{
     EndProcess, ProcessName, ProcessState, SignalProcess, StartProcess, WriteInput,
 };
+use bottle_host::Host;
 use nix::sys::signal::Signal;
 
 use crate::cli::candidates;
@@ -18,7 +19,6 @@ use crate::cli::program_args::ProgramArgs;
 use crate::cli::runtime::block_on;
 use crate::cli::session::{Signals, interrupted};
 use crate::cli::terminal;
-use crate::host::Host;
 use crate::library::processes::{ask, failed};
 use crate::library::report::{ProcessEnd, StartedProcess};
 

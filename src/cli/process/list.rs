@@ -3,6 +3,7 @@
 use bottle_contract::names::Slug;
 use bottle_contract::session::guest::{GuestEvent, GuestRequest};
 use bottle_contract::session::process::ProcessInfo;
+use bottle_host::Host;
 use indicatif::BinaryBytes;
 
 use crate::cli::candidates;
@@ -12,7 +13,6 @@ use crate::cli::exit;
 use crate::cli::output::{Output, one_line};
 use crate::cli::process_output::Source;
 use crate::cli::runtime::block_on;
-use crate::host::Host;
 use crate::library::processes::ask;
 use crate::library::report::BottleProcess;
 

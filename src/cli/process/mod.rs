@@ -7,11 +7,12 @@ mod control;
 mod list;
 mod wait;
 
+use bottle_host::Host;
+
 pub(crate) use self::list::List;
 use super::error::CliError;
 use super::output::Output;
 use super::process_output::Log;
-use crate::host::Host;
 
 /// The commands of `bottle process`.
 #[derive(Debug, clap::Subcommand)]

@@ -5,6 +5,7 @@ use std::time::Duration;
 use bottle_channel::Channel;
 use bottle_contract::session::guest::{GuestEvent, GuestRequest};
 use bottle_contract::session::process::{ProcessState, ReadFrom};
+use bottle_host::Host;
 use regex::bytes::{Regex, RegexBuilder};
 
 use crate::cli::connect::{connect, unexpected_answer};
@@ -15,7 +16,6 @@ use crate::cli::process_output::{FOLLOW, PART, Target, part};
 use crate::cli::runtime::block_on;
 use crate::cli::session::Signals;
 use crate::cli::time_limit::time_limit;
-use crate::host::Host;
 use crate::library::processes::ask;
 use crate::library::report::{MatchedLine, ProcessEnd};
 

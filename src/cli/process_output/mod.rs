@@ -10,6 +10,7 @@ use std::time::Duration;
 use bottle_channel::{Channel, Event};
 use bottle_contract::session::guest::{GuestEvent, GuestRequest, STDERR, STDOUT};
 use bottle_contract::session::process::{OutputRead, ProcessState, ReadFrom, ReadOutput};
+use bottle_host::Host;
 
 pub(crate) use self::saved::Source;
 pub(crate) use self::target::Target;
@@ -21,7 +22,6 @@ use crate::cli::plain::Printer;
 use crate::cli::runtime::block_on;
 use crate::cli::session::Signals;
 use crate::cli::time_limit::time_limit;
-use crate::host::Host;
 use crate::library::processes::failed;
 use crate::library::report::ProcessOutput;
 

@@ -3,13 +3,13 @@
 use bottle_channel::Channel;
 use bottle_contract::names::Slug;
 use bottle_contract::session::process::{OutputRead, ProcessInfo, ReadFrom};
+use bottle_host::Host;
+use bottle_instance::process_logs::ProcessLogs;
+use bottle_instance::{State, Store};
 
 use super::target::Target;
 use crate::cli::connect::connect;
 use crate::cli::error::CliError;
-use crate::host::Host;
-use crate::instance::process_logs::ProcessLogs;
-use crate::instance::{State, Store};
 
 /// Where the processes of a bottle are found.
 pub(crate) enum Source {

@@ -36,6 +36,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use bottle_contract::names::Slug;
+use bottle_host::Host;
 
 pub(crate) use self::line::{InputResult, TypedLine};
 pub(crate) use self::queue_view::{EditRequest, QueueView, Step};
@@ -45,7 +46,6 @@ use crate::cli::runtime::block_on;
 use crate::cli::session::{Signals, interrupted};
 use crate::cli::style::Styles;
 use crate::cli::terminal::FullScreen;
-use crate::host::Host;
 use crate::library::report::UnsavedManifest;
 
 /// How long the screen waits for a key before it handles other events. While an answer is in progress, it

@@ -10,6 +10,8 @@ use bottle_contract::names::Slug;
 use bottle_contract::proposal;
 use bottle_contract::queue::{Id, Proposal};
 use bottle_contract::route::edit::Action;
+use bottle_instance::proxy_log::Warning;
+use bottle_keeper::protocol::{Consent, RouteReport};
 use bottle_queue::{Listing, Pending, State as ProposalState};
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use jiff::Timestamp;
@@ -21,8 +23,6 @@ use super::view::{Draft, EffectInput, KnownEffect, Message, Overlay, Tone, View}
 use crate::cli::output::{counted, one_line};
 use crate::cli::route_args::{TypedChange, undo_command};
 use crate::cli::style::Styles;
-use crate::instance::proxy_log::Warning;
-use crate::keeper::protocol::{Consent, RouteReport};
 use crate::library::proposals::answer::{AnswerOutcome, Decision, canonical_routes};
 use crate::library::proposals::pending::{skipped_file, span, state_text};
 use crate::library::proposals::review::content;

@@ -3,6 +3,7 @@
 //! Bottle's own lines start at the left edge or with a diff sign. Text from a bottle is placed behind a bar,
 //! so that it cannot imitate bottle's lines.
 
+use bottle_instance::proxy_log::Warning;
 use bottle_queue::{Pending, State};
 use dialoguer::console::truncate_str;
 use jiff::Timestamp;
@@ -14,7 +15,6 @@ use super::view::{Draft, KnownEffect};
 use crate::cli::output::times;
 use crate::cli::style::Styles;
 use crate::cli::text_layout::{bold, dim, tinted, wrapped};
-use crate::instance::proxy_log::Warning;
 use crate::library::line_diff::Changed;
 use crate::library::proposals::pending::{WARNINGS_TITLE, span, warning_line};
 use crate::library::proposals::report_text::report_text;

@@ -11,11 +11,11 @@ use std::time::Duration;
 use bottle_channel::Channel;
 use bottle_contract::queue::{Id, Tool};
 use bottle_contract::session::bundle::Refused;
+use bottle_keeper::protocol::{Ended, KeeperEvent, KeeperRequest, Notice};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::cli::output::{Output, counted};
-use crate::keeper::protocol::{Ended, KeeperEvent, KeeperRequest, Notice};
 
 /// How long the client waits for the keeper to tear down a bottle: the sum of the agent's grace period, the
 /// time limits of guest and bundle, and the time for the backend's removal.

@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
+use bottle_host::Host;
 use clap_complete::{ArgValueCandidates, CompletionCandidate};
 
 use crate::cli::error::CliError;
 use crate::cli::output::one_line;
-use crate::host::Host;
 use crate::library::launch::start::CopyIn;
 
 /// The names of the modes.

@@ -1,14 +1,15 @@
 //! The directories of several `--cwd`, each of which is copied into the workspace.
 
+use bottle_host::Host;
+use bottle_plan::CopiedDirectory;
+
 use super::cwd::Cwd;
 use super::repository::{self, Wish};
 use crate::cli::error::CliError;
 use crate::cli::output::Output;
 use crate::cli::session::Signals;
-use crate::host::Host;
 use crate::library::launch::directories::{named, require_different};
 use crate::library::launch::start::{CopyIn, NewWorkspace};
-use crate::plan::CopiedDirectory;
 
 /// Returns the directories of several `--cwd`, of which `entered` are the hosts; none if `--cwd` was given at most
 /// once.

@@ -12,6 +12,8 @@ mod pick;
 mod repository;
 
 use bottle_contract::names::Name;
+use bottle_host::{Host, Settings};
+use bottle_plan::{Flags, Renewal};
 
 use self::cwd::Cwd;
 use self::pick::Choices;
@@ -27,12 +29,10 @@ use super::style::label_color_parser;
 use super::terminal::{self, Decision};
 use crate::cli::candidates;
 use crate::cli::own_rules;
-use crate::host::{Host, Settings};
 use crate::library::launch::child::Child;
 use crate::library::launch::preflight::Preflight;
 use crate::library::launch::start::{CopyIn, NewWorkspace, StartOrder};
 use crate::library::notice::Notify;
-use crate::plan::{Flags, Renewal};
 
 /// The environment variable that names the backend.
 const BACKEND_VARIABLE: &str = "BOTTLE_BACKEND";

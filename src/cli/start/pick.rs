@@ -6,9 +6,14 @@
 
 use std::cmp::Reverse;
 
+use bottle_backend::native;
 use bottle_contract::names::{Name, Slug};
+use bottle_host::Host;
+use bottle_instance::Store;
+use bottle_manifest::provider::{self, ProviderConfig};
+use bottle_manifest::resolve::{self, ResolveError, Resolved, Selection};
+use bottle_manifest::{Kind as ManifestKind, Manifests, Place};
 
-use crate::backend::native;
 use crate::cli::choice::manifests;
 use crate::cli::error::CliError;
 use crate::cli::launch::preflight::answer;
@@ -17,13 +22,8 @@ use crate::cli::picker::{self, Choice, List};
 use crate::cli::session::Signals;
 use crate::cli::style::LABEL_COLORS;
 use crate::cli::terminal::TerminalUser;
-use crate::host::Host;
-use crate::instance::Store;
 use crate::library::launch::start::StartOrder;
 use crate::library::text::names;
-use crate::manifest::{Kind as ManifestKind, Manifests, Place};
-use crate::provider::{self, ProviderConfig};
-use crate::resolve::{self, ResolveError, Resolved, Selection};
 
 /// The choices that a user can be asked for.
 #[derive(Debug, Clone)]

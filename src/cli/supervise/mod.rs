@@ -9,6 +9,7 @@ mod plain;
 
 use std::path::PathBuf;
 
+use bottle_host::Host;
 use clap::{Subcommand, ValueHint};
 
 use super::candidates;
@@ -17,7 +18,6 @@ use super::exit;
 use super::output::Output;
 use super::queue_screen;
 use super::terminal::is_terminal;
-use crate::host::Host;
 use crate::library::proposals::scope::RequestedScope;
 
 /// Review and answer proposals from bottles

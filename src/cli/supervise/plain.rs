@@ -4,6 +4,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use bottle_contract::queue::{MAX_TEXT, Proposal, Tool};
+use bottle_host::Host;
 use bottle_queue::{Pending, State};
 use jiff::Timestamp;
 
@@ -13,7 +14,6 @@ use crate::cli::output::{Output, counted, one_line, times};
 use crate::cli::route_addition::show_addition;
 use crate::cli::runtime::block_on;
 use crate::cli::text_layout::wrapped;
-use crate::host::Host;
 use crate::library::proposals::answer::{self, Decision, Saved};
 use crate::library::proposals::pending::{
     self, WARNINGS_TITLE, first_line, scanner_warnings, span, state_text, warning_line,

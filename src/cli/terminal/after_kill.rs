@@ -11,14 +11,14 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
+use bottle_host::files;
+use bottle_host::process::ProcessId;
 use rustix::termios::{
     InputModes, LocalModes, OptionalActions, OutputModes, tcgetattr, tcgetpgrp, tcsetattr,
 };
 
 use super::modes::EVERYTHING;
 use super::raw::RESET_BACKGROUND;
-use crate::host::files;
-use crate::host::process::ProcessId;
 
 /// The directory of the mark files. Without a runtime directory there are no mark files.
 static DIRECTORY: OnceLock<PathBuf> = OnceLock::new();

@@ -4,11 +4,11 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, IsTerminal, Read, Write};
 
 use bottle_contract::secret::Secret;
+use bottle_plan::secrets::Ask;
 use rustix::termios::{InputModes, LocalModes, OptionalActions, tcgetattr, tcsetattr};
 use zeroize::Zeroizing;
 
 use super::raw::{self, Restore};
-use crate::secrets::Ask;
 
 /// The maximum length of an answer in bytes. Further input is ignored.
 const ANSWER_MAX: usize = 64 * 1024;

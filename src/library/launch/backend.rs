@@ -1,11 +1,12 @@
 //! Chooses the backend: the one that the user named, otherwise the first that can run the plan.
 
-use crate::backend::{Backend, Check, registry};
-use crate::causes;
-use crate::host::{Host, Settings};
+use bottle_backend::{Backend, Check, registry};
+use bottle_host::causes;
+use bottle_host::{Host, Settings};
+use bottle_manifest::resolve::Resolved;
+use bottle_plan::Plan;
+
 use crate::library::failure::{Failure, Kind};
-use crate::plan::Plan;
-use crate::resolve::Resolved;
 use bottle_contract::suggest::suggest;
 
 /// Returns the backend that the manifest names, otherwise the one that the settings name.

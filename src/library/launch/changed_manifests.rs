@@ -1,11 +1,10 @@
 //! How manifests changed, as a unified diff.
 
 use bottle_contract::names::Slug;
+use bottle_host::Host;
+use bottle_instance::Store;
+use bottle_plan::Plan;
 use similar::TextDiff;
-
-use crate::host::Host;
-use crate::instance::Store;
-use crate::plan::Plan;
 
 /// Returns a unified diff from the manifest of the bottle's last start to the plan's; none if they are equal.
 pub(crate) fn changes(host: &Host, slug: &Slug, plan: &Plan) -> Option<String> {

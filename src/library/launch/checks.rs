@@ -1,9 +1,10 @@
 //! What is refused before any secret is read.
 
-use crate::host::Host;
-use crate::instance::{State, Store};
+use bottle_host::Host;
+use bottle_instance::{State, Store};
+use bottle_plan::{Plan, PlanError};
+
 use crate::library::failure::{Failure, Kind};
-use crate::plan::{Plan, PlanError};
 
 /// Checks host keys before any resource is created. The launch reads them again.
 ///

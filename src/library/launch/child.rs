@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use bottle_contract::names::Name;
 use bottle_contract::route::RouteTable;
+use bottle_host::Host;
+use bottle_host::file_lock::FileLock;
+use bottle_instance::children::{self, Children, Parent};
+use bottle_instance::record::Record;
+use bottle_instance::{Store, routes};
+use bottle_plan::{Ceiling, Plan};
 
-use crate::host::Host;
-use crate::host::file_lock::FileLock;
-use crate::instance::children::{self, Children, Parent};
-use crate::instance::record::Record;
-use crate::instance::{Store, routes};
 use crate::library::failure::Failure;
-use crate::plan::{Ceiling, Plan};
 
 /// How often the lock of another start is tried.
 const RETRY_INTERVAL: Duration = Duration::from_millis(50);
@@ -110,7 +110,7 @@ impl Child {
 
 fn parent(host: &Host) -> Result<Option<Parent>, Failure> {
     let Some(parsed) = host.parent().and_then(|client| Parent::parse(&client)) else { return Ok(None) };
-    let invalid = |why| Failure::usage(why).about(crate::host::PARENT);
+    let invalid = |why| Failure::usage(why).about(bottle_host::PARENT);
     parsed.map(Some).map_err(invalid)
 }
 

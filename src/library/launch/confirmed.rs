@@ -2,17 +2,17 @@
 
 use std::collections::BTreeMap;
 
+use bottle_backend::{Backend, Origin, Prepared, ProgressSink, Step};
 use bottle_contract::session::guest::SecretText;
+use bottle_host::Host;
+use bottle_keeper::launch::order::{LaunchOrder, Resumed};
+use bottle_plan::Plan;
+use bottle_plan::secrets::SecretError;
+use bottle_plan::sensitive_env::{self, SensitiveEnv};
 
 use super::preflight::Preflight;
-use crate::backend::{Backend, Origin, Prepared, ProgressSink, Step};
-use crate::host::Host;
-use crate::launch::order::{LaunchOrder, Resumed};
 use crate::library::failure::{Failure, Kind};
 use crate::library::notice::{Notice, Notify};
-use crate::plan::Plan;
-use crate::plan::sensitive_env::{self, SensitiveEnv};
-use crate::secrets::SecretError;
 
 /// A launch that the user confirmed.
 pub(crate) struct Confirmed {

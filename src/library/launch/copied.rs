@@ -5,15 +5,15 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bottle_contract::secret_files::is_secret_file;
+use bottle_host::Host;
+use bottle_keeper::launch::{CopiedWorktrees, FileSelection, GitDir, Objects, WorkspaceFiles};
+use bottle_plan::GitDirectory;
 use bottle_repository::{Entry, GitFile, GitFileError, Stop, Walk, WalkError};
 use indicatif::HumanBytes;
 use rustix::fs::FileType;
 
-use crate::host::Host;
-use crate::launch::{CopiedWorktrees, FileSelection, GitDir, Objects, WorkspaceFiles};
 use crate::library::failure::Failure;
 use crate::library::text::{counted, one_line};
-use crate::plan::GitDirectory;
 
 /// The maximum number of files that are counted.
 const COUNTED_FILES: usize = 50_000;

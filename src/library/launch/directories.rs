@@ -2,10 +2,11 @@
 
 use std::path::Path;
 
+use bottle_plan::CopiedDirectory;
+
 use crate::library::failure::Failure;
 use crate::library::text::{one_line, shown};
 use crate::library::work::is_inside;
-use crate::plan::CopiedDirectory;
 
 /// A directory with its name in the workspace.
 ///

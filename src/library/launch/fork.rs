@@ -9,8 +9,17 @@
 
 use std::time::Duration;
 
+use bottle_backend::Origin;
 use bottle_contract::names::Name;
 use bottle_contract::session::guest::{GuestEvent, GuestRequest};
+use bottle_host::git_user::HostGitUser;
+use bottle_host::{Host, Settings};
+use bottle_instance::live_directory::identify_again;
+use bottle_instance::record::Record;
+use bottle_instance::{State, Store, engines, work};
+use bottle_keeper::launch::order::{Forked, LaunchOrder, Resumed};
+use bottle_manifest::resolve::{Resolved, Selection, resolve};
+use bottle_plan::{Flags, Plan, PlanError, Workspace};
 use rand::RngExt as _;
 
 use super::backend;
@@ -18,13 +27,6 @@ use super::changed_manifests::changes;
 use super::checks::{require_free_slug, require_host_keys};
 use super::confirmed::Confirmed;
 use super::preflight::Preflight;
-use crate::backend::Origin;
-use crate::host::git_user::HostGitUser;
-use crate::host::{Host, Settings};
-use crate::instance::live_directory::identify_again;
-use crate::instance::record::Record;
-use crate::instance::{State, Store, engines, work};
-use crate::launch::order::{Forked, LaunchOrder, Resumed};
 use crate::library::budget::require_unspent;
 use crate::library::connect::{connect, open_guest, record};
 use crate::library::failure::Failure;
@@ -34,8 +36,6 @@ use crate::library::notice::{Notice, Notify};
 use crate::library::record::backend_of;
 use crate::library::snapshot_selector::SnapshotSelector;
 use crate::library::text::shown;
-use crate::plan::{self, Flags, Plan, PlanError, Workspace};
-use crate::resolve::{Resolved, Selection, resolve};
 
 /// Time limit of the search for unsaved work, which may have to visit millions of files.
 const WORK_TIMEOUT: Duration = Duration::from_secs(60);
@@ -200,7 +200,8 @@ impl ForkOrder {
             ..self.flags.clone().with_settings(settings)
         };
         let mut rng = rand::rng();
-        plan::build(host, &resolved.manifest, &flags, &mut |bytes| rng.fill(bytes)).map_err(Failure::from)
+        bottle_plan::build(host, &resolved.manifest, &flags, &mut |bytes| rng.fill(bytes))
+            .map_err(Failure::from)
     }
 }
 

@@ -6,13 +6,13 @@
 
 use std::path::{Path, PathBuf};
 
+use bottle_host::Host;
+use bottle_plan::GitDirectory;
 use bottle_repository::locate::{self, Kind, LocateError};
 use bottle_repository::{LenderError, Located, ObjectSources};
 
-use crate::host::Host;
 use crate::library::failure::Failure;
 use crate::library::text::{one_line, shown};
-use crate::plan::GitDirectory;
 
 /// What helps if the files of a repository are in several places.
 const CLONE: &str = "copy a clone of the repository, which `git clone` makes";

@@ -5,17 +5,17 @@ use std::pin::Pin;
 
 use bottle_channel::{Channel, StreamReceiver};
 use bottle_contract::names::Slug;
+use bottle_host::Host;
+use bottle_host::process::ProcessId;
+use bottle_instance::{State, Store};
+use bottle_keeper::client::{self, Launched};
+use bottle_keeper::launch::order::LaunchOrder;
+use bottle_keeper::protocol::{KeeperEvent, LaunchFailure, LaunchFailureKind, Phase};
+use bottle_plan::Workspace;
 use futures_util::stream::{self, Stream, StreamExt};
 
-use crate::host::Host;
-use crate::host::process::ProcessId;
-use crate::instance::{State, Store};
-use crate::keeper::client::{self, Launched};
-use crate::keeper::protocol::{KeeperEvent, LaunchFailure, LaunchFailureKind, Phase};
-use crate::launch::order::LaunchOrder;
 use crate::library::connect::keeper_lost;
 use crate::library::failure::{Failure, Kind};
-use crate::plan::Workspace;
 
 /// The maximum number of bottles that are started at the same time. Each start keeps a processor busy for a part of the
 /// time.

@@ -8,15 +8,15 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bottle_contract::names::Slug;
+use bottle_host::Host;
+use bottle_host::directory_walk::{Bounds, MAX_DEPTH, Next, Walked, walk};
+use bottle_instance::live_directory::{identify, identify_again};
+use bottle_plan::LiveDirectory;
 use rustix::fs::FileType;
 
 use super::copied::{Named, require_no_home};
-use crate::host::Host;
-use crate::host::directory_walk::{Bounds, MAX_DEPTH, Next, Walked, walk};
-use crate::instance::live_directory::{identify, identify_again};
 use crate::library::failure::Failure;
 use crate::library::text::one_line;
-use crate::plan::LiveDirectory;
 
 /// The bounds of the search in the directory. A larger directory is refused, because parts of it would be unchecked.
 const BOUNDS: Bounds = Bounds { entries: 2_000_000, time: Duration::from_secs(30) };

@@ -4,20 +4,20 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use bottle_backend::{Backend, Origin, Preview};
 use bottle_contract::route::render_routes;
+use bottle_keeper::launch::FileSelection;
+use bottle_keeper::launch::order::Resumed;
+use bottle_manifest::Place;
+use bottle_manifest::resolve::{BottleChoice, Resolved, weakening_settings};
+use bottle_plan::secrets::describe;
+use bottle_plan::{CopiedDirectory, GitField, GitFieldSource, GitIdentity, Plan, Workspace};
 use bottle_repository::Stop;
 
 use super::copied::Copied;
-use crate::backend::{Backend, Origin, Preview};
-use crate::launch::FileSelection;
-use crate::launch::order::Resumed;
 use crate::library::failure::Failure;
 use crate::library::report::{DryRun, SecretUse};
 use crate::library::text::{from_home, names, one_line};
-use crate::manifest::Place;
-use crate::plan::{CopiedDirectory, GitField, GitFieldSource, GitIdentity, Plan, Workspace};
-use crate::resolve::{BottleChoice, Resolved, weakening_settings};
-use crate::secrets::describe;
 
 /// How long the directories that are copied are looked through. Then the size says how much was found so far.
 const LOOKED_FOR: Duration = Duration::from_secs(5);

@@ -8,27 +8,27 @@
 
 use std::path::Path;
 
+use bottle_backend::{Backend, Origin, Snapshot};
 use bottle_contract::names::{Name, Slug};
+use bottle_host::git_user::HostGitUser;
+use bottle_host::{Host, Settings};
+use bottle_instance::record::Record;
+use bottle_instance::{Store, engines};
+use bottle_keeper::launch::order::Resumed;
+use bottle_manifest::resolve::{Resolved, Selection, resolve};
+use bottle_plan::{Flags, GitDirectory, Workspace};
 
 use super::backend;
 use super::changed_manifests::changes;
 use super::checks::require_host_keys;
 use super::live_directory::{self, Live};
 use super::preflight::{Preflight, sources};
-use crate::backend::{Backend, Origin, Snapshot};
-use crate::host::git_user::HostGitUser;
-use crate::host::{Host, Settings};
-use crate::instance::record::Record;
-use crate::instance::{Store, engines};
-use crate::launch::order::Resumed;
 use crate::library::budget::require_unspent;
 use crate::library::failure::Failure;
 use crate::library::manifests::manifests;
 use crate::library::notice::{Notice, Notify};
 use crate::library::record::{backend_of, preserved};
 use crate::library::snapshot_selector::SnapshotSelector;
-use crate::plan::{self, Flags, GitDirectory, Workspace};
-use crate::resolve::{Resolved, Selection, resolve};
 
 /// A preserved bottle that starts again.
 #[derive(Debug)]
@@ -183,7 +183,7 @@ impl Resuming {
         let flags = self.flags(&order.flags, settings, git_directories);
         let Self { record, host, backend, start_point, resolved, live } = self;
         // The slug is given, so no random bytes are needed.
-        let build = |flags: &Flags| plan::build(&host, &resolved.manifest, flags, &mut |_| {});
+        let build = |flags: &Flags| bottle_plan::build(&host, &resolved.manifest, flags, &mut |_| {});
         let plan = build(&flags)?;
         let anew = build(&Flags { resumed: false, ..flags })?.agent.argv;
         backend::require(&*backend, &plan).await?;

@@ -2,7 +2,12 @@
 
 use std::path::Path;
 
+use bottle_backend::Origin;
 use bottle_contract::names::Name;
+use bottle_host::git_user::{self, HostGitUser};
+use bottle_host::{Host, Settings};
+use bottle_manifest::resolve::{BottleChoice, Resolved, Selection, resolve};
+use bottle_plan::{CopiedDirectory, Flags, GitDirectory, InRepository, LiveDirectory, Plan, Workspace};
 use rand::RngExt as _;
 
 use super::backend;
@@ -11,15 +16,10 @@ use super::child::Child;
 use super::copied::require_no_home;
 use super::live_directory::{self, Live};
 use super::preflight::{Preflight, sources};
-use crate::backend::Origin;
-use crate::host::git_user::{self, HostGitUser};
-use crate::host::{Host, Settings};
 use crate::library::budget::require_unspent;
 use crate::library::failure::Failure;
 use crate::library::manifests::manifests;
 use crate::library::notice::{Notice, Notify};
-use crate::plan::{self, CopiedDirectory, Flags, GitDirectory, InRepository, LiveDirectory, Plan, Workspace};
-use crate::resolve::{BottleChoice, Resolved, Selection, resolve};
 
 /// How much of a directory a bottle gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -182,6 +182,7 @@ impl StartOrder {
             ..self.flags.clone().with_settings(settings)
         };
         let mut rng = rand::rng();
-        plan::build(host, &resolved.manifest, &flags, &mut |bytes| rng.fill(bytes)).map_err(Failure::from)
+        bottle_plan::build(host, &resolved.manifest, &flags, &mut |bytes| rng.fill(bytes))
+            .map_err(Failure::from)
     }
 }

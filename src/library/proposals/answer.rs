@@ -7,14 +7,14 @@ use std::path::PathBuf;
 
 use bottle_contract::proposal::{self, ProposalError};
 use bottle_contract::queue::{Id, Proposal, Response, Scope, Status};
+use bottle_host::Host;
+use bottle_host::account;
+use bottle_keeper::protocol::{KeeperEvent, KeeperRequest};
 use bottle_queue::{Pending, RespondError, State};
 use jiff::Timestamp;
 
 use super::pending::{queue_error, state_text};
 use super::scope::{GrantScope, SettingsAddition};
-use crate::host::Host;
-use crate::host::account;
-use crate::keeper::protocol::{KeeperEvent, KeeperRequest};
 use crate::library::connect::{connect, keeper_lost, unexpected_answer};
 use crate::library::failure::Failure;
 use crate::library::report::UnsavedManifest;

@@ -2,14 +2,14 @@
 
 use std::path::Path;
 
+use bottle_backend::SIDECAR_LOGS;
 use bottle_contract::names::Slug;
+use bottle_host::Host;
+use bottle_instance::Store;
+use bottle_instance::proxy_log::{self, Warning};
 use bottle_queue::{Damaged, Listing, Pending, State};
 use jiff::{SignedDuration, Timestamp};
 
-use crate::backend::SIDECAR_LOGS;
-use crate::host::Host;
-use crate::instance::Store;
-use crate::instance::proxy_log::{self, Warning};
 use crate::library::failure::Failure;
 use crate::library::text::one_line;
 

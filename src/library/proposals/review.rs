@@ -4,6 +4,7 @@
 //! proposal or its effect changed meanwhile.
 
 use bottle_contract::queue::{Id, Proposal, Tool};
+use bottle_host::Host;
 use bottle_queue::{Pending, State};
 use jiff::Timestamp;
 use serde::Serialize;
@@ -14,7 +15,6 @@ use super::pending::{all, first_line, queue_error, scanner_warnings, span, state
 use super::report_text::report_text;
 use super::route_change::{lookalike_warning, proposed_text, route_change};
 use super::scope::GrantScope;
-use crate::host::Host;
 use crate::library::failure::Failure;
 use crate::library::line_diff::Changed;
 

@@ -5,12 +5,12 @@ use bottle_contract::proposal::{self, ProposalError};
 use bottle_contract::queue::Proposal;
 use bottle_contract::route::render_routes;
 use bottle_contract::session::bundle::Routes;
+use bottle_host::Host;
+use bottle_host::causes;
+use bottle_instance::audit::{Entry, Trail};
+use bottle_instance::{Store, routes};
+use bottle_keeper::decisions;
 
-use crate::causes;
-use crate::host::Host;
-use crate::instance::audit::{Entry, Trail};
-use crate::instance::{Store, routes};
-use crate::keeper::decisions;
 use crate::library::line_diff::{Changed, changed};
 
 /// The effect of a proposal on a bottle's routes.

@@ -8,10 +8,10 @@ use bottle_command_policy::{Approval, Rule};
 use bottle_contract::names::{BadName, Name};
 use bottle_contract::proposal;
 use bottle_contract::queue::{Proposal, Scope, Tool};
+use bottle_host::command_settings::entry;
+use bottle_host::settings::with_approvals;
+use bottle_host::{Host, files};
 
-use crate::host::command_settings::entry;
-use crate::host::settings::with_approvals;
-use crate::host::{Host, files};
 use crate::library::failure::Failure;
 use crate::library::saved_routes::{Addition, SaveError};
 

@@ -1,16 +1,15 @@
 //! The JSON output of the commands that list, stop and remove bottles.
 
+use bottle_backend::Unused;
 use bottle_contract::lock_out::LockOut;
 use bottle_contract::names::Slug;
 use bottle_contract::session::guest::Exit;
+use bottle_instance::live_changes::LiveChanges;
+use bottle_instance::record::{KeptFor, Service};
+use bottle_keeper::protocol::{Ended, Resumable};
+use bottle_plan::CopiedDirectory;
 use jiff::Timestamp;
 use serde::Serialize;
-
-use crate::backend::Unused;
-use crate::instance::live_changes::LiveChanges;
-use crate::instance::record::{KeptFor, Service};
-use crate::keeper::protocol::{Ended, Resumable};
-use crate::plan::CopiedDirectory;
 
 /// An element of the array that `bottle list active --json` prints.
 #[derive(Debug, Default, Serialize)]

@@ -1,10 +1,9 @@
 //! The JSON output of the commands that check manifests, backends and the isolation.
 
+use bottle_backend::Check;
 use bottle_contract::session::guest::{Attempt, Reach};
+use bottle_keeper::launch::isolation::{Control, JudgedAttempt};
 use serde::Serialize;
-
-use crate::backend::Check;
-use crate::launch::isolation::{Control, JudgedAttempt};
 
 /// An element of the array that `bottle list agents --json` and `bottle list bottles --json` print.
 #[derive(Debug, Serialize)]

@@ -2,11 +2,10 @@
 
 use std::path::Path;
 
+use bottle_backend::Exposed;
+use bottle_manifest::resolve::{ResolvedManifest, WeakeningSetting};
+use bottle_plan::CopiedDirectory;
 use serde::Serialize;
-
-use crate::backend::Exposed;
-use crate::plan::CopiedDirectory;
-use crate::resolve::{ResolvedManifest, WeakeningSetting};
 
 /// The output of `start --dry-run --json`. A later version may add fields, but does not remove or rename any.
 #[derive(Debug, Serialize)]

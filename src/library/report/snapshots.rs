@@ -1,10 +1,9 @@
 //! The JSON output of the commands for snapshots and archives.
 
+use bottle_backend::Snapshot;
+use bottle_backend::portable_image::RootKind;
 use jiff::Timestamp;
 use serde::Serialize;
-
-use crate::backend::Snapshot;
-use crate::backend::portable_image::RootKind;
 
 /// The output of `bottle commit --json`.
 #[derive(Debug, Serialize)]

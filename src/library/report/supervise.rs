@@ -1,11 +1,10 @@
 //! The JSON output of the commands for proposals, routes and the audit log.
 
+use bottle_instance::audit::Entry;
+use bottle_instance::proxy_log::Warning;
 use bottle_queue::{Pending, State};
 use jiff::Timestamp;
 use serde::Serialize;
-
-use crate::instance::audit::Entry;
-use crate::instance::proxy_log::Warning;
 
 /// A proposal as `bottle supervise list --json` and `bottle supervise show --json` print it.
 #[derive(Debug, Serialize)]

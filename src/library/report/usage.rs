@@ -1,10 +1,9 @@
 //! The JSON output of `bottle usage` and `bottle budget`.
 
+use bottle_host::budget::Window;
+use bottle_keeper::ledger::{Group, Response, Totals};
 use jiff::Timestamp;
 use serde::Serialize;
-
-use crate::host::budget::Window;
-use crate::ledger::{Group, Response, Totals};
 
 /// An element of the array that `bottle usage --json` prints: one response of a model.
 #[derive(Debug, Serialize)]

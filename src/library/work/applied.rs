@@ -12,14 +12,14 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use bottle_host::Host;
+use bottle_host::files::replace;
+use bottle_instance::Store;
 use sha2::{Digest, Sha256};
 
 use super::host::store_failed;
 use super::scratch::{Base, FILES};
 use super::{ObjectId, Root, Work};
-use crate::host::Host;
-use crate::host::files::replace;
-use crate::instance::Store;
 use crate::library::failure::Failure;
 
 /// The name of the record in the bottle's state directory. The name for a directory of the workspace has a hash of the

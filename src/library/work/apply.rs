@@ -4,14 +4,14 @@ use std::path::PathBuf;
 
 use bottle_channel::Channel;
 use bottle_contract::names::Slug;
+use bottle_host::Host;
+use bottle_instance::record::Record;
+use bottle_instance::tool_files::tool_files;
 
 use super::bottle_git::copy_out_hint;
 use super::merge::{Deletions, Merge};
 use super::root::{compared, is_without_repository, require_copy};
 use super::{Beside, LeftOut, Root, Work};
-use crate::host::Host;
-use crate::instance::record::Record;
-use crate::instance::tool_files::tool_files;
 use crate::library::failure::Failure;
 use crate::library::notice::{Notice, Notify};
 use crate::library::report::{self, OneOrSeveral};

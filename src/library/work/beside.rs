@@ -6,8 +6,8 @@ use bottle_channel::Channel;
 use bottle_contract::names::Slug;
 use bottle_contract::session::files::{FileEvent, FilePath, FileRequest, List};
 use bottle_contract::session::guest::{GuestEvent, GuestRequest};
+use bottle_instance::record::Record;
 
-use crate::instance::record::Record;
 use crate::library::connect::{guest_failure, keeper_lost, open_guest, unexpected_answer};
 use crate::library::failure::Failure;
 use crate::library::text::one_line;

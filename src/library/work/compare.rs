@@ -2,12 +2,12 @@
 
 use bottle_channel::Channel;
 use bottle_contract::names::Slug;
+use bottle_host::Host;
+use bottle_instance::record::Record;
 
 use super::root::compared;
 use super::scratch::Scratch;
 use super::{Beside, Compared, Content, Form, LeftOut, Repository, Root, Work};
-use crate::host::Host;
-use crate::instance::record::Record;
 use crate::library::failure::Failure;
 use crate::library::notice::Notify;
 use crate::library::report;

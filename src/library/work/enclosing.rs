@@ -2,10 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
+use bottle_host::Host;
+use bottle_plan::InRepository;
+
 use super::Repository;
-use crate::host::Host;
 use crate::library::failure::Failure;
-use crate::plan::InRepository;
 
 /// A repository of which the working directory is a part.
 pub(crate) struct Enclosing {

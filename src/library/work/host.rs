@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
+use bottle_host::system::account;
+use bottle_host::{Host, git_user};
 use bottle_repository::changes::Version as Entry;
 use bottle_repository::git::GitError;
 use bottle_repository::ignore_rules::IGNORE_FILE;
@@ -16,8 +18,6 @@ use bottle_repository::{FileId, Program, Store, StoreKind};
 use jiff::Timestamp;
 
 use super::{ObjectId, Root};
-use crate::host::system::account;
-use crate::host::{Host, git_user};
 use crate::library::failure::Failure;
 use crate::library::text::{inert, one_line, shown};
 
@@ -277,7 +277,7 @@ pub(super) fn store_failed(error: StoreError) -> Failure {
     match error {
         StoreError::Git(error) => git_failed(error),
         StoreError::Write { error, .. } => {
-            let hint = crate::host::disk::hint(&error);
+            let hint = bottle_host::disk::hint(&error);
             Failure::cannot("write a temporary git directory", error).hint(hint)
         }
     }

@@ -3,6 +3,8 @@
 use std::path::Path;
 
 use bottle_channel::Channel;
+use bottle_host::Host;
+use bottle_instance::Store;
 use bottle_repository::Given;
 
 use super::bottle_git::BottleGit;
@@ -10,8 +12,6 @@ use super::merge::Merge;
 use super::scratch::{Base, Compared, Form, Scratch, Tip};
 use super::start::Began;
 use super::{LeftOut, ObjectId, Repository, Root};
-use crate::host::Host;
-use crate::instance::Store;
 use crate::library::failure::Failure;
 use crate::library::notice::{Notice, Notify};
 use crate::library::text::{inert, shown};

@@ -5,12 +5,12 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use bottle_host::Host;
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
 use super::scratch::{Content, FILES, Form, Scratch};
-use crate::host::Host;
 use bottle_repository::fast_import::quoted;
 
 const START: &str = "refs/heads/start";

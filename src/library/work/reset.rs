@@ -7,12 +7,11 @@ use bottle_channel::{Channel, Stream};
 use bottle_contract::names::Slug;
 use bottle_contract::session::files::{FileEvent, FilePath, FileRequest};
 use bottle_contract::session::guest::{GuestEvent, GuestRequest};
+use bottle_host::Host;
+use bottle_instance::record::Record;
 
 use super::root::{compared, is_without_repository, require_copy};
 use super::{Change, LeftOut, Root, Work};
-use crate::archive;
-use crate::host::Host;
-use crate::instance::record::Record;
 use crate::library::connect::{guest_failure, keeper_lost, open_guest, unexpected_answer};
 use crate::library::failure::{Failure, Kind};
 use crate::library::notice::Notify;
@@ -132,7 +131,7 @@ impl<'a> Differences<'a> {
             let stream =
                 open_guest(channel, GuestRequest::Files(FileRequest::Import { path: FilePath::from(".") }))
                     .await?;
-            let sent = archive::send(&stream, work.restoring(changes)).await;
+            let sent = bottle_archive::send(&stream, work.restoring(changes)).await;
             sent.map_err(|error| Failure::from_error(Kind::Failed, &error).hint(self.continues()))?;
             self.answer(stream).await?;
         }

@@ -5,21 +5,21 @@ use std::fmt;
 use std::fs::Metadata;
 use std::path::{Path, PathBuf};
 
+use bottle_backend::shared_objects;
 use bottle_contract::names::{GIT_OBJECTS_OF_SEVERAL, Slug, WORKSPACE};
 use bottle_contract::session::files::FilePath;
+use bottle_host::Host;
+use bottle_instance::record::Record;
+use bottle_instance::repositories::CopiedRepository;
+use bottle_instance::{Store, given};
+use bottle_plan::CopiedDirectory;
 use bottle_repository::locate::Kind;
 use bottle_repository::{Directory, FileId, Given as GivenRecord, Objects, Origin};
 
 use super::{ObjectId, Repository, is_inside};
-use crate::backend::shared_objects;
-use crate::host::Host;
-use crate::instance::record::Record;
-use crate::instance::repositories::CopiedRepository;
-use crate::instance::{Store, given};
 use crate::library::failure::{self, Failure};
 use crate::library::notice::{Notice, Notify};
 use crate::library::text::{inert, one_line, quoted, shown};
-use crate::plan::CopiedDirectory;
 
 /// The workspace of a bottle or a directory of it, and the directory on the host that it belongs to.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -15,6 +15,7 @@ use std::path::Path;
 
 use bottle_channel::Channel;
 use bottle_contract::session::guest::{CopyOut, GuestRequest};
+use bottle_host::{Host, disk, git_user};
 use bottle_repository::changes::Started;
 use bottle_repository::changes::Version as Entry;
 use bottle_repository::git::Output;
@@ -28,8 +29,6 @@ use super::start::{Began, Committed, Purpose};
 use super::transport::{self, Source};
 use super::workspace::{self, Baseline, LeftOut};
 use super::{ObjectId, Root};
-use crate::archive;
-use crate::host::{Host, disk, git_user};
 use crate::library::connect::{open_guest, receive_failed};
 use crate::library::failure::Failure;
 
@@ -446,7 +445,7 @@ impl<'a> Scratch<'a> {
             )
         };
         let unread = |error| Failure::cannot(format!("read {root}"), error);
-        archive::receive(stream, take).await.map_err(|error| receive_failed(error, &root.slug, unread))
+        bottle_archive::receive(stream, take).await.map_err(|error| receive_failed(error, &root.slug, unread))
     }
 
     /// Reads the ignore rules of the user's commit, of the user's repository, and of the user.

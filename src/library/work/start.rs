@@ -11,6 +11,7 @@ use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use bottle_host::git_user;
 use bottle_repository::attributes::{ATTRIBUTES_FILE, Attributes, MAX_ATTRIBUTES, TooManyAttributes};
 use bottle_repository::changes::{After, Difference, Files, LINK, SUBMODULE, Start, Started, Version};
 use bottle_repository::conversion::{Conversion, KEYS, MAX_POINTER, Pointer, Settings, Unconverted};
@@ -24,7 +25,6 @@ use super::directory::path_of;
 use super::host::{Repository, git_failed, program};
 use super::scratch::{Base, FILES, Scratch};
 use super::workspace::{LeftOut, MAX_FILE};
-use crate::host::git_user;
 use crate::library::failure::Failure;
 use crate::library::text::one_line;
 

@@ -6,11 +6,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use bottle_channel::Channel;
+use bottle_host::Host;
 
 use super::bottle_git::BottleGit;
 use super::scratch::{Base, Scratch};
 use super::{ObjectId, Root};
-use crate::host::Host;
 use crate::library::failure::Failure;
 
 /// The mode of a submodule in a tree.

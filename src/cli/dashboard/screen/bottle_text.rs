@@ -1,5 +1,6 @@
 //! One bottle in full, as lines of text: its budgets, its usage by model, and the last decisions of the proxy.
 
+use bottle_keeper::ledger::SourceUsage;
 use dialoguer::console::measure_text_width;
 use jiff::Timestamp;
 use ratatui::style::{Color, Style};
@@ -13,7 +14,6 @@ use crate::cli::decision::{Shown, Tone};
 use crate::cli::output::one_line;
 use crate::cli::style::Styles;
 use crate::cli::text_layout::{bold, dim, fitted, padded, tinted};
-use crate::ledger::SourceUsage;
 
 /// The width of a bar.
 const BAR: usize = 24;

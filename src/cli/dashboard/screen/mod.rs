@@ -23,6 +23,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
+use bottle_host::Host;
 use crossterm::event::{KeyCode, KeyEvent};
 use jiff::Timestamp;
 use ratatui::layout::Rect;
@@ -37,7 +38,6 @@ use crate::cli::queue_screen::{
 };
 use crate::cli::style::Styles;
 use crate::cli::terminal::{FullScreen, Typed};
-use crate::host::Host;
 
 /// How long the screen waits for a key before it handles other events.
 const TICK: Duration = Duration::from_millis(100);

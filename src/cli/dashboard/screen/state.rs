@@ -1,6 +1,10 @@
 //! The state of the screen, and how keys and events change it. This module does not draw, read files or wait.
 
 use bottle_contract::names::Slug;
+use bottle_host::budget::Policy;
+use bottle_host::budget::parse_tokens;
+use bottle_keeper::ledger::GroupBy;
+use bottle_keeper::protocol::BudgetOrder;
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use jiff::{SignedDuration, Timestamp};
 
@@ -9,10 +13,6 @@ use super::super::gather::{Gathered, Wanted};
 use super::super::model::{Bottle, Detail, GROUPINGS, Meter, Period, Snapshot, UsageTable};
 use super::super::words;
 use crate::cli::queue_screen::{InputResult, TypedLine};
-use crate::host::budget::Policy;
-use crate::host::budget::parse_tokens;
-use crate::keeper::protocol::BudgetOrder;
-use crate::ledger::GroupBy;
 
 /// The number of lines that a page key moves in a list.
 const PAGE: usize = 10;

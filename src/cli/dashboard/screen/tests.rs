@@ -1,5 +1,6 @@
 //! Tests of the screen without a terminal: keys, events and drawing.
 
+use bottle_keeper::ledger::GroupBy;
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use dialoguer::console::measure_text_width;
 use proptest::prelude::*;
@@ -13,7 +14,6 @@ use super::super::sample::{bottle, detail, gathered, now, snapshot, usage};
 use super::draw;
 use super::state::{Effect, Overlay, State, View};
 use crate::cli::style::Styles;
-use crate::ledger::GroupBy;
 
 const USUAL: (u16, u16) = (80, 24);
 const ASCII: Styles = Styles { unicode: false, ..Styles::PLAIN };

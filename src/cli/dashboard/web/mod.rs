@@ -17,6 +17,8 @@ mod form;
 mod pages;
 mod site;
 
+use bottle_host::Host;
+
 use self::access::Access;
 use self::site::Site;
 use crate::cli::error::CliError;
@@ -25,7 +27,6 @@ use crate::cli::loopback;
 use crate::cli::output::Output;
 use crate::cli::runtime::block_on;
 use crate::cli::session::{Signals, interrupted};
-use crate::host::Host;
 use crate::library::report::WebDashboard;
 
 /// SIGINT, with which the user ends the dashboard.

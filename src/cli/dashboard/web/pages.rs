@@ -473,7 +473,7 @@ fn known(name: &str) -> String {
 }
 
 /// Tokens, input, output, cache and responses.
-fn counts(totals: &crate::ledger::Totals) -> [u64; 5] {
+fn counts(totals: &bottle_keeper::ledger::Totals) -> [u64; 5] {
     let cache = totals.cache_read.saturating_add(totals.cache_write);
     [totals.total(), totals.input, totals.output, cache, totals.responses]
 }
@@ -540,7 +540,7 @@ pub(super) fn usage(table: Option<&UsageTable>, snapshot: &Snapshot) -> Markup {
 }
 
 /// The links that choose a grouping and a period.
-pub(super) fn usage_choices(by: crate::ledger::GroupBy, period: Period, directory: &str) -> Markup {
+pub(super) fn usage_choices(by: bottle_keeper::ledger::GroupBy, period: Period, directory: &str) -> Markup {
     let link = |by: &str, period: Period| {
         format!("{directory}usage?{}", query(&[("by", by), ("period", period.name())]))
     };

@@ -7,6 +7,10 @@ use std::time::{Duration, Instant};
 
 use bottle_contract::names::Slug;
 use bottle_contract::queue::Id;
+use bottle_host::Host;
+use bottle_host::budget::{Policy, parse_tokens};
+use bottle_keeper::ledger::GroupBy;
+use bottle_keeper::protocol::BudgetOrder;
 use bytes::Bytes;
 use http::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, LOCATION, REFERRER_POLICY, SET_COOKIE,
@@ -31,10 +35,6 @@ use crate::cli::dashboard::model::{GROUPINGS, Meter, Period};
 use crate::cli::error::CliError;
 use crate::cli::loopback;
 use crate::cli::runtime::block_on;
-use crate::host::Host;
-use crate::host::budget::{Policy, parse_tokens};
-use crate::keeper::protocol::BudgetOrder;
-use crate::ledger::GroupBy;
 use crate::library::failure::Failure;
 use crate::library::proposals::review;
 

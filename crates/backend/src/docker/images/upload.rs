@@ -1,0 +1,29 @@
+//! Streams an archive to the engine, and keeps the cause if reading the files for it fails.
+
+use std::io::{self, Write};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use futures_util::{Stream, TryStreamExt};
+
+/// Why the files for an archive could not be read. The engine only sees that its input ended.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Unread(Arc<Mutex<Option<String>>>);
+
+impl Unread {
+    /// Returns the archive that the closure writes, as a stream.
+    pub(super) fn stream(
+        &self,
+        archive: impl FnOnce(&mut dyn Write) -> io::Result<()> + Send + 'static,
+    ) -> impl Stream<Item = io::Result<Bytes>> + Send + 'static {
+        let unread = self.clone();
+        bottle_archive::stream(archive).inspect_err(move |error| {
+            *unread.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.to_string());
+        })
+    }
+
+    /// Takes the cause, if reading failed.
+    pub(super) fn take(&self) -> Option<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}

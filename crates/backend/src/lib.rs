@@ -1,0 +1,636 @@
+//! The backends that isolate bottles, behind the trait [`Backend`].
+//!
+//! ```text
+//!             prepare             make_network       start_bundle      start_guest
+//!  (nothing) ─────────► Prepared ─────────────► network ──────────► sidecars ──────────► pid 1 up
+//!                                    remove undoes any of it, in any order, repeatedly
+//! ```
+//! `freeze` creates a [`Snapshot`] of a bottle that runs or whose files were preserved. A later launch starts from that
+//! snapshot, from the bottle's preserved files, or from empty directories, as [`Launch::origin`] says. `open_kept`
+//! starts only pid 1 on preserved files, to read or change them.
+//!
+//! A backend creates and removes resources, and opens byte streams to the bundle and to pid 1. It makes no policy
+//! decisions: `bottle_keeper::launch` runs the phases in order, provisions the sidecars and pid 1, and undoes a failed
+//! launch. The crate `bottle_contract` defines the messages on the streams. The guest implements exec, terminals,
+//! copies and logs, so these work the same on every backend. Only a backend's directory contains code for its engine.
+//! For each promise in this file, one function in `tests/backends` tests it on every available backend.
+//!
+//! `linux`, `local`, `smolvm`, `fake`, `guest_entry` and `guest_spec` exist only on Linux. `native` is their edge to
+//! the other modules.
+
+pub mod apple;
+pub(crate) mod command_line;
+pub mod docker;
+mod elf;
+mod error;
+#[cfg(all(feature = "test-parts", target_os = "linux"))]
+pub mod fake;
+#[cfg(target_os = "linux")]
+pub mod guest_entry;
+#[cfg(target_os = "linux")]
+mod guest_spec;
+mod identity;
+pub mod image;
+#[cfg(target_os = "linux")]
+pub mod linux;
+#[cfg(target_os = "linux")]
+pub mod local;
+mod memory;
+pub mod native;
+pub mod portable_image;
+mod prepared;
+mod progress;
+pub mod registry;
+#[cfg_attr(
+    target_os = "macos",
+    allow(dead_code, reason = "only backends that exist on Linux make such directories")
+)]
+mod runtime_directory;
+#[cfg(target_os = "linux")]
+pub mod smolvm;
+mod snapshot;
+mod static_program;
+mod unix_connect;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bottle_contract::names::{GIT_OBJECTS_DIR, GIT_OBJECTS_OF_SEVERAL, Slug};
+use bottle_contract::session::guest::{Changed, Changes, Overrun, SecretText};
+use bottle_plan::{LiveDirectory, Plan, Resources};
+use bottle_repository::{Directory, Entry, Stop};
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncRead, AsyncWrite};
+
+pub use self::error::{BackendError, BackendErrorKind};
+pub use self::identity::EngineIdentity;
+use self::portable_image::{Export, ExportedImage, Import, Imported};
+pub use self::prepared::{ContainerImages, Exposed, ImageInfo, Prepared, Preview};
+pub use self::progress::{Copied, ProgressSink, Step};
+pub use self::snapshot::{Frozen, NewSnapshot, Origin, Snapshot};
+
+/// The directory on this machine with the objects that a bottle was given of the repositories that were copied into it.
+/// No process in the bottle can write to it. `state` is the bottle's state directory. `None` if there is none: the
+/// objects are then in the bottle alone.
+#[must_use]
+pub fn shared_objects(state: &Path) -> Option<PathBuf> {
+    let places = ["git-objects", "agent/git-objects", "agent.vm/git-objects"].map(|place| state.join(place));
+    places.into_iter().find(|place| place.symlink_metadata().is_ok_and(|found| found.is_dir()))
+}
+
+/// A backend that isolates bottles.
+#[async_trait]
+pub trait Backend: Images + Lifecycle + Snapshots {
+    /// The backend's name in settings, metadata and messages.
+    fn name(&self) -> &'static str;
+
+    /// Says in what this backend differs from others.
+    fn capabilities(&self) -> Capabilities;
+
+    /// The engine on which this backend's resources are now. `None` on a backend without an engine, whose resources are
+    /// on this machine. The record of a bottle contains it.
+    ///
+    /// # Errors
+    /// [`BackendError`] when no engine answers. Nothing is known then about the bottle's resources.
+    async fn identity(&self) -> Result<Option<EngineIdentity>, BackendError> {
+        Ok(None)
+    }
+
+    /// The address of the engine that this backend would use, without a connection to it. `None` on a backend without
+    /// an engine.
+    fn engine_address(&self) -> Option<String> {
+        None
+    }
+
+    /// Checks whether this machine can run bottles, and reports each problem with its fix. Changes nothing on the
+    /// machine, and also works when the engine is not installed.
+    async fn check(&self) -> Check;
+
+    /// Checks only whether a bottle can be started. A backend may skip slow checks that do not affect this answer.
+    async fn check_use(&self) -> Check {
+        self.check().await
+    }
+
+    /// Whether this backend can run this plan.
+    ///
+    /// # Errors
+    /// [`BackendError`] that names the unsupported feature.
+    fn supports(&self, plan: &Plan) -> Result<(), BackendError>;
+}
+
+/// Finds, builds and removes the inputs of bottles: the agent's program or image.
+#[async_trait]
+pub trait Images: Send + Sync {
+    /// Previews [`Images::prepare`] for the user to approve. Creates nothing and does not use the network.
+    ///
+    /// # Errors
+    /// The errors of [`Images::prepare`] that can be detected without creating anything.
+    async fn preview(&self, plan: &Plan) -> Result<Preview, BackendError>;
+
+    /// Finds or builds the agent's program or image, and reports progress. `secrets` contains the values of the plan's
+    /// secrets, by id. Creates nothing that belongs to only one bottle. If the call is cancelled, the next call
+    /// continues from the partial result or removes it.
+    ///
+    /// # Errors
+    /// [`BackendError`] that names the program or image and the user's next step.
+    async fn prepare(
+        &self,
+        plan: &Plan,
+        secrets: &BTreeMap<String, SecretText>,
+        progress: &ProgressSink<Step>,
+    ) -> Result<Prepared, BackendError>;
+
+    /// Lists the images, volumes and build leftovers that `bottle` created and no bottle uses any more. Never lists a
+    /// snapshot. Changes nothing.
+    ///
+    /// # Errors
+    /// As [`Lifecycle::enumerate`].
+    async fn unused(&self) -> Result<Vec<Unused>, BackendError> {
+        Ok(Vec::new())
+    }
+
+    /// Removes the items that [`Images::unused`] listed, except those used since then. Returns the removed items.
+    ///
+    /// # Errors
+    /// [`BackendError`] when an item cannot be removed.
+    async fn remove_unused(&self, unused: Vec<Unused>) -> Result<Vec<Unused>, BackendError> {
+        drop(unused);
+        Ok(Vec::new())
+    }
+}
+
+/// The resources of one bottle, from its network to its removal.
+#[async_trait]
+pub trait Lifecycle: Send + Sync {
+    /// Creates the bottle's private network and the directory of its proxy's sockets. Starts no process. With
+    /// [`Origin::Kept`] or [`Origin::Snapshot`], the kept files stay unchanged.
+    ///
+    /// # Errors
+    /// [`BackendError`]. The resource log then names the resources created so far.
+    async fn make_network(&self, launch: &Launch<'_>) -> Result<(), BackendError>;
+
+    /// Starts the bundle (the bottle's sidecars) without its configuration and secrets. Its proxy accepts no
+    /// connections until the keeper provisions it.
+    ///
+    /// # Errors
+    /// As [`Lifecycle::make_network`].
+    async fn start_bundle(&self, launch: &Launch<'_>, prepared: &Prepared) -> Result<(), BackendError>;
+
+    /// Starts pid 1 in isolation, without its configuration and secrets. No program of the image or of the agent runs
+    /// yet. The bottle's files come from [`Launch::origin`]. A copy of a snapshot replaces the bottle's kept files
+    /// atomically: after a crash either all old files or all new files exist. Only on a file system that cannot
+    /// exchange directories, a crash can leave neither; the snapshot still exists then.
+    ///
+    /// # Errors
+    /// As [`Lifecycle::make_network`]. Also when the snapshot no longer exists.
+    async fn start_guest(&self, launch: &Launch<'_>, prepared: &Prepared) -> Result<(), BackendError>;
+
+    /// Copies files of this machine into the workspace of a new bottle, with their modes and modification times, and
+    /// without hard links, set-id bits, sockets, pipes and devices. They share blocks with the originals on a file
+    /// system that supports it. Called after [`Lifecycle::start_guest`], before a program of the agent runs. Returns
+    /// false on a backend that cannot do this; the caller then sends the files to pid 1.
+    ///
+    /// # Errors
+    /// [`BackendError`] when a file cannot be copied.
+    async fn copy_files(&self, launch: &Launch<'_>, files: HostFiles) -> Result<bool, BackendError> {
+        let _ = (launch, files);
+        Ok(false)
+    }
+
+    /// Makes git objects of this machine visible in a new bottle, read-only and as they are now, in the directory
+    /// [`RepositoryObjects::inside`]. Later changes to their
+    /// directory have no effect there, and no program in the bottle can change a file in it. The objects are part of
+    /// the bottle's snapshots. Called after [`Lifecycle::start_guest`]. Returns false on a backend that cannot do this;
+    /// the caller then copies the objects into the bottle.
+    ///
+    /// # Errors
+    /// [`BackendError`] when an object cannot be shared.
+    async fn share_objects(
+        &self,
+        launch: &Launch<'_>,
+        objects: &RepositoryObjects,
+    ) -> Result<bool, BackendError> {
+        let _ = (launch, objects);
+        Ok(false)
+    }
+
+    /// Starts pid 1 on the files of a bottle that ended and was preserved, without network, proxy and sidecars, and
+    /// with the same restrictions and limits as [`Lifecycle::start_guest`]. With [`Access::Read`], no program in it can
+    /// change the bottle's files on a backend that isolates bottles. With [`Access::Write`], its changes are part of
+    /// the preserved files. [`Lifecycle::connect_guest`] opens the channel to it. The removal of its resources except
+    /// [`LAYERS`] ends it.
+    ///
+    /// # Errors
+    /// As [`Lifecycle::make_network`]. Also when the preserved files no longer exist.
+    async fn open_kept(&self, kept: &KeptFiles<'_>) -> Result<(), BackendError>;
+
+    /// Opens the channel to the bundle. After the channel closed, another process may open it again.
+    ///
+    /// # Errors
+    /// [`BackendError`]; of kind [`BackendErrorKind::NotRunning`] if it is certain that the bundle ended.
+    async fn connect_bundle(&self, slug: &Slug) -> Result<ByteStream, BackendError>;
+
+    /// Opens the channel to pid 1. After the channel closed, another process may open it again.
+    ///
+    /// # Errors
+    /// [`BackendError`] when pid 1 is not running.
+    async fn connect_guest(&self, slug: &Slug) -> Result<ByteStream, BackendError>;
+
+    /// How pid 1 of a bottle is doing, for a keeper whose channel to it closed, or to which it does not answer. Waits
+    /// for an engine that does not answer, at most half a minute. A backend whose channel closes only when pid 1 ends
+    /// does not implement this.
+    ///
+    /// # Errors
+    /// [`BackendError`] when the engine does not answer. Pid 1 may then run.
+    async fn run_state(&self, _: &Slug) -> Result<RunState, BackendError> {
+        Ok(RunState::Ended)
+    }
+
+    /// Ends the pause of a bottle whose keeper was killed while it saved a snapshot. A process that takes the lock of
+    /// such a bottle calls this before it connects. A backend whose snapshots pause nothing does not implement this.
+    ///
+    /// # Errors
+    /// [`BackendError`] when the engine fails.
+    async fn end_snapshot_pause(&self, _: &Slug) -> Result<(), BackendError> {
+        Ok(())
+    }
+
+    /// Continues the processes of a bottle that something else paused, so that they can end.
+    ///
+    /// # Errors
+    /// [`BackendError`] when they stay paused.
+    async fn unpause(&self, _: &Slug) -> Result<(), BackendError> {
+        Ok(())
+    }
+
+    /// Returns addresses at which the proxies of other bottles listen, in any `$BOTTLE_HOME`. The isolation probe
+    /// checks that this bottle cannot reach them. Returns at most [`MAX_OTHER_LISTENERS`], and none on a backend whose
+    /// bottles have no network addresses.
+    ///
+    /// # Errors
+    /// [`BackendError`] when the engine cannot be queried.
+    async fn other_listeners(&self, slug: &Slug) -> Result<Vec<SocketAddr>, BackendError> {
+        let _ = slug;
+        Ok(Vec::new())
+    }
+
+    /// Lists every existing resource of this `$BOTTLE_HOME`, which it finds by labels. Does not read the bottles'
+    /// metadata, so the list includes resources whose metadata was lost. A resource that is not listed is gone only if
+    /// [`Backend::identity`] is the engine of the bottle's record.
+    ///
+    /// # Errors
+    /// [`BackendError`] when the engine cannot be queried. If this machine has no usable engine, the list is empty,
+    /// which is not an error.
+    async fn enumerate(&self) -> Result<Vec<Resource>, BackendError>;
+
+    /// Searches the bottle's workspace for changes. If it is a directory of the user (`is_live`), searches the bottle's
+    /// repository in it. The bottle may be running or stopped. No process may have a channel to pid 1: the backend may
+    /// open one, which replaces it.
+    ///
+    /// # Errors
+    /// [`BackendError`] when the workspace cannot be read. The caller then assumes that there are changes.
+    async fn find_work(&self, slug: &Slug, request: &Changed, is_live: bool)
+    -> Result<Changes, BackendError>;
+
+    /// Measures the disk space in bytes of the files that belong to this bottle alone, which may be running. Takes up
+    /// to ten seconds. `None` on a backend that cannot measure it, and if the bottle has too many files.
+    ///
+    /// # Errors
+    /// [`BackendError`] when the files cannot be listed.
+    async fn size(&self, slug: &Slug) -> Result<Option<u64>, BackendError> {
+        let _ = slug;
+        Ok(None)
+    }
+
+    /// Returns the resource limit that this bottle exceeded, so that the kernel killed processes of it, if any.
+    async fn overrun(&self, _: &Slug) -> Option<Overrun> {
+        None
+    }
+
+    /// The host directory that contains the workspace of a stopped bottle, if there is one.
+    fn kept_workspace(&self, slug: &Slug) -> Option<PathBuf>;
+
+    /// Removes resources: processes first, then the resources that those processes used. A missing resource is no
+    /// error. A failure does not stop the removal of the other resources.
+    ///
+    /// # Errors
+    /// [`BackendError`] with all failures in its message.
+    async fn remove(&self, resources: &[Resource]) -> Result<(), BackendError>;
+
+    /// As [`Lifecycle::remove`], except that files whose removal takes long are only moved away, so that nothing uses
+    /// the bottle's name any more. Returns the moved files as resources, which [`Lifecycle::enumerate`] lists and
+    /// [`Lifecycle::remove`] removes.
+    ///
+    /// # Errors
+    /// As [`Lifecycle::remove`].
+    async fn move_away(&self, resources: &[Resource]) -> Result<Vec<Resource>, BackendError> {
+        self.remove(resources).await.map(|()| Vec::new())
+    }
+}
+
+/// The snapshots of bottles.
+#[async_trait]
+pub trait Snapshots: Send + Sync {
+    /// Describes the data of this bottle that a snapshot excludes, as one sentence fragment for each item (`the volume
+    /// /data`). Commands show these to the user before they make a snapshot.
+    ///
+    /// # Errors
+    /// [`BackendError`] when the bottle cannot be inspected.
+    async fn snapshot_exclusions(&self, slug: &Slug) -> Result<Vec<String>, BackendError> {
+        let _ = slug;
+        Ok(Vec::new())
+    }
+
+    /// Creates a snapshot of the files that belong to this bottle alone. The bottle may be running or kept; the
+    /// processes of a running bottle continue. When this returns, the snapshot is complete and durable.
+    ///
+    /// Each file of a running bottle is captured as it is at one moment during the call, but that moment can differ
+    /// between files. [`Frozen::notes`] reports files that kept changing. The snapshot excludes the files of a single
+    /// launch (certificates, sockets), and the labels by which a copy of the snapshot would be listed as a bottle.
+    ///
+    /// The other snapshots stay unchanged until [`Snapshots::remove_snapshot`]. After a failure no part of the new
+    /// snapshot exists. After a crash [`Lifecycle::enumerate`] or [`Snapshots::snapshots`] lists every resource that
+    /// exists.
+    ///
+    /// # Errors
+    /// [`BackendError`] when the snapshot cannot be created.
+    async fn freeze(
+        &self,
+        slug: &Slug,
+        new: &NewSnapshot,
+        progress: ProgressSink,
+    ) -> Result<Frozen, BackendError>;
+
+    /// Lists every complete snapshot of this `$BOTTLE_HOME`; for each bottle the newest is last. Like
+    /// [`Lifecycle::enumerate`], which lists no snapshots, this does not read the bottles' metadata.
+    ///
+    /// # Errors
+    /// As [`Lifecycle::enumerate`].
+    async fn snapshots(&self) -> Result<Vec<Snapshot>, BackendError>;
+
+    /// Removes a snapshot of this `$BOTTLE_HOME`. Files that another snapshot shares with it stay. A missing snapshot
+    /// is no error.
+    ///
+    /// # Errors
+    /// [`BackendError`] when the snapshot cannot be removed or belongs to another `$BOTTLE_HOME`.
+    async fn remove_snapshot(&self, snapshot: &Snapshot) -> Result<(), BackendError>;
+
+    /// Adds the files of a snapshot to `export.layers`, as layers of an image. The snapshot stays as it is.
+    ///
+    /// # Errors
+    /// [`BackendError`] when the snapshot cannot be read, or a file of it cannot be in an image.
+    async fn export(&self, export: Export<'_>) -> Result<ExportedImage, BackendError> {
+        drop(export);
+        Err(BackendError::unsupported(
+            "this backend cannot export bottles",
+            "use `bottle cp` to copy the files",
+        ))
+    }
+
+    /// Makes a snapshot of a new bottle from the image of an archive, which is untrusted. Every path, link and digest
+    /// is checked before the snapshot is in place. When this returns, the snapshot is complete and durable.
+    ///
+    /// After a failure no part of it exists. After a crash [`Lifecycle::enumerate`], [`Snapshots::snapshots`] or
+    /// [`Images::unused`] lists every resource that exists.
+    ///
+    /// # Errors
+    /// [`BackendError`] when the image is damaged or hostile, or this backend cannot use it.
+    async fn import(&self, import: Import<'_>) -> Result<Imported, BackendError> {
+        drop(import);
+        Err(BackendError::unsupported(
+            "this backend cannot import bottles",
+            "use `--backend linux` or `docker`",
+        ))
+    }
+}
+
+/// The sidecars' log directory, relative to a bottle's directory. When root starts a bottle, the sidecars run as
+/// another user, who owns this directory. Readers must not follow links in it.
+pub const SIDECAR_LOGS: &str = "logs/guards";
+
+/// The directory of the git gate's mirrors, relative to a bottle's directory. Like [`SIDECAR_LOGS`], another user may
+/// own it.
+pub const GATE_DIRECTORY: &str = "git-gate";
+
+/// The maximum number of other bottles' listeners that the isolation probe tries. A few are representative, and the
+/// duration of a launch must not grow with the number of bottles.
+pub const MAX_OTHER_LISTENERS: usize = 8;
+
+/// The [`Resource::kind`] of a bottle's files. When a bottle is preserved, resources of this kind stay and all others
+/// are removed.
+pub const LAYERS: &str = "layers";
+
+/// The paths at which Linux distributions keep their certificate bundle. In a bottle, each path is a link to the
+/// provisioned bundle, so that programs without a configurable path also trust the proxy.
+pub(crate) const ROOT_FILES: [&str; 4] = [
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/ssl/cert.pem",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
+];
+
+/// The paths at which Linux distributions keep the truststore that their packages of Java read. In a bottle on the
+/// host's system, each path is a link to the provisioned truststore.
+pub const JAVA_ROOT_FILES: [&str; 2] =
+    ["/etc/ssl/certs/java/cacerts", "/etc/pki/ca-trust/extracted/java/cacerts"];
+
+/// An open byte stream to a guest or a bundle.
+pub type ByteStream = Box<dyn Stream>;
+
+/// The operations of a [`ByteStream`].
+pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+
+/// Runs blocking work of a backend on a blocking thread.
+pub(crate) async fn run_blocking<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, BackendError> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|error| BackendError::failed("a task of the backend panicked").because(error))
+}
+
+/// The inputs of the backend for one launch of a bottle.
+pub struct Launch<'a> {
+    /// The complete plan.
+    pub plan: &'a Plan,
+    /// `$BOTTLE_HOME/state/<slug>`, which contains layers, logs and configuration without secrets.
+    pub state: &'a Path,
+    /// Records each resource before the backend creates it; if the engine assigns the id, immediately afterwards.
+    pub resources: &'a dyn ResourceLog,
+    /// Where the bottle's initial files come from.
+    pub origin: &'a Origin,
+    /// Receives the progress when the backend copies many files, to continue on preserved ones.
+    pub progress: &'a ProgressSink,
+}
+
+/// Files, directories and links below a directory. A directory comes before its content.
+pub type HostEntries = Box<dyn Iterator<Item = io::Result<Entry>> + Send>;
+
+/// Files of a directory of this machine that a bottle gets.
+pub struct HostFiles {
+    /// The directory, for messages.
+    pub from: PathBuf,
+    /// The name of the directory in the workspace; `None` for the workspace itself.
+    pub directory: Option<String>,
+    /// What is copied.
+    pub entries: HostEntries,
+    /// Receives the number of bytes of these files that are copied.
+    pub progress: ProgressSink,
+    /// Ends the copy.
+    pub stop: Stop,
+}
+
+/// The objects of a copied git repository.
+#[derive(Debug, Clone)]
+pub struct RepositoryObjects {
+    /// The directory on this machine. It is never opened again by its path, which the project can redirect.
+    pub from: Arc<Directory>,
+    /// The directories from which the repository borrows further objects. The user has confirmed them.
+    pub borrowed: Vec<Arc<Directory>>,
+    /// The name of the repository's directory in the workspace; `None` if the repository is the whole workspace.
+    pub directory: Option<String>,
+}
+
+impl RepositoryObjects {
+    /// The directory inside the bottle with the objects, if the backend shares them.
+    pub fn inside(&self) -> String {
+        match &self.directory {
+            Some(directory) => format!("{GIT_OBJECTS_DIR}/{GIT_OBJECTS_OF_SEVERAL}/{directory}"),
+            None => GIT_OBJECTS_DIR.to_owned(),
+        }
+    }
+}
+
+/// The inputs of the backend to open the files of a preserved bottle.
+pub struct KeptFiles<'a> {
+    /// The bottle's slug.
+    pub slug: &'a Slug,
+    /// As [`Launch::state`].
+    pub state: &'a Path,
+    /// As [`Launch::resources`].
+    pub resources: &'a dyn ResourceLog,
+    /// The inputs of the launch that made the files.
+    pub sandbox: &'a Sandbox,
+    /// Whether the files may be changed.
+    pub access: Access,
+}
+
+/// The inputs of a launch that determine how its sandbox is set up. A bottle's record contains them, so that its
+/// preserved files can be opened without its manifest. Contains no secrets.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Sandbox {
+    /// The inputs that the backend prepared.
+    pub prepared: Prepared,
+    /// The resource limits.
+    pub limits: Resources,
+    /// The directory that is mounted as the workspace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub live: Option<LiveDirectory>,
+}
+
+/// How pid 1 of a bottle is doing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RunState {
+    /// It runs.
+    Running,
+    /// Something else than `bottle` paused it, or a snapshot is being made.
+    Paused {
+        /// How the user continues it, as a sentence fragment.
+        hint: String,
+    },
+    /// It ended, or the bottle's container was removed.
+    Ended,
+}
+
+/// What programs may do with the files of a preserved bottle.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Access {
+    /// Only read the files.
+    Read,
+    /// Read and change the files.
+    Write,
+}
+
+/// Records the resources of a launch in the bottle's metadata.
+pub trait ResourceLog: Send + Sync {
+    /// Writes the resources to disk before it returns. Recording a resource twice has no effect.
+    ///
+    /// # Errors
+    /// When the metadata cannot be written. The caller then must not create the resources.
+    fn record_all(&self, resources: &[Resource]) -> Result<(), BackendError>;
+
+    /// Records one resource.
+    ///
+    /// # Errors
+    /// As [`ResourceLog::record_all`].
+    fn record(&self, resource: Resource) -> Result<(), BackendError> {
+        self.record_all(&[resource])
+    }
+}
+
+/// A resource that a backend created for one bottle.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Resource {
+    /// The bottle that the resource belongs to.
+    pub slug: Slug,
+    /// The backend's name for the kind of resource (`guest-process`, `runtime-directory`, `network`).
+    pub kind: String,
+    /// The backend's id of the resource (`pid:start-time`, a path, an engine's id).
+    pub id: String,
+}
+
+impl Resource {
+    pub(crate) fn new(slug: &Slug, kind: &str, id: String) -> Self {
+        Self { slug: slug.clone(), kind: kind.to_owned(), id }
+    }
+}
+
+/// An image or similar input that no bottle uses any more.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Unused {
+    /// The backend's name for the kind of input (`image`).
+    pub kind: String,
+    /// The backend's name or id of the input.
+    pub id: String,
+    /// The reason that it is unused, as the end of a sentence.
+    pub why: String,
+    /// The size in bytes, including data shared with other inputs, if known.
+    pub bytes: Option<u64>,
+}
+
+/// What differs between backends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Capabilities {
+    /// Whether the backend isolates bottles. Only the fake backend does not.
+    pub isolates: bool,
+    /// Whether the processes of a running bottle pause while a snapshot is made.
+    pub commit_pauses: bool,
+}
+
+/// The result of [`Backend::check`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Check {
+    /// Whether a bottle can be started.
+    pub usable: bool,
+    /// What the backend uses on this machine, and why (`Docker 20.10.24 at /var/run/docker.sock, the default socket`).
+    /// `None` if there is nothing to tell apart.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub uses: Option<String>,
+    /// Features that are missing on this machine, or weaker than on others.
+    pub findings: Vec<Finding>,
+}
+
+/// One finding, as `bottle doctor` prints it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// The problem, such as a missing feature.
+    pub what: String,
+    /// The command or change that fixes it.
+    pub fix: String,
+}

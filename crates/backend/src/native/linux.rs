@@ -1,0 +1,34 @@
+//! The native backend of Linux.
+
+use bottle_host::Host;
+
+use crate::Backend;
+use crate::apple::AppleBackend;
+use crate::linux::{LinuxBackend, program};
+use crate::smolvm::SmolvmBackend;
+
+/// The backends that are preferred to a container engine.
+pub(crate) fn preferred(host: &Host) -> Vec<Box<dyn Backend>> {
+    vec![Box::new(LinuxBackend::new(host))]
+}
+
+/// The backends that are used if no container engine can be, or if the user names them.
+pub(crate) fn after_engine(host: &Host) -> Vec<Box<dyn Backend>> {
+    vec![Box::new(SmolvmBackend::new(host)), Box::new(AppleBackend::new(host))]
+}
+
+/// The backends that only test builds contain.
+pub(crate) fn for_tests(host: &Host) -> Vec<Box<dyn Backend>> {
+    #[cfg(feature = "test-parts")]
+    return vec![Box::new(crate::fake::FakeBackend::new(host))];
+    #[cfg(not(feature = "test-parts"))]
+    {
+        let _ = host;
+        Vec::new()
+    }
+}
+
+/// Whether the native backend finds a program of this name or path.
+pub fn has_program(host: &Host, name: &str) -> bool {
+    program::is_available(host, name)
+}

@@ -1,0 +1,91 @@
+//! What a backend gets and returns when the files of a bottle move between machines.
+
+use std::io;
+use std::path::Path;
+
+use bottle_contract::names::Slug;
+use bottle_plan::ImageSource;
+use serde::{Deserialize, Serialize};
+
+use super::layers::LayerStore;
+use super::oci::{ImageConfig, write_image};
+use crate::image::saved::Digest;
+use crate::prepared::Prepared;
+use crate::progress::ProgressSink;
+use crate::snapshot::Snapshot;
+
+/// What the files of an archive are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RootKind {
+    /// A complete root file system.
+    Complete,
+    /// Only the agent's home and the workspace. The bottle used the system files of its machine.
+    Home,
+}
+
+/// The input of [`crate::Snapshots::export`].
+pub struct Export<'a> {
+    /// The snapshot whose files are exported.
+    pub snapshot: &'a Snapshot,
+    /// The backend's name for the image on which the bottle was first started, if it is known. Its layers are not the
+    /// bottle's own.
+    pub base: Option<&'a str>,
+    /// A private directory for temporary files, on the disk of the home.
+    pub scratch: &'a Path,
+    /// Receives the layers.
+    pub layers: LayerStore,
+}
+
+/// The files of a snapshot as an image.
+pub struct ExportedImage {
+    /// The layers.
+    pub layers: LayerStore,
+    /// The image's configuration.
+    pub config: ImageConfig,
+    /// What the files are.
+    pub root: RootKind,
+    /// The agent's home in the files, as an absolute path.
+    pub home: String,
+}
+
+impl ExportedImage {
+    /// Adds the JSON files of the image to its blobs. Returns the OCI index, and the digests of all blobs. Blocks.
+    ///
+    /// # Errors
+    /// When a blob cannot be written.
+    pub fn finish(&self) -> io::Result<(String, Vec<Digest>)> {
+        let (index, json) = write_image(&self.layers, &self.config)?;
+        let mut blobs = json.to_vec();
+        for layer in self.layers.layers() {
+            // Equal layers share a blob.
+            if !blobs.contains(&layer.stored) {
+                blobs.push(layer.stored);
+            }
+        }
+        Ok((index, blobs))
+    }
+}
+
+/// The input of [`crate::Snapshots::import`].
+pub struct Import<'a> {
+    /// The slug of the new bottle. No other bottle has it.
+    pub slug: &'a Slug,
+    /// The directory of the archive's OCI layout. The digests of its blobs were verified.
+    pub layout: &'a Path,
+    /// What the files are.
+    pub root: RootKind,
+    /// The prepared inputs of the new bottle. With [`RootKind::Home`], the files are put into its image, if it has one.
+    pub prepared: &'a Prepared,
+    /// Receives the progress.
+    pub progress: ProgressSink,
+}
+
+/// The result of an import.
+#[derive(Debug)]
+pub struct Imported {
+    /// The new bottle's complete, durable snapshot.
+    pub snapshot: Snapshot,
+    /// The image that the new bottle uses instead of the one in its manifest.
+    pub image: Option<ImageSource>,
+}

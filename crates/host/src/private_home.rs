@@ -1,0 +1,197 @@
+//! Makes `$BOTTLE_HOME` private to its user, and refuses it where another user could replace it.
+//!
+//! Everything of ours is in this directory or in the runtime directory, so its mode decides who reads it, whatever the
+//! umask was when something in it was created. The umask of a command stays as it is: `pull`, `apply` and `cp` write
+//! files of the user, for which it is meant.
+
+use std::fs::{self, File, Permissions};
+use std::io;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags, open};
+
+use super::process_host::{HostError, user_name};
+use super::{Host, files};
+
+/// Directories whose files decide what an agent may do. Their entries are checked too if others could write the home.
+const CONFIGURATION: [&str; 4] = ["agents", "bottles", "rules", "skills"];
+
+/// How many entries of one directory are checked. A home has tens.
+const MAX_ENTRIES: usize = 10_000;
+
+/// The owner that a user namespace shows for files of users that it does not have (`/proc/sys/kernel/overflowuid`). In a
+/// rootless container this is the root of the machine, to whom `/` and `/home` belong.
+const OVERFLOW_UID: u32 = 65534;
+
+impl Host {
+    /// Checks that the path of `$BOTTLE_HOME` is UTF-8, and that no other user can replace the directory. If it exists,
+    /// also checks that it is a directory of this user, and makes it accessible only to this user. Returns a note if that
+    /// changed its mode.
+    ///
+    /// # Errors
+    /// Returns [`HostError`] if one of these checks fails, or the mode cannot be changed.
+    pub fn check_home(&self) -> Result<Option<String>, HostError> {
+        let path = &self.home;
+        if path.to_str().is_none() {
+            return Err(HostError::HomeNotText(path.clone()));
+        }
+        check_parents(path)?;
+        let failed = |source| HostError::Home { path: path.clone(), source };
+        let found = match fs::metadata(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            found => found.map_err(failed)?,
+        };
+        if !found.is_dir() {
+            return Err(HostError::HomeNotDirectory(path.clone()));
+        }
+        if !is_own(found.uid()) {
+            return Err(HostError::HomeNotYours { path: path.clone(), owner: user_name(found.uid()) });
+        }
+        let others = found.mode() & 0o077;
+        if others == 0 {
+            return Ok(None);
+        }
+        // First the mode, so that nothing is added after the check.
+        let directory = open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+        let directory = File::from(directory.map_err(|error| failed(error.into()))?);
+        let closed = directory.set_permissions(Permissions::from_mode(0o700));
+        if others & 0o022 != 0 {
+            check_entries(path)?;
+        }
+        match closed {
+            // Nobody can write there, and what is there can be listed.
+            Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => return Ok(None),
+            closed => closed.map_err(failed)?,
+        }
+        Ok(Some(format!("other users could access {}; its mode is 0700 now", path.display())))
+    }
+}
+
+/// Refuses a path whose parents another user can write or replace. Groups are not considered: in many distributions each
+/// user has one of their own, and directories are writable for it.
+fn check_parents(path: &Path) -> Result<(), HostError> {
+    for parent in path.ancestors().skip(1) {
+        let Ok(found) = fs::metadata(parent) else { continue };
+        let refused = |why: String| {
+            let (path, parent) = (path.to_owned(), parent.to_owned());
+            Err(HostError::HomeReplaceable { path, parent, why })
+        };
+        if !is_own(found.uid()) && !is_root(found.uid()) {
+            return refused(format!("belongs to another user ({})", user_name(found.uid())));
+        }
+        if found.mode() & 0o002 != 0 && found.mode() & 0o1000 == 0 {
+            return refused("is writable for every user".to_owned());
+        }
+    }
+    Ok(())
+}
+
+/// Refuses a home in which another user, while it was writable for others, put a file that decides what agents may do.
+fn check_entries(home: &Path) -> Result<(), HostError> {
+    let directories = CONFIGURATION.map(|name| home.join(name));
+    for directory in std::iter::once(home).chain(directories.iter().map(PathBuf::as_path)) {
+        let failed = |source| HostError::Home { path: directory.to_owned(), source };
+        let entries = match fs::read_dir(directory) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            entries => entries.map_err(failed)?,
+        };
+        for (index, entry) in entries.enumerate() {
+            let path = entry.map_err(failed)?.path();
+            let uid = path.symlink_metadata().map_err(failed)?.uid();
+            if index >= MAX_ENTRIES {
+                return Err(failed(io::Error::other(format!("it has more than {MAX_ENTRIES} entries"))));
+            }
+            if !is_own(uid) && !is_root(uid) {
+                return Err(HostError::HomeNotYours { path, owner: user_name(uid) });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Makes a directory of ours private, as [`files::private_directory`], and says whether its owner or kind prevents that.
+pub(super) fn make_runtime(path: &Path) -> Result<(), HostError> {
+    files::private_directory(path).map_err(|source| match fs::symlink_metadata(path) {
+        Ok(found) if !found.is_dir() || !is_own(found.uid()) => HostError::RuntimeNotPrivate(path.to_owned()),
+        _ => HostError::Runtime { path: path.to_owned(), source },
+    })
+}
+
+fn is_own(uid: u32) -> bool {
+    uid == rustix::process::geteuid().as_raw()
+}
+
+/// Whether a user id is root's, on this machine or seen from a user namespace.
+fn is_root(uid: u32) -> bool {
+    uid == 0 || (uid == OVERFLOW_UID && is_in_user_namespace())
+}
+
+/// Whether this process sees other user ids than the machine has.
+fn is_in_user_namespace() -> bool {
+    // The initial namespace maps all ids to themselves (user_namespaces(7)). macOS has no such file.
+    let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    !map.is_empty() && map.split_whitespace().ne(["0", "0", "4294967295"])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(path: &Path, mode: u32) {
+        fs::set_permissions(path, Permissions::from_mode(mode)).expect("mode");
+    }
+
+    #[test]
+    fn a_home_that_others_can_access_is_made_private_with_one_note() {
+        let top = tempfile::tempdir().expect("directory");
+        let home = top.path().join("home");
+        let host = Host::of_home(&home);
+        assert_eq!(host.check_home().expect("it does not exist"), None);
+        for mode in [0o755, 0o775, 0o777, 0o710] {
+            fs::create_dir_all(home.join("agents")).expect("directory");
+            set(&home, mode);
+            assert!(
+                host.check_home().expect("repaired").is_some_and(|note| note.contains("0700")),
+                "{mode:o}"
+            );
+            assert_eq!(home.metadata().expect("there").mode() & 0o777, 0o700);
+            assert_eq!(host.check_home().expect("private"), None);
+        }
+    }
+
+    #[test]
+    fn only_a_parent_that_every_user_can_write_is_refused() {
+        let top = tempfile::tempdir().expect("directory");
+        let parent = top.path().join("parent");
+        fs::create_dir(&parent).expect("directory");
+        let host = Host::of_home(&parent.join("home"));
+        for (mode, is_refused) in
+            [(0o777, true), (0o1777, false), (0o775, false), (0o755, false), (0o772, true)]
+        {
+            set(&parent, mode);
+            let refused = matches!(host.check_home(), Err(HostError::HomeReplaceable { .. }));
+            assert_eq!(refused, is_refused, "{mode:o}");
+        }
+    }
+
+    /// Only root can create files of other users.
+    #[test]
+    fn what_another_user_put_into_a_writable_home_is_refused() {
+        if !rustix::process::geteuid().is_root() {
+            return assert!(!is_own(0));
+        }
+        let top = tempfile::tempdir().expect("directory");
+        let home = top.path().join("home");
+        let planted = home.join("bottles/mine.md");
+        fs::create_dir_all(home.join("bottles")).expect("directory");
+        fs::write(&planted, "---\n---\n").expect("file");
+        std::os::unix::fs::chown(&planted, Some(12345), None).expect("owner");
+        set(&home, 0o777);
+        let refused = Host::of_home(&home).check_home().expect_err("planted");
+        assert!(matches!(&refused, HostError::HomeNotYours { path, .. } if *path == planted), "{refused}");
+        std::os::unix::fs::chown(top.path(), Some(12345), None).expect("owner");
+        let refused = Host::of_home(&home).check_home().expect_err("its parent");
+        assert!(matches!(refused, HostError::HomeReplaceable { .. }), "{refused}");
+    }
+}

@@ -1,0 +1,402 @@
+//! The output of processes that clients started, in `logs/processes` of a bottle's directory, for the time after its
+//! end.
+//!
+//! ```text
+//! p1.log     the last MiB of what the process p1 wrote, masked
+//! p1.json    what was started, how it ended, and which positions of its output the log has
+//! ```
+//! Positions count the bytes that the process wrote, back from the end of the log. A mask is not as long as what it
+//! replaces, so positions before the last mask are approximate. When a log has [`LOG_MAX`] bytes, its older half is
+//! dropped, and a first line says so.
+//! The bottle chooses the content of these files, and the guest what it sends; both are bounded here.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use bottle_contract::session::guest::Exit;
+use bottle_contract::session::process::{OutputRead, ProcessInfo, ProcessName, ProcessState, ReadFrom};
+use bottle_host::files;
+use serde::{Deserialize, Serialize};
+
+/// The maximum size of a log in bytes. The older half is dropped when it is reached.
+const LOG_MAX: u64 = 2 << 20;
+
+/// The number of bytes that stay when the older half is dropped. It is as much as the guest keeps.
+const LOG_KEPT: u64 = LOG_MAX / 2;
+
+/// The size limit of the description of a process in bytes.
+const SAVED_MAX: u64 = 64 << 10;
+
+/// A process and the positions of its log.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SavedProcess {
+    /// What was started, and how it ended. A process that ended with its bottle is still described as running.
+    pub process: ProcessInfo,
+    /// The difference between a position of the output and its offset in the log.
+    base: i64,
+    /// The number of bytes at the beginning of the output that the log does not have any more. Its first line says so.
+    dropped: u64,
+}
+
+/// The logs of one bottle.
+#[derive(Debug, Clone)]
+pub struct ProcessLogs {
+    directory: PathBuf,
+}
+
+impl ProcessLogs {
+    /// The logs in the directory of a bottle.
+    #[must_use]
+    pub fn of(bottle: &Path) -> Self {
+        Self { directory: bottle.join("logs/processes") }
+    }
+
+    /// Removes the logs of an earlier launch, in which other processes had the same handles.
+    ///
+    /// # Errors
+    /// When they cannot be removed.
+    pub fn clear(&self) -> io::Result<()> {
+        match fs::remove_dir_all(&self.directory) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// The saved processes, in the order of their start. Descriptions that cannot be read are left out.
+    #[must_use]
+    pub fn list(&self) -> Vec<SavedProcess> {
+        let entries = fs::read_dir(&self.directory).into_iter().flatten().flatten();
+        let handles = entries.filter_map(|entry| handle_of(&entry.path()));
+        let mut all: Vec<SavedProcess> = handles.filter_map(|handle| self.get(&handle)).collect();
+        all.sort_by_key(|saved| saved.process.handle.as_ref().map(number));
+        all
+    }
+
+    /// The process with this handle, or the last one with this name.
+    #[must_use]
+    pub fn find(&self, name: &ProcessName) -> Option<SavedProcess> {
+        let is = |saved: &SavedProcess| {
+            saved.process.handle.as_ref() == Some(name) || saved.process.name.as_ref() == Some(name)
+        };
+        self.list().into_iter().rev().find(is)
+    }
+
+    /// Begins the log of a process, or continues the one that an earlier keeper began. Returns the position of the next
+    /// byte, or `None` if the end of the process is saved already.
+    ///
+    /// # Errors
+    /// When the files cannot be written.
+    pub fn begin(&self, process: ProcessInfo) -> io::Result<Option<u64>> {
+        let handle = handle(&process)?;
+        if let Some(saved) = self.get(&handle) {
+            let open = saved.process.state == ProcessState::Running;
+            return Ok(open.then(|| saved.position(self.length(&handle))));
+        }
+        files::create_private_directory(&self.directory)?;
+        // A process that ended is described as running until its output is saved.
+        let process = ProcessInfo { state: ProcessState::Running, ended_at: None, ..process };
+        self.open(&handle)?.set_len(0)?;
+        self.describe(&SavedProcess { process, base: 0, dropped: 0 })?;
+        Ok(Some(0))
+    }
+
+    /// Adds output. `masked` is written in place of the bytes from `from` to `next`. The output between the end of the
+    /// log and `from` was lost, which the log says.
+    ///
+    /// # Errors
+    /// When the files cannot be written.
+    pub fn append(&self, handle: &ProcessName, from: u64, next: u64, masked: &[u8]) -> io::Result<()> {
+        let mut saved = self.get(handle).ok_or(io::ErrorKind::NotFound)?;
+        let mut length = self.length(handle);
+        let lost = from.saturating_sub(saved.position(length));
+        let mut text =
+            if lost > 0 { format!("[bottle: {lost} bytes were not saved]\n") } else { String::new() }
+                .into_bytes();
+        text.extend_from_slice(masked);
+        self.open(handle)?.write_all(&text)?;
+        length += text.len() as u64;
+        let base = signed(next).saturating_sub(signed(length));
+        let is_shifted = base != saved.base;
+        saved.base = base;
+        if length >= LOG_MAX {
+            return self.drop_older(saved, length);
+        }
+        if is_shifted { self.describe(&saved) } else { Ok(()) }
+    }
+
+    /// Saves how a process ended.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn end(&self, handle: &ProcessName, state: ProcessState) -> io::Result<()> {
+        let mut saved = self.get(handle).ok_or(io::ErrorKind::NotFound)?;
+        saved.process.state = state;
+        saved.process.ended_at = Some(jiff::Timestamp::now());
+        self.describe(&saved)
+    }
+
+    /// Removes the logs of processes that the guest does not know any more.
+    pub fn retain(&self, known: &[ProcessName]) {
+        for saved in self.list() {
+            let Some(handle) = saved.process.handle.filter(|handle| !known.contains(handle)) else {
+                continue;
+            };
+            let _ = fs::remove_file(self.path(&handle, "json"));
+            let _ = fs::remove_file(self.path(&handle, "log"));
+        }
+    }
+
+    /// Reads a part of a log as the guest does from a running bottle.
+    ///
+    /// # Errors
+    /// When the log cannot be read.
+    pub fn read(&self, saved: &SavedProcess, from: ReadFrom, max: u32) -> io::Result<(Vec<u8>, OutputRead)> {
+        let mut file = File::open(self.path(&handle(&saved.process)?, "log"))?;
+        let length = file.metadata()?.len().min(LOG_MAX * 2);
+        // A log that is longer than the output has one position for each of its bytes all the same.
+        let base = u64::try_from(saved.base).unwrap_or(0);
+        let (offset, lost) = match from {
+            ReadFrom::Position(position) => {
+                let notice = notice(saved.dropped).len() as u64;
+                let offset = position.saturating_sub(base).max(notice).min(length);
+                (offset, saved.dropped.saturating_sub(position))
+            }
+            ReadFrom::LastLines(lines) => {
+                let mut all = Vec::new();
+                (&mut file).take(length).read_to_end(&mut all)?;
+                (last_lines(&all, lines) as u64, 0)
+            }
+        };
+        file.seek(SeekFrom::Start(offset))?;
+        let mut bytes = Vec::new();
+        file.take(u64::from(max).min(length.saturating_sub(offset))).read_to_end(&mut bytes)?;
+        let (from, end) = (base.saturating_add(offset), base.saturating_add(length));
+        let next = from.saturating_add(bytes.len() as u64);
+        Ok((bytes, OutputRead { from, next, lost, end, state: saved.state() }))
+    }
+
+    fn drop_older(&self, mut saved: SavedProcess, length: u64) -> io::Result<()> {
+        let handle = handle(&saved.process)?;
+        let mut file = File::open(self.path(&handle, "log"))?;
+        file.seek(SeekFrom::Start(length.saturating_sub(LOG_KEPT)))?;
+        let mut kept = Vec::new();
+        file.take(LOG_MAX).read_to_end(&mut kept)?;
+        // Half a line, or half an escape sequence, would not be readable.
+        if let Some(line_break) =
+            kept.iter().position(|byte| *byte == b'\n').filter(|at| *at + 1 < kept.len())
+        {
+            kept.drain(..=line_break);
+        }
+        let dropped = saved.position(length - kept.len() as u64);
+        let notice = notice(dropped);
+        files::replace(&self.path(&handle, "log"), |file| {
+            file.write_all(notice.as_bytes())?;
+            file.write_all(&kept)
+        })?;
+        saved.dropped = dropped;
+        saved.base = signed(dropped).saturating_sub(signed(notice.len() as u64));
+        self.describe(&saved)
+    }
+
+    fn get(&self, handle: &ProcessName) -> Option<SavedProcess> {
+        let file = File::open(self.path(handle, "json")).ok()?;
+        let mut text = Vec::new();
+        file.take(SAVED_MAX).read_to_end(&mut text).ok()?;
+        let saved: SavedProcess = serde_json::from_slice(&text).ok()?;
+        (saved.process.handle.as_ref() == Some(handle)).then_some(saved)
+    }
+
+    fn describe(&self, saved: &SavedProcess) -> io::Result<()> {
+        let text = serde_json::to_vec(saved)?;
+        files::replace(&self.path(&handle(&saved.process)?, "json"), |file| file.write_all(&text))
+    }
+
+    fn open(&self, handle: &ProcessName) -> io::Result<File> {
+        OpenOptions::new().create(true).append(true).mode(0o600).open(self.path(handle, "log"))
+    }
+
+    fn length(&self, handle: &ProcessName) -> u64 {
+        fs::metadata(self.path(handle, "log")).map_or(0, |found| found.len())
+    }
+
+    fn path(&self, handle: &ProcessName, extension: &str) -> PathBuf {
+        self.directory.join(format!("{handle}.{extension}"))
+    }
+}
+
+impl SavedProcess {
+    /// The state. A process whose end was not saved ended with its bottle: the kernel kills all processes with pid 1.
+    #[must_use]
+    pub fn state(&self) -> ProcessState {
+        match self.process.state {
+            ProcessState::Running => ProcessState::Exited(Exit::Signal(9)),
+            exited => exited,
+        }
+    }
+
+    fn position(&self, offset: u64) -> u64 {
+        u64::try_from(signed(offset).saturating_add(self.base)).unwrap_or(0)
+    }
+}
+
+/// The first line of a log whose beginning was dropped.
+fn notice(dropped: u64) -> String {
+    match dropped {
+        0 => String::new(),
+        _ => format!("[bottle: the first {dropped} bytes are not kept]\n"),
+    }
+}
+
+fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+/// The handle of a process. Only handles become names of files.
+fn handle(process: &ProcessInfo) -> io::Result<ProcessName> {
+    let handle = process.handle.clone().filter(ProcessName::is_handle);
+    handle.ok_or_else(|| io::Error::other("the process has no handle"))
+}
+
+fn handle_of(path: &Path) -> Option<ProcessName> {
+    let name = path.file_name()?.to_str()?.strip_suffix(".json")?;
+    name.parse().ok().filter(ProcessName::is_handle)
+}
+
+fn number(handle: &ProcessName) -> u64 {
+    handle.as_str().trim_start_matches('p').parse().unwrap_or(u64::MAX)
+}
+
+/// The offset at which the last `lines` lines begin. A last line without a newline counts as a line.
+fn last_lines(text: &[u8], lines: u64) -> usize {
+    let wanted = usize::try_from(lines).unwrap_or(usize::MAX);
+    if wanted == 0 {
+        return text.len();
+    }
+    let ends = text.iter().enumerate().rev().filter(|(at, byte)| **byte == b'\n' && at + 1 < text.len());
+    ends.map(|(at, _)| at + 1).nth(wanted - 1).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn process(number: u64) -> ProcessInfo {
+        ProcessInfo {
+            handle: Some(ProcessName::handle(number)),
+            name: Some("web".parse().expect("a name")),
+            pid: 7,
+            argv: vec!["sh".to_owned()],
+            started_at: jiff::Timestamp::UNIX_EPOCH,
+            ended_at: None,
+            state: ProcessState::Running,
+            terminal: false,
+            processes: 1,
+            cpu_ms: 0,
+            memory_bytes: 0,
+        }
+    }
+
+    fn read(logs: &ProcessLogs, from: ReadFrom) -> (String, OutputRead) {
+        let saved = logs.find(&ProcessName::handle(1)).expect("saved");
+        let (bytes, read) = logs.read(&saved, from, u32::MAX).expect("read");
+        (String::from_utf8(bytes).expect("text"), read)
+    }
+
+    #[test]
+    fn a_log_is_read_by_position_and_continued_by_the_next_keeper() {
+        let directory = tempfile::tempdir().expect("directory");
+        let logs = ProcessLogs::of(directory.path());
+        let p1 = ProcessName::handle(1);
+        assert_eq!(logs.begin(process(1)).expect("begun"), Some(0));
+        logs.append(&p1, 0, 4, b"one\n").expect("appended");
+        // 20 bytes became 11.
+        logs.append(&p1, 4, 24, b"[redacted]\n").expect("appended");
+        assert_eq!(logs.begin(process(1)).expect("begun"), Some(24));
+        logs.append(&p1, 24, 28, b"end\n").expect("appended");
+        let (text, all) = read(&logs, ReadFrom::Position(0));
+        assert_eq!(text, "one\n[redacted]\nend\n");
+        assert_eq!((all.next, all.end, all.state), (28, 28, ProcessState::Exited(Exit::Signal(9))));
+        let (text, part) = read(&logs, ReadFrom::Position(24));
+        assert_eq!((text.as_str(), part.from, part.lost), ("end\n", 24, 0));
+        assert_eq!(read(&logs, ReadFrom::Position(99)).0, "");
+        assert_eq!(read(&logs, ReadFrom::LastLines(2)).0, "[redacted]\nend\n");
+        // The log is longer than the output, because it says what was lost.
+        logs.append(&p1, 33, 35, b"x\n").expect("appended");
+        assert_eq!(logs.begin(process(1)).expect("begun"), Some(35));
+        let (text, all) = read(&logs, ReadFrom::Position(0));
+        assert_eq!(text, "one\n[redacted]\nend\n[bottle: 5 bytes were not saved]\nx\n");
+        assert_eq!((all.from, all.next, all.end, all.lost), (0, all.end, text.len() as u64, 0));
+        logs.end(&p1, ProcessState::Exited(Exit::Code(3))).expect("ended");
+        assert_eq!(logs.begin(process(1)).expect("begun"), None);
+        assert_eq!(read(&logs, ReadFrom::LastLines(0)).1.state, ProcessState::Exited(Exit::Code(3)));
+        for name in ["p1.log", "p1.json"] {
+            let mode = fs::metadata(directory.path().join("logs/processes").join(name))
+                .expect("file")
+                .permissions()
+                .mode();
+            assert_eq!(mode & 0o777, 0o600, "{name}");
+        }
+        logs.begin(process(2)).expect("begun");
+        assert_eq!(
+            logs.find(&"web".parse().expect("a name")).expect("saved").process.handle,
+            Some(ProcessName::handle(2))
+        );
+        logs.retain(&[ProcessName::handle(2)]);
+        assert_eq!(logs.list().len(), 1);
+        logs.clear().and_then(|()| logs.clear()).expect("cleared");
+        assert_eq!(logs.list(), []);
+    }
+
+    #[test]
+    fn a_long_log_loses_its_older_half_and_says_so() {
+        let directory = tempfile::tempdir().expect("directory");
+        let logs = ProcessLogs::of(directory.path());
+        logs.begin(process(1)).expect("begun");
+        let line = [vec![b'x'; 99], vec![b'\n']].concat().repeat(1000);
+        let part = line.len() as u64;
+        for number in 0..50 {
+            logs.append(&ProcessName::handle(1), number * part, (number + 1) * part, &line)
+                .expect("appended");
+            assert!(logs.length(&ProcessName::handle(1)) < LOG_MAX);
+        }
+        let (text, all) = read(&logs, ReadFrom::Position(0));
+        assert_eq!((all.end, all.from, all.from % 100), (50 * part, all.lost, 0));
+        assert!(
+            all.lost > 0 && all.end - all.from >= LOG_KEPT - 100 && text.len() as u64 == all.end - all.from
+        );
+        assert!(!text.contains("[bottle"));
+        let first = format!("[bottle: the first {} bytes are not kept]\nxx", all.from);
+        assert!(read(&logs, ReadFrom::LastLines(u64::MAX)).0.starts_with(&first));
+        assert_eq!(read(&logs, ReadFrom::Position(all.end - 100)).0.len(), 100);
+    }
+
+    #[test]
+    fn files_of_another_name_or_content_are_left_out() {
+        let directory = tempfile::tempdir().expect("directory");
+        let logs = ProcessLogs::of(directory.path());
+        logs.begin(process(1)).expect("begun");
+        let here = directory.path().join("logs/processes");
+        fs::copy(here.join("p1.json"), here.join("p2.json")).expect("copied");
+        fs::write(here.join("p3.json"), "{").expect("written");
+        fs::copy(here.join("p1.json"), here.join("web.json")).expect("copied");
+        assert_eq!(logs.list().len(), 1);
+        assert!(
+            logs.begin(ProcessInfo { handle: Some("web".parse().expect("a name")), ..process(1) }).is_err()
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn last_lines_agrees_with_split_inclusive(text in "[ab\n]{0,60}", lines in 0u64..8) {
+            let all: Vec<&str> = text.split_inclusive('\n').collect();
+            let skip = all.len().saturating_sub(usize::try_from(lines).expect("small"));
+            prop_assert_eq!(&text[last_lines(text.as_bytes(), lines)..], all[skip..].concat());
+        }
+    }
+}

@@ -1,0 +1,395 @@
+//! A bottle's record on disk, `metadata.json`. The file has a version.
+
+use std::path::PathBuf;
+
+use bottle_backend::{EngineIdentity, Resource, Sandbox};
+use bottle_contract::lock_out::LockOut;
+use bottle_contract::names::{Name, Slug};
+use bottle_contract::session::guest::{Exit, Size};
+use bottle_host::budget::{Declared, Policy};
+use bottle_host::{Host, clock};
+use bottle_manifest::agent_provider::Template;
+use bottle_plan::forge::{Keys, Named};
+use bottle_plan::{
+    CopiedDirectory, GitIdentity, ImageSource, InRepository, LiveDirectory, Plan, SecretSource,
+};
+use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use super::repositories::CopiedRepository;
+use super::unsaved::Unsaved;
+
+/// The schema version that this program writes. It reads older versions and refuses newer ones.
+pub const SCHEMA: u32 = 1;
+
+/// The content of `metadata.json`. Never contains a secret.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Record {
+    /// The [`SCHEMA`] of the program that wrote the record.
+    pub schema: u32,
+    /// The bottle's unique name.
+    pub slug: Slug,
+    /// The value of `--label`.
+    pub label: Option<String>,
+    /// The value of `--color-label`.
+    pub color: Option<String>,
+    /// The agent manifest's name.
+    pub agent: Name,
+    /// The names of the bottle manifests, in the order in which they are merged.
+    pub bottles: Vec<Name>,
+    /// The names of all bottle manifests that were merged, including those that others extend, in the order in which
+    /// they are merged. Empty in records of older versions.
+    #[serde(default)]
+    pub lineage: Vec<Name>,
+    /// The agent's template. Absent in records of older versions.
+    #[serde(default)]
+    pub template: Option<Template>,
+    /// The id of the bottle's current launch. Absent before the first one, and in records of older versions.
+    #[serde(default)]
+    pub run: Option<String>,
+    /// The budgets of the current launch, the agent and the bottles, beginning with the nearest scope.
+    #[serde(default)]
+    pub budget: Vec<Declared>,
+    /// What happens in the current launch when a budget is spent. `None` if the settings decide.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cutoff: Option<Policy>,
+    /// The working directory of `bottle start`, or the repository that contains it if that was copied instead.
+    pub cwd: PathBuf,
+    /// The working directory of `bottle start`, relative to the copied repository.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inside: Option<PathBuf>,
+    /// The directories that were copied into the workspace, the first of which is `cwd`. Empty if at most
+    /// one directory was copied, and in records of older versions.
+    #[serde(rename = "folders", default, skip_serializing_if = "Vec::is_empty")]
+    pub directories: Vec<CopiedDirectory>,
+    /// The repositories of these directories, as they were when the directories were copied or mounted. Empty in records
+    /// of older versions, and if the files were imported.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub repositories: Vec<CopiedRepository>,
+    /// Whether that directory was copied into the bottle.
+    pub copied_cwd: bool,
+    /// Whether the copy included files that `.gitignore` excludes.
+    #[serde(default)]
+    pub copied_all: bool,
+    /// The author of the agent's commits. Absent in records of older versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub author: Option<GitIdentity>,
+    /// The bottle from whose files this one was made.
+    #[serde(default)]
+    pub forked_from: Option<Slug>,
+    /// The client that started the bottle with `bottle mcp`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<String>,
+    /// The image that the bottle uses instead of the one in its manifest, because its files were imported.
+    #[serde(default)]
+    pub image: Option<ImageSource>,
+    /// The backend's name.
+    pub backend: String,
+    /// The engine that has the bottle's resources and its snapshot. `None` on a backend without an engine, and in
+    /// records of older versions.
+    #[serde(default)]
+    pub engine: Option<EngineIdentity>,
+    /// Whether the bottle ends when its client disconnects.
+    pub mode: Mode,
+    /// Whether the agent has a pseudo-terminal.
+    #[serde(default)]
+    pub terminal: bool,
+    /// The size of that terminal when the bottle ended. `None` while it runs, and in records of older versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub terminal_size: Option<Size>,
+    /// The phase in which the bottle is.
+    pub status: Status,
+    /// The time at which the launch began.
+    pub started_at: Timestamp,
+    /// The keeper process, as `pid:start-time`.
+    pub keeper: Option<String>,
+    /// The directory of the keeper's socket. Absent in records of older versions.
+    #[serde(default)]
+    pub runtime: Option<PathBuf>,
+    /// The backend's resources, in the order of their creation.
+    pub resources: Vec<Resource>,
+    /// The time at which the workspace was ready for the agent, by the clock that stamps the bottle's files. Later
+    /// changes count as unsaved work.
+    #[serde(default)]
+    pub workspace_ready: Option<Timestamp>,
+    /// The offset of this machine's clock when the workspace was ready, as [`clock::boot_offset`] reports it.
+    #[serde(default)]
+    pub clock_lead: Option<SignedDuration>,
+    /// The user has pulled all changes up to this time.
+    #[serde(default)]
+    pub pulled_at: Option<Timestamp>,
+    /// Whether an earlier launch preserved the layers. The layers then count as unsaved work.
+    #[serde(default)]
+    pub kept: bool,
+    /// Why the files or the conversation are kept. `None` while the bottle runs, if only a snapshot is left, and in records
+    /// of older versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept_for: Option<KeptFor>,
+    /// The paths in the bottle at which the agent stores its conversations.
+    #[serde(default)]
+    pub transcript: Vec<String>,
+    /// Deploy keys to revoke when the bottle ends.
+    #[serde(default)]
+    pub deploy_keys: Vec<DeployKey>,
+    /// Whether the logs stay after the bottle ends, for `bottle learn`.
+    #[serde(default)]
+    pub learn: bool,
+    /// The bottle's sidecars, as the keeper last recorded them.
+    #[serde(default)]
+    pub services: Vec<Service>,
+    /// Why all traffic of this bottle is denied, which is then locked. `None` if it is not locked.
+    #[serde(default)]
+    pub locked: Option<LockOut>,
+    /// Why the bottle is paused because of a budget, as a fragment. `None` if it is not.
+    #[serde(default)]
+    pub budget_hold: Option<String>,
+    /// What the user ordered for requests to models with `bottle budget stop`. `None` if nothing.
+    #[serde(default)]
+    pub budget_order: Option<Policy>,
+    /// The commands that the user approved for the current run, because a program outside of the bottle wanted to run
+    /// them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub approved_commands: Vec<ApprovedCommand>,
+    /// The exit of the agent, once it exited.
+    #[serde(default)]
+    pub agent_exit: Option<Exit>,
+    /// Whether the bottle's files were removed by something else before they could be preserved.
+    #[serde(default)]
+    pub lost: bool,
+    /// The disk space that the bottle's files took when it ended. `None` while it runs, and if it was not measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<Measured>,
+    /// The inputs of the bottle's sandbox, with which its preserved files are opened. Absent in records of older
+    /// versions.
+    #[serde(default)]
+    pub sandbox: Option<Sandbox>,
+    /// The SHA-256 of the resolved manifest, in hexadecimal.
+    pub manifest_hash: String,
+}
+
+/// A deploy key that was requested from a forge and is not known to be revoked.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeployKey {
+    /// The repository's name in the manifest.
+    pub repo: Name,
+    /// The forge API of the repository's keys.
+    pub keys: Keys,
+    /// The key's title at the forge.
+    pub title: String,
+    /// The public half of the key.
+    pub public: String,
+    /// The forge's id of the key. Absent until the forge has answered.
+    pub id: Option<u64>,
+    /// The source of the forge token.
+    pub token: SecretSource,
+    /// The value of `egress.ca_bundle`.
+    pub ca_bundle: Option<PathBuf>,
+}
+
+impl DeployKey {
+    pub(super) fn named(&self) -> Named<'_> {
+        Named { title: &self.title, public: &self.public, id: self.id }
+    }
+
+    /// A description of the key for messages.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        format!("\"{}\" of {} at {}", self.title, self.keys.repository, self.keys.host())
+    }
+}
+
+/// Why something of an ended bottle is kept.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum KeptFor {
+    /// Its files, for what would be lost with them.
+    Unsaved(Unsaved),
+    /// Its files, because its agent failed and had a conversation.
+    Failure,
+    /// Its files, because it is the bottle of a task.
+    Task,
+    /// Only the copy of its agent's conversation. No file changed.
+    Conversation,
+}
+
+/// Commands that the user approved: those that a rule finds, and that begin with these words.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ApprovedCommand {
+    /// The id of the rule.
+    pub rule: String,
+    /// The first words.
+    pub prefix: Vec<String>,
+}
+
+/// The disk space that a bottle's own files took at a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Measured {
+    /// The size in bytes. Files that the bottle shares with others do not count.
+    pub bytes: u64,
+    /// When it was measured.
+    pub at: Timestamp,
+}
+
+/// One of a bottle's sidecars.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Service {
+    /// The sidecar's name: `egress`, `git-gate` or `supervise`.
+    pub name: String,
+    /// Whether the sidecar runs. If it does not, its traffic is blocked.
+    pub up: bool,
+}
+
+/// Whether a bottle ends when its client disconnects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mode {
+    /// The bottle ends when the client that started it disconnects.
+    Attached,
+    /// The bottle runs without a client.
+    Detached,
+}
+
+/// A bottle's phase, as its keeper last recorded it. Only the lock shows whether that keeper still runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Status {
+    /// The bottle is being launched.
+    Starting,
+    /// The agent runs.
+    Running,
+    /// The bottle is being torn down.
+    Ending,
+    /// The bottle ended; only its logs remain.
+    Ended,
+    /// The bottle ended and has unsaved work, a conversation or a snapshot.
+    Preserved,
+}
+
+impl Record {
+    /// The record of a bottle that is made from this plan. It has no files, engine and keeper yet.
+    #[must_use]
+    pub fn starting(plan: &Plan, host: &Host) -> Self {
+        let identity = plan.identity.clone();
+        Self {
+            schema: SCHEMA,
+            slug: identity.slug,
+            label: identity.label,
+            color: identity.color,
+            agent: identity.agent,
+            bottles: identity.bottles,
+            lineage: identity.lineage,
+            template: identity.template,
+            run: None,
+            budget: plan.budget.clone(),
+            cutoff: plan.cutoff,
+            cwd: identity.cwd,
+            inside: identity.inside,
+            directories: identity.directories,
+            repositories: Vec::new(),
+            copied_cwd: false,
+            copied_all: false,
+            author: Some(plan.git_identity.clone()),
+            forked_from: None,
+            parent: host.parent(),
+            image: None,
+            backend: plan.backend.clone(),
+            engine: None,
+            mode: if plan.detached { Mode::Detached } else { Mode::Attached },
+            terminal: false,
+            terminal_size: None,
+            status: Status::Starting,
+            started_at: Timestamp::now(),
+            keeper: None,
+            runtime: Some(host.runtime.clone()),
+            resources: Vec::new(),
+            workspace_ready: None,
+            clock_lead: None,
+            pulled_at: None,
+            kept: false,
+            kept_for: None,
+            transcript: plan.transcript.clone(),
+            deploy_keys: Vec::new(),
+            learn: false,
+            services: Vec::new(),
+            locked: None,
+            budget_hold: None,
+            budget_order: None,
+            approved_commands: Vec::new(),
+            agent_exit: None,
+            lost: false,
+            size: None,
+            sandbox: None,
+            manifest_hash: plan.manifest_hash.clone(),
+        }
+    }
+
+    /// The working directory of `bottle start`.
+    #[must_use]
+    pub fn start_directory(&self) -> PathBuf {
+        self.inside.as_ref().map_or_else(|| self.cwd.clone(), |inside| self.cwd.join(inside))
+    }
+
+    /// The repository that was copied instead of the working directory of `bottle start`.
+    #[must_use]
+    pub fn repository(&self) -> Option<InRepository> {
+        self.inside.as_ref().map(|inside| InRepository { top: self.cwd.clone(), inside: inside.clone() })
+    }
+
+    /// The directory of the user that is mounted as the workspace.
+    #[must_use]
+    pub fn live(&self) -> Option<&LiveDirectory> {
+        self.sandbox.as_ref()?.live.as_ref()
+    }
+
+    /// Whether the bottle ended and only its conversation is kept, with which `resume` makes it anew.
+    #[must_use]
+    pub fn has_only_conversation(&self) -> bool {
+        self.status == Status::Preserved && !self.kept && self.kept_for == Some(KeptFor::Conversation)
+    }
+
+    /// Whether the workspace was copied from a repository of the user, which can take the agent's work.
+    #[must_use]
+    pub fn is_of_repository(&self) -> bool {
+        self.copied_cwd && !self.repositories.is_empty()
+    }
+
+    /// Whether the bottle ended and only its logs remain.
+    #[must_use]
+    pub fn has_only_logs(&self) -> bool {
+        self.status == Status::Ended && self.resources.is_empty() && self.deploy_keys.is_empty()
+    }
+
+    /// Whether a new keeper can adopt the bottle: it is detached, it runs, and it is not about to end.
+    #[must_use]
+    pub fn is_adoptable(&self) -> bool {
+        self.mode == Mode::Detached && self.status == Status::Running && self.agent_exit.is_none()
+    }
+
+    /// The time after which a change in the workspace counts as unsaved work. `None` if no agent ran in the workspace.
+    /// `offset` is the current offset of this machine's clock. If the clock was set back since the workspace was ready,
+    /// changes may have time stamps older than that moment or older than a pull. The returned time is then earlier by
+    /// the same amount, and pulls are ignored.
+    #[must_use]
+    pub fn work_since(&self, offset: SignedDuration) -> Option<Timestamp> {
+        let ready = self.changed_since(offset)?;
+        Some(match self.set_back(offset) {
+            Some(_) => ready,
+            None => ready.max(self.pulled_at.unwrap_or(Timestamp::MIN)),
+        })
+    }
+
+    /// The time after which a change in the workspace is later than the workspace's start, pulled or not. `offset` is as
+    /// in [`Record::work_since`].
+    #[must_use]
+    pub fn changed_since(&self, offset: SignedDuration) -> Option<Timestamp> {
+        let ready = self.workspace_ready?;
+        let back = self.set_back(offset).unwrap_or_default();
+        Some(ready.checked_sub(back).unwrap_or(Timestamp::MIN))
+    }
+
+    /// How far the clock was set back since the workspace was ready. `None` if it was not set back.
+    #[must_use]
+    pub fn set_back(&self, offset: SignedDuration) -> Option<SignedDuration> {
+        clock::set_back(self.clock_lead?, offset)
+    }
+}

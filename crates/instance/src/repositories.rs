@@ -1,0 +1,78 @@
+//! The repositories of the user that were copied into a bottle, as they were at its start.
+
+use std::path::{Path, PathBuf};
+
+use bottle_plan::Identity;
+use bottle_repository::{FileId, ObjectId, Repository, locate};
+use serde::{Deserialize, Serialize};
+
+/// A repository that contained a directory which was copied into a bottle, or mounted.
+///
+/// An agent or a project can put another repository at the same path later. What a command does with a repository that
+/// is not this one, the user decides.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CopiedRepository {
+    /// The name of its directory in the workspace; empty for the workspace itself.
+    #[serde(rename = "folder")]
+    pub name: String,
+    /// The top of the working tree.
+    pub top: PathBuf,
+    /// The device of the git directory that its worktrees share.
+    pub device: u64,
+    /// The inode of this directory.
+    pub inode: u64,
+    /// The user id of its owner.
+    pub owner: u32,
+    /// The commit of `HEAD`. `None` if there was none.
+    #[serde(default)]
+    pub head: Option<String>,
+    /// The real paths of the directories from which it borrowed objects.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lenders: Vec<PathBuf>,
+}
+
+impl CopiedRepository {
+    /// Finds the repositories of the directories that a bottle copies. A directory without a usable one has none.
+    #[must_use]
+    pub fn find_all(identity: &Identity) -> Vec<Self> {
+        if identity.directories.is_empty() {
+            return Self::find("", &identity.cwd).into_iter().collect();
+        }
+        identity
+            .directories
+            .iter()
+            .filter_map(|directory| Self::find(&directory.name, &directory.path))
+            .collect()
+    }
+
+    fn find(name: &str, directory: &Path) -> Option<Self> {
+        let repository = Repository::open(locate::locate(directory).ok()??).ok()?;
+        let located = repository.located();
+        let FileId { device, inode } = located.common.id().ok()?;
+        Some(Self {
+            name: name.to_owned(),
+            top: located.top.path().to_owned(),
+            device,
+            inode,
+            owner: located.owner,
+            head: repository.head().ok()?.map(|head| head.to_string()),
+            lenders: repository.lenders().ok()?,
+        })
+    }
+
+    /// Whether this is the repository.
+    #[must_use]
+    pub fn is(&self, repository: &Repository) -> bool {
+        let located = repository.located();
+        let id = FileId { device: self.device, inode: self.inode };
+        located.top.path() == self.top
+            && located.owner == self.owner
+            && located.common.id().is_ok_and(|found| found == id)
+    }
+
+    /// The commit of `HEAD` at the start.
+    #[must_use]
+    pub fn head(&self) -> Option<ObjectId> {
+        ObjectId::parse(self.head.as_deref()?)
+    }
+}

@@ -1,0 +1,45 @@
+//! What would be lost with a bottle's files.
+
+use bottle_backend::BackendError;
+use bottle_host::causes;
+use serde::{Deserialize, Serialize};
+
+/// What would be lost with a bottle's files.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Unsaved {
+    /// Whether the workspace has work that git does not ignore.
+    pub work: bool,
+    /// The number of changed files that git ignores, without build output.
+    pub ignored: u64,
+    /// The paths of the first of them in the workspace. The agent chose them.
+    pub named: Vec<String>,
+    /// Why the search has no complete result, as a fragment. `None` if it has.
+    pub unknown: Option<String>,
+}
+
+impl Unsaved {
+    /// Work about which nothing more is known.
+    #[must_use]
+    pub fn work() -> Self {
+        Self { work: true, ..Self::default() }
+    }
+
+    /// The result of a search that failed. It counts as work.
+    #[must_use]
+    pub fn unknown(error: &BackendError) -> Self {
+        Self { unknown: Some(causes::one_line(error)), ..Self::default() }
+    }
+
+    /// Whether anything would be lost. An unknown result counts.
+    #[must_use]
+    pub fn is_any(&self) -> bool {
+        self.is_work() || self.ignored > 0
+    }
+
+    /// Whether there is work, or may be.
+    #[must_use]
+    pub fn is_work(&self) -> bool {
+        self.work || self.unknown.is_some()
+    }
+}

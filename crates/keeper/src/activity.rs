@@ -1,0 +1,147 @@
+//! Reports what the agent does and how large the bottle is, for `bottle list`. Works only when a command asks, so that
+//! an idle bottle costs nothing.
+
+use std::time::Duration;
+
+use bottle_backend::Backend;
+use bottle_channel::Channel;
+use bottle_contract::session::bundle::Daemon;
+use bottle_contract::session::guest::{AgentState, GuestEvent, GuestRequest};
+use bottle_contract::session::process::{ProcessInfo, ProcessState};
+use bottle_host::causes;
+use bottle_instance::Claim;
+use bottle_instance::record::Measured;
+use jiff::{SignedDuration, Timestamp};
+use tokio::sync::watch;
+
+use super::health::health;
+use super::protocol::Activity;
+use super::shared::{Command, Shared};
+
+/// An agent that wrote output or got a response from a model within this time works.
+const RECENT: Duration = Duration::from_secs(5);
+
+/// Time limit for the answers of pid 1 and of the sidecars.
+const ANSWERS_WITHIN: Duration = Duration::from_millis(700);
+
+/// The time between two readings of the processor time.
+const SAMPLE: Duration = Duration::from_millis(100);
+
+/// The processor time in milliseconds within [`SAMPLE`] from which on the agent works. A program that only waits for
+/// input, and updates its screen now and then, needs less.
+const BUSY_MS: u64 = 20;
+
+/// How long a request waits for the first measurement of the size. Small bottles are measured within it.
+const FIRST_SIZE_WITHIN: Duration = Duration::from_millis(300);
+
+/// The age from which on a size is measured again when a command asks.
+const SIZE_AGE: SignedDuration = SignedDuration::from_secs(60);
+
+/// Answers [`super::protocol::KeeperRequest::Activity`].
+pub(super) async fn report(shared: &Shared) -> Activity {
+    let _ = shared.commands.send(Command::Measure).await;
+    let guest = shared.guest.borrow().clone();
+    let ((works, quiet), model, size) =
+        tokio::join!(agent(guest.as_ref()), models(shared), size(&shared.size));
+    let now = Timestamp::now();
+    let wrote_at = quiet.and_then(|quiet| now.checked_sub(quiet).ok());
+    let answered_at = *shared.answered.borrow();
+    let answers = model || answered_at.is_some_and(|at| is_recent(now, at));
+    Activity {
+        // If pid 1 does not answer, the bottle is paused, and no response of a model reaches the agent.
+        works: works.map(|works| works || answers),
+        active_at: if model { Some(now) } else { wrote_at.max(answered_at) },
+        size,
+    }
+}
+
+fn is_recent(now: Timestamp, at: Timestamp) -> bool {
+    now.duration_since(at).unsigned_abs() < RECENT
+}
+
+/// Whether the agent wrote output a moment ago or its programs use the processor, and the time since its last output.
+async fn agent(guest: Option<&Channel>) -> (Option<bool>, Option<Duration>) {
+    let Some(guest) = guest else { return (None, None) };
+    let status = tokio::time::timeout(ANSWERS_WITHIN, ask(guest, &GuestRequest::Status)).await;
+    let Ok(Some(GuestEvent::Status { agent, quiet_ms, .. })) = status else { return (None, None) };
+    let quiet = quiet_ms.map(Duration::from_millis);
+    if agent != AgentState::Running {
+        return (Some(false), quiet);
+    }
+    let works = quiet.is_some_and(|quiet| quiet < RECENT) || uses_processor(guest).await;
+    (Some(works), quiet)
+}
+
+async fn uses_processor(guest: &Channel) -> bool {
+    let sample = async {
+        let before = processor_ms(ask(guest, &GuestRequest::ListProcesses).await?)?;
+        tokio::time::sleep(SAMPLE).await;
+        let after = processor_ms(ask(guest, &GuestRequest::ListProcesses).await?)?;
+        Some(after.saturating_sub(before) >= BUSY_MS)
+    };
+    tokio::time::timeout(SAMPLE + ANSWERS_WITHIN, sample).await.ok().flatten().unwrap_or(false)
+}
+
+/// The processor time of the agent, and of the processes that outlive their clients.
+fn processor_ms(answer: GuestEvent) -> Option<u64> {
+    let GuestEvent::Processes { processes } = answer else { return None };
+    let running = processes.iter().filter(|process: &&ProcessInfo| process.state == ProcessState::Running);
+    Some(running.fold(0, |sum: u64, process| sum.saturating_add(process.cpu_ms)))
+}
+
+async fn ask(guest: &Channel, request: &GuestRequest) -> Option<GuestEvent> {
+    guest.open(request).await.ok()?.receive().await.ok()
+}
+
+/// Whether a model answers the agent at present.
+async fn models(shared: &Shared) -> bool {
+    let daemons =
+        tokio::time::timeout(ANSWERS_WITHIN, health(&shared.decisions.bundle())).await.unwrap_or_default();
+    daemons.iter().filter_map(|daemon: &Daemon| daemon.model_requests).any(|requests| requests > 0)
+}
+
+/// The last measured size. Waits a moment for the first one.
+async fn size(size: &watch::Sender<Option<Measured>>) -> Option<Measured> {
+    let mut measured = size.subscribe();
+    let first = measured.wait_for(Option::is_some);
+    tokio::time::timeout(FIRST_SIZE_WITHIN, first).await.ok()?.ok().and_then(|size| *size)
+}
+
+/// Whether the size has to be measured.
+pub(super) fn is_due(size: Option<Measured>, now: Timestamp) -> bool {
+    // A clock that was set back must not prevent further measurements.
+    size.is_none_or(|size| now.duration_since(size.at).abs() >= SIZE_AGE)
+}
+
+/// Measures the size of a bottle. `None` if the backend cannot.
+pub(super) async fn measure(backend: &dyn Backend, claim: &Claim) -> Option<Measured> {
+    let slug = claim.record().slug;
+    match backend.size(&slug).await {
+        Ok(bytes) => Some(Measured { bytes: bytes?, at: Timestamp::now() }),
+        Err(error) => {
+            tracing::warn!("{}", causes::one_line(&error));
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_size_is_measured_again_when_it_is_old() {
+        let at = |second| Timestamp::from_second(second).expect("a time");
+        let size = |second| Some(Measured { bytes: 1, at: at(second) });
+        for (size, due) in [
+            (None, true),
+            (size(1000), false),
+            (size(941), false),
+            (size(940), true),
+            (size(1059), false),
+            (size(5000), true),
+        ] {
+            assert_eq!(is_due(size, at(1000)), due, "{size:?}");
+        }
+    }
+}

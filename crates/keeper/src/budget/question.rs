@@ -1,0 +1,57 @@
+//! What the user and the agent read about a spent budget.
+
+use std::time::Duration;
+
+use bottle_contract::queue::{Question, Tool};
+use bottle_host::budget::{Declared, Window};
+use bottle_queue::question as new_question;
+use indicatif::HumanCount;
+use serde_json::json;
+
+use crate::ledger::Shortage;
+
+/// The tokens that an approval adds: as many as the limit had at first, or what the request needs if that is more.
+pub(super) fn proposed_tokens(shortage: &Shortage) -> u64 {
+    shortage.declared.limit.tokens.max(shortage.needed)
+}
+
+/// The question to raise a limit.
+pub(super) fn question(shortage: &Shortage, wait: Duration) -> Question {
+    let Shortage { declared: Declared { scope, limit, origin }, standing, needed, .. } = shortage;
+    let report = json!({
+        "scope": scope.to_string(),
+        "provider": limit.key,
+        "window": limit.window.name(),
+        "origin": origin,
+        "limit": standing.limit,
+        "spent": standing.spent,
+        "reserved": standing.reserved,
+        "needed": needed,
+        "approval_adds": proposed_tokens(shortage),
+    });
+    let why = format!(
+        "{}. An approval adds {} tokens; `bottle budget add {scope} TOKENS --provider {} --window {}` adds another number",
+        cause(shortage),
+        HumanCount(proposed_tokens(shortage)),
+        limit.key,
+        limit.window
+    );
+    new_question(Tool::BudgetAdd, format!("{report:#}"), why, wait)
+}
+
+/// Why the bottle is paused or ends, as a fragment.
+pub(super) fn cause(shortage: &Shortage) -> String {
+    let Shortage { declared: Declared { scope, limit, .. }, standing, needed, .. } = shortage;
+    let [left, most, needed] =
+        [standing.limit.saturating_sub(standing.spent), standing.limit, *needed].map(HumanCount);
+    let each = if limit.window == Window::Minute { " in each minute" } else { "" };
+    format!(
+        "the budget of {scope} for {}{each} has {left} of {most} tokens left, and the next request may use {needed}",
+        limit.key
+    )
+}
+
+/// Why requests are denied, as a fragment for the agent.
+pub(super) fn denial(shortage: &Shortage) -> String {
+    format!("{}; only the user can raise it", cause(shortage))
+}

@@ -1,0 +1,561 @@
+//! Applies the user's answers to proposals and the user's own changes of the routes: writes an audit entry for each of
+//! them and sends changed routes to the proxy.
+//!
+//! ```text
+//! answer, change ─► merged, checked ─► audit: intent ─► routes.json ─► bundle ─► confirmed ─► audit: live ─► reported
+//!                              on any failure: routes.json restored, audit: failed, the answer is withdrawn
+//! ```
+//! Changes are applied one at a time. A request in flight keeps the routes that allowed it; the proxy decides on the
+//! next request by the new routes.
+//!
+//! Applying an answer twice is harmless: adding a permission that already exists changes nothing.
+//!
+//! A one-time grant is stored beside the routes and not merged into them. It stays until the proxy reports that a
+//! request used it.
+
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context as _, bail, ensure};
+use bottle_channel::Channel;
+use bottle_contract::added_permissions::{self, What};
+use bottle_contract::lock_out::LockOut;
+use bottle_contract::names::Slug;
+use bottle_contract::proposal;
+use bottle_contract::queue::{Id, Proposal, Response, Scope, Status};
+use bottle_contract::route::edit::{Action, RouteEdit, weakenings};
+use bottle_contract::route::follow;
+use bottle_contract::route::{HostPattern, Route, RouteTable, render_route, render_routes};
+use bottle_contract::session::bundle::{BundleEvent, BundleRequest, OneTimeGrant, Routes};
+use bottle_host::files::FileError;
+use bottle_instance::audit::{Entry, Trail};
+use bottle_instance::routes::{self, Replaced};
+use bottle_queue::{AnswerError, Decide, Outcome};
+use sha2::{Digest, Sha256};
+use similar::TextDiff;
+use tokio::sync::Mutex;
+use tokio::task::spawn_blocking;
+
+use super::protocol::{BudgetOrder, Consent, ParentChange, RouteChange, RouteReport, RouteRequest};
+
+/// Time limit for the bundle to confirm new routes, after which the approval fails. The bundle itself allows its
+/// sidecars eight seconds.
+const LIVE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Time limit for the bundle to lock the bottle. It waits up to eight seconds for each sidecar before it ends it.
+const LOCKED_WITHIN: Duration = Duration::from_secs(30);
+
+/// The maximum number of unused one-time grants; while there are so many, approving another one fails. Each change of
+/// the routes sends all grants to the proxy in one message.
+const MAX_ONE_TIME_GRANTS: usize = 8;
+
+/// Applies the user's decisions for one bottle.
+#[derive(Debug, Clone)]
+pub(super) struct Decisions(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    trail: Trail,
+    /// The bottle's directory.
+    directory: PathBuf,
+    bundle: std::sync::Mutex<Channel>,
+    live: Mutex<Live>,
+}
+
+/// The routes that the proxy currently uses.
+#[derive(Debug)]
+struct Live {
+    /// `None` if the routes are unknown, because an older version started the bottle or the routes file is damaged.
+    routes: Option<Routes>,
+    /// The last revision sent to the proxy. The proxy may not have activated it.
+    sent: u64,
+}
+
+impl Decisions {
+    /// Creates the state for the bottle in `directory`, whose proxy uses `routes`.
+    pub(super) fn new(
+        home: &std::path::Path,
+        slug: &Slug,
+        directory: PathBuf,
+        bundle: Channel,
+        routes: Option<Routes>,
+    ) -> Self {
+        let sent = routes.as_ref().map_or(0, |routes| routes.revision);
+        let live = Mutex::new(Live { routes, sent });
+        let bundle = std::sync::Mutex::new(bundle);
+        Self(Arc::new(Inner { trail: Trail::of(home, slug), directory, bundle, live }))
+    }
+
+    /// Sends routes over this channel from now on, after the previous one closed.
+    pub(super) fn reconnect(&self, bundle: Channel) {
+        *self.0.bundle.lock().unwrap_or_else(PoisonError::into_inner) = bundle;
+    }
+
+    /// The channel to the bundle.
+    pub(super) fn bundle(&self) -> Channel {
+        self.0.bundle()
+    }
+
+    /// Sends the routes to the proxy again if the previous keeper was killed after it wrote them and possibly before it
+    /// sent them. The audit log already contains them.
+    pub(super) async fn resend(&self, live: Option<u64>) {
+        let state = self.0.live.lock().await;
+        let (Some(routes), Some(revision)) = (&state.routes, live) else { return };
+        if routes.revision > revision
+            && let Err(why) = self.0.send(routes.clone()).await
+        {
+            tracing::warn!("cannot apply the routes of revision {}: {why:#}", routes.revision);
+        }
+    }
+
+    /// Writes to the audit log that the bottle was locked.
+    pub(super) async fn locked_out(&self, why: LockOut) {
+        let by = why.daemon.clone();
+        if let Err(error) = self.0.write(&by, Entry::LockedOut(why)).await {
+            tracing::warn!("cannot record the lock-out: {error:#}");
+        }
+    }
+
+    /// Writes to the audit log what the user ordered for the bottle's requests to models.
+    pub(super) async fn ordered(&self, by: &str, order: BudgetOrder) {
+        let action = match order {
+            BudgetOrder::Stop(policy) => policy.name(),
+            BudgetOrder::Continue => "continue",
+        };
+        let why = "the user ordered it".to_owned();
+        let entry = Entry::Enforced { budget: None, action: action.to_owned(), why };
+        if let Err(error) = self.0.write(by, entry).await {
+            tracing::warn!("cannot record an order of the user: {error:#}");
+        }
+    }
+
+    /// Removes the one-time grant of `proposal` after a request used it. The proxy has already removed
+    /// its own copy of the grant.
+    pub(super) async fn spent(&self, proposal: Id) {
+        let mut state = self.0.live.lock().await;
+        let Some(routes) = &mut state.routes else { return };
+        let before = routes.once.len();
+        routes.once.retain(|once| once.proposal != proposal);
+        if routes.once.len() == before {
+            return;
+        }
+        let saved = self.0.save(routes.clone()).await;
+        let recorded = self.0.write("egress", Entry::Spent { proposal }).await;
+        for why in [saved, recorded].into_iter().filter_map(Result::err) {
+            tracing::warn!("cannot record the use of a one-time grant: {why:#}");
+        }
+    }
+}
+
+impl Decisions {
+    /// Applies the user's own change of the routes. If it weakens the protection and the user has not agreed to that,
+    /// reports the effect and changes nothing.
+    ///
+    /// # Errors
+    /// If the change is not valid, or cannot be recorded or activated. The previous routes then still apply.
+    ///
+    /// If the routes became narrower, also returns what holds for the bottles that this one started.
+    pub(super) async fn change_routes(
+        &self,
+        request: RouteRequest,
+    ) -> anyhow::Result<(RouteReport, Option<ParentChange>)> {
+        let mut live = self.0.live.lock().await;
+        let before = live.routes.as_ref().map(|routes| routes.table.clone());
+        let (edit, by) = (edit_of(&request.change), request.by.clone());
+        let report = self.0.change_routes(&mut live, request).await?;
+        let after = live.routes.as_ref().map(|routes| routes.table.clone());
+        let narrowed = before.zip(after).filter(|(before, after)| is_narrower(before, after));
+        let of_parent = narrowed.map(|(before, after)| ParentChange::Routes { edit, before, after, by });
+        Ok((report, of_parent))
+    }
+
+    /// Takes from the routes what the bottle that started this one lost.
+    ///
+    /// # Errors
+    /// If that cannot be recorded or activated. The previous routes then still apply.
+    pub(super) async fn follow(
+        &self,
+        before: &RouteTable,
+        after: &RouteTable,
+        edit: Option<RouteEdit>,
+        by: &str,
+    ) -> anyhow::Result<()> {
+        let mut live = self.0.live.lock().await;
+        let now = live.routes.clone().context("this bottle's routes are unknown")?;
+        let table = follow(&now.table, before, after, edit.as_ref())?;
+        if table == now.table {
+            return Ok(());
+        }
+        let host = edit.as_ref().map_or_else(String::new, |edit| edit.host.clone());
+        self.0.replace(&mut live, &now, table, Edited { edit, host, by: by.to_owned() }).await.map(drop)
+    }
+
+    /// Locks the bottle until it ends.
+    ///
+    /// # Errors
+    /// If the sidecars do not confirm it.
+    pub(super) async fn lock(&self, why: LockOut) -> anyhow::Result<()> {
+        let locked = async {
+            let mut stream = self.bundle().open(&BundleRequest::Lock(why)).await?;
+            stream.receive().await
+        };
+        match tokio::time::timeout(LOCKED_WITHIN, locked)
+            .await
+            .context("the sidecars did not answer in time")??
+        {
+            BundleEvent::Locked => Ok(()),
+            _ => bail!("the sidecars sent an unexpected message"),
+        }
+    }
+}
+
+impl Decide for Decisions {
+    fn decided(
+        &self,
+        proposal: Proposal,
+        response: Response,
+    ) -> Pin<Box<dyn Future<Output = Outcome> + Send>> {
+        let inner = Arc::clone(&self.0);
+        Box::pin(async move {
+            if proposal.tool.reports() || response.status == Status::Rejected {
+                return inner.record(&proposal, &response).await.map_err(AnswerError::decide);
+            }
+            // Answers are applied one at a time, because each change is merged into the routes that result from the
+            // previous one.
+            let mut live = inner.live.lock().await;
+            inner.apply(&mut live, &proposal, &response).await.map_err(AnswerError::decide)
+        })
+    }
+}
+
+/// New, validated routes and the difference from the current routes.
+struct Change {
+    next: Routes,
+    gains: Vec<String>,
+    diff: String,
+    /// Whether the new routes allow anything that the current routes do not.
+    changes: bool,
+}
+
+impl Change {
+    /// Merges `text`, the content of a proposal file, into the current routes.
+    fn new(live: &Live, text: &str, id: &Id, scope: Scope) -> anyhow::Result<Self> {
+        let now = live.routes.as_ref().context("this bottle's routes are unknown")?;
+        let proposed = proposal::parse(text)?;
+        let merged = proposal::merge(&now.table, &proposed)?;
+        let pending = now.once.iter().any(|once| once.proposal == *id);
+        let changes = merged != now.table && !pending;
+        let diff = diff(&now.table, &merged);
+        let gains = gains(&now.table, &merged);
+        let mut next = now.clone();
+        match scope {
+            _ if !changes => {}
+            Scope::Once => next.once.push(one_time_grant(now, &proposed, id)?),
+            Scope::Run | Scope::Saved => next.table = merged,
+        }
+        if changes {
+            next.revision = now.revision.max(live.sent) + 1;
+        }
+        Ok(Self { next, gains, diff, changes })
+    }
+}
+
+/// Who changed the routes of which host.
+struct Edited {
+    /// `None` for an undo, and for a child whose parent's change is an undo.
+    edit: Option<RouteEdit>,
+    host: String,
+    by: String,
+}
+
+/// The edit of a change that is not an undo.
+fn edit_of(change: &RouteChange) -> Option<RouteEdit> {
+    match change {
+        RouteChange::Edit(edit) => Some(edit.clone()),
+        RouteChange::Undo { .. } => None,
+    }
+}
+
+/// Whether `new` allows less than `old`, or is protected better.
+fn is_narrower(old: &RouteTable, new: &RouteTable) -> bool {
+    !losses(old, new).is_empty() || !weakenings(new, old).is_empty()
+}
+
+/// The grant that allows one matching request.
+fn one_time_grant(now: &Routes, proposed: &proposal::Proposal, id: &Id) -> anyhow::Result<OneTimeGrant> {
+    let clones = proposed.routes().iter().any(|route| route.git_fetch);
+    ensure!(!clones, "a clone makes several requests: allow it with the scope `run`");
+    ensure!(
+        now.once.len() < MAX_ONE_TIME_GRANTS,
+        "{MAX_ONE_TIME_GRANTS} one-time grants are unused already: allow it with the scope `run`"
+    );
+    Ok(OneTimeGrant { proposal: id.clone(), routes: proposed.render() })
+}
+
+/// The change of the routes as a unified diff.
+fn diff(old: &RouteTable, new: &RouteTable) -> String {
+    let (old, new) = (render_routes(old), render_routes(new));
+    TextDiff::from_lines(&old, &new).unified_diff().context_radius(2).to_string()
+}
+
+/// Returns the hosts of a change, the routes after it, and its edit unless it is an undo. Updates the list of changes
+/// that can be undone.
+fn changed_table(
+    change: RouteChange,
+    now: &RouteTable,
+    undo: &mut Vec<Replaced>,
+) -> anyhow::Result<(HostPattern, RouteTable, Option<RouteEdit>)> {
+    match change {
+        RouteChange::Edit(edit) => {
+            let (host, table) = (edit.host()?, edit.apply(now)?);
+            let before = of_host(now, &host).into_iter().filter(|route| host.covers_pattern(&route.host));
+            undo.push(Replaced { host: host.to_string(), before: RouteTable::new(before.collect())? });
+            Ok((host, table, Some(edit)))
+        }
+        RouteChange::Undo { host } => {
+            let host = RouteEdit::new(Action::Deny, host).host()?;
+            let of_these = |replaced: &Replaced| replaced.host == host.to_string();
+            let at = undo.iter().rposition(of_these);
+            let at = at.with_context(|| format!("there is no change of {host} to undo"))?;
+            let other = now.routes().iter().filter(|route| !host.covers_pattern(&route.host));
+            let restored = other.chain(undo.remove(at).before.routes()).cloned().collect();
+            Ok((host, now.with_routes(restored)?, None))
+        }
+    }
+}
+
+/// The routes that decide about these hosts: those of the hosts themselves, otherwise that of a wider wildcard.
+fn of_host(table: &RouteTable, host: &HostPattern) -> Vec<Route> {
+    let own = table.routes().iter().filter(|route| host.covers_pattern(&route.host));
+    let own: Vec<Route> = own.cloned().collect();
+    if own.is_empty() { table.effective(host).into_iter().cloned().collect() } else { own }
+}
+
+/// Describes the requests that `old` allows and `new` does not.
+fn losses(old: &RouteTable, new: &RouteTable) -> Vec<String> {
+    let lost = added_permissions::gains(new, old).into_iter();
+    // A lost host is described by its requests, and changed scanning among the gains.
+    let lost = lost.filter(|lost| !matches!(lost.what, What::Host | What::Scanning));
+    lost.map(|lost| lost.to_string()).collect()
+}
+
+/// Describes everything that `new` allows and `old` does not.
+pub fn gains(old: &RouteTable, new: &RouteTable) -> Vec<String> {
+    added_permissions::gains(old, new).iter().map(ToString::to_string).collect()
+}
+
+impl Inner {
+    /// Records an answer that does not change the routes. Only the process that asked uses the answer.
+    async fn record(&self, proposal: &Proposal, response: &Response) -> anyhow::Result<Vec<String>> {
+        let entry = Entry::Decided {
+            proposal: proposal.id.clone(),
+            tool: proposal.tool,
+            status: response.status,
+            reason: response.notes.clone(),
+            payload: hex::encode(Sha256::digest(proposal.proposed_file.as_bytes())),
+        };
+        match self.write(&response.decided_by, entry).await {
+            Ok(()) => Ok(Vec::new()),
+            // A rejection takes effect even if its audit entry cannot be written.
+            Err(why) if response.status == Status::Rejected => {
+                tracing::warn!("cannot record a rejection: {why:#}");
+                Ok(Vec::new())
+            }
+            Err(why) => Err(why),
+        }
+    }
+
+    async fn apply(
+        &self,
+        live: &mut Live,
+        proposal: &Proposal,
+        response: &Response,
+    ) -> anyhow::Result<Vec<String>> {
+        let text = response.final_file.as_deref().unwrap_or(&proposal.proposed_file);
+        if response.scope == Scope::Once && self.was_spent(&proposal.id).await? {
+            // The answer arrived twice, and a request used the grant in between.
+            return Ok(Vec::new());
+        }
+        let change = Change::new(live, text, &proposal.id, response.scope)?;
+        let (revision, id) = (change.next.revision, proposal.id.clone());
+        let intent = Entry::Intent {
+            proposal: id.clone(),
+            tool: proposal.tool,
+            status: response.status,
+            scope: response.scope,
+            reason: response.notes.clone(),
+            revision,
+            gains: change.gains.clone(),
+            diff: change.diff,
+        };
+        self.write(&response.decided_by, intent).await?;
+        if change.changes {
+            self.activate(live, &change.next, id).await?;
+        } else {
+            self.record_live(id, revision).await;
+        }
+        let none = || vec!["no change: all of it was allowed already".to_owned()];
+        Ok(if change.gains.is_empty() { none() } else { change.gains })
+    }
+
+    async fn change_routes(&self, live: &mut Live, request: RouteRequest) -> anyhow::Result<RouteReport> {
+        let now = live.routes.clone().context("this bottle's routes are unknown")?;
+        let mut undo = self.replaced().await?;
+        let (host, table, edit) = changed_table(request.change, &now.table, &mut undo)?;
+        let weakenings = match &edit {
+            Some(_) => weakenings(&now.table, &table),
+            // The user already agreed to the routes that an undo restores.
+            None => Vec::new(),
+        };
+        let mut report = RouteReport {
+            live: false,
+            revision: now.revision,
+            changed: table != now.table,
+            routes: of_host(&table, &host).iter().map(render_route).collect(),
+            gains: gains(&now.table, &table),
+            losses: losses(&now.table, &table),
+            weakenings,
+            not_followed: Vec::new(),
+            host: host.to_string(),
+        };
+        let agreed = match request.weaken {
+            Consent::Always => true,
+            Consent::At(revision) => revision == now.revision,
+            Consent::Unasked => false,
+        };
+        if !report.changed || (!report.weakenings.is_empty() && !agreed) {
+            report.live = !report.changed;
+            return Ok(report);
+        }
+        let edited = Edited { edit, host: report.host.clone(), by: request.by };
+        let revision = self.replace(live, &now, table, edited).await?;
+        if let Err(why) = self.save_replaced(undo).await {
+            tracing::warn!("this change of the routes cannot be undone: {why:#}");
+        }
+        (report.live, report.revision) = (true, revision);
+        Ok(report)
+    }
+
+    /// Records a change of the routes and makes it live. Returns the new revision.
+    async fn replace(
+        &self,
+        live: &mut Live,
+        now: &Routes,
+        table: RouteTable,
+        edited: Edited,
+    ) -> anyhow::Result<u64> {
+        let Edited { edit, host, by } = edited;
+        let mut next = Routes { revision: now.revision.max(live.sent) + 1, table, ..now.clone() };
+        // A denial also ends the one-time grants for what it denies.
+        next.once.retain(|grant| {
+            proposal::parse(&grant.routes).is_ok_and(|routes| proposal::merge(&next.table, &routes).is_ok())
+        });
+        let (change, revision) = (Id::from_random(rand::random()), next.revision);
+        let intent = Entry::Change {
+            change: change.clone(),
+            edit,
+            host,
+            revision,
+            gains: gains(&now.table, &next.table),
+            losses: losses(&now.table, &next.table),
+            diff: diff(&now.table, &next.table),
+        };
+        self.write(&by, intent).await?;
+        self.activate(live, &next, change).await?;
+        Ok(revision)
+    }
+
+    async fn replaced(&self) -> anyhow::Result<Vec<Replaced>> {
+        let directory = self.directory.clone();
+        let read = spawn_blocking(move || routes::read_replaced(&directory)).await?;
+        Ok(read.unwrap_or_else(|error| {
+            tracing::warn!("earlier changes of the routes cannot be undone: {error}");
+            Vec::new()
+        }))
+    }
+
+    async fn save_replaced(&self, changes: Vec<Replaced>) -> anyhow::Result<()> {
+        let directory = self.directory.clone();
+        let path = routes::replaced_path(&directory);
+        let written = spawn_blocking(move || routes::write_replaced(&directory, &changes)).await?;
+        Ok(written.map_err(|error| FileError::write(&path, error))?)
+    }
+
+    /// Makes the routes live and records in the audit log whether that succeeded.
+    async fn activate(&self, live: &mut Live, next: &Routes, id: Id) -> anyhow::Result<()> {
+        let revision = next.revision;
+        if let Err(why) = self.make_live(live, next).await {
+            let failed = Entry::Failed { proposal: id, revision, why: format!("{why:#}") };
+            if let Err(error) = self.write("keeper", failed).await {
+                tracing::warn!("cannot record that the routes failed: {error:#}");
+            }
+            return Err(why);
+        }
+        self.record_live(id, revision).await;
+        Ok(())
+    }
+
+    async fn record_live(&self, proposal: Id, revision: u64) {
+        if let Err(error) = self.write("keeper", Entry::Live { proposal, revision }).await {
+            // The audit log already contains the intent.
+            tracing::warn!("cannot record that the routes are live: {error:#}");
+        }
+    }
+
+    /// Writes the routes to disk and sends them to the proxy, which activates them.
+    async fn make_live(&self, live: &mut Live, next: &Routes) -> anyhow::Result<()> {
+        self.save(next.clone()).await?;
+        live.sent = next.revision;
+        let sent = self.send(next.clone()).await;
+        if sent.is_ok() {
+            live.routes = Some(next.clone());
+        } else if let Some(before) = live.routes.clone() {
+            // The proxy may have received the message. The next change gets a higher revision and starts from the
+            // earlier routes.
+            self.save(before).await?;
+        }
+        sent
+    }
+
+    fn bundle(&self) -> Channel {
+        self.bundle.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    async fn send(&self, next: Routes) -> anyhow::Result<()> {
+        let revision = next.revision;
+        let exchange = async {
+            let mut stream = self.bundle().open(&BundleRequest::Routes(next)).await?;
+            stream.receive().await
+        };
+        let answer = tokio::time::timeout(LIVE_TIMEOUT, exchange).await;
+        let answer = answer.ok().context("the sidecars did not confirm the routes in time")?;
+        match answer.context("the sidecars do not answer")? {
+            BundleEvent::Live { revision: live } if live == revision => Ok(()),
+            BundleEvent::Rejected { message } => bail!("the proxy refused the routes: {message}"),
+            _ => bail!("the sidecars sent an unexpected message"),
+        }
+    }
+
+    async fn save(&self, next: Routes) -> anyhow::Result<()> {
+        let directory = self.directory.clone();
+        let path = routes::path(&directory);
+        let written = spawn_blocking(move || routes::write(&directory, &next)).await?;
+        Ok(written.map_err(|error| FileError::write(&path, error))?)
+    }
+
+    /// Whether a request has used the one-time grant of `proposal`.
+    async fn was_spent(&self, proposal: &Id) -> anyhow::Result<bool> {
+        let trail = self.trail.clone();
+        let read = spawn_blocking(move || trail.read()).await?;
+        let (records, _) = read.context("cannot read the audit log")?;
+        let spent = Entry::Spent { proposal: proposal.clone() };
+        Ok(records.iter().any(|record| record.entry == spent))
+    }
+
+    async fn write(&self, by: &str, entry: Entry) -> anyhow::Result<()> {
+        let (trail, by) = (self.trail.clone(), by.to_owned());
+        spawn_blocking(move || trail.append(&by, &entry)).await?.context("cannot write the audit log")
+    }
+}

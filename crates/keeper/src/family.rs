@@ -1,0 +1,192 @@
+//! Passes on to the children of a bottle what the user does to it, and a lock-out of it.
+//!
+//! ```text
+//! user ─► keeper of the parent ─► keeper of each child: narrower routes, an order for its budget, a lock
+//! ```
+//! A start of a child compares it with the parent, and holds a lock from then on until the child runs. So the children
+//! that exist while nobody holds that lock are all of them.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bottle_contract::names::Slug;
+use bottle_host::Host;
+use bottle_host::causes;
+use bottle_instance::children::{self, Parent};
+use bottle_instance::record::Record;
+use bottle_instance::{State, Store};
+
+use super::client;
+use super::notices::Notices;
+use super::protocol::{KeeperEvent, KeeperRequest, Notice, ParentChange};
+
+/// How long a child has to carry out a change.
+const CHANGED_WITHIN: Duration = Duration::from_secs(20);
+
+/// How often the lock of a start is tried, and for how long.
+const RETRY_INTERVAL: Duration = Duration::from_millis(100);
+const STARTS_WITHIN: Duration = Duration::from_secs(1800);
+
+/// The children of one launch of a bottle.
+#[derive(Clone)]
+pub(super) struct Children(Arc<Inner>);
+
+struct Inner {
+    host: Host,
+    /// This launch of the bottle. `None` for one of an older version, which has no children.
+    parent: Option<Parent>,
+    /// The bottle's state directory.
+    directory: PathBuf,
+    notices: Arc<Notices>,
+    /// The changes that a starting child has to carry out after its start, in their order.
+    late: Mutex<Vec<ParentChange>>,
+}
+
+impl Children {
+    pub(super) fn of(host: &Host, record: &Record, directory: PathBuf, notices: Arc<Notices>) -> Self {
+        let (host, parent, late) = (host.clone(), Parent::of(record), Mutex::default());
+        Self(Arc::new(Inner { host, parent, directory, notices, late }))
+    }
+
+    /// Sends each child a change, and waits until all of them have carried it out. Returns a sentence for each one that
+    /// has not. A child that is starting gets the change after its start.
+    pub(super) async fn change(&self, change: ParentChange) -> Vec<String> {
+        if matches!(children::read(&self.0.directory), Ok(None)) {
+            return Vec::new();
+        }
+        if let Ok(Some(_no_start)) = children::try_lock(&self.0.directory)
+            && !self.0.has_late()
+        {
+            return self.0.change_existing(&change).await;
+        }
+        if self.0.add_late(change.clone()) {
+            let inner = Arc::clone(&self.0);
+            tokio::spawn(async move { inner.change_after_start().await });
+        }
+        self.0.change_existing(&change).await
+    }
+}
+
+impl Inner {
+    fn late(&self) -> MutexGuard<'_, Vec<ParentChange>> {
+        self.late.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn has_late(&self) -> bool {
+        !self.late().is_empty()
+    }
+
+    /// Adds a change that has to wait. Returns whether it is the only one.
+    fn add_late(&self, change: ParentChange) -> bool {
+        let mut late = self.late();
+        late.push(change);
+        late.len() == 1
+    }
+
+    /// Waits until no start is in progress, and sends the children the late changes. A child that has carried out all of
+    /// them before stays as it is.
+    async fn change_after_start(&self) {
+        let wait = async {
+            loop {
+                if let Ok(Some(lock)) = children::try_lock(&self.directory) {
+                    return lock;
+                }
+                tokio::time::sleep(RETRY_INTERVAL).await;
+            }
+        };
+        let no_start = tokio::time::timeout(STARTS_WITHIN, wait).await;
+        // The lock is held until all of them are sent, so that no later change overtakes them.
+        let changes = std::mem::take(&mut *self.late());
+        for change in changes {
+            let failed = match &no_start {
+                Ok(_) => self.change_existing(&change).await,
+                Err(_) => vec![format!(
+                    "a bottle that it is starting {}: the start takes too long",
+                    change.effect_of_failure()
+                )],
+            };
+            failed.into_iter().for_each(|sentence| self.notices.send(Notice::Warning(sentence)));
+        }
+    }
+
+    async fn change_existing(&self, change: &ParentChange) -> Vec<String> {
+        let slugs = match self.slugs() {
+            Ok(slugs) => slugs,
+            Err(error) => return vec![format!("cannot find the bottles that it started: {error}")],
+        };
+        let changed = slugs.iter().map(async |slug| {
+            let why = self.change_one(slug, change).await.err()?;
+            let what = change.effect_of_failure();
+            Some(format!(
+                "{slug}, which it started, {what}: {}; `bottle stop {slug}` ends it",
+                causes::one_line(&*why)
+            ))
+        });
+        futures_util::future::join_all(changed).await.into_iter().flatten().collect()
+    }
+
+    /// The children that run, or would run with a new keeper.
+    fn slugs(&self) -> Result<Vec<Slug>, bottle_host::files::FileError> {
+        let Some(parent) = &self.parent else { return Ok(Vec::new()) };
+        let client = parent.client();
+        let runs = |state: State| match state {
+            State::Alive(record) => Some(record),
+            State::Dead(record) if record.is_adoptable() => Some(record),
+            _ => None,
+        };
+        let all = Store::of(&self.host).list()?.into_iter().filter_map(|listed| runs(listed.state));
+        Ok(all.filter(|record| record.parent.as_ref() == Some(&client)).map(|record| record.slug).collect())
+    }
+
+    async fn change_one(&self, slug: &Slug, change: &ParentChange) -> anyhow::Result<()> {
+        let changed = async {
+            let channel = client::connect(&self.host, slug).await?;
+            let mut stream = channel.open(&KeeperRequest::OfParent(Box::new(change.clone()))).await?;
+            match stream.receive().await? {
+                KeeperEvent::Done => Ok(()),
+                KeeperEvent::Refused(why) => anyhow::bail!(why),
+                _ => anyhow::bail!("its keeper sent an unexpected answer"),
+            }
+        };
+        tokio::time::timeout(CHANGED_WITHIN, changed).await?
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bottle_host::budget::Policy;
+
+    use super::*;
+    use crate::protocol::BudgetOrder;
+
+    #[tokio::test]
+    async fn changes_wait_in_their_order_until_no_child_starts() {
+        let top = tempfile::tempdir().expect("directory");
+        let directory = top.path().to_owned();
+        // The file may be damaged: then there may be children.
+        std::fs::write(directory.join("children.json"), "{").expect("written");
+        let children = Children(Arc::new(Inner {
+            host: Host::of_home(top.path()),
+            parent: None,
+            directory: directory.clone(),
+            notices: Arc::new(Notices::new()),
+            late: Mutex::default(),
+        }));
+        let stop = ParentChange::Budget { order: BudgetOrder::Stop(Policy::Cutoff), by: "me".to_owned() };
+        let go_on = ParentChange::Budget { order: BudgetOrder::Continue, by: "me".to_owned() };
+        assert_eq!(children.change(stop.clone()).await, [""; 0]);
+        assert!(!children.0.has_late(), "no child starts");
+        let start = children::try_lock(&directory).expect("opened").expect("free");
+        assert_eq!(children.change(go_on.clone()).await, [""; 0]);
+        drop(start);
+        assert_eq!(children.change(stop.clone()).await, [""; 0]);
+        assert_eq!(*children.0.late(), [go_on, stop], "it does not overtake the one that waits");
+        let all_sent = async {
+            while children.0.has_late() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(30), all_sent).await.expect("sent after the start");
+    }
+}

@@ -1,0 +1,79 @@
+//! Finds a resumed agent's transcripts in its bottle, and copies saved transcripts into the bottle.
+
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bottle_channel::Channel;
+use bottle_contract::session::guest::{CopyIn, CopyOut, GuestRequest};
+use bottle_guest::archive::{Members, What};
+
+use super::connection::{open, send};
+use super::error::LaunchError;
+
+/// Time limit for pid 1 to find the first file at a path. After it, the path counts as having no files.
+const WITHIN: Duration = Duration::from_secs(20);
+
+/// Copies saved transcripts into the bottle. Below `directory`, each transcript has the same path as in the bottle.
+pub(super) async fn restore_transcripts(
+    guest: &Channel,
+    directory: &Path,
+    paths: &[String],
+) -> Result<(), LaunchError> {
+    for path in paths {
+        let inside = Path::new(path);
+        let copied = directory.join(inside.strip_prefix("/").unwrap_or(inside));
+        let (Some(parent), Some(name)) = (inside.parent(), inside.file_name()) else { continue };
+        if !copied.exists() {
+            continue;
+        }
+        let request = GuestRequest::CopyIn(CopyIn { path: parent.to_string_lossy().into_owned() });
+        let mut stream = open(guest, &request).await?;
+        let name = PathBuf::from(name);
+        send(&mut stream, move |out| pack(&copied, &name, out)).await?;
+    }
+    Ok(())
+}
+
+fn pack(copied: &Path, name: &Path, out: &mut dyn Write) -> io::Result<()> {
+    let mut builder = tar::Builder::new(out);
+    bottle_archive::append_all(&mut builder, copied, name)?;
+    builder.finish()
+}
+
+/// Whether at least one of these paths is a file or contains one.
+pub(super) async fn exists(guest: &Channel, paths: &[String]) -> bool {
+    for path in paths {
+        if matches!(tokio::time::timeout(WITHIN, holds_a_file(guest, path)).await, Ok(true)) {
+            return true;
+        }
+    }
+    false
+}
+
+async fn holds_a_file(guest: &Channel, path: &str) -> bool {
+    let request = GuestRequest::CopyOut(CopyOut { path: path.to_owned() });
+    let Ok(stream) = guest.open(&request).await else { return false };
+    let found = Arc::new(AtomicBool::new(false));
+    let finding = found.clone();
+    // One file answers the question: the error that this closure returns cancels the rest of the stream.
+    let _ = bottle_archive::receive(stream, move |archive| {
+        finding.store(has_a_file(archive)?, Ordering::Relaxed);
+        Err::<(), _>(io::ErrorKind::Interrupted.into())
+    })
+    .await;
+    found.load(Ordering::Relaxed)
+}
+
+fn has_a_file(archive: &mut dyn Read) -> io::Result<bool> {
+    let mut archive = tar::Archive::new(archive);
+    let mut members = Members::new(archive.entries()?);
+    while let Some(member) = members.next()? {
+        if member.what == What::File {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}

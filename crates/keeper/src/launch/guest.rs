@@ -1,0 +1,168 @@
+//! Starts pid 1, provisions it, runs the isolation probe, and starts the agent.
+
+use std::time::Instant;
+
+use bottle_channel::{Channel, Event, Stream};
+use bottle_contract::names;
+use bottle_contract::session::guest::{
+    CopyIn, Exit, FailureKind, GuestEvent, GuestRequest, Process, Provision, ProvisionedFile, Reach,
+};
+use bottle_plan::{LiveDirectory, Plan, PlannedFile};
+
+use super::connection::{answer, connect, done, open, send};
+use super::context::{LaunchContext, Trust};
+use super::error::{LaunchError, Peer};
+use super::isolation::{self, Controls};
+use super::{conversation, environment, truststore, workspace};
+
+/// Starts pid 1 and opens a channel to it.
+pub(super) async fn start(context: &LaunchContext<'_>) -> Result<Channel, LaunchError> {
+    context.backend.start_guest(&context.launch(), &context.order.prepared).await?;
+    connect(context.backend, &context.order.plan.identity.slug, Peer::Guest).await
+}
+
+/// Sends certificates, environment variables and files to pid 1.
+pub(super) async fn provision(
+    context: &LaunchContext<'_>,
+    guest: &Channel,
+    trust: &Trust,
+) -> Result<(), LaunchError> {
+    let plan = &context.order.plan;
+    let own = |path: &str, content: &str| ProvisionedFile {
+        path: path.to_owned(),
+        mode: 0o644,
+        content: content.into(),
+    };
+    let Trust { authority, roots } = trust;
+    let all = format!("{roots}\n{authority}");
+    let mut files = vec![own(names::CA_FILE, authority), own(names::CA_BUNDLE_FILE, &all)];
+    files.push(own(names::GIT_CONFIG_FILE, &plan.git_system_config()));
+    files.push(own(names::MACHINE_ID_FILE, &format!("{}\n", context.host.machine_id(&plan.identity.slug))));
+    files.extend(plan.agent.prompt.as_ref().map(|text| own(names::PROMPT_FILE, text)));
+    files.extend(plan.agent.task.as_ref().map(|text| own(names::TASK_FILE, text)));
+    let request = GuestRequest::Provision(Provision {
+        env: environment::build(context)?,
+        secret: environment::secret_names(plan),
+        files,
+        work: work_directories(plan),
+    });
+    done(&mut open(guest, &request).await?).await?;
+    let truststore = PlannedFile {
+        path: names::TRUSTSTORE_FILE.trim_start_matches(names::RUN_DIR).to_owned(),
+        mode: 0o644,
+        content: truststore::of_pem(&all).map_err(LaunchError::host("build Java's truststore"))?,
+    };
+    copy_in(guest, names::RUN_DIR, vec![truststore]).await?;
+    if plan.files.is_empty() {
+        return Ok(());
+    }
+    copy_in(guest, "/", plan.files.clone()).await
+}
+
+/// The directories whose changes count as work; none for the workspace. In a live workspace without a repository, there
+/// is nothing that could be lost.
+fn work_directories(plan: &Plan) -> Option<Vec<String>> {
+    let live = plan.live.as_ref()?;
+    Some(live.repository.map(|_| LiveDirectory::work_directories()).unwrap_or_default())
+}
+
+/// Writes files, whose paths are relative to `directory`. Unlike the files of [`Provision`], they need not be text.
+async fn copy_in(guest: &Channel, directory: &str, files: Vec<PlannedFile>) -> Result<(), LaunchError> {
+    let mut stream = open(guest, &GuestRequest::CopyIn(CopyIn { path: directory.to_owned() })).await?;
+    send(&mut stream, workspace::planned_files_archive(files)).await
+}
+
+/// Runs the isolation probe on backends that isolate.
+pub(super) async fn probe_isolation(context: &LaunchContext<'_>, guest: &Channel) -> Result<(), LaunchError> {
+    if !context.backend.capabilities().isolates {
+        return Ok(());
+    }
+    let begun = Instant::now();
+    let slug = &context.order.plan.identity.slug;
+    let (controls, others) = tokio::join!(Controls::listen(), context.backend.other_listeners(slug));
+    let controls = controls.map_err(LaunchError::host("list this machine's addresses"))?;
+    let request = GuestRequest::Probe(controls.request(others?, true));
+    let mut stream = open(guest, &request).await?;
+    let attempts = match answer(&mut stream).await? {
+        GuestEvent::Probed { attempts } => attempts,
+        GuestEvent::Failed(failure) => return Err(LaunchError::Refused(Peer::Guest, failure.message)),
+        _ => return Err(LaunchError::Unexpected(Peer::Guest)),
+    };
+    let mut attempts: Vec<_> =
+        controls.judge(attempts).await.into_iter().map(|tried| tried.attempt).collect();
+    tracing::info!("isolation probe made {} attempts in {:?}", attempts.len(), begun.elapsed());
+    if isolation::all_blocked(&attempts) {
+        return Ok(());
+    }
+    attempts.retain(|attempt| attempt.result != Reach::Blocked);
+    Err(LaunchError::Isolation(attempts))
+}
+
+/// Starts the agent. The returned stream reports the agent's exit.
+pub(super) async fn start_agent(context: &LaunchContext<'_>, guest: &Channel) -> Result<Stream, LaunchError> {
+    let agent = &context.order.plan.agent;
+    let mut argv = match &context.order.resumed {
+        // An agent started with its resume option exits with an error when it finds no conversation.
+        Some(resumed) if !conversation::exists(guest, &context.order.plan.transcript).await => {
+            resumed.anew.clone()
+        }
+        _ => agent.argv.clone(),
+    };
+    if let (Some(program), Some(first)) = (&context.order.prepared.program, argv.first_mut()) {
+        first.clone_from(program);
+    }
+    let inside = context.order.plan.identity.start_directory();
+    let mut process = Process {
+        argv,
+        env: std::collections::BTreeMap::new(),
+        cwd: inside.map(|inside| format!("{}/{}", names::WORKSPACE, inside.display())),
+        terminal: agent.terminal,
+        merged: false,
+        redact: false,
+        stdin: agent.stdin,
+        user: None,
+        awaited: !context.order.plan.detached,
+    };
+    let (mut stream, mut event) = request_start(guest, process.clone()).await?;
+    if let GuestEvent::Failed(failure) = &event
+        && failure.kind == FailureKind::BadPath
+        && process.cwd.take().is_some()
+    {
+        // An earlier run of a resumed bottle may have removed the directory.
+        (stream, event) = request_start(guest, process).await?;
+    }
+    match event {
+        GuestEvent::Started { .. } => Ok(stream),
+        GuestEvent::Failed(failure) => Err(match failure.kind {
+            FailureKind::NotFound => LaunchError::ProgramMissing {
+                report: failure.message,
+                in_image: context.order.prepared.inside.is_some(),
+            },
+            FailureKind::NotExecutable => LaunchError::ProgramRefused(failure.message),
+            _ => LaunchError::Refused(Peer::Guest, failure.message),
+        }),
+        _ => Err(LaunchError::Unexpected(Peer::Guest)),
+    }
+}
+
+async fn request_start(guest: &Channel, process: Process) -> Result<(Stream, GuestEvent), LaunchError> {
+    let mut stream = open(guest, &GuestRequest::StartAgent(process)).await?;
+    let event = answer(&mut stream).await?;
+    Ok((stream, event))
+}
+
+/// Waits for the agent's exit on a stream from [`start_agent`] or from an attach request, and ignores the agent's
+/// output. Returns `None` when pid 1 disconnects before the agent exits.
+pub async fn agent_end(agent: &mut Stream) -> Option<Exit> {
+    loop {
+        match agent.next().await? {
+            Event::Message(message) => {
+                if let Ok(GuestEvent::Exited(exit)) = serde_json::from_slice(&message) {
+                    return Some(exit);
+                }
+            }
+            Event::Data { .. } => {}
+            Event::End | Event::Reset(_) => return None,
+        }
+    }
+}

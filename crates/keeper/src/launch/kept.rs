@@ -1,0 +1,35 @@
+//! Opens the files of a preserved bottle: starts only pid 1 on them, without an agent, sidecars, secrets and network.
+
+use std::collections::BTreeSet;
+
+use bottle_backend::{Access, Backend, KeptFiles, Sandbox};
+use bottle_channel::Channel;
+use bottle_contract::session::guest::{GuestRequest, Provision};
+use bottle_host::Host;
+use bottle_instance::Claim;
+
+use super::connection::{connect, done, open};
+use super::environment;
+use super::error::{LaunchError, Peer};
+
+/// Starts pid 1 on the preserved files, and provisions it with an environment, so that it can run programs.
+///
+/// # Errors
+/// [`LaunchError`]. The caller then runs [`super::remove_launch`].
+pub async fn open_kept(
+    host: &Host,
+    backend: &dyn Backend,
+    claim: &Claim,
+    sandbox: &Sandbox,
+    access: Access,
+) -> Result<Channel, LaunchError> {
+    let slug = claim.record().slug;
+    let kept = KeptFiles { slug: &slug, state: claim.directory(), resources: claim, sandbox, access };
+    backend.open_kept(&kept).await?;
+    let guest = connect(backend, &slug, Peer::Guest).await?;
+    let env = environment::of_kept(host, &slug, &sandbox.prepared);
+    let request =
+        GuestRequest::Provision(Provision { env, secret: BTreeSet::new(), files: Vec::new(), work: None });
+    done(&mut open(&guest, &request).await?).await?;
+    Ok(guest)
+}

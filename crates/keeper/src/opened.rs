@@ -1,0 +1,272 @@
+//! The keeper that opens the files of a preserved bottle for commands.
+//!
+//! `diff`, `pull`, `cp` and `exec` talk to a guest through a keeper. If the bottle has ended and its files are
+//! preserved, the command starts a keeper for itself:
+//!
+//! ```text
+//!   lock ─► leftovers removed ─► pid 1 on the preserved files ─► requests ─► last client gone ─► pid 1 ended ─► lock free
+//! ```
+//! There is no agent, no sidecar, no network and no secret, and neither a manifest nor the user is consulted: the
+//! bottle's record contains what the sandbox needs. The sandbox has the restrictions and limits of a running bottle. A
+//! command that only reads gets the files read-only. Commands that fit share the guest; another one waits until it is
+//! gone. The bottle stays preserved all the time, so a crash at any point leaves a preserved bottle, and the next
+//! command or `bottle cleanup` removes the processes that a killed keeper leaves.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bottle_backend::{Access, Backend, LAYERS, Sandbox};
+use bottle_channel::{Channel, Request, Stream};
+use bottle_contract::names::Slug;
+use bottle_contract::session::guest::{GuestRequest, Stop};
+use bottle_host::Host;
+use bottle_host::process::ProcessId;
+use bottle_instance::live_directory::identify_again;
+use bottle_instance::record::{Record, Status};
+use bottle_instance::{Claim, engines};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{oneshot, watch};
+use tracing::Instrument as _;
+
+use super::clients::{self, First, Service};
+use super::protocol::{KeeperEvent, KeeperRequest, LaunchFailure, LaunchFailureKind};
+use super::shared::send_last;
+use super::{adopt, answer_only, find, log, refuse};
+use crate::launch;
+
+/// Time limit for pid 1 to end its processes. After it, the backend kills pid 1.
+const STOP_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// State that client connections share.
+struct Opened {
+    guest: Channel,
+    claim: Claim,
+    access: Access,
+    connected: watch::Sender<usize>,
+}
+
+/// Opens the files and serves clients until the last one is gone.
+pub(super) async fn run(
+    host: &Host,
+    backends: &[Box<dyn Backend>],
+    slug: &Slug,
+    access: Access,
+    first: First,
+    request: Request,
+) -> anyhow::Result<()> {
+    let report = request.accept();
+    let Some(claim) = adopt(host, slug, &first, &report).await? else { return Ok(()) };
+    let record = claim.record();
+    if record.status != Status::Preserved || !record.kept {
+        // The bottle was resumed or discarded in the meantime. The client tries again and finds its new state.
+        let why = format!("{slug} has no preserved files any more");
+        return answer_only(&first, &report, KeeperEvent::Refused(why)).await;
+    }
+    log::open(&claim);
+    let backend = find(backends, &record.backend)?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let opened = tokio::select! {
+        opened = open(host, backend, &claim, &record, access) => opened,
+        _ = first.channel.closed() => Err(failure(slug, "its client is gone", None)),
+        _ = terminate.recv() => Err(failure(slug, "it was interrupted", None)),
+    };
+    let guest = match opened {
+        Ok(guest) => guest,
+        Err(mut failure) => {
+            failure.left.extend(close(backend, &claim).await);
+            return refuse(&first, &report, failure).await;
+        }
+    };
+    let socket = super::client::socket(host, slug);
+    let opened = Arc::new(Opened { guest, claim, access, connected: watch::Sender::default() });
+    let served = serve(&report, first, &opened, &socket, &mut terminate).await;
+    let _ = std::fs::remove_file(&socket);
+    let stopped = async {
+        let stop = GuestRequest::Stop(Stop { grace_ms: 0, work: None });
+        let mut stream = opened.guest.open(&stop).await.ok()?;
+        stream.next().await
+    };
+    let _ = tokio::time::timeout(STOP_TIMEOUT, stopped).await;
+    for left in close(backend, &opened.claim).await {
+        tracing::warn!("not removed: {left}");
+    }
+    Ok(served?)
+}
+
+/// Starts pid 1 on the files. Removes first what a killed keeper left.
+async fn open(
+    host: &Host,
+    backend: &dyn Backend,
+    claim: &Claim,
+    record: &Record,
+    access: Access,
+) -> Result<Channel, LaunchFailure> {
+    let slug = &record.slug;
+    let Some(sandbox) = &record.sandbox else {
+        let hint = format!("`bottle resume {slug} --detach` starts it; then run this command again");
+        return Err(failure(slug, "an earlier version of bottle preserved them", Some(hint)));
+    };
+    engines::require(backend, claim.directory(), record)
+        .await
+        .map_err(|error| LaunchFailure::from(&error))?;
+    let left = launch::remove_launch(backend, claim).await;
+    if !left.is_empty() {
+        let hint = "`bottle cleanup` ends it; then run this command again".to_owned();
+        return Err(LaunchFailure { left, ..failure(slug, "another guest still uses them", Some(hint)) });
+    }
+    let own = ProcessId::own().ok().map(|id| id.to_string());
+    let recorded = claim.update(|record| {
+        record.keeper = own;
+        record.runtime = Some(host.runtime.clone());
+    });
+    recorded.map_err(|error| failure(slug, &error.to_string(), None))?;
+    // After a restart of this machine the directory may have another device number. If it must not be mounted any more,
+    // the bottle's own repository can still be read.
+    let live = sandbox.live.as_ref().map(identify_again).transpose();
+    let live = live.unwrap_or_else(|changed| {
+        tracing::warn!("the directory is not mounted: {changed}");
+        None
+    });
+    let sandbox = &Sandbox { live, ..sandbox.clone() };
+    let opened = launch::open_kept(host, backend, claim, sandbox, access).await;
+    opened.map_err(|error| (&error).into())
+}
+
+fn failure(slug: &Slug, why: &str, hint: Option<String>) -> LaunchFailure {
+    let message = format!("cannot open the files of {slug}: {why}");
+    LaunchFailure {
+        kind: LaunchFailureKind::Other,
+        message,
+        causes: Vec::new(),
+        hint,
+        left: Vec::new(),
+        is_busy: false,
+    }
+}
+
+/// Serves clients until the last one is gone, the guest ends, or a signal arrives.
+async fn serve(
+    report: &Stream,
+    first: First,
+    opened: &Arc<Opened>,
+    socket: &Path,
+    terminate: &mut tokio::signal::unix::Signal,
+) -> io::Result<()> {
+    let mut listener = clients::listen(socket)?;
+    send_last(report, &KeeperEvent::Opened).await;
+    let mut first = Some(first);
+    let clients = async {
+        loop {
+            let (close, closed) = oneshot::channel::<()>();
+            let closed = async { drop(closed.await) };
+            let accepting = tokio::spawn(clients::accept(listener, opened.clone(), closed).in_current_span());
+            if let Some(First { channel, incoming }) = first.take() {
+                clients::serve(channel, incoming, opened.clone()).await;
+            }
+            let _ = opened.connected.subscribe().wait_for(|connected| *connected == 0).await;
+            // From here on a client finds no socket, and starts its own keeper after this one. One that has connected is
+            // served.
+            let _ = std::fs::remove_file(socket);
+            drop(close);
+            accepting.await??;
+            if *opened.connected.borrow() == 0 {
+                return Ok(());
+            }
+            listener = clients::listen(socket)?;
+        }
+    };
+    tokio::select! {
+        served = clients => served,
+        _ = opened.guest.closed() => Ok(()),
+        _ = terminate.recv() => Ok(()),
+    }
+}
+
+/// Removes everything except the preserved files. Returns the failures.
+async fn close(backend: &dyn Backend, claim: &Claim) -> Vec<String> {
+    let mut left = launch::remove_launch(backend, claim).await;
+    let cleared = left.is_empty();
+    let recorded = claim.update(|record| {
+        record.keeper = None;
+        if cleared {
+            record.resources.retain(|resource| resource.kind == LAYERS);
+        }
+    });
+    left.extend(recorded.err().map(|error| error.to_string()));
+    left
+}
+
+impl Service for Opened {
+    fn connected(&self) -> &watch::Sender<usize> {
+        &self.connected
+    }
+
+    async fn answer(self: Arc<Self>, request: Request) {
+        match request.parse() {
+            Ok(KeeperRequest::Open { access, .. }) => {
+                let event = if access <= self.access {
+                    KeeperEvent::Opened
+                } else {
+                    KeeperEvent::Refused(format!(
+                        "another command uses the files of {}",
+                        self.claim.record().slug
+                    ))
+                };
+                send_last(&request.accept(), &event).await;
+            }
+            Ok(KeeperRequest::Guest(inner)) if self.allows(&inner) => {
+                clients::connect(request, &inner, &self.guest).await;
+            }
+            Ok(KeeperRequest::Pulled { at }) => {
+                let pulled = self.claim.update(|record| record.pulled_at = record.pulled_at.max(Some(at)));
+                let event = match pulled {
+                    Ok(()) => KeeperEvent::Done,
+                    Err(error) => KeeperEvent::Refused(format!("cannot write the bottle's record: {error}")),
+                };
+                send_last(&request.accept(), &event).await;
+            }
+            Ok(_) => request.refuse("the bottle ended; only its files can be used").await,
+            Err(error) => request.refuse(&format!("cannot parse the request: {error}")).await,
+        }
+    }
+}
+
+impl Opened {
+    /// Whether a client may send this request to the guest.
+    fn allows(&self, request: &GuestRequest) -> bool {
+        match request {
+            GuestRequest::Exec(_)
+            | GuestRequest::CopyOut(_)
+            | GuestRequest::Changed(_)
+            | GuestRequest::Status
+            | GuestRequest::Moment
+            | GuestRequest::Now => true,
+            GuestRequest::CopyIn(_) => self.access == Access::Write,
+            GuestRequest::Files(request) => !request.writes() || self.access == Access::Write,
+            GuestRequest::Provision(_)
+            | GuestRequest::StartAgent(_)
+            | GuestRequest::Attach(_)
+            | GuestRequest::StartProcess(_)
+            | GuestRequest::ListProcesses
+            | GuestRequest::WatchProcesses
+            | GuestRequest::ReadOutput(_)
+            | GuestRequest::WriteInput(_)
+            | GuestRequest::SignalProcess(_)
+            | GuestRequest::EndProcess(_)
+            | GuestRequest::WaitForProcess { .. }
+            | GuestRequest::StartService(_)
+            | GuestRequest::StartServiceAgain { .. }
+            | GuestRequest::ListServices
+            | GuestRequest::StopService(_)
+            | GuestRequest::WatchServices
+            | GuestRequest::Logs(_)
+            | GuestRequest::Probe(_)
+            | GuestRequest::Pause
+            | GuestRequest::Continue
+            | GuestRequest::Stop(_)
+            | GuestRequest::EndProcesses { .. } => false,
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! Saves what processes that clients started write, so that it can be read after the process and the bottle ended.
+//!
+//! The guest masks the values of secret variables. The keeper masks all secrets of the bottle again, in whole lines and in
+//! every spelling, because the files outlive the bottle.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bottle_channel::{Channel, Event};
+use bottle_contract::secret::Secret;
+use bottle_contract::session::guest::{GuestEvent, GuestRequest, STDERR, STDOUT};
+use bottle_contract::session::process::{
+    PROCESSES_MAX, ProcessInfo, ProcessName, ProcessState, ReadFrom, ReadOutput,
+};
+use bottle_instance::process_logs::ProcessLogs;
+use bottle_scan::Redactor;
+use tokio::task::{JoinSet, spawn_blocking};
+
+/// The maximum number of bytes of output in one part.
+const PART: u32 = 1 << 20;
+
+/// The maximum length of an unfinished line in bytes. A longer one is saved in pieces.
+const LINE_MAX: usize = 64 << 10;
+
+/// How long the end of a line may take to arrive. After it, the beginning of the line is saved, such as a prompt.
+const LINE_WITHIN: Duration = Duration::from_secs(1);
+
+/// The maximum size of a program and its arguments in bytes.
+const ARGV_MAX: usize = 4096;
+
+/// Saves the output of the processes of one bottle. Clones share it.
+#[derive(Clone)]
+pub(super) struct Recorder(Arc<Inner>);
+
+struct Inner {
+    /// The lock orders writes of two recordings, of which the earlier one was cancelled.
+    logs: Mutex<ProcessLogs>,
+    redactor: Redactor,
+}
+
+impl Recorder {
+    /// A recorder for the bottle with this directory. `None` if its secrets cannot be masked: then nothing is saved.
+    pub(super) fn new(directory: &Path, secrets: &[Secret]) -> Option<Self> {
+        let redactor = Redactor::new(secrets)
+            .inspect_err(|error| tracing::warn!("cannot save the output of processes: {error}"))
+            .ok()?;
+        Some(Self(Arc::new(Inner { logs: Mutex::new(ProcessLogs::of(directory)), redactor })))
+    }
+
+    /// Removes what an earlier launch saved.
+    pub(super) async fn clear(&self) {
+        if let Err(error) = self.write(|logs| logs.clear()).await {
+            tracing::warn!("cannot remove the logs of an earlier launch: {error}");
+        }
+    }
+
+    /// Saves the output of all processes until the connection to the guest ends.
+    pub(super) async fn record(self, guest: Channel) {
+        let Ok(mut starts) = guest.open(&GuestRequest::WatchProcesses).await else { return };
+        let mut followed = BTreeSet::new();
+        let mut recordings = JoinSet::new();
+        while let Ok(GuestEvent::Processes { processes }) = starts.receive().await {
+            if processes.len() > PROCESSES_MAX {
+                tracing::warn!("the guest lists more than {PROCESSES_MAX} processes");
+                break;
+            }
+            let known: Vec<ProcessName> = processes.iter().filter_map(|info| info.handle.clone()).collect();
+            followed.retain(|handle| known.contains(handle));
+            let _ = self
+                .write(move |logs| {
+                    logs.retain(&known);
+                    Ok(())
+                })
+                .await;
+            for process in processes {
+                let Some(handle) = process.handle.clone() else { continue };
+                if followed.insert(handle.clone()) {
+                    recordings.spawn(self.clone().record_one(guest.clone(), handle, process));
+                }
+            }
+            while recordings.try_join_next().is_some() {}
+        }
+        while recordings.join_next().await.is_some() {}
+    }
+
+    async fn record_one(self, guest: Channel, handle: ProcessName, mut process: ProcessInfo) {
+        process.argv = self.masked_argv(process.argv);
+        let recorded = async {
+            match self.write(move |logs| logs.begin(process)).await? {
+                Some(from) => self.follow(&guest, &handle, from).await,
+                None => Ok(()),
+            }
+        };
+        if let Err(error) = recorded.await {
+            tracing::warn!("cannot save the output of the process {handle}: {error}");
+        }
+    }
+
+    /// Saves the output from a position on.
+    async fn follow(&self, guest: &Channel, handle: &ProcessName, from: u64) -> io::Result<()> {
+        let request = ReadOutput {
+            process: handle.clone(),
+            from: ReadFrom::Position(from),
+            max: PART,
+            wait_ms: 0,
+            follow: true,
+        };
+        let Ok(mut stream) = guest.open(&GuestRequest::ReadOutput(request)).await else { return Ok(()) };
+        let mut lines = Lines { from, next: from, text: Vec::new() };
+        let mut part = Vec::new();
+        loop {
+            let event = match lines.text.is_empty() {
+                true => Ok(stream.next().await),
+                false => tokio::time::timeout(LINE_WITHIN, stream.next()).await,
+            };
+            match event {
+                Err(_) => self.append(handle, lines.take_all()).await?,
+                // A mask may be longer than what it replaces.
+                Ok(Some(Event::Data { fd: STDOUT | STDERR, bytes }))
+                    if part.len() + bytes.len() <= 2 * PART as usize =>
+                {
+                    part.extend_from_slice(&bytes);
+                }
+                Ok(Some(Event::Message(json))) => {
+                    let Ok(GuestEvent::Read(read)) = serde_json::from_slice(&json) else { break };
+                    if read.from > lines.next {
+                        self.append(handle, lines.take_all()).await?;
+                    }
+                    lines.add(read.from, read.next, &std::mem::take(&mut part));
+                    self.append(handle, lines.take_whole()).await?;
+                    if read.state != ProcessState::Running && read.next >= read.end {
+                        self.append(handle, lines.take_all()).await?;
+                        let handle = handle.clone();
+                        return self.write(move |logs| logs.end(&handle, read.state)).await;
+                    }
+                }
+                Ok(_) => break,
+            }
+        }
+        self.append(handle, lines.take_all()).await
+    }
+
+    async fn append(&self, handle: &ProcessName, output: Option<Piece>) -> io::Result<()> {
+        let Some(Piece { from, next, text }) = output else { return Ok(()) };
+        let (inner, handle) = (self.0.clone(), handle.clone());
+        self.write(move |logs| logs.append(&handle, from, next, &inner.redactor.redact_bytes(&text))).await
+    }
+
+    /// Uses the files on a blocking thread, because the disk may be slow.
+    async fn write<T: Send + 'static>(
+        &self,
+        write: impl FnOnce(&ProcessLogs) -> io::Result<T> + Send + 'static,
+    ) -> io::Result<T> {
+        let inner = self.0.clone();
+        let locked = move || write(&inner.logs.lock().unwrap_or_else(PoisonError::into_inner));
+        spawn_blocking(locked).await.map_err(io::Error::other)?
+    }
+
+    /// Masks the words of a command line. Those that do not fit into [`ARGV_MAX`] are left out.
+    fn masked_argv(&self, argv: Vec<String>) -> Vec<String> {
+        let mut left = ARGV_MAX;
+        let masked = argv.into_iter().map(|word| self.0.redactor.redact(&word).into_owned());
+        let fits = |word: &String| {
+            let fits = word.len() <= left;
+            left = left.saturating_sub(word.len());
+            fits
+        };
+        masked.take_while(fits).collect()
+    }
+}
+
+/// Output from the position `from` to `next`.
+#[derive(Debug, PartialEq, Eq)]
+struct Piece {
+    from: u64,
+    next: u64,
+    text: Vec<u8>,
+}
+
+/// Output that is not saved yet: the beginning of a line, so that masks cover secrets that arrive in parts.
+struct Lines {
+    from: u64,
+    next: u64,
+    text: Vec<u8>,
+}
+
+impl Lines {
+    fn add(&mut self, from: u64, next: u64, text: &[u8]) {
+        if self.text.is_empty() {
+            self.from = from;
+        }
+        self.text.extend_from_slice(text);
+        self.next = next;
+    }
+
+    /// Takes everything up to the last line break, and a long line.
+    fn take_whole(&mut self) -> Option<Piece> {
+        let whole = match self.text.iter().rposition(|byte| *byte == b'\n') {
+            Some(line_break) if self.text.len() - line_break <= LINE_MAX => line_break + 1,
+            None if self.text.len() <= LINE_MAX => return None,
+            _ => self.text.len(),
+        };
+        let rest = self.text.split_off(whole);
+        // Masked output is not as long as what the process wrote; the position is exact again behind the rest.
+        let next = self.next.saturating_sub(rest.len() as u64).max(self.from);
+        let text = std::mem::replace(&mut self.text, rest);
+        let from = std::mem::replace(&mut self.from, next);
+        Some(Piece { from, next, text })
+    }
+
+    fn take_all(&mut self) -> Option<Piece> {
+        let text = std::mem::take(&mut self.text);
+        let from = std::mem::replace(&mut self.from, self.next);
+        (!text.is_empty()).then_some(Piece { from, next: self.next, text })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn piece(from: u64, next: u64, text: &str) -> Option<Piece> {
+        Some(Piece { from, next, text: text.as_bytes().to_vec() })
+    }
+
+    #[test]
+    fn lines_are_saved_whole() {
+        let mut lines = Lines { from: 5, next: 5, text: Vec::new() };
+        assert_eq!((lines.take_whole(), lines.take_all()), (None, None));
+        lines.add(5, 8, b"one");
+        assert_eq!(lines.take_whole(), None);
+        lines.add(8, 16, b"\ntwo\nthr");
+        assert_eq!(lines.take_whole(), piece(5, 13, "one\ntwo\n"));
+        lines.add(16, 18, b"ee");
+        assert_eq!(lines.take_all(), piece(13, 18, "three"));
+        // The output between 18 and 20 was lost.
+        lines.add(20, 22, b"x\n");
+        assert_eq!(lines.take_whole(), piece(20, 22, "x\n"));
+        let long = vec![b'x'; LINE_MAX + 1];
+        lines.add(22, 22 + long.len() as u64, &long);
+        assert_eq!(lines.take_whole().map(|piece| piece.text.len()), Some(long.len()));
+    }
+
+    #[test]
+    fn a_command_line_is_masked_and_bounded() {
+        let directory = tempfile::tempdir().expect("directory");
+        let secrets = [Secret::new("hunter2-hunter2".to_owned())];
+        let recorder = Recorder::new(directory.path(), &secrets).expect("a recorder");
+        let argv = ["curl", "-H", "key: hunter2-hunter2", &"x".repeat(ARGV_MAX), "more"];
+        let masked = recorder.masked_argv(argv.map(str::to_owned).to_vec());
+        assert_eq!(masked, ["curl", "-H", "key: [redacted]"]);
+    }
+}

@@ -1,0 +1,81 @@
+//! Queues the bundle's questions, returns the user's answers to the bundle, and notifies the user of questions.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use bottle_channel::Channel;
+use bottle_contract::queue::{Id, Proposal, Response};
+use bottle_instance::retention;
+use bottle_queue::{Decide, Outcome};
+use bottle_scan::Redactor;
+
+use super::decisions::Decisions;
+use super::notices::Notices;
+use super::notify::Notifier;
+use super::protocol::Notice;
+use super::shared::Shared;
+
+/// Forwards questions and answers until the bundle ends. If this task is cancelled earlier, it withdraws the pending
+/// questions; their files on disk are then stale.
+pub(super) async fn serve(bundle: Channel, shared: Arc<Shared>) {
+    bottle_queue::forward(&bundle, |question| {
+        let asker = shared.asker.clone();
+        async move { asker.ask(question).await }
+    })
+    .await;
+}
+
+/// Shown instead of a text that cannot be redacted.
+const UNREDACTED: &str = "[not shown: it cannot be redacted]";
+
+/// Connects the queue of one bottle to the bottle's decisions, notices and notifications.
+pub(super) struct Answering {
+    /// The directory `$BOTTLE_HOME`.
+    pub(super) home: PathBuf,
+    pub(super) decisions: Decisions,
+    pub(super) notices: Arc<Notices>,
+    pub(super) notifier: Notifier,
+    /// Masks the secrets that the keeper knows. `None` if there are too many secrets to mask; then no text is shown.
+    pub(super) redactor: Option<Redactor>,
+}
+
+impl fmt::Debug for Answering {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Answering").field("decisions", &self.decisions).finish_non_exhaustive()
+    }
+}
+
+impl Decide for Answering {
+    /// Masks secret values in a text of the queue, because screens, logs and the user's commands show the queue.
+    fn redacted(&self, text: String) -> String {
+        match &self.redactor {
+            Some(redactor) => redactor.redact(&text).into_owned(),
+            None => UNREDACTED.to_owned(),
+        }
+    }
+
+    fn decided(
+        &self,
+        proposal: Proposal,
+        response: Response,
+    ) -> Pin<Box<dyn Future<Output = Outcome> + Send>> {
+        self.decisions.decided(proposal, response)
+    }
+
+    fn asked(&self, proposal: &Proposal, new: bool) {
+        self.notices.send(Notice::Asked { id: proposal.id.clone(), tool: proposal.tool });
+        // An earlier keeper already notified the user of a proposal that is not new.
+        if new {
+            self.notifier.send_proposal(proposal);
+            // An agent can ask for as long as its bottle runs.
+            let (home, slug) = (self.home.clone(), proposal.bottle_slug.clone());
+            tokio::task::spawn_blocking(move || retention::bound_proposals(&home, &slug));
+        }
+    }
+
+    fn settled(&self, id: &Id) {
+        self.notices.send(Notice::Settled { id: id.clone() });
+    }
+}

@@ -1,0 +1,121 @@
+//! The watcher of a detached bottle: a process that starts a new keeper when the bottle's keeper dies.
+//!
+//! ```text
+//!  keeper ── starts ──► watcher ── one open stream ──► keeper
+//!                          └─ the stream is lost: adopts the bottle as every command does
+//! ```
+//! Without it, a bottle whose keeper died would get no leases on its budget until the next command of the user adopts
+//! it. Keeper and watcher start each other again, so only the death of both leaves a bottle without a keeper. An
+//! attached bottle has no watcher: its client reports that the keeper died.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bottle_channel::Request;
+use bottle_contract::names::Slug;
+use bottle_host::Host;
+
+use super::client;
+use super::protocol::{Inherited, KeeperEvent, KeeperRequest};
+use super::shared::{Shared, send_last};
+
+/// The role of the process on its command line.
+pub const ROLE: &str = "__watcher";
+
+/// How long a keeper waits for a watcher to connect before the keeper starts one.
+const CONNECTS_WITHIN: Duration = Duration::from_secs(1);
+
+/// The longest pause between two starts of a watcher, or of a keeper.
+const PAUSE_MAX: Duration = Duration::from_secs(60);
+
+/// A keeper that lived this long did not die because of its start.
+const STABLE_AFTER: Duration = Duration::from_secs(10);
+
+/// The number of keepers in a row that may die earlier than [`STABLE_AFTER`] and are replaced at once. Before each further
+/// one, the watcher pauses twice as long as before.
+const SHORT_LIVES: u32 = 8;
+
+/// Runs the watcher of the bottle `slug` until the bottle ends or cannot be adopted.
+#[must_use]
+pub fn run(host: &Host, slug: &Slug) -> ExitCode {
+    // This process has the keeper's secrets, which the next keeper gets from it.
+    if bottle_harden::process::seal().is_err() {
+        return ExitCode::FAILURE;
+    }
+    // An error means that the process already leads a session.
+    let _ = rustix::process::setsid();
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(_) => return ExitCode::FAILURE,
+    };
+    runtime.block_on(watch(host, slug));
+    ExitCode::SUCCESS
+}
+
+async fn watch(host: &Host, slug: &Slug) {
+    let mut short_lives = 0_u32;
+    let mut inherited = None;
+    loop {
+        if let Some(more) = short_lives.checked_sub(SHORT_LIVES) {
+            tokio::time::sleep((CONNECTS_WITHIN * 2_u32.saturating_pow(more)).min(PAUSE_MAX)).await;
+        }
+        let since = Instant::now();
+        // Connects to the keeper, or starts one.
+        let connected = client::connect_or_replace(host, slug, inherited.as_ref()).await;
+        let Ok(keeper) = connected else { return };
+        if let Ok(mut stream) = keeper.open(&KeeperRequest::Watch).await {
+            while let Ok(event) = stream.receive().await {
+                match event {
+                    // A keeper that a command started knows less than the one before it.
+                    KeeperEvent::Watched(secrets)
+                        if inherited.is_none() || *secrets != Inherited::default() =>
+                    {
+                        inherited = Some(*secrets);
+                    }
+                    KeeperEvent::Watched(_) => {}
+                    // The bottle ends, or another process watches this keeper.
+                    _ => return,
+                }
+            }
+        }
+        short_lives = if since.elapsed() < STABLE_AFTER { short_lives + 1 } else { 0 };
+    }
+}
+
+/// Keeps a watcher running from the moment when the bottle is detached. `adopted` says that a watcher may have started
+/// this keeper, and is about to connect.
+pub(super) async fn keep(host: Host, slug: Slug, adopted: bool, shared: Arc<Shared>) {
+    let _ = shared.detached.subscribe().wait_for(|detached| *detached).await;
+    let mut watched = shared.watched.subscribe();
+    let mut pause = if adopted { CONNECTS_WITHIN } else { Duration::ZERO };
+    loop {
+        if tokio::time::timeout(pause, watched.wait_for(|watched| *watched)).await.is_ok() {
+            let _ = watched.wait_for(|watched| !*watched).await;
+            pause = CONNECTS_WITHIN;
+            continue;
+        }
+        if let Err(error) = client::role(&host, ROLE, &slug).spawn() {
+            tracing::warn!("cannot start the keeper's watcher: {error}");
+        }
+        pause = (pause * 2).clamp(CONNECTS_WITHIN, PAUSE_MAX);
+    }
+}
+
+/// Answers a watcher when the bottle begins to end: a bottle that ends is not adopted. Refuses a second watcher.
+pub(super) async fn serve(request: Request, shared: &Shared) {
+    let stream = request.accept();
+    if !shared.watched.send_if_modified(|watched| !std::mem::replace(watched, true)) {
+        let answer = KeeperEvent::Refused("another process watches this keeper".to_owned());
+        return send_last(&stream, &answer).await;
+    }
+    let _ = stream.message(&KeeperEvent::Watched(Box::new(shared.inherited.clone()))).await;
+    tracing::info!("a watcher is connected");
+    let mut detached = shared.detached.subscribe();
+    tokio::select! {
+        _ = detached.wait_for(|detached| !*detached) => {}
+        () = stream.closed() => {}
+    }
+    send_last(&stream, &KeeperEvent::Done).await;
+    shared.watched.send_replace(false);
+}

@@ -1,0 +1,182 @@
+//! The resolved manifest: all defaults are applied, and no further files are read.
+//!
+//! An absent `Option` has a meaning, for example "any backend"; it is not a missing default. Serialisation is
+//! deterministic: maps are sorted by name, and lists keep their order.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use bottle_contract::names::Name;
+use bottle_contract::route::{Route, RouteSpec};
+use bottle_contract::session::bundle::LogLevel;
+use bottle_contract::session::process::ProcessName;
+use bottle_host::budget::{Declared, Policy};
+use bottle_host::byte_size::ByteSize;
+use serde::{Serialize, Serializer};
+use url::Url;
+
+use super::linearise::Layer;
+use crate::Source;
+use crate::egress::UpstreamProxy;
+use crate::env_value::EnvValue;
+use crate::git_gate::{OnMatch, RefRules, RepoUrl};
+use crate::git_key::KeySource;
+use crate::mcp::ChildRules;
+use crate::origin::Traced;
+use crate::provider::ProviderConfig;
+use crate::resources::Cpus;
+use crate::services::ServiceLayer;
+use crate::skills::Skill;
+
+/// A manifest in which all defaults are applied, and for each value it is recorded where the value comes
+/// from.
+#[derive(Debug, Clone, Serialize)]
+pub struct ResolvedManifest {
+    /// The agent.
+    pub agent: ResolvedAgent,
+    /// The selected bottles, in order.
+    pub bottles: Vec<Name>,
+    /// The bottle manifests that were merged, in the order of merging.
+    pub layers: Vec<LayerRef>,
+    /// `env`.
+    pub env: BTreeMap<String, Traced<EnvValue>>,
+    /// `agent_provider`.
+    pub provider: ProviderConfig,
+    /// `git-gate.user`.
+    pub git_user: GitUser,
+    /// `git-gate.repos`.
+    pub repos: BTreeMap<Name, Repo>,
+    /// `egress`.
+    pub egress: Egress,
+    /// `supervise`.
+    pub supervise: Traced<bool>,
+    /// `backend`. None means that any backend that can run the bottle may be used.
+    pub backend: Option<Traced<Name>>,
+    /// `resources`.
+    pub resources: Resources,
+    /// `services`, in the order of their start.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub services: Vec<(ProcessName, Traced<ServiceLayer>)>,
+    /// The `budget` of the agent and of all bottles, beginning with the nearest scope.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub budget: Vec<Declared>,
+    /// The `cutoff` of the agent, or else of the bottles. `None` means that of the settings.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cutoff: Option<Traced<Policy>>,
+    /// `mcp`. None means that the agent may start no bottle.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mcp: Option<Traced<ChildRules>>,
+}
+
+/// The resolved agent manifest.
+#[derive(Debug, Clone, Serialize)]
+pub struct ResolvedAgent {
+    /// The agent's name.
+    pub name: Name,
+    /// The file of the agent manifest.
+    pub source: Source,
+    /// The prompt, which is the body of the file.
+    pub prompt: String,
+    /// The skills that are copied into the bottle.
+    pub skills: Vec<Traced<Skill>>,
+}
+
+/// A bottle manifest that was merged.
+#[derive(Debug, Clone, Serialize)]
+pub struct LayerRef {
+    /// The bottle's name.
+    pub name: Name,
+    /// The file of the bottle manifest.
+    pub source: Source,
+}
+
+impl From<&Layer> for LayerRef {
+    fn from(layer: &Layer) -> Self {
+        Self { name: layer.body.name.clone(), source: layer.body.source.clone() }
+    }
+}
+
+/// `git-gate.user`. The agent's fields override those of the bottle.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct GitUser {
+    /// `name`.
+    pub name: Option<Traced<String>>,
+    /// `email`.
+    pub email: Option<Traced<String>>,
+}
+
+/// An entry of `git-gate.repos`.
+#[derive(Debug, Clone, Serialize)]
+pub struct Repo {
+    /// `url`.
+    pub url: Traced<RepoUrl>,
+    /// `key`.
+    pub key: Traced<KeySource>,
+    /// `host_key`. Without it, a `known_hosts` file on the host must contain the upstream's host key.
+    pub host_key: Option<Traced<String>>,
+    /// `alias`.
+    pub alias: Option<Traced<String>>,
+    /// `refs`.
+    pub refs: Traced<RefRules>,
+    /// `on_match`.
+    pub on_match: Traced<OnMatch>,
+    /// `stale_ok`.
+    pub stale_ok: Traced<bool>,
+}
+
+/// Prefixes of the host names with which forges offer ssh on port 443.
+const SSH_OVER_HTTPS_PREFIXES: [&str; 2] = ["ssh.", "altssh."];
+
+impl Repo {
+    /// Returns the forge's hosts for requests other than git: the host of the repository's URL, and the host
+    /// of the forge's API for deploy keys.
+    #[must_use]
+    pub fn forges(&self) -> Vec<String> {
+        let host = self.url.value.host();
+        let bare = SSH_OVER_HTTPS_PREFIXES.iter().find_map(|part| host.strip_prefix(part)).map(str::to_owned);
+        let api = match &self.key.value {
+            KeySource::Gitea(key) | KeySource::Github(key) => key.api_url.as_deref(),
+            KeySource::Static { .. } | KeySource::Token { .. } => None,
+        };
+        let api = api.and_then(|api| Some(Url::parse(api).ok()?.host_str()?.to_owned()));
+        [Some(host), bare, api].into_iter().flatten().collect()
+    }
+}
+
+/// `egress`.
+#[derive(Debug, Clone, Serialize)]
+pub struct Egress {
+    /// `log`.
+    pub log: Traced<LogLevel>,
+    /// The provider route, followed by the routes of `egress.routes` in the order of their declaration. Each host occurs once.
+    #[serde(serialize_with = "as_specs")]
+    pub routes: Vec<Traced<Route>>,
+    /// `ca_bundle`, an absolute path or one to be resolved with [`crate::host_path::absolute`].
+    pub ca_bundle: Option<Traced<PathBuf>>,
+    /// `upstream_proxy`.
+    pub upstream_proxy: Option<Traced<UpstreamProxy>>,
+}
+
+/// `resources`. None means that the default of the container engine or backend applies.
+#[derive(Debug, Clone, Serialize)]
+pub struct Resources {
+    /// The maximum number of processors that the bottle's processes use together.
+    pub cpus: Option<Traced<Cpus>>,
+    /// The maximum memory that the bottle's processes use together.
+    pub memory: Option<Traced<ByteSize>>,
+    /// The maximum number of the bottle's processes and threads.
+    pub pids: Traced<u64>,
+    /// The maximum total size of the files that the bottle writes.
+    pub disk: Option<Traced<ByteSize>>,
+    /// Whether processes in the bottle may create user namespaces.
+    pub nested: Traced<bool>,
+}
+
+/// Serialises routes as they are written in a manifest.
+fn as_specs<S: Serializer>(routes: &[Traced<Route>], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(
+        routes
+            .iter()
+            .map(|route| Traced { value: RouteSpec::from(&route.value), origin: route.origin.clone() }),
+    )
+}

@@ -1,0 +1,80 @@
+//! Settles the parts of a plan that depend on the value of a secret, such as the form of a login.
+//!
+//! A plan is built, shown and confirmed before any secret is read. Afterwards, the value of a secret selects
+//! one of the alternatives in the plan.
+
+use std::collections::BTreeMap;
+
+use bottle_contract::credential::Scheme;
+use bottle_contract::route::{Auth, RouteError, RouteTable};
+use bottle_contract::session::guest::SecretText;
+use bottle_manifest::provider::{LoginForm, codex};
+use serde::{Deserialize, Serialize};
+
+use super::build::{PlanError, private};
+use super::{Plan, Value};
+
+/// A part of a plan that depends on the value of a secret.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Unsettled {
+    /// The form of a login. The first form whose prefix the secret's value has applies.
+    Forms {
+        /// The id of the secret whose value selects the form.
+        secret: String,
+        /// The possible forms. Until it is settled, the plan contains the last one.
+        forms: Vec<LoginForm>,
+    },
+    /// The placeholder file for codex's login, which has to contain the real account id.
+    CodexAccount {
+        /// The id of the secret that contains the account id.
+        secret: String,
+    },
+}
+
+impl Plan {
+    /// Settles the plan with the values of its secrets.
+    ///
+    /// # Errors
+    /// Returns [`PlanError::Routes`] if the provider route cannot use the form that the login has.
+    pub fn settle(mut self, secrets: &BTreeMap<String, SecretText>) -> Result<Self, PlanError> {
+        let value = |id: &str| secrets.get(id).map_or("", |secret| secret.0.expose());
+        match self.unsettled.take() {
+            None => {}
+            Some(Unsettled::Forms { secret, forms }) => {
+                if let Some(form) = forms.into_iter().find(|form| value(&secret).starts_with(&form.prefix)) {
+                    self.apply_form(&secret, form)?;
+                }
+            }
+            Some(Unsettled::CodexAccount { secret }) => {
+                self.placeholders.push(codex::placeholder_token(value(&secret)));
+                let file = codex::placeholder_login(value(&secret));
+                self.files.push(private(file.path, file.content));
+            }
+        }
+        Ok(self)
+    }
+
+    fn apply_form(&mut self, slot: &str, form: LoginForm) -> Result<(), PlanError> {
+        self.egress.routes =
+            with_form(&self.egress.routes, slot, form.scheme, &form.header).map_err(PlanError::Routes)?;
+        for (name, placeholder) in form.env {
+            self.placeholders.push(placeholder.clone());
+            // A value in the manifest takes precedence over the placeholder.
+            self.env.entry(name).or_insert(Value::Literal(placeholder));
+        }
+        Ok(())
+    }
+}
+
+/// Sets the authentication scheme and header of the route that uses this slot.
+fn with_form(table: &RouteTable, slot: &str, scheme: Scheme, header: &str) -> Result<RouteTable, RouteError> {
+    let changed = table.routes().iter().cloned().map(|mut route| {
+        route.auth = route.auth.map(|auth| match auth.source.name() == slot && route.provider {
+            true => Auth { scheme, header: header.to_owned(), source: auth.source },
+            false => auth,
+        });
+        route
+    });
+    table.with_routes(changed.collect())
+}
