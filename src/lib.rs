@@ -1,9 +1,7 @@
 //! Runs coding agents in isolated bottles, which reach the network only through an egress proxy and a git gate.
 //!
-//! A face asks the library, the library asks a keeper or a backend, and nobody asks a face:
-//!
-//! - `cli`: the only module that parses flags and prints
-//! - `library`: the operations that all faces call
+//! A face asks the library, the library asks a keeper or a backend, and nobody asks a face. `cli` has the faces, and is the
+//! only code that parses flags and prints; [`bottle_lib`] has the operations that all faces call.
 //!
 //! Data flows through the crates in this direction:
 //!
@@ -21,4 +19,3 @@
 //! - [`bottle_keeper`]: the process that owns a running bottle, the launch, and the ledger of what all bottles used
 
 pub mod cli;
-mod library;

@@ -6,6 +6,9 @@ use bottle_backend::Access;
 use bottle_contract::names::Slug;
 use bottle_host::Host;
 use bottle_instance::tool_files::tool_files;
+use bottle_lib::connect::{connect_or_open_files, record};
+use bottle_lib::text::shown;
+use bottle_lib::work::{Conflict, Merged, Merges, Root, require_copy_to_apply};
 
 use super::candidates;
 use super::confirm_repositories::confirm_repositories;
@@ -15,9 +18,6 @@ use super::output::{Output, counted, inert};
 use super::progress;
 use super::runtime::block_on;
 use super::terminal::{self, TerminalUser};
-use crate::library::connect::{connect_or_open_files, record};
-use crate::library::text::shown;
-use crate::library::work::{Conflict, Merged, Merges, Root, require_copy_to_apply};
 
 /// The maximum number of paths that a warning names individually.
 const MAX_NAMED: usize = 20;

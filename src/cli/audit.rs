@@ -8,12 +8,12 @@ use bottle_host::Host;
 use bottle_host::causes;
 use bottle_instance::Store;
 use bottle_instance::audit::{self, AuditError, Entry, Trail};
+use bottle_lib::report::{AuditLine, VerifiedLog};
 use clap::Subcommand;
 
 use super::error::{CliError, Kind};
 use super::exit;
 use super::output::{Output, one_line};
-use crate::library::report::{AuditLine, VerifiedLog};
 
 /// Show or verify the audit log, whose lines form a hash chain
 #[derive(Debug, Subcommand)]

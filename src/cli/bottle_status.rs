@@ -1,9 +1,9 @@
 //! The status of a bottle in words.
 
+use bottle_lib::report::ActiveBottle;
 use jiff::Timestamp;
 
 use super::output::{Output, counted, one_line};
-use crate::library::report::ActiveBottle;
 
 /// Whether the output shows what the agents do.
 pub(crate) fn shows_activity(output: &Output) -> bool {

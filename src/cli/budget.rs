@@ -6,6 +6,8 @@ use bottle_host::budget::{self, Declared, Limit, Policy, Scope, Window, governin
 use bottle_host::{Host, Settings};
 use bottle_instance::{State, Store};
 use bottle_keeper::ledger::{Ledger, Standing};
+use bottle_lib::report::BudgetLine;
+use bottle_lib::usage::up_to_date;
 use bottle_manifest::{Kind as ManifestKind, Place};
 use clap::Subcommand;
 use indicatif::HumanCount;
@@ -17,8 +19,6 @@ use super::choice::{manifests, resolved};
 use super::error::{CliError, Kind};
 use super::exit;
 use super::output::{Output, number, one_line};
-use crate::library::report::BudgetLine;
-use crate::library::usage::up_to_date;
 
 /// Show what is spent of each budget
 ///

@@ -4,6 +4,7 @@ use bottle_contract::names::Slug;
 use bottle_host::Host;
 use bottle_host::budget::Policy;
 use bottle_keeper::protocol::BudgetOrder;
+use bottle_lib::budget::{end, send};
 
 use super::ended::report_end;
 use super::error::{CliError, require_answer};
@@ -12,7 +13,6 @@ use super::output::Output;
 use super::progress;
 use super::runtime::block_on;
 use super::terminal::{self, TerminalUser};
-use crate::library::budget::{end, send};
 
 /// Stops the requests to models of a bottle, or the bottle.
 pub(super) fn stop(

@@ -2,12 +2,12 @@
 //! and `policy check`.
 
 use bottle_contract::names::Name;
+use bottle_lib::failure::Failure;
+pub(crate) use bottle_lib::manifests::manifests;
 use bottle_manifest::resolve::{ResolveError, Resolved, Selection, resolve};
 use bottle_manifest::{Kind as ManifestKind, Manifests};
 
 use super::error::CliError;
-use crate::library::failure::Failure;
-pub(crate) use crate::library::manifests::manifests;
 
 /// Returns the given agent name, or an error that lists all agent names.
 pub(crate) fn named(agent: Option<Name>, manifests: &Manifests) -> Result<Name, CliError> {

@@ -12,6 +12,8 @@ use bottle_instance::cleanup::{self, Found, Keeps, Orphan, Unrecorded};
 use bottle_instance::record::DeployKey;
 use bottle_instance::{State, Store};
 use bottle_keeper::ledger::Ledger;
+use bottle_lib::report::{CleanupReport, Leftover};
+use bottle_lib::stop::stop;
 use indicatif::HumanBytes;
 
 use super::connect::unlistable;
@@ -22,8 +24,6 @@ use super::progress::{self, Progress};
 use super::runtime::block_on;
 use super::select_bottle::is_running;
 use super::terminal::{self, TerminalUser};
-use crate::library::report::{CleanupReport, Leftover};
-use crate::library::stop::stop;
 
 /// How long each agent may take to end when `--all` stops every bottle. After that, it is killed.
 const GRACE: Duration = Duration::from_secs(5);

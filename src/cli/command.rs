@@ -9,6 +9,7 @@ use bottle_contract::session::guest::{Exit, GuestRequest, Process};
 use bottle_contract::session::process::ProcessState;
 use bottle_contract::terminal::Pass;
 use bottle_host::{Host, Settings};
+use bottle_lib::report::{Executed, ExecutedOutput, ProcessEnd};
 
 use super::connect::{connect_or_open_files, guest_failure, keeper_lost, open_guest, report_delay};
 use super::error::CliError;
@@ -19,7 +20,6 @@ use super::runtime::block_on;
 use super::session::{self, Captured, Deadline, Outcome, Session, Signals, Style};
 use super::terminal::{self, Detach};
 use super::time_limit::time_limit;
-use crate::library::report::{Executed, ExecutedOutput, ProcessEnd};
 
 /// The maximum of `--max-output` in bytes.
 const MAX_OUTPUT: usize = 16 << 20;

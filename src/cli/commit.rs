@@ -5,6 +5,7 @@ use bottle_host::Host;
 use bottle_instance::snapshots::CommitOptions;
 use bottle_instance::{State, Store};
 use bottle_keeper::protocol::Committed;
+use bottle_lib::report;
 
 use super::candidates;
 use super::error::CliError;
@@ -13,7 +14,6 @@ use super::output::Output;
 use super::runtime::block_on;
 use super::save_snapshot::save;
 use super::select_bottle::{Question, finish_all, is_running, print_results};
-use crate::library::report;
 
 /// Save a snapshot of a bottle without stopping it, for a later `bottle resume`
 ///

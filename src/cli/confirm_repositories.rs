@@ -2,10 +2,11 @@
 
 use std::path::Path;
 
+use bottle_lib::work::{Root, Unconfirmed};
+
 use super::error::{CliError, require_answer};
 use super::output::Output;
 use super::terminal::{TerminalUser, interactive};
-use crate::library::work::{Root, Unconfirmed};
 
 /// Asks about each root whose repository has to be confirmed. `chosen` answers: it names the repository of the only root.
 /// Without it and without a copy, the repository of the directory `instead` is proposed, if there is one.

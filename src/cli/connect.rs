@@ -8,15 +8,12 @@ use bottle_contract::session::guest::{Failure, FailureKind};
 use bottle_host::files::FileError;
 use bottle_instance::Store;
 use bottle_keeper::protocol::{KeeperEvent, KeeperRequest, Notice};
+use bottle_lib::connect;
+pub(crate) use bottle_lib::connect::{carry_out, connect, connect_or_open_files, open_guest, receive_failed};
 
 use super::error::CliError;
 use super::exit;
 use super::output::Output;
-use crate::library::connect;
-
-pub(crate) use crate::library::connect::{
-    carry_out, connect, connect_or_open_files, open_guest, receive_failed,
-};
 
 /// Notes if a snapshot pauses the bottle, because the next request for the guest then waits.
 pub(crate) async fn report_delay(channel: &Channel, output: &Output) {

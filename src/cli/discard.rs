@@ -3,6 +3,9 @@
 use bottle_contract::names::Slug;
 use bottle_host::Host;
 use bottle_instance::{State, cleanup};
+use bottle_lib::discard::{discardable, incomplete, is_discardable};
+use bottle_lib::record::backend_of;
+use bottle_lib::report::Discarded;
 
 use super::candidates;
 use super::error::{CliError, require_answer};
@@ -12,9 +15,6 @@ use super::progress;
 use super::runtime::block_on;
 use super::select_bottle::{Question, finish_all, names, print_results};
 use super::terminal::{self, TerminalUser};
-use crate::library::discard::{discardable, incomplete, is_discardable};
-use crate::library::record::backend_of;
-use crate::library::report::Discarded;
 
 /// Delete a preserved bottle and its workspace, but keep its snapshot
 #[derive(Debug, clap::Args)]

@@ -2,12 +2,12 @@
 
 use bottle_backend::registry;
 use bottle_host::{Host, OwnRules, Settings};
+use bottle_lib::report::BackendHealth;
 
 use super::error::CliError;
 use super::exit;
 use super::output::{Output, inert};
 use super::runtime::block_on;
-use crate::library::report::BackendHealth;
 
 /// Check each backend on this machine, and show how to fix problems
 ///

@@ -3,6 +3,7 @@
 
 use bottle_contract::names::Name;
 use bottle_host::Host;
+use bottle_lib::text::from_home;
 use bottle_manifest::resolve::{ResolveError, lineage};
 use bottle_manifest::write_manifest::{path_of, write_manifest};
 use bottle_manifest::{
@@ -17,7 +18,6 @@ use super::exit;
 use super::output::Output;
 use super::picker::{self, Choice};
 use super::terminal::{TerminalUser, interactive};
-use crate::library::text::from_home;
 use bottle_contract::suggest::suggest;
 
 /// Change an agent or bottle manifest in your editor

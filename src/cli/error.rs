@@ -7,12 +7,11 @@ use std::fmt;
 use std::io;
 use std::path::Path;
 
+use bottle_lib::failure::Failure;
+pub(crate) use bottle_lib::failure::Kind;
 use serde::Serialize;
 
 use super::exit;
-use crate::library::failure::Failure;
-
-pub(crate) use crate::library::failure::Kind;
 
 /// The error that ends a command.
 #[derive(Debug, Serialize)]

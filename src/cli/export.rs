@@ -23,6 +23,11 @@ use bottle_host::{Host, disk};
 use bottle_instance::portable::{FORMAT, Metadata, SigningKey, Staging, Writer};
 use bottle_instance::record::Record;
 use bottle_instance::{Store, canaries, engines};
+use bottle_lib::connect::record;
+use bottle_lib::fork_point::ForkPoint;
+use bottle_lib::record::backend_of;
+use bottle_lib::report::{Exported, FoundSecret};
+use bottle_lib::snapshot_selector::SnapshotSelector;
 use bottle_plan::ImageSource;
 use indicatif::HumanBytes;
 use tempfile::{NamedTempFile, PersistError};
@@ -38,11 +43,6 @@ use super::own_rules;
 use super::progress;
 use super::runtime::{block_on, blocking};
 use super::save_snapshot::fork_point;
-use crate::library::connect::record;
-use crate::library::fork_point::ForkPoint;
-use crate::library::record::backend_of;
-use crate::library::report::{Exported, FoundSecret};
-use crate::library::snapshot_selector::SnapshotSelector;
 #[cfg(target_os = "linux")]
 use bottle_instance::transcripts::Transcripts;
 
@@ -308,12 +308,6 @@ fn base_of(record: &Record) -> Option<&str> {
     }
     let inside = record.sandbox.as_ref()?.prepared.inside.as_ref()?;
     Some(&inside.image)
-}
-
-impl From<&ContentFinding> for FoundSecret {
-    fn from(ContentFinding { rule, path, preview }: &ContentFinding) -> Self {
-        Self { rule: rule.clone(), path: path.clone(), preview: preview.clone() }
-    }
 }
 
 /// Where the archive is written to.

@@ -2,6 +2,10 @@
 
 use bottle_contract::names::Slug;
 use bottle_host::{Host, Settings};
+use bottle_lib::launch::Confirmed;
+use bottle_lib::launch::child::require_no_parent;
+use bottle_lib::launch::fork::{Fork as Forking, ForkOrder, ForkOrders, ForkPreflight};
+use bottle_lib::snapshot_selector::SnapshotSelector;
 use bottle_plan::Flags;
 
 use super::candidates;
@@ -16,10 +20,6 @@ use super::style::label_color_parser;
 use super::terminal;
 use crate::cli::own_rules;
 use crate::cli::runtime::block_on;
-use crate::library::launch::Confirmed;
-use crate::library::launch::child::require_no_parent;
-use crate::library::launch::fork::{Fork as Forking, ForkOrder, ForkOrders, ForkPreflight};
-use crate::library::snapshot_selector::SnapshotSelector;
 
 /// The maximum value of `--count`.
 const MAX_COUNT: u16 = 100;

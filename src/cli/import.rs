@@ -9,6 +9,8 @@ use bottle_backend::portable_image::RootKind;
 use bottle_backend::{Copied, ProgressSink};
 use bottle_contract::names::Name;
 use bottle_host::{Host, Settings};
+use bottle_lib::import::{Archive, ImportOrder, ImportPreflight, Signer};
+use bottle_lib::launch::changed_manifests::diff;
 use bottle_manifest::agent_provider::Image;
 use indicatif::HumanBytes;
 
@@ -22,8 +24,6 @@ use super::progress;
 use super::runtime::block_on;
 use super::session::Signals;
 use super::terminal;
-use crate::library::import::{Archive, ImportOrder, ImportPreflight, Signer};
-use crate::library::launch::changed_manifests::diff;
 
 /// The maximum size of a manifest that is compared, in bytes. A resolved manifest is much shorter.
 const COMPARED_MAX: usize = 256 << 10;

@@ -2,6 +2,7 @@
 
 use bottle_contract::names::Name;
 use bottle_host::Host;
+use bottle_lib::text::from_home;
 use bottle_manifest::resolve::{Resolved, explain};
 
 use super::candidates;
@@ -10,7 +11,6 @@ use super::error::CliError;
 use super::exit;
 use super::output::{Output, Styles};
 use super::summary::{Summary, Tone};
-use crate::library::text::from_home;
 
 /// Show the resolved configuration of an agent and its bottles
 #[derive(Debug, clap::Args)]

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use bottle_contract::names::Name;
 use bottle_host::{Host, disk};
+use bottle_lib::text::from_home;
 use bottle_manifest::resolve;
 use bottle_manifest::write_manifest::{path_of, write_new_manifest};
 use bottle_manifest::{Homes, Imported, Kind as ManifestKind, Manifests, import};
@@ -13,7 +14,6 @@ use super::choice::manifests;
 use super::error::{CliError, Kind};
 use super::exit;
 use super::output::Output;
-use crate::library::text::from_home;
 
 /// Write the shipped manifests to `$BOTTLE_HOME`, so that you can change them
 ///

@@ -14,6 +14,8 @@ use bottle_instance::learn::{self, Learned};
 use bottle_instance::{State, Store};
 use bottle_keeper::decisions;
 use bottle_keeper::protocol::KeeperRequest;
+use bottle_lib::report::{LearnReport, LearntHost, LeftOut};
+use bottle_lib::saved_routes::{Addition, SaveError};
 use bottle_queue::question;
 
 use super::candidates;
@@ -23,8 +25,6 @@ use super::exit;
 use super::output::{Output, one_line, times};
 use super::route_addition::show_addition;
 use super::runtime::block_on;
-use crate::library::report::{LearnReport, LearntHost, LeftOut};
-use crate::library::saved_routes::{Addition, SaveError};
 
 /// How long the proposal waits for an answer before it expires.
 const PROPOSAL_TTL: Duration = Duration::from_secs(24 * 3600);

@@ -3,6 +3,9 @@
 
 use bottle_host::Host;
 use bottle_instance::record::Service;
+use bottle_lib::bottles::active_bottles;
+use bottle_lib::report::{ActiveBottle, NamedManifest};
+use bottle_lib::text::from_home;
 use bottle_manifest::{Kind, Place};
 use clap::Subcommand;
 use indicatif::HumanBytes;
@@ -15,9 +18,6 @@ use super::exit;
 use super::output::{Output, Styles, one_line};
 use super::runtime::block_on;
 use super::snapshot_table;
-use crate::library::bottles::active_bottles;
-use crate::library::report::{ActiveBottle, NamedManifest};
-use crate::library::text::from_home;
 
 /// The arguments of `list`; the default is to list running and preserved bottles.
 #[derive(Debug, clap::Args)]

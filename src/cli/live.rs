@@ -2,9 +2,9 @@
 
 use bottle_contract::names::Slug;
 use bottle_instance::live_changes::LiveChanges;
+pub(super) use bottle_lib::work::require_copy;
 
 use super::output::{Output, counted, one_line};
-pub(super) use crate::library::work::require_copy;
 
 /// The maximum number of files that a report names. `bottle stop --json` names more.
 const MAX_NAMED: usize = 20;

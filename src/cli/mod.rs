@@ -25,7 +25,7 @@
 //! loopback       HTTP on the loopback          overview       what `bottle` prints without a command
 //! confirm_repositories  whether a repository may be used
 //!
-//! and one file (or directory) for each command. What two commands need is a module of its own, here or in `library`
+//! and one file (or directory) for each command. What two commands need is a module of its own, here or in `bottle_lib`
 //! ```
 //! The code of a command runs in three steps: merge flags, settings and manifests into one value, act on it,
 //! print the result.

@@ -9,6 +9,8 @@ use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 pub(crate) use bottle_contract::terminal::{inert, inert_json};
+use bottle_lib::notice::Notice;
+pub(crate) use bottle_lib::text::{counted, one_line};
 use indicatif::HumanCount;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -19,8 +21,6 @@ use super::exit;
 use super::global::Global;
 use super::layout::Table;
 pub(crate) use super::style::Styles;
-use crate::library::notice::Notice;
-pub(crate) use crate::library::text::{counted, one_line};
 
 /// How often followed files are read again.
 pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(200);

@@ -1,6 +1,8 @@
 //! What `bottle` prints without a command: the commands of a day, and the state of the bottles.
 
 use bottle_host::Host;
+use bottle_lib::bottles::active_bottles;
+use bottle_lib::report::ActiveBottle;
 
 use super::bottle_status::{label_and_agent, shows_activity, status};
 use super::error::CliError;
@@ -8,8 +10,6 @@ use super::exit;
 use super::layout::hanging;
 use super::output::{Output, counted};
 use super::runtime::block_on;
-use crate::library::bottles::active_bottles;
-use crate::library::report::ActiveBottle;
 
 /// The commands of a day.
 const COMMANDS: [(&str, &str); 5] = [

@@ -10,6 +10,8 @@ use bottle_contract::session::guest::{Attempt, GuestEvent, GuestRequest};
 use bottle_host::Host;
 use bottle_instance::{State, Store};
 use bottle_keeper::launch::isolation::{Controls, JudgedAttempt, all_blocked};
+use bottle_lib::record::backend_of;
+use bottle_lib::report::ProbeAttempt;
 
 use super::candidates;
 use super::connect::{connect, guest_failure, keeper_lost, open_guest, unexpected_answer};
@@ -18,8 +20,6 @@ use super::exit;
 use super::output::Output;
 use super::probe_table::table;
 use super::runtime::block_on;
-use crate::library::record::backend_of;
-use crate::library::report::ProbeAttempt;
 
 /// The time limit for all attempts together; exceeding it is an error. The attempts run concurrently, and their
 /// individual time limits are much shorter.

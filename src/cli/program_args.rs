@@ -6,10 +6,10 @@ use std::ffi::OsStr;
 use bottle_contract::names::Slug;
 use bottle_contract::session::guest::Process;
 use bottle_host::Host;
+use bottle_lib::permit::{Ask, permit, permit_script};
 
 use super::error::CliError;
 use super::exit;
-use crate::library::permit::{Ask, permit, permit_script};
 
 /// A program with its user, directory and variables.
 #[derive(Debug, clap::Args)]

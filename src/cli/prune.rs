@@ -7,6 +7,7 @@ use bottle_contract::names::Slug;
 use bottle_host::causes;
 use bottle_host::{Host, Settings};
 use bottle_instance::prune::{self, Kind, OldRecord, Prunable};
+use bottle_lib::report::{PruneReport, PrunedRecord};
 use indicatif::HumanBytes;
 use jiff::Timestamp;
 
@@ -18,7 +19,6 @@ use super::runtime::block_on;
 use super::select_bottle::names;
 use super::since::since;
 use super::terminal::{self, TerminalUser};
-use crate::library::report::{PruneReport, PrunedRecord};
 
 /// Remove old conversations, answered proposals, audit logs and crash logs, and unused images
 ///

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use bottle_backend::Access;
 use bottle_contract::names::Slug;
 use bottle_host::Host;
+use bottle_lib::connect::{connect_or_open_files, record};
+use bottle_lib::work::{PulledWork, Root, Wanted, forks, pull};
 
 use super::candidates;
 use super::confirm_repositories::confirm_repositories;
@@ -15,8 +17,6 @@ use super::progress;
 use super::pulled_work::{failed, print, report, warn};
 use super::runtime::block_on;
 use super::terminal::{self, TerminalUser};
-use crate::library::connect::{connect_or_open_files, record};
-use crate::library::work::{PulledWork, Root, Wanted, forks, pull};
 
 /// Fetch a bottle's commits into the branch `bottle/SLUG` of your repository
 ///

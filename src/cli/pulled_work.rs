@@ -1,9 +1,10 @@
 //! What a pull brought, in words.
 
+use bottle_lib::text::quoted;
+use bottle_lib::work::{Fetched, Pulled, PulledWork, Root};
+
 use super::error::CliError;
 use super::output::{Output, counted, inert};
-use crate::library::text::quoted;
-use crate::library::work::{Fetched, Pulled, PulledWork, Root};
 
 /// Prints what was pulled, and returns the first failure of a directory.
 pub(crate) fn report(work: PulledWork, output: &Output) -> Result<(), CliError> {

@@ -5,6 +5,9 @@ use std::path::Path;
 use bottle_contract::names::{Name, Slug};
 use bottle_host::{Host, Settings};
 use bottle_instance::State;
+use bottle_lib::failure::Failure;
+use bottle_lib::launch::child::require_no_parent;
+use bottle_lib::launch::resume::{ResumeOrder, ResumePreflight};
 use bottle_plan::Flags;
 
 use super::candidates;
@@ -19,9 +22,6 @@ use super::style::label_color_parser;
 use super::terminal;
 use crate::cli::own_rules;
 use crate::cli::runtime::block_on;
-use crate::library::failure::Failure;
-use crate::library::launch::child::require_no_parent;
-use crate::library::launch::resume::{ResumeOrder, ResumePreflight};
 
 /// Start a preserved bottle again
 ///

@@ -1,10 +1,10 @@
 //! Shows the lines of a bottle manifest that saved routes change.
 
+use bottle_lib::line_diff::Changed;
+use bottle_lib::saved_routes::Addition;
 use bottle_manifest::append::AppendError;
 
 use super::output::{Output, one_line};
-use crate::library::line_diff::Changed;
-use crate::library::saved_routes::Addition;
 
 /// Shows the lines that will be changed in a manifest. `when` is the beginning of the heading.
 ///

@@ -8,14 +8,14 @@ use bottle_contract::route::{InboundDetector, OnMatch, OutboundDetector};
 use bottle_host::Host;
 use bottle_host::account;
 use bottle_keeper::protocol::{Consent, RouteChange, RouteReport, RouteRequest};
+use bottle_lib::connect::connect;
+use bottle_lib::routes::change_routes;
 use clap::Parser as _;
 use serde::de::DeserializeOwned;
 
 use super::candidates;
 use super::error::CliError;
 use super::runtime::block_on;
-use crate::library::connect::connect;
-use crate::library::routes::change_routes;
 
 /// The bottle and the requests of a change.
 #[derive(Debug, clap::Args)]

@@ -15,6 +15,11 @@ use bottle_contract::route::edit::{Action, RouteEdit};
 use bottle_host::Host;
 use bottle_host::account;
 use bottle_keeper::protocol::{Consent, RouteChange, RouteReport, RouteRequest};
+use bottle_lib::connect::connect;
+use bottle_lib::proposals::route_change::lookalike_warning;
+use bottle_lib::report::{ChangedRoutes, UnsavedManifest};
+use bottle_lib::routes::change_routes;
+use bottle_lib::saved_routes::{Addition, SaveError};
 use bottle_manifest::resolve::Weakening;
 
 use super::error::{CliError, require_answer};
@@ -24,11 +29,6 @@ use super::route_addition::show_addition;
 use super::route_args::{AllowArgs, Target, undo_command};
 use super::runtime::block_on;
 use super::terminal::{TerminalUser, interactive};
-use crate::library::connect::connect;
-use crate::library::proposals::route_change::lookalike_warning;
-use crate::library::report::{ChangedRoutes, UnsavedManifest};
-use crate::library::routes::change_routes;
-use crate::library::saved_routes::{Addition, SaveError};
 
 /// How often the user is asked about one change, if the routes change while the user thinks.
 const MAX_QUESTIONS: usize = 5;

@@ -3,13 +3,13 @@
 use bottle_command_policy::{Assessment, Decision, Finding, Mode, Rule, assess, shown};
 use bottle_host::command_settings::{CommandSettings, entry};
 use bottle_host::{Host, Settings};
+use bottle_lib::report::{RuleAnswer, RuleFinding, RuleOverview, RuleShown};
 use clap::Subcommand;
 
 use super::error::CliError;
 use super::exit;
 use super::output::{Output, inert};
 use super::style::Styles;
-use crate::library::report::{RuleAnswer, RuleFinding, RuleOverview, RuleShown};
 
 /// Show what the command policy decides about commands, and why
 ///
@@ -124,7 +124,7 @@ fn list(settings: &CommandSettings, output: &Output) -> Result<u8, CliError> {
         allow: settings
             .allow
             .iter()
-            .map(|allowed| crate::library::report::RuleApproval {
+            .map(|allowed| bottle_lib::report::RuleApproval {
                 rule: allowed.approval.rule.id(),
                 prefix: allowed.approval.prefix.clone(),
                 origin: allowed.origin.clone(),

@@ -7,13 +7,13 @@ use bottle_contract::names::Slug;
 use bottle_host::Host;
 use bottle_instance::snapshots::CommitOptions;
 use bottle_keeper::protocol::Committed;
+use bottle_lib::fork_point::{ForkPoint, Found};
+use bottle_lib::save_snapshot::Saving;
 use indicatif::HumanBytes;
 
 use super::error::CliError;
 use super::output::Output;
 use super::progress;
-use crate::library::fork_point::{ForkPoint, Found};
-use crate::library::save_snapshot::Saving;
 
 /// The progress of a commit.
 const SAVING: &str = "saving a snapshot";

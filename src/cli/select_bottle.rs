@@ -4,6 +4,7 @@
 use bottle_contract::names::Slug;
 use bottle_host::Host;
 use bottle_instance::{Listed, State, Store};
+use bottle_lib::report::ActiveBottle;
 use serde::Serialize;
 
 use super::connect::unlistable;
@@ -11,7 +12,6 @@ use super::error::{CliError, Kind, require_answer};
 use super::output::{Output, one_line};
 use super::picker::{self, Choice};
 use super::terminal;
-use crate::library::report::ActiveBottle;
 
 /// A command's question for a bottle, and the bottles that can be chosen.
 pub(crate) struct Question {

@@ -9,6 +9,7 @@ use bottle_contract::session::service::{
     Restart, Service as GuestService, ServiceInfo, ServiceState, StopService,
 };
 use bottle_host::Host;
+use bottle_lib::report::{BottleService, ProcessEnd};
 use bottle_manifest::services::{BadCheck, ReadinessCheck};
 
 use super::candidates;
@@ -22,7 +23,6 @@ use super::program_args::ProgramArgs;
 use super::runtime::block_on;
 use super::session::{Signals, interrupted};
 use super::time_limit::time_limit;
-use crate::library::report::{BottleService, ProcessEnd};
 
 /// The commands of `bottle service`.
 #[derive(Debug, clap::Subcommand)]

@@ -7,6 +7,7 @@ use bottle_contract::names::Slug;
 use bottle_contract::session::guest::{Attach, Failure, FailureKind, GuestEvent, GuestRequest, Process};
 use bottle_contract::session::process::{ProcessInfo, ProcessName, ProcessState, StartProcess};
 use bottle_host::{Host, Settings};
+use bottle_lib::processes::ask;
 
 use super::candidates;
 use super::client::on_terminal;
@@ -18,7 +19,6 @@ use super::program_args::ProgramArgs;
 use super::runtime::block_on;
 use super::session::{self, Deadline, Outcome, Session, Signals};
 use super::terminal;
-use crate::library::processes::ask;
 
 /// The shells that are tried, with the arguments for a session on a terminal.
 const SHELLS: [&[&str]; 2] = [&["bash", "-i"], &["sh", "-i"]];

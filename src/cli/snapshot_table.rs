@@ -8,6 +8,8 @@ use bottle_host::causes;
 use bottle_instance::committed::Committed;
 use bottle_instance::record::Record;
 use bottle_instance::{State, Store, engines};
+use bottle_lib::record::backend_of;
+use bottle_lib::report::ListedSnapshot;
 use indicatif::HumanBytes;
 use jiff::Timestamp;
 
@@ -16,8 +18,6 @@ use super::connect::unlistable;
 use super::error::CliError;
 use super::output::Output;
 use super::runtime::block_on;
-use crate::library::record::backend_of;
-use crate::library::report::ListedSnapshot;
 
 /// Lists all snapshots, including those whose bottle has no record.
 pub(crate) fn list(host: &Host, output: &Output) -> Result<(), CliError> {

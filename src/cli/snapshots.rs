@@ -3,6 +3,9 @@
 use bottle_contract::names::Name;
 use bottle_host::Host;
 use bottle_instance::snapshots::Removal;
+use bottle_lib::report::ListedSnapshot;
+use bottle_lib::snapshot_selector::SnapshotSelector;
+use bottle_lib::snapshots::{no_snapshot, remove};
 use clap::Subcommand;
 use jiff::{SignedDuration, Timestamp};
 
@@ -13,9 +16,6 @@ use super::exit;
 use super::output::Output;
 use super::runtime::block_on;
 use super::snapshot_table::{GONE, date, find, list, parent_of, size};
-use crate::library::report::ListedSnapshot;
-use crate::library::snapshot_selector::SnapshotSelector;
-use crate::library::snapshots::{no_snapshot, remove};
 
 /// List snapshots, show one, or remove some
 #[derive(Debug, clap::Args)]

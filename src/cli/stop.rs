@@ -6,6 +6,9 @@ use std::time::Duration;
 use bottle_contract::names::Slug;
 use bottle_host::Host;
 use bottle_keeper::protocol::Ended;
+use bottle_lib::failure::Failure;
+use bottle_lib::report::Stopped;
+use bottle_lib::stop::stop;
 
 use super::candidates;
 use super::ended::report_end;
@@ -15,9 +18,6 @@ use super::output::Output;
 use super::progress::{self, Progress};
 use super::runtime::block_on;
 use super::select_bottle::{Question, finish_all, is_running, names, print_results};
-use crate::library::failure::Failure;
-use crate::library::report::Stopped;
-use crate::library::stop::stop;
 
 /// Stop a bottle: end its agent, and keep its files if it has unsaved work
 ///

@@ -6,14 +6,14 @@ use std::path::Path;
 
 use bottle_contract::names::Name;
 use bottle_contract::route::{Dlp, OnMatch, OutboundDetector, PathMatch, RequestMatch, Route};
+use bottle_lib::launch::preflight::of_project;
+use bottle_lib::text::{from_home, names};
 use bottle_manifest::git_gate::RefRules;
 use bottle_manifest::mcp::{Access, ChildRules};
 use bottle_manifest::resolve::{GitUser, Resolved, ResolvedManifest, weakening_settings};
 use dialoguer::console::measure_text_width;
 
 use super::output::{Styles, counted, inert};
-use crate::library::launch::preflight::of_project;
-use crate::library::text::{from_home, names};
 
 /// The width of the key column.
 const KEYS: usize = 9;

@@ -12,6 +12,7 @@ use bottle_host::Host;
 use bottle_instance::work::Unsaved;
 use bottle_instance::{State, Store};
 use bottle_keeper::protocol::{EndChoice, KeeperEvent};
+use bottle_lib::work::{self, Root, Wanted};
 
 use super::error::CliError;
 use super::kept_reason;
@@ -19,7 +20,6 @@ use super::output::Output;
 use super::pulled_work;
 use super::session::Signals;
 use super::terminal::{self, TerminalUser};
-use crate::library::work::{self, Root, Wanted};
 
 /// How long the keeper may search a large workspace for unsaved work. After that, the user is not asked, and the
 /// keeper preserves the work.

@@ -6,6 +6,8 @@ use std::io::Write;
 use bottle_host::Host;
 use bottle_host::rates::{Cost, Rates};
 use bottle_keeper::ledger::{Group, GroupBy, Ledger, Response, Totals};
+use bottle_lib::report::{Money, UsageGroup, UsageRecord};
+use bottle_lib::usage::up_to_date;
 use clap::ValueEnum;
 use indicatif::HumanCount;
 use jiff::Timestamp;
@@ -15,8 +17,6 @@ use super::error::CliError;
 use super::exit;
 use super::output::{Output, counted, inert_json, number, one_line, write_failed};
 use super::since::since;
-use crate::library::report::{Money, UsageGroup, UsageRecord};
-use crate::library::usage::up_to_date;
 
 /// Show how many tokens the models used
 ///

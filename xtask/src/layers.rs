@@ -1,35 +1,24 @@
-//! `cargo xtask layers`: prints which package of this workspace depends on which. In the package `bottle`, refuses imports
-//! from a later module of [`LAYERS`]. Also refuses circles of imports between the files of a package ([`circles`]).
-//!
-//! Cargo refuses circles of packages. Test code may import from any module.
+//! `cargo xtask layers`: prints which package of this workspace depends on which, and refuses circles of imports between
+//! the files of a package ([`circles`]). Cargo refuses circles of packages.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 
 use crate::broken::root;
-use crate::{circles, sources};
-
-/// The top-level modules of `src`. Each one may import only from those before it.
-const LAYERS: [&str; 2] = ["library", "cli"];
-
-/// Imports as pairs of a file and a module of this crate that the file names.
-type Imports = Vec<(String, String)>;
+use crate::circles;
 
 /// Prints each package with the packages of this workspace that it depends on.
 ///
 /// # Errors
-/// Returns an error if a module imports from a later one, if files import each other in a circle, or if the sources
-/// cannot be read.
+/// Returns an error if files import each other in a circle, or if the sources cannot be read.
 pub(crate) fn run() -> Result<()> {
     let root = root()?;
     for (package, dependencies) in packages(root)? {
         println!("{package:<24} {}", dependencies.join(" "));
     }
-    let upward = upward(&imports(root)?)?;
-    ensure!(upward.is_empty(), "imports against the order:\n{}", upward.join("\n"));
     circles::check(root)
 }
 
@@ -65,59 +54,6 @@ fn dependencies(manifest: &str) -> Vec<String> {
     dependencies
 }
 
-/// Returns the top-level module that a file belongs to.
-fn module_of(file: &str) -> &str {
-    file.split('/').next().unwrap_or_default().trim_end_matches(".rs")
-}
-
-fn layer(module: &str) -> Result<usize> {
-    let found = LAYERS.iter().position(|layer| *layer == module);
-    found.with_context(|| format!("`{module}` has no place in LAYERS of xtask/src/layers.rs"))
-}
-
-/// Returns the imports from a later module, as `FILE imports MODULE`.
-fn upward(imports: &Imports) -> Result<Vec<String>> {
-    let mut upward = Vec::new();
-    for (file, module) in imports {
-        if layer(module)? > layer(module_of(file))? {
-            upward.push(format!("src/{file} imports {module}"));
-        }
-    }
-    Ok(upward)
-}
-
-/// Returns the imports of every file of `src`, except those of tests.
-fn imports(root: &Path) -> Result<Imports> {
-    let mut imports = Vec::new();
-    for (file, code) in sources::program(root)? {
-        let Ok(file) = file.strip_prefix("src") else { continue };
-        let file = file.to_string_lossy().into_owned();
-        if file == "main.rs" || file == "lib.rs" {
-            continue;
-        }
-        let modules = modules(&code).into_iter().filter(|module| module != module_of(&file));
-        imports.extend(modules.map(|module| (file.clone(), module)));
-    }
-    imports.sort();
-    imports.dedup();
-    Ok(imports)
-}
-
-/// Returns the modules that follow `crate::` in this code.
-fn modules(code: &str) -> Vec<String> {
-    let name =
-        |rest: &str| rest.chars().take_while(|c| c.is_ascii_lowercase() || *c == '_').collect::<String>();
-    let mut modules = Vec::new();
-    for rest in code.split("crate::").skip(1) {
-        match rest.strip_prefix('{').and_then(|list| list.split(';').next()) {
-            Some(list) => modules.extend(list.split(',').map(|item| name(item.trim_start()))),
-            None => modules.push(name(rest)),
-        }
-    }
-    modules.retain(|module| !module.is_empty());
-    modules
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -130,27 +66,18 @@ mod tests {
         assert!(!packages["bottle"].contains(&"bottle-meter".to_owned()), "that of the tests");
     }
 
+    /// The library knows no flag, terminal, colour or exit code.
     #[test]
-    fn modules_import_from_modules_above_them() {
-        let imports = imports(root().expect("root")).expect("imports");
-        assert!(imports.len() > 50, "{}", imports.len());
-        assert_eq!(upward(&imports).expect("known modules"), [""; 0]);
-    }
-
-    #[test]
-    fn an_import_against_the_order_is_found_in_every_spelling() {
-        for text in [
-            "use crate::cli::Tone;",
-            "use crate::{library, cli};",
-            "fn f() { crate::cli::run() }",
-            "use crate::{\n    cli::Tone,\n    library,\n};\n",
-        ] {
-            let found =
-                modules(text).into_iter().map(|module| ("library/mod.rs".to_owned(), module)).collect();
-            let found = upward(&found).expect("known modules");
-            assert_eq!(found, ["src/library/mod.rs imports cli"], "{text}");
+    fn no_library_prints_or_reads_flags() {
+        let packages = packages(root().expect("root")).expect("packages");
+        assert!(!packages["bottle-lib"].contains(&"bottle".to_owned()));
+        for entry in fs::read_dir(root().expect("root").join("crates")).expect("crates") {
+            let manifest = entry.expect("a crate").path().join("Cargo.toml");
+            let text = fs::read_to_string(&manifest).expect("a manifest");
+            for face in ["clap", "crossterm", "ratatui", "dialoguer", "maud", "rmcp"] {
+                let line = format!("\n{face}.workspace");
+                assert!(!text.contains(&line), "{} depends on {face}", manifest.display());
+            }
         }
-        assert_eq!(modules("use std::fs;\n"), [""; 0]);
-        assert!(upward(&vec![("library/mod.rs".to_owned(), "new".to_owned())]).is_err());
     }
 }

@@ -29,8 +29,8 @@ Steps:
                                  processor than this machine's, to dist/bottle-amd64 or dist/bottle-arm64
   broken [--together] [NAME...]  take defences out of a copy, and see the tests notice
   coverage REPORT                print the share of lines that tests cover, and refuse too low a one
-  layers                         print which package depends on which, and refuse imports from `cli` in
-                                 `library` and circles of imports between files
+  layers                         print which package depends on which, and refuse circles of imports between
+                                 files
   reads                          refuse code that reads by path or starts programs in places that are not known
   help                           this text
 ";

@@ -54,6 +54,7 @@ const ALLOWED: [(&str, &[&str]); 7] = [
             "crates/instance/src/store.rs",
             "crates/instance/src/usage.rs",
             "crates/keeper/src/ledger/ingest.rs",
+            "crates/lib/src/work/applied.rs",
             "crates/plan/src/secrets/saved_references.rs",
             "crates/repository/src/given/contents.rs",
             "crates/repository/src/given/mod.rs",
@@ -61,7 +62,6 @@ const ALLOWED: [(&str, &[&str]); 7] = [
             "src/cli/logs/mod.rs",
             "src/cli/mcp/tokens.rs",
             "src/cli/terminal/after_kill.rs",
-            "src/library/work/applied.rs",
         ],
     ),
     (
@@ -83,7 +83,7 @@ const ALLOWED: [(&str, &[&str]); 7] = [
             "crates/host/src/private_home.rs",
             "crates/host/src/process/linux.rs",
             "crates/host/src/system/linux.rs",
-            "src/library/launch/live_directory.rs",
+            "crates/lib/src/launch/live_directory.rs",
         ],
     ),
     (
@@ -98,10 +98,10 @@ const ALLOWED: [(&str, &[&str]); 7] = [
             "crates/host/src/known_hosts.rs",
             "crates/host/src/roots.rs",
             "crates/host/src/settings.rs",
+            "crates/lib/src/proposals/scope.rs",
             "src/cli/import.rs",
             "src/cli/policy/replay.rs",
             "src/cli/supervise/plain.rs",
-            "src/library/proposals/scope.rs",
         ],
     ),
     (
@@ -125,7 +125,7 @@ const ALLOWED: [(&str, &[&str]); 7] = [
     ),
     (
         "git in a directory of ours, and files there",
-        &["crates/repository/src/git.rs", "crates/repository/src/store.rs", "src/library/work/scratch.rs"],
+        &["crates/repository/src/git.rs", "crates/repository/src/store.rs", "crates/lib/src/work/scratch.rs"],
     ),
 ];
 

@@ -19,6 +19,7 @@ use bottle_channel::Stream;
 use bottle_contract::names::Slug;
 use bottle_contract::session::guest::{CopyIn, CopyOut, GuestEvent, GuestRequest};
 use bottle_host::{Host, disk};
+use bottle_lib::failure::Failure;
 use tokio::sync::oneshot;
 
 use self::endpoint::Endpoint;
@@ -30,7 +31,6 @@ use super::exit;
 use super::output::Output;
 use super::progress::{self, Progress};
 use super::runtime::block_on;
-use crate::library::failure::Failure;
 
 /// How long an interrupted copy may take to remove the files that it unpacked. After that, the command ends and
 /// a temporary directory may remain.

@@ -8,13 +8,13 @@ use bottle_host::account;
 use bottle_host::budget::{Declared, Policy};
 use bottle_keeper::ledger::Ledger;
 use bottle_keeper::protocol::{BudgetOrder, Ended, Resumable};
+use bottle_lib::budget;
+use bottle_lib::discard::discard;
+use bottle_lib::stop::stop;
 
 use super::words;
 use crate::cli::error::CliError;
 use crate::cli::runtime::block_on;
-use crate::library::budget;
-use crate::library::discard::discard;
-use crate::library::stop::stop;
 
 /// How long an agent has to end before it is killed.
 const GRACE: Duration = Duration::from_secs(10);

@@ -15,6 +15,8 @@ use bottle_host::{Host, Settings};
 use bottle_instance::record::Record;
 use bottle_instance::{Listed, State, Store, proxy_log};
 use bottle_keeper::ledger::{GroupBy, Ledger, Minute, Standing};
+use bottle_lib::proposals::pending::count_pending;
+use bottle_lib::report::ActiveBottle;
 use bottle_manifest::agent_provider::Template;
 use jiff::{SignedDuration, Timestamp, Zoned};
 
@@ -24,8 +26,6 @@ use super::model::{
 };
 use crate::cli::decision::Shown;
 use crate::cli::error::CliError;
-use crate::library::proposals::pending::count_pending;
-use crate::library::report::ActiveBottle;
 
 /// How often a dashboard is updated.
 pub(super) const INTERVAL: Duration = Duration::from_secs(1);

@@ -5,14 +5,14 @@ use bottle_channel::Channel;
 use bottle_contract::names::Slug;
 use bottle_host::Host;
 use bottle_instance::record::Record;
+use bottle_lib::connect::{connect_or_open_files, record};
+use bottle_lib::work::{ComparedPair, Form, Pairs, document_of_pairs};
 
 use super::print;
 use crate::cli::error::CliError;
 use crate::cli::exit;
 use crate::cli::output::Output;
 use crate::cli::progress;
-use crate::library::connect::{connect_or_open_files, record};
-use crate::library::work::{ComparedPair, Form, Pairs, document_of_pairs};
 
 /// Shows how the workspace of the second bottle differs from the one of the first.
 ///

@@ -8,6 +8,8 @@ use std::path::PathBuf;
 use bottle_backend::Access;
 use bottle_contract::names::Slug;
 use bottle_host::Host;
+use bottle_lib::connect::{connect_or_open_files, record};
+use bottle_lib::work::{Compared, ComparedRoot, Comparison, Content, Form, Root, Text, compare};
 
 use crate::cli::candidates;
 use crate::cli::confirm_repositories::confirm_repositories;
@@ -16,8 +18,6 @@ use crate::cli::exit;
 use crate::cli::output::{Output, Styles, inert, write_failed};
 use crate::cli::progress;
 use crate::cli::runtime::block_on;
-use crate::library::connect::{connect_or_open_files, record};
-use crate::library::work::{Compared, ComparedRoot, Comparison, Content, Form, Root, Text, compare};
 
 /// Show all changes in a bottle's workspace: committed, uncommitted and new files
 ///

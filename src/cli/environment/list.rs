@@ -3,12 +3,12 @@
 use bottle_host::Host;
 use bottle_instance::environments::{Environment, Environments};
 use bottle_instance::{State, Store};
+use bottle_lib::report::ListedEnvironment;
 
 use super::{open, unusable};
 use crate::cli::error::CliError;
 use crate::cli::exit;
 use crate::cli::output::{Output, one_line};
-use crate::library::report::ListedEnvironment;
 
 /// Show the tasks that have a bottle
 #[derive(Debug, clap::Args)]

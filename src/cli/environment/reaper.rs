@@ -10,14 +10,14 @@ use bottle_host::{Host, Settings};
 use bottle_instance::environments::{Environment, Environments};
 use bottle_instance::{State, Store};
 use bottle_keeper::client;
+use bottle_lib::processes::ask;
+use bottle_lib::stop::stop;
 use jiff::{SignedDuration, Timestamp};
 
 use super::unusable;
 use crate::cli::connect::{connect, unexpected_answer};
 use crate::cli::error::CliError;
 use crate::cli::runtime::block_on;
-use crate::library::processes::ask;
-use crate::library::stop::stop;
 
 /// The role of the process on its command line.
 pub(crate) const ROLE: &str = "__reaper";

@@ -6,6 +6,9 @@ use bottle_contract::names::Slug;
 use bottle_host::Host;
 use bottle_instance::environments::Environments;
 use bottle_instance::{State, Store};
+use bottle_lib::discard::discard;
+use bottle_lib::report::RemovedEnvironment;
+use bottle_lib::stop::stop;
 
 use super::{open, reaper, slug_of, unusable};
 use crate::cli::candidates;
@@ -15,9 +18,6 @@ use crate::cli::output::{Output, counted};
 use crate::cli::progress;
 use crate::cli::runtime::block_on;
 use crate::cli::terminal::{self, TerminalUser};
-use crate::library::discard::discard;
-use crate::library::report::RemovedEnvironment;
-use crate::library::stop::stop;
 
 /// The time between SIGTERM and SIGKILL of the agent, whose files are deleted.
 const GRACE: Duration = Duration::from_secs(3);

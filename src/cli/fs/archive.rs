@@ -6,6 +6,7 @@ use std::io::{self, IsTerminal, Write};
 use bottle_contract::names::Slug;
 use bottle_contract::session::files::{FileEvent, FileRequest};
 use bottle_host::Host;
+use bottle_lib::report::ImportedFiles;
 
 use super::{Client, path_or_workspace};
 use crate::cli::candidates;
@@ -13,7 +14,6 @@ use crate::cli::connect::unexpected_answer;
 use crate::cli::error::CliError;
 use crate::cli::exit;
 use crate::cli::output::{Output, write_failed};
-use crate::library::report::ImportedFiles;
 
 /// A directory of a bottle.
 #[derive(Debug, clap::Args)]

@@ -6,6 +6,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bottle_contract::session::files::{self, FileEvent, FilePath, FileRequest, READ_MAX};
 use bottle_host::Host;
+use bottle_lib::report::{FileContent, WrittenFile};
 
 use super::{Client, Target};
 use crate::cli::connect::unexpected_answer;
@@ -13,7 +14,6 @@ use crate::cli::error::CliError;
 use crate::cli::exit;
 use crate::cli::output::{Output, counted, write_failed};
 use crate::cli::plain::Printer;
-use crate::library::report::{FileContent, WrittenFile};
 
 /// How many bytes are read with `--json`, unless `--max` says so.
 const JSON_MAX: u64 = 256 << 10;

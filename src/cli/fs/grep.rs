@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use bottle_contract::names::Slug;
 use bottle_contract::session::files::{self, ENTRIES_MAX, FileEvent, FileRequest, LineMatch, Matches};
 use bottle_host::Host;
+use bottle_lib::report::{FileEntryPath, FileMatch, FileMatches};
 
 use super::{Client, Excludes, shown};
 use crate::cli::candidates;
@@ -12,7 +13,6 @@ use crate::cli::connect::unexpected_answer;
 use crate::cli::error::CliError;
 use crate::cli::exit;
 use crate::cli::output::{Output, inert};
-use crate::library::report::{FileEntryPath, FileMatch, FileMatches};
 
 /// Search the lines of files for a regular expression
 ///

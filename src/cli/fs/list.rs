@@ -7,6 +7,7 @@ use bottle_contract::session::files::{
     self, ENTRIES_MAX, Entries, FileEvent, FileInfo, FileKind, FilePath, FileRequest, List,
 };
 use bottle_host::Host;
+use bottle_lib::report::{FileEntries, FileEntry, FileEntryPath};
 use indicatif::BinaryBytes;
 
 use super::{Client, Excludes, Target, path_or_workspace, shown};
@@ -15,7 +16,6 @@ use crate::cli::connect::unexpected_answer;
 use crate::cli::error::CliError;
 use crate::cli::exit;
 use crate::cli::output::{Output, counted};
-use crate::library::report::{FileEntries, FileEntry, FileEntryPath};
 
 /// How many entries are listed with `--json`, unless `--limit` says so.
 const JSON_LIMIT: u32 = 1000;

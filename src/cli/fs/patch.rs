@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use bottle_contract::names::Slug;
 use bottle_contract::session::files::{self, FileChange, FileEvent, FilePath, FileRequest};
 use bottle_host::Host;
+use bottle_lib::report::{FileEntryPath, PatchedFile, PatchedFiles};
 
 use super::{Client, shown};
 use crate::cli::candidates;
@@ -12,7 +13,6 @@ use crate::cli::connect::unexpected_answer;
 use crate::cli::error::CliError;
 use crate::cli::exit;
 use crate::cli::output::Output;
-use crate::library::report::{FileEntryPath, PatchedFile, PatchedFiles};
 
 /// Apply a unified diff from standard input, or replace a text in a file
 ///

@@ -2,13 +2,13 @@
 
 use bottle_contract::session::files::{FileEvent, FilePath, FileRequest};
 use bottle_host::Host;
+use bottle_lib::report::RemovedFiles;
 
 use super::{Client, Target};
 use crate::cli::connect::unexpected_answer;
 use crate::cli::error::CliError;
 use crate::cli::exit;
 use crate::cli::output::Output;
-use crate::library::report::RemovedFiles;
 
 /// Remove a file or a symlink, or with --recursive a directory
 ///

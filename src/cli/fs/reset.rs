@@ -7,6 +7,10 @@ use bottle_backend::Access;
 use bottle_contract::names::Slug;
 use bottle_contract::session::files::FilePath;
 use bottle_host::Host;
+use bottle_lib::connect::{connect_or_open_files, record};
+use bottle_lib::work::{
+    Change, Differences, Root, RootDifferences, in_workspace, require_copy_to_reset, retain_roots,
+};
 
 use super::shown;
 use crate::cli::candidates;
@@ -17,10 +21,6 @@ use crate::cli::output::{Output, counted};
 use crate::cli::progress;
 use crate::cli::runtime::block_on;
 use crate::cli::terminal::{self, TerminalUser};
-use crate::library::connect::{connect_or_open_files, record};
-use crate::library::work::{
-    Change, Differences, Root, RootDifferences, in_workspace, require_copy_to_reset, retain_roots,
-};
 
 /// The maximum number of files that the question lists. `--dry-run` lists all.
 const MAX_LISTED: usize = 50;

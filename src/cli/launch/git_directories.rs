@@ -3,12 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use bottle_host::Host;
+use bottle_lib::launch::git_directories::{Outside, OutsideKind};
 use bottle_plan::GitDirectory;
 
 use super::preflight::ask;
 use crate::cli::error::CliError;
 use crate::cli::session::Signals;
-use crate::library::launch::git_directories::{Outside, OutsideKind};
 
 /// What the user is asked about. The rest has to be named.
 #[derive(Debug, Clone, Copy)]

@@ -19,6 +19,8 @@ use std::path::PathBuf;
 use bottle_host::budget::Limit;
 use bottle_host::{Host, Settings};
 use bottle_keeper::launch::order::LaunchOrder;
+use bottle_lib::failure::Failure;
+use bottle_lib::launch::{self, Confirmed};
 use bottle_plan::{Flags, Plan};
 
 use super::client::{Client, on_terminal, title};
@@ -27,8 +29,6 @@ use super::exit;
 use super::output::Output;
 use super::session::{Signals, Style};
 use super::terminal;
-use crate::library::failure::Failure;
-use crate::library::launch::{self, Confirmed};
 
 /// The flags that `start` and `resume` share.
 #[derive(Debug, clap::Args)]

@@ -4,6 +4,9 @@ use std::fmt::Write as _;
 use std::io;
 use std::path::Path;
 
+use bottle_lib::launch::preflight::{Preflight, of_project};
+use bottle_lib::report::SecretUse;
+use bottle_lib::text::from_home;
 use bottle_manifest::resolve::explain;
 
 use crate::cli::error::{CliError, require_answer};
@@ -11,9 +14,6 @@ use crate::cli::output::{Output, Styles, inert};
 use crate::cli::session::{Signals, interrupted};
 use crate::cli::summary::{Summary, Tone};
 use crate::cli::terminal::{Decision, TerminalUser, interactive};
-use crate::library::launch::preflight::{Preflight, of_project};
-use crate::library::report::SecretUse;
-use crate::library::text::from_home;
 
 /// The maximum number of lines of a row on the one-screen summary. Further lines are only counted.
 const MOST: usize = 7;

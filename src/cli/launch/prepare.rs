@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use bottle_backend::{ProgressSink, Step};
+use bottle_lib::failure::Failure;
 
 use super::launch_failed;
 use crate::cli::error::CliError;
 use crate::cli::output::Output;
 use crate::cli::progress::Progress;
 use crate::cli::session::{Signals, interrupted};
-use crate::library::failure::Failure;
 
 /// Finds or builds the images with `prepare`; Ctrl-C cancels a build.
 ///

@@ -8,6 +8,8 @@ use bottle_contract::names::Slug;
 use bottle_contract::session::guest::SecretText;
 use bottle_host::Host;
 use bottle_keeper::launch::order::LaunchOrder;
+use bottle_lib::failure::Failure;
+use bottle_lib::launch::{self, Launching, NotStarted, Running, SideBySide};
 use bottle_plan::Plan;
 use bottle_plan::secrets::{self, Ask, SecretError, Secrets};
 use tokio::time::{Instant, sleep_until};
@@ -19,8 +21,6 @@ use crate::cli::output::Output;
 use crate::cli::progress::Progress;
 use crate::cli::session::{Signals, interrupted};
 use crate::cli::terminal::{TerminalUser, interactive};
-use crate::library::failure::Failure;
-use crate::library::launch::{self, Launching, NotStarted, Running, SideBySide};
 
 /// How long the command waits for the keeper to remove the resources of an interrupted launch.
 const UNDO_TIMEOUT: Duration = Duration::from_secs(30);

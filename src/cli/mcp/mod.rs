@@ -28,6 +28,7 @@ use std::sync::Arc;
 
 use bottle_contract::names::Slug;
 use bottle_host::Host;
+use bottle_lib::report::{McpServer, McpToken};
 use clap::Subcommand;
 use rmcp::ServiceExt as _;
 
@@ -40,7 +41,6 @@ use super::loopback;
 use super::output::Output;
 use super::runtime::block_on;
 use super::session::{Signals, interrupted};
-use crate::library::report::{McpServer, McpToken};
 
 /// SIGINT, with which the user ends the server.
 const INTERRUPT: u8 = 2;

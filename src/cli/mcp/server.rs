@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bottle_host::Host;
+use bottle_lib::failure::Failure;
+use bottle_lib::permit::{Ask, permit, permit_file_change, permit_input, permit_script};
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ErrorData, Implementation,
     JsonObject, ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, PaginatedRequestParams,
@@ -21,8 +23,6 @@ use super::program::{self, Printed};
 use super::resources;
 use super::scope::{Scope, no_task};
 use super::tools::{self, Effect, Target, Tool};
-use crate::library::failure::Failure;
-use crate::library::permit::{Ask, permit, permit_file_change, permit_input, permit_script};
 
 /// The maximum number of calls of all clients at the same time. Further ones wait.
 const CALLS: usize = 32;

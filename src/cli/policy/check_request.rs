@@ -1,13 +1,13 @@
 //! `bottle policy check`: shows whether the proxy would allow a request, and why.
 
 use bottle_host::Host;
+use bottle_lib::report::PolicyAnswer;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::{PolicySource, colored_verdict};
 use crate::cli::error::CliError;
 use crate::cli::exit;
 use crate::cli::output::{Output, inert};
-use crate::library::report::PolicyAnswer;
 
 /// The arguments of `policy check`.
 #[derive(Debug, clap::Args)]

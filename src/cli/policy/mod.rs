@@ -17,6 +17,8 @@ use bottle_contract::route::{OutboundDetector, Route, RouteTable};
 use bottle_host::Host;
 use bottle_instance::record::Record;
 use bottle_instance::{State, Store, routes};
+use bottle_lib::failure::Failure;
+use bottle_lib::report::PolicyAnswer;
 use bottle_manifest::origin::Traced;
 use bottle_manifest::resolve::ResolvedManifest;
 use bottle_plan::{Flags, Plan};
@@ -32,8 +34,6 @@ use super::output::Output;
 use super::select_bottle::is_running;
 use super::style::Styles;
 use crate::cli::own_rules;
-use crate::library::failure::Failure;
-use crate::library::report::PolicyAnswer;
 
 /// Show what the egress proxy allows, and why
 #[derive(Debug, Subcommand)]

@@ -7,6 +7,8 @@ use bottle_contract::session::process::{
     EndProcess, ProcessName, ProcessState, SignalProcess, StartProcess, WriteInput,
 };
 use bottle_host::Host;
+use bottle_lib::processes::{ask, failed};
+use bottle_lib::report::{ProcessEnd, StartedProcess};
 use nix::sys::signal::Signal;
 
 use crate::cli::candidates;
@@ -19,8 +21,6 @@ use crate::cli::program_args::ProgramArgs;
 use crate::cli::runtime::block_on;
 use crate::cli::session::{Signals, interrupted};
 use crate::cli::terminal;
-use crate::library::processes::{ask, failed};
-use crate::library::report::{ProcessEnd, StartedProcess};
 
 /// The size of the terminal of a process that has no client.
 const SIZE: Size = Size { columns: 120, rows: 30 };

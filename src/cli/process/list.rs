@@ -4,6 +4,8 @@ use bottle_contract::names::Slug;
 use bottle_contract::session::guest::{GuestEvent, GuestRequest};
 use bottle_contract::session::process::ProcessInfo;
 use bottle_host::Host;
+use bottle_lib::processes::ask;
+use bottle_lib::report::BottleProcess;
 use indicatif::BinaryBytes;
 
 use crate::cli::candidates;
@@ -13,8 +15,6 @@ use crate::cli::exit;
 use crate::cli::output::{Output, one_line};
 use crate::cli::process_output::Source;
 use crate::cli::runtime::block_on;
-use crate::library::processes::ask;
-use crate::library::report::BottleProcess;
 
 /// Show the agent and the processes that were started in a bottle
 ///

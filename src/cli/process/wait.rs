@@ -6,6 +6,8 @@ use bottle_channel::Channel;
 use bottle_contract::session::guest::{GuestEvent, GuestRequest};
 use bottle_contract::session::process::{ProcessState, ReadFrom};
 use bottle_host::Host;
+use bottle_lib::processes::ask;
+use bottle_lib::report::{MatchedLine, ProcessEnd};
 use regex::bytes::{Regex, RegexBuilder};
 
 use crate::cli::connect::{connect, unexpected_answer};
@@ -16,8 +18,6 @@ use crate::cli::process_output::{FOLLOW, PART, Target, part};
 use crate::cli::runtime::block_on;
 use crate::cli::session::Signals;
 use crate::cli::time_limit::time_limit;
-use crate::library::processes::ask;
-use crate::library::report::{MatchedLine, ProcessEnd};
 
 /// The maximum size of a compiled pattern, in bytes.
 const PATTERN_SIZE: usize = 2 << 20;

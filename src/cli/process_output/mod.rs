@@ -11,6 +11,8 @@ use bottle_channel::{Channel, Event};
 use bottle_contract::session::guest::{GuestEvent, GuestRequest, STDERR, STDOUT};
 use bottle_contract::session::process::{OutputRead, ProcessState, ReadFrom, ReadOutput};
 use bottle_host::Host;
+use bottle_lib::processes::failed;
+use bottle_lib::report::ProcessOutput;
 
 pub(crate) use self::saved::Source;
 pub(crate) use self::target::Target;
@@ -22,8 +24,6 @@ use crate::cli::plain::Printer;
 use crate::cli::runtime::block_on;
 use crate::cli::session::Signals;
 use crate::cli::time_limit::time_limit;
-use crate::library::processes::failed;
-use crate::library::report::ProcessOutput;
 
 /// The maximum number of bytes of one part.
 pub(crate) const PART: u32 = 256 << 10;

@@ -37,6 +37,7 @@ use std::time::{Duration, Instant};
 
 use bottle_contract::names::Slug;
 use bottle_host::Host;
+use bottle_lib::report::UnsavedManifest;
 
 pub(crate) use self::line::{InputResult, TypedLine};
 pub(crate) use self::queue_view::{EditRequest, QueueView, Step};
@@ -46,7 +47,6 @@ use crate::cli::runtime::block_on;
 use crate::cli::session::{Signals, interrupted};
 use crate::cli::style::Styles;
 use crate::cli::terminal::FullScreen;
-use crate::library::report::UnsavedManifest;
 
 /// How long the screen waits for a key before it handles other events. While an answer is in progress, it
 /// waits less.

@@ -9,6 +9,10 @@ use bottle_contract::proposal::ProposalError;
 use bottle_contract::queue::Id;
 use bottle_host::Host;
 use bottle_keeper::protocol::{Consent, RouteReport};
+use bottle_lib::proposals::answer::{self, AnswerOutcome, Decision};
+use bottle_lib::proposals::pending::{queue_error, scanner_warnings};
+use bottle_lib::proposals::route_change::{RouteChange, live_between, route_change};
+use bottle_lib::saved_routes::files;
 use bottle_queue::{Listing, Pending, QueueWatcher};
 use jiff::Timestamp;
 use ratatui::Frame;
@@ -23,10 +27,6 @@ use crate::cli::route_args::TypedChange;
 use crate::cli::runtime::block_on;
 use crate::cli::style::Styles;
 use crate::cli::terminal::Typed;
-use crate::library::proposals::answer::{self, AnswerOutcome, Decision};
-use crate::library::proposals::pending::{queue_error, scanner_warnings};
-use crate::library::proposals::route_change::{RouteChange, live_between, route_change};
-use crate::library::saved_routes::files;
 
 /// The poll interval of the queue.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);

@@ -6,10 +6,9 @@ use std::collections::BTreeMap;
 
 use bottle_contract::proposal;
 use bottle_contract::queue::{Id, Tool};
+use bottle_lib::proposals::pending::first_line;
 use bottle_queue::Pending;
 use jiff::{SignedDuration, Timestamp};
-
-use crate::library::proposals::pending::first_line;
 
 /// How long keys that answer a proposal are ignored after the cursor moved to another proposal without a key. The
 /// user meant a key in this time for the previous proposal.

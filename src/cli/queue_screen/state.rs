@@ -12,6 +12,11 @@ use bottle_contract::queue::{Id, Proposal};
 use bottle_contract::route::edit::Action;
 use bottle_instance::proxy_log::Warning;
 use bottle_keeper::protocol::{Consent, RouteReport};
+use bottle_lib::proposals::answer::{AnswerOutcome, Decision, canonical_routes};
+use bottle_lib::proposals::pending::{skipped_file, span, state_text};
+use bottle_lib::proposals::review::content;
+use bottle_lib::proposals::scope::{GrantScope, RequestedScope};
+use bottle_lib::report::UnsavedManifest;
 use bottle_queue::{Listing, Pending, State as ProposalState};
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use jiff::Timestamp;
@@ -23,11 +28,6 @@ use super::view::{Draft, EffectInput, KnownEffect, Message, Overlay, Tone, View}
 use crate::cli::output::{counted, one_line};
 use crate::cli::route_args::{TypedChange, undo_command};
 use crate::cli::style::Styles;
-use crate::library::proposals::answer::{AnswerOutcome, Decision, canonical_routes};
-use crate::library::proposals::pending::{skipped_file, span, state_text};
-use crate::library::proposals::review::content;
-use crate::library::proposals::scope::{GrantScope, RequestedScope};
-use crate::library::report::UnsavedManifest;
 
 /// The number of lines that a page key moves in the list.
 const PAGE: usize = 10;

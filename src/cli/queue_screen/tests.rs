@@ -7,6 +7,9 @@ use bottle_contract::route::edit::RouteEdit;
 use bottle_contract::session::bundle::Routes;
 use bottle_instance::proxy_log::Warning;
 use bottle_keeper::protocol::{RouteChange as RoutesChange, RouteReport};
+use bottle_lib::proposals::answer::{AnswerOutcome, Decision};
+use bottle_lib::proposals::route_change::RouteChange;
+use bottle_lib::proposals::scope::{GrantScope, RequestedScope};
 use bottle_queue::{Damaged, Listing, Pending, State as ProposalState};
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use dialoguer::console::measure_text_width;
@@ -22,9 +25,6 @@ use super::state::{Edited, Effect, State};
 use super::view::{EffectInput, KnownEffect, View};
 use crate::cli::global::Global;
 use crate::cli::style::Styles;
-use crate::library::proposals::answer::{AnswerOutcome, Decision};
-use crate::library::proposals::route_change::RouteChange;
-use crate::library::proposals::scope::{GrantScope, RequestedScope};
 
 const USUAL: (u16, u16) = (80, 24);
 

@@ -4,6 +4,11 @@
 //! so that it cannot imitate bottle's lines.
 
 use bottle_instance::proxy_log::Warning;
+use bottle_lib::line_diff::Changed;
+use bottle_lib::proposals::pending::{WARNINGS_TITLE, span, warning_line};
+use bottle_lib::proposals::report_text::report_text;
+use bottle_lib::proposals::route_change::{RouteChange, lookalike_warning, proposed_text};
+use bottle_lib::proposals::scope::GrantScope;
 use bottle_queue::{Pending, State};
 use dialoguer::console::truncate_str;
 use jiff::Timestamp;
@@ -15,11 +20,6 @@ use super::view::{Draft, KnownEffect};
 use crate::cli::output::times;
 use crate::cli::style::Styles;
 use crate::cli::text_layout::{bold, dim, tinted, wrapped};
-use crate::library::line_diff::Changed;
-use crate::library::proposals::pending::{WARNINGS_TITLE, span, warning_line};
-use crate::library::proposals::report_text::report_text;
-use crate::library::proposals::route_change::{RouteChange, lookalike_warning, proposed_text};
-use crate::library::proposals::scope::GrantScope;
 
 /// The number of lines of the justification that are shown first. The remaining lines follow at the end.
 const WHY_FIRST: usize = 6;

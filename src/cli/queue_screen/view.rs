@@ -4,12 +4,12 @@ use bottle_contract::names::Name;
 use bottle_contract::proposal::ProposalError;
 use bottle_contract::queue::Id;
 use bottle_contract::route::edit::Action;
+use bottle_lib::proposals::route_change::RouteChange;
+use bottle_lib::proposals::scope::{GrantScope, RequestedScope};
 use bottle_queue::Pending;
 
 use super::line::TypedLine;
 use crate::cli::route_args::TypedChange;
-use crate::library::proposals::route_change::RouteChange;
-use crate::library::proposals::scope::{GrantScope, RequestedScope};
 
 /// The current view.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -2,11 +2,11 @@
 
 use bottle_channel::{Event, Stream, StreamReceiver};
 use bottle_contract::session::guest::{STDERR, STDOUT};
+use bottle_lib::clip::Clip;
 
 use super::pump::{Deadline, end, feed, pass_until_signal};
 use super::{Outcome, Signals};
 use crate::cli::output::Output;
-use crate::library::clip::Clip;
 
 /// What a command wrote.
 pub(crate) struct Captured {

@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 
 use bottle_host::Host;
+use bottle_lib::launch::start::CopyIn;
 use clap_complete::{ArgValueCandidates, CompletionCandidate};
 
 use crate::cli::error::CliError;
 use crate::cli::output::one_line;
-use crate::library::launch::start::CopyIn;
 
 /// The names of the modes.
 const MODES: [&str; 3] = ["tracked", "all", "live"];

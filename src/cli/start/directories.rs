@@ -1,6 +1,8 @@
 //! The directories of several `--cwd`, each of which is copied into the workspace.
 
 use bottle_host::Host;
+use bottle_lib::launch::directories::{named, require_different};
+use bottle_lib::launch::start::{CopyIn, NewWorkspace};
 use bottle_plan::CopiedDirectory;
 
 use super::cwd::Cwd;
@@ -8,8 +10,6 @@ use super::repository::{self, Wish};
 use crate::cli::error::CliError;
 use crate::cli::output::Output;
 use crate::cli::session::Signals;
-use crate::library::launch::directories::{named, require_different};
-use crate::library::launch::start::{CopyIn, NewWorkspace};
 
 /// Returns the directories of several `--cwd`, of which `entered` are the hosts; none if `--cwd` was given at most
 /// once.

@@ -13,6 +13,10 @@ mod repository;
 
 use bottle_contract::names::Name;
 use bottle_host::{Host, Settings};
+use bottle_lib::launch::child::Child;
+use bottle_lib::launch::preflight::Preflight;
+use bottle_lib::launch::start::{CopyIn, NewWorkspace, StartOrder};
+use bottle_lib::notice::Notify;
 use bottle_plan::{Flags, Renewal};
 
 use self::cwd::Cwd;
@@ -29,10 +33,6 @@ use super::style::label_color_parser;
 use super::terminal::{self, Decision};
 use crate::cli::candidates;
 use crate::cli::own_rules;
-use crate::library::launch::child::Child;
-use crate::library::launch::preflight::Preflight;
-use crate::library::launch::start::{CopyIn, NewWorkspace, StartOrder};
-use crate::library::notice::Notify;
 
 /// The environment variable that names the backend.
 const BACKEND_VARIABLE: &str = "BOTTLE_BACKEND";

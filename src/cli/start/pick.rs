@@ -10,6 +10,8 @@ use bottle_backend::native;
 use bottle_contract::names::{Name, Slug};
 use bottle_host::Host;
 use bottle_instance::Store;
+use bottle_lib::launch::start::StartOrder;
+use bottle_lib::text::names;
 use bottle_manifest::provider::{self, ProviderConfig};
 use bottle_manifest::resolve::{self, ResolveError, Resolved, Selection};
 use bottle_manifest::{Kind as ManifestKind, Manifests, Place};
@@ -22,8 +24,6 @@ use crate::cli::picker::{self, Choice, List};
 use crate::cli::session::Signals;
 use crate::cli::style::LABEL_COLORS;
 use crate::cli::terminal::TerminalUser;
-use crate::library::launch::start::StartOrder;
-use crate::library::text::names;
 
 /// The choices that a user can be asked for.
 #[derive(Debug, Clone)]

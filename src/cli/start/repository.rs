@@ -1,15 +1,15 @@
 //! Offers to copy the whole repository if `--cwd` is used in a directory inside of it.
 
 use bottle_host::Host;
+use bottle_lib::launch::start::CopyIn;
+use bottle_lib::text::{from_home, shown};
+use bottle_lib::work::Enclosing;
 use bottle_plan::InRepository;
 
 use crate::cli::error::CliError;
 use crate::cli::launch::preflight::ask;
 use crate::cli::output::{Output, one_line};
 use crate::cli::session::Signals;
-use crate::library::launch::start::CopyIn;
-use crate::library::text::{from_home, shown};
-use crate::library::work::Enclosing;
 
 /// What the user wants to be copied of a repository.
 #[derive(Debug, Clone, Copy)]

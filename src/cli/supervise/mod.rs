@@ -3,13 +3,14 @@
 //! A proposal is untrusted text from a bottle. Proposals are escaped before they are shown, and are never
 //! executed.
 //!
-//! - `plain`: the subcommands · `cli::queue_screen`: the full screen · `library::proposals`: the proposals and their answers
+//! - `plain`: the subcommands · `cli::queue_screen`: the full screen · `bottle_lib::proposals`: the proposals and their answers
 
 mod plain;
 
 use std::path::PathBuf;
 
 use bottle_host::Host;
+use bottle_lib::proposals::scope::RequestedScope;
 use clap::{Subcommand, ValueHint};
 
 use super::candidates;
@@ -18,7 +19,6 @@ use super::exit;
 use super::output::Output;
 use super::queue_screen;
 use super::terminal::is_terminal;
-use crate::library::proposals::scope::RequestedScope;
 
 /// Review and answer proposals from bottles
 ///

@@ -5,6 +5,13 @@ use std::path::{Path, PathBuf};
 
 use bottle_contract::queue::{MAX_TEXT, Proposal, Tool};
 use bottle_host::Host;
+use bottle_lib::proposals::answer::{self, Decision, Saved};
+use bottle_lib::proposals::pending::{
+    self, WARNINGS_TITLE, first_line, scanner_warnings, span, state_text, warning_line,
+};
+use bottle_lib::proposals::route_change::{lookalike_warning, proposed_text, route_change};
+use bottle_lib::proposals::scope::{GrantScope, RequestedScope};
+use bottle_lib::report::{Answered, Question};
 use bottle_queue::{Pending, State};
 use jiff::Timestamp;
 
@@ -14,13 +21,6 @@ use crate::cli::output::{Output, counted, one_line, times};
 use crate::cli::route_addition::show_addition;
 use crate::cli::runtime::block_on;
 use crate::cli::text_layout::wrapped;
-use crate::library::proposals::answer::{self, Decision, Saved};
-use crate::library::proposals::pending::{
-    self, WARNINGS_TITLE, first_line, scanner_warnings, span, state_text, warning_line,
-};
-use crate::library::proposals::route_change::{lookalike_warning, proposed_text, route_change};
-use crate::library::proposals::scope::{GrantScope, RequestedScope};
-use crate::library::report::{Answered, Question};
 
 /// The minimum number of an id's first characters with which a proposal can be named.
 const SHORTEST: usize = 4;

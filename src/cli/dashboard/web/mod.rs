@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! browser ─► loopback ─► access ─► site ─► pages (HTML)
-//!                                  ├────► gather, action, library::proposals::review
+//!                                  ├────► gather, action, bottle_lib::proposals::review
 //!                                  └────► events (live parts)
 //! ```
 //! - `cli::loopback`: accepts connections · `access`: who may use the dashboard · `site`: finds the page and carries out
@@ -18,6 +18,7 @@ mod pages;
 mod site;
 
 use bottle_host::Host;
+use bottle_lib::report::WebDashboard;
 
 use self::access::Access;
 use self::site::Site;
@@ -27,7 +28,6 @@ use crate::cli::loopback;
 use crate::cli::output::Output;
 use crate::cli::runtime::block_on;
 use crate::cli::session::{Signals, interrupted};
-use crate::library::report::WebDashboard;
 
 /// SIGINT, with which the user ends the dashboard.
 const INTERRUPT: u8 = 2;

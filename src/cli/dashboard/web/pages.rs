@@ -3,6 +3,7 @@
 
 use bottle_contract::queue::Tool;
 use bottle_contract::terminal::inert;
+use bottle_lib::proposals::review::{Listed, Review};
 use jiff::tz::TimeZone;
 use maud::{DOCTYPE, Markup, html};
 
@@ -17,7 +18,6 @@ use crate::cli::dashboard::model::{
 use crate::cli::dashboard::words;
 use crate::cli::decision::{Shown, Tone};
 use crate::cli::output::{counted, one_line};
-use crate::library::proposals::review::{Listed, Review};
 
 /// The width of a bar in its own units.
 const BAR: usize = 1000;

@@ -11,6 +11,8 @@ use bottle_host::Host;
 use bottle_host::budget::{Policy, parse_tokens};
 use bottle_keeper::ledger::GroupBy;
 use bottle_keeper::protocol::BudgetOrder;
+use bottle_lib::failure::Failure;
+use bottle_lib::proposals::review;
 use bytes::Bytes;
 use http::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, LOCATION, REFERRER_POLICY, SET_COOKIE,
@@ -35,8 +37,6 @@ use crate::cli::dashboard::model::{GROUPINGS, Meter, Period};
 use crate::cli::error::CliError;
 use crate::cli::loopback;
 use crate::cli::runtime::block_on;
-use crate::library::failure::Failure;
-use crate::library::proposals::review;
 
 /// The body of a response.
 type Body = UnsyncBoxBody<Bytes, Infallible>;

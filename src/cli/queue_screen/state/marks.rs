@@ -6,6 +6,8 @@
 use std::collections::BTreeSet;
 
 use bottle_contract::queue::Id;
+use bottle_lib::proposals::answer::Decision;
+use bottle_lib::proposals::scope::{GrantScope, RequestedScope};
 use bottle_queue::{Pending, State as ProposalState};
 use crossterm::event::KeyEvent;
 use jiff::Timestamp;
@@ -14,8 +16,6 @@ use super::super::line;
 use super::super::view::{Overlay, Tone, View};
 use super::{Effect, InProgress, State, name};
 use crate::cli::output::counted;
-use crate::library::proposals::answer::Decision;
-use crate::library::proposals::scope::{GrantScope, RequestedScope};
 
 impl State {
     /// Whether the proposal is marked.

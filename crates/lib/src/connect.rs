@@ -1,0 +1,203 @@
+//! Connects to a bottle's keeper, and describes why a connection or a request failed.
+
+use std::fmt::Display;
+use std::io;
+use std::time::{Duration, Instant};
+
+use bottle_archive::ReceiveError;
+use bottle_backend::Access;
+use bottle_channel::{Channel, Stream};
+use bottle_contract::names::Slug;
+use bottle_contract::session::guest::{self, FailureKind, GuestRequest};
+use bottle_host::Host;
+use bottle_host::files::FileError;
+use bottle_instance::record::{Record, Status};
+use bottle_instance::{State, Store};
+use bottle_keeper::client::{self, ClientError};
+use bottle_keeper::protocol::{KeeperEvent, KeeperRequest, LaunchFailureKind};
+
+use super::failure::{Failure, Kind};
+
+/// The hint for a bottle without a keeper that no new keeper can adopt.
+const LEFT_TO_CLEANUP: &str = "`bottle cleanup` removes it, and preserves a workspace with work";
+
+/// The maximum time for the end of a bottle that is being torn down.
+const ENDING: Duration = Duration::from_secs(30);
+
+/// The pause between two looks at its state.
+const POLL: Duration = Duration::from_millis(50);
+
+/// Returns the record of a bottle that runs or is preserved. Waits for the end of a bottle that is being torn down: its
+/// files can be read again after that.
+///
+/// # Errors
+/// When there is no such bottle, or none of it can be read.
+pub async fn record(host: &Host, slug: &Slug) -> Result<Record, Failure> {
+    let patience = Instant::now() + ENDING;
+    loop {
+        match Store::of(host).state(slug) {
+            Some(State::Alive(record)) if record.status == Status::Ending && Instant::now() < patience => {
+                tokio::time::sleep(POLL).await;
+            }
+            Some(State::Alive(record) | State::Dead(record) | State::Preserved(record)) => {
+                return Ok(*record);
+            }
+            _ => return Err(unavailable(host, slug).await),
+        }
+    }
+}
+
+/// Connects to the keeper of this bottle.
+pub async fn connect(host: &Host, slug: &Slug) -> Result<Channel, Failure> {
+    host.open_runtime()?;
+    client::connect(host, slug).await.map_err(|error| unreachable(error).about(slug))
+}
+
+/// Connects to the keeper of this bottle, to stop the bottle.
+pub async fn connect_to_stop(host: &Host, slug: &Slug) -> Result<Channel, Failure> {
+    host.open_runtime()?;
+    client::connect_to_stop(host, slug).await.map_err(|error| unreachable(error).about(slug))
+}
+
+/// Connects to the keeper of this bottle. If the bottle ended, opens its preserved files. Only file and program requests
+/// work in both cases.
+pub async fn connect_or_open_files(host: &Host, slug: &Slug, access: Access) -> Result<Channel, Failure> {
+    host.open_runtime()?;
+    let connected = client::connect_or_open_files(host, slug, access).await;
+    connected.map_err(|error| {
+        let only_snapshot = matches!(error, ClientError::NotRunning { preserved: true, .. });
+        let error = unreachable(error).about(slug);
+        if only_snapshot {
+            return error.hint(format!(
+                "`bottle resume {slug} --detach` starts it again; then run this command again"
+            ));
+        }
+        error
+    })
+}
+
+/// Returns the error for a bottle that has no keeper, as [`connect`] reports it.
+pub async fn unavailable(host: &Host, slug: &Slug) -> Failure {
+    connect(host, slug).await.err().unwrap_or_else(|| keeper_lost("its state changed"))
+}
+
+/// Sends a request to the keeper, and waits until the keeper answers with [`KeeperEvent::Done`].
+pub async fn carry_out(channel: &Channel, request: &KeeperRequest) -> Result<(), Failure> {
+    let mut stream = channel.open(request).await.map_err(keeper_lost)?;
+    match stream.receive().await.map_err(keeper_lost)? {
+        KeeperEvent::Done => Ok(()),
+        KeeperEvent::Failed(failure) => Err(Failure::failed(failure.message).hint_if(failure.hint)),
+        KeeperEvent::Refused(why) => Err(Failure::state(why)),
+        _ => Err(unexpected_answer()),
+    }
+}
+
+/// Opens a stream to the guest, through the keeper.
+pub async fn open_guest(channel: &Channel, request: GuestRequest) -> Result<Stream, Failure> {
+    channel.open(&KeeperRequest::Guest(request)).await.map_err(keeper_lost)
+}
+
+/// The error when no bottle has this slug.
+pub fn no_such_bottle(store: &Store, slug: &Slug) -> Failure {
+    unreachable(client::no_such_bottle(store, slug)).about(slug)
+}
+
+/// The error when the connection to the keeper breaks.
+pub fn keeper_lost(error: impl Display) -> Failure {
+    Failure::failed(format!("lost the connection to the bottle's keeper: {error}"))
+        .hint("`bottle list` shows its state")
+}
+
+/// The error when the keeper or the guest violates the protocol.
+pub fn unexpected_answer() -> Failure {
+    keeper_lost("it sent an unexpected answer")
+}
+
+/// The failure of a request that the guest could not carry out.
+pub fn guest_failure(failure: guest::Failure) -> Failure {
+    let kind = match failure.kind {
+        FailureKind::NotFound | FailureKind::NotExecutable => Kind::Program,
+        FailureKind::BadPath | FailureKind::BadState | FailureKind::Other => Kind::Failed,
+    };
+    Failure::new(kind, failure.message)
+}
+
+/// The error when an archive from the guest cannot be received. `unpacked` creates the error for a failure on
+/// the host.
+pub fn receive_failed(
+    error: ReceiveError,
+    slug: &Slug,
+    unpacked: impl FnOnce(io::Error) -> Failure,
+) -> Failure {
+    match error {
+        ReceiveError::Refused(failure) => guest_failure(failure).about(slug),
+        ReceiveError::Unpacked(error) => unpacked(error),
+        ReceiveError::BrokeOff => keeper_lost(error).about(slug),
+        ReceiveError::Stopped(_) => Failure::from_error(Kind::Failed, &error),
+    }
+}
+
+/// The error when the directory with the bottles' state cannot be listed.
+pub fn unlistable(error: FileError) -> Failure {
+    let hint = error.hint();
+    Failure::from_error(Kind::State, &error).about("BOTTLE_HOME").hint(hint)
+}
+
+fn unreachable(error: ClientError) -> Failure {
+    let failed = |kind| Failure::from_error(kind, &error);
+    match &error {
+        ClientError::NoSuchBottle { near: Some(near), .. } => {
+            failed(Kind::NoSuchBottle).hint(format!("did you mean `{near}`?"))
+        }
+        ClientError::NoSuchBottle { near: None, .. } => {
+            failed(Kind::NoSuchBottle).hint("`bottle list` shows all bottles")
+        }
+        ClientError::NotRunning { slug, preserved: true, .. } => {
+            failed(Kind::State).hint(format!("`bottle resume {slug}` starts it again"))
+        }
+        ClientError::NotRunning { .. } => failed(Kind::State),
+        ClientError::NotOpened(failure) => {
+            let kind = match failure.kind {
+                LaunchFailureKind::Backend => Kind::EngineUnavailable,
+                _ => Kind::Failed,
+            };
+            Failure::from_launch(kind, (**failure).clone())
+        }
+        ClientError::Locked(_) => failed(Kind::State).hint("try again when the other command is done"),
+        ClientError::Orphaned { slug } => Failure::new(
+            Kind::State,
+            format!("{slug} has lost its keeper, and the client that started it is gone"),
+        )
+        .hint(LEFT_TO_CLEANUP),
+        ClientError::NotAdopted { .. } => failed(Kind::State).hint(LEFT_TO_CLEANUP),
+        ClientError::Unusable { .. } => {
+            failed(Kind::State).hint("`bottle cleanup` shows how to repair it")
+        }
+        ClientError::Unreached { .. } => failed(Kind::State).hint(
+            "try again, since it may be starting or ending; if it was started with another XDG_RUNTIME_DIR, set that one",
+        ),
+        ClientError::Elsewhere { .. } => failed(Kind::State)
+            .hint("set the XDG_RUNTIME_DIR that the bottle was started with"),
+        _ => failed(Kind::Failed),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reports_the_socket_of_an_unreachable_keeper() {
+        let error = unreachable(ClientError::Unreached {
+            slug: "one".parse().expect("slug"),
+            path: "/run/user/1000/one.sock".into(),
+            source: std::io::ErrorKind::NotFound.into(),
+        });
+        assert_eq!(error.kind, Kind::State);
+        assert_eq!(
+            error.message,
+            "cannot connect to the keeper of one at /run/user/1000/one.sock: entity not found"
+        );
+        assert!(error.hint.is_some_and(|hint| hint.contains("XDG_RUNTIME_DIR")));
+    }
+}

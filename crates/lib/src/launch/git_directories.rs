@@ -1,0 +1,144 @@
+//! Finds the git directories and borrowed objects outside of the directories that a bottle gets.
+//!
+//! A project can name any directory as its git directory, and the objects of any repository. A git directory that does
+//! not name the project back, and objects of another repository, are copied only if the user confirms them by their
+//! path.
+
+use std::path::{Path, PathBuf};
+
+use bottle_host::Host;
+use bottle_plan::GitDirectory;
+use bottle_repository::locate::{self, Kind, LocateError};
+use bottle_repository::{LenderError, Located, ObjectSources};
+
+use crate::failure::Failure;
+use crate::text::{one_line, shown};
+
+/// What helps if the files of a repository are in several places.
+const CLONE: &str = "copy a clone of the repository, which `git clone` makes";
+
+/// A directory of git outside of a directory that is copied or mounted. It is used only if the user confirms it.
+#[derive(Debug)]
+pub struct Outside {
+    /// The directory of git.
+    pub directory: GitDirectory,
+    /// What it has to do with the repository.
+    pub kind: OutsideKind,
+    /// Whether the user has named it already.
+    pub is_named: bool,
+    /// The directory that is copied or mounted.
+    top: String,
+    /// The path by which the user can name it.
+    path: String,
+}
+
+/// What is outside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OutsideKind {
+    /// A git directory that does not name the directory back.
+    GitDirectory,
+    /// Objects of another repository.
+    Lender,
+}
+
+impl Outside {
+    /// Finds what is outside of these directories, in the order in which a user is asked. `named` are paths that the
+    /// user has named.
+    ///
+    /// # Errors
+    /// When the repository of a directory cannot be used.
+    pub fn find<'a>(
+        directories: impl IntoIterator<Item = &'a Path>,
+        host: &Host,
+        named: &[PathBuf],
+    ) -> Result<Vec<Self>, Failure> {
+        let named: Vec<PathBuf> = named.iter().map(|path| host.cwd.join(path)).collect();
+        let mut found = Vec::new();
+        for top in directories {
+            let Some(located) = locate::at(top).map_err(|error| unusable(&error))? else { continue };
+            require_no_links(&located)?;
+            let top = shown(top);
+            if located.kind == Kind::Separate {
+                let directory = GitDirectory::of(&located);
+                let directory =
+                    directory.map_err(|error| Failure::path("read", located.git.path(), error))?;
+                found.push(Self {
+                    kind: OutsideKind::GitDirectory,
+                    is_named: named.iter().any(|path| directory.is_at(path)),
+                    top: top.clone(),
+                    path: shown(&directory.path),
+                    directory,
+                });
+            }
+            let sources = ObjectSources::of(&located).map_err(|error| no_objects(&top, &error))?;
+            found.extend(sources.lenders.iter().map(|lender| {
+                let directory = GitDirectory::of_lender(lender);
+                Self {
+                    kind: OutsideKind::Lender,
+                    is_named: named.iter().any(|path| is_of(&directory, path)),
+                    top: top.clone(),
+                    path: shown(&lender.git),
+                    directory,
+                }
+            }));
+        }
+        Ok(found)
+    }
+
+    /// The question whether to use it.
+    pub fn question(&self) -> String {
+        let Self { top, path, .. } = self;
+        match self.kind {
+            OutsideKind::GitDirectory => {
+                format!("{top} names the git directory {path}, outside of it. Copy git's files from there?")
+            }
+            OutsideKind::Lender => format!(
+                "{top} borrows objects from another repository, {path}. Give the agent all objects from there?"
+            ),
+        }
+    }
+
+    /// The failure if the user does not confirm it.
+    pub fn not_confirmed(&self) -> Failure {
+        let Self { top, path, .. } = self;
+        let (cause, when) = match self.kind {
+            OutsideKind::GitDirectory => (
+                format!("its git directory is {path}, which does not name {top}"),
+                "if it is the repository of this directory",
+            ),
+            OutsideKind::Lender => (
+                format!("it borrows objects from another repository, {path}"),
+                "if the agent may read all commits of that repository",
+            ),
+        };
+        Failure::usage(format!("cannot copy {top}: {cause}"))
+            .about("--git-dir")
+            .hint(format!("{when}, add `--git-dir={path}`"))
+    }
+}
+
+/// Whether a directory with objects is that of this git directory, or of the repository at this path.
+fn is_of(objects: &GitDirectory, path: &Path) -> bool {
+    ["", "objects", ".git/objects"].iter().any(|below| objects.is_at(&path.join(below)))
+}
+
+/// Fails if files of the git directory are links, which are not followed, as older versions of Android's `repo` make
+/// them.
+fn require_no_links(located: &Located) -> Result<(), Failure> {
+    let is_link = |name: &&str| located.common.link(Path::new(name)).is_ok_and(|target| target.is_some());
+    let Some(name) = ["config", "packed-refs", "refs", "shallow"].into_iter().find(is_link) else {
+        return Ok(());
+    };
+    let (top, git) = (shown(located.top.path()), shown(located.common.path()));
+    Err(Failure::usage(format!("cannot copy {top}: {git}/{name} is a link")).about("--cwd").hint(CLONE))
+}
+
+fn no_objects(top: &str, error: &LenderError) -> Failure {
+    let cause = one_line(&error.to_string());
+    Failure::usage(format!("cannot copy {top}: cannot use its objects: {cause}")).about("--cwd").hint(CLONE)
+}
+
+/// The error for a git directory that cannot be used.
+fn unusable(error: &LocateError) -> Failure {
+    Failure::usage(one_line(&error.to_string())).about("--cwd").hint(one_line(&error.next_step()))
+}

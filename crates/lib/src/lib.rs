@@ -1,0 +1,52 @@
+//! What every face of the program calls: the command line, the dashboards, MCP and the calls of an agent.
+//!
+//! ```text
+//! connect    the connection to a bottle's keeper        failure    why an operation failed
+//! bottles    all bottles, and what each does            record     what the record of a bottle says
+//! launch     the start of a bottle, the resume, the fork
+//! import     the import of an archive
+//! stop       the end of a bottle                        discard    the deletion of a bottle that ended
+//! processes  the processes of a bottle                  snapshots  the snapshots of bottles
+//! routes     changes of the routes of a bottle          proposals  pending proposals, and their answers
+//! permit     commands that the command policy checks    budget     the budgets of launches and bottles
+//! manifests  the manifests of the user                  usage      what the models used
+//! report     the documents that faces print as JSON     text       words of messages
+//! work       what an agent changed, and how the user takes it over
+//! notice     what is said beside a result
+//!
+//! saved_routes       the bottle manifest that routes are saved to
+//! snapshot_selector  the name of a snapshot: `SLUG` or `SLUG@NAME`
+//! save_snapshot      a snapshot that is saved, and its progress
+//! fork_point         the snapshot that is copied
+//! clip, line_diff    the two ends of a long output, and the changed lines of a text
+//! natural            the order of names with numbers
+//! ```
+//! Nothing here reads a flag, asks a question, prints or chooses an exit code.
+
+pub mod bottles;
+pub mod budget;
+pub mod clip;
+pub mod connect;
+pub mod discard;
+pub mod failure;
+pub mod fork_point;
+pub mod import;
+pub mod launch;
+pub mod line_diff;
+pub mod manifests;
+pub mod natural;
+pub mod notice;
+pub mod permit;
+pub mod processes;
+pub mod proposals;
+pub mod record;
+pub mod report;
+pub mod routes;
+pub mod save_snapshot;
+pub mod saved_routes;
+pub mod snapshot_selector;
+pub mod snapshots;
+pub mod stop;
+pub mod text;
+pub mod usage;
+pub mod work;

@@ -1,0 +1,39 @@
+//! The changed lines between two texts.
+
+use similar::{ChangeTag, TextDiff};
+
+/// A line of a diff.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Changed {
+    /// A line of the new text.
+    Added(String),
+    /// A line that is removed or replaced.
+    Removed(String),
+    /// An unchanged line near a change.
+    Same(String),
+    /// Stands for unchanged lines that are not shown.
+    Gap,
+}
+
+/// The number of unchanged lines shown around a change.
+const AROUND: usize = 2;
+
+/// Compares two texts line by line.
+pub fn changed(now: &str, then: &str) -> Vec<Changed> {
+    let diff = TextDiff::from_lines(now, then);
+    let mut lines = Vec::new();
+    for group in diff.grouped_ops(AROUND) {
+        if group.first().is_some_and(|first| first.old_range().start > 0) {
+            lines.push(Changed::Gap);
+        }
+        for change in group.iter().flat_map(|op| diff.iter_changes(op)) {
+            let line = change.value().trim_end_matches('\n').to_owned();
+            lines.push(match change.tag() {
+                ChangeTag::Insert => Changed::Added(line),
+                ChangeTag::Delete => Changed::Removed(line),
+                ChangeTag::Equal => Changed::Same(line),
+            });
+        }
+    }
+    lines
+}

@@ -1,0 +1,91 @@
+//! Computes how an approval changes a bottle's routes.
+
+use bottle_contract::names::Slug;
+use bottle_contract::proposal::{self, ProposalError};
+use bottle_contract::queue::Proposal;
+use bottle_contract::route::render_routes;
+use bottle_contract::session::bundle::Routes;
+use bottle_host::Host;
+use bottle_host::causes;
+use bottle_instance::audit::{Entry, Trail};
+use bottle_instance::{Store, routes};
+use bottle_keeper::decisions;
+
+use crate::line_diff::{Changed, changed};
+
+/// The effect of a proposal on a bottle's routes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RouteChange {
+    /// The requests that become allowed, in words. Empty if everything is already allowed.
+    pub gains: Vec<String>,
+    /// Hosts whose names can be mistaken for other names.
+    pub disguised: Vec<String>,
+    /// The change of the routes' text, line by line.
+    pub diff: Vec<Changed>,
+    /// The revision number of the current routes.
+    pub revision: u64,
+}
+
+/// Computes the effect of a proposal on the current routes. Returns an error if the proposal cannot be
+/// applied, and none if it changes no routes or the current routes are unknown. `text` is the proposed text
+/// or its replacement.
+pub fn route_change(
+    host: &Host,
+    proposal: &Proposal,
+    text: &str,
+) -> Option<Result<RouteChange, ProposalError>> {
+    if proposal.tool.reports() {
+        return None;
+    }
+    let now = routes::read(&Store::of(host).directory(&proposal.bottle_slug)).ok().flatten()?;
+    Some(RouteChange::new(&now, text))
+}
+
+impl RouteChange {
+    /// Computes the effect of the text on these routes.
+    pub fn new(now: &Routes, text: &str) -> Result<Self, ProposalError> {
+        let table = &now.table;
+        let asked = proposal::parse(text)?;
+        let merged = proposal::merge(table, &asked)?;
+        let same = merged == *table;
+        Ok(Self {
+            disguised: asked.international_hosts(),
+            gains: decisions::gains(table, &merged),
+            diff: if same { Vec::new() } else { changed(&render_routes(table), &render_routes(&merged)) },
+            revision: now.revision,
+        })
+    }
+}
+
+/// Lists the requests that became allowed after the revision `from`, up to the revision `to`, in words. An
+/// error says why these requests are unknown.
+pub fn live_between(host: &Host, slug: &Slug, from: u64, to: u64) -> Result<Vec<String>, String> {
+    let (records, _) = Trail::of(&host.home, slug).read().map_err(|error| causes::one_line(&error))?;
+    let is_live = |of: &bottle_contract::queue::Id, number: u64| {
+        records.iter().any(
+            |record| matches!(&record.entry, Entry::Live { proposal, revision } if proposal == of && *revision == number),
+        )
+    };
+    let gained = records.iter().filter_map(|record| match &record.entry {
+        Entry::Intent { proposal, revision, gains, .. }
+        | Entry::Change { change: proposal, revision, gains, .. }
+            if (from + 1..=to).contains(revision) && is_live(proposal, *revision) =>
+        {
+            Some(gains.clone())
+        }
+        _ => None,
+    });
+    Ok(gained.flatten().collect())
+}
+
+/// Returns the proposed routes in their canonical form, because the text as the agent wrote it can mislead.
+/// If they do not parse, returns the agent's text.
+pub fn proposed_text(proposal: &Proposal) -> String {
+    let own = if proposal.tool.reports() { None } else { proposal::parse(&proposal.proposed_file).ok() };
+    own.map_or_else(|| proposal.proposed_file.clone(), |own| own.render())
+}
+
+/// The warning about a host name that can be mistaken for another name.
+pub fn lookalike_warning(host: &str) -> String {
+    format!("{host} has letters outside ASCII and can be mistaken for another name")
+}

@@ -1,0 +1,291 @@
+//! The JSON output of the commands that list, stop and remove bottles.
+
+use bottle_backend::Unused;
+use bottle_contract::lock_out::LockOut;
+use bottle_contract::names::Slug;
+use bottle_contract::session::guest::Exit;
+use bottle_instance::live_changes::LiveChanges;
+use bottle_instance::record::{KeptFor, Service};
+use bottle_keeper::protocol::{Ended, Resumable};
+use bottle_plan::CopiedDirectory;
+use jiff::Timestamp;
+use serde::Serialize;
+
+/// An element of the array that `bottle list active --json` prints.
+#[derive(Debug, Default, Serialize)]
+pub struct ActiveBottle {
+    /// Its name.
+    pub slug: String,
+    /// The name that the user gave it, if any.
+    pub label: Option<String>,
+    /// The colour given with `--color-label`.
+    pub color: Option<String>,
+    /// The name of its agent manifest. `None` if its record cannot be read, as for each `None` below.
+    pub agent: Option<String>,
+    /// The bottle manifests that were chosen, in order.
+    pub bottles: Vec<String>,
+    /// The bottle from whose files this one was made with `bottle fork`.
+    pub forked_from: Option<String>,
+    /// The client of `bottle mcp` that started the bottle.
+    pub parent: Option<String>,
+    /// The name of its backend.
+    pub backend: Option<String>,
+    /// The address of the engine that has the bottle, if the backend has an engine.
+    pub engine: Option<String>,
+    /// `attached` or `detached`: whether it ends with the client that started it.
+    pub mode: Option<&'static str>,
+    /// `starting`, `running`, `ending`, `ended` or `preserved`, or another word if its keeper or record is missing.
+    pub status: &'static str,
+    /// Why something of a preserved bottle is kept, as in `bottle stop --json`. `None` if it has only a snapshot.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kept_for: Option<&'static str>,
+    /// When it was started, or last resumed.
+    pub started_at: Option<Timestamp>,
+    /// The directory in which `bottle start` was run.
+    pub cwd: Option<String>,
+    /// Whether the bottle has a copy of that directory, or of its repository only with [`ActiveBottle::live`].
+    pub copied_cwd: bool,
+    /// Whether the directory itself is the bottle's workspace (`--cwd=live`).
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub live: bool,
+    /// The directories that were copied into the workspace, if there are several. The first one is `cwd`.
+    #[serde(rename = "folders", skip_serializing_if = "Vec::is_empty")]
+    pub directories: Vec<CopiedDirectory>,
+    /// The number of this bottle's pending proposals.
+    pub pending: u32,
+    /// What the agent of a running bottle does: `working`, `asking` (a proposal needs an answer) or `idle`. `None` if
+    /// that is not known.
+    pub activity: Option<&'static str>,
+    /// When the agent last wrote output, or a model last answered it.
+    pub active_at: Option<Timestamp>,
+    /// The disk space in bytes of the bottle's own files, if it was measured.
+    pub disk_bytes: Option<u64>,
+    /// When the disk space was measured.
+    pub measured_at: Option<Timestamp>,
+    /// The sidecars of a running bottle.
+    pub services: Vec<Service>,
+    /// Why all traffic of this bottle is denied, which is then locked. `None` if it is not locked.
+    pub locked: Option<LockOut>,
+    /// Why the bottle is paused because of a budget. `None` if it is not.
+    pub paused: Option<String>,
+    /// Whether its requests to models are denied because of `bottle budget stop --policy cutoff`.
+    pub cut_off: bool,
+    /// Why the bottle's record cannot be read, if it cannot.
+    pub problem: Option<String>,
+    /// The address of the engine that commands use now.
+    #[serde(skip)]
+    pub selected_engine: Option<String>,
+}
+
+impl ActiveBottle {
+    /// The address of the engine that has the bottle, if commands use another one now.
+    pub fn other_engine(&self) -> Option<&str> {
+        self.engine.as_deref().filter(|address| self.selected_engine.as_deref() != Some(*address))
+    }
+}
+
+/// The output of `bottle cleanup --json`. With `--dry-run`, the lists contain what would be stopped and removed.
+#[derive(Debug, Serialize)]
+pub struct CleanupReport {
+    /// Whether nothing was removed, because of `--dry-run`.
+    pub dry_run: bool,
+    /// Running bottles that were stopped (`--all`).
+    pub stopped: Vec<String>,
+    /// Bottles without a keeper that were removed, or preserved because of the work in their workspace.
+    pub removed: Vec<Leftover>,
+    /// References of removed snapshots that no bottle refers to.
+    pub snapshots: Vec<String>,
+    /// Removed images, volumes and other resources that no bottle used.
+    pub unused: Vec<Unused>,
+    /// Removed unused directories and sockets.
+    pub files: Vec<String>,
+    /// Slugs of bottles whose old usage records were removed.
+    pub usage: Vec<String>,
+    /// Resources that `cleanup` intentionally did not remove, each with the reason.
+    pub left: Vec<String>,
+    /// The error of each removal that failed. A failure does not prevent the other removals.
+    pub errors: Vec<String>,
+}
+
+/// The output of `bottle prune --json`. With `--dry-run`, the lists contain what would be removed.
+#[derive(Debug, Serialize)]
+pub struct PruneReport {
+    /// Whether nothing was removed, because of `--dry-run`.
+    pub dry_run: bool,
+    /// Old records of bottles that do not exist any more.
+    pub records: Vec<PrunedRecord>,
+    /// Images, volumes and other resources that no bottle uses.
+    pub unused: Vec<Unused>,
+    /// Slugs of bottles whose records stay, because the bottles run or are kept.
+    pub existing: Vec<String>,
+    /// What could not be inspected or removed. A failure does not prevent the other removals.
+    pub errors: Vec<String>,
+}
+
+/// A record that `prune` removed.
+#[derive(Debug, Serialize)]
+pub struct PrunedRecord {
+    /// `conversations`, `proposal`, `audit-log` or `crash-log`.
+    pub kind: &'static str,
+    /// The bottle that it belonged to. `None` for a crash log.
+    pub slug: Option<String>,
+    /// Its file or directory.
+    pub path: String,
+    /// The disk space that its removal frees.
+    pub bytes: u64,
+}
+
+/// A bottle without a keeper that `cleanup` removed or preserved.
+#[derive(Debug, Serialize)]
+pub struct Leftover {
+    /// The bottle.
+    pub slug: String,
+    /// The name of its backend.
+    pub backend: String,
+    /// Why it had no keeper.
+    pub why: String,
+    /// Whether the bottle was stopped and preserved, because its workspace has work. Otherwise it was removed.
+    pub work_kept: bool,
+    /// Deploy keys that were revoked at forges. `errors` names the keys that could not be revoked.
+    pub deploy_keys: Vec<String>,
+}
+
+/// The output of `bottle discard --json`.
+#[derive(Debug, Serialize)]
+pub struct Discarded {
+    /// The bottle.
+    pub slug: String,
+    /// Whether the bottle's snapshot still exists.
+    pub snapshot: bool,
+}
+
+/// An element of the array that `bottle env ls --json` prints.
+#[derive(Debug, Serialize)]
+pub struct ListedEnvironment {
+    /// The id of the task, which the client chose.
+    pub task: String,
+    /// The bottle of the task.
+    pub slug: String,
+    /// `running`, `preserved`, or `gone` if the bottle does not exist any more.
+    pub state: &'static str,
+    /// Whether a command of `bottle env run` runs in it.
+    pub in_use: bool,
+    /// When the bottle was made.
+    pub created_at: Timestamp,
+    /// When a command last began or ended.
+    pub last_used: Timestamp,
+}
+
+/// An element of the array that `bottle env rm --json` prints.
+#[derive(Debug, Serialize)]
+pub struct RemovedEnvironment {
+    /// The id of the task.
+    pub task: String,
+    /// The bottle that was removed.
+    pub slug: String,
+}
+
+/// The output of `bottle stop --json`.
+#[derive(Debug, Serialize)]
+pub struct Stopped {
+    /// The bottle.
+    pub slug: String,
+    /// The code with which the agent exited, if it exited by itself or after SIGTERM.
+    pub code: Option<u8>,
+    /// The signal that ended the agent.
+    pub signal: Option<u8>,
+    /// What `bottle resume` would start from: `files`, `snapshot` or `conversation`. `None` if nothing is preserved.
+    pub preserved: Option<&'static str>,
+    /// Why the files or the conversation are kept: `work`, `ignored-files`, `unknown` (the workspace could not be
+    /// searched), `failure`, `task` or `conversation`.
+    pub kept_for: Option<&'static str>,
+    /// The path of the preserved workspace on the host, if its files are kept. No git works there, because its
+    /// repository borrows objects from a path in the bottle.
+    pub workspace: Option<String>,
+    /// The directory of the agent's copied conversations.
+    pub conversations: Option<String>,
+    /// What the agent changed in the directory of `--cwd=live`. `None` for other bottles, and if no agent ran.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub live: Option<Live>,
+    /// What could not be removed. `bottle cleanup` tries again.
+    pub left: Vec<String>,
+}
+
+/// What an agent changed in the directory of `--cwd=live`, and that has an effect outside of the bottle.
+#[derive(Debug, Serialize)]
+pub struct Live {
+    /// The directory.
+    #[serde(rename = "folder")]
+    pub directory: String,
+    /// The first changed files.
+    pub files: Vec<LiveFile>,
+    /// How many further files there are.
+    pub more: usize,
+    /// Why some files are unknown. `None` if all were checked.
+    pub unknown: Option<String>,
+    /// Whether the `.git` of the directory was moved or replaced while the bottle ran.
+    pub repository_moved: bool,
+}
+
+/// An element of [`Live::files`].
+#[derive(Debug, Serialize)]
+pub struct LiveFile {
+    /// The path, relative to the directory.
+    pub path: String,
+    /// What effect the file has.
+    pub why: String,
+}
+
+impl Live {
+    fn of(changes: &LiveChanges) -> Self {
+        let files = changes
+            .files
+            .iter()
+            .map(|file| LiveFile { path: file.path.display().to_string(), why: file.why.clone() });
+        Self {
+            directory: changes.directory.display().to_string(),
+            files: files.collect(),
+            more: changes.more,
+            unknown: changes.unknown.clone(),
+            repository_moved: changes.repository_moved,
+        }
+    }
+}
+
+/// Why the files of a bottle are kept, in one word.
+pub fn kept_word(kept_for: &KeptFor) -> &'static str {
+    match kept_for {
+        KeptFor::Unsaved(unsaved) if unsaved.work => "work",
+        KeptFor::Unsaved(unsaved) if unsaved.unknown.is_some() => "unknown",
+        KeptFor::Unsaved(_) => "ignored-files",
+        KeptFor::Failure => "failure",
+        KeptFor::Task => "task",
+        KeptFor::Conversation => "conversation",
+    }
+}
+
+impl Stopped {
+    /// The document of a bottle that ended.
+    pub fn of(slug: &Slug, ended: &Ended) -> Self {
+        let (code, signal) = match ended.agent {
+            Some(Exit::Code(code)) => (Some(code), None),
+            Some(Exit::Signal(signal)) => (None, Some(signal)),
+            None => (None, None),
+        };
+        Self {
+            slug: slug.to_string(),
+            code,
+            signal,
+            preserved: ended.resumable.map(|resumable| match resumable {
+                Resumable::Kept => "files",
+                Resumable::Snapshot => "snapshot",
+                Resumable::Conversation => "conversation",
+            }),
+            kept_for: ended.kept_for.as_ref().map(kept_word),
+            workspace: ended.kept.clone(),
+            conversations: ended.transcript.clone(),
+            live: ended.live.as_ref().map(Live::of),
+            left: ended.left.clone(),
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! The JSON output of `bottle fs`.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bottle_contract::session::files::FilePath;
+use jiff::Timestamp;
+use serde::Serialize;
+
+use super::ComparedDirectory;
+
+/// An entry of a workspace: the document that `bottle fs stat --json` prints.
+#[derive(Debug, Serialize)]
+pub struct FileEntry {
+    /// The path, from the workspace on.
+    #[serde(flatten)]
+    pub path: FileEntryPath,
+    /// `file`, `directory`, `symlink` or `other`.
+    pub kind: &'static str,
+    /// The size in bytes.
+    pub size_bytes: u64,
+    /// The permission bits as octal digits.
+    pub mode: String,
+    /// The time of its last change, if its file system has one.
+    pub modified: Option<Timestamp>,
+    /// The number of its hard links.
+    pub links: u64,
+    /// The target of a symlink. Bytes that are not UTF-8 are U+FFFD.
+    pub target: Option<String>,
+}
+
+/// A path of a workspace.
+#[derive(Debug, Serialize)]
+pub struct FileEntryPath {
+    /// The path from the workspace on. Bytes that are not UTF-8 are U+FFFD.
+    pub path: String,
+    /// The path, if it is not UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path_base64: Option<String>,
+}
+
+impl FileEntryPath {
+    /// The path as text, and as Base64 if it is not UTF-8.
+    pub fn of(path: &FilePath) -> Self {
+        let bytes = path.as_bytes();
+        let path_base64 = std::str::from_utf8(bytes).is_err().then(|| STANDARD.encode(bytes));
+        Self { path: String::from_utf8_lossy(bytes).into_owned(), path_base64 }
+    }
+}
+
+/// The document that `bottle fs ls --json` and `bottle fs glob --json` print.
+#[derive(Debug, Serialize)]
+pub struct FileEntries {
+    /// The entries, sorted by path.
+    pub entries: Vec<FileEntry>,
+    /// The value of `--after` for the next part. `None` at the end.
+    pub next: Option<String>,
+    /// The number of directories that could not be read.
+    pub unreadable: u64,
+}
+
+/// The document that `bottle fs read --json` prints.
+#[derive(Debug, Serialize)]
+pub struct FileContent {
+    /// `None` if the part is not UTF-8.
+    pub text: Option<String>,
+    /// The part, if it is not UTF-8.
+    pub base64: Option<String>,
+    /// The position of the first byte.
+    pub offset: u64,
+    /// The position at which the next part begins.
+    pub next: u64,
+    /// The size of the whole file in bytes.
+    pub size_bytes: u64,
+}
+
+/// The document that `bottle fs write --json` prints.
+#[derive(Debug, Serialize)]
+pub struct WrittenFile {
+    /// The size of the file in bytes.
+    pub size_bytes: u64,
+    /// Whether the file did not exist before.
+    pub created: bool,
+}
+
+/// The document that `bottle fs patch --json` prints.
+#[derive(Debug, Serialize)]
+pub struct PatchedFiles {
+    /// The files in the order of the patch.
+    pub files: Vec<PatchedFile>,
+    /// Whether the files were written. False with `--check`.
+    pub applied: bool,
+}
+
+/// A file of a patch.
+#[derive(Debug, Serialize)]
+pub struct PatchedFile {
+    /// The path, from the workspace on.
+    #[serde(flatten)]
+    pub path: FileEntryPath,
+    /// `created`, `changed` or `deleted`.
+    pub change: &'static str,
+    /// The number of hunks, or of replaced texts.
+    pub places: u64,
+}
+
+/// The document that `bottle fs rm --json` prints.
+#[derive(Debug, Serialize)]
+pub struct RemovedFiles {
+    /// The number of entries, with those in directories.
+    pub entries: u64,
+}
+
+/// The document that `bottle fs reset --json` prints.
+#[derive(Debug, Serialize)]
+pub struct ResetFiles {
+    /// The bottle.
+    pub slug: String,
+    /// The commit to which the files were put back; absent if the workspace was empty at its start, and with
+    /// `directories`.
+    pub base: Option<String>,
+    /// The directories of the workspace, if several directories were copied.
+    #[serde(rename = "folders", skip_serializing_if = "Vec::is_empty")]
+    pub directories: Vec<ComparedDirectory>,
+    /// The files, sorted by path.
+    pub files: Vec<ResetFile>,
+    /// Whether the files were changed. False with `--dry-run`.
+    pub applied: bool,
+}
+
+/// A file that differs from the start.
+#[derive(Debug, Serialize)]
+pub struct ResetFile {
+    /// The path, from the workspace on.
+    #[serde(flatten)]
+    pub path: FileEntryPath,
+    /// `remove` for a file that was created since the start, otherwise `restore`.
+    pub action: &'static str,
+}
+
+/// The document that `bottle fs import --json` prints.
+#[derive(Debug, Serialize)]
+pub struct ImportedFiles {
+    /// The number of entries of the archive.
+    pub entries: u64,
+}
+
+/// The document that `bottle fs grep --json` prints.
+#[derive(Debug, Serialize)]
+pub struct FileMatches {
+    /// The matching lines, sorted by path and line.
+    pub matches: Vec<FileMatch>,
+    /// The number of files that were searched.
+    pub files: u64,
+    /// The number of files and directories that were left out, because they are binary or cannot be read.
+    pub skipped: u64,
+    /// Why the search ended early. `None` if it did not.
+    pub stopped: Option<String>,
+}
+
+/// A line that matches.
+#[derive(Debug, Serialize)]
+pub struct FileMatch {
+    /// The path, from the workspace on.
+    #[serde(flatten)]
+    pub path: FileEntryPath,
+    /// The number of the line, from 1.
+    pub line: u64,
+    /// The line, or a part of a long one around the match. Bytes that are not UTF-8 are U+FFFD.
+    pub text: String,
+    /// Whether the line is longer than the text.
+    pub cut: bool,
+}

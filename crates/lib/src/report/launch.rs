@@ -1,0 +1,56 @@
+//! The document of a launch that is only shown.
+
+use std::path::Path;
+
+use bottle_backend::Exposed;
+use bottle_manifest::resolve::{ResolvedManifest, WeakeningSetting};
+use bottle_plan::CopiedDirectory;
+use serde::Serialize;
+
+/// The output of `start --dry-run --json`. A later version may add fields, but does not remove or rename any.
+#[derive(Debug, Serialize)]
+pub struct DryRun<'a> {
+    /// The slug; absent if it would be random.
+    pub slug: Option<&'a str>,
+    /// The name of the backend.
+    pub backend: &'a str,
+    /// The command of the agent.
+    pub command: &'a [String],
+    /// Whether the agent gets a terminal.
+    pub terminal: bool,
+    /// The secrets that the launch reads.
+    pub secrets: Vec<SecretUse>,
+    /// The paths of this machine that the bottle can read or write.
+    pub exposed: &'a [Exposed],
+    /// Sockets and pipes of the machine in these paths, which weaken the isolation (`home_allow_sockets`).
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    pub sockets: &'a [String],
+    /// Images that would be built, pulled or loaded first, and why.
+    pub makes: &'a [String],
+    /// A unified diff from the Dockerfile that was last built.
+    pub changed: &'a [String],
+    /// Parts of the image that have no effect, or that do not persist.
+    pub notes: &'a [String],
+    /// Limits that the backend enforces only approximately.
+    pub limits: &'a [String],
+    /// The settings that weaken the isolation.
+    pub weaker: Vec<WeakeningSetting>,
+    /// The directory that is mounted as the workspace (`--cwd=live`), which weakens the isolation too.
+    pub live: Option<&'a Path>,
+    /// The directories that are copied into the workspace, if there are several.
+    #[serde(rename = "folders", skip_serializing_if = "<[_]>::is_empty")]
+    pub directories: &'a [CopiedDirectory],
+    /// The resolved manifest.
+    pub manifest: &'a ResolvedManifest,
+    /// The routes, as `egress.routes` writes them.
+    pub routes: String,
+}
+
+/// A secret that a launch reads.
+#[derive(Debug, Serialize)]
+pub struct SecretUse {
+    /// What it is for.
+    pub purpose: String,
+    /// Where it comes from.
+    pub from: String,
+}

@@ -1,0 +1,155 @@
+//! The JSON output of programs, processes and services of a bottle.
+
+use bottle_contract::session::guest::Exit;
+use bottle_contract::session::process::ProcessState;
+use jiff::Timestamp;
+use serde::Serialize;
+
+use crate::clip::Clip;
+
+/// The document that `bottle exec --json` prints.
+#[derive(Debug, Serialize)]
+pub struct Executed {
+    /// The exit code of `bottle exec`.
+    pub exit: u8,
+    /// The exit code of the command. `None` if a signal ended it, or if its end is unknown.
+    pub code: Option<u8>,
+    /// The signal that ended the command.
+    pub signal: Option<u8>,
+    /// Whether the command was ended because its time limit passed.
+    pub timed_out: bool,
+    /// Whether the user interrupted the command, so that its end is unknown.
+    pub interrupted: bool,
+    /// The time from the start of the command to its end.
+    pub duration_ms: u64,
+    /// The standard output; with `--merge`, both outputs.
+    pub stdout: ExecutedOutput,
+    /// `None` with `--merge`.
+    pub stderr: Option<ExecutedOutput>,
+}
+
+/// An element of the array that `bottle ps --json` prints.
+#[derive(Debug, Serialize)]
+pub struct BottleProcess {
+    /// `None` for the agent.
+    pub handle: Option<String>,
+    /// The name given at its start, if any.
+    pub name: Option<String>,
+    /// The process id inside the bottle.
+    pub pid: u32,
+    /// The words of its command.
+    pub command: Vec<String>,
+    /// Whether it has a terminal.
+    pub terminal: bool,
+    /// When it was started.
+    pub started_at: Timestamp,
+    /// When it ended. `None` while it runs.
+    pub ended_at: Option<Timestamp>,
+    /// Whether it runs, and how it ended.
+    #[serde(flatten)]
+    pub state: ProcessEnd,
+    /// The number of its processes that run.
+    pub processes: u32,
+    /// The processor time that its processes used.
+    pub cpu_seconds: f64,
+    /// The memory that its processes use.
+    pub memory_bytes: u64,
+}
+
+/// Whether a process runs, and how it ended.
+#[derive(Debug, Serialize)]
+pub struct ProcessEnd {
+    /// `running`, `exited` or `killed`.
+    pub state: &'static str,
+    /// The exit code, if it exited.
+    pub code: Option<u8>,
+    /// The signal that ended it, if one did.
+    pub signal: Option<u8>,
+}
+
+impl From<ProcessState> for ProcessEnd {
+    fn from(state: ProcessState) -> Self {
+        let (state, code, signal) = match state {
+            ProcessState::Running => ("running", None, None),
+            ProcessState::Exited(Exit::Code(code)) => ("exited", Some(code), None),
+            ProcessState::Exited(Exit::Signal(signal)) => ("killed", None, Some(signal)),
+        };
+        Self { state, code, signal }
+    }
+}
+
+/// The document that `bottle process start --json` prints.
+#[derive(Debug, Serialize)]
+pub struct StartedProcess {
+    /// The handle, with which other commands name it.
+    pub handle: String,
+    /// The process id inside the bottle.
+    pub pid: u32,
+}
+
+/// The document that `bottle process wait --until REGEX --json` prints.
+#[derive(Debug, Serialize)]
+pub struct MatchedLine {
+    /// The line, without its break.
+    pub line: String,
+    /// The position behind the line.
+    pub next: u64,
+}
+
+/// An entry of the document that `bottle service list --json` prints, and the document of `bottle service start` and
+/// `bottle service stop`.
+#[derive(Debug, Serialize)]
+pub struct BottleService {
+    /// Its name.
+    pub name: String,
+    /// `starting`, `ready`, `restarting`, `exited`, `failed` or `stopped`.
+    pub state: &'static str,
+    /// When it was last ready, in UTC.
+    pub ready_at: Option<Timestamp>,
+    /// How often it was started again.
+    pub restarts: u64,
+    /// The handle of the process of its last run.
+    pub handle: Option<String>,
+    /// The exit code of its last run.
+    pub code: Option<u8>,
+    /// The signal that killed its last run.
+    pub signal: Option<u8>,
+    /// Why it failed, exited or is started again.
+    pub why: Option<String>,
+}
+
+/// The document that `bottle process log --json` prints.
+#[derive(Debug, Serialize)]
+pub struct ProcessOutput {
+    /// Bytes that are not UTF-8 are U+FFFD.
+    pub text: String,
+    /// The position of the first byte of the text, counted from the first byte of the output.
+    pub from: u64,
+    /// The position at which the next part begins.
+    pub next: u64,
+    /// The position behind the last byte so far.
+    pub end: u64,
+    /// The number of bytes behind the wanted position that are not kept any more.
+    pub lost: u64,
+    /// Whether the process runs, and how it ended.
+    #[serde(flatten)]
+    pub state: ProcessEnd,
+}
+
+/// An output stream of a command.
+#[derive(Debug, Serialize)]
+pub struct ExecutedOutput {
+    /// The whole output, or its beginning and its end. Bytes that are not UTF-8 are U+FFFD.
+    pub text: String,
+    /// The size of the whole output.
+    pub bytes: u64,
+    /// The number of bytes that are missing in the middle of the text.
+    pub omitted: u64,
+}
+
+impl ExecutedOutput {
+    /// The text of a clipped output, with its size.
+    pub fn of(clip: &Clip) -> Self {
+        Self { text: clip.text(), bytes: clip.bytes(), omitted: clip.omitted() }
+    }
+}

@@ -1,0 +1,83 @@
+//! The JSON output of the commands for rules and policies.
+
+use bottle_contract::decide::Reason;
+use serde::Serialize;
+
+/// The output of `bottle rules check --json`.
+#[derive(Debug, Serialize)]
+pub struct RuleAnswer {
+    /// `allow`, `deny` or `ask`.
+    pub verdict: &'static str,
+    /// The mode of the command policy.
+    pub mode: &'static str,
+    /// Whether the command was proved to only read.
+    pub read_only: bool,
+    /// What the rules found.
+    pub findings: Vec<RuleFinding>,
+}
+
+/// One finding of [`RuleAnswer`].
+#[derive(Debug, Serialize)]
+pub struct RuleFinding {
+    /// The name of the rule.
+    pub rule: &'static str,
+    /// Whether the rule denies in each mode.
+    pub floor: bool,
+    /// The words of the command that the rule is about.
+    pub command: Vec<String>,
+    /// What the rule found, as one sentence.
+    pub why: String,
+    /// The entry of the settings that approves it, as a file and a line.
+    pub approved_by: Option<String>,
+}
+
+/// The output of `bottle rules list --json`.
+#[derive(Debug, Serialize)]
+pub struct RuleOverview {
+    /// The mode of the command policy.
+    pub mode: &'static str,
+    /// The rules, in the order in which they are checked.
+    pub rules: Vec<RuleShown>,
+    /// The approvals in the settings.
+    pub allow: Vec<RuleApproval>,
+}
+
+/// One rule of [`RuleOverview`].
+#[derive(Debug, Serialize)]
+pub struct RuleShown {
+    /// The name of the rule.
+    pub rule: &'static str,
+    /// Whether the rule denies in each mode.
+    pub floor: bool,
+    /// What the rule finds.
+    pub finds: &'static str,
+}
+
+/// One approval of [`RuleOverview`].
+#[derive(Debug, Serialize)]
+pub struct RuleApproval {
+    /// The name of the approved rule.
+    pub rule: &'static str,
+    /// The words with which an approved command begins.
+    pub prefix: Vec<String>,
+    /// The file and line of the entry.
+    pub origin: String,
+}
+
+/// The output of `bottle policy check --json`.
+#[derive(Debug, Serialize)]
+pub struct PolicyAnswer {
+    /// `allow`, `deny` or `ask`.
+    pub verdict: &'static str,
+    /// Why the request is denied. `None` if it is allowed.
+    pub reason: Option<Reason>,
+    /// The decision as one sentence.
+    pub sentence: String,
+    /// The host pattern of the route that decided.
+    pub route: Option<String>,
+    /// The file and line of the manifest that defines this route.
+    pub origin: Option<String>,
+    /// What the scanner found without blocking the request, as it is logged.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
+}

@@ -1,0 +1,114 @@
+//! The JSON output of the commands that show and take an agent's work.
+
+use serde::Serialize;
+
+/// The document about a workspace, or an array of those about its directories.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+pub enum OneOrSeveral<T> {
+    /// The workspace, or its only directory.
+    One(T),
+    /// Several directories.
+    Several(Vec<T>),
+}
+
+/// The output of `bottle pull --json`. An array of these with `--all-forks`, and if several directories were copied.
+#[derive(Debug, Serialize)]
+pub struct Pulled {
+    /// The bottle.
+    pub slug: String,
+    /// The directory of the workspace; absent for the workspace itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// The updated branch, without `refs/heads/`.
+    pub branch: String,
+    /// The branch's previous commit; absent when the branch is new.
+    pub before: Option<String>,
+    /// The commit of the branch now.
+    pub after: String,
+    /// The commit of earlier uncommitted work that the branch no longer has; absent when there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replaced: Option<String>,
+    /// The number of fetched commits that are not reachable from `HEAD`.
+    pub commits: u64,
+    /// The number of uncommitted files that the last commit of the branch contains, with `--uncommitted`.
+    pub taken: usize,
+    /// The number of uncommitted files in the bottle that were not pulled.
+    pub uncommitted: usize,
+    /// The number of branches in the bottle with commits that this repository does not have.
+    pub elsewhere: usize,
+    /// The submodules in which the bottle has work, with the result for each.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub submodules: Vec<Self>,
+}
+
+/// The output of `bottle diff --json`.
+#[derive(Debug, Serialize)]
+pub struct Difference {
+    /// The bottle.
+    pub slug: String,
+    /// The directories of the workspace that were compared, if several directories were copied. Paths in the texts
+    /// begin with the directory.
+    #[serde(rename = "folders", skip_serializing_if = "Vec::is_empty")]
+    pub directories: Vec<ComparedDirectory>,
+    /// The bottle that the workspace is compared with; absent when it is compared with a commit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub other: Option<String>,
+    /// The base commit of the comparison; absent when there is none, and with `directories`.
+    pub base: Option<String>,
+    /// A patch from the base to the workspace, or from the workspace to the other bottle's one. With `--stat` or
+    /// `--name-only`, the text that these flags show.
+    pub diff: String,
+    /// A unified diff from the base to the bottle's last commit, limited to files that differ between this
+    /// commit and the workspace.
+    pub committed: String,
+    /// Whether the diff was truncated.
+    pub cut: bool,
+}
+
+/// A directory of a workspace that was compared.
+#[derive(Debug, Serialize)]
+pub struct ComparedDirectory {
+    /// The name of the directory.
+    pub name: String,
+    /// The base commit of the comparison; absent when there is none.
+    pub base: Option<String>,
+}
+
+/// The output of `bottle apply --json`. An array of these if several directories were copied.
+#[derive(Debug, Serialize)]
+pub struct Applied {
+    /// The bottle.
+    pub slug: String,
+    /// The directory of the workspace; absent for the workspace itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// The directory whose files change.
+    #[serde(rename = "folder")]
+    pub directory: String,
+    /// Whether the files were changed.
+    pub applied: bool,
+    /// The paths of the files that change, relative to the directory.
+    pub changed: Vec<String>,
+    /// Those of them that are deleted.
+    pub deleted: Vec<String>,
+    /// Those of them that both sides changed, without a conflict.
+    pub merged: Vec<String>,
+    /// The number of changed files of the bottle that the directory already has.
+    pub already: usize,
+    /// The files that cannot be merged.
+    pub conflicts: Vec<Conflict>,
+    /// Changed files that programs on this machine run or obey by themselves.
+    pub used_by_tools: Vec<String>,
+}
+
+/// A file that `bottle apply` cannot merge.
+#[derive(Debug, Serialize)]
+pub struct Conflict {
+    /// The path, from the directory on.
+    pub path: String,
+    /// Why it cannot be merged.
+    pub cause: &'static str,
+    /// Whether the file now has conflict markers. Otherwise it is unchanged.
+    pub markers: bool,
+}

@@ -1,0 +1,23 @@
+//! Changes the routes of a running bottle.
+
+use bottle_channel::Channel;
+use bottle_contract::names::Slug;
+use bottle_keeper::protocol::{KeeperEvent, KeeperRequest, RouteReport, RouteRequest};
+
+use super::connect::{keeper_lost, unexpected_answer};
+use super::failure::Failure;
+
+/// Sends a change of the routes to the bottle's keeper, which applies it. Returns its effect.
+pub async fn change_routes(
+    channel: &Channel,
+    slug: &Slug,
+    request: RouteRequest,
+) -> Result<RouteReport, Failure> {
+    let request = KeeperRequest::ChangeRoutes(Box::new(request));
+    let mut stream = channel.open(&request).await.map_err(keeper_lost)?;
+    match stream.receive::<KeeperEvent>().await.map_err(keeper_lost)? {
+        KeeperEvent::RoutesChanged(report) => Ok(*report),
+        KeeperEvent::Refused(why) => Err(Failure::state(why).about(slug).hint("nothing was changed")),
+        _ => Err(unexpected_answer()),
+    }
+}

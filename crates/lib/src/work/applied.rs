@@ -1,0 +1,101 @@
+//! Records which files of a bottle `bottle apply` last laid onto the user's files, so that the next merge begins there.
+//!
+//! The record is a directory in the bottle's state directory, which ends with the bottle: a pack with the objects that
+//! the user's repository does not have, and the name of their tree.
+//!
+//! ```text
+//! applied/pack/pack-*    the objects
+//! applied/tree           TREE BASE: the tree of the files, and the commit with which the merge began
+//! ```
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use bottle_host::Host;
+use bottle_host::files::replace;
+use bottle_instance::Store;
+use sha2::{Digest, Sha256};
+
+use super::host::store_failed;
+use super::scratch::{Base, FILES};
+use super::{ObjectId, Root, Work};
+use crate::failure::Failure;
+
+/// The name of the record in the bottle's state directory. The name for a directory of the workspace has a hash of the
+/// directory's name too.
+const DIRECTORY: &str = "applied";
+
+/// The file with the name of the tree.
+const TREE: &str = "tree";
+
+fn directory(host: &Host, root: &Root) -> PathBuf {
+    let name = if root.is_directory() {
+        format!("{DIRECTORY}-{}", hex::encode(Sha256::digest(&root.name)))
+    } else {
+        DIRECTORY.to_owned()
+    };
+    Store::of(host).directory(&root.slug).join(name)
+}
+
+impl Work<'_> {
+    /// Reads which files were last applied, unless the user has taken over later commits since then.
+    ///
+    /// # Errors
+    /// Returns an error if the record cannot be read.
+    pub async fn use_applied(&mut self, host: &Host) -> Result<(), Failure> {
+        let directory = directory(host, &self.root);
+        let text = match fs::read_to_string(directory.join(TREE)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            text => text.map_err(|error| Failure::path("read", &directory, error))?,
+        };
+        let Some((tree, base)) = text.trim_end().split_once(' ') else { return Ok(()) };
+        if base == base_id(&self.base)
+            && let Some(tree) = ObjectId::parse(tree)
+            && tree.format() == self.scratch.store.kind().format
+        {
+            self.scratch.store.borrow_packs(&directory.join("pack")).map_err(store_failed)?;
+            self.applied = Some(self.scratch.tree_of_reference(tree.as_str()).await?);
+        }
+        Ok(())
+    }
+
+    /// Records that the imported workspace was applied.
+    ///
+    /// # Errors
+    /// Returns an error if the record cannot be written.
+    pub async fn record_applied(&self, host: &Host) -> Result<(), Failure> {
+        let directory = directory(host, &self.root);
+        let failed = |error: io::Error| Failure::path("write", &directory, error);
+        let tree = self.scratch.tree_of_reference(FILES).await?;
+        let known: Vec<ObjectId> = self.head.iter().cloned().collect();
+        let pack = self.scratch.store.pack(&tree, &known).await.map_err(store_failed)?;
+        let packs = directory.join("pack");
+        fs::create_dir_all(&packs).map_err(failed)?;
+        // The tree of an earlier record is not needed any more, unless it is the same one.
+        let earlier = names(&packs).map_err(failed)?;
+        let mut kept = Vec::new();
+        if let Some(mut pack) = pack {
+            let opened = bottle_repository::Directory::open_without_link(&directory).map_err(failed)?;
+            pack.add_to(&opened).map_err(failed)?;
+            kept = pack.names();
+        }
+        let text = format!("{tree} {}\n", base_id(&self.base));
+        replace(&directory.join(TREE), |file| file.write_all(text.as_bytes()))
+            .map_err(|error| Failure::cannot("write the record", error))?;
+        for name in earlier.iter().filter(|name| !kept.contains(name)) {
+            fs::remove_file(packs.join(name)).map_err(failed)?;
+        }
+        Ok(())
+    }
+}
+
+fn names(directory: &Path) -> io::Result<Vec<String>> {
+    let name = |entry: io::Result<fs::DirEntry>| Ok(entry?.file_name().to_string_lossy().into_owned());
+    fs::read_dir(directory)?.map(name).collect()
+}
+
+/// The id of the base's commit, with which the record begins.
+fn base_id(base: &Base) -> &str {
+    base.commit.as_ref().map_or("none", ObjectId::as_str)
+}

@@ -1,0 +1,234 @@
+//! Merges a bottle's changes with the user's files, and writes the result.
+
+use std::path::PathBuf;
+
+use bottle_channel::Channel;
+use bottle_contract::names::Slug;
+use bottle_host::Host;
+use bottle_instance::record::Record;
+use bottle_instance::tool_files::tool_files;
+
+use super::bottle_git::copy_out_hint;
+use super::merge::{Deletions, Merge};
+use super::root::{compared, is_without_repository, require_copy};
+use super::{Beside, LeftOut, Root, Work};
+use crate::failure::Failure;
+use crate::notice::{Notice, Notify};
+use crate::report::{self, OneOrSeveral};
+use crate::text::{counted, inert};
+
+/// The work of a bottle, merged with the user's files. Nothing is written yet.
+pub struct Merges<'a> {
+    slug: Slug,
+    /// Whether text with conflicts is part of the result, with conflict markers.
+    markers: bool,
+    /// The work of each directory.
+    pub roots: Vec<Merged<'a>>,
+    /// What is beside the directories, and does not belong to the work.
+    pub beside: Beside,
+}
+
+/// The work of a workspace, or of a directory of it, merged with the files of a directory.
+pub struct Merged<'a> {
+    /// The work of the bottle.
+    pub work: Work<'a>,
+    /// The directory.
+    pub directory: PathBuf,
+    /// The result.
+    pub merge: Merge,
+    /// The files that were not compared.
+    pub left_out: LeftOut,
+}
+
+impl Merged<'_> {
+    /// Whether the merge changes any file.
+    pub fn has_changes(&self) -> bool {
+        !self.merge.changed.is_empty()
+    }
+}
+
+impl<'a> Merges<'a> {
+    /// Merges the work in these roots with the files of their directories. `is_whole` says whether they are all roots of
+    /// the workspace. With `markers`, text with conflicts is part of the result, with conflict markers.
+    ///
+    /// # Errors
+    /// When a root cannot be merged. One without a repository is left out, with a warning, if there are others.
+    pub async fn of(
+        host: &'a Host,
+        (record, channel): (&Record, &Channel),
+        (roots, is_whole): (Vec<Root>, bool),
+        markers: bool,
+        notify: Notify<'_>,
+    ) -> Result<Self, Failure> {
+        let mut all = Vec::new();
+        for root in roots {
+            all.push(merge(host, &root, channel, markers, notify).await.map_err(|error| (root, error)));
+        }
+        let beside = if is_whole { Beside::find(channel, record).await? } else { Beside::default() };
+        // A failure in one directory prevents changes in the others.
+        let roots = compared(all, is_without_repository, notify)?;
+        Ok(Self { slug: record.slug.clone(), markers, roots, beside })
+    }
+
+    /// Whether a file changes.
+    pub fn has_changes(&self) -> bool {
+        self.roots.iter().any(Merged::has_changes)
+    }
+
+    /// Whether a file cannot be merged.
+    pub fn has_conflicts(&self) -> bool {
+        self.roots.iter().any(|merged| !merged.merge.conflicts.is_empty())
+    }
+
+    /// Changes the directories: all of them, or none. Records what was applied, so that the next merge begins there.
+    ///
+    /// # Errors
+    /// When a file has changed since the merge, or cannot be written.
+    pub async fn apply(&self, host: &Host, notify: Notify<'_>) -> Result<(), Failure> {
+        apply_all(&self.roots)?;
+        record_all(host, &self.roots, notify).await;
+        Ok(())
+    }
+
+    /// Why the result must not be applied: a conflict without markers, or many deletions that are not allowed.
+    pub fn refusal(&self, allow_deletions: bool) -> Option<Failure> {
+        if self.has_conflicts() && !self.markers {
+            return Some(conflicts(&self.slug, &self.roots));
+        }
+        let is_refused = |merged: &&Merged<'_>| merged.merge.deletions.are_many() && !allow_deletions;
+        self.roots.iter().find(is_refused).map(|merged| many_deletions(&self.slug, merged))
+    }
+
+    /// The document about the changes. `applied` says whether they were written.
+    pub fn document(&self, applied: bool) -> OneOrSeveral<report::Applied> {
+        match &self.roots[..] {
+            [one] => OneOrSeveral::One(described(one, applied)),
+            several => OneOrSeveral::Several(several.iter().map(|one| described(one, applied)).collect()),
+        }
+    }
+}
+
+/// Refuses a bottle whose workspace is a directory of the user: the changes are in it already.
+///
+/// # Errors
+/// If it is one.
+pub fn require_copy_to_apply(record: &Record) -> Result<(), Failure> {
+    require_copy(record, &format!("apply the changes of {}", record.slug), instead(record))
+}
+
+/// What to do for a bottle whose workspace is a directory of the user.
+fn instead(record: &Record) -> String {
+    let slug = &record.slug;
+    let road = match record.live().is_some_and(|live| live.repository.is_some()) {
+        true => format!("`bottle pull {slug}` brings its commits"),
+        false => format!("`bottle diff {slug}` shows them"),
+    };
+    format!("the changes are in the directory already; {road}")
+}
+
+/// Merges the work in a workspace, or in a directory of it, with the files of its directory.
+async fn merge<'a>(
+    host: &'a Host,
+    root: &Root,
+    channel: &Channel,
+    markers: bool,
+    notify: Notify<'_>,
+) -> Result<Merged<'a>, Failure> {
+    let mut work = Work::open(host, root.clone(), channel, notify).await?;
+    work.use_own_base().await?;
+    work.use_applied(host).await?;
+    let directory = directory(&work)?;
+    let left_out = work.import(channel).await?;
+    let merge = work.merge(&directory, markers).await?;
+    Ok(Merged { work, directory, merge, left_out })
+}
+
+/// Changes the directories: all of them, or none.
+fn apply_all(all: &[Merged<'_>]) -> Result<(), Failure> {
+    let changed: Vec<&Merged<'_>> = all.iter().filter(|merged| merged.has_changes()).collect();
+    for Merged { work, directory, merge, .. } in &changed {
+        work.scratch.check_apply(merge, directory)?;
+    }
+    for (index, Merged { work, directory, merge, .. }) in changed.iter().enumerate() {
+        let Err(error) = work.scratch.apply(merge, directory) else { continue };
+        for Merged { work, directory, merge, .. } in &changed[..index] {
+            if work.scratch.revert_apply(merge, directory).is_err() {
+                let left =
+                    format!("{} was changed already, and could not be changed back", directory.display());
+                return Err(error.hint(format!("{left}; `bottle apply` again applies the rest")));
+            }
+        }
+        return Err(error);
+    }
+    Ok(())
+}
+
+/// Records what was applied, so that the next merge begins there.
+async fn record_all(host: &Host, all: &[Merged<'_>], notify: Notify<'_>) {
+    for Merged { work, .. } in all.iter().filter(|merged| merged.has_changes()) {
+        if let Err(error) = work.record_applied(host).await {
+            let cause = inert(&error.message);
+            notify(Notice::Warning(format!("the next `bottle apply` may find more conflicts: {cause}")));
+        }
+    }
+}
+
+/// The directory that a bottle's changes are applied to: that of the paths in the comparison.
+fn directory(work: &Work<'_>) -> Result<PathBuf, Failure> {
+    let directory = &work.root.directory;
+    if !directory.is_dir() {
+        return Err(Failure::state(format!("{} no longer exists", directory.display()))
+            .about(directory.display())
+            .hint(copy_out_hint(&work.root.slug)));
+    }
+    match &work.own {
+        Some(own) if work.is_of_whole_repository() => own.top(),
+        _ => Ok(directory.clone()),
+    }
+}
+
+fn conflicts(slug: &Slug, all: &[Merged<'_>]) -> Failure {
+    let files = counted(all.iter().map(|merged| merged.merge.conflicts.len()).sum::<usize>(), "file");
+    let instead = match all.iter().all(|merged| merged.work.is_of_directory()) {
+        true => format!("`bottle cp {slug}:. DIRECTORY` copies the workspace out"),
+        false => format!("`bottle pull {slug}` makes a branch"),
+    };
+    Failure::state(format!("cannot apply the changes of {slug}: conflicts in {files}; nothing was changed"))
+        .hint(format!("`bottle apply {slug} --conflict-markers` writes them into the files; {instead}"))
+}
+
+fn many_deletions(slug: &Slug, merged: &Merged<'_>) -> Failure {
+    let Deletions { lost, tracked, .. } = merged.merge.deletions;
+    let file = if merged.work.is_of_directory() { "given file" } else { "tracked file" };
+    let of = format!("{lost} of {}", counted(tracked, file));
+    Failure::state(format!("cannot apply the changes of {slug}: they delete {of}; nothing was changed"))
+        .about("--allow-deletions")
+        .hint(format!("`bottle apply {slug} --allow-deletions` deletes them; `bottle diff {slug} --stat` shows the changes"))
+}
+
+fn described(merged: &Merged<'_>, applied: bool) -> report::Applied {
+    let Merged { work, directory, merge, .. } = merged;
+    let text = |path: &PathBuf| path.display().to_string();
+    report::Applied {
+        slug: work.root.slug.to_string(),
+        name: work.root.is_directory().then(|| work.root.name.clone()),
+        directory: directory.display().to_string(),
+        applied: applied && merged.has_changes(),
+        changed: merge.changed.iter().map(text).collect(),
+        deleted: merge.deletions.paths.iter().map(text).collect(),
+        merged: merge.merged.iter().map(text).collect(),
+        already: merge.already,
+        conflicts: merge
+            .conflicts
+            .iter()
+            .map(|conflict| report::Conflict {
+                path: text(&conflict.path),
+                cause: conflict.why,
+                markers: applied && conflict.marked,
+            })
+            .collect(),
+        used_by_tools: tool_files(merge.changed.iter().map(PathBuf::as_path))
+            .map(|(path, _)| path.display().to_string())
+            .collect(),
+    }
+}

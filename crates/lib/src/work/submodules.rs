@@ -1,0 +1,64 @@
+//! Submodules of a workspace. Each has a repository of its own, in the bottle as on the host, so an agent's work in it
+//! comes out into the user's repository of the submodule.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+use bottle_channel::Channel;
+use bottle_host::Host;
+
+use super::bottle_git::BottleGit;
+use super::scratch::{Base, Scratch};
+use super::{ObjectId, Root};
+use crate::failure::Failure;
+
+/// The mode of a submodule in a tree.
+const SUBMODULE: &str = "160000";
+
+/// The maximum number of submodules of one repository whose work is pulled.
+const MAX_SUBMODULES: usize = 1000;
+
+impl Scratch<'_> {
+    /// The submodules of the user's commit with which a workspace is compared: their paths in the workspace, sorted.
+    ///
+    /// # Errors
+    /// When git fails.
+    pub async fn submodules(&self, base: &Base) -> Result<Vec<PathBuf>, Failure> {
+        // A path in a commit of the bottle could name any directory.
+        if !base.is_own {
+            return Ok(Vec::new());
+        }
+        let listed = self.listed(&base.tree).await?;
+        let submodules = listed.into_iter().filter(|(_, (mode, _))| mode == SUBMODULE);
+        let mut paths: Vec<PathBuf> = submodules.map(|(path, _)| OsStr::from_bytes(&path).into()).collect();
+        paths.sort_unstable();
+        paths.truncate(MAX_SUBMODULES);
+        Ok(paths)
+    }
+}
+
+impl Root {
+    /// Whether the submodule at this root has commits or files in the bottle that the user's repository of it lacks.
+    ///
+    /// # Errors
+    /// When git in the bottle or on this machine fails.
+    pub async fn has_work(&self, host: &Host, channel: &Channel) -> Result<bool, Failure> {
+        let Some(own) = self.repository()? else { return Ok(false) };
+        // The user has not checked it out, and neither has the bottle.
+        let Some(inside) = (BottleGit { channel, root: self }).find_workspace().await? else {
+            return Ok(false);
+        };
+        let scratch = Scratch::create(host, Some(&own), None)?;
+        scratch.lend(&own, None)?;
+        let mut tips: Vec<ObjectId> = inside.tips().await?;
+        tips.extend(inside.head.clone());
+        if scratch.count_missing(&tips).await? > 0 {
+            return Ok(true);
+        }
+        let head = inside.head.as_ref();
+        let base = scratch.base(head, head, Some(&own)).await?;
+        let found = scratch.uncommitted((channel, self), &own, &base, head).await?;
+        Ok(found.files > 0 || !found.left_out.places.is_empty())
+    }
+}
