@@ -144,7 +144,7 @@ echo "$count commands"
 #[test]
 fn what_is_proved_to_only_read_writes_nothing() -> Result<()> {
     let Some(home) = running_bottle("commands that only read", "linux", &[])? else { return Ok(()) };
-    let table = include_str!("../../sidecars/command-policy/tests/commands.txt");
+    let table = include_str!("../../crates/command-policy/tests/commands.txt");
     let section =
         table.split("\n== ").find_map(|section| section.strip_prefix("read\n")).context("a section")?;
     let lines: Vec<&str> = section.lines().filter(|line| !line.is_empty()).collect();

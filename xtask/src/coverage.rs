@@ -17,13 +17,9 @@ const BAR: f64 = 90.0;
 const PARTS: [(&str, &[&str]); 6] = [
     (
         "decision",
-        &[
-            "sidecars/contract/src/decide/",
-            "sidecars/contract/src/canonical/",
-            "sidecars/contract/src/route/",
-        ],
+        &["crates/contract/src/decide/", "crates/contract/src/canonical/", "crates/contract/src/route/"],
     ),
-    ("scan", &["sidecars/scan/src/"]),
+    ("scan", &["crates/scan/src/"]),
     ("resolve", &["crates/manifest/src/resolve/"]),
     (
         "gate reading",
@@ -37,8 +33,8 @@ const PARTS: [(&str, &[&str]); 6] = [
             "sidecars/git-gate/src/tree_index.rs",
         ],
     ),
-    ("queue", &["sidecars/queue/src/", "sidecars/contract/src/queue.rs"]),
-    ("audit", &["sidecars/contract/src/audit.rs", "crates/instance/src/audit.rs"]),
+    ("queue", &["sidecars/queue/src/", "crates/contract/src/queue.rs"]),
+    ("audit", &["crates/contract/src/audit.rs", "crates/instance/src/audit.rs"]),
 ];
 
 #[derive(Deserialize)]

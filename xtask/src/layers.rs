@@ -58,6 +58,29 @@ fn dependencies(manifest: &str) -> Vec<String> {
 mod tests {
     use super::*;
 
+    /// The crates that only the host's processes use.
+    const HOST: [&str; 9] = [
+        "bottle",
+        "bottle-archive",
+        "bottle-backend",
+        "bottle-host",
+        "bottle-instance",
+        "bottle-keeper",
+        "bottle-lib",
+        "bottle-manifest",
+        "bottle-plan",
+    ];
+
+    #[test]
+    fn nothing_that_bottles_or_bundles_run_depends_on_a_crate_of_the_host() {
+        let packages = packages(root().expect("root")).expect("packages");
+        assert!(HOST.iter().all(|name| packages.contains_key(*name)));
+        for (package, dependencies) in packages.iter().filter(|(name, _)| !HOST.contains(&name.as_str())) {
+            let host = dependencies.iter().find(|name| HOST.contains(&name.as_str()));
+            assert_eq!(host, None, "{package}");
+        }
+    }
+
     #[test]
     fn the_dependencies_of_a_package_are_those_of_the_program() {
         let packages = packages(root().expect("root")).expect("packages");
