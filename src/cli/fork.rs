@@ -11,7 +11,7 @@ use bottle_plan::Flags;
 use super::candidates;
 use super::error::CliError;
 use super::exit;
-use super::launch::changed_manifests::changed;
+use super::launch::changed_manifests::show_before;
 use super::launch::{LaunchOptions, launch_failed, order, preflight, run};
 use super::output::Output;
 use super::save_snapshot::fork_point;
@@ -100,17 +100,9 @@ impl Fork {
         signals: &mut Signals,
         output: &Output,
     ) -> Result<bool, CliError> {
-        let changes = &found.changes;
         let asks = !self.launch.yes && terminal::interactive();
-        if let Some(changes) = changes
-            && (asks || !output.quiet && !output.json)
-        {
-            output.write_error_lines(&changed(changes, output.err_styles()));
-        }
-        for line in found.launch.warnings() {
-            output.note(line);
-        }
-        match changes {
+        show_before(&found.launch, found.changes.as_deref(), asks, output);
+        match found.changes {
             Some(_) if asks => preflight::ask(format!("Fork {}?", self.bottle), signals).await,
             _ => Ok(true),
         }

@@ -13,7 +13,7 @@ use bottle_plan::Flags;
 use super::candidates;
 use super::error::CliError;
 use super::exit;
-use super::launch::changed_manifests::changed;
+use super::launch::changed_manifests::{changed, show_before};
 use super::launch::{LaunchOptions, git_directories, launch, launch_failed, preflight};
 use super::output::Output;
 use super::select_bottle::Question;
@@ -120,14 +120,7 @@ impl Resume {
                 .about("--yes")
                 .hint(format!("`bottle resume {slug}` starts from these files; `--yes` discards them")));
         }
-        if let Some(changes) = changes
-            && (asks || !output.quiet && !output.json)
-        {
-            output.write_error_lines(&changed(changes, output.err_styles()));
-        }
-        for line in launch.warnings() {
-            output.note(line);
-        }
+        show_before(launch, changes, asks, output);
         let question = match (asks, changes, discards) {
             (false, ..) | (true, None, false) => return Ok(true),
             (true, _, true) => format!("Discard the files preserved since the snapshot of {slug}?"),

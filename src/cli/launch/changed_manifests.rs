@@ -2,7 +2,22 @@
 
 use std::fmt::Write as _;
 
-use crate::cli::output::Styles;
+use bottle_lib::launch::preflight::Preflight;
+
+use crate::cli::output::{Output, Styles};
+
+/// Shows what the user should know before a launch: how the manifests changed, and the warnings. `asks` says whether a
+/// question follows, which needs the changes.
+pub(crate) fn show_before(launch: &Preflight, changes: Option<&str>, asks: bool, output: &Output) {
+    if let Some(changes) = changes
+        && (asks || !output.quiet && !output.json)
+    {
+        output.write_error_lines(&changed(changes, output.err_styles()));
+    }
+    for line in launch.warnings() {
+        output.note(line);
+    }
+}
 
 /// The changes of manifests since the last start of a bottle.
 pub(crate) fn changed(changes: &str, styles: Styles) -> String {
