@@ -7,6 +7,7 @@
 //! import     the import of an archive
 //! stop       the end of a bottle                        discard    the deletion of a bottle that ended
 //! processes  the processes of a bottle                  snapshots  the snapshots of bottles
+//! files      the files of its workspace
 //! routes     changes of the routes of a bottle          proposals  pending proposals, and their answers
 //! permit     commands that the command policy checks    budget     the budgets of launches and bottles
 //! manifests  the manifests of the user                  usage      what the models used
@@ -29,6 +30,7 @@ pub mod clip;
 pub mod connect;
 pub mod discard;
 pub mod failure;
+pub mod files;
 pub mod fork_point;
 pub mod import;
 pub mod launch;

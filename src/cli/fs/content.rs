@@ -2,8 +2,6 @@
 
 use std::io::{self, IsTerminal, Write as _};
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use bottle_contract::session::files::{self, FileEvent, FilePath, FileRequest, READ_MAX};
 use bottle_host::Host;
 use bottle_lib::report::{FileContent, WrittenFile};
@@ -72,24 +70,8 @@ impl Read {
             Ok(())
         })?;
         let FileEvent::Read { next, size } = event else { return Err(unexpected_answer()) };
-        let cut = incomplete(&bytes);
-        let next = if next < size { next.saturating_sub(cut as u64) } else { next };
-        let bytes = if next < size { &bytes[..bytes.len() - cut] } else { &bytes[..] };
-        let text = std::str::from_utf8(bytes).ok().map(str::to_owned);
-        let base64 = text.is_none().then(|| STANDARD.encode(bytes));
-        output.print_json(&FileContent { text, base64, offset: self.offset, next, size_bytes: size })?;
+        output.print_json(&FileContent::of(&bytes, self.offset, next, size))?;
         Ok(exit::DONE)
-    }
-}
-
-/// The number of bytes of a character that is cut off at the end of a text. 0 if the text is nothing else, or if the
-/// bytes are no text.
-fn incomplete(bytes: &[u8]) -> usize {
-    match std::str::from_utf8(bytes) {
-        Err(error) if error.error_len().is_none() && error.valid_up_to() > 0 => {
-            bytes.len() - error.valid_up_to()
-        }
-        _ => 0,
     }
 }
 
@@ -117,26 +99,5 @@ impl Write {
             Ok(())
         })?;
         Ok(exit::DONE)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::incomplete;
-
-    #[test]
-    fn a_part_ends_with_a_whole_character() {
-        for (bytes, cut) in [
-            (&b"abc"[..], 0),
-            (b"", 0),
-            ("aü".as_bytes(), 0),
-            (&"aü".as_bytes()[..2], 1),
-            (&"a😀".as_bytes()[..4], 3),
-            (&"😀".as_bytes()[..3], 0),
-            (b"\xffabc", 0),
-            (b"abc\xff", 0),
-        ] {
-            assert_eq!(incomplete(bytes), cut, "{bytes:?}");
-        }
     }
 }

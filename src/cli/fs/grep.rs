@@ -3,9 +3,9 @@
 use std::ffi::OsString;
 
 use bottle_contract::names::Slug;
-use bottle_contract::session::files::{self, ENTRIES_MAX, FileEvent, FileRequest, LineMatch, Matches};
+use bottle_contract::session::files::{self, ENTRIES_MAX, FileEvent, FileRequest, LineMatch};
 use bottle_host::Host;
-use bottle_lib::report::{FileEntryPath, FileMatch, FileMatches};
+use bottle_lib::report::FileMatches;
 
 use super::{Client, Excludes, shown};
 use crate::cli::candidates;
@@ -56,7 +56,7 @@ impl Grep {
         let event = Client::new(host, &self.slug).ask(FileRequest::Grep(request))?;
         let FileEvent::Matches(found) = event else { return Err(unexpected_answer()) };
         if output.json {
-            output.print_json(&document(found))?;
+            output.print_json(&FileMatches::from(found))?;
             return Ok(exit::DONE);
         }
         if !found.matches.is_empty() {
@@ -71,15 +71,4 @@ impl Grep {
 
 fn line(found: &LineMatch) -> String {
     format!("{}:{}:{}", shown(&found.path), found.line, inert(&found.text))
-}
-
-fn document(found: Matches) -> FileMatches {
-    let matches = found.matches.into_iter().map(|found| FileMatch {
-        path: FileEntryPath::of(&found.path),
-        line: found.line,
-        text: found.text,
-        cut: found.cut,
-    });
-    let matches = matches.collect();
-    FileMatches { matches, files: found.files, skipped: found.skipped, stopped: found.stopped }
 }

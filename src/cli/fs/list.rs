@@ -3,9 +3,7 @@
 use std::ffi::OsString;
 
 use bottle_contract::names::Slug;
-use bottle_contract::session::files::{
-    self, ENTRIES_MAX, Entries, FileEvent, FileInfo, FileKind, FilePath, FileRequest, List,
-};
+use bottle_contract::session::files::{self, Entries, FileEvent, FileInfo, FilePath, FileRequest, List};
 use bottle_host::Host;
 use bottle_lib::report::{FileEntries, FileEntry, FileEntryPath};
 use indicatif::BinaryBytes;
@@ -100,42 +98,30 @@ impl Part {
         long: bool,
         output: &Output,
     ) -> Result<u8, CliError> {
-        let mut left = self.limit.unwrap_or(if output.json { JSON_LIMIT } else { u32::MAX });
-        let mut after = self.after.as_ref().map(FilePath::from);
-        let mut all = Entries::default();
-        loop {
-            let event = client.ask(request(after.clone(), left.min(ENTRIES_MAX)))?;
-            let FileEvent::Entries(mut part) = event else { return Err(unexpected_answer()) };
-            left = left.saturating_sub(u32::try_from(part.entries.len()).unwrap_or(u32::MAX));
-            all.unreadable += part.unreadable;
+        let limit = self.limit.unwrap_or(if output.json { JSON_LIMIT } else { u32::MAX });
+        let after = self.after.as_ref().map(FilePath::from);
+        let mut document = Vec::new();
+        let listed = client.list(request, after, limit, |entries| {
             if !output.json {
-                print_entries(&part.entries, long, output)?;
-                part.entries.clear();
+                return print_entries(&entries, long, output);
             }
-            all.entries.append(&mut part.entries);
-            // A guest that does not come forward is not asked again.
-            let stays = part.next == after;
-            after = part.next;
-            if after.is_none() || left == 0 || stays {
-                break;
-            }
-        }
-        all.next = after;
-        finish(all, output)
+            document.extend(entries.into_iter().map(FileEntry::from));
+            Ok(())
+        })?;
+        finish(listed, document, output)
     }
 }
 
-fn finish(all: Entries, output: &Output) -> Result<u8, CliError> {
+fn finish(listed: Entries, entries: Vec<FileEntry>, output: &Output) -> Result<u8, CliError> {
     if output.json {
-        let next = all.next.as_ref().map(|path| FileEntryPath::of(path).path);
-        let entries = all.entries.into_iter().map(entry).collect();
-        output.print_json(&FileEntries { entries, next, unreadable: all.unreadable })?;
+        let next = listed.next.as_ref().map(|path| FileEntryPath::of(path).path);
+        output.print_json(&FileEntries { entries, next, unreadable: listed.unreadable })?;
         return Ok(exit::DONE);
     }
-    if all.unreadable > 0 {
-        output.warn(format!("{} could not be read", counted(all.unreadable, "directory")));
+    if listed.unreadable > 0 {
+        output.warn(format!("{} could not be read", counted(listed.unreadable, "directory")));
     }
-    if let Some(next) = &all.next {
+    if let Some(next) = &listed.next {
         output.note(format!("there are more; `--after {}` continues", shown(next)));
     }
     Ok(exit::DONE)
@@ -146,7 +132,7 @@ fn print_entries(entries: &[FileInfo], long: bool, output: &Output) -> Result<()
         return Ok(());
     }
     if long {
-        let entries: Vec<FileEntry> = entries.iter().cloned().map(entry).collect();
+        let entries: Vec<FileEntry> = entries.iter().cloned().map(FileEntry::from).collect();
         return output.print_list(&entries, &["KIND", "MODE", "SIZE", "MODIFIED", "PATH"], 4, row);
     }
     let lines: Vec<String> = entries.iter().map(|entry| shown(&entry.path)).collect();
@@ -167,30 +153,13 @@ impl Stat {
         let Target { slug, path } = self.target;
         let event = Client::new(host, &slug).ask(FileRequest::Stat { path: FilePath::from(&path) })?;
         let FileEvent::Entry(info) = event else { return Err(unexpected_answer()) };
-        let entry = entry(info);
+        let entry = FileEntry::from(info);
         if output.json {
             output.print_json(&entry)?;
         } else {
             output.print_list(&[entry], &["KIND", "MODE", "SIZE", "MODIFIED", "PATH"], 4, row)?;
         }
         Ok(exit::DONE)
-    }
-}
-
-fn entry(info: FileInfo) -> FileEntry {
-    FileEntry {
-        path: FileEntryPath::of(&info.path),
-        kind: match info.kind {
-            FileKind::File => "file",
-            FileKind::Directory => "directory",
-            FileKind::Symlink => "symlink",
-            FileKind::Other => "other",
-        },
-        size_bytes: info.size,
-        mode: format!("{:04o}", info.mode),
-        modified: info.modified,
-        links: info.links,
-        target: info.target.map(|target| FileEntryPath::of(&target).path),
     }
 }
 

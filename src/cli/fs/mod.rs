@@ -14,25 +14,18 @@ mod reset;
 use std::ffi::OsString;
 use std::io::IsTerminal;
 
-use bottle_backend::Access;
-use bottle_channel::{Event, StreamReceiver};
 use bottle_contract::names::Slug;
-use bottle_contract::session::files::{FileEvent, FilePath, FileRequest, Scope};
-use bottle_contract::session::guest::{GuestEvent, GuestRequest, STDIN, STDOUT};
+use bottle_contract::session::files::{Entries, FileEvent, FileInfo, FilePath, FileRequest, Scope};
 use bottle_host::Host;
+use bottle_lib::files::Files;
 use bytes::Bytes;
-use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::io::AsyncRead;
 
 use super::candidates;
-use super::connect::{connect_or_open_files, guest_failure, keeper_lost, open_guest, unexpected_answer};
 use super::error::CliError;
-use super::exit;
 use super::output::{Output, one_line, reader_gone};
 use super::runtime::block_on;
 use super::session::{Signals, interrupted};
-
-/// The size of a piece of standard input in bytes.
-const PIECE: usize = 16 * 1024;
 
 /// The commands of `bottle fs`.
 #[derive(Debug, clap::Subcommand)]
@@ -99,15 +92,14 @@ fn path_or_workspace(path: Option<&OsString>) -> FilePath {
     path.map_or_else(|| FilePath::from("."), FilePath::from)
 }
 
-/// The client of a guest that works on files.
+/// Requests about files, which a signal ends.
 struct Client<'a> {
-    host: &'a Host,
-    slug: &'a Slug,
+    files: Files<'a>,
 }
 
 impl<'a> Client<'a> {
     fn new(host: &'a Host, slug: &'a Slug) -> Self {
-        Self { host, slug }
+        Self { files: Files::new(host, slug) }
     }
 
     /// Sends a request without input.
@@ -130,81 +122,31 @@ impl<'a> Client<'a> {
         input: impl AsyncRead + Unpin,
         received: impl FnMut(Bytes) -> Result<(), CliError>,
     ) -> Result<FileEvent, CliError> {
-        let access = if request.writes() { Access::Write } else { Access::Read };
-        let hint = hint(&request, self.slug);
-        block_on(async {
-            let mut signals = Signals::catch()?;
-            let answered = async {
-                let channel = connect_or_open_files(self.host, self.slug, access).await?;
-                let stream = open_guest(&channel, GuestRequest::Files(request)).await?;
-                let (sender, receiver) = stream.split();
-                let mut answer = std::pin::pin!(self.answer(receiver, received, &hint));
-                let sent = async {
-                    let mut input = input;
-                    let mut piece = vec![0; PIECE];
-                    loop {
-                        // Without the end of the stream, the guest drops what it got.
-                        let read = input.read(&mut piece).await;
-                        match read.map_err(|error| CliError::cannot("read standard input", error))? {
-                            0 => return sender.end().await.map_err(keeper_lost),
-                            read => sender.data(STDIN, &piece[..read]).await.map_err(keeper_lost)?,
-                        }
-                    }
-                };
-                tokio::select! {
-                    answer = &mut answer => answer,
-                    sent = sent => match sent {
-                        Ok(()) => answer.await,
-                        Err(error) => Err(error),
-                    },
-                }
-            };
-            tokio::select! {
-                answer = answered => answer,
-                number = signals.end() => Err(interrupted(number)),
-                gone = reader_gone() => Err(gone),
-            }
-        })
+        interruptible(self.files.send(request, input, received))
     }
 
-    async fn answer(
+    /// See [`Files::list`].
+    fn list(
         &self,
-        mut receiver: StreamReceiver,
-        mut received: impl FnMut(Bytes) -> Result<(), CliError>,
-        hint: &str,
-    ) -> Result<FileEvent, CliError> {
-        loop {
-            match receiver.next().await {
-                Some(Event::Data { fd: STDOUT, bytes }) => received(bytes)?,
-                Some(Event::Data { .. }) => {}
-                Some(event @ Event::Message(_)) => {
-                    return match event.parse().map_err(keeper_lost)? {
-                        GuestEvent::Files(event) => Ok(event),
-                        GuestEvent::Failed(failure) => {
-                            Err(guest_failure(failure).exit(exit::FAILED).about(self.slug).hint(hint))
-                        }
-                        _ => Err(unexpected_answer()),
-                    };
-                }
-                Some(Event::Reset(why)) => return Err(keeper_lost(why).about(self.slug)),
-                Some(Event::End) | None => return Err(unexpected_answer().about(self.slug)),
-            }
-        }
+        request: impl Fn(Option<FilePath>, u32) -> FileRequest,
+        after: Option<FilePath>,
+        limit: u32,
+        each: impl FnMut(Vec<FileInfo>) -> Result<(), CliError>,
+    ) -> Result<Entries, CliError> {
+        interruptible(self.files.list(request, after, limit, each))
     }
 }
 
-/// The next step after a request that failed.
-fn hint(request: &FileRequest, slug: &Slug) -> String {
-    match request {
-        FileRequest::Patch { .. } => {
-            format!("`bottle fs read {slug} PATH` shows a file; `git diff` writes diffs in this form")
+/// Runs a request until it is answered, a signal arrives, or nobody reads the output any more.
+fn interruptible<T>(request: impl Future<Output = Result<T, CliError>>) -> Result<T, CliError> {
+    block_on(async {
+        let mut signals = Signals::catch()?;
+        tokio::select! {
+            answer = request => answer,
+            number = signals.end() => Err(interrupted(number)),
+            gone = reader_gone() => Err(gone),
         }
-        FileRequest::Replace(_) => format!("`bottle fs read {slug} PATH` shows the file"),
-        FileRequest::Grep(_) => "`--fixed-strings` searches for plain text".to_owned(),
-        FileRequest::RemoveFiles { .. } => format!("`bottle fs reset {slug}` continues"),
-        FileRequest::Glob(_) => format!("`bottle fs ls {slug} --recursive` lists all paths"),
-        _ => format!("`bottle fs ls {slug} --recursive` lists the files of its workspace"),
-    }
+    })
 }
 
 /// A path as one line of text.

@@ -3,9 +3,9 @@
 use std::ffi::OsString;
 
 use bottle_contract::names::Slug;
-use bottle_contract::session::files::{self, FileChange, FileEvent, FilePath, FileRequest};
+use bottle_contract::session::files::{self, FileEvent, FilePath, FileRequest};
 use bottle_host::Host;
-use bottle_lib::report::{FileEntryPath, PatchedFile, PatchedFiles};
+use bottle_lib::report::{PatchedFile, PatchedFiles};
 
 use super::{Client, shown};
 use crate::cli::candidates;
@@ -58,27 +58,18 @@ impl Patch {
         };
         let FileEvent::Patched { files } = event? else { return Err(unexpected_answer()) };
         if output.json {
-            let files = files.iter().map(|file| PatchedFile {
-                path: FileEntryPath::of(&file.path),
-                change: word(file.change),
-                places: file.places,
-            });
-            output.print_json(&PatchedFiles { files: files.collect(), applied: !check })?;
+            let files = files.into_iter().map(PatchedFile::from).collect();
+            output.print_json(&PatchedFiles { files, applied: !check })?;
             return Ok(exit::DONE);
         }
-        let line = |file: &files::PatchedFile| format!("{} {}", word(file.change), shown(&file.path));
-        output.print(&files.iter().map(line).collect::<Vec<_>>().join("\n"))?;
+        let line = |file: files::PatchedFile| {
+            let path = shown(&file.path);
+            format!("{} {path}", PatchedFile::from(file).change)
+        };
+        output.print(&files.into_iter().map(line).collect::<Vec<_>>().join("\n"))?;
         if check {
             output.note("the patch fits; no file was changed");
         }
         Ok(exit::DONE)
-    }
-}
-
-fn word(change: FileChange) -> &'static str {
-    match change {
-        FileChange::Created => "created",
-        FileChange::Changed => "changed",
-        FileChange::Deleted => "deleted",
     }
 }

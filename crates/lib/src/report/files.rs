@@ -2,7 +2,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use bottle_contract::session::files::FilePath;
+use bottle_contract::session::files::{self, FileChange, FileInfo, FileKind, FilePath, LineMatch, Matches};
 use jiff::Timestamp;
 use serde::Serialize;
 
@@ -36,6 +36,25 @@ pub struct FileEntryPath {
     /// The path, if it is not UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path_base64: Option<String>,
+}
+
+impl From<FileInfo> for FileEntry {
+    fn from(info: FileInfo) -> Self {
+        Self {
+            path: FileEntryPath::of(&info.path),
+            kind: match info.kind {
+                FileKind::File => "file",
+                FileKind::Directory => "directory",
+                FileKind::Symlink => "symlink",
+                FileKind::Other => "other",
+            },
+            size_bytes: info.size,
+            mode: format!("{:04o}", info.mode),
+            modified: info.modified,
+            links: info.links,
+            target: info.target.map(|target| FileEntryPath::of(&target).path),
+        }
+    }
 }
 
 impl FileEntryPath {
@@ -73,6 +92,29 @@ pub struct FileContent {
     pub size_bytes: u64,
 }
 
+impl FileContent {
+    /// The document of the part that begins at `offset`. `next` is the position behind the part, and `size` that of the end
+    /// of the file. A character that the end of the part cuts off is left to the next part.
+    pub fn of(part: &[u8], offset: u64, next: u64, size: u64) -> Self {
+        let cut = if next < size { incomplete(part) } else { 0 };
+        let part = &part[..part.len() - cut];
+        let text = std::str::from_utf8(part).ok().map(str::to_owned);
+        let base64 = text.is_none().then(|| STANDARD.encode(part));
+        Self { text, base64, offset, next: next.saturating_sub(cut as u64), size_bytes: size }
+    }
+}
+
+/// The number of bytes of a character that is cut off at the end of a text. 0 if the text is nothing else, or if the
+/// bytes are no text.
+fn incomplete(bytes: &[u8]) -> usize {
+    match std::str::from_utf8(bytes) {
+        Err(error) if error.error_len().is_none() && error.valid_up_to() > 0 => {
+            bytes.len() - error.valid_up_to()
+        }
+        _ => 0,
+    }
+}
+
 /// The document that `bottle fs write --json` prints.
 #[derive(Debug, Serialize)]
 pub struct WrittenFile {
@@ -101,6 +143,17 @@ pub struct PatchedFile {
     pub change: &'static str,
     /// The number of hunks, or of replaced texts.
     pub places: u64,
+}
+
+impl From<files::PatchedFile> for PatchedFile {
+    fn from(file: files::PatchedFile) -> Self {
+        let change = match file.change {
+            FileChange::Created => "created",
+            FileChange::Changed => "changed",
+            FileChange::Deleted => "deleted",
+        };
+        Self { path: FileEntryPath::of(&file.path), change, places: file.places }
+    }
 }
 
 /// The document that `bottle fs rm --json` prints.
@@ -169,4 +222,48 @@ pub struct FileMatch {
     pub text: String,
     /// Whether the line is longer than the text.
     pub cut: bool,
+}
+
+impl From<Matches> for FileMatches {
+    fn from(found: Matches) -> Self {
+        let matches = found.matches.into_iter().map(FileMatch::from).collect();
+        Self { matches, files: found.files, skipped: found.skipped, stopped: found.stopped }
+    }
+}
+
+impl From<LineMatch> for FileMatch {
+    fn from(LineMatch { path, line, text, cut }: LineMatch) -> Self {
+        Self { path: FileEntryPath::of(&path), line, text, cut }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_ends_with_a_whole_character() {
+        for (bytes, cut) in [
+            (&b"abc"[..], 0),
+            (b"", 0),
+            ("aü".as_bytes(), 0),
+            (&"aü".as_bytes()[..2], 1),
+            (&"a😀".as_bytes()[..4], 3),
+            (&"😀".as_bytes()[..3], 0),
+            (b"\xffabc", 0),
+            (b"abc\xff", 0),
+        ] {
+            assert_eq!(incomplete(bytes), cut, "{bytes:?}");
+        }
+    }
+
+    #[test]
+    fn the_next_part_begins_with_the_character_that_was_cut_off() {
+        let part = &"aü".as_bytes()[..2];
+        let first = FileContent::of(part, 0, 2, 3);
+        assert_eq!((first.text.as_deref(), first.next), (Some("a"), 1));
+        // At the end of the file nothing follows, so the bytes are no text.
+        let last = FileContent::of(part, 0, 2, 2);
+        assert_eq!((last.text, last.next, last.base64.is_some()), (None, 2, true));
+    }
 }

@@ -1,0 +1,146 @@
+//! Requests about files of a workspace, in a running bottle or on the files of one that ended.
+
+use bottle_backend::Access;
+use bottle_channel::{Event, StreamReceiver};
+use bottle_contract::names::Slug;
+use bottle_contract::session::files::{ENTRIES_MAX, Entries, FileEvent, FileInfo, FilePath, FileRequest};
+use bottle_contract::session::guest::{GuestEvent, GuestRequest, STDIN, STDOUT};
+use bottle_host::Host;
+use bytes::Bytes;
+use tokio::io::{AsyncRead, AsyncReadExt};
+
+use super::connect::{connect_or_open_files, keeper_lost, open_guest, unexpected_answer};
+use super::failure::{Failure, Kind};
+
+/// The size of a piece of the input in bytes.
+const PIECE: usize = 16 * 1024;
+
+/// The files of a bottle.
+#[derive(Debug, Clone, Copy)]
+pub struct Files<'a> {
+    host: &'a Host,
+    slug: &'a Slug,
+}
+
+impl<'a> Files<'a> {
+    /// The files of this bottle. Each request connects anew.
+    pub fn new(host: &'a Host, slug: &'a Slug) -> Self {
+        Self { host, slug }
+    }
+
+    /// Sends a request that has no input, and whose answer has no data.
+    ///
+    /// # Errors
+    /// As [`Files::send`].
+    pub async fn ask(&self, request: FileRequest) -> Result<FileEvent, Failure> {
+        self.send(request, tokio::io::empty(), |_| Ok(())).await
+    }
+
+    /// Sends a request with this input. `received` gets the data of the answer, and can end the request with an error. If
+    /// the future is dropped, the guest drops the input that it got.
+    ///
+    /// # Errors
+    /// When the bottle does not exist or its files cannot be read, when the guest cannot carry out the request, when the
+    /// input cannot be read, or the error of `received`.
+    pub async fn send<E: From<Failure>>(
+        &self,
+        request: FileRequest,
+        input: impl AsyncRead + Unpin,
+        received: impl FnMut(Bytes) -> Result<(), E>,
+    ) -> Result<FileEvent, E> {
+        let access = if request.writes() { Access::Write } else { Access::Read };
+        let hint = hint(&request, self.slug);
+        let channel = connect_or_open_files(self.host, self.slug, access).await?;
+        let stream = open_guest(&channel, GuestRequest::Files(request)).await?;
+        let (sender, receiver) = stream.split();
+        let mut answer = std::pin::pin!(self.answer(receiver, received, hint));
+        let sent = async {
+            let mut input = input;
+            let mut piece = vec![0; PIECE];
+            loop {
+                // Without the end of the stream, the guest drops what it got.
+                let read = input.read(&mut piece).await;
+                match read.map_err(|error| Failure::cannot("read the input", error))? {
+                    0 => return sender.end().await.map_err(keeper_lost),
+                    read => sender.data(STDIN, &piece[..read]).await.map_err(keeper_lost)?,
+                }
+            }
+        };
+        tokio::select! {
+            answer = &mut answer => answer,
+            sent = sent => match sent {
+                Ok(()) => answer.await,
+                Err(error) => Err(error.into()),
+            },
+        }
+    }
+
+    async fn answer<E: From<Failure>>(
+        &self,
+        mut receiver: StreamReceiver,
+        mut received: impl FnMut(Bytes) -> Result<(), E>,
+        hint: String,
+    ) -> Result<FileEvent, E> {
+        loop {
+            match receiver.next().await {
+                Some(Event::Data { fd: STDOUT, bytes }) => received(bytes)?,
+                Some(Event::Data { .. }) => {}
+                Some(event @ Event::Message(_)) => {
+                    return match event.parse().map_err(keeper_lost)? {
+                        GuestEvent::Files(event) => Ok(event),
+                        GuestEvent::Failed(failure) => {
+                            let failure = Failure::new(Kind::Failed, failure.message);
+                            Err(failure.about(self.slug).hint(hint).into())
+                        }
+                        _ => Err(unexpected_answer().into()),
+                    };
+                }
+                Some(Event::Reset(why)) => return Err(keeper_lost(why).about(self.slug).into()),
+                Some(Event::End) | None => return Err(unexpected_answer().about(self.slug).into()),
+            }
+        }
+    }
+
+    /// Lists at most `limit` entries behind `after`. `request` makes the request for each part, and `each` gets the entries
+    /// of each part. The returned list has none, but says what is left.
+    ///
+    /// # Errors
+    /// As [`Files::send`], or the error of `each`.
+    pub async fn list<E: From<Failure>>(
+        &self,
+        request: impl Fn(Option<FilePath>, u32) -> FileRequest,
+        after: Option<FilePath>,
+        limit: u32,
+        mut each: impl FnMut(Vec<FileInfo>) -> Result<(), E>,
+    ) -> Result<Entries, E> {
+        let mut left = limit;
+        let mut listed = Entries { next: after, ..Entries::default() };
+        loop {
+            let event = self.ask(request(listed.next.clone(), left.min(ENTRIES_MAX))).await?;
+            let FileEvent::Entries(part) = event else { return Err(unexpected_answer().into()) };
+            left = left.saturating_sub(u32::try_from(part.entries.len()).unwrap_or(u32::MAX));
+            listed.unreadable += part.unreadable;
+            each(part.entries)?;
+            // A guest that does not come forward is not asked again.
+            let stays = part.next == listed.next;
+            listed.next = part.next;
+            if listed.next.is_none() || left == 0 || stays {
+                return Ok(listed);
+            }
+        }
+    }
+}
+
+/// The next step after a request that failed.
+fn hint(request: &FileRequest, slug: &Slug) -> String {
+    match request {
+        FileRequest::Patch { .. } => {
+            format!("`bottle fs read {slug} PATH` shows a file; `git diff` writes diffs in this form")
+        }
+        FileRequest::Replace(_) => format!("`bottle fs read {slug} PATH` shows the file"),
+        FileRequest::Grep(_) => "`--fixed-strings` searches for plain text".to_owned(),
+        FileRequest::RemoveFiles { .. } => format!("`bottle fs reset {slug}` continues"),
+        FileRequest::Glob(_) => format!("`bottle fs ls {slug} --recursive` lists all paths"),
+        _ => format!("`bottle fs ls {slug} --recursive` lists the files of its workspace"),
+    }
+}
