@@ -393,6 +393,22 @@ fn unchanged(home: &TestHome, random: &Random) -> Result<()> {
     Ok(())
 }
 
+/// Git sees a file with a text of the user in `$Id: …$` as unchanged.
+#[test]
+fn a_text_of_the_user_that_git_hides_is_no_work() -> Result<()> {
+    let Some(home) = with_git("a_text_of_the_user_that_git_hides_is_no_work")? else { return Ok(()) };
+    for autocrlf in ["false", "input"] {
+        let random = Random {
+            files: BTreeMap::from([("d".to_owned(), (6, true, false))]),
+            attributes: vec!["* ident".to_owned()],
+            ignored: Vec::new(),
+            autocrlf,
+        };
+        nothing_comes_out(&home, &random)?;
+    }
+    Ok(())
+}
+
 #[test]
 fn nothing_comes_out_of_an_unchanged_bottle() -> Result<()> {
     let Some(home) = with_git("nothing_comes_out_of_an_unchanged_bottle")? else { return Ok(()) };

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use bottle_host::system::account;
 use bottle_host::{Host, git_user};
 use bottle_repository::changes::Version as Entry;
+use bottle_repository::directory::Directory;
 use bottle_repository::git::GitError;
 use bottle_repository::ignore_rules::IGNORE_FILE;
 use bottle_repository::ignored::{self, Rules};
@@ -149,6 +150,11 @@ impl Repository {
             )));
         }
         Ok(located.top.path().to_owned())
+    }
+
+    /// The content of a file of the directory. `None` if there is none of at most so many bytes that can be read.
+    pub(super) fn file(&self, path: &Path, most: u64) -> Option<Vec<u8>> {
+        Directory::open(&self.directory).ok()?.read(path, most).ok().flatten()
     }
 
     /// Whether ignore rules of the repository exclude the directory.

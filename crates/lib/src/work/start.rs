@@ -569,6 +569,9 @@ impl Scratch<'_> {
         for (path, converted) in self.convert(sources, conversions).await? {
             let Some((before, raw)) = befores.remove(&path) else { continue };
             match converted {
+                // A text that git hides was not recorded if the user's file had it at the start.
+                Ok(Converted { hides_text: true, version, .. })
+                    if before.as_ref() == Some(&version) && self.is_users(own, &path, &raw)? => {}
                 Ok(Converted { hides_text: true, .. }) if purpose == Purpose::Shown => {
                     work.unconverted.push((path, before, raw, Unconverted::Content));
                 }
@@ -582,6 +585,16 @@ impl Scratch<'_> {
         }
         work.changes.sort_unstable();
         Ok(work)
+    }
+
+    /// Whether the user's file has this content too.
+    fn is_users(&self, own: Option<&Repository>, path: &[u8], raw: &Version) -> Result<bool, Failure> {
+        let Some(users) = own.and_then(|own| own.file(&path_of(path.to_vec()), MAX_FILE)) else {
+            return Ok(false);
+        };
+        let read = || Blobs::start(&self.store.git())?.read(&raw.1, MAX_FILE);
+        let content = read().map_err(|error| Failure::cannot("read a file of the bottle", error))?;
+        Ok(content.is_some_and(|content| content == users))
     }
 
     /// Those of the files in a tree that git would commit as they were at the start.
