@@ -3,7 +3,9 @@
 use bottle_backend::Access;
 use bottle_channel::{Event, StreamReceiver};
 use bottle_contract::names::Slug;
-use bottle_contract::session::files::{ENTRIES_MAX, Entries, FileEvent, FileInfo, FilePath, FileRequest};
+use bottle_contract::session::files::{
+    ENTRIES_MAX, Entries, FileEvent, FileInfo, FilePath, FileRequest, Glob, List, Read,
+};
 use bottle_contract::session::guest::{GuestEvent, GuestRequest, STDIN, STDOUT};
 use bottle_host::Host;
 use bytes::Bytes;
@@ -11,6 +13,7 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 
 use super::connect::{connect_or_open_files, keeper_lost, open_guest, unexpected_answer};
 use super::failure::{Failure, Kind};
+use super::report::{FileContent, FileDocument, FileEntries, FileEntry, FileEntryPath};
 
 /// The size of a piece of the input in bytes.
 const PIECE: usize = 16 * 1024;
@@ -99,6 +102,69 @@ impl<'a> Files<'a> {
                 Some(Event::End) | None => return Err(unexpected_answer().about(self.slug).into()),
             }
         }
+    }
+
+    /// Sends a request with this input, and returns the document about the answer. A list has as many entries as the request
+    /// says, and is made of several answers if necessary.
+    ///
+    /// # Errors
+    /// As [`Files::send`], and for requests whose answer is an archive.
+    pub async fn document(
+        &self,
+        request: FileRequest,
+        input: impl AsyncRead + Unpin,
+    ) -> Result<FileDocument, Failure> {
+        match request {
+            FileRequest::List(list) => {
+                let (first, limit) = (list.after.clone(), list.limit);
+                let part = |after, limit| FileRequest::List(List { after, limit, ..list.clone() });
+                self.entries(part, first, limit).await
+            }
+            FileRequest::Glob(glob) => {
+                let (first, limit) = (glob.after.clone(), glob.limit);
+                let part = |after, limit| FileRequest::Glob(Glob { after, limit, ..glob.clone() });
+                self.entries(part, first, limit).await
+            }
+            FileRequest::Read(read) => self.content(read).await,
+            request => {
+                let check = match &request {
+                    FileRequest::Patch { check } => *check,
+                    FileRequest::Replace(replace) => replace.check,
+                    _ => false,
+                };
+                let event = self.send(request, input, |_| Ok::<_, Failure>(())).await?;
+                FileDocument::of(event, check).ok_or_else(unexpected_answer)
+            }
+        }
+    }
+
+    async fn entries(
+        &self,
+        request: impl Fn(Option<FilePath>, u32) -> FileRequest,
+        after: Option<FilePath>,
+        limit: u32,
+    ) -> Result<FileDocument, Failure> {
+        let mut entries = Vec::new();
+        let listed = self.list(request, after, limit, |part| {
+            entries.extend(part.into_iter().map(FileEntry::from));
+            Ok::<_, Failure>(())
+        });
+        let Entries { next, unreadable, .. } = listed.await?;
+        let next = next.as_ref().map(|path| FileEntryPath::of(path).path);
+        Ok(FileDocument::Entries(FileEntries { entries, next, unreadable }))
+    }
+
+    async fn content(&self, read: Read) -> Result<FileDocument, Failure> {
+        let (offset, max) = (read.offset, read.max);
+        let mut part = Vec::new();
+        let received = |bytes: Bytes| {
+            part.extend_from_slice(&bytes);
+            // The guest is not believed, because the part is in memory.
+            if part.len() as u64 > max { Err(unexpected_answer()) } else { Ok(()) }
+        };
+        let event = self.send(FileRequest::Read(read), tokio::io::empty(), received).await?;
+        let FileEvent::Read { next, size } = event else { return Err(unexpected_answer()) };
+        Ok(FileDocument::Content(FileContent::of(&part, offset, next, size)))
     }
 
     /// Lists at most `limit` entries behind `after`. `request` makes the request for each part, and `each` gets the entries

@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal, Write as _};
 
 use bottle_contract::session::files::{self, FileEvent, FilePath, FileRequest, READ_MAX};
 use bottle_host::Host;
-use bottle_lib::report::{FileContent, WrittenFile};
+use bottle_lib::report::WrittenFile;
 
 use super::{Client, Target};
 use crate::cli::connect::unexpected_answer;
@@ -43,7 +43,8 @@ impl Read {
         let request = |max| FileRequest::Read(files::Read { path: path.clone(), offset: *offset, max });
         if output.json {
             let request = request(max.unwrap_or(JSON_MAX).min(JSON_READ_MAX));
-            return self.json(&client, request, output);
+            output.print_json(&client.document(request)?)?;
+            return Ok(exit::DONE);
         }
         let request = request(max.unwrap_or(READ_MAX));
         let mut printer = io::stdout().is_terminal().then(Printer::default);
@@ -60,17 +61,6 @@ impl Read {
             let rest = counted(size - next, "byte");
             output.warn(format!("{rest} of the file follow; `--offset {next}` continues"));
         }
-        Ok(exit::DONE)
-    }
-
-    fn json(&self, client: &Client<'_>, request: FileRequest, output: &Output) -> Result<u8, CliError> {
-        let mut bytes = Vec::new();
-        let event = client.run(request, tokio::io::empty(), |part| {
-            bytes.extend_from_slice(&part);
-            Ok(())
-        })?;
-        let FileEvent::Read { next, size } = event else { return Err(unexpected_answer()) };
-        output.print_json(&FileContent::of(&bytes, self.offset, next, size))?;
         Ok(exit::DONE)
     }
 }

@@ -3,9 +3,9 @@
 use std::ffi::OsString;
 
 use bottle_contract::names::Slug;
-use bottle_contract::session::files::{self, Entries, FileEvent, FileInfo, FilePath, FileRequest, List};
+use bottle_contract::session::files::{self, FileEvent, FileInfo, FilePath, FileRequest, List};
 use bottle_host::Host;
-use bottle_lib::report::{FileEntries, FileEntry, FileEntryPath};
+use bottle_lib::report::FileEntry;
 use indicatif::BinaryBytes;
 
 use super::{Client, Excludes, Target, path_or_workspace, shown};
@@ -98,33 +98,21 @@ impl Part {
         long: bool,
         output: &Output,
     ) -> Result<u8, CliError> {
-        let limit = self.limit.unwrap_or(if output.json { JSON_LIMIT } else { u32::MAX });
         let after = self.after.as_ref().map(FilePath::from);
-        let mut document = Vec::new();
-        let listed = client.list(request, after, limit, |entries| {
-            if !output.json {
-                return print_entries(&entries, long, output);
-            }
-            document.extend(entries.into_iter().map(FileEntry::from));
-            Ok(())
-        })?;
-        finish(listed, document, output)
+        if output.json {
+            output.print_json(&client.document(request(after, self.limit.unwrap_or(JSON_LIMIT)))?)?;
+            return Ok(exit::DONE);
+        }
+        let limit = self.limit.unwrap_or(u32::MAX);
+        let listed = client.list(request, after, limit, |entries| print_entries(&entries, long, output))?;
+        if listed.unreadable > 0 {
+            output.warn(format!("{} could not be read", counted(listed.unreadable, "directory")));
+        }
+        if let Some(next) = &listed.next {
+            output.note(format!("there are more; `--after {}` continues", shown(next)));
+        }
+        Ok(exit::DONE)
     }
-}
-
-fn finish(listed: Entries, entries: Vec<FileEntry>, output: &Output) -> Result<u8, CliError> {
-    if output.json {
-        let next = listed.next.as_ref().map(|path| FileEntryPath::of(path).path);
-        output.print_json(&FileEntries { entries, next, unreadable: listed.unreadable })?;
-        return Ok(exit::DONE);
-    }
-    if listed.unreadable > 0 {
-        output.warn(format!("{} could not be read", counted(listed.unreadable, "directory")));
-    }
-    if let Some(next) = &listed.next {
-        output.note(format!("there are more; `--after {}` continues", shown(next)));
-    }
-    Ok(exit::DONE)
 }
 
 fn print_entries(entries: &[FileInfo], long: bool, output: &Output) -> Result<(), CliError> {

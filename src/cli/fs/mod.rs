@@ -18,6 +18,7 @@ use bottle_contract::names::Slug;
 use bottle_contract::session::files::{Entries, FileEvent, FileInfo, FilePath, FileRequest, Scope};
 use bottle_host::Host;
 use bottle_lib::files::Files;
+use bottle_lib::report::FileDocument;
 use bytes::Bytes;
 use tokio::io::AsyncRead;
 
@@ -123,6 +124,11 @@ impl<'a> Client<'a> {
         received: impl FnMut(Bytes) -> Result<(), CliError>,
     ) -> Result<FileEvent, CliError> {
         interruptible(self.files.send(request, input, received))
+    }
+
+    /// The document about the answer to a request without input.
+    fn document(&self, request: FileRequest) -> Result<FileDocument, CliError> {
+        interruptible(async { Ok(self.files.document(request, tokio::io::empty()).await?) })
     }
 
     /// See [`Files::list`].

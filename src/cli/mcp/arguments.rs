@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 
+use bottle_contract::session::files::FileRequest;
 use rmcp::model::JsonObject;
 use serde_json::{Map, Value, json};
 
@@ -227,7 +228,7 @@ impl Arguments {
     }
 }
 
-/// A command of this program that carries out a call, and its input.
+/// What carries out a call: a command of this program, or the library.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Call {
     /// The words of the command line, without the program and `--json`.
@@ -238,6 +239,8 @@ pub(super) struct Call {
     pub(super) check: Option<String>,
     /// Standard input.
     pub(super) input: Option<String>,
+    /// A request about the files of a bottle, which the library sends instead of a command.
+    pub(super) files: Option<FileRequest>,
     /// What the command policy checks.
     pub(super) checked: Checked,
     /// Whether the command prints text, and not a JSON document.
@@ -264,6 +267,11 @@ impl Call {
     /// A call of this command of the program.
     pub(super) fn of(words: &[&str]) -> Self {
         Self { words: words.iter().map(|&word| word.to_owned()).collect(), ..Self::default() }
+    }
+
+    /// A request about the files of the bottle.
+    pub(super) fn files(request: FileRequest) -> Self {
+        Self { files: Some(request), ..Self::default() }
     }
 
     /// Adds a word.

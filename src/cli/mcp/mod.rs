@@ -1,17 +1,19 @@
 //! `bottle mcp`: an MCP server on the host, with which another agent drives bottles.
 //!
 //! ```text
-//! client ─► server ─► scope ─► arguments ─► command policy ─► program: `bottle … --json`
+//! client ─► server ─► scope ─► arguments ─► command policy ─┬► files: the library
+//!                                                           └► program: `bottle … --json`
 //! ```
-//! Each tool is a command of this program, so it does what the documents of the command say.
+//! Each tool does what the documents of the command say.
 //!
 //! - `tools`: the tools and their commands · `arguments`: their schemas and checks · `resources`: logs and files ·
-//!   `program`: runs a command
+//!   `files`: sends requests about files · `program`: runs a command
 //! - `scope`: which bottles and tools a client may use · `server`: the server of one client
 //! - `relay`: the calls of agents in bottles
 //! - `http`, `tokens`: servers for clients with a token · `install`: registers the server in a client
 
 mod arguments;
+mod files;
 mod http;
 mod install;
 mod program;

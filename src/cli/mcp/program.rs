@@ -15,13 +15,13 @@ use tokio::process::{Child, Command};
 use super::arguments::Call;
 
 /// The maximum size of a result in bytes.
-const RESULT_MAX: u64 = 8 << 20;
+pub(super) const RESULT_MAX: u64 = 8 << 20;
 
 /// The maximum size of the notes and errors that are read, in bytes.
 const NOTES_MAX: u64 = 64 << 10;
 
 /// The usual time limit of a call.
-const LIMIT: Duration = Duration::from_secs(120);
+pub(super) const LIMIT: Duration = Duration::from_secs(120);
 
 /// How long a command may take to end what it started, after it was cancelled.
 const ENDS_WITHIN: Duration = Duration::from_secs(5);
@@ -83,9 +83,7 @@ async fn finish(child: &mut Child, call: &Call) -> Result<Printed, String> {
         }
     };
     let ((), printed, notes) = tokio::join!(write, read(stdout, RESULT_MAX), read(stderr, NOTES_MAX));
-    let printed = printed?.ok_or_else(|| {
-        format!("the result is larger than {} MiB; ask for a smaller part", RESULT_MAX >> 20)
-    })?;
+    let printed = printed?.ok_or_else(too_large)?;
     let notes = notes?.unwrap_or_else(|| "the command wrote too many notes".to_owned());
     let status = child.wait().await.map_err(|error| format!("cannot wait for bottle: {error}"))?;
     match serde_json::from_str::<Value>(&printed) {
@@ -108,14 +106,23 @@ async fn read(stream: Option<impl AsyncRead + Unpin>, max: u64) -> Result<Option
     Ok((rest == 0).then(|| String::from_utf8_lossy(&bytes).into_owned()))
 }
 
+/// The error for a result that is larger than [`RESULT_MAX`].
+pub(super) fn too_large() -> String {
+    format!("the result is larger than {} MiB; ask for a smaller part", RESULT_MAX >> 20)
+}
+
+/// The sentence about a failure.
+pub(super) fn sentence(subject: Option<&str>, message: &str, hint: Option<&str>) -> String {
+    let about = subject.map(|subject| format!("{subject}: ")).unwrap_or_default();
+    let hint = hint.map(|hint| format!(" ({hint})")).unwrap_or_default();
+    format!("{about}{message}{hint}")
+}
+
 /// The sentence of an error that the program printed as JSON.
 fn complaint(notes: &str) -> String {
     let error = notes.lines().rev().find_map(|line| {
         let error = serde_json::from_str::<Value>(line).ok()?["error"].clone();
-        let message = error["message"].as_str()?.to_owned();
-        let about = error["subject"].as_str().map(|subject| format!("{subject}: ")).unwrap_or_default();
-        let hint = error["hint"].as_str().map(|hint| format!(" ({hint})")).unwrap_or_default();
-        Some(format!("{about}{message}{hint}"))
+        Some(sentence(error["subject"].as_str(), error["message"].as_str()?, error["hint"].as_str()))
     });
     error.unwrap_or_else(|| match notes.trim() {
         "" => "the command failed without a message".to_owned(),

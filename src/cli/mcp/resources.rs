@@ -1,5 +1,6 @@
 //! The resources: `bottle://SLUG/log`, and `bottle://SLUG/files/PATH` for the files of a workspace.
 
+use bottle_contract::session::files::{FilePath, FileRequest, Read};
 use percent_encoding::percent_decode_str;
 
 use super::arguments::Call;
@@ -58,7 +59,9 @@ impl Part {
     pub(super) fn call(&self, bottle: &str) -> Call {
         match self {
             Self::Log => Call::of(&["logs", bottle]).value("--tail", Some(LINES)).text(),
-            Self::File(path) => Call::of(&["fs", "read"]).value("--max", Some(FILE_MAX)).then([bottle, path]),
+            Self::File(path) => {
+                Call::files(FileRequest::Read(Read { path: FilePath::from(path), offset: 0, max: FILE_MAX }))
+            }
         }
     }
 }

@@ -19,6 +19,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use super::arguments::{Arguments, Call, Checked, schema};
+use super::files;
 use super::program::{self, Printed};
 use super::resources;
 use super::scope::{Scope, no_task};
@@ -114,7 +115,7 @@ impl Server {
             call = self.permit(tool.name, call, &bottle) => call?,
             () = cancelled.cancelled() => return Err(Mistake("the call was cancelled".to_owned())),
         };
-        Ok(match self.print(&call, cancelled).await? {
+        Ok(match self.print(&call, &bottle, cancelled).await? {
             Printed::Document(Value::Array(mut items)) => {
                 match tool.name {
                     tools::LIST => items.retain(|item| self.scope.has_listed(&self.host, item)),
@@ -185,17 +186,29 @@ impl Server {
         Ok(call)
     }
 
-    /// Runs the command of a call.
-    async fn print(&self, call: &Call, cancelled: &CancellationToken) -> Result<Printed, Mistake> {
+    /// Carries out a call that works on this bottle.
+    async fn print(
+        &self,
+        call: &Call,
+        bottle: &str,
+        cancelled: &CancellationToken,
+    ) -> Result<Printed, Mistake> {
         let Ok(_permit) = self.calls.acquire().await else {
             return Err(Mistake("the server is stopping".to_owned()));
         };
-        Ok(program::run(&self.host, &self.scope.name, call, cancelled.cancelled()).await?)
+        let cancelled = cancelled.cancelled();
+        Ok(match &call.files {
+            Some(request) => {
+                let input = call.input.as_deref().unwrap_or_default().as_bytes();
+                files::document(&self.host, bottle, request.clone(), input, cancelled).await?
+            }
+            None => program::run(&self.host, &self.scope.name, call, cancelled).await?,
+        })
     }
 
     /// The bottles of the client, as `bottle list --json` shows them.
     async fn bottles(&self, context: &RequestContext<RoleServer>) -> Result<Vec<Value>, ErrorData> {
-        let listed = self.print(&Call::of(&["list", "active"]), &context.ct).await;
+        let listed = self.print(&Call::of(&["list", "active"]), "", &context.ct).await;
         match listed.map_err(|Mistake(why)| ErrorData::internal_error(why, None))? {
             Printed::Document(Value::Array(mut items)) => {
                 items.retain(|item| self.scope.has_listed(&self.host, item));
@@ -220,7 +233,7 @@ impl Server {
             return Err(Mistake(format!("you may not use {}", part.tool())));
         }
         let slug = self.scope.bottle(&self.host, &bottle)?;
-        let printed = self.print(&part.call(slug.as_str()), &context.ct).await?;
+        let printed = self.print(&part.call(slug.as_str()), slug.as_str(), &context.ct).await?;
         Ok(match printed {
             Printed::Text(text) => ResourceContents::text(text, uri),
             Printed::Document(document) => match document["base64"].as_str() {

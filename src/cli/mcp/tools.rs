@@ -1,5 +1,7 @@
 //! The tools: their names, what the model reads about them, their arguments, and the commands that carry them out.
 
+use bottle_contract::session::files::{self, ENTRIES_MAX, FilePath, FileRequest, Scope};
+
 use super::arguments::{Arguments, Call, Checked, Field, Kind, optional, required};
 
 /// A tool.
@@ -99,6 +101,12 @@ const LABEL: Field = optional("label", Kind::Name, "The name of the new bottle."
 
 /// The default time limit of a command, in seconds. Clients give a call 60.
 const TIMEOUT: u64 = 45;
+
+/// The default number of entries and lines.
+const LIMIT: u32 = 1000;
+
+/// The default number of bytes of a part of a file.
+const PART: u64 = 256 << 10;
 
 /// The time limit of tools that start bottles or save files, in seconds.
 const LONG: u64 = 1800;
@@ -344,13 +352,10 @@ pub(super) const ALL: &[Tool] = &[
             AFTER,
             optional("limit", Kind::Number(1, 10_000), "List at most so many entries. By default 1000."),
         ],
-        call: |given, bottle| {
-            Call::of(&["fs", "ls"])
-                .flag("--recursive", given.flag("recursive"))
-                .value("--after", given.text("after"))
-                .value("--limit", given.number("limit"))
-                .then([bottle])
-                .then(given.text("path"))
+        call: |given, _| {
+            let path = directory(given);
+            let (recursive, after, limit) = (given.flag("recursive"), after(given), limit(given));
+            Call::files(FileRequest::List(files::List { path, recursive, after, limit }))
         },
     },
     Tool {
@@ -358,7 +363,7 @@ pub(super) const ALL: &[Tool] = &[
         effect: Effect::Reads,
         about: "Describes one file or directory of a bottle's workspace.",
         fields: &[BOTTLE, PATH],
-        call: |given, bottle| Call::of(&["fs", "stat"]).then([bottle, given.required("path")]),
+        call: |given, _| Call::files(FileRequest::Stat { path: path(given) }),
     },
     Tool {
         name: "file_read",
@@ -370,11 +375,9 @@ pub(super) const ALL: &[Tool] = &[
             optional("offset", Kind::Number(0, u64::MAX >> 11), "Begin at this position, counted in bytes."),
             optional("max", Kind::Number(1, 1 << 20), "Read at most so many bytes. By default 262144."),
         ],
-        call: |given, bottle| {
-            Call::of(&["fs", "read"])
-                .value("--offset", given.number("offset"))
-                .value("--max", given.number("max"))
-                .then([bottle, given.required("path")])
+        call: |given, _| {
+            let (offset, max) = (given.number("offset").unwrap_or(0), given.number("max").unwrap_or(PART));
+            Call::files(FileRequest::Read(files::Read { path: path(given), offset, max }))
         },
     },
     Tool {
@@ -387,10 +390,8 @@ pub(super) const ALL: &[Tool] = &[
             required("content", Kind::Content, "The content."),
             optional("new", Kind::Flag, "Fail if the file exists."),
         ],
-        call: |given, bottle| {
-            Call::of(&["fs", "write"])
-                .flag("--new", given.flag("new"))
-                .then([bottle, given.required("path")])
+        call: |given, _| {
+            Call::files(FileRequest::Write(files::Write { path: path(given), new: given.flag("new") }))
                 .changes([given.required("path")])
                 .input(given.text("content"))
         },
@@ -406,13 +407,15 @@ pub(super) const ALL: &[Tool] = &[
             required("replace", Kind::Text, "Its replacement."),
             optional("all", Kind::Flag, "Replace each occurrence."),
         ],
-        call: |given, bottle| {
-            Call::of(&["fs", "patch"])
-                .value("--search", given.text("search"))
-                .value("--replace", given.text("replace"))
-                .flag("--all", given.flag("all"))
-                .then([bottle, given.required("path")])
-                .changes([given.required("path")])
+        call: |given, _| {
+            let replace = files::Replace {
+                path: path(given),
+                search: given.required("search").to_owned(),
+                replacement: given.required("replace").to_owned(),
+                all: given.flag("all"),
+                check: false,
+            };
+            Call::files(FileRequest::Replace(replace)).changes([given.required("path")])
         },
     },
     Tool {
@@ -425,12 +428,10 @@ pub(super) const ALL: &[Tool] = &[
             required("patch", Kind::Content, "The diff."),
             optional("check", Kind::Flag, "Check only, and change no file."),
         ],
-        call: |given, bottle| {
-            let call = Call::of(&["fs", "patch"])
-                .flag("--check", given.flag("check"))
-                .then([bottle])
-                .input(given.text("patch"));
-            if given.flag("check") { call } else { call.changes(patched(given.required("patch"))) }
+        call: |given, _| {
+            let check = given.flag("check");
+            let call = Call::files(FileRequest::Patch { check }).input(given.text("patch"));
+            if check { call } else { call.changes(patched(given.required("patch"))) }
         },
     },
     Tool {
@@ -438,10 +439,9 @@ pub(super) const ALL: &[Tool] = &[
         effect: Effect::Changes,
         about: "Deletes a file of a bottle's workspace, or with `recursive` a directory.",
         fields: &[BOTTLE, PATH, optional("recursive", Kind::Flag, "Delete a directory with its contents.")],
-        call: |given, bottle| {
-            Call::of(&["fs", "rm"])
-                .flag("--recursive", given.flag("recursive"))
-                .then([bottle, given.required("path")])
+        call: |given, _| {
+            let recursive = given.flag("recursive");
+            Call::files(FileRequest::Remove { path: path(given), recursive })
                 .changes([given.required("path")])
         },
     },
@@ -482,13 +482,10 @@ pub(super) const ALL: &[Tool] = &[
             AFTER,
             optional("limit", Kind::Number(1, 10_000), "List at most so many entries. By default 1000."),
         ],
-        call: |given, bottle| {
-            Call::of(&["fs", "glob"])
-                .values("--exclude", given.texts("exclude"))
-                .value("--after", given.text("after"))
-                .value("--limit", given.number("limit"))
-                .then([bottle, given.required("pattern")])
-                .then(given.text("path"))
+        call: |given, _| {
+            let (scope, pattern) = (scope(given), given.required("pattern").to_owned());
+            let (after, limit) = (after(given), limit(given));
+            Call::files(FileRequest::Glob(files::Glob { scope, pattern, after, limit }))
         },
     },
     Tool {
@@ -503,17 +500,22 @@ pub(super) const ALL: &[Tool] = &[
             optional("ignore_case", Kind::Flag, "Match letters in either case."),
             optional("include", Kind::Texts, "Search only files that match a pattern of .gitignore."),
             EXCLUDE,
-            optional("limit", Kind::Number(1, 10_000), "Stop after so many lines. By default 1000."),
+            optional(
+                "limit",
+                Kind::Number(1, ENTRIES_MAX as u64),
+                "Stop after so many lines. By default 1000.",
+            ),
         ],
-        call: |given, bottle| {
-            Call::of(&["fs", "grep"])
-                .flag("--fixed-strings", given.flag("fixed_strings"))
-                .flag("--ignore-case", given.flag("ignore_case"))
-                .values("--include", given.texts("include"))
-                .values("--exclude", given.texts("exclude"))
-                .value("--limit", given.number("limit"))
-                .then([bottle, given.required("pattern")])
-                .then(given.text("path"))
+        call: |given, _| {
+            let grep = files::Grep {
+                scope: scope(given),
+                pattern: given.required("pattern").to_owned(),
+                literal: given.flag("fixed_strings"),
+                ignore_case: given.flag("ignore_case"),
+                include: given.texts("include"),
+                limit: limit(given),
+            };
+            Call::files(FileRequest::Grep(grep))
         },
     },
     Tool {
@@ -692,6 +694,28 @@ fn patched(patch: &str) -> Vec<String> {
     paths
 }
 
+fn path(given: &Arguments) -> FilePath {
+    FilePath::from(given.required("path"))
+}
+
+/// The directory in `path`, otherwise the workspace.
+fn directory(given: &Arguments) -> FilePath {
+    FilePath::from(given.text("path").unwrap_or("."))
+}
+
+fn after(given: &Arguments) -> Option<FilePath> {
+    given.text("after").map(FilePath::from)
+}
+
+fn limit(given: &Arguments) -> u32 {
+    given.number("limit").and_then(|limit| u32::try_from(limit).ok()).unwrap_or(LIMIT)
+}
+
+/// Where a search looks. It leaves out the `.git` directories.
+fn scope(given: &Arguments) -> Scope {
+    Scope { path: directory(given), exclude: given.texts("exclude"), git: false }
+}
+
 /// Runs a command to its end. `words` come behind its flags.
 fn command_in(call: Call, given: &Arguments, words: &[&str]) -> Call {
     let timeout = given.number("timeout").unwrap_or(TIMEOUT);
@@ -772,7 +796,12 @@ mod tests {
             for only_required in [true, false] {
                 let given = filled(tool, only_required);
                 let given = Arguments::check(tool.fields, given.as_object().cloned()).expect(tool.name);
-                let line = (tool.call)(&given, "one").line();
+                let call = (tool.call)(&given, "one");
+                if call.files.is_some() {
+                    assert!(call.words.is_empty() && call.rest.is_empty(), "{}", tool.name);
+                    continue;
+                }
+                let line = call.line();
                 let parsed = Cli::try_parse_from(std::iter::once("bottle".to_owned()).chain(line.clone()));
                 assert!(parsed.is_ok(), "{}: {line:?}: {}", tool.name, parsed.expect_err("an error"));
             }

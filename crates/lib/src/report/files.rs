@@ -2,11 +2,56 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use bottle_contract::session::files::{self, FileChange, FileInfo, FileKind, FilePath, LineMatch, Matches};
+use bottle_contract::session::files::{
+    self, FileChange, FileEvent, FileInfo, FileKind, FilePath, LineMatch, Matches,
+};
 use jiff::Timestamp;
 use serde::Serialize;
 
 use super::ComparedDirectory;
+
+/// The document about one request.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+pub enum FileDocument {
+    /// One entry.
+    Entry(FileEntry),
+    /// Several entries.
+    Entries(FileEntries),
+    /// A part of a file.
+    Content(FileContent),
+    /// A written file.
+    Written(WrittenFile),
+    /// Changed files.
+    Patched(PatchedFiles),
+    /// Removed entries.
+    Removed(RemovedFiles),
+    /// Unpacked entries.
+    Imported(ImportedFiles),
+    /// Lines of files.
+    Matches(FileMatches),
+}
+
+impl FileDocument {
+    /// The document about the only answer to a request, with `check` to one that changed nothing. `None` for an answer that
+    /// other answers or data belong to.
+    pub fn of(event: FileEvent, check: bool) -> Option<Self> {
+        Some(match event {
+            FileEvent::Entry(info) => Self::Entry(info.into()),
+            FileEvent::Written { bytes, created } => {
+                Self::Written(WrittenFile { size_bytes: bytes, created })
+            }
+            FileEvent::Patched { files } => {
+                let files = files.into_iter().map(PatchedFile::from).collect();
+                Self::Patched(PatchedFiles { files, applied: !check })
+            }
+            FileEvent::Removed { entries } => Self::Removed(RemovedFiles { entries }),
+            FileEvent::Imported { entries } => Self::Imported(ImportedFiles { entries }),
+            FileEvent::Matches(found) => Self::Matches(found.into()),
+            FileEvent::Entries(_) | FileEvent::Read { .. } | FileEvent::Exported => return None,
+        })
+    }
+}
 
 /// An entry of a workspace: the document that `bottle fs stat --json` prints.
 #[derive(Debug, Serialize)]
