@@ -68,7 +68,7 @@ impl Cleanup {
                     found = cleanup::find(host, &backends).await.map_err(unlistable)?;
                 }
                 progress.set_text("removing");
-                failures.extend(cleanup::remove(host, &backends, &found).await);
+                failures.extend(cleanup::remove(host, &backends, &mut found).await);
                 failures.extend(remove_old_usage(host, &found));
                 Ok(failures)
             };

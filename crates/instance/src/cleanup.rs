@@ -25,7 +25,7 @@ use super::away::AwayBottles;
 use super::committed::CommittedList;
 use super::deploy_keys::{self, Tokens};
 use super::record::{DeployKey, Record, Status};
-use super::store::{Claim, ClaimError, State, Store};
+use super::store::{Claim, ClaimError, Holder, State, Store};
 use super::{engines, snapshots, transcripts, usage, work};
 
 /// The items that a cleanup would remove.
@@ -222,15 +222,26 @@ fn usage_cutoff(host: &Host) -> anyhow::Result<Timestamp> {
     Ok(Settings::load(host)?.keep_since()?)
 }
 
-/// Removes the items that [`find`] returned, except usage records. Continues after a failure and returns every failure. Running it twice is
-/// harmless.
-pub async fn remove(host: &Host, backends: &[Box<dyn Backend>], found: &Found) -> Vec<String> {
+/// Removes the items that [`find`] returned, except usage records. Continues after a failure and returns every failure. What
+/// belongs to a bottle that runs again is left alone, and `found` says so then. Running it twice is harmless.
+pub async fn remove(host: &Host, backends: &[Box<dyn Backend>], found: &mut Found) -> Vec<String> {
     let store = Store::of(host);
     let mut failures = Vec::new();
     // Snapshots are removed before their bottles, because the state of a bottle names the snapshot to keep.
-    for unrecorded in &found.snapshots {
-        if let Err(failure) = remove_unrecorded(&store, backends, unrecorded).await {
-            failures.push(format!("{}: {}", unrecorded.snapshot.slug, causes::one_line(&*failure)));
+    for unrecorded in std::mem::take(&mut found.snapshots) {
+        let removed = remove_unrecorded(&store, backends, &unrecorded).await;
+        match removed.as_ref().err().and_then(|failure| failure.downcast_ref()) {
+            // Its watcher started a keeper meanwhile.
+            Some(ClaimError::Taken { slug, by: Holder::Running }) => found.left.push(format!(
+                "the snapshot {} belongs to {slug}, which runs again",
+                unrecorded.snapshot.reference
+            )),
+            _ => {
+                if let Err(failure) = removed {
+                    failures.push(format!("{}: {}", unrecorded.snapshot.slug, causes::one_line(&*failure)));
+                }
+                found.snapshots.push(unrecorded);
+            }
         }
     }
     for orphan in &found.orphans {
