@@ -14,7 +14,7 @@
 //!     manifest.yml    the resolved manifest with which the bottle was started, for comparison
 //!     logs/           the agent's output and the logs of the keeper and the sidecars, redacted
 //!     logs/processes/ what processes that clients started wrote ([`process_logs`])
-//!     logs/guards/    the proxy's log, and usage records not yet collected ([`bottle_backend::SIDECAR_LOGS`])
+//!     SIDECAR_LOGS    the proxy's log, and usage records not yet collected ([`bottle_backend::SIDECAR_LOGS`])
 //!     .preserve       marks unsaved work or a snapshot: no cleanup removes the directory of an ended bottle
 //! ```
 //! One rename creates a claim: a bottle's directory appears under its slug either complete, with its lock held and its

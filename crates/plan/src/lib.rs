@@ -19,10 +19,6 @@ pub mod sensitive_env;
 mod slug;
 mod unlimited;
 
-use bottle_host::budget::{Declared, Policy};
-use bottle_host::settings::Waits;
-use bottle_manifest::agent_provider::Template;
-use bottle_manifest::mcp::ChildRules;
 pub use build::{Flags, InRepository, PlanError, build};
 pub use ceiling::Ceiling;
 pub use directories::{CopiedDirectory, GitDirectory};
@@ -42,6 +38,10 @@ use bottle_contract::session::bundle::{Limits, LogLevel, ModelRules};
 use bottle_contract::session::guest::Size;
 use bottle_contract::session::process::ProcessName;
 use bottle_contract::session::service::Service;
+use bottle_host::budget::{Declared, Policy};
+use bottle_host::settings::Waits;
+use bottle_manifest::agent_provider::Template;
+use bottle_manifest::mcp::ChildRules;
 use serde::{Deserialize, Serialize};
 
 /// A completely specified launch.

@@ -30,10 +30,10 @@ pub(super) async fn document(
             return Err(format!("the call took longer than {} seconds", LIMIT.as_secs()));
         }
     };
-    let text = serde_json::to_vec(&document).map_err(|error| format!("cannot write the result: {error}"))?;
-    if text.len() as u64 > RESULT_MAX {
+    let document =
+        serde_json::to_value(&document).map_err(|error| format!("cannot write the result: {error}"))?;
+    if document.to_string().len() as u64 > RESULT_MAX {
         return Err(too_large());
     }
-    let document = serde_json::to_value(&document);
-    document.map(Printed::Document).map_err(|error| format!("cannot write the result: {error}"))
+    Ok(Printed::Document(document))
 }

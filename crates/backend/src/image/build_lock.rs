@@ -95,7 +95,6 @@ fn acquired(tried: Result<(), TryLockError>) -> io::Result<bool> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
     use std::sync::{Arc, Mutex};
 
     use super::*;
@@ -103,14 +102,7 @@ mod tests {
     #[tokio::test]
     async fn a_build_blocks_other_builds_of_the_image_and_cleanups() {
         let directory = tempfile::tempdir().expect("directory");
-        let host = Host {
-            env: BTreeMap::new(),
-            cwd: "/".into(),
-            home: directory.path().join("home"),
-            user_home: "/nonexistent".into(),
-            runtime: "/nonexistent".into(),
-            program: "/nonexistent".into(),
-        };
+        let host = Host::of_home(&directory.path().join("home"));
         let lines = Arc::new(Mutex::new(Vec::new()));
         let sink = lines.clone();
         let progress = ProgressSink::new(move |step: Step| sink.lock().expect("lock").push(step.line));

@@ -29,14 +29,7 @@ fn backend(home: &Path) -> SmolvmBackend {
     }
     std::fs::write(image.join("usr/bin/tool"), "one").expect("written");
     std::fs::write(image.join("etc/passwd"), "agent:x:1000:1000::/home/agent:/bin/sh\n").expect("written");
-    SmolvmBackend::new(&Host {
-        env: BTreeMap::new(),
-        cwd: "/".into(),
-        home: home.to_owned(),
-        user_home: "/nonexistent".into(),
-        runtime: home.join("run"),
-        program: "/nonexistent".into(),
-    })
+    SmolvmBackend::new(&Host::of_home(home))
 }
 
 /// Makes the layers of a bottle as its first start does.

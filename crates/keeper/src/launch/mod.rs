@@ -32,12 +32,6 @@ mod workspace;
 mod workspace_archive;
 mod workspace_files;
 
-use bottle_backend::{Backend, LAYERS};
-use bottle_host::causes;
-use bottle_host::{Host, roots};
-use bottle_instance::Claim;
-use bottle_instance::deploy_keys::{self, Tokens};
-use bottle_instance::transcripts::Transcripts;
 pub use canary::Canary;
 pub use connection::{connect, connect_bundle};
 pub use context::LaunchContext;
@@ -48,7 +42,12 @@ pub use guest::agent_end;
 pub use kept::open_kept;
 pub use workspace_files::{FileSelection, Objects, WorkspaceFiles};
 
+use bottle_backend::{Backend, LAYERS};
 use bottle_channel::{Channel, Stream};
+use bottle_host::{Host, causes, roots};
+use bottle_instance::Claim;
+use bottle_instance::deploy_keys::{self, Tokens};
+use bottle_instance::transcripts::Transcripts;
 use tokio::task::JoinHandle;
 
 use self::context::Trust;

@@ -150,14 +150,7 @@ struct Home {
 impl Home {
     fn new() -> Self {
         let directory = tempfile::tempdir().expect("directory");
-        let host = Host {
-            env: BTreeMap::new(),
-            cwd: "/".into(),
-            home: directory.path().to_owned(),
-            user_home: "/nonexistent".into(),
-            runtime: "/nonexistent".into(),
-            program: "/nonexistent".into(),
-        };
+        let host = Host::of_home(directory.path());
         Self { images: Images::new(&host), directory }
     }
 
