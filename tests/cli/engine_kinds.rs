@@ -163,6 +163,7 @@ impl Life {
 }
 
 #[test]
+#[ignore = "starts an engine of its own and takes a minute: `.ci/run engines`"]
 fn a_bottle_lives_on_an_engine_with_remapped_user_ids() -> Result<()> {
     let test = "a_bottle_lives_on_an_engine_with_remapped_user_ids";
     let Some(life) = Life::new(test, Kind::Remapped)? else { return Ok(()) };
@@ -173,6 +174,7 @@ fn a_bottle_lives_on_an_engine_with_remapped_user_ids() -> Result<()> {
 }
 
 #[test]
+#[ignore = "starts an engine of its own and takes a minute: `.ci/run engines`"]
 fn a_bottle_lives_on_a_rootless_engine_which_refuses_limits_that_it_ignores() -> Result<()> {
     let test = "a_bottle_lives_on_a_rootless_engine_which_refuses_limits_that_it_ignores";
     let Some(life) = Life::new(test, Kind::Rootless)? else { return Ok(()) };
@@ -193,6 +195,7 @@ fn a_bottle_lives_on_a_rootless_engine_which_refuses_limits_that_it_ignores() ->
 /// The packaged gVisor of 2022 reports another error than Linux for an address without a route, so that isolation
 /// cannot be proven. A newer one may pass.
 #[test]
+#[ignore = "starts an engine of its own and takes a minute: `.ci/run engines`"]
 fn gvisor_is_used_only_if_its_isolation_can_be_proven() -> Result<()> {
     let test = "gvisor_is_used_only_if_its_isolation_can_be_proven";
     let Some(mut life) = Life::new(test, Kind::Gvisor)? else { return Ok(()) };
@@ -217,6 +220,7 @@ fn gvisor_is_used_only_if_its_isolation_can_be_proven() -> Result<()> {
 }
 
 #[test]
+#[ignore = "starts an engine of its own and takes a minute: `.ci/run engines`"]
 fn a_bottle_lives_on_podman() -> Result<()> {
     let Some(life) = Life::new("a_bottle_lives_on_podman", Kind::Podman)? else { return Ok(()) };
     let doctor = life.run(&["doctor"])?;

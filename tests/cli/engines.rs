@@ -168,6 +168,7 @@ fn left_on_the_engine(engine: &OwnEngine) -> Vec<String> {
 }
 
 #[test]
+#[ignore = "builds images on an engine of its own and takes a minute: `.ci/run engines`"]
 fn an_engine_that_stops_or_fills_up_gives_one_cause_and_leaves_nothing() -> Result<()> {
     let test = "an_engine_that_stops_or_fills_up_gives_one_cause_and_leaves_nothing";
     let Some(mut engine) = own_engine(test, "1600m")? else { return Ok(()) };
