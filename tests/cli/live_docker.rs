@@ -1,10 +1,12 @@
 //! Tests `--cwd=live` on a container engine, whose containers run as the owner of the directory.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{MetadataExt, lchown};
 use std::path::Path;
-use std::process::Stdio;
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, Result, bail, ensure};
 use bottle_repository::Stop;
@@ -115,18 +117,19 @@ fn a_keeper_killed_during_a_snapshot_leaves_no_paused_bottle() -> Result<()> {
     let Some(home) = with_a_repository(test)? else { return Ok(()) };
     let _ = run(&home, &START)?.expect_code(0);
     // The file is large enough that the snapshot takes some time.
-    let _ = inside(&home, "one", "dd if=/dev/zero of=/home/agent/large bs=1M count=400 status=none")?;
+    let _ = inside(&home, "one", "dd if=/dev/zero of=/home/agent/large bs=1M count=150 status=none")?;
     let label = format!("label=bottle.home={}", bottle_host::home_hash(&home.bottle_home()));
     let paused = || engine::docker(&["ps", "-q", "--filter", "status=paused", "--filter", &label]);
+    let pauses = pauses(&label)?;
     let mut commit = home.program(["commit", "one", "-q"])?.command();
-    let mut commit = commit.stdin(Stdio::null()).stderr(Stdio::null()).spawn()?;
-    let end = Instant::now() + PATIENCE;
-    while paused().is_none_or(|ids| ids.is_empty()) {
-        ensure!(Instant::now() < end, "the snapshot pauses the bottle");
-        std::thread::sleep(Duration::from_millis(10));
+    let mut commit = commit.stdin(Stdio::null()).stderr(Stdio::piped()).spawn()?;
+    if pauses.recv_timeout(PATIENCE).is_err() {
+        let _ = commit.kill();
+        bail!("no pause was seen: {:?}", commit.wait_with_output()?);
     }
     kill_keeper(&home, "one")?;
-    ensure!(!commit.wait()?.success(), "the snapshot is incomplete");
+    let commit = commit.wait_with_output()?;
+    ensure!(!commit.status.success(), "the snapshot is incomplete: {commit:?}");
     ensure!(inside(&home, "one", "echo on")? == "on\n");
     ensure!(paused().is_some_and(|ids| ids.is_empty()));
     ensure!(!home.bottle_home().join("state/one/paused-by-keeper").exists());
@@ -136,6 +139,25 @@ fn a_keeper_killed_during_a_snapshot_leaves_no_paused_bottle() -> Result<()> {
     let _ = run(&home, &STOP)?.expect_code(0);
     let _ = run(&home, &["cleanup", "--all", "--yes"])?.expect_code(0);
     Ok(())
+}
+
+/// Sends each pause of a container with this label from now on. The engine reports a pause at once, also a short one.
+fn pauses(label: &str) -> Result<mpsc::Receiver<String>> {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_secs().to_string();
+    let mut events = Command::new("docker")
+        .args(["events", "--since", &since, "--filter", "event=pause", "--filter", label])
+        .args(["--format", "{{.ID}}"])
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let output = events.stdout.take().context("the output of docker events")?;
+    let (sender, receiver) = mpsc::sync_channel(1);
+    std::thread::spawn(move || {
+        let lines = BufReader::new(output).lines().map_while(Result::ok);
+        let _ = lines.take(1).try_for_each(|line| sender.send(line));
+        let _ = events.kill();
+        events.wait()
+    });
+    Ok(receiver)
 }
 
 #[test]
