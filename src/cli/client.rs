@@ -5,10 +5,10 @@ use std::time::Duration;
 use bottle_channel::Channel;
 use bottle_contract::names::{Name, Slug};
 use bottle_contract::session::guest::{AgentState, Attach as AttachRequest, Exit, GuestEvent, GuestRequest};
+use bottle_contract::terminal::Pass;
 use bottle_host::{Host, Settings};
 use bottle_keeper::protocol::{KeeperEvent, KeeperRequest};
-
-use bottle_contract::terminal::Pass;
+use bottle_lib::exec::Deadline;
 
 use super::connect::{guest_failure, keeper_lost, open_guest};
 use super::ended::report_end;
@@ -16,7 +16,7 @@ use super::error::CliError;
 use super::exit;
 use super::output::{Output, output_failed};
 use super::queue_screen::{Selected, show_selected};
-use super::session::{self, Deadline, HANGUP, Outcome, Session, Signals, Style, Watch};
+use super::session::{self, HANGUP, Outcome, Session, Signals, Style, Watch};
 use super::terminal::{self, Detach};
 use super::unsaved_work;
 

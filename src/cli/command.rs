@@ -6,10 +6,10 @@ use bottle_backend::Access;
 use bottle_channel::Channel;
 use bottle_contract::names::Slug;
 use bottle_contract::session::guest::{Exit, GuestRequest, Process};
-use bottle_contract::session::process::ProcessState;
 use bottle_contract::terminal::Pass;
 use bottle_host::{Host, Settings};
-use bottle_lib::report::{Executed, ExecutedOutput, ProcessEnd};
+use bottle_lib::exec::{Deadline, OUTPUT_KEPT};
+use bottle_lib::report::Executed;
 
 use super::connect::{connect_or_open_files, guest_failure, keeper_lost, open_guest, report_delay};
 use super::error::CliError;
@@ -17,7 +17,7 @@ use super::exit;
 use super::output::{Output, output_failed};
 use super::program_args::ProgramArgs;
 use super::runtime::block_on;
-use super::session::{self, Captured, Deadline, Outcome, Session, Signals, Style};
+use super::session::{self, Outcome, Session, Signals, Style};
 use super::terminal::{self, Detach};
 use super::time_limit::time_limit;
 
@@ -45,7 +45,7 @@ pub(crate) struct Command {
     #[arg(long, conflicts_with = "tty")]
     redact: bool,
     /// With `--json`: keep so many bytes of each output, half of them from its end
-    #[arg(long, value_name = "BYTES", default_value_t = 50_000)]
+    #[arg(long, value_name = "BYTES", default_value_t = OUTPUT_KEPT)]
     max_output: usize,
     /// The command and its arguments
     #[arg(last = true, required = true, value_name = "CMD")]
@@ -93,7 +93,8 @@ impl Command {
             let (outcome, captured) =
                 session::capture(stream, stdin, limit, &deadline, &mut signals, output).await;
             let end = End::of(outcome, &deadline, &channel, output).await?;
-            output.print_json(&executed(&end, begun.elapsed(), &captured, self.merge))?;
+            let (code, timed_out, duration) = (end.code, end.timed_out, begun.elapsed());
+            output.print_json(&Executed::of(code, end.exit, timed_out, duration, &captured, self.merge))?;
             return Ok(end.code);
         }
         let style = if self.tty {
@@ -157,20 +158,5 @@ impl End {
             Outcome::Reset(why) => Err(keeper_lost(why)),
             Outcome::OutputClosed(error) => Err(output_failed(error)),
         }
-    }
-}
-
-fn executed(end: &End, duration: Duration, captured: &Captured, merged: bool) -> Executed {
-    let program = end.exit.map(|exit| ProcessEnd::from(ProcessState::Exited(exit)));
-    let (code, signal) = program.map_or((None, None), |end| (end.code, end.signal));
-    Executed {
-        exit: end.code,
-        code,
-        signal,
-        timed_out: end.timed_out,
-        interrupted: end.exit.is_none() && !end.timed_out,
-        duration_ms: u64::try_from(duration.as_millis()).unwrap_or(u64::MAX),
-        stdout: ExecutedOutput::of(&captured.stdout),
-        stderr: (!merged).then(|| ExecutedOutput::of(&captured.stderr)),
     }
 }

@@ -2,10 +2,10 @@
 
 use bottle_contract::names::{Name, Slug};
 use bottle_host::Host;
+use bottle_instance::State;
 use bottle_instance::snapshots::CommitOptions;
-use bottle_instance::{State, Store};
-use bottle_keeper::protocol::Committed;
 use bottle_lib::report;
+use bottle_lib::save_snapshot::document;
 
 use super::candidates;
 use super::error::CliError;
@@ -39,7 +39,7 @@ impl Commit {
             let committed = block_on(save(host, slug, options, output));
             match committed.map_err(|error| error.about(slug)) {
                 Ok(committed) => {
-                    let document = document(committed, exports(host, slug));
+                    let document = document(host, committed);
                     if !output.json {
                         report(&document, output)?;
                     }
@@ -56,36 +56,12 @@ impl Commit {
     }
 }
 
-/// Whether `bottle export` can move the bottle.
-fn exports(host: &Host, slug: &Slug) -> bool {
-    match Store::of(host).state(slug) {
-        Some(State::Alive(record) | State::Dead(record) | State::Preserved(record)) => {
-            record.live().is_none()
-        }
-        _ => false,
-    }
-}
-
 const BOTTLE_QUESTION: Question = Question {
     prompt: "Make a snapshot of which bottle?",
     suits: |state| is_running(state) || matches!(state, State::Preserved(record) if record.kept),
     none: "no bottle is running or preserved",
     hint: "`bottle start` starts one",
 };
-
-fn document(committed: Committed, exports: bool) -> report::Committed {
-    let Committed { snapshot, notes } = committed;
-    let slug = &snapshot.slug;
-    let moved_by = exports.then(|| match &snapshot.name {
-        Some(name) => format!("bottle export {slug}@{name} -o FILE"),
-        None => format!("bottle export {slug} -o FILE"),
-    });
-    let resume = match &snapshot.name {
-        Some(name) => format!("bottle resume {} --snapshot {name}", snapshot.slug),
-        None => format!("bottle resume {}", snapshot.slug),
-    };
-    report::Committed { snapshot, notes, resume, moved_by }
-}
 
 fn report(document: &report::Committed, output: &Output) -> Result<(), CliError> {
     let report::Committed { snapshot, notes, resume, moved_by } = document;

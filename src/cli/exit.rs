@@ -18,7 +18,7 @@ pub(crate) const BACKEND: u8 = 4;
 /// Isolation was not proven.
 pub(crate) const ISOLATION: u8 = 5;
 /// In commands that pass on a program's exit code: the program was ended because its time limit passed.
-pub(crate) const TIMED_OUT: u8 = 124;
+pub(crate) const TIMED_OUT: u8 = bottle_lib::exec::TIMED_OUT;
 /// In commands that pass on a program's exit code: bottle itself failed.
 pub(crate) const BOTTLE_FAILED: u8 = 125;
 /// In commands that pass on a program's exit code: the program cannot run.

@@ -4,15 +4,15 @@
 use bottle_host::Host;
 use bottle_instance::record::Service;
 use bottle_lib::bottles::active_bottles;
+use bottle_lib::manifests::listed;
 use bottle_lib::report::{ActiveBottle, NamedManifest};
 use bottle_lib::text::from_home;
-use bottle_manifest::{Kind, Place};
+use bottle_manifest::Kind;
 use clap::Subcommand;
 use indicatif::HumanBytes;
 use jiff::Timestamp;
 
 use super::bottle_status::{ago, is_on_terminal, label_and_agent, shows_activity, status};
-use super::choice::manifests;
 use super::error::CliError;
 use super::exit;
 use super::output::{Output, Styles, one_line};
@@ -110,22 +110,8 @@ const SIZE_FROM: usize = 90;
 /// The width in columns from which the directory is shown.
 const DIRECTORY_FROM: usize = 100;
 
-/// Lists manifests by file name without reading them, so that a broken manifest is listed too.
 fn named(kind: Kind, host: &Host, output: &Output) -> Result<(), CliError> {
-    let listing = manifests(host).list(kind);
-    for warning in &listing.warnings {
-        output.warn(warning);
-    }
-    let found: Vec<NamedManifest> = listing
-        .entries
-        .iter()
-        .map(|entry| NamedManifest {
-            name: entry.name.to_string(),
-            from: entry.source.place.word(),
-            file: entry.source.to_string(),
-            replaces: entry.replaces.map(Place::word),
-        })
-        .collect();
+    let found = listed(host, kind, &|notice| output.notice(notice));
     output.print_list(&found, &["NAME", "FROM", "FILE"], 0, |NamedManifest { name, from, file, replaces }| {
         let replaces = replaces.map(|other| format!(" (replaces {other})")).unwrap_or_default();
         // On a terminal, the home directory is shortened to `~`.

@@ -3,18 +3,14 @@
 use std::time::Duration;
 
 use bottle_contract::names::Slug;
-use bottle_contract::session::guest::{GuestEvent, GuestRequest};
-use bottle_contract::session::process::{ProcessName, ProcessState};
-use bottle_contract::session::service::{
-    Restart, Service as GuestService, ServiceInfo, ServiceState, StopService,
-};
+use bottle_contract::session::process::ProcessName;
+use bottle_contract::session::service::{Restart, Service as GuestService, ServiceState, StopService};
 use bottle_host::Host;
-use bottle_lib::report::{BottleService, ProcessEnd};
+use bottle_lib::report::BottleService;
+use bottle_lib::services::Services;
 use bottle_manifest::services::{BadCheck, ReadinessCheck};
 
 use super::candidates;
-use super::connect::keeper_lost;
-use super::connect::{connect, guest_failure, open_guest, unexpected_answer};
 use super::error::CliError;
 use super::exit;
 use super::output::{Output, one_line};
@@ -57,11 +53,7 @@ pub(crate) struct List {
 
 impl List {
     fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
-        let services = match request(host, &self.slug, GuestRequest::ListServices)? {
-            GuestEvent::Services { services } => services,
-            _ => return Err(unexpected_answer()),
-        };
-        let services: Vec<BottleService> = services.into_iter().map(bottle_service).collect();
+        let services = until_signal(async { Ok(Services::new(host, &self.slug).list().await?) })?;
         output.print_list(&services, &["NAME", "STATE", "RESTARTS", "HANDLE", "WHY"], 4, row)?;
         Ok(exit::DONE)
     }
@@ -75,21 +67,6 @@ fn row(service: &BottleService) -> Vec<String> {
         service.handle.clone().unwrap_or_default(),
         one_line(service.why.as_deref().unwrap_or_default()),
     ]
-}
-
-fn bottle_service(info: ServiceInfo) -> BottleService {
-    let end = info.exit.map(|exit| ProcessEnd::from(ProcessState::Exited(exit)));
-    let (code, signal) = end.map_or((None, None), |end| (end.code, end.signal));
-    BottleService {
-        name: info.name.to_string(),
-        state: info.state.name(),
-        ready_at: info.ready_at,
-        restarts: info.restarts,
-        handle: info.process.map(String::from),
-        code,
-        signal,
-        why: info.why,
-    }
 }
 
 /// Start a service, and wait until it is ready
@@ -183,16 +160,17 @@ enum RestartArg {
 impl Start {
     fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
         let slug = self.slug.clone();
-        let request_of_guest = if self.command.is_empty() {
-            GuestRequest::StartServiceAgain { service: self.name }
+        let services = Services::new(host, &slug);
+        let service = if self.command.is_empty() {
+            until_signal(async { Ok(services.start_again(self.name).await?) })?
         } else {
-            GuestRequest::StartService(block_on(self.service(host))?)
+            let service = block_on(self.service(host))?;
+            until_signal(async { Ok(services.start(service).await?) })?
         };
-        let info = service(request(host, &slug, request_of_guest)?)?;
-        let (name, failed) = (info.name.clone(), info.state == ServiceState::Failed);
-        let why = info.why.clone().unwrap_or_default();
-        output.json_or(&bottle_service(info), || Ok(()))?;
-        if failed {
+        output.json_or(&service, || Ok(()))?;
+        let name = &service.name;
+        if service.state == ServiceState::Failed.name() {
+            let why = service.why.as_deref().unwrap_or_default();
             let error = CliError::failed(format!("the service {name} did not start: {why}"));
             return Err(error
                 .about(&slug)
@@ -241,39 +219,22 @@ pub(crate) struct Stop {
 impl Stop {
     fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
         let stop = StopService { name: self.name, grace_ms: u64::from(self.time) * 1000 };
-        let info = service(request(host, &self.slug, GuestRequest::StopService(stop))?)?;
-        let text = format!("{} is {}", info.name, info.state.name());
-        output.json_or(&bottle_service(info), || {
-            output.note(text);
+        let service = until_signal(async { Ok(Services::new(host, &self.slug).stop(stop).await?) })?;
+        output.json_or(&service, || {
+            output.note(format!("{} is {}", service.name, service.state));
             Ok(())
         })?;
         Ok(exit::DONE)
     }
 }
 
-fn service(event: GuestEvent) -> Result<ServiceInfo, CliError> {
-    match event {
-        GuestEvent::Service(info) => Ok(info),
-        _ => Err(unexpected_answer()),
-    }
-}
-
-/// Sends a request with one answer. A failure of the guest is an error.
-fn request(host: &Host, slug: &Slug, request: GuestRequest) -> Result<GuestEvent, CliError> {
+/// Waits for a request, or for a signal that ends this program.
+fn until_signal<T>(request: impl Future<Output = Result<T, CliError>>) -> Result<T, CliError> {
     block_on(async {
-        let channel = connect(host, slug).await?;
         let mut signals = Signals::catch()?;
-        let mut stream = open_guest(&channel, request).await?;
-        let answer = tokio::select! {
-            answer = stream.receive() => answer.map_err(keeper_lost)?,
-            number = signals.end() => return Err(interrupted(number)),
-        };
-        match answer {
-            GuestEvent::Failed(failure) => Err(guest_failure(failure)
-                .exit(exit::FAILED)
-                .about(slug)
-                .hint(format!("`bottle service list {slug}` shows its services"))),
-            event => Ok(event),
+        tokio::select! {
+            answer = request => answer,
+            number = signals.end() => Err(interrupted(number)),
         }
     })
 }

@@ -7,6 +7,7 @@ use bottle_contract::names::Slug;
 use bottle_contract::session::guest::{Attach, Failure, FailureKind, GuestEvent, GuestRequest, Process};
 use bottle_contract::session::process::{ProcessInfo, ProcessName, ProcessState, StartProcess};
 use bottle_host::{Host, Settings};
+use bottle_lib::exec::Deadline;
 use bottle_lib::processes::ask;
 
 use super::candidates;
@@ -17,7 +18,7 @@ use super::exit;
 use super::output::{Output, output_failed};
 use super::program_args::ProgramArgs;
 use super::runtime::block_on;
-use super::session::{self, Deadline, Outcome, Session, Signals};
+use super::session::{self, Outcome, Session, Signals};
 use super::terminal;
 
 /// The shells that are tried, with the arguments for a session on a terminal.

@@ -6,8 +6,9 @@
 //! launch     the start of a bottle, the resume, the fork
 //! import     the import of an archive
 //! stop       the end of a bottle                        discard    the deletion of a bottle that ended
-//! processes  the processes of a bottle                  snapshots  the snapshots of bottles
-//! files      the files of its workspace
+//! processes  the processes of a bottle                  services   the services of a bottle
+//! snapshots  the snapshots of bottles
+//! files      the files of its workspace                 exec       a command that runs in it to its end
 //! routes     changes of the routes of a bottle          proposals  pending proposals, and their answers
 //! permit     commands that the command policy checks    budget     the budgets of launches and bottles
 //! manifests  the manifests of the user                  usage      what the models used
@@ -21,6 +22,7 @@
 //! fork_point         the snapshot that is copied
 //! clip, line_diff    the two ends of a long output, and the changed lines of a text
 //! natural            the order of names with numbers
+//! lines              a line in the output of a process
 //! ```
 //! Nothing here reads a flag, asks a question, prints or chooses an exit code.
 
@@ -29,12 +31,14 @@ pub mod budget;
 pub mod clip;
 pub mod connect;
 pub mod discard;
+pub mod exec;
 pub mod failure;
 pub mod files;
 pub mod fork_point;
 pub mod import;
 pub mod launch;
 pub mod line_diff;
+pub mod lines;
 pub mod manifests;
 pub mod natural;
 pub mod notice;
@@ -46,6 +50,7 @@ pub mod report;
 pub mod routes;
 pub mod save_snapshot;
 pub mod saved_routes;
+pub mod services;
 pub mod snapshot_selector;
 pub mod snapshots;
 pub mod stop;

@@ -4,14 +4,29 @@ use std::fmt::Write as _;
 
 use bottle_host::Host;
 use bottle_manifest::resolve::ResolveError;
-use bottle_manifest::{Homes, ManifestError, Manifests};
+use bottle_manifest::{Homes, ManifestError, Manifests, Place};
 
 use super::failure::{Failure, Kind};
+use super::notice::{Notice, Notify};
+use super::report::NamedManifest;
 use super::text::one_line;
 
 /// Returns the manifests that this user can use in the working directory.
 pub fn manifests(host: &Host) -> Manifests {
     Manifests::new(Homes::from(host))
+}
+
+/// Lists manifests by file name without reading them, so that a broken manifest is listed too.
+pub fn listed(host: &Host, kind: bottle_manifest::Kind, notify: Notify<'_>) -> Vec<NamedManifest> {
+    let listing = manifests(host).list(kind);
+    listing.warnings.iter().for_each(|warning| notify(Notice::Warning(warning.to_string())));
+    let named = listing.entries.iter().map(|entry| NamedManifest {
+        name: entry.name.to_string(),
+        from: entry.source.place.word(),
+        file: entry.source.to_string(),
+        replaces: entry.replaces.map(Place::word),
+    });
+    named.collect()
 }
 
 impl From<ResolveError> for Failure {

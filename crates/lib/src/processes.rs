@@ -1,11 +1,317 @@
-//! Requests to the guest about the processes of a bottle.
+//! Requests about the processes of a bottle, in a running bottle or in what the keeper of an ended one saved.
 
-use bottle_channel::Channel;
+use std::time::Duration;
+
+use bottle_channel::{Channel, Event, StreamReceiver, StreamSender};
 use bottle_contract::names::Slug;
-use bottle_contract::session::guest::{self, GuestEvent, GuestRequest};
+use bottle_contract::session::guest::{self, Exit, GuestEvent, GuestRequest, STDERR, STDIN, STDOUT, Size};
+use bottle_contract::session::process::{
+    EndProcess, OutputRead, ProcessInfo, ProcessName, ProcessState, REDACTED, ReadFrom, ReadOutput,
+    SignalProcess, StartProcess, WriteInput,
+};
+use bottle_host::Host;
+use bottle_instance::process_logs::ProcessLogs;
+use bottle_instance::{State, Store};
+use nix::sys::signal::Signal;
+use regex::bytes::Regex;
+use tokio::io::{AsyncRead, AsyncReadExt};
 
-use super::connect::{guest_failure, keeper_lost, open_guest};
+use super::connect::{connect, guest_failure, keeper_lost, open_guest, unexpected_answer};
 use super::failure::Failure;
+use super::lines::Lines;
+use super::report::{BottleProcess, MatchedLine, StartedProcess};
+
+/// The maximum number of bytes of one part of an output.
+pub const PART: u32 = 256 << 10;
+
+/// How long one request waits for more output.
+pub const FOLLOW: Duration = Duration::from_secs(30);
+
+/// The size of the terminal of a process that has no client.
+pub const TERMINAL_SIZE: Size = Size { columns: 120, rows: 30 };
+
+/// The size of a piece of the input in bytes.
+const PIECE: usize = 16 * 1024;
+
+/// The processes of a bottle.
+#[derive(Debug, Clone, Copy)]
+pub struct Processes<'a> {
+    host: &'a Host,
+    slug: &'a Slug,
+}
+
+impl<'a> Processes<'a> {
+    /// The processes of this bottle. Each request connects anew.
+    pub fn new(host: &'a Host, slug: &'a Slug) -> Self {
+        Self { host, slug }
+    }
+
+    /// Lists the agent and the processes that were started. Of a bottle that ended, those whose output was saved.
+    ///
+    /// # Errors
+    /// When the bottle does not exist, or neither runs nor has saved processes.
+    pub async fn list(&self) -> Result<Vec<BottleProcess>, Failure> {
+        let processes = match Source::of(self.host, self.slug).await? {
+            Source::Ended(saved) => saved_processes(&saved),
+            Source::Running(channel) => match ask(&channel, GuestRequest::ListProcesses, self.slug).await? {
+                GuestEvent::Processes { processes } => processes,
+                _ => return Err(unexpected_answer()),
+            },
+        };
+        Ok(processes.into_iter().map(BottleProcess::from).collect())
+    }
+
+    /// Starts a process that goes on without a client, and ends with the bottle.
+    ///
+    /// # Errors
+    /// When the bottle does not run, or the guest cannot start the process.
+    pub async fn start(&self, request: StartProcess) -> Result<StartedProcess, Failure> {
+        match self.ask(GuestRequest::StartProcess(request)).await? {
+            GuestEvent::ProcessStarted { handle, pid } => {
+                Ok(StartedProcess { handle: handle.to_string(), pid })
+            }
+            _ => Err(unexpected_answer()),
+        }
+    }
+
+    /// Writes to the input of a process. `close` then closes the input; in a terminal, it types Ctrl-D. A process that
+    /// ended is reported before the input was read to its end.
+    ///
+    /// # Errors
+    /// When the bottle or the process does not run, or the input cannot be read.
+    pub async fn write(
+        &self,
+        process: ProcessName,
+        input: impl AsyncRead + Unpin,
+        close: bool,
+    ) -> Result<(), Failure> {
+        let channel = connect(self.host, self.slug).await?;
+        let request = GuestRequest::WriteInput(WriteInput { process, close });
+        let (sender, receiver) = open_guest(&channel, request).await?.split();
+        let mut answered = std::pin::pin!(answer(receiver));
+        let answer = tokio::select! {
+            answer = &mut answered => answer?,
+            sent = send(&sender, input) => {
+                sent?;
+                answered.await?
+            }
+        };
+        match answer {
+            GuestEvent::Done => Ok(()),
+            GuestEvent::Failed(failure) => Err(failed(failure, self.slug)),
+            _ => Err(unexpected_answer()),
+        }
+    }
+
+    /// Sends a signal to a process. In a terminal, INT, QUIT and TSTP go to the program in the foreground.
+    ///
+    /// # Errors
+    /// When the bottle or the process does not run.
+    pub async fn signal(&self, process: ProcessName, signal: u8) -> Result<(), Failure> {
+        match self.ask(GuestRequest::SignalProcess(SignalProcess { process, signal })).await? {
+            GuestEvent::Done => Ok(()),
+            _ => Err(unexpected_answer()),
+        }
+    }
+
+    /// Ends a process with all programs that it started in its session: SIGTERM, and SIGKILL so much later.
+    ///
+    /// # Errors
+    /// When the bottle or the process does not run.
+    pub async fn end(&self, process: ProcessName, grace: Duration) -> Result<Exit, Failure> {
+        let request = EndProcess { process, grace_ms: millis(grace) };
+        exited(self.ask(GuestRequest::EndProcess(request)).await?)
+    }
+
+    /// Waits until a process ends.
+    ///
+    /// # Errors
+    /// When the bottle does not run, or has no such process.
+    pub async fn wait(&self, process: ProcessName) -> Result<Exit, Failure> {
+        exited(self.ask(GuestRequest::WaitForProcess { process }).await?)
+    }
+
+    /// Waits for a line of the output that matches, from this position on. Output that the process wrote before counts too.
+    ///
+    /// # Errors
+    /// When the bottle does not run or has no such process, or when the process ended without such a line.
+    pub async fn wait_for_line(
+        &self,
+        process: &ProcessName,
+        pattern: &Regex,
+        from: u64,
+    ) -> Result<MatchedLine, Failure> {
+        let output = Source::Running(connect(self.host, self.slug).await?).output(self.slug, process);
+        let mut lines = Lines::from(from);
+        loop {
+            let (bytes, read) = output.part(ReadFrom::Position(lines.next()), PART, FOLLOW).await?;
+            let ended = read.state != ProcessState::Running && read.next >= read.end;
+            if let Some((line, next)) = lines.find(&bytes, read.next, ended, pattern) {
+                return Ok(MatchedLine { line: String::from_utf8_lossy(&line).into_owned(), next });
+            }
+            if ended {
+                let hint = format!("`bottle process log {} {process}` shows its output", self.slug);
+                return Err(Failure::failed(format!("{process} ended, and no line of its output matches"))
+                    .about(self.slug)
+                    .hint(hint));
+            }
+        }
+    }
+
+    /// The output of a process. Connects once for all its parts.
+    ///
+    /// # Errors
+    /// As [`Processes::list`].
+    pub async fn output(&self, process: &ProcessName) -> Result<Output, Failure> {
+        Ok(Source::of(self.host, self.slug).await?.output(self.slug, process))
+    }
+
+    async fn ask(&self, request: GuestRequest) -> Result<GuestEvent, Failure> {
+        let channel = connect(self.host, self.slug).await?;
+        ask(&channel, request, self.slug).await
+    }
+}
+
+/// The output of a process.
+pub struct Output {
+    source: Source,
+    slug: Slug,
+    process: ProcessName,
+}
+
+impl Output {
+    /// Reads a part, at most `max` bytes. Waits at most `wait` if there is no output yet and the process runs.
+    ///
+    /// # Errors
+    /// When there is no such process, or its output cannot be read.
+    pub async fn part(
+        &self,
+        from: ReadFrom,
+        max: u32,
+        wait: Duration,
+    ) -> Result<(Vec<u8>, OutputRead), Failure> {
+        match &self.source {
+            Source::Running(channel) => self.ask(channel, from, max, wait).await,
+            Source::Ended(logs) => self.saved(logs, from, max),
+        }
+    }
+
+    async fn ask(
+        &self,
+        channel: &Channel,
+        from: ReadFrom,
+        max: u32,
+        wait: Duration,
+    ) -> Result<(Vec<u8>, OutputRead), Failure> {
+        let process = self.process.clone();
+        let request = ReadOutput { process, from, max, wait_ms: millis(wait), follow: false };
+        let mut stream = open_guest(channel, GuestRequest::ReadOutput(request)).await?;
+        // A mark in place of a secret may be longer than what the part has of it.
+        let most = (max as usize + 1).saturating_mul(REDACTED.len());
+        let mut bytes = Vec::new();
+        loop {
+            match stream.next().await {
+                Some(Event::Data { fd: STDOUT | STDERR, bytes: part }) => bytes.extend_from_slice(&part),
+                Some(Event::Data { .. }) => {}
+                Some(Event::Message(json)) => {
+                    return match serde_json::from_slice(&json) {
+                        Ok(GuestEvent::Read(read)) => Ok((bytes, read)),
+                        Ok(GuestEvent::Failed(failure)) => Err(failed(failure, &self.slug)),
+                        _ => Err(unexpected_answer()),
+                    };
+                }
+                Some(Event::Reset(why)) => return Err(keeper_lost(why)),
+                Some(Event::End) | None => return Err(unexpected_answer()),
+            }
+            // The guest is not believed, because the part is in memory.
+            if bytes.len() > most {
+                return Err(unexpected_answer());
+            }
+        }
+    }
+
+    fn saved(&self, logs: &ProcessLogs, from: ReadFrom, max: u32) -> Result<(Vec<u8>, OutputRead), Failure> {
+        let Self { slug, process, .. } = self;
+        let saved = logs.find(process).ok_or_else(|| {
+            Failure::failed(format!("no output of a process {process} was saved before {slug} ended"))
+                .about(slug)
+                .hint(format!("`bottle ps {slug}` lists the processes whose output was saved"))
+        })?;
+        logs.read(&saved, from, max).map_err(|error| {
+            Failure::cannot(format_args!("read the saved output of {process}"), error).about(slug)
+        })
+    }
+}
+
+/// Where the processes of a bottle are found.
+enum Source {
+    /// The guest knows them.
+    Running(Channel),
+    /// The keeper of a bottle that ended saved them.
+    Ended(ProcessLogs),
+}
+
+impl Source {
+    async fn of(host: &Host, slug: &Slug) -> Result<Self, Failure> {
+        let store = Store::of(host);
+        let saved = || ProcessLogs::of(&store.directory(slug));
+        match store.state(slug) {
+            Some(State::Preserved(_)) => Ok(Self::Ended(saved())),
+            Some(State::Dead(record)) if record.agent_exit.is_some() => Ok(Self::Ended(saved())),
+            Some(State::Dead(_)) => match connect(host, slug).await {
+                Ok(channel) => Ok(Self::Running(channel)),
+                // The keeper and the guest were killed.
+                Err(_) if !saved().list().is_empty() => Ok(Self::Ended(saved())),
+                Err(error) => Err(error),
+            },
+            _ => Ok(Self::Running(connect(host, slug).await?)),
+        }
+    }
+
+    fn output(self, slug: &Slug, process: &ProcessName) -> Output {
+        Output { source: self, slug: slug.clone(), process: process.clone() }
+    }
+}
+
+/// The processes that a keeper saved, in the order of their start.
+fn saved_processes(logs: &ProcessLogs) -> Vec<ProcessInfo> {
+    let all = logs.list().into_iter();
+    all.map(|saved| ProcessInfo { state: saved.state(), processes: 0, ..saved.process }).collect()
+}
+
+/// Sends the input of a process to its end.
+async fn send(sender: &StreamSender, mut input: impl AsyncRead + Unpin) -> Result<(), Failure> {
+    let mut piece = vec![0; PIECE];
+    loop {
+        match input.read(&mut piece).await.map_err(|error| Failure::cannot("read the input", error))? {
+            0 => return sender.end().await.map_err(keeper_lost),
+            read => sender.data(STDIN, &piece[..read]).await.map_err(keeper_lost)?,
+        }
+    }
+}
+
+/// Waits for the event that ends a stream.
+async fn answer(mut receiver: StreamReceiver) -> Result<GuestEvent, Failure> {
+    loop {
+        match receiver.next().await {
+            Some(event @ Event::Message(_)) => return event.parse().map_err(keeper_lost),
+            Some(Event::Data { .. }) => {}
+            Some(Event::Reset(why)) => return Err(keeper_lost(why)),
+            Some(Event::End) | None => return Err(unexpected_answer()),
+        }
+    }
+}
+
+fn exited(event: GuestEvent) -> Result<Exit, Failure> {
+    match event {
+        GuestEvent::Exited(exit) => Ok(exit),
+        _ => Err(unexpected_answer()),
+    }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
 
 /// Sends a request with one answer. A failure of the guest is an error.
 pub async fn ask(channel: &Channel, request: GuestRequest, slug: &Slug) -> Result<GuestEvent, Failure> {
@@ -19,4 +325,34 @@ pub async fn ask(channel: &Channel, request: GuestRequest, slug: &Slug) -> Resul
 /// The error for a failure of the guest.
 pub fn failed(failure: guest::Failure, slug: &Slug) -> Failure {
     guest_failure(failure).about(slug).hint(format!("`bottle ps {slug}` lists its processes"))
+}
+
+/// Parses a signal by its name, with or without SIG, or by its number.
+///
+/// # Errors
+/// Returns what a signal looks like.
+pub fn parse_signal(text: &str) -> Result<u8, String> {
+    let upper = text.to_ascii_uppercase();
+    let name = if upper.starts_with("SIG") { upper } else { format!("SIG{upper}") };
+    let named = name.parse::<Signal>().ok().map(|signal| signal as i32);
+    let number = named.or_else(|| text.parse().ok()).and_then(|number| u8::try_from(number).ok());
+    number.filter(|number| (1..=31).contains(number)).ok_or_else(|| {
+        "write HUP, INT, QUIT, TERM, KILL, STOP, CONT, TSTP, USR1, USR2, WINCH or another name, or 1 to 31"
+            .to_owned()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signals_have_names_and_numbers() {
+        for (text, number) in [("TERM", 15), ("sigint", 2), ("Hup", 1), ("9", 9), ("31", 31)] {
+            assert_eq!(parse_signal(text), Ok(number), "{text}");
+        }
+        for text in ["", "0", "32", "-1", "SIG", "NOPE", "99999999999"] {
+            assert!(parse_signal(text).is_err(), "{text}");
+        }
+    }
 }

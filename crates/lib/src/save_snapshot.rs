@@ -13,6 +13,7 @@ use super::connect::{connect, keeper_lost, unavailable, unexpected_answer};
 use super::failure::{Failure, Kind};
 use super::notice::{Notice, Notify};
 use super::record::{backend_of, claim_failed};
+use super::report;
 use super::snapshots::freeze_failed;
 use super::text::shown;
 
@@ -93,6 +94,28 @@ impl Saving {
                 Ok(Committed { snapshot: saved.snapshot, notes: saved.notes })
             }
         }
+    }
+}
+
+/// The document about a snapshot that was saved.
+pub fn document(host: &Host, committed: Committed) -> report::Committed {
+    let Committed { snapshot, notes } = committed;
+    let slug = &snapshot.slug;
+    let (resume, export) = match &snapshot.name {
+        Some(name) => (format!("bottle resume {slug} --snapshot {name}"), format!("{slug}@{name}")),
+        None => (format!("bottle resume {slug}"), slug.to_string()),
+    };
+    let moved_by = exports(host, slug).then(|| format!("bottle export {export} -o FILE"));
+    report::Committed { snapshot, notes, resume, moved_by }
+}
+
+/// Whether `bottle export` can move the bottle.
+fn exports(host: &Host, slug: &Slug) -> bool {
+    match Store::of(host).state(slug) {
+        Some(State::Alive(record) | State::Dead(record) | State::Preserved(record)) => {
+            record.live().is_none()
+        }
+        _ => false,
     }
 }
 

@@ -50,6 +50,20 @@ pub struct ServiceLayer {
 }
 
 impl ServiceLayer {
+    /// A service with the default times, which is not started again when it ends.
+    #[must_use]
+    pub fn new(command: Vec<String>, readiness: ReadinessCheck) -> Self {
+        Self {
+            command,
+            readiness,
+            interval: Time(INTERVAL),
+            timeout: Time(TIMEOUT),
+            start_period: Time(START_PERIOD),
+            restart: Restart::No,
+            after: Vec::new(),
+        }
+    }
+
     /// The service for the guest.
     #[must_use]
     pub fn service(&self, name: ProcessName) -> Service {

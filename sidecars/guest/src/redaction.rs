@@ -11,13 +11,11 @@ mod stream;
 use std::ops::Range;
 
 use bottle_contract::secret::Secret;
+use bottle_contract::session::process::REDACTED;
 use bytes::Bytes;
 
 pub(crate) use self::stream::StreamRedaction;
 use crate::output::OutputLog;
-
-/// The text in place of a value.
-const MARK: &[u8] = b"[REDACTED]";
 
 /// The shortest value that is replaced, in bytes. Shorter ones occur in other texts.
 const SHORTEST: usize = 8;
@@ -134,7 +132,7 @@ fn replace(start: u64, bytes: Bytes, spans: &[Range<u64>]) -> Bytes {
     for span in inside {
         replaced.extend_from_slice(bytes.get(done..offset(span.start)).unwrap_or_default());
         if span.start >= start {
-            replaced.extend_from_slice(MARK);
+            replaced.extend_from_slice(REDACTED.as_bytes());
         }
         done = offset(span.end).min(bytes.len());
     }

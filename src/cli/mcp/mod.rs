@@ -1,24 +1,27 @@
 //! `bottle mcp`: an MCP server on the host, with which another agent drives bottles.
 //!
 //! ```text
-//! client ─► server ─► scope ─► arguments ─► command policy ─┬► files: the library
-//!                                                           └► program: `bottle … --json`
+//! client ─► server ─► scope ─► arguments ─► call ─► command policy ─┬► requests: the library
+//!                                                                   └► program: `bottle … --json`
 //! ```
 //! Each tool does what the documents of the command say.
 //!
-//! - `tools`: the tools and their commands · `arguments`: their schemas and checks · `resources`: logs and files ·
-//!   `files`: sends requests about files · `program`: runs a command
+//! - `tools`: the tools and their calls · `arguments`: their schemas and checks · `call`: what carries out a call ·
+//!   `requests`: sends requests to a bottle · `program`: runs a command · `result`: what a call returns ·
+//!   `resources`: logs and files
 //! - `scope`: which bottles and tools a client may use · `server`: the server of one client
 //! - `relay`: the calls of agents in bottles
 //! - `http`, `tokens`: servers for clients with a token · `install`: registers the server in a client
 
 mod arguments;
-mod files;
+mod call;
 mod http;
 mod install;
 mod program;
 mod relay;
+mod requests;
 mod resources;
+mod result;
 mod scope;
 mod server;
 mod tokens;

@@ -12,28 +12,14 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, Command};
 
-use super::arguments::Call;
-
-/// The maximum size of a result in bytes.
-pub(super) const RESULT_MAX: u64 = 8 << 20;
+use super::call::Call;
+use super::result::{Printed, RESULT_MAX, sentence, too_large};
 
 /// The maximum size of the notes and errors that are read, in bytes.
 const NOTES_MAX: u64 = 64 << 10;
 
-/// The usual time limit of a call.
-pub(super) const LIMIT: Duration = Duration::from_secs(120);
-
 /// How long a command may take to end what it started, after it was cancelled.
 const ENDS_WITHIN: Duration = Duration::from_secs(5);
-
-/// What a command printed.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) enum Printed {
-    /// A JSON document.
-    Document(Value),
-    /// Text.
-    Text(String),
-}
 
 /// Runs the command of a call. `client` becomes the parent of bottles that it starts. `cancelled` ends it.
 ///
@@ -55,7 +41,7 @@ pub(super) async fn run(
         .stderr(Stdio::piped())
         .kill_on_drop(true);
     let mut child = command.spawn().map_err(|error| format!("cannot run bottle: {error}"))?;
-    let limit = call.seconds.map_or(LIMIT, Duration::from_secs);
+    let limit = call.limit();
     let why = tokio::select! {
         printed = finish(&mut child, call) => return printed,
         () = cancelled => "the call was cancelled".to_owned(),
@@ -104,18 +90,6 @@ async fn read(stream: Option<impl AsyncRead + Unpin>, max: u64) -> Result<Option
     // The rest is read too, because a full pipe would stop the command.
     let rest = tokio::io::copy(&mut stream, &mut tokio::io::sink()).await.map_err(failed)?;
     Ok((rest == 0).then(|| String::from_utf8_lossy(&bytes).into_owned()))
-}
-
-/// The error for a result that is larger than [`RESULT_MAX`].
-pub(super) fn too_large() -> String {
-    format!("the result is larger than {} MiB; ask for a smaller part", RESULT_MAX >> 20)
-}
-
-/// The sentence about a failure.
-pub(super) fn sentence(subject: Option<&str>, message: &str, hint: Option<&str>) -> String {
-    let about = subject.map(|subject| format!("{subject}: ")).unwrap_or_default();
-    let hint = hint.map(|hint| format!(" ({hint})")).unwrap_or_default();
-    format!("{about}{message}{hint}")
 }
 
 /// The sentence of an error that the program printed as JSON.

@@ -15,8 +15,9 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::arguments::{Call, Field, Kind, optional, required};
-use super::program::Printed;
+use super::arguments::{Field, Kind, optional, required};
+use super::call::Call;
+use super::result::Printed;
 use super::scope::{Bottles, STARTED, Scope};
 use super::server::{Mistake, Server, described};
 use super::tools::{AGENT_TERMINAL, ALL, Effect, LIST, Tool, launched};

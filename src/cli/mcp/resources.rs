@@ -3,7 +3,7 @@
 use bottle_contract::session::files::{FilePath, FileRequest, Read};
 use percent_encoding::percent_decode_str;
 
-use super::arguments::Call;
+use super::call::Call;
 
 /// The MIME type of a log.
 pub(super) const TEXT: &str = "text/plain";

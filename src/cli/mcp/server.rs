@@ -18,10 +18,12 @@ use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-use super::arguments::{Arguments, Call, Checked, schema};
-use super::files;
-use super::program::{self, Printed};
+use super::arguments::{Arguments, schema};
+use super::call::{Call, Checked};
+use super::program;
+use super::requests::{self, Request};
 use super::resources;
+use super::result::Printed;
 use super::scope::{Scope, no_task};
 use super::tools::{self, Effect, Target, Tool};
 
@@ -171,12 +173,10 @@ impl Server {
             }
             Checked::Command => {
                 let slug = slug()?;
-                let permitted = permit(&self.host, &slug, &call.rest, self.scope.mode, Ask::WaitsForACall);
-                for (name, value) in permitted.await? {
-                    // Before those of the call, which take precedence.
-                    call.words.insert(2, format!("--env={name}={value}"));
-                }
-                if let Some(script) = &mut call.check {
+                let permitted = permit(&self.host, &slug, call.argv(), self.scope.mode, Ask::WaitsForACall);
+                let variables = permitted.await?;
+                call.set_defaults(variables);
+                if let Some(script) = call.script_mut() {
                     let ask = Ask::WaitsForACall;
                     *script = permit_script(&self.host, &slug, script, self.scope.mode, ask).await?;
                 }
@@ -197,10 +197,10 @@ impl Server {
             return Err(Mistake("the server is stopping".to_owned()));
         };
         let cancelled = cancelled.cancelled();
-        Ok(match &call.files {
+        Ok(match call.request.clone() {
             Some(request) => {
-                let input = call.input.as_deref().unwrap_or_default().as_bytes();
-                files::document(&self.host, bottle, request.clone(), input, cancelled).await?
+                let given = (call.input.as_deref(), call.limit());
+                requests::document(&self.host, bottle, request, given, cancelled).await?
             }
             None => program::run(&self.host, &self.scope.name, call, cancelled).await?,
         })
@@ -208,7 +208,7 @@ impl Server {
 
     /// The bottles of the client, as `bottle list --json` shows them.
     async fn bottles(&self, context: &RequestContext<RoleServer>) -> Result<Vec<Value>, ErrorData> {
-        let listed = self.print(&Call::of(&["list", "active"]), "", &context.ct).await;
+        let listed = self.print(&Call::request(Request::Bottles), "", &context.ct).await;
         match listed.map_err(|Mistake(why)| ErrorData::internal_error(why, None))? {
             Printed::Document(Value::Array(mut items)) => {
                 items.retain(|item| self.scope.has_listed(&self.host, item));

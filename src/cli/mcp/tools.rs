@@ -1,8 +1,17 @@
-//! The tools: their names, what the model reads about them, their arguments, and the commands that carry them out.
+//! The tools: their names, what the model reads about them, their arguments, and the requests and commands that carry
+//! them out.
+
+use std::time::Duration;
 
 use bottle_contract::session::files::{self, ENTRIES_MAX, FilePath, FileRequest, Scope};
+use bottle_contract::session::guest::Process;
+use bottle_contract::session::process::ReadFrom;
+use bottle_contract::session::service::Restart;
+use bottle_lib::processes::TERMINAL_SIZE;
 
-use super::arguments::{Arguments, Call, Checked, Field, Kind, optional, required};
+use super::arguments::{Arguments, Field, Kind, optional, required};
+use super::call::{Call, Checked};
+use super::requests::{BottleRequest, Request, StartService};
 
 /// A tool.
 #[derive(Debug)]
@@ -102,6 +111,9 @@ const LABEL: Field = optional("label", Kind::Name, "The name of the new bottle."
 /// The default time limit of a command, in seconds. Clients give a call 60.
 const TIMEOUT: u64 = 45;
 
+/// The default number of bytes of a part of an output.
+const OUTPUT: u32 = 50_000;
+
 /// The default number of entries and lines.
 const LIMIT: u32 = 1000;
 
@@ -128,7 +140,14 @@ const TERMINAL: Tool = Tool {
         MERGE,
         optional("user", Kind::Text, "The user of the bottle. By default the agent's user."),
     ],
-    call: |given, bottle| command_in(Call::of(&["exec", bottle]), given, &[]),
+    call: |given, _| {
+        let timeout = given.number("timeout").unwrap_or(TIMEOUT);
+        let process = Process { merged: given.flag("merge"), redact: true, ..program(given) };
+        Call::bottle(BottleRequest::Exec(process, Duration::from_secs(timeout)))
+            .input(given.text("stdin"))
+            .checked(Checked::Command)
+            .seconds(timeout.saturating_add(15))
+    },
 };
 
 /// [`TERMINAL`] for the agent of another bottle, which must not be another user than it is in its own.
@@ -151,11 +170,11 @@ pub(super) const ALL: &[Tool] = &[
             WORKDIR,
             ENV,
         ],
-        call: |given, bottle| {
-            program(Call::of(&["process", "start", bottle]), given)
-                .value("--name", given.text("name"))
-                .flag("--tty", given.flag("terminal"))
-                .command(given.command("command").unwrap_or_default())
+        call: |given, _| {
+            let terminal = given.flag("terminal").then_some(TERMINAL_SIZE);
+            let process = Process { stdin: true, terminal, ..program(given) };
+            let name = given.text("name").map(str::to_owned);
+            Call::bottle(BottleRequest::StartProcess(process, name)).checked(Checked::Command)
         },
     },
     Tool {
@@ -163,7 +182,7 @@ pub(super) const ALL: &[Tool] = &[
         effect: Effect::Reads,
         about: "Lists the agent and the processes that were started in a bottle, also those that ended.",
         fields: &[BOTTLE],
-        call: |_, bottle| Call::of(&["ps", bottle]),
+        call: |_, _| Call::bottle(BottleRequest::Processes),
     },
     Tool {
         name: "process_log",
@@ -186,7 +205,7 @@ pub(super) const ALL: &[Tool] = &[
                 "Return at most so many bytes. By default 50000.",
             ),
         ],
-        call: |given, bottle| output_of(&["process", "log", bottle], given, given.text("process")),
+        call: |given, _| output_of(given.required("process"), given),
     },
     Tool {
         name: "process_wait",
@@ -204,15 +223,15 @@ pub(super) const ALL: &[Tool] = &[
                 "With `until`: begin at this position of the output.",
             ),
         ],
-        call: |given, bottle| {
+        call: |given, _| {
             let timeout = given.number("timeout").unwrap_or(TIMEOUT);
-            let from = given.number("from").filter(|_| given.text("until").is_some());
-            Call::of(&["process", "wait"])
-                .value("--timeout", Some(timeout))
-                .value("--until", given.text("until"))
-                .value("--from", from)
-                .then([bottle, given.required("process")])
-                .seconds(timeout.saturating_add(15))
+            let wait = BottleRequest::Wait {
+                process: given.required("process").to_owned(),
+                limit: Duration::from_secs(timeout),
+                until: given.text("until").map(str::to_owned),
+                from: given.number("from").unwrap_or(0),
+            };
+            Call::bottle(wait).seconds(timeout.saturating_add(15))
         },
     },
     Tool {
@@ -226,15 +245,13 @@ pub(super) const ALL: &[Tool] = &[
             optional("newline", Kind::Flag, "Add a line break to the text. By default true."),
             optional("eof", Kind::Flag, "Then close the input; in a terminal, type Ctrl-D."),
         ],
-        call: |given, bottle| {
+        call: |given, _| {
             let text = given.required("text");
             let adds_break = given.text("text").is_some() && given.flag_or("newline", true);
             let input = if adds_break { format!("{text}\n") } else { text.to_owned() };
-            let call = Call::of(&["process", "write"])
-                .flag("--eof", given.flag("eof"))
-                .then([bottle, given.required("process")])
-                .input(Some(&input));
-            Call { checked: Checked::Input, ..call }
+            let process = given.required("process").to_owned();
+            let write = BottleRequest::Write { process, close: given.flag("eof") };
+            Call::bottle(write).input(Some(&input)).checked(Checked::Input)
         },
     },
     Tool {
@@ -243,9 +260,9 @@ pub(super) const ALL: &[Tool] = &[
         about: "Sends a signal to a process. In a terminal, INT, QUIT and TSTP go to the program in the foreground, \
                 as with Ctrl-C. To end a process for sure, call process_kill.",
         fields: &[BOTTLE, PROCESS, required("signal", Kind::Name, "The signal: INT, SIGINT or 2.")],
-        call: |given, bottle| {
-            let process = given.required("process");
-            Call::of(&["process", "signal"]).then([bottle, process, given.required("signal")])
+        call: |given, _| {
+            let word = |name| given.required(name).to_owned();
+            Call::bottle(BottleRequest::Signal { process: word("process"), signal: word("signal") })
         },
     },
     Tool {
@@ -257,12 +274,10 @@ pub(super) const ALL: &[Tool] = &[
             PROCESS,
             optional("time", Kind::Number(0, 60), "The seconds between SIGTERM and SIGKILL. By default 3."),
         ],
-        call: |given, bottle| {
+        call: |given, _| {
+            let process = given.required("process").to_owned();
             let time = given.number("time").unwrap_or(3);
-            Call::of(&["process", "kill"])
-                .value("--time", Some(time))
-                .then([bottle, given.required("process")])
-                .seconds(time + 60)
+            Call::bottle(BottleRequest::End { process, grace: Duration::from_secs(time) }).seconds(time + 60)
         },
     },
     Tool {
@@ -270,7 +285,7 @@ pub(super) const ALL: &[Tool] = &[
         effect: Effect::Reads,
         about: "Lists the services of a bottle: programs that run beside the agent and are checked for readiness.",
         fields: &[BOTTLE],
-        call: |_, bottle| Call::of(&["service", "list", bottle]),
+        call: |_, _| Call::bottle(BottleRequest::Services),
     },
     Tool {
         name: "service_start",
@@ -302,19 +317,30 @@ pub(super) const ALL: &[Tool] = &[
             WORKDIR,
             ENV,
         ],
-        call: |given, bottle| {
-            let name = given.required("name");
-            let call = Call::of(&["service", "start", bottle])
-                .seconds(given.number("start_period").unwrap_or(30) + 60);
-            // A name that begins with a dash is refused, because the words after `--` are the command.
-            let call = call.word(name);
-            let Some(command) = given.command("command") else { return call };
-            let call = ["http", "tcp", "file", "restart"]
-                .iter()
-                .fold(call.check(given.text("check")), |call, flag| {
-                    call.value(&format!("--{flag}"), given.text(flag))
-                });
-            program(call.value("--start-period", given.number("start_period")), given).command(command)
+        call: |given, _| {
+            let name = given.required("name").to_owned();
+            let seconds = given.number("start_period").unwrap_or(30) + 60;
+            if given.command("command").is_none() {
+                return Call::bottle(BottleRequest::StartServiceAgain(name)).seconds(seconds);
+            }
+            let text = |name| given.text(name).map(str::to_owned);
+            let start = StartService {
+                name,
+                program: program(given),
+                http: text("http"),
+                tcp: text("tcp"),
+                file: text("file"),
+                check: text("check"),
+                start_period: given.number("start_period").map(Duration::from_secs),
+                restart: match given.text("restart") {
+                    Some("on-failure") => Restart::OnFailure,
+                    Some("always") => Restart::Always,
+                    _ => Restart::No,
+                },
+            };
+            Call::bottle(BottleRequest::StartService(Box::new(start)))
+                .checked(Checked::Command)
+                .seconds(seconds)
         },
     },
     Tool {
@@ -322,7 +348,7 @@ pub(super) const ALL: &[Tool] = &[
         effect: Effect::Changes,
         about: "Stops a service.",
         fields: &[BOTTLE, required("name", Kind::Name, "The name of the service.")],
-        call: |given, bottle| Call::of(&["service", "stop"]).then([bottle, given.required("name")]),
+        call: |given, _| Call::bottle(BottleRequest::StopService(given.required("name").to_owned())),
     },
     Tool {
         name: "service_logs",
@@ -339,7 +365,7 @@ pub(super) const ALL: &[Tool] = &[
             ),
             WAIT,
         ],
-        call: |given, bottle| output_of(&["service", "logs", bottle], given, given.text("name")),
+        call: |given, _| output_of(given.required("name"), given),
     },
     Tool {
         name: "file_list",
@@ -526,7 +552,17 @@ pub(super) const ALL: &[Tool] = &[
                 agent, image and limits.",
         fields: &[TASK, COMMAND, TIME_LIMIT, WORKDIR, ENV, STDIN, MERGE],
         call: |given, _| {
-            command_in(Call::of(&["env", "run"]), given, &[given.required("task")]).seconds(LONG)
+            let variables = given.variables("env").into_iter().map(|(name, value)| format!("{name}={value}"));
+            Call::of(&["env", "run", "--redact"])
+                .value("--workdir", given.text("workdir"))
+                .values("--env", variables.collect())
+                .value("--timeout", Some(given.number("timeout").unwrap_or(TIMEOUT)))
+                .flag("--merge", given.flag("merge"))
+                .flag("--interactive", given.text("stdin").is_some())
+                .word(given.required("task"))
+                .input(given.text("stdin"))
+                .command(given.command("command").unwrap_or_default())
+                .seconds(LONG)
         },
     },
     Tool {
@@ -548,14 +584,14 @@ pub(super) const ALL: &[Tool] = &[
         effect: Effect::Reads,
         about: "Lists the bottles that you may use, with their state.",
         fields: &[],
-        call: |_, _| Call::of(&["list", "active"]),
+        call: |_, _| Call::request(Request::Bottles),
     },
     Tool {
         name: "agent_list",
         effect: Effect::Reads,
         about: "Lists the agents that bottle_start can start.",
         fields: &[],
-        call: |_, _| Call::of(&["list", "agents"]),
+        call: |_, _| Call::request(Request::Agents),
     },
     Tool {
         name: "bottle_start",
@@ -585,9 +621,9 @@ pub(super) const ALL: &[Tool] = &[
             BOTTLE,
             optional("time", Kind::Number(0, 600), "Kill the agent after so many seconds. By default 10."),
         ],
-        call: |given, bottle| {
+        call: |given, _| {
             let time = given.number("time").unwrap_or(10);
-            Call::of(&["stop", bottle]).value("--time", Some(time)).seconds(time + 120)
+            Call::bottle(BottleRequest::Stop(Duration::from_secs(time))).seconds(time + 120)
         },
     },
     Tool {
@@ -595,14 +631,17 @@ pub(super) const ALL: &[Tool] = &[
         effect: Effect::Changes,
         about: "Deletes the kept files of a bottle that ended. Their work is lost.",
         fields: &[BOTTLE],
-        call: |_, bottle| Call::of(&["discard", bottle, "--yes"]).seconds(LONG),
+        call: |_, _| Call::bottle(BottleRequest::Discard).seconds(LONG),
     },
     Tool {
         name: "bottle_commit",
         effect: Effect::Adds,
         about: "Saves a snapshot of a bottle, from which bottle_resume and bottle_fork start.",
         fields: &[BOTTLE, optional("name", Kind::Name, "The name of the snapshot.")],
-        call: |given, bottle| Call::of(&["commit", bottle]).value("--as", given.text("name")).seconds(LONG),
+        call: |given, _| {
+            let name = given.text("name").map(str::to_owned);
+            Call::bottle(BottleRequest::Commit(name)).seconds(LONG)
+        },
     },
     Tool {
         name: "bottle_resume",
@@ -716,36 +755,26 @@ fn scope(given: &Arguments) -> Scope {
     Scope { path: directory(given), exclude: given.texts("exclude"), git: false }
 }
 
-/// Runs a command to its end. `words` come behind its flags.
-fn command_in(call: Call, given: &Arguments, words: &[&str]) -> Call {
-    let timeout = given.number("timeout").unwrap_or(TIMEOUT);
-    let call = program(call.word("--redact"), given)
-        .value("--timeout", Some(timeout))
-        .flag("--merge", given.flag("merge"))
-        .flag("--interactive", given.text("stdin").is_some())
-        .input(given.text("stdin"))
-        .command(given.command("command").unwrap_or_default())
-        .seconds(timeout.saturating_add(15));
-    words.iter().fold(call, |call, word| call.word(*word))
+/// The program of a call, with its directory, its user and its variables.
+fn program(given: &Arguments) -> Process {
+    Process {
+        argv: given.command("command").unwrap_or_default(),
+        env: given.variables("env").into_iter().collect(),
+        cwd: given.text("workdir").map(str::to_owned),
+        user: given.text("user").map(str::to_owned),
+        ..Process::default()
+    }
 }
 
-/// Adds the directory, the user and the variables of a program.
-fn program(call: Call, given: &Arguments) -> Call {
-    let variables = given.variables("env").into_iter().map(|(name, value)| format!("{name}={value}"));
-    call.value("--workdir", given.text("workdir"))
-        .value("--user", given.text("user"))
-        .values("--env", variables.collect())
-}
-
-/// Reads the output of a process or a service.
-fn output_of(words: &[&str], given: &Arguments, name: Option<&str>) -> Call {
-    let from = given.number("from").filter(|_| given.number("tail").is_none());
-    Call::of(words)
-        .value("--from", from)
-        .value("--tail", given.number("tail"))
-        .value("--wait", given.number("wait"))
-        .value("--max-output", given.number("max_output"))
-        .then([name.unwrap_or_default()])
+/// Reads the output of a process, or of a service, which is a process with its name.
+fn output_of(process: &str, given: &Arguments) -> Call {
+    let from = match given.number("tail") {
+        Some(lines) => ReadFrom::LastLines(lines),
+        None => ReadFrom::Position(given.number("from").unwrap_or(0)),
+    };
+    let max = given.number("max_output").and_then(|max| u32::try_from(max).ok()).unwrap_or(OUTPUT);
+    let wait = Duration::from_secs(given.number("wait").unwrap_or(0));
+    Call::bottle(BottleRequest::Output { process: process.to_owned(), from, max, wait })
 }
 
 /// Starts a bottle in the background.
@@ -797,7 +826,7 @@ mod tests {
                 let given = filled(tool, only_required);
                 let given = Arguments::check(tool.fields, given.as_object().cloned()).expect(tool.name);
                 let call = (tool.call)(&given, "one");
-                if call.files.is_some() {
+                if call.request.is_some() {
                     assert!(call.words.is_empty() && call.rest.is_empty(), "{}", tool.name);
                     continue;
                 }

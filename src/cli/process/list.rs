@@ -1,19 +1,15 @@
 //! `bottle ps`: lists the processes that were started in a bottle.
 
 use bottle_contract::names::Slug;
-use bottle_contract::session::guest::{GuestEvent, GuestRequest};
-use bottle_contract::session::process::ProcessInfo;
 use bottle_host::Host;
-use bottle_lib::processes::ask;
+use bottle_lib::processes::Processes;
 use bottle_lib::report::BottleProcess;
 use indicatif::BinaryBytes;
 
 use crate::cli::candidates;
-use crate::cli::connect::unexpected_answer;
 use crate::cli::error::CliError;
 use crate::cli::exit;
 use crate::cli::output::{Output, one_line};
-use crate::cli::process_output::Source;
 use crate::cli::runtime::block_on;
 
 /// Show the agent and the processes that were started in a bottle
@@ -29,37 +25,10 @@ pub(crate) struct List {
 
 impl List {
     pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
-        let processes = block_on(async {
-            let channel = match Source::of(host, &self.slug).await? {
-                Source::Running(channel) => channel,
-                Source::Ended(saved) => return Ok(saved.list()),
-            };
-            match ask(&channel, GuestRequest::ListProcesses, &self.slug).await? {
-                GuestEvent::Processes { processes } => Ok(processes),
-                _ => Err(unexpected_answer()),
-            }
-        })?;
-        let processes: Vec<BottleProcess> = processes.into_iter().map(bottle_process).collect();
+        let processes = block_on(async { Ok(Processes::new(host, &self.slug).list().await?) })?;
         let heading = ["HANDLE", "NAME", "STATE", "PID", "CPU", "MEMORY", "COMMAND"];
         output.print_list(&processes, &heading, 6, row)?;
         Ok(exit::DONE)
-    }
-}
-
-fn bottle_process(info: ProcessInfo) -> BottleProcess {
-    BottleProcess {
-        handle: info.handle.map(String::from),
-        name: info.name.map(String::from),
-        pid: info.pid,
-        command: info.argv,
-        terminal: info.terminal,
-        started_at: info.started_at,
-        ended_at: info.ended_at,
-        state: info.state.into(),
-        processes: info.processes,
-        #[allow(clippy::cast_precision_loss, reason = "no process runs for 2^53 milliseconds")]
-        cpu_seconds: info.cpu_ms as f64 / 1000.0,
-        memory_bytes: info.memory_bytes,
     }
 }
 

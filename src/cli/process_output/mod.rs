@@ -1,22 +1,15 @@
 //! Reads the output of a process, as `bottle process log` and `bottle service logs` do.
-//!
-//! - `saved`: the processes of a bottle that ended · `target`: the arguments that name a process
 
-mod saved;
 mod target;
 
 use std::time::Duration;
 
-use bottle_channel::{Channel, Event};
-use bottle_contract::session::guest::{GuestEvent, GuestRequest, STDERR, STDOUT};
-use bottle_contract::session::process::{OutputRead, ProcessState, ReadFrom, ReadOutput};
+use bottle_contract::session::process::{ProcessState, ReadFrom};
 use bottle_host::Host;
-use bottle_lib::processes::failed;
+use bottle_lib::processes::{self, FOLLOW, PART, Processes};
 use bottle_lib::report::ProcessOutput;
 
-pub(crate) use self::saved::Source;
 pub(crate) use self::target::Target;
-use crate::cli::connect::{keeper_lost, open_guest, unexpected_answer};
 use crate::cli::error::CliError;
 use crate::cli::exit;
 use crate::cli::output::{Output, counted, reader_gone};
@@ -24,12 +17,6 @@ use crate::cli::plain::Printer;
 use crate::cli::runtime::block_on;
 use crate::cli::session::Signals;
 use crate::cli::time_limit::time_limit;
-
-/// The maximum number of bytes of one part.
-pub(crate) const PART: u32 = 256 << 10;
-
-/// How long one request waits for more output.
-pub(crate) const FOLLOW: Duration = Duration::from_secs(30);
 
 /// Show the output of a process, or a part of it
 ///
@@ -64,33 +51,32 @@ impl Log {
             return Err(error.about("--follow").hint("repeat `--from NEXT --wait TIME`"));
         }
         block_on(async {
-            let source = Source::of(host, &self.target.slug).await?;
+            let Target { slug, process } = &self.target;
+            let read = Processes::new(host, slug).output(process).await?;
             let mut signals = Signals::catch()?;
             tokio::select! {
-                done = self.show(&source, output) => done.map(|()| exit::DONE),
+                done = self.show(&read, output) => done.map(|()| exit::DONE),
                 number = signals.end() => Ok(128u8.saturating_add(number)),
                 gone = reader_gone() => Err(gone),
             }
         })
     }
 
-    async fn show(&self, source: &Source, output: &Output) -> Result<(), CliError> {
+    async fn show(&self, process: &processes::Output, output: &Output) -> Result<(), CliError> {
         let mut from = match self.tail {
             Some(lines) => ReadFrom::LastLines(lines),
             None => ReadFrom::Position(self.from.unwrap_or(0)),
         };
         let mut wait = self.wait.unwrap_or_default();
         if output.json {
-            let (bytes, read) = self.part(source, from, self.max_output, wait).await?;
-            let OutputRead { from, next, lost, end, state } = read;
-            let text = String::from_utf8_lossy(&bytes).into_owned();
-            return output.print_json(&ProcessOutput { text, from, next, end, lost, state: state.into() });
+            let (bytes, read) = process.part(from, self.max_output, wait).await?;
+            return output.print_json(&ProcessOutput::of(&bytes, read));
         }
         let mut printer = Printer::default();
         // Without `--follow`, what a busy process adds meanwhile is left out.
         let mut end = None;
         loop {
-            let (bytes, read) = self.part(source, from, PART, wait).await?;
+            let (bytes, read) = process.part(from, PART, wait).await?;
             if read.lost > 0 && self.from.is_some() {
                 output.note(format!("{} of the output are not kept any more", counted(read.lost, "byte")));
             }
@@ -102,48 +88,6 @@ impl Log {
             if ended && read.next >= end {
                 return printer.finish();
             }
-        }
-    }
-
-    async fn part(
-        &self,
-        source: &Source,
-        from: ReadFrom,
-        max: u32,
-        wait: Duration,
-    ) -> Result<(Vec<u8>, OutputRead), CliError> {
-        match source {
-            Source::Running(channel) => part(channel, &self.target, from, max, wait).await,
-            Source::Ended(saved) => saved.part(&self.target, from, max),
-        }
-    }
-}
-
-/// Reads a part of the output, at most `max` bytes. Waits for output at most `wait` if there is none yet.
-pub(crate) async fn part(
-    channel: &Channel,
-    target: &Target,
-    from: ReadFrom,
-    max: u32,
-    wait: Duration,
-) -> Result<(Vec<u8>, OutputRead), CliError> {
-    let wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
-    let request = ReadOutput { process: target.process.clone(), from, max, wait_ms, follow: false };
-    let mut stream = open_guest(channel, GuestRequest::ReadOutput(request)).await?;
-    let mut bytes = Vec::new();
-    loop {
-        match stream.next().await {
-            Some(Event::Data { fd: STDOUT | STDERR, bytes: part }) => bytes.extend_from_slice(&part),
-            Some(Event::Data { .. }) => {}
-            Some(Event::Message(json)) => {
-                return match serde_json::from_slice(&json) {
-                    Ok(GuestEvent::Read(read)) => Ok((bytes, read)),
-                    Ok(GuestEvent::Failed(failure)) => Err(failed(failure, &target.slug).into()),
-                    _ => Err(unexpected_answer()),
-                };
-            }
-            Some(Event::Reset(why)) => return Err(keeper_lost(why)),
-            Some(Event::End) | None => return Err(unexpected_answer()),
         }
     }
 }

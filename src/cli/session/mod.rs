@@ -6,7 +6,7 @@
 //! SIGINT, SIGTERM ─► signal ──────►   the keeper)
 //! ```
 //! - `pump`: copies data in all directions until one direction ends the session, or its time limit passes
-//! - `capture`, `clip`: a command whose output is kept for a result
+//! - `capture`: a command whose output is kept for a result
 //! - `signals`: the signals that a session handles
 //! - `notices`: the keeper's notices during a session, and how the bottle ended
 //!
@@ -22,12 +22,12 @@ use std::io;
 use bottle_channel::Stream;
 use bottle_contract::session::guest::{Exit, Failure};
 use bottle_contract::terminal::Pass;
-
+use bottle_lib::exec::Ended;
 use tokio::sync::watch;
 
-pub(crate) use capture::{Captured, capture};
+pub(crate) use capture::capture;
 pub(crate) use notices::{TitleNotices, Watch};
-pub(crate) use pump::{Deadline, run};
+pub(crate) use pump::run;
 pub(crate) use signals::{HANGUP, Signals, interrupted};
 
 use super::terminal::Detach;
@@ -74,6 +74,17 @@ pub(crate) enum Outcome {
     Reset(String),
     /// Writing to standard output or standard error failed.
     OutputClosed(io::Error),
+}
+
+impl From<Ended<Self>> for Outcome {
+    fn from(ended: Ended<Self>) -> Self {
+        match ended {
+            Ended::Exited(exit) => Self::Exited(exit),
+            Ended::Failed(failure) => Self::Failed(failure),
+            Ended::Lost(why) => Self::Reset(why),
+            Ended::Interrupted(outcome) => outcome,
+        }
+    }
 }
 
 /// A session to run.

@@ -1,12 +1,12 @@
 //! Copies data in the three directions of a session until one direction ends the session.
 
-use std::cell::Cell;
 use std::io::{self, IsTerminal};
 use std::time::Duration;
 
 use bottle_channel::{Event, StreamReceiver, StreamSender};
-use bottle_contract::session::guest::{ClientMessage, GuestEvent, STDERR, STDIN, STDOUT};
+use bottle_contract::session::guest::{ClientMessage, STDERR, STDIN, STDOUT};
 use bottle_contract::terminal::{Filter, Pass};
+use bottle_lib::exec::{Deadline, Ended};
 use tokio::io::{AsyncWrite, AsyncWriteExt, Stderr, Stdout};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -20,17 +20,8 @@ use crate::cli::terminal::{self, ClientKey, Detach, RawTerminal};
 /// A second Ctrl-C within this time ends the session. The first Ctrl-C is sent to the program.
 const REPEAT_WITHIN: Duration = Duration::from_secs(2);
 
-/// The time between SIGTERM and SIGKILL for a program whose time limit has passed.
-const TERM_GRACE: Duration = Duration::from_secs(3);
-
-/// How long a killed program may take to be reported as ended. A bottle that is paused reports it later.
-const KILL_GRACE: Duration = Duration::from_secs(5);
-
 /// How long a terminal may take for the last output.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(1);
-
-const SIGTERM: u8 = 15;
-const SIGKILL: u8 = 9;
 
 /// The byte that rings the terminal's bell.
 const BELL: u8 = 0x07;
@@ -74,7 +65,7 @@ pub(crate) async fn run(
             let outcome = tokio::select! {
                 outcome = shown.show(receiver, window_title) => outcome,
                 outcome = typed => outcome,
-                outcome = deadline.enforce(&sender) => outcome,
+                why = deadline.enforce(&sender) => Outcome::Reset(why),
                 number = resize_until_signal(signals, &sender) => Outcome::Interrupted(number),
             };
             shown.finish().await;
@@ -85,7 +76,7 @@ pub(crate) async fn run(
             tokio::select! {
                 outcome = shown.show(receiver, None) => outcome,
                 never = feed(stdin, &sender) => never,
-                outcome = deadline.enforce(&sender) => outcome,
+                why = deadline.enforce(&sender) => Outcome::Reset(why),
                 number = pass_until_signal(pass_signals, signals, &sender, output) => {
                     Outcome::Interrupted(number)
                 }
@@ -94,39 +85,6 @@ pub(crate) async fn run(
     };
     drop(screen);
     Ok(outcome)
-}
-
-/// The time limit of a program.
-#[derive(Debug, Default)]
-pub(crate) struct Deadline {
-    after: Option<Duration>,
-    passed: Cell<bool>,
-}
-
-impl Deadline {
-    /// A limit that passes so much later. `None` is no limit.
-    pub(crate) fn after(after: Option<Duration>) -> Self {
-        Self { after, passed: Cell::new(false) }
-    }
-
-    /// When the limit passes, sends SIGTERM to the program's process group, and later SIGKILL. Returns only if the
-    /// program's end is not reported after that.
-    pub(super) async fn enforce(&self, sender: &StreamSender) -> Outcome {
-        let Some(after) = self.after else { return std::future::pending().await };
-        tokio::time::sleep(after).await;
-        self.passed.set(true);
-        for (signal, grace) in [(SIGTERM, TERM_GRACE), (SIGKILL, KILL_GRACE)] {
-            // A failure means that the stream has ended, which the receiving side reports.
-            let _ = sender.message(&ClientMessage::Signal { signal }).await;
-            tokio::time::sleep(grace).await;
-        }
-        Outcome::Reset("the command did not end after SIGKILL".to_owned())
-    }
-
-    /// Whether the program was ended because of this limit.
-    pub(crate) fn has_passed(&self) -> bool {
-        self.passed.get()
-    }
 }
 
 /// The window's title, and the notices shown in it.
@@ -181,8 +139,8 @@ impl<'a> Shown<'a> {
             let written = match event {
                 Some(Event::Data { fd: STDOUT, bytes }) => stdout.write(&bytes).await,
                 Some(Event::Data { fd: STDERR, bytes }) => stderr.write(&bytes).await,
-                event => match end(event) {
-                    Some(outcome) => return outcome,
+                event => match Ended::<Outcome>::of(event) {
+                    Some(ended) => return ended.into(),
                     None => Ok(()),
                 },
             };
@@ -198,23 +156,6 @@ impl<'a> Shown<'a> {
         let written = async { tokio::join!(self.stdout.stream.flush(), self.stderr.stream.flush()) };
         // A terminal can refuse output for ever, for example after Ctrl-S.
         let _ = tokio::time::timeout(FINISH_TIMEOUT, written).await;
-    }
-}
-
-/// Returns how the program ended, if the event says that it did.
-pub(super) fn end(event: Option<Event>) -> Option<Outcome> {
-    match event {
-        Some(Event::Data { .. }) => None,
-        Some(Event::Message(json)) => match serde_json::from_slice::<GuestEvent>(&json) {
-            Ok(GuestEvent::Exited(exit)) => Some(Outcome::Exited(exit)),
-            Ok(GuestEvent::Failed(failure)) => Some(Outcome::Failed(failure)),
-            Ok(_) => None,
-            Err(_) => Some(Outcome::Reset("the bottle sent an invalid message".to_owned())),
-        },
-        None | Some(Event::End) => {
-            Some(Outcome::Reset("the bottle closed the session without an exit code".to_owned()))
-        }
-        Some(Event::Reset(why)) => Some(Outcome::Reset(why)),
     }
 }
 
@@ -328,7 +269,7 @@ async fn watch(mut detach: Detach) -> Outcome {
 }
 
 /// Forwards standard input to the program, and then the end of the input.
-pub(super) async fn feed(wanted: bool, sender: &StreamSender) -> Outcome {
+async fn feed(wanted: bool, sender: &StreamSender) -> Outcome {
     if wanted {
         let mut input = terminal::chunks();
         while let Some(bytes) = input.recv().await {

@@ -123,6 +123,10 @@ pub enum ReadFrom {
     LastLines(u64),
 }
 
+/// The mark in place of the value of a secret variable in an output. Positions count the bytes of the value, not those of
+/// the mark.
+pub const REDACTED: &str = "[REDACTED]";
+
 /// The result of [`ReadOutput`], behind the data of each part.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

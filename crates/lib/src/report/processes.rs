@@ -1,11 +1,15 @@
 //! The JSON output of programs, processes and services of a bottle.
 
+use std::time::Duration;
+
 use bottle_contract::session::guest::Exit;
-use bottle_contract::session::process::ProcessState;
+use bottle_contract::session::process::{OutputRead, ProcessInfo, ProcessState};
+use bottle_contract::session::service::ServiceInfo;
 use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::clip::Clip;
+use crate::exec::Captured;
 
 /// The document that `bottle exec --json` prints.
 #[derive(Debug, Serialize)]
@@ -26,6 +30,32 @@ pub struct Executed {
     pub stdout: ExecutedOutput,
     /// `None` with `--merge`.
     pub stderr: Option<ExecutedOutput>,
+}
+
+impl Executed {
+    /// The document about a command that exited as `exit` says, or whose end is unknown. `code` is the exit code of
+    /// `bottle exec`; with `merged`, the standard output has both outputs.
+    pub fn of(
+        code: u8,
+        exit: Option<Exit>,
+        timed_out: bool,
+        duration: Duration,
+        captured: &Captured,
+        merged: bool,
+    ) -> Self {
+        let end = exit.map(|exit| ProcessEnd::from(ProcessState::Exited(exit)));
+        let (of_command, signal) = end.map_or((None, None), |end| (end.code, end.signal));
+        Self {
+            exit: code,
+            code: of_command,
+            signal,
+            timed_out,
+            interrupted: exit.is_none() && !timed_out,
+            duration_ms: u64::try_from(duration.as_millis()).unwrap_or(u64::MAX),
+            stdout: ExecutedOutput::of(&captured.stdout),
+            stderr: (!merged).then(|| ExecutedOutput::of(&captured.stderr)),
+        }
+    }
 }
 
 /// An element of the array that `bottle ps --json` prints.
@@ -54,6 +84,25 @@ pub struct BottleProcess {
     pub cpu_seconds: f64,
     /// The memory that its processes use.
     pub memory_bytes: u64,
+}
+
+impl From<ProcessInfo> for BottleProcess {
+    fn from(info: ProcessInfo) -> Self {
+        Self {
+            handle: info.handle.map(String::from),
+            name: info.name.map(String::from),
+            pid: info.pid,
+            command: info.argv,
+            terminal: info.terminal,
+            started_at: info.started_at,
+            ended_at: info.ended_at,
+            state: info.state.into(),
+            processes: info.processes,
+            #[allow(clippy::cast_precision_loss, reason = "no process runs for 2^53 milliseconds")]
+            cpu_seconds: info.cpu_ms as f64 / 1000.0,
+            memory_bytes: info.memory_bytes,
+        }
+    }
 }
 
 /// Whether a process runs, and how it ended.
@@ -118,6 +167,23 @@ pub struct BottleService {
     pub why: Option<String>,
 }
 
+impl From<ServiceInfo> for BottleService {
+    fn from(info: ServiceInfo) -> Self {
+        let end = info.exit.map(|exit| ProcessEnd::from(ProcessState::Exited(exit)));
+        let (code, signal) = end.map_or((None, None), |end| (end.code, end.signal));
+        Self {
+            name: info.name.to_string(),
+            state: info.state.name(),
+            ready_at: info.ready_at,
+            restarts: info.restarts,
+            handle: info.process.map(String::from),
+            code,
+            signal,
+            why: info.why,
+        }
+    }
+}
+
 /// The document that `bottle process log --json` prints.
 #[derive(Debug, Serialize)]
 pub struct ProcessOutput {
@@ -134,6 +200,15 @@ pub struct ProcessOutput {
     /// Whether the process runs, and how it ended.
     #[serde(flatten)]
     pub state: ProcessEnd,
+}
+
+impl ProcessOutput {
+    /// The document about a part of an output.
+    pub fn of(bytes: &[u8], read: OutputRead) -> Self {
+        let OutputRead { from, next, lost, end, state } = read;
+        let text = String::from_utf8_lossy(bytes).into_owned();
+        Self { text, from, next, end, lost, state: state.into() }
+    }
 }
 
 /// An output stream of a command.

@@ -1,0 +1,266 @@
+//! Runs a command in a bottle to its end, and keeps its output.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use bottle_backend::Access;
+use bottle_channel::{Event, Stream, StreamReceiver, StreamSender};
+use bottle_contract::names::Slug;
+use bottle_contract::session::guest::{
+    self, ClientMessage, Exit, GuestEvent, GuestRequest, Process, STDERR, STDIN, STDOUT,
+};
+use bottle_host::Host;
+use tokio::io::{AsyncRead, AsyncReadExt};
+
+use super::clip::Clip;
+use super::connect::{connect_or_open_files, guest_failure, keeper_lost, open_guest};
+use super::failure::Failure;
+use super::report::Executed;
+
+/// The exit code of a command that was ended because its time limit passed, as `timeout` of GNU coreutils 9.1 reports it.
+pub const TIMED_OUT: u8 = 124;
+
+/// The default number of bytes that are kept of each output of a command.
+pub const OUTPUT_KEPT: usize = 50_000;
+
+/// The time between SIGTERM and SIGKILL for a program whose time limit has passed.
+const TERM_GRACE: Duration = Duration::from_secs(3);
+
+/// How long a killed program may take to be reported as ended. A bottle that is paused reports it later.
+const KILL_GRACE: Duration = Duration::from_secs(5);
+
+const SIGTERM: u8 = 15;
+const SIGKILL: u8 = 9;
+
+/// The size of a piece of the input in bytes.
+const PIECE: usize = 16 * 1024;
+
+/// How a program ended. `T` says what interrupted it.
+#[derive(Debug)]
+pub enum Ended<T> {
+    /// The program exited.
+    Exited(Exit),
+    /// The guest could not start the program.
+    Failed(guest::Failure),
+    /// The end was not reported, for this reason.
+    Lost(String),
+    /// The program was interrupted.
+    Interrupted(T),
+}
+
+impl<T> Ended<T> {
+    /// The end that an event of a program's stream reports. `None` if the program goes on.
+    pub fn of(event: Option<Event>) -> Option<Self> {
+        match event {
+            Some(Event::Data { .. }) => None,
+            Some(Event::Message(json)) => match serde_json::from_slice::<GuestEvent>(&json) {
+                Ok(GuestEvent::Exited(exit)) => Some(Self::Exited(exit)),
+                Ok(GuestEvent::Failed(failure)) => Some(Self::Failed(failure)),
+                Ok(_) => None,
+                Err(_) => Some(Self::Lost("the bottle sent an invalid message".to_owned())),
+            },
+            None | Some(Event::End) => {
+                Some(Self::Lost("the bottle closed the session without an exit code".to_owned()))
+            }
+            Some(Event::Reset(why)) => Some(Self::Lost(why)),
+        }
+    }
+}
+
+/// What a command wrote.
+#[derive(Debug)]
+pub struct Captured {
+    /// The standard output.
+    pub stdout: Clip,
+    /// The standard error.
+    pub stderr: Clip,
+}
+
+/// The time limit of a program.
+#[derive(Debug, Default)]
+pub struct Deadline {
+    after: Option<Duration>,
+    passed: AtomicBool,
+}
+
+impl Deadline {
+    /// A limit that passes so much later. `None` is no limit.
+    pub fn after(after: Option<Duration>) -> Self {
+        Self { after, passed: AtomicBool::new(false) }
+    }
+
+    /// When the limit passes, sends SIGTERM to the program's process group, and later SIGKILL. Returns only if the
+    /// program's end is not reported after that, with a sentence that says so.
+    pub async fn enforce(&self, sender: &StreamSender) -> String {
+        let Some(after) = self.after else { return std::future::pending().await };
+        tokio::time::sleep(after).await;
+        self.passed.store(true, Ordering::Relaxed);
+        for (signal, grace) in [(SIGTERM, TERM_GRACE), (SIGKILL, KILL_GRACE)] {
+            // A failure means that the stream has ended, which the receiving side reports.
+            let _ = sender.message(&ClientMessage::Signal { signal }).await;
+            tokio::time::sleep(grace).await;
+        }
+        "the command did not end after SIGKILL".to_owned()
+    }
+
+    /// Whether the program was ended because of this limit.
+    pub fn has_passed(&self) -> bool {
+        self.passed.load(Ordering::Relaxed)
+    }
+}
+
+/// Runs a command until it exits, its time limit passes or `interrupted` returns. Sends it the input, unless there is
+/// none. Keeps at most `limit` bytes of each of its outputs.
+pub async fn capture<T>(
+    stream: Stream,
+    input: Option<impl AsyncRead + Unpin>,
+    limit: usize,
+    deadline: &Deadline,
+    interrupted: impl AsyncFnOnce(&StreamSender) -> T,
+) -> (Ended<T>, Captured) {
+    let (sender, receiver) = stream.split();
+    let mut captured = Captured { stdout: Clip::new(limit), stderr: Clip::new(limit) };
+    let ended = tokio::select! {
+        ended = keep(receiver, &mut captured) => ended,
+        never = feed(input, &sender) => match never {},
+        why = deadline.enforce(&sender) => Ended::Lost(why),
+        interrupted = interrupted(&sender) => Ended::Interrupted(interrupted),
+    };
+    (ended, captured)
+}
+
+async fn keep<T>(mut receiver: StreamReceiver, captured: &mut Captured) -> Ended<T> {
+    loop {
+        match receiver.next().await {
+            Some(Event::Data { fd: STDOUT, bytes }) => captured.stdout.push(&bytes),
+            Some(Event::Data { fd: STDERR, bytes }) => captured.stderr.push(&bytes),
+            event => {
+                if let Some(ended) = Ended::of(event) {
+                    return ended;
+                }
+            }
+        }
+    }
+}
+
+/// Forwards the input to the program, and then the end of the input. A closed stream is reported by its receiver.
+async fn feed(input: Option<impl AsyncRead + Unpin>, sender: &StreamSender) -> std::convert::Infallible {
+    let Some(mut input) = input else { return std::future::pending().await };
+    let mut piece = vec![0; PIECE];
+    while let Ok(read @ 1..) = input.read(&mut piece).await {
+        if sender.data(STDIN, &piece[..read]).await.is_err() {
+            return std::future::pending().await;
+        }
+    }
+    let _ = sender.data(STDIN, &[]).await;
+    std::future::pending().await
+}
+
+/// Runs a command in a bottle with this input, at most for `limit`. In a bottle that ended and whose files are preserved,
+/// it runs alone, and without a network. If the future is dropped, the command is ended.
+///
+/// # Errors
+/// When the bottle does not exist or its files cannot be used, or when the guest cannot start the command.
+pub async fn run(
+    host: &Host,
+    slug: &Slug,
+    process: Process,
+    input: Option<&[u8]>,
+    limit: Duration,
+) -> Result<Executed, Failure> {
+    let merged = process.merged;
+    let process = Process { stdin: input.is_some(), ..process };
+    let channel = connect_or_open_files(host, slug, Access::Write).await?;
+    let stream = open_guest(&channel, GuestRequest::Exec(process)).await?;
+    let deadline = Deadline::after(Some(limit));
+    let begun = Instant::now();
+    let never = async |_: &StreamSender| std::future::pending::<std::convert::Infallible>().await;
+    let (ended, captured) = capture(stream, input, OUTPUT_KEPT, &deadline, never).await;
+    let exit = match ended {
+        Ended::Exited(exit) => Some(exit),
+        Ended::Failed(failure) => return Err(guest_failure(failure).about(slug)),
+        Ended::Lost(_) if deadline.has_passed() => None,
+        Ended::Lost(why) => return Err(keeper_lost(why).about(slug)),
+        Ended::Interrupted(never) => match never {},
+    };
+    let code = match exit {
+        Some(exit) if !deadline.has_passed() => exit.shell_code(),
+        _ => TIMED_OUT,
+    };
+    Ok(Executed::of(code, exit, deadline.has_passed(), begun.elapsed(), &captured, merged))
+}
+
+#[cfg(test)]
+mod tests {
+    use bottle_channel::{Channel, Side};
+    use bottle_contract::session::{Hello, Role};
+
+    use super::*;
+
+    /// The client's end and the guest's end of a program's stream, with their channels.
+    async fn streams() -> (Stream, Stream, [Channel; 2]) {
+        let (ours, theirs) = tokio::io::duplex(1 << 16);
+        let (ours, theirs) = tokio::join!(
+            Channel::establish(ours, Side::Dialed, Hello::of(Role::Keeper)),
+            Channel::establish(theirs, Side::Accepted, Hello::of(Role::Guest)),
+        );
+        let ((ours, ..), (theirs, mut incoming, _)) = (ours.expect("channel"), theirs.expect("channel"));
+        let stream = ours.open(&()).await.expect("stream");
+        let request = incoming.next().await.expect("request");
+        (stream, request.accept(), [ours, theirs])
+    }
+
+    async fn never(_: &StreamSender) {
+        std::future::pending().await
+    }
+
+    #[tokio::test]
+    async fn keeps_both_outputs_and_sends_the_whole_input() {
+        let (stream, guest, _channels) = streams().await;
+        let (sender, mut receiver) = guest.split();
+        let program = async {
+            let mut input = Vec::new();
+            while let Some(Event::Data { fd: STDIN, bytes }) = receiver.next().await {
+                if bytes.is_empty() {
+                    break;
+                }
+                input.extend_from_slice(&bytes);
+            }
+            sender.data(STDOUT, &input).await.expect("output");
+            sender.data(STDERR, b"warning").await.expect("output");
+            sender.message(&GuestEvent::Exited(Exit::Code(3))).await.expect("end");
+        };
+        let input = vec![b'x'; 3 * PIECE + 1];
+        let deadline = Deadline::default();
+        let ((ended, captured), ()) =
+            tokio::join!(capture(stream, Some(&input[..]), 10, &deadline, never), program);
+        assert!(matches!(ended, Ended::Exited(Exit::Code(3))), "{ended:?}");
+        assert_eq!((captured.stdout.bytes(), &*captured.stderr.text()), (input.len() as u64, "warning"));
+        assert!(!deadline.has_passed());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_command_that_ignores_its_time_limit_is_killed_and_reported() {
+        let (stream, guest, _channels) = streams().await;
+        let (_sender, mut receiver) = guest.split();
+        let deadline = Deadline::after(Some(Duration::from_secs(60)));
+        let begun = tokio::time::Instant::now();
+        let none = None::<tokio::io::Empty>;
+        let (ended, _) = capture(stream, none, 10, &deadline, never).await;
+        assert!(matches!(&ended, Ended::Lost(why) if why.contains("SIGKILL")), "{ended:?}");
+        assert!(deadline.has_passed() && begun.elapsed() >= Duration::from_secs(68), "{:?}", begun.elapsed());
+        for number in [SIGTERM, SIGKILL] {
+            let event = receiver.next().await.expect("a signal");
+            let message: ClientMessage = event.parse().expect("a message");
+            assert!(matches!(message, ClientMessage::Signal { signal } if signal == number), "{message:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn an_interruption_ends_the_wait() {
+        let (stream, _guest, _channels) = streams().await;
+        let none = None::<tokio::io::Empty>;
+        let (ended, _) = capture(stream, none, 10, &Deadline::default(), async |_| 2).await;
+        assert!(matches!(ended, Ended::Interrupted(2)), "{ended:?}");
+    }
+}

@@ -1,0 +1,79 @@
+//! Requests about the services of a running bottle.
+
+use bottle_contract::names::Slug;
+use bottle_contract::session::guest::{GuestEvent, GuestRequest};
+use bottle_contract::session::process::ProcessName;
+use bottle_contract::session::service::{Service, StopService};
+use bottle_host::Host;
+
+use super::connect::{connect, guest_failure, keeper_lost, open_guest, unexpected_answer};
+use super::failure::Failure;
+use super::report::BottleService;
+
+/// The services of a bottle.
+#[derive(Debug, Clone, Copy)]
+pub struct Services<'a> {
+    host: &'a Host,
+    slug: &'a Slug,
+}
+
+impl<'a> Services<'a> {
+    /// The services of this bottle. Each request connects anew.
+    pub fn new(host: &'a Host, slug: &'a Slug) -> Self {
+        Self { host, slug }
+    }
+
+    /// Lists the services.
+    ///
+    /// # Errors
+    /// When the bottle does not run.
+    pub async fn list(&self) -> Result<Vec<BottleService>, Failure> {
+        match self.ask(GuestRequest::ListServices).await? {
+            GuestEvent::Services { services } => Ok(services.into_iter().map(BottleService::from).collect()),
+            _ => Err(unexpected_answer()),
+        }
+    }
+
+    /// Starts a service, and waits until it is ready or failed, which the document says.
+    ///
+    /// # Errors
+    /// When the bottle does not run, or a service with this name runs.
+    pub async fn start(&self, service: Service) -> Result<BottleService, Failure> {
+        self.one(GuestRequest::StartService(service)).await
+    }
+
+    /// Starts a service of the bottle that ended again, as [`Services::start`].
+    ///
+    /// # Errors
+    /// When the bottle does not run, or has no service with this name that ended.
+    pub async fn start_again(&self, service: ProcessName) -> Result<BottleService, Failure> {
+        self.one(GuestRequest::StartServiceAgain { service }).await
+    }
+
+    /// Stops a service with all programs that it started. It is not started again until [`Services::start_again`].
+    ///
+    /// # Errors
+    /// When the bottle does not run, or has no such service.
+    pub async fn stop(&self, stop: StopService) -> Result<BottleService, Failure> {
+        self.one(GuestRequest::StopService(stop)).await
+    }
+
+    async fn one(&self, request: GuestRequest) -> Result<BottleService, Failure> {
+        match self.ask(request).await? {
+            GuestEvent::Service(info) => Ok(info.into()),
+            _ => Err(unexpected_answer()),
+        }
+    }
+
+    /// Sends a request with one answer. A failure of the guest is an error.
+    async fn ask(&self, request: GuestRequest) -> Result<GuestEvent, Failure> {
+        let channel = connect(self.host, self.slug).await?;
+        let mut stream = open_guest(&channel, request).await?;
+        match stream.receive().await.map_err(keeper_lost)? {
+            GuestEvent::Failed(failure) => Err(guest_failure(failure)
+                .about(self.slug)
+                .hint(format!("`bottle service list {}` shows its services", self.slug))),
+            event => Ok(event),
+        }
+    }
+}

@@ -1,0 +1,284 @@
+//! The requests to a bottle that carry out calls, which the library sends in this process.
+
+use std::time::Duration;
+
+use bottle_backend::ProgressSink;
+use bottle_contract::names::{Name, Slug};
+use bottle_contract::session::files::FileRequest;
+use bottle_contract::session::guest::Process;
+use bottle_contract::session::process::{ProcessName, ProcessState, ReadFrom, StartProcess};
+use bottle_contract::session::service::{Restart, StopService};
+use bottle_host::Host;
+use bottle_instance::snapshots::CommitOptions;
+use bottle_lib::bottles::active_bottles;
+use bottle_lib::discard::discard;
+use bottle_lib::exec;
+use bottle_lib::failure::Failure;
+use bottle_lib::files::Files;
+use bottle_lib::lines::pattern;
+use bottle_lib::manifests::listed;
+use bottle_lib::notice::Notice;
+use bottle_lib::processes::{Processes, parse_signal};
+use bottle_lib::report::{Committed, Discarded, ProcessEnd, ProcessOutput, Stopped};
+use bottle_lib::save_snapshot::{self, Saving};
+use bottle_lib::services::Services;
+use bottle_lib::stop::stop;
+use bottle_manifest::Kind;
+use bottle_manifest::services::{BadCheck, ReadinessCheck, ServiceLayer, Time};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::result::{Printed, RESULT_MAX, sentence, too_large};
+
+/// How long a stopped service may take to end before it is killed.
+const STOP_GRACE: Duration = Duration::from_secs(5);
+
+/// A request of the library. Names are checked when it is sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Request {
+    /// Lists all bottles.
+    Bottles,
+    /// Lists the agents that can be started.
+    Agents,
+    /// About a bottle.
+    Bottle(BottleRequest),
+}
+
+/// A request to a bottle, or about it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum BottleRequest {
+    /// Stops it. Its agent has so long to end.
+    Stop(Duration),
+    /// Deletes what is kept of it.
+    Discard,
+    /// Saves a snapshot, with this name if there is one.
+    Commit(Option<String>),
+    /// About its files.
+    Files(FileRequest),
+    /// Lists its processes.
+    Processes,
+    /// Runs a command to its end, at most so long, with the input of the call.
+    Exec(Process, Duration),
+    /// Starts a process, which has this name.
+    StartProcess(Process, Option<String>),
+    /// Reads a part of the output of a process.
+    Output { process: String, from: ReadFrom, max: u32, wait: Duration },
+    /// Waits for the end of a process, or for a line of its output.
+    Wait { process: String, limit: Duration, until: Option<String>, from: u64 },
+    /// Writes the input of the call to a process.
+    Write { process: String, close: bool },
+    /// Sends a signal to a process.
+    Signal { process: String, signal: String },
+    /// Ends a process.
+    End { process: String, grace: Duration },
+    /// Lists its services.
+    Services,
+    /// Starts a service.
+    StartService(Box<StartService>),
+    /// Starts a service again that ended.
+    StartServiceAgain(String),
+    /// Stops a service.
+    StopService(String),
+}
+
+/// A service to start. At most one of `http`, `tcp`, `file` and `check` says when it is ready.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct StartService {
+    pub(super) name: String,
+    pub(super) program: Process,
+    pub(super) http: Option<String>,
+    pub(super) tcp: Option<String>,
+    pub(super) file: Option<String>,
+    /// A shell script, which the command policy checks as it checks the program.
+    pub(super) check: Option<String>,
+    pub(super) start_period: Option<Duration>,
+    pub(super) restart: Restart,
+}
+
+impl BottleRequest {
+    /// The program that the request starts.
+    pub(super) fn program(&self) -> Option<&Process> {
+        match self {
+            Self::Exec(program, _) | Self::StartProcess(program, _) => Some(program),
+            Self::StartService(start) => Some(&start.program),
+            _ => None,
+        }
+    }
+
+    /// See [`BottleRequest::program`].
+    pub(super) fn program_mut(&mut self) -> Option<&mut Process> {
+        match self {
+            Self::Exec(program, _) | Self::StartProcess(program, _) => Some(program),
+            Self::StartService(start) => Some(&mut start.program),
+            _ => None,
+        }
+    }
+
+    /// The script that runs beside the program.
+    pub(super) fn script_mut(&mut self) -> Option<&mut String> {
+        match self {
+            Self::StartService(start) => start.check.as_mut(),
+            _ => None,
+        }
+    }
+}
+
+/// Carries out the request of a call with its input, and returns the document about the answer. If it is cancelled or takes
+/// longer than `limit`, the bottle drops what it got of the request.
+///
+/// # Errors
+/// Returns a sentence for the model.
+pub(super) async fn document(
+    host: &Host,
+    bottle: &str,
+    request: Request,
+    (input, limit): (Option<&str>, Duration),
+    cancelled: impl Future<Output = ()>,
+) -> Result<Printed, String> {
+    let input = input.map(str::as_bytes);
+    let document = tokio::select! {
+        document = answer(host, bottle, request, input) => document?,
+        () = cancelled => return Err("the call was cancelled".to_owned()),
+        () = tokio::time::sleep(limit) => {
+            return Err(format!("the call took longer than {} seconds", limit.as_secs()));
+        }
+    };
+    if document.to_string().len() as u64 > RESULT_MAX {
+        return Err(too_large());
+    }
+    Ok(Printed::Document(document))
+}
+
+async fn answer(host: &Host, bottle: &str, request: Request, input: Option<&[u8]>) -> Result<Value, String> {
+    match request {
+        Request::Bottles => shown(active_bottles(host, true).await),
+        Request::Agents => shown(Ok(listed(host, Kind::Agent, &unheard))),
+        Request::Bottle(request) => {
+            let slug: Slug = bottle.parse().map_err(|_| format!("{bottle:?} is not a bottle"))?;
+            send(host, &slug, request, input).await
+        }
+    }
+}
+
+/// Drops what is said beside a result, which models do not read.
+fn unheard(_: Notice) {}
+
+async fn send(
+    host: &Host,
+    slug: &Slug,
+    request: BottleRequest,
+    input: Option<&[u8]>,
+) -> Result<Value, String> {
+    let content = input.unwrap_or_default();
+    let processes = Processes::new(host, slug);
+    let services = Services::new(host, slug);
+    match request {
+        BottleRequest::Stop(grace) => {
+            let stopped = stop(host, slug, grace, |_| {}).await;
+            shown(stopped.map(|ended| Stopped::of(slug, &ended)))
+        }
+        BottleRequest::Discard => {
+            let discarded = discard(host, slug).await;
+            shown(discarded.map(|snapshot| Discarded { slug: slug.to_string(), snapshot }))
+        }
+        BottleRequest::Commit(name) => shown(commit(host, slug, name).await),
+        BottleRequest::Files(request) => shown(Files::new(host, slug).document(request, content).await),
+        BottleRequest::Exec(process, limit) => shown(exec::run(host, slug, process, input, limit).await),
+        BottleRequest::Processes => shown(processes.list().await),
+        BottleRequest::StartProcess(process, name) => {
+            let name = name.map(|name| parsed("name", &name)).transpose()?;
+            shown(processes.start(StartProcess { process, name }).await)
+        }
+        BottleRequest::Output { process, from, max, wait } => {
+            let output = processes.output(&parsed("process", &process)?).await.map_err(said)?;
+            shown(output.part(from, max, wait).await.map(|(bytes, read)| ProcessOutput::of(&bytes, read)))
+        }
+        BottleRequest::Wait { process, limit, until, from } => {
+            let process = parsed("process", &process)?;
+            let until = until.map(|text| pattern(&text)).transpose();
+            let until = until.map_err(|error| format!("`until`: {error}"))?;
+            let reached = async {
+                match until {
+                    Some(pattern) => shown(processes.wait_for_line(&process, &pattern, from).await),
+                    None => {
+                        shown(processes.wait(process).await.map(ProcessState::Exited).map(ProcessEnd::from))
+                    }
+                }
+            };
+            tokio::select! {
+                reached = reached => reached,
+                () = tokio::time::sleep(limit) => shown(Ok(ProcessEnd::from(ProcessState::Running))),
+            }
+        }
+        BottleRequest::Write { process, close } => {
+            done(processes.write(parsed("process", &process)?, content, close).await)
+        }
+        BottleRequest::Signal { process, signal } => {
+            let signal = parse_signal(&signal).map_err(|wanted| format!("`signal`: {wanted}"))?;
+            done(processes.signal(parsed("process", &process)?, signal).await)
+        }
+        BottleRequest::End { process, grace } => {
+            let ended = processes.end(parsed("process", &process)?, grace).await;
+            shown(ended.map(ProcessState::Exited).map(ProcessEnd::from))
+        }
+        BottleRequest::Services => shown(services.list().await),
+        BottleRequest::StartService(start) => start_service(services, *start).await,
+        BottleRequest::StartServiceAgain(name) => shown(services.start_again(parsed("name", &name)?).await),
+        BottleRequest::StopService(name) => {
+            let grace_ms = u64::try_from(STOP_GRACE.as_millis()).unwrap_or(u64::MAX);
+            shown(services.stop(StopService { name: parsed("name", &name)?, grace_ms }).await)
+        }
+    }
+}
+
+async fn commit(host: &Host, slug: &Slug, name: Option<String>) -> Result<Committed, Failure> {
+    let name: Option<Name> = name
+        .map(|name| name.parse())
+        .transpose()
+        .map_err(|error| Failure::usage(format!("the name of the snapshot is invalid: {error}")))?;
+    let options = CommitOptions { name, removed_by: None };
+    let committed = async {
+        let saving = Saving::begin(host, slug, options, &unheard).await?;
+        saving.run(ProgressSink::discard()).await
+    };
+    let committed = committed.await.map_err(|failure| failure.about(slug))?;
+    Ok(save_snapshot::document(host, committed))
+}
+
+async fn start_service(services: Services<'_>, start: StartService) -> Result<Value, String> {
+    let StartService { name, program, http, tcp, file, check, start_period, restart } = start;
+    let refused = |error: BadCheck| error.to_string();
+    let readiness = match (http, tcp, file, check) {
+        (None, None, None, None) => ReadinessCheck::started(),
+        (Some(url), None, None, None) => ReadinessCheck::http(&url).map_err(refused)?,
+        (None, Some(address), None, None) => ReadinessCheck::tcp(&address).map_err(refused)?,
+        (None, None, Some(path), None) => ReadinessCheck::file(&path).map_err(refused)?,
+        (None, None, None, Some(script)) => {
+            ReadinessCheck::command(["sh".to_owned(), "-c".to_owned(), script].to_vec()).map_err(refused)?
+        }
+        _ => return Err("at most one of `http`, `tcp`, `file` and `check` says when it is ready".to_owned()),
+    };
+    let mut layer = ServiceLayer { restart, ..ServiceLayer::new(program.argv.clone(), readiness) };
+    layer.start_period = start_period.map_or(layer.start_period, Time);
+    let mut service = layer.service(parsed("name", &name)?);
+    service.process = program;
+    shown(services.start(service).await)
+}
+
+fn parsed(argument: &str, name: &str) -> Result<ProcessName, String> {
+    name.parse().map_err(|error| format!("`{argument}`: {error}"))
+}
+
+/// The document about an answer.
+fn shown(answer: Result<impl Serialize, Failure>) -> Result<Value, String> {
+    serde_json::to_value(answer.map_err(said)?).map_err(|error| format!("cannot write the result: {error}"))
+}
+
+fn done(answer: Result<(), Failure>) -> Result<Value, String> {
+    answer.map_err(said)?;
+    Ok(json!({"done": true, "notes": ""}))
+}
+
+fn said(failure: Failure) -> String {
+    sentence(failure.subject.as_deref(), &failure.message, failure.hint.as_deref())
+}

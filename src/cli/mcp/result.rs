@@ -1,0 +1,27 @@
+//! The result of a call.
+
+use serde_json::Value;
+
+/// The maximum size of a result in bytes.
+pub(super) const RESULT_MAX: u64 = 8 << 20;
+
+/// The result of a call.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Printed {
+    /// A JSON document.
+    Document(Value),
+    /// Text.
+    Text(String),
+}
+
+/// The error for a result that is larger than [`RESULT_MAX`].
+pub(super) fn too_large() -> String {
+    format!("the result is larger than {} MiB; ask for a smaller part", RESULT_MAX >> 20)
+}
+
+/// The sentence about a failure.
+pub(super) fn sentence(subject: Option<&str>, message: &str, hint: Option<&str>) -> String {
+    let about = subject.map(|subject| format!("{subject}: ")).unwrap_or_default();
+    let hint = hint.map(|hint| format!(" ({hint})")).unwrap_or_default();
+    format!("{about}{message}{hint}")
+}
