@@ -37,6 +37,9 @@ struct World {
     home: TestHome,
     /// Only one cleanup runs at a time. Two would find the same bottles, and one of them would find a bottle locked.
     cleaning: Mutex<()>,
+    /// The volume of the program, which names the home that filled it and stays for all homes. Empty if another home
+    /// filled it.
+    program: Vec<String>,
 }
 
 impl World {
@@ -49,7 +52,7 @@ impl World {
         let mut home = TestHome::new().expect("a home");
         home.agent("sleeper", "Sleep.\n").expect("agent").bottle("docker", PATIENT).expect("bottle");
         home.write("home/.bottle/settings.yml", settings).expect("settings");
-        let world = Self { home, cleaning: Mutex::default() };
+        let mut world = Self { home, cleaning: Mutex::default(), program: Vec::new() };
         let started = world.run(&world.start("beside", &["--detach"]));
         // Containers need a static build of the program.
         if started.code == 4 {
@@ -57,6 +60,8 @@ impl World {
             return None;
         }
         assert_eq!(started.code, 0, "{}", started.stderr);
+        world.program = world.on_the_engine();
+        world.program.retain(|line| line.starts_with("volume bottle-program-"));
         Some(world)
     }
 
@@ -164,7 +169,8 @@ impl World {
         });
         let ours = |line: &&str| line.contains(&home) && !line.contains("-beside");
         let named = listed.iter().flat_map(|list| list.lines().filter(ours));
-        named.chain(labelled.iter().flat_map(|list| list.lines())).map(str::to_owned).collect()
+        let all = named.chain(labelled.iter().flat_map(|list| list.lines())).map(str::to_owned);
+        all.filter(|line| !self.program.contains(line)).collect()
     }
 
     /// Runs cleanups until only the other bottle is left. Killed processes hold their locks for a moment.
