@@ -39,12 +39,12 @@ use super::exit;
 use super::export_conversation;
 use super::live;
 use super::output::{Output, counted, inert};
-use super::own_rules;
 use super::progress;
 use super::runtime::{block_on, blocking};
 use super::save_snapshot::fork_point;
 #[cfg(target_os = "linux")]
 use bottle_instance::transcripts::Transcripts;
+use bottle_lib::own_rules;
 
 /// The beginning of the name of the snapshot that is made for the export of a bottle as it is now.
 const TEMPORARY: &str = "export";
@@ -118,7 +118,7 @@ impl Export {
             CliError::cannot(what, error).hint(hint)
         };
         let snapshot = &point.snapshot;
-        let own_rules = own_rules::load(host, output)?;
+        let own_rules = own_rules::load(host, &|notice| output.notice(notice))?;
         let directory = Store::of(host).directory(&record.slug);
         let unreadable = |error| state("read the bottle's canaries", error);
         let imported = canaries::read_imported(&directory).map_err(unreadable)?;

@@ -5,6 +5,7 @@ use bottle_host::{Host, Settings};
 use bottle_lib::launch::Confirmed;
 use bottle_lib::launch::child::require_no_parent;
 use bottle_lib::launch::fork::{Fork as Forking, ForkOrder, ForkOrders, ForkPreflight};
+use bottle_lib::own_rules;
 use bottle_lib::snapshot_selector::SnapshotSelector;
 use bottle_plan::Flags;
 
@@ -18,7 +19,6 @@ use super::save_snapshot::fork_point;
 use super::session::Signals;
 use super::style::label_color_parser;
 use super::terminal;
-use crate::cli::own_rules;
 use crate::cli::runtime::block_on;
 
 /// The maximum value of `--count`.
@@ -59,7 +59,7 @@ impl Fork {
 
     async fn fork(&self, host: &Host, signals: &mut Signals, output: &Output) -> Result<u8, CliError> {
         let settings = Settings::load(host)?;
-        own_rules::load(host, output)?;
+        own_rules::load(host, &|notice| output.notice(notice))?;
         let notify = &|notice| output.notice(notice);
         let wanted = self.order();
         let found = async {

@@ -82,7 +82,6 @@ mod man;
 mod mcp;
 mod output;
 mod overview;
-mod own_rules;
 mod page;
 mod picker;
 mod plain;

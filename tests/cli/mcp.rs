@@ -321,6 +321,46 @@ fn a_mistake_is_a_result_that_the_model_can_correct() -> Result<()> {
     Ok(())
 }
 
+/// The server starts a bottle in its own process, up to the keeper's steps.
+#[test]
+fn a_start_of_a_killed_or_cancelling_client_is_undone_at_every_step() -> Result<()> {
+    for step in ["check", "prepare", "make_network", "start_bundle", "start_guest", "connect_guest"] {
+        for is_killed in [true, false] {
+            let mut home = home()?;
+            home.env("BOTTLE_FAKE_FAIL", format!("{step}:hang"));
+            let mut client = Client::start(&home, &["--scope", "all"])?;
+            let start = json!({"name": "bottle_start", "arguments": {"agent": "nap", "label": "one"}});
+            let id = client.begin("tools/call", start)?;
+            let state = home.bottle_home().join("state/one");
+            // The first steps are those of the server, before the keeper makes the state.
+            match step {
+                "check" | "prepare" => std::thread::sleep(Duration::from_millis(300)),
+                _ => wait_until(&format!("{step} begins"), || state.exists())?,
+            }
+            if is_killed {
+                client.server.kill()?;
+            } else {
+                let params = json!({"requestId": id});
+                client.send(
+                    &json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}),
+                )?;
+            }
+            wait_until(&format!("{step} is undone"), || !state.exists())?;
+            ensure!(run(&home, &["list", "--json"])?.expect_code(0).stdout.trim() == "[]");
+        }
+    }
+    Ok(())
+}
+
+fn wait_until(what: &str, mut seen: impl FnMut() -> bool) -> Result<()> {
+    let end = std::time::Instant::now() + SOON;
+    while !seen() {
+        ensure!(std::time::Instant::now() < end, "not seen in time: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Ok(())
+}
+
 #[test]
 fn a_cancelled_call_ends_its_command_and_long_ones_report_progress() -> Result<()> {
     let home = home()?;

@@ -14,7 +14,7 @@
 //! manifests  the manifests of the user                  usage      what the models used
 //! report     the documents that faces print as JSON     text       words of messages
 //! work       what an agent changed, and how the user takes it over
-//! notice     what is said beside a result
+//! notice     what is said beside a result               own_rules  the scanner rules of the user
 //!
 //! saved_routes       the bottle manifest that routes are saved to
 //! snapshot_selector  the name of a snapshot: `SLUG` or `SLUG@NAME`
@@ -42,6 +42,7 @@ pub mod lines;
 pub mod manifests;
 pub mod natural;
 pub mod notice;
+pub mod own_rules;
 pub mod permit;
 pub mod processes;
 pub mod proposals;

@@ -1,26 +1,28 @@
-//! Starts or resumes the bottle of a task, as `bottle start` and `bottle resume` do.
+//! Starts or resumes the bottle of a task, without a question.
 
 use std::path::Path;
-use std::process::{Command, Stdio};
 
 use bottle_contract::names::Slug;
-use bottle_host::Host;
 use bottle_host::environment_settings::Choices;
+use bottle_host::{Host, Settings};
 use bottle_instance::environments::Environments;
 use bottle_instance::{State, Store};
+use bottle_lib::launch::resume::ResumeOrder;
+use bottle_lib::launch::start::{CopyIn, NewWorkspace, StartOrder};
+use bottle_lib::launch::unattended;
+use bottle_lib::notice::Notice;
+use bottle_plan::Flags;
 use indicatif::BinaryBytes;
 use rustix::fs::statvfs;
-use serde_json::Value;
 
 use super::unusable;
 use crate::cli::error::CliError;
-use crate::cli::output::{Output, inert};
+use crate::cli::output::Output;
+use crate::cli::runtime::block_on;
+use crate::cli::session::Signals;
 
 /// The free space below which a start warns, in bytes. On a small disk, a tenth of it.
 const LOW_SPACE: u64 = 5 << 30;
-
-/// The maximum length of the messages of a start in bytes.
-const MESSAGES_MAX: usize = 64 << 10;
 
 /// Makes sure that the bottle of a task runs. One process does that at a time, and the others then find it running.
 ///
@@ -39,55 +41,56 @@ pub(super) fn ensure(
     }
     let failed = |error| unusable(&error);
     let _make = environments.make(slug).map_err(failed)?;
-    let arguments = match store.state(slug) {
-        Some(State::Alive(_)) => return Ok(()),
-        Some(State::Preserved(_)) => vec!["resume".to_owned(), slug.to_string()],
-        _ => start(slug, choices)?,
+    let state = store.state(slug);
+    if let Some(State::Alive(_)) = state {
+        return Ok(());
+    }
+    let host = &Host { cwd: choices.cwd.clone().unwrap_or_else(|| host.cwd.clone()), ..host.clone() };
+    let settings = Settings::load(host)?;
+    let notify = &|notice| match notice {
+        Notice::Warning(text) => output.warn(text),
+        // The bottle is not the subject of the command.
+        Notice::Note(_) => {}
+    };
+    let wanted = match state {
+        Some(State::Preserved(_)) => None,
+        _ => Some(start(slug, choices)?),
     };
     warn_of_low_space(&host.home, output);
     let _slot = environments.start_slot().map_err(failed)?;
     output.note(format!("starting {slug}"));
-    let cwd = choices.cwd.as_deref().unwrap_or(&host.cwd);
-    run(host, &arguments, cwd, output).map_err(|error| error.about_if_unset(slug))
+    let launch = async {
+        match wanted {
+            Some(order) => unattended::start(host, &settings, order, notify).await.map(drop),
+            None => unattended::resume(host, &settings, resume(slug), notify).await,
+        }
+    };
+    let launched = block_on(async { Signals::catch()?.cancel(launch).await });
+    launched.map_err(|error| error.about_if_unset(slug))
 }
 
-/// The words of `bottle start`.
-fn start(slug: &Slug, choices: &Choices) -> Result<Vec<String>, CliError> {
+/// The start of a new bottle for a task.
+fn start(slug: &Slug, choices: &Choices) -> Result<StartOrder, CliError> {
     let agent = choices.agent.as_ref().ok_or_else(|| {
         CliError::usage(format!("cannot start {slug}: no agent is chosen"))
             .about("--agent")
             .hint("`--agent NAME`, or `environments: {agent: NAME}` in settings.yml; `bottle list agents` lists them")
     })?;
-    let mut words = vec!["start".to_owned(), agent.to_string(), "--label".to_owned(), slug.to_string()];
-    for bottle in choices.bottles.iter().flatten() {
-        words.extend(["--bottle".to_owned(), bottle.to_string()]);
-    }
-    words.extend(choices.backend.iter().flat_map(|backend| ["--backend".to_owned(), backend.clone()]));
-    words.extend(choices.cwd.iter().map(|_| "--cwd".to_owned()));
-    Ok(words)
+    let mode = choices.cwd.is_some().then_some(CopyIn::Tracked);
+    Ok(StartOrder {
+        agent: agent.clone(),
+        bottles: choices.bottles.clone().unwrap_or_default(),
+        accepts_suggestion: false,
+        backend: choices.backend.clone(),
+        workspace: NewWorkspace { mode, ..NewWorkspace::default() },
+        child: None,
+        flags: Flags { label: Some(slug.to_string()), ..Flags::default() },
+    })
 }
 
-/// Runs a command of this program that starts a bottle in the background. Passes its warnings on.
-fn run(host: &Host, words: &[String], cwd: &Path, output: &Output) -> Result<(), CliError> {
-    let mut command = Command::new(&host.program);
-    command.args(words).args(["--detach", "--yes", "--json"]).current_dir(cwd);
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-    let done = command.output().map_err(|error| CliError::path("run bottle in", cwd, error))?;
-    let messages = String::from_utf8_lossy(&done.stderr[..done.stderr.len().min(MESSAGES_MAX)]).into_owned();
-    let messages = || messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    for warning in messages().filter_map(|message| message["warning"]["message"].as_str().map(inert)) {
-        output.warn(warning);
-    }
-    if done.status.success() {
-        return Ok(());
-    }
-    let code = done.status.code().and_then(|code| u8::try_from(code).ok());
-    let error = messages().find_map(|message| message.get("error").cloned()).unwrap_or_default();
-    let text = |key: &str| error[key].as_str().map(str::to_owned);
-    let message = text("message").unwrap_or_else(|| "the start failed without a message".to_owned());
-    let failed = CliError::failed(message).hint_if(text("hint"));
-    let failed = text("subject").into_iter().fold(failed, CliError::about);
-    Err(code.into_iter().fold(failed, CliError::exit))
+/// The resume of a task's bottle from its preserved files.
+fn resume(slug: &Slug) -> ResumeOrder {
+    ResumeOrder { slug: slug.clone(), snapshot: None, bottles: Vec::new(), flags: Flags::default() }
 }
 
 /// Warns if another bottle may fill the disk.
@@ -128,13 +131,8 @@ mod tests {
     #[test]
     fn a_start_has_the_choices_of_the_task() {
         let slug: Slug = "env-a-1".parse().expect("slug");
-        assert!(
-            start(&slug, &Choices::default())
-                .expect_err("no agent")
-                .failure
-                .message
-                .contains("no agent is chosen")
-        );
+        let missing = start(&slug, &Choices::default()).expect_err("no agent").failure.message;
+        assert!(missing.contains("no agent is chosen"), "{missing}");
         let name = |name: &str| name.parse().expect("name");
         let choices = Choices {
             agent: Some(name("shell")),
@@ -142,9 +140,12 @@ mod tests {
             backend: Some("linux".to_owned()),
             cwd: Some("/src".into()),
         };
+        let order = start(&slug, &choices).expect("an order");
+        assert_eq!((order.agent.as_str(), order.bottles.len()), ("shell", 2));
         assert_eq!(
-            start(&slug, &choices).expect("words").join(" "),
-            "start shell --label env-a-1 --bottle one --bottle two --backend linux --cwd"
+            (order.backend.as_deref(), order.flags.label.as_deref()),
+            (Some("linux"), Some("env-a-1"))
         );
+        assert_eq!(order.workspace.mode, Some(CopyIn::Tracked));
     }
 }

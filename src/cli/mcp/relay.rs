@@ -16,11 +16,10 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::arguments::{Field, Kind, optional, required};
-use super::call::Call;
 use super::result::Printed;
 use super::scope::{Bottles, STARTED, Scope};
 use super::server::{Mistake, Server, described};
-use super::tools::{AGENT_TERMINAL, ALL, Effect, LIST, Tool, launched};
+use super::tools::{AGENT_TERMINAL, ALL, Effect, LIST, Tool, launch};
 use crate::cli::error::CliError;
 use crate::cli::exit;
 use crate::cli::output::Output;
@@ -83,7 +82,7 @@ const START: Tool = Tool {
     about: "Starts a bottle in the background and returns its name, `slug`: another sandbox with an agent and an empty \
             workspace. It ends when yours ends.",
     fields: &[AGENT, PROMPT],
-    call: |given, _| launched(Call::of(&["start"]), given).word(given.required("agent")),
+    call: |given, _| launch(given),
 };
 
 /// The tools of a bottle that may start others.

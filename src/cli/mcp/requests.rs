@@ -8,13 +8,16 @@ use bottle_contract::session::files::FileRequest;
 use bottle_contract::session::guest::Process;
 use bottle_contract::session::process::{ProcessName, ProcessState, ReadFrom, StartProcess};
 use bottle_contract::session::service::{Restart, StopService};
-use bottle_host::Host;
+use bottle_host::{Host, Settings};
 use bottle_instance::snapshots::CommitOptions;
 use bottle_lib::bottles::active_bottles;
 use bottle_lib::discard::discard;
 use bottle_lib::exec;
 use bottle_lib::failure::Failure;
 use bottle_lib::files::Files;
+use bottle_lib::launch::resume::ResumeOrder;
+use bottle_lib::launch::start::{CopyIn, NewWorkspace, StartOrder};
+use bottle_lib::launch::unattended;
 use bottle_lib::lines::pattern;
 use bottle_lib::manifests::listed;
 use bottle_lib::notice::Notice;
@@ -25,6 +28,7 @@ use bottle_lib::services::Services;
 use bottle_lib::stop::stop;
 use bottle_manifest::Kind;
 use bottle_manifest::services::{BadCheck, ReadinessCheck, ServiceLayer, Time};
+use bottle_plan::Flags;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -40,6 +44,8 @@ pub(super) enum Request {
     Bottles,
     /// Lists the agents that can be started.
     Agents,
+    /// Starts a bottle in the background.
+    Start(Box<Start>),
     /// About a bottle.
     Bottle(BottleRequest),
 }
@@ -47,6 +53,8 @@ pub(super) enum Request {
 /// A request to a bottle, or about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum BottleRequest {
+    /// Starts it again in the background, with this task if there is one.
+    Resume(Option<String>),
     /// Stops it. Its agent has so long to end.
     Stop(Duration),
     /// Deletes what is kept of it.
@@ -79,6 +87,17 @@ pub(super) enum BottleRequest {
     StartServiceAgain(String),
     /// Stops a service.
     StopService(String),
+}
+
+/// A bottle to start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Start {
+    pub(super) agent: String,
+    pub(super) label: Option<String>,
+    pub(super) bottles: Vec<String>,
+    /// Whether the working directory is copied into the workspace.
+    pub(super) copies_cwd: bool,
+    pub(super) prompt: Option<String>,
 }
 
 /// A service to start. At most one of `http`, `tcp`, `file` and `check` says when it is ready.
@@ -153,6 +172,7 @@ async fn answer(host: &Host, bottle: &str, request: Request, input: Option<&[u8]
     match request {
         Request::Bottles => shown(active_bottles(host, true).await),
         Request::Agents => shown(Ok(listed(host, Kind::Agent, &unheard))),
+        Request::Start(start) => shown(launch(host, *start).await),
         Request::Bottle(request) => {
             let slug: Slug = bottle.parse().map_err(|_| format!("{bottle:?} is not a bottle"))?;
             send(host, &slug, request, input).await
@@ -173,6 +193,7 @@ async fn send(
     let processes = Processes::new(host, slug);
     let services = Services::new(host, slug);
     match request {
+        BottleRequest::Resume(prompt) => shown(resume(host, slug, prompt).await),
         BottleRequest::Stop(grace) => {
             let stopped = stop(host, slug, grace, |_| {}).await;
             shown(stopped.map(|ended| Stopped::of(slug, &ended)))
@@ -229,6 +250,33 @@ async fn send(
             shown(services.stop(StopService { name: parsed("name", &name)?, grace_ms }).await)
         }
     }
+}
+
+/// Starts a bottle. Its parent is the client in [`bottle_host::PARENT`].
+async fn launch(host: &Host, start: Start) -> Result<Value, Failure> {
+    let name = |name: &String| {
+        name.parse().map_err(|error| Failure::usage(format!("{name:?} is no name of a manifest: {error}")))
+    };
+    let mode = start.copies_cwd.then_some(CopyIn::Tracked);
+    let order = StartOrder {
+        agent: name(&start.agent)?,
+        bottles: start.bottles.iter().map(name).collect::<Result<_, _>>()?,
+        accepts_suggestion: false,
+        backend: None,
+        workspace: NewWorkspace { mode, ..NewWorkspace::default() },
+        child: None,
+        flags: Flags { label: start.label, task: start.prompt, ..Flags::default() },
+    };
+    let slug = unattended::start(host, &Settings::load(host)?, order, &unheard).await?;
+    Ok(json!({"slug": slug}))
+}
+
+async fn resume(host: &Host, slug: &Slug, prompt: Option<String>) -> Result<Value, Failure> {
+    let flags = Flags { task: prompt, ..Flags::default() };
+    let order = ResumeOrder { slug: slug.clone(), snapshot: None, bottles: Vec::new(), flags };
+    let resumed = unattended::resume(host, &Settings::load(host)?, order, &unheard).await;
+    resumed.map_err(|failure| failure.about_if_unset(slug))?;
+    Ok(json!({"slug": slug}))
 }
 
 async fn commit(host: &Host, slug: &Slug, name: Option<String>) -> Result<Committed, Failure> {

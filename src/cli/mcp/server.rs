@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bottle_host::Host;
+use bottle_host::{Host, PARENT};
 use bottle_lib::failure::Failure;
 use bottle_lib::permit::{Ask, permit, permit_file_change, permit_input, permit_script};
 use rmcp::model::{
@@ -186,6 +186,13 @@ impl Server {
         Ok(call)
     }
 
+    /// The host, with the client as the parent of bottles that are started.
+    fn parent(&self) -> Host {
+        let mut host = Host::clone(&self.host);
+        host.env.insert(PARENT.into(), self.scope.name.clone().into());
+        host
+    }
+
     /// Carries out a call that works on this bottle.
     async fn print(
         &self,
@@ -200,7 +207,7 @@ impl Server {
         Ok(match call.request.clone() {
             Some(request) => {
                 let given = (call.input.as_deref(), call.limit());
-                requests::document(&self.host, bottle, request, given, cancelled).await?
+                requests::document(&self.parent(), bottle, request, given, cancelled).await?
             }
             None => program::run(&self.host, &self.scope.name, call, cancelled).await?,
         })

@@ -11,7 +11,7 @@ use bottle_lib::processes::TERMINAL_SIZE;
 
 use super::arguments::{Arguments, Field, Kind, optional, required};
 use super::call::{Call, Checked};
-use super::requests::{BottleRequest, Request, StartService};
+use super::requests::{BottleRequest, Request, Start, StartService};
 
 /// A tool.
 #[derive(Debug)]
@@ -605,13 +605,7 @@ pub(super) const ALL: &[Tool] = &[
             optional("copy_cwd", Kind::Flag, "Copy the working directory of this server into the workspace."),
             PROMPT,
         ],
-        call: |given, _| {
-            launched(Call::of(&["start"]), given)
-                .value("--label", given.text("label"))
-                .values("--bottle", given.texts("bottles"))
-                .flag("--cwd", given.flag("copy_cwd"))
-                .word(given.required("agent"))
-        },
+        call: |given, _| launch(given),
     },
     Tool {
         name: "bottle_stop",
@@ -648,7 +642,7 @@ pub(super) const ALL: &[Tool] = &[
         effect: Effect::Changes,
         about: "Starts a bottle again that ended, from its kept files or its newest snapshot.",
         fields: &[BOTTLE, PROMPT],
-        call: |given, bottle| launched(Call::of(&["resume", bottle]), given),
+        call: |given, _| Call::bottle(BottleRequest::Resume(prompt(given))).seconds(LONG),
     },
     Tool {
         name: "bottle_fork",
@@ -664,7 +658,8 @@ pub(super) const ALL: &[Tool] = &[
         call: |given, bottle| {
             let from =
                 given.text("snapshot").map_or_else(|| bottle.to_owned(), |name| format!("{bottle}@{name}"));
-            launched(Call::of(&["fork"]), given)
+            Call::of(&["fork", "--detach", "--yes"])
+                .value("--prompt", given.text("prompt"))
                 .value("--count", given.number("count"))
                 .value("--label", given.text("label"))
                 .word(from)
@@ -778,8 +773,19 @@ fn output_of(process: &str, given: &Arguments) -> Call {
 }
 
 /// Starts a bottle in the background.
-pub(super) fn launched(call: Call, given: &Arguments) -> Call {
-    call.word("--detach").word("--yes").value("--prompt", given.text("prompt")).seconds(LONG)
+pub(super) fn launch(given: &Arguments) -> Call {
+    let start = Start {
+        agent: given.required("agent").to_owned(),
+        label: given.text("label").map(str::to_owned),
+        bottles: given.texts("bottles"),
+        copies_cwd: given.flag("copy_cwd"),
+        prompt: prompt(given),
+    };
+    Call::request(Request::Start(Box::new(start))).seconds(LONG)
+}
+
+fn prompt(given: &Arguments) -> Option<String> {
+    given.text("prompt").map(str::to_owned)
 }
 
 #[cfg(test)]

@@ -18,6 +18,7 @@ use bottle_host::Host;
 use bottle_instance::record::Record;
 use bottle_instance::{State, Store, routes};
 use bottle_lib::failure::Failure;
+use bottle_lib::own_rules;
 use bottle_lib::report::PolicyAnswer;
 use bottle_manifest::origin::Traced;
 use bottle_manifest::resolve::ResolvedManifest;
@@ -33,7 +34,6 @@ use super::error::CliError;
 use super::output::Output;
 use super::select_bottle::is_running;
 use super::style::Styles;
-use crate::cli::own_rules;
 
 /// Show what the egress proxy allows, and why
 #[derive(Debug, Subcommand)]
@@ -90,7 +90,7 @@ impl PolicySource {
                 record.slug
             ));
         }
-        let rules = Arc::new(own_rules::load(host, output)?.rules);
+        let rules = Arc::new(own_rules::load(host, &|notice| output.notice(notice))?.rules);
         Ok(Decider { table: live.unwrap_or(plan.egress.routes), manifest: resolved.manifest, rules })
     }
 

@@ -15,8 +15,9 @@ use bottle_contract::names::Name;
 use bottle_host::{Host, Settings};
 use bottle_lib::launch::child::Child;
 use bottle_lib::launch::preflight::Preflight;
-use bottle_lib::launch::start::{CopyIn, NewWorkspace, StartOrder};
+use bottle_lib::launch::start::{BACKEND_VARIABLE, CopyIn, NewWorkspace, StartOrder};
 use bottle_lib::notice::Notify;
+use bottle_lib::own_rules;
 use bottle_plan::{Flags, Renewal};
 
 use self::cwd::Cwd;
@@ -32,10 +33,6 @@ use super::session::Signals;
 use super::style::label_color_parser;
 use super::terminal::{self, Decision};
 use crate::cli::candidates;
-use crate::cli::own_rules;
-
-/// The environment variable that names the backend.
-const BACKEND_VARIABLE: &str = "BOTTLE_BACKEND";
 
 /// Start an agent in a new bottle
 ///
@@ -92,7 +89,7 @@ impl Start {
         // The agents of the first directory's project count.
         let host = entered.first().unwrap_or(host);
         let settings = Settings::load(host)?;
-        own_rules::load(host, output)?;
+        own_rules::load(host, &|notice| output.notice(notice))?;
         host.unused_bot_bottle_variables().iter().for_each(|note| output.note(note));
         block_on(async {
             let mut signals = Signals::catch()?;

@@ -90,7 +90,7 @@ impl Launching {
     ///
     /// # Errors
     /// When the bottle did not start. The keeper has then removed what it could.
-    pub async fn started(&mut self, report: &dyn Fn(Progress)) -> Result<(), NotStarted> {
+    pub async fn started(&mut self, report: &(dyn Fn(Progress) + Sync)) -> Result<(), NotStarted> {
         loop {
             let event = self.events.message::<KeeperEvent>().await;
             match event.map_err(|error| keeper_lost(error).about(&self.slug))? {

@@ -11,7 +11,7 @@
 //!   the launch · `launching`: the launch itself
 //! - `backend`: the backend of a plan · `child`: the bottle whose agent starts this one · `directories`, `copied`,
 //!   `live_directory`, `git_directories`: what a bottle gets of the user's files · `changed_manifests`: how manifests
-//!   changed · `checks`: what is refused before any secret is read
+//!   changed · `checks`: what is refused before any secret is read · `unattended`: launches without a question
 
 pub mod backend;
 pub mod changed_manifests;
@@ -27,6 +27,7 @@ mod live_directory;
 pub mod preflight;
 pub mod resume;
 pub mod start;
+pub mod unattended;
 
 pub use checks::{require_free_slug, require_host_keys};
 pub use confirmed::{Confirmed, marked, prepare};

@@ -21,6 +21,9 @@ use crate::failure::Failure;
 use crate::manifests::manifests;
 use crate::notice::{Notice, Notify};
 
+/// The environment variable that names the backend.
+pub const BACKEND_VARIABLE: &str = "BOTTLE_BACKEND";
+
 /// How much of a directory a bottle gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CopyIn {

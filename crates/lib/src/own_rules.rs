@@ -1,27 +1,28 @@
-//! Loads the user's scanner rules, and warns about those that are left out.
+//! The scanner rules of the user.
 
 use bottle_host::{Host, OwnRules};
 
-use super::error::CliError;
-use super::output::{Output, inert};
+use super::failure::Failure;
+use super::notice::{Notice, Notify};
+use super::text::inert;
 
-/// The maximum number of warnings that a command shows. `bottle doctor` shows all of them.
+/// The maximum number of warnings. `bottle doctor` shows all of them.
 const MAX_SHOWN: usize = 5;
 
 /// Loads the rules. Rules that cannot be used are left out, with a warning each.
 ///
 /// # Errors
-/// Fails if a file cannot be read, is no TOML, or is too large.
-pub(crate) fn load(host: &Host, output: &Output) -> Result<OwnRules, CliError> {
+/// When a file cannot be read, is no TOML, or is too large.
+pub fn load(host: &Host, notify: Notify<'_>) -> Result<OwnRules, Failure> {
     let own = OwnRules::load(host)?;
     let warnings: Vec<String> = own.warnings().collect();
     for warning in warnings.iter().take(MAX_SHOWN) {
-        output.warn(format!("rules/{}", inert(warning)));
+        notify(Notice::Warning(format!("rules/{}", inert(warning))));
     }
     if let Some(more @ 1..) = warnings.len().checked_sub(MAX_SHOWN) {
-        output.warn(format!(
+        notify(Notice::Warning(format!(
             "{more} more parts of your scanner rules are left out; `bottle doctor` names them"
-        ));
+        )));
     }
     Ok(own)
 }
