@@ -28,6 +28,7 @@
 //! - `secrets`: missing credentials
 //! - `own_rules`: the user's own scanner rules and sensitive variables
 //! - `usage`, `manifests`, `settings`, `state`: input that is refused, and the messages
+//! - `library`: the example of the library
 //! - `looking`: `list`, `info`, `policy check`, `start --dry-run`
 //! - `running`: start on pipes, exec, logs, cp, stop
 //! - `conversations`: exported conversations, and their continuation
@@ -104,6 +105,7 @@ mod hostile_directories;
 mod image_files;
 mod images;
 mod kept;
+mod library;
 mod live;
 mod live_docker;
 mod lock_out;

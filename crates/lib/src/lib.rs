@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! connect    the connection to a bottle's keeper        failure    why an operation failed
-//! bottles    all bottles, and what each does            record     what the record of a bottle says
+//! bottle     a bottle, and what a program does with it  record     what the record of a bottle says
+//! bottles    all bottles, and what each does
 //! launch     the start of a bottle, the resume, the fork
 //! import     the import of an archive
 //! stop       the end of a bottle                        discard    the deletion of a bottle that ended
@@ -25,7 +26,15 @@
 //! lines              a line in the output of a process
 //! ```
 //! Nothing here reads a flag, asks a question, prints or chooses an exit code.
+//!
+//! # Example
+//! A program that gives an agent's bottle a copy of the working directory, runs a command in it, shows a file, and pulls
+//! the work:
+#![doc = "```no_run"]
+#![doc = include_str!("../examples/task.rs")]
+#![doc = "```"]
 
+pub mod bottle;
 pub mod bottles;
 pub mod budget;
 pub mod clip;

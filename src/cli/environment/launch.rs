@@ -8,7 +8,7 @@ use bottle_host::{Host, Settings};
 use bottle_instance::environments::Environments;
 use bottle_instance::{State, Store};
 use bottle_lib::launch::resume::ResumeOrder;
-use bottle_lib::launch::start::{CopyIn, NewWorkspace, StartOrder};
+use bottle_lib::launch::start::{CopyIn, StartOrder};
 use bottle_lib::launch::unattended;
 use bottle_lib::notice::Notice;
 use bottle_plan::Flags;
@@ -76,16 +76,12 @@ fn start(slug: &Slug, choices: &Choices) -> Result<StartOrder, CliError> {
             .about("--agent")
             .hint("`--agent NAME`, or `environments: {agent: NAME}` in settings.yml; `bottle list agents` lists them")
     })?;
-    let mode = choices.cwd.is_some().then_some(CopyIn::Tracked);
-    Ok(StartOrder {
-        agent: agent.clone(),
-        bottles: choices.bottles.clone().unwrap_or_default(),
-        accepts_suggestion: false,
-        backend: choices.backend.clone(),
-        workspace: NewWorkspace { mode, ..NewWorkspace::default() },
-        child: None,
-        flags: Flags { label: Some(slug.to_string()), ..Flags::default() },
-    })
+    let mut order = StartOrder::new(agent.clone());
+    order.bottles = choices.bottles.clone().unwrap_or_default();
+    order.backend.clone_from(&choices.backend);
+    order.workspace.mode = choices.cwd.is_some().then_some(CopyIn::Tracked);
+    order.flags.label = Some(slug.to_string());
+    Ok(order)
 }
 
 /// The resume of a task's bottle from its preserved files.

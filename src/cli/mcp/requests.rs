@@ -10,22 +10,19 @@ use bottle_contract::session::process::{ProcessName, ProcessState, ReadFrom, Sta
 use bottle_contract::session::service::{Restart, StopService};
 use bottle_host::{Host, Settings};
 use bottle_instance::snapshots::CommitOptions;
+use bottle_lib::bottle::Bottle;
 use bottle_lib::bottles::active_bottles;
-use bottle_lib::discard::discard;
-use bottle_lib::exec;
 use bottle_lib::failure::Failure;
-use bottle_lib::files::Files;
 use bottle_lib::launch::resume::ResumeOrder;
-use bottle_lib::launch::start::{CopyIn, NewWorkspace, StartOrder};
+use bottle_lib::launch::start::{CopyIn, StartOrder};
 use bottle_lib::launch::unattended;
 use bottle_lib::lines::pattern;
 use bottle_lib::manifests::listed;
 use bottle_lib::notice::Notice;
-use bottle_lib::processes::{Processes, parse_signal};
+use bottle_lib::processes::parse_signal;
 use bottle_lib::report::{Committed, Discarded, ProcessEnd, ProcessOutput, Stopped};
 use bottle_lib::save_snapshot::{self, Saving};
 use bottle_lib::services::Services;
-use bottle_lib::stop::stop;
 use bottle_manifest::Kind;
 use bottle_manifest::services::{BadCheck, ReadinessCheck, ServiceLayer, Time};
 use bottle_plan::Flags;
@@ -190,21 +187,21 @@ async fn send(
     input: Option<&[u8]>,
 ) -> Result<Value, String> {
     let content = input.unwrap_or_default();
-    let processes = Processes::new(host, slug);
-    let services = Services::new(host, slug);
+    let bottle = Bottle::new(host, slug.clone());
+    let (processes, services) = (bottle.processes(), bottle.services());
     match request {
         BottleRequest::Resume(prompt) => shown(resume(host, slug, prompt).await),
         BottleRequest::Stop(grace) => {
-            let stopped = stop(host, slug, grace, |_| {}).await;
+            let stopped = bottle.stop(grace).await;
             shown(stopped.map(|ended| Stopped::of(slug, &ended)))
         }
         BottleRequest::Discard => {
-            let discarded = discard(host, slug).await;
+            let discarded = bottle.discard().await;
             shown(discarded.map(|snapshot| Discarded { slug: slug.to_string(), snapshot }))
         }
         BottleRequest::Commit(name) => shown(commit(host, slug, name).await),
-        BottleRequest::Files(request) => shown(Files::new(host, slug).document(request, content).await),
-        BottleRequest::Exec(process, limit) => shown(exec::run(host, slug, process, input, limit).await),
+        BottleRequest::Files(request) => shown(bottle.files().document(request, content).await),
+        BottleRequest::Exec(process, limit) => shown(bottle.exec(process, input, limit).await),
         BottleRequest::Processes => shown(processes.list().await),
         BottleRequest::StartProcess(process, name) => {
             let name = name.map(|name| parsed("name", &name)).transpose()?;
@@ -257,18 +254,12 @@ async fn launch(host: &Host, start: Start) -> Result<Value, Failure> {
     let name = |name: &String| {
         name.parse().map_err(|error| Failure::usage(format!("{name:?} is no name of a manifest: {error}")))
     };
-    let mode = start.copies_cwd.then_some(CopyIn::Tracked);
-    let order = StartOrder {
-        agent: name(&start.agent)?,
-        bottles: start.bottles.iter().map(name).collect::<Result<_, _>>()?,
-        accepts_suggestion: false,
-        backend: None,
-        workspace: NewWorkspace { mode, ..NewWorkspace::default() },
-        child: None,
-        flags: Flags { label: start.label, task: start.prompt, ..Flags::default() },
-    };
-    let slug = unattended::start(host, &Settings::load(host)?, order, &unheard).await?;
-    Ok(json!({"slug": slug}))
+    let mut order = StartOrder::new(name(&start.agent)?);
+    order.bottles = start.bottles.iter().map(name).collect::<Result<_, _>>()?;
+    order.workspace.mode = start.copies_cwd.then_some(CopyIn::Tracked);
+    order.flags = Flags { label: start.label, task: start.prompt, ..Flags::default() };
+    let bottle = Bottle::start(host, order, &unheard).await?;
+    Ok(json!({"slug": bottle.slug()}))
 }
 
 async fn resume(host: &Host, slug: &Slug, prompt: Option<String>) -> Result<Value, Failure> {

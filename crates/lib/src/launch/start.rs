@@ -109,6 +109,19 @@ impl NewWorkspace {
 }
 
 impl StartOrder {
+    /// The start of an agent with its own bottle manifests and an empty workspace, without a terminal.
+    pub fn new(agent: Name) -> Self {
+        Self {
+            agent,
+            bottles: Vec::new(),
+            accepts_suggestion: false,
+            backend: None,
+            workspace: NewWorkspace::default(),
+            child: None,
+            flags: Flags::default(),
+        }
+    }
+
     /// Finds out what would be started.
     ///
     /// # Errors
