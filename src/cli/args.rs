@@ -8,9 +8,9 @@ use clap::{Parser, Subcommand};
 use super::command_groups::MAX_WIDTH;
 use super::global::Global;
 use super::{
-    apply, attach, audit, budget, cleanup, commit, completions, cp, dashboard, diff, discard, doctor, edit,
-    environment, exec, export, fork, fs, help, import, info, init, learn, list, logs, man, mcp, policy,
-    probe, process, prune, pull, resume, routes, rules, service, settings, shell, snapshots, start, stop,
+    allow, apply, attach, audit, budget, cleanup, commit, completions, cp, dashboard, deny, diff, discard,
+    doctor, edit, environment, exec, export, fork, fs, help, import, info, init, learn, list, logs, man, mcp,
+    policy, probe, process, prune, pull, resume, rules, service, settings, shell, snapshots, start, stop,
     supervise, usage,
 };
 
@@ -71,8 +71,8 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Rules(rules::Rules),
     Supervise(supervise::Supervise),
-    Allow(routes::Allow),
-    Deny(routes::Deny),
+    Allow(allow::Allow),
+    Deny(deny::Deny),
     Learn(learn::Learn),
     /// Show or verify the audit log, whose lines form a hash chain
     #[command(subcommand)]

@@ -30,6 +30,7 @@
 //! The code of a command runs in three steps: merge flags, settings and manifests into one value, act on it,
 //! print the result.
 
+mod allow;
 mod apply;
 mod args;
 mod attach;
@@ -50,6 +51,7 @@ mod connect;
 mod cp;
 mod dashboard;
 mod decision;
+mod deny;
 mod diff;
 mod discard;
 mod doctor;
@@ -101,7 +103,7 @@ mod queue_screen;
 mod resume;
 mod route_addition;
 mod route_args;
-mod routes;
+mod route_change;
 mod rules;
 mod runtime;
 mod save_snapshot;

@@ -8,7 +8,7 @@ use rustix::process::Signal;
 
 use crate::guest::Guest;
 use crate::hosted::Hosted;
-use crate::output::Piece;
+use crate::scrollback::Piece;
 
 /// Serves the client until the process exits or the client detaches. Detaching does not affect the process. A
 /// client detaches by ending or resetting its stream, or by losing its connection.

@@ -17,8 +17,8 @@ use tokio::sync::{Notify, watch};
 
 use crate::children::{Children, ExitWatch};
 use crate::failure::{Outcome, bad_state};
-use crate::output::OutputLog;
 use crate::process::{Input, Output, READ, Running, Terminal};
+use crate::scrollback::OutputLog;
 
 /// The process, its output, and the client that controls its terminal.
 #[derive(Default)]

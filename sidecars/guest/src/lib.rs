@@ -23,7 +23,7 @@
 //!
 //! - `config`: settings from the backend · `life`: startup and shutdown
 //! - `children`, `spawn`, `program`, `process`, `proc_stat`, `descriptor`: processes
-//! - `output`, `hosted`, `attach`, `exec`, `logs`: the agent and its output · `processes`, `process_registry`,
+//! - `scrollback`, `hosted`, `attach`, `exec`, `logs`: the agent and its output · `processes`, `process_registry`,
 //!   `session_processes`: processes that outlive the client that started them, and their use of the machine
 //! - `services`: programs that must be ready before the agent starts, and that are started again when they end
 //! - `host`, `answer`: successive connections of the host, and one task for each request
@@ -72,8 +72,6 @@ mod life;
 #[cfg(target_os = "linux")]
 mod logs;
 #[cfg(target_os = "linux")]
-mod output;
-#[cfg(target_os = "linux")]
 pub mod probe;
 #[cfg(target_os = "linux")]
 mod proc_stat;
@@ -91,6 +89,8 @@ mod provision;
 mod redaction;
 #[cfg(target_os = "linux")]
 pub mod rooted;
+#[cfg(target_os = "linux")]
+mod scrollback;
 #[cfg(target_os = "linux")]
 mod secret_files;
 #[cfg(target_os = "linux")]

@@ -6,7 +6,7 @@ use bottle_channel::Stream;
 use bottle_contract::session::guest::Logs;
 
 use crate::guest::Guest;
-use crate::output::Piece;
+use crate::scrollback::Piece;
 
 /// Sends the buffered output, or only its last lines. If the client asked to follow, sends further output
 /// until the agent exits.

@@ -24,8 +24,8 @@ use crate::children::ExitWatch;
 use crate::failure::{Outcome, bad_state, other};
 use crate::guest::Guest;
 use crate::hosted::Hosted;
-use crate::output::Piece;
 use crate::process_registry::Started;
+use crate::scrollback::Piece;
 use crate::session_processes::{self, Usage};
 
 /// How long a killed process may take to be reaped. After that, it is stuck in the kernel.

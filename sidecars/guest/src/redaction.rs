@@ -15,7 +15,7 @@ use bottle_contract::session::process::REDACTED;
 use bytes::Bytes;
 
 pub(crate) use self::stream::StreamRedaction;
-use crate::output::OutputLog;
+use crate::scrollback::OutputLog;
 
 /// The shortest value that is replaced, in bytes. Shorter ones occur in other texts.
 const SHORTEST: usize = 8;
@@ -146,7 +146,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::output::Piece;
+    use crate::scrollback::Piece;
 
     fn redaction(values: &[&str]) -> Redaction {
         let values: Vec<Secret> = values.iter().map(|&value| Secret::new(value.to_owned())).collect();

@@ -9,10 +9,10 @@
 
 mod answer;
 mod https;
-mod key;
+mod ssh_key;
 
 pub use https::CallError;
-pub use key::{KeyFault, SshKey};
+pub use ssh_key::{KeyFault, SshKey};
 
 use std::error::Error;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! `bottle allow` and `bottle deny`: change the routes of a running bottle.
+//! Changes the routes of a running bottle, as `bottle allow` and `bottle deny` do.
 //!
 //! ```text
 //! flags ─► edit ─► keeper ─► effect ─┬─► live ─► printed
@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use bottle_channel::Channel;
 use bottle_contract::names::Slug;
 use bottle_contract::route::HostPattern;
-use bottle_contract::route::edit::{Action, RouteEdit};
+use bottle_contract::route::edit::RouteEdit;
 use bottle_host::Host;
 use bottle_host::account;
 use bottle_keeper::protocol::{Consent, RouteChange, RouteReport, RouteRequest};
@@ -26,53 +26,21 @@ use super::error::{CliError, require_answer};
 use super::exit;
 use super::output::{Output, one_line};
 use super::route_addition::show_addition;
-use super::route_args::{AllowArgs, Target, undo_command};
+use super::route_args::{Target, undo_command};
 use super::runtime::block_on;
 use super::terminal::{TerminalUser, interactive};
 
 /// How often the user is asked about one change, if the routes change while the user thinks.
 const MAX_QUESTIONS: usize = 5;
 
-/// Allow a running bottle more requests, or change how they are scanned
-///
-/// The change is live when the command ends, and applies until the bottle ends. A host that has no route gets one
-/// with default scanning and without a credential; an existing route is widened. The next request is decided by the
-/// new routes.
-#[derive(Debug, clap::Args)]
-pub(crate) struct Allow {
-    #[command(flatten)]
-    args: AllowArgs,
-}
-
-/// Deny a running bottle requests that its routes allow
-///
-/// Without a path or method, removes the route to the host. Otherwise narrows the route, which then denies these
-/// requests; a route that allows nothing any more is removed.
-/// The change is live when the command ends, and applies until the bottle ends. Requests in flight and open
-/// WebSockets are not cut.
-#[derive(Debug, clap::Args)]
-pub(crate) struct Deny {
-    #[command(flatten)]
-    target: Target,
-}
-
-impl Allow {
-    pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
-        let yes = self.args.yes;
-        let (target, edit) = self.args.parts();
-        change(target, edit, yes, host, output)
-    }
-}
-
-impl Deny {
-    pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
-        let edit = self.target.edit(Action::Deny);
-        change(self.target, edit, false, host, output)
-    }
-}
-
 /// Changes the routes, and prints the effect.
-fn change(target: Target, edit: RouteEdit, yes: bool, host: &Host, output: &Output) -> Result<u8, CliError> {
+pub(crate) fn change(
+    target: Target,
+    edit: RouteEdit,
+    yes: bool,
+    host: &Host,
+    output: &Output,
+) -> Result<u8, CliError> {
     let change = target.checked(edit)?;
     let Target { slug, save, .. } = target;
     let changed = block_on(async {

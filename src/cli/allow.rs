@@ -1,0 +1,27 @@
+//! `bottle allow`: allows a running bottle more requests.
+
+use bottle_host::Host;
+
+use super::error::CliError;
+use super::output::Output;
+use super::route_args::AllowArgs;
+use super::route_change::change;
+
+/// Allow a running bottle more requests, or change how they are scanned
+///
+/// The change is live when the command ends, and applies until the bottle ends. A host that has no route gets one
+/// with default scanning and without a credential; an existing route is widened. The next request is decided by the
+/// new routes.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Allow {
+    #[command(flatten)]
+    args: AllowArgs,
+}
+
+impl Allow {
+    pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
+        let yes = self.args.yes;
+        let (target, edit) = self.args.parts();
+        change(target, edit, yes, host, output)
+    }
+}

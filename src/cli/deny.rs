@@ -1,0 +1,28 @@
+//! `bottle deny`: denies a running bottle requests.
+
+use bottle_contract::route::edit::Action;
+use bottle_host::Host;
+
+use super::error::CliError;
+use super::output::Output;
+use super::route_args::Target;
+use super::route_change::change;
+
+/// Deny a running bottle requests that its routes allow
+///
+/// Without a path or method, removes the route to the host. Otherwise narrows the route, which then denies these
+/// requests; a route that allows nothing any more is removed.
+/// The change is live when the command ends, and applies until the bottle ends. Requests in flight and open
+/// WebSockets are not cut.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Deny {
+    #[command(flatten)]
+    target: Target,
+}
+
+impl Deny {
+    pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
+        let edit = self.target.edit(Action::Deny);
+        change(self.target, edit, false, host, output)
+    }
+}
