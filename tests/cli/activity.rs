@@ -9,7 +9,7 @@ use jiff::SignedDuration;
 use serde_json::Value;
 
 use crate::home::{bottle, home, run};
-use crate::supervising::{Asking, question};
+use crate::supervise::{Asking, question};
 
 /// The time limit for a background step on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(40);

@@ -15,7 +15,7 @@ use http::Method;
 
 use crate::asking::wait_for_log;
 use crate::home::{kill_keeper, run};
-use crate::resuming::note;
+use crate::resume::note;
 
 /// The time limit for each step, which is longer than any step takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -13,7 +13,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
 
 use crate::home::run;
-use crate::pulling::{inside, with_git};
+use crate::pull::{inside, with_git};
 
 const PULL: [&str; 3] = ["pull", "one", "--uncommitted"];
 

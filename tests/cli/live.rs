@@ -11,7 +11,7 @@ use bottle_test_support::home::TestHome;
 use bottle_test_support::program::Outcome;
 
 use crate::home::{run, snapshot};
-use crate::pulling::with_git;
+use crate::pull::with_git;
 
 pub(crate) const START: [&str; 8] = ["start", "work", "--cwd=live", "--detach", "--label", "one", "-y", "-q"];
 

@@ -5,7 +5,7 @@
 //! are replaced before an output is compared with a snapshot under `snapshots/`.
 //!
 //! - `activity`: what an agent does, and the size of its bottle, in `list`
-//! - `rendering`: `logs` of agents that move the cursor
+//! - `logs_rendered`: `logs` of agents that move the cursor
 //! - `given_files`: only the agent's work comes out, as git would commit it
 //! - `git_directory`: directories whose `.git` names a git directory elsewhere
 //! - `git_shapes`: repositories whose shape or settings belong to this machine
@@ -19,7 +19,7 @@
 //! - `disks`: homes on unusual disks
 //! - `hostile_directories`: copied directories whose files take up memory or time
 //! - `homes`, `names`, `clock`: unusual homes, names and times
-//! - `executing`: `exec` with a time limit and with a result
+//! - `exec`: `exec` with a time limit and with a result
 //! - `exit_codes`: every documented exit code
 //! - `streams`: missing terminals and readers, and outputs without space
 //! - `races`: concurrent commands
@@ -29,70 +29,70 @@
 //! - `own_rules`: the user's own scanner rules and sensitive variables
 //! - `usage`, `manifests`, `settings`, `state`: input that is refused, and the messages
 //! - `library`: the example of the library
-//! - `looking`: `list`, `info`, `policy check`, `start --dry-run`
-//! - `running`: start on pipes, exec, logs, cp, stop
+//! - `list`: `list`, `info`, `policy check`, `start --dry-run`
+//! - `start`: start on pipes, exec, logs, cp, stop
 //! - `conversations`: exported conversations, and their continuation
 //! - `forge_tools`: the command-line programs of forges, in a bottle with a gated repository
-//! - `moving`: bottles exported and imported
-//! - `freezing`: snapshots saved, listed and removed
-//! - `resuming`: preserved and committed bottles started again
+//! - `export`: bottles exported and imported
+//! - `snapshot`: snapshots saved, listed and removed
+//! - `resume`: preserved and committed bottles started again
 //! - `private_files`: the modes of files, whatever the umask is
 //! - `processes`: `process`, `ps` and `shell`
 //! - `services`: programs that must be ready before the agent starts
 //! - `fs`: files of a workspace
 //! - `guest_tools`: the behaviours of tools that drive a machine, as tables
-//! - `pulling`: `pull` and `diff` · `submodules`: a pull from submodules
-//! - `removing`: the removal of an ended bottle's files
+//! - `pull`: `pull` and `diff` · `submodules`: a pull from submodules
+//! - `removal`: the removal of an ended bottle's files
 //! - `shared_objects`: copied repositories that share their objects with the user's
-//! - `committing`: the author of an agent's commits
+//! - `commit_author`: the author of an agent's commits
 //! - `kept`: commands on the files of ended bottles
 //! - `newcomer`: a user's first session, as they see it
 //! - `notices`: the proxy's denials while a full-screen agent draws
 //! - `logs`: the access log of a bottle's proxy, and readers that close their pipe
-//! - `picking`: the questions of `start` without an agent
+//! - `start_questions`: the questions of `start` without an agent
 //! - `docker`: commands on a bottle in containers, if an engine is available
 //! - `endings`: every way in which a session ends restores the terminal
 //! - `screens`: output on terminals of every size and kind
 //! - `asking`: proposals by an agent in a bottle, and what an approval allows
 //! - `rules`: the command policy
-//! - `supervising`, `deciding`: proposals and answers, with commands and on the full screen
+//! - `supervise`, `supervise_answers`: proposals and answers, with commands and on the full screen
 //! - `dashboard`, `web_dashboard`: `bottle dashboard` on a terminal and in a browser
 //! - `lock_out`: a bottle is locked because its agent guesses a credential
 //! - `mcp`: MCP clients that drive bottles
 //! - `children`: agents that start bottles
-//! - `measured`: the isolation probe
-//! - `discarding`: `bottle discard`
+//! - `probe`: the isolation probe
+//! - `discard`: `bottle discard`
 //! - `readme`: the commands of the README, as written
 //! - `terminal`: a user at a terminal: questions, detach, attach, resize, restore
-//! - `waiting`: progress of long operations, and what remains after Ctrl-C
-//! - `writing`: manifests that the user writes or edits, and settings
+//! - `progress`: progress of long operations, and what remains after Ctrl-C
+//! - `edit`: manifests that the user writes or edits, and settings
 
 mod activity;
-mod applying;
+mod apply;
 mod asking;
 mod bot_bottle;
 mod budgets;
 mod children;
 mod clock;
 mod clones;
-mod committing;
+mod commit_author;
 mod conversations;
 mod dashboard;
-mod deciding;
 mod deploy_keys;
-mod discarding;
+mod discard;
 mod disks;
 mod docker;
+mod edit;
 mod ending_reasons;
 mod endings;
 mod engine_kinds;
 mod engines;
 mod environments;
-mod executing;
+mod exec;
 mod exit_codes;
+mod export;
 mod forge_tools;
-mod forking;
-mod freezing;
+mod fork;
 mod fs;
 mod git_directory;
 mod git_shapes;
@@ -106,50 +106,50 @@ mod image_files;
 mod images;
 mod kept;
 mod library;
+mod list;
 mod live;
 mod live_docker;
 mod lock_out;
 mod logs;
-mod looking;
+mod logs_rendered;
 mod manifests;
 mod mcp;
-mod measured;
 mod model_usage;
-mod moving;
 mod names;
 mod newcomer;
 mod notices;
 mod other_engines;
 mod own_rules;
-mod picking;
 mod private_files;
+mod probe;
 mod processes;
-mod pruning;
-mod pulling;
+mod progress;
+mod prune;
+mod pull;
 mod races;
 mod readme;
-mod removing;
-mod rendering;
+mod removal;
 mod repository_kinds;
-mod resetting;
-mod resuming;
+mod reset;
+mod resume;
 mod routes;
 mod rules;
-mod running;
 mod screens;
 mod secrets;
 mod services;
 mod settings;
 mod several_directories;
 mod shared_objects;
+mod snapshot;
+mod start;
+mod start_questions;
 mod state;
 mod streams;
 mod submodules;
-mod supervising;
+mod supervise;
+mod supervise_answers;
 mod terminal;
 mod usage;
-mod waiting;
 mod web_dashboard;
 mod whole_repository;
 mod without_repository;
-mod writing;

@@ -8,7 +8,7 @@ use bottle_test_support::home::TestHome;
 use bottle_test_support::program::Outcome;
 
 use crate::home::{home, kill_keeper, snapshot};
-use crate::resuming::note;
+use crate::resume::note;
 
 /// Runs a command while this engine is selected.
 fn run_on(engine: &str, home: &TestHome, arguments: &[&str]) -> Result<Outcome> {

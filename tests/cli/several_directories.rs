@@ -9,7 +9,7 @@ use bottle_test_support::home::TestHome;
 use bottle_test_support::program::Outcome;
 
 use crate::home::{home, run, snapshot, transcripts};
-use crate::pulling::{LINUX, inside, with_git};
+use crate::pull::{LINUX, inside, with_git};
 
 const START: [&str; 9] =
     ["start", "work", "--cwd=./api", "--cwd=./web", "--cwd=./plain", "--detach", "--label", "one", "-q"];

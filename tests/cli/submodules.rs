@@ -6,7 +6,7 @@ use anyhow::Result;
 use bottle_test_support::home::TestHome;
 
 use crate::home::run;
-use crate::pulling::{inside, with_git};
+use crate::pull::{inside, with_git};
 
 /// Returns a home with a bottle `one` that has a copy of the user's project, which has the submodule `lib`. If the
 /// backend or git is not available, reports that the test is skipped and returns none.

@@ -8,7 +8,7 @@ use bottle_test_support::pty::Pty;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::home::{bottle, home, keeper, run};
-use crate::pulling::with_git;
+use crate::pull::with_git;
 
 /// The keys that detach a user from a session by default.
 const DETACH: &str = "\x1dd";

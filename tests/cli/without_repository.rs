@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 use bottle_test_support::home::TestHome;
 
 use crate::home::{run, snapshot, transcripts};
-use crate::pulling::{inside, with_git};
+use crate::pull::{inside, with_git};
 
 const START: [&str; 7] = ["start", "work", "--cwd", "--detach", "--label", "one", "-q"];
 const NAMES: [&str; 3] = ["diff", "one", "--name-only"];
