@@ -55,8 +55,7 @@ pub(crate) fn remove(scope: &Scope, resources: &[Resource]) -> Result<(), Backen
         }
     }
     for resource in resources.iter().filter(|resource| resource.kind == Role::Bundle.kind()) {
-        // The sidecars exit with their parent. A sidecar that was just being started is found by its label.
-        note(&mut failures, resource, kill_daemons(scope, &resource.slug));
+        note(&mut failures, resource, kill_sidecars(scope, &resource.slug));
     }
     for resource in resources {
         let path = Path::new(&resource.id);
@@ -128,9 +127,11 @@ fn kill(id: &str) -> std::io::Result<()> {
     process.kill(KILL_TIMEOUT)
 }
 
-fn kill_daemons(scope: &Scope, slug: &Slug) -> std::io::Result<()> {
+/// Waits until all sidecars of a bottle have exited. They are killed with their parent, the bundle, and may still be
+/// exiting. One that was just being started has the label of its role or still that of the bundle.
+fn kill_sidecars(scope: &Scope, slug: &Slug) -> std::io::Result<()> {
     for found in labels::find(scope)? {
-        if found.slug == *slug && matches!(found.role, Role::Egress | Role::Gate) {
+        if found.slug == *slug && found.role != Role::Guest {
             found.process.kill(KILL_TIMEOUT)?;
         }
     }
