@@ -10,11 +10,12 @@ use bottle_contract::session::guest::{
     self, ClientMessage, Exit, GuestEvent, GuestRequest, Process, STDERR, STDIN, STDOUT,
 };
 use bottle_host::Host;
-use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::io::AsyncRead;
 
 use super::clip::Clip;
 use super::connect::{connect_or_open_files, guest_failure, keeper_lost, open_guest};
 use super::failure::Failure;
+use super::input;
 use super::report::Executed;
 
 /// The exit code of a command that was ended because its time limit passed, as `timeout` of GNU coreutils 9.1 reports it.
@@ -31,9 +32,6 @@ const KILL_GRACE: Duration = Duration::from_secs(5);
 
 const SIGTERM: u8 = 15;
 const SIGKILL: u8 = 9;
-
-/// The size of a piece of the input in bytes.
-const PIECE: usize = 16 * 1024;
 
 /// How a program ended. `T` says what interrupted it.
 #[derive(Debug)]
@@ -143,15 +141,11 @@ async fn keep<T>(mut receiver: StreamReceiver, captured: &mut Captured) -> Ended
     }
 }
 
-/// Forwards the input to the program, and then the end of the input. A closed stream is reported by its receiver.
+/// Forwards the input to the program, and then the end of the input, also after input that cannot be read. A closed
+/// stream is reported by its receiver.
 async fn feed(input: Option<impl AsyncRead + Unpin>, sender: &StreamSender) -> std::convert::Infallible {
-    let Some(mut input) = input else { return std::future::pending().await };
-    let mut piece = vec![0; PIECE];
-    while let Ok(read @ 1..) = input.read(&mut piece).await {
-        if sender.data(STDIN, &piece[..read]).await.is_err() {
-            return std::future::pending().await;
-        }
-    }
+    let Some(input) = input else { return std::future::pending().await };
+    let _ = input::send(sender, input).await;
     let _ = sender.data(STDIN, &[]).await;
     std::future::pending().await
 }
@@ -196,6 +190,7 @@ mod tests {
     use bottle_contract::session::{Hello, Role};
 
     use super::*;
+    use crate::input::PIECE;
 
     /// The client's end and the guest's end of a program's stream, with their channels.
     async fn streams() -> (Stream, Stream, [Channel; 2]) {

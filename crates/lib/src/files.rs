@@ -6,17 +6,15 @@ use bottle_contract::names::Slug;
 use bottle_contract::session::files::{
     ENTRIES_MAX, Entries, FileEvent, FileInfo, FilePath, FileRequest, Glob, List, Read,
 };
-use bottle_contract::session::guest::{GuestEvent, GuestRequest, STDIN, STDOUT};
+use bottle_contract::session::guest::{GuestEvent, GuestRequest, STDOUT};
 use bottle_host::Host;
 use bytes::Bytes;
-use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::io::AsyncRead;
 
 use super::connect::{connect_or_open_files, keeper_lost, open_guest, unexpected_answer};
 use super::failure::{Failure, Kind};
+use super::input;
 use super::report::{FileContent, FileDocument, FileEntries, FileEntry, FileEntryPath};
-
-/// The size of a piece of the input in bytes.
-const PIECE: usize = 16 * 1024;
 
 /// The files of a bottle.
 #[derive(Debug, Clone, Copy)]
@@ -58,16 +56,9 @@ impl<'a> Files<'a> {
         let (sender, receiver) = stream.split();
         let mut answer = std::pin::pin!(self.answer(receiver, received, hint));
         let sent = async {
-            let mut input = input;
-            let mut piece = vec![0; PIECE];
-            loop {
-                // Without the end of the stream, the guest drops what it got.
-                let read = input.read(&mut piece).await;
-                match read.map_err(|error| Failure::cannot("read the input", error))? {
-                    0 => return sender.end().await.map_err(keeper_lost),
-                    read => sender.data(STDIN, &piece[..read]).await.map_err(keeper_lost)?,
-                }
-            }
+            // Without the end of the stream, the guest drops what it got.
+            input::send(&sender, input).await?;
+            sender.end().await.map_err(keeper_lost)
         };
         tokio::select! {
             answer = &mut answer => answer,

@@ -45,6 +45,7 @@ pub mod failure;
 pub mod files;
 pub mod fork_point;
 pub mod import;
+mod input;
 pub mod launch;
 pub mod line_diff;
 pub mod lines;

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use bottle_channel::{Channel, Event, StreamReceiver, StreamSender};
+use bottle_channel::{Channel, Event, StreamReceiver};
 use bottle_contract::names::Slug;
-use bottle_contract::session::guest::{self, Exit, GuestEvent, GuestRequest, STDERR, STDIN, STDOUT, Size};
+use bottle_contract::session::guest::{self, Exit, GuestEvent, GuestRequest, STDERR, STDOUT, Size};
 use bottle_contract::session::process::{
     EndProcess, OutputRead, ProcessInfo, ProcessName, ProcessState, REDACTED, ReadFrom, ReadOutput,
     SignalProcess, StartProcess, WriteInput,
@@ -14,10 +14,11 @@ use bottle_instance::process_logs::ProcessLogs;
 use bottle_instance::{State, Store};
 use nix::sys::signal::Signal;
 use regex::bytes::Regex;
-use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::io::AsyncRead;
 
 use super::connect::{connect, guest_failure, keeper_lost, open_guest, unexpected_answer};
 use super::failure::Failure;
+use super::input;
 use super::lines::Lines;
 use super::report::{BottleProcess, MatchedLine, StartedProcess};
 
@@ -29,9 +30,6 @@ pub const FOLLOW: Duration = Duration::from_secs(30);
 
 /// The size of the terminal of a process that has no client.
 pub const TERMINAL_SIZE: Size = Size { columns: 120, rows: 30 };
-
-/// The size of a piece of the input in bytes.
-const PIECE: usize = 16 * 1024;
 
 /// The processes of a bottle.
 #[derive(Debug, Clone, Copy)]
@@ -91,8 +89,9 @@ impl<'a> Processes<'a> {
         let mut answered = std::pin::pin!(answer(receiver));
         let answer = tokio::select! {
             answer = &mut answered => answer?,
-            sent = send(&sender, input) => {
+            sent = input::send(&sender, input) => {
                 sent?;
+                sender.end().await.map_err(keeper_lost)?;
                 answered.await?
             }
         };
@@ -277,17 +276,6 @@ impl Source {
 fn saved_processes(logs: &ProcessLogs) -> Vec<ProcessInfo> {
     let all = logs.list().into_iter();
     all.map(|saved| ProcessInfo { state: saved.state(), processes: 0, ..saved.process }).collect()
-}
-
-/// Sends the input of a process to its end.
-async fn send(sender: &StreamSender, mut input: impl AsyncRead + Unpin) -> Result<(), Failure> {
-    let mut piece = vec![0; PIECE];
-    loop {
-        match input.read(&mut piece).await.map_err(|error| Failure::cannot("read the input", error))? {
-            0 => return sender.end().await.map_err(keeper_lost),
-            read => sender.data(STDIN, &piece[..read]).await.map_err(keeper_lost)?,
-        }
-    }
 }
 
 /// Waits for the event that ends a stream.

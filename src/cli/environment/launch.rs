@@ -17,6 +17,7 @@ use rustix::fs::statvfs;
 
 use super::unusable;
 use crate::cli::error::CliError;
+use crate::cli::launch::launch_failed;
 use crate::cli::output::Output;
 use crate::cli::runtime::block_on;
 use crate::cli::session::Signals;
@@ -60,10 +61,11 @@ pub(super) fn ensure(
     let _slot = environments.start_slot().map_err(failed)?;
     output.note(format!("starting {slug}"));
     let launch = async {
-        match wanted {
+        let launched = match wanted {
             Some(order) => unattended::start(host, &settings, order, notify).await.map(drop),
             None => unattended::resume(host, &settings, resume(slug), notify).await,
-        }
+        };
+        launched.map_err(|failure| launch_failed(failure, false))
     };
     let launched = block_on(async { Signals::catch()?.cancel(launch).await });
     launched.map_err(|error| error.about_if_unset(slug))

@@ -13,7 +13,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, Command};
 
 use super::call::Call;
-use super::result::{Printed, RESULT_MAX, sentence, too_large};
+use super::result::{CallResult, RESULT_MAX, sentence, too_large};
 
 /// The maximum size of the notes and errors that are read, in bytes.
 const NOTES_MAX: u64 = 64 << 10;
@@ -30,7 +30,7 @@ pub(super) async fn run(
     client: &str,
     call: &Call,
     cancelled: impl Future<Output = ()>,
-) -> Result<Printed, String> {
+) -> Result<CallResult, String> {
     let mut command = Command::new(&host.program);
     command
         .args(call.line())
@@ -60,7 +60,7 @@ async fn end(child: &mut Child) {
     let _ = child.start_kill();
 }
 
-async fn finish(child: &mut Child, call: &Call) -> Result<Printed, String> {
+async fn finish(child: &mut Child, call: &Call) -> Result<CallResult, String> {
     let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let write = async {
         if let (Some(mut stdin), Some(input)) = (stdin, &call.input) {
@@ -74,10 +74,10 @@ async fn finish(child: &mut Child, call: &Call) -> Result<Printed, String> {
     let status = child.wait().await.map_err(|error| format!("cannot wait for bottle: {error}"))?;
     match serde_json::from_str::<Value>(&printed) {
         // Commands that pass on the exit code of a program print a document too.
-        Ok(document) if !call.is_text => Ok(Printed::Document(document)),
+        Ok(document) if !call.is_text => Ok(CallResult::Document(document)),
         _ if !status.success() => Err(complaint(&notes)),
-        _ if call.is_text || !printed.is_empty() => Ok(Printed::Text(printed)),
-        _ => Ok(Printed::Document(json!({"done": true, "notes": notes.trim()}))),
+        _ if call.is_text || !printed.is_empty() => Ok(CallResult::Text(printed)),
+        _ => Ok(CallResult::Document(json!({"done": true, "notes": notes.trim()}))),
     }
 }
 

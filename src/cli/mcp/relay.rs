@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::arguments::{Field, Kind, optional, required};
-use super::result::Printed;
+use super::result::CallResult;
 use super::scope::{Bottles, STARTED, Scope};
 use super::server::{Mistake, Server, described};
 use super::tools::{AGENT_TERMINAL, ALL, Effect, LIST, Tool, launch};
@@ -140,9 +140,11 @@ async fn answer(
     match request {
         ToolRequest::List => ToolAnswer::Tools { tools: client.list() },
         ToolRequest::Call { tool, arguments } => {
-            match client.server.printed(&tool, Some(arguments), cancelled).await {
-                Ok(Printed::Document(document)) => ToolAnswer::Document { document: short(&tool, document) },
-                Ok(Printed::Text(text)) => ToolAnswer::Text { text },
+            match client.server.carry_out(&tool, Some(arguments), cancelled).await {
+                Ok(CallResult::Document(document)) => {
+                    ToolAnswer::Document { document: short(&tool, document) }
+                }
+                Ok(CallResult::Text(text)) => ToolAnswer::Text { text },
                 Err(Mistake(sentence)) => ToolAnswer::Mistake { sentence },
             }
         }

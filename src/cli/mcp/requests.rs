@@ -29,7 +29,7 @@ use bottle_plan::Flags;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::result::{Printed, RESULT_MAX, sentence, too_large};
+use super::result::{CallResult, RESULT_MAX, sentence, too_large};
 
 /// How long a stopped service may take to end before it is killed.
 const STOP_GRACE: Duration = Duration::from_secs(5);
@@ -150,7 +150,7 @@ pub(super) async fn document(
     request: Request,
     (input, limit): (Option<&str>, Duration),
     cancelled: impl Future<Output = ()>,
-) -> Result<Printed, String> {
+) -> Result<CallResult, String> {
     let input = input.map(str::as_bytes);
     let document = tokio::select! {
         document = answer(host, bottle, request, input) => document?,
@@ -162,7 +162,7 @@ pub(super) async fn document(
     if document.to_string().len() as u64 > RESULT_MAX {
         return Err(too_large());
     }
-    Ok(Printed::Document(document))
+    Ok(CallResult::Document(document))
 }
 
 async fn answer(host: &Host, bottle: &str, request: Request, input: Option<&[u8]>) -> Result<Value, String> {

@@ -7,7 +7,7 @@ pub(super) const RESULT_MAX: u64 = 8 << 20;
 
 /// The result of a call.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Printed {
+pub(super) enum CallResult {
     /// A JSON document.
     Document(Value),
     /// Text.

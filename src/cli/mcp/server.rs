@@ -23,7 +23,7 @@ use super::call::{Call, Checked};
 use super::program;
 use super::requests::{self, Request};
 use super::resources;
-use super::result::Printed;
+use super::result::CallResult;
 use super::scope::{Scope, no_task};
 use super::tools::{self, Effect, Target, Tool};
 
@@ -96,12 +96,12 @@ impl Server {
     ///
     /// # Errors
     /// Returns a sentence for the model.
-    pub(super) async fn printed(
+    pub(super) async fn carry_out(
         &self,
         tool: &str,
         arguments: Option<JsonObject>,
         cancelled: &CancellationToken,
-    ) -> Result<Printed, Mistake> {
+    ) -> Result<CallResult, Mistake> {
         let tool = self.tool(tool)?;
         if !self.scope.has_tool(tool.name) {
             return Err(Mistake(format!("you may not use {}", tool.name)));
@@ -118,17 +118,17 @@ impl Server {
             () = cancelled.cancelled() => return Err(Mistake("the call was cancelled".to_owned())),
         };
         Ok(match self.print(&call, &bottle, cancelled).await? {
-            Printed::Document(Value::Array(mut items)) => {
+            CallResult::Document(Value::Array(mut items)) => {
                 match tool.name {
                     tools::LIST => items.retain(|item| self.scope.has_listed(&self.host, item)),
                     tools::TASKS => items.retain(|item| self.scope.has_environment(&self.host, item)),
                     _ => {}
                 }
-                Printed::Document(json!({"items": items}))
+                CallResult::Document(json!({"items": items}))
             }
-            Printed::Document(document @ Value::Object(_)) => Printed::Document(document),
-            Printed::Document(value) => Printed::Document(json!({"value": value})),
-            Printed::Text(text) => Printed::Text(text),
+            CallResult::Document(document @ Value::Object(_)) => CallResult::Document(document),
+            CallResult::Document(value) => CallResult::Document(json!({"value": value})),
+            CallResult::Text(text) => CallResult::Text(text),
         })
     }
 
@@ -138,9 +138,9 @@ impl Server {
         request: CallToolRequestParams,
         context: &RequestContext<RoleServer>,
     ) -> Result<CallToolResult, Mistake> {
-        Ok(match self.printed(&request.name, request.arguments, &context.ct).await? {
-            Printed::Document(document) => CallToolResult::structured(document),
-            Printed::Text(text) => CallToolResult::success(vec![ContentBlock::text(text)]),
+        Ok(match self.carry_out(&request.name, request.arguments, &context.ct).await? {
+            CallResult::Document(document) => CallToolResult::structured(document),
+            CallResult::Text(text) => CallToolResult::success(vec![ContentBlock::text(text)]),
         })
     }
 
@@ -199,7 +199,7 @@ impl Server {
         call: &Call,
         bottle: &str,
         cancelled: &CancellationToken,
-    ) -> Result<Printed, Mistake> {
+    ) -> Result<CallResult, Mistake> {
         let Ok(_permit) = self.calls.acquire().await else {
             return Err(Mistake("the server is stopping".to_owned()));
         };
@@ -217,7 +217,7 @@ impl Server {
     async fn bottles(&self, context: &RequestContext<RoleServer>) -> Result<Vec<Value>, ErrorData> {
         let listed = self.print(&Call::request(Request::Bottles), "", &context.ct).await;
         match listed.map_err(|Mistake(why)| ErrorData::internal_error(why, None))? {
-            Printed::Document(Value::Array(mut items)) => {
+            CallResult::Document(Value::Array(mut items)) => {
                 items.retain(|item| self.scope.has_listed(&self.host, item));
                 Ok(items)
             }
@@ -242,8 +242,8 @@ impl Server {
         let slug = self.scope.bottle(&self.host, &bottle)?;
         let printed = self.print(&part.call(slug.as_str()), slug.as_str(), &context.ct).await?;
         Ok(match printed {
-            Printed::Text(text) => ResourceContents::text(text, uri),
-            Printed::Document(document) => match document["base64"].as_str() {
+            CallResult::Text(text) => ResourceContents::text(text, uri),
+            CallResult::Document(document) => match document["base64"].as_str() {
                 Some(bytes) => ResourceContents::blob(bytes, uri),
                 None => ResourceContents::text(document["text"].as_str().unwrap_or_default(), uri),
             },

@@ -826,7 +826,7 @@ mod tests {
     }
 
     #[test]
-    fn each_tool_is_a_command_that_this_program_accepts() {
+    fn each_tool_is_a_request_or_a_command_that_this_program_accepts() {
         for tool in ALL {
             for only_required in [true, false] {
                 let given = filled(tool, only_required);

@@ -7,16 +7,16 @@ use std::path::Path;
 use bottle_backend::ProgressSink;
 use bottle_contract::names::Slug;
 use bottle_host::{Host, Settings};
+use bottle_plan::Plan;
 use bottle_plan::secrets::{self, Secrets};
-use bottle_plan::{GitDirectory, Plan};
 
 use super::child::{Child, require_no_parent};
-use super::git_directories::{Outside, OutsideKind};
+use super::git_directories::Outside;
 use super::launching::Launching;
+use super::marked;
 use super::preflight::Preflight;
 use super::resume::ResumeOrder;
 use super::start::{BACKEND_VARIABLE, StartOrder};
-use super::{Confirmed, marked};
 use crate::failure::Failure;
 use crate::notice::{Notice, Notify};
 use crate::own_rules;
@@ -36,9 +36,7 @@ pub async fn start(
     let named = order.backend.or_else(|| host.var(BACKEND_VARIABLE).map(str::to_owned));
     order.backend = order.child.as_ref().map(Child::backend).or(named);
     order.flags.detached = true;
-    let workspace = &order.workspace;
-    let git_directories = confirmed_git_directories(workspace.all(host), host)?;
-    order.workspace.git_directories = git_directories;
+    require_nothing_outside(order.workspace.all(host), host)?;
     let preflight = order.preflight(host, settings, notify).await?;
     launch(preflight, host, notify).await
 }
@@ -58,8 +56,8 @@ pub async fn resume(
     order.flags.detached = true;
     let resuming = order.begin(host, notify).await?;
     let host = &resuming.host().clone();
-    let git_directories = confirmed_git_directories(resuming.copied(), host)?;
-    let found = resuming.preflight(&order, settings, git_directories, notify).await?;
+    require_nothing_outside(resuming.copied(), host)?;
+    let found = resuming.preflight(&order, settings, Vec::new(), notify).await?;
     if found.discards {
         return Err(Failure::state("files that are newer than the snapshot would be discarded")
             .about(&order.slug)
@@ -69,7 +67,7 @@ pub async fn resume(
 }
 
 async fn launch(preflight: Preflight, host: &Host, notify: Notify<'_>) -> Result<Slug, Failure> {
-    let confirmed: Confirmed = preflight.confirmed();
+    let confirmed = preflight.confirmed();
     let marked = marked(host, &confirmed.plan, notify)?;
     let secrets = read_secrets(host, &confirmed.plan).await?;
     secrets.warnings.iter().for_each(|warning| notify(Notice::Warning(warning.clone())));
@@ -95,19 +93,13 @@ async fn read_secrets(host: &Host, plan: &Plan) -> Result<Secrets, Failure> {
     Ok(read?)
 }
 
-/// The directories of git outside of these directories, none of which needs a confirmation: those with borrowed objects of
-/// a git directory that was confirmed.
-fn confirmed_git_directories<'a>(
+/// Refuses directories of git outside of these directories, each of which a user would have to confirm.
+fn require_nothing_outside<'a>(
     directories: impl IntoIterator<Item = &'a Path>,
     host: &Host,
-) -> Result<Vec<GitDirectory>, Failure> {
-    let mut confirmed: Vec<GitDirectory> = Vec::new();
-    for outside in Outside::find(directories, host, &[])? {
-        let is_known = outside.kind == OutsideKind::Lender && confirmed.contains(&outside.directory);
-        if !(outside.is_named || is_known) {
-            return Err(outside.not_confirmed());
-        }
-        confirmed.push(outside.directory);
+) -> Result<(), Failure> {
+    match Outside::find(directories, host, &[])?.first() {
+        Some(outside) => Err(outside.not_confirmed()),
+        None => Ok(()),
     }
-    Ok(confirmed)
 }
