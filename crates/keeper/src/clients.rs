@@ -368,7 +368,10 @@ impl Shared {
                 return;
             }
         };
-        let _ = self.commands.send(Command::BudgetOrder(policy)).await;
+        let (recorded, done) = oneshot::channel();
+        let _ = self.commands.send(Command::BudgetOrder { policy, recorded }).await;
+        // A keeper that adopts the bottle applies what is recorded.
+        let _ = done.await;
         let order = Order::recorded(policy);
         self.order.send_replace(order);
         let mut applied = self.applied.subscribe();

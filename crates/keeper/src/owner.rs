@@ -400,10 +400,11 @@ impl Watch<'_> {
                 }
                 let _ = recorded.send(());
             }
-            Command::BudgetOrder(policy) => {
+            Command::BudgetOrder { policy, recorded } => {
                 if let Err(error) = self.claim.update(|record| record.budget_order = policy) {
                     tracing::warn!("cannot write the bottle's record: {error}");
                 }
+                let _ = recorded.send(());
             }
             // The bottle ends already.
             Command::Enforce { .. } | Command::Stop { .. } | Command::Detach { .. } | Command::FirstGone => {}

@@ -107,7 +107,12 @@ pub(super) enum Command {
         recorded: oneshot::Sender<()>,
     },
     /// Record what the user ordered for requests to models, so that the next keeper finds it.
-    BudgetOrder(Option<Policy>),
+    BudgetOrder {
+        /// The policy. `None` if the bottle continues.
+        policy: Option<Policy>,
+        /// Receives a message when the order is recorded.
+        recorded: oneshot::Sender<()>,
+    },
     /// Freeze or kill the bottle because of a budget.
     Enforce {
         /// [`Policy::Freeze`] or [`Policy::Kill`].
