@@ -1,7 +1,11 @@
 //! Runs coding agents in isolated bottles, which reach the network only through an egress proxy and a git gate.
 //!
-//! A face asks the library, the library asks a keeper or a backend, and nobody asks a face. `cli` has the faces, and is the
-//! only code that parses flags and prints; [`bottle_lib`] has the operations that all faces call.
+//! A face asks the library, the library asks a keeper or a backend, and nobody asks a face. This package has the faces;
+//! [`bottle_lib`] has the operations that all of them call.
+//!
+//! - [`cli`]: the commands. Only they parse flags
+//! - `screens`: full screens and attached sessions; `web`: the dashboard as pages; `mcp`: tools for other agents
+//! - `console`: what the faces share
 //!
 //! Data flows through the crates in this direction:
 //!
@@ -19,3 +23,7 @@
 //! - [`bottle_keeper`]: the process that owns a running bottle, the launch, and the ledger of what all bottles used
 
 pub mod cli;
+mod console;
+mod mcp;
+mod screens;
+mod web;

@@ -2,10 +2,10 @@
 
 use bottle_host::Host;
 
-use super::error::CliError;
-use super::output::Output;
 use super::route_args::AllowArgs;
 use super::route_change::change;
+use crate::console::error::CliError;
+use crate::console::output::Output;
 
 /// Allow a running bottle more requests, or change how they are scanned
 ///

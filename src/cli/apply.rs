@@ -12,12 +12,12 @@ use bottle_lib::work::{Conflict, Merged, Merges, Root, require_copy_to_apply};
 
 use super::candidates;
 use super::confirm_repositories::confirm_repositories;
-use super::error::{CliError, require_answer};
-use super::exit;
-use super::output::{Output, counted, inert};
-use super::progress;
-use super::runtime::block_on;
-use super::terminal::{self, TerminalUser};
+use crate::console::error::{CliError, require_answer};
+use crate::console::exit;
+use crate::console::output::{Output, counted, inert};
+use crate::console::progress;
+use crate::console::runtime::block_on;
+use crate::console::terminal::{self, TerminalUser};
 
 /// The maximum number of paths that a warning names individually.
 const MAX_NAMED: usize = 20;

@@ -6,13 +6,13 @@
 use clap::{Parser, Subcommand};
 
 use super::command_groups::MAX_WIDTH;
-use super::global::Global;
 use super::{
     allow, apply, attach, audit, budget, cleanup, commit, completions, cp, dashboard, deny, diff, discard,
     doctor, edit, environment, exec, export, fork, fs, help, import, info, init, learn, list, logs, man, mcp,
     policy, probe, process, prune, pull, resume, rules, service, settings, shell, snapshots, start, stop,
     supervise, usage,
 };
+use crate::console::global::Global;
 
 /// Run coding agents in isolated bottles that can reach only the hosts that you allow
 #[derive(Debug, Parser)]

@@ -7,12 +7,13 @@ use bottle_instance::{State, Store};
 use super::candidates;
 use super::client::{Client, on_terminal, title};
 use super::connect::connect;
-use super::error::CliError;
-use super::output::Output;
-use super::runtime::block_on;
 use super::select_bottle::{Question, is_running};
-use super::session::{Signals, Style};
-use super::terminal;
+use crate::console::error::CliError;
+use crate::console::output::Output;
+use crate::console::runtime::block_on;
+use crate::console::signals::Signals;
+use crate::console::terminal;
+use crate::screens::session::Style;
 
 /// Attach to a running agent: show its recent output, then follow it
 ///

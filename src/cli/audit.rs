@@ -11,9 +11,9 @@ use bottle_instance::audit::{self, AuditError, Entry, Trail};
 use bottle_lib::report::{AuditLine, VerifiedLog};
 use clap::Subcommand;
 
-use super::error::{CliError, Kind};
-use super::exit;
-use super::output::{Output, one_line};
+use crate::console::error::{CliError, Kind};
+use crate::console::exit;
+use crate::console::output::{Output, one_line};
 
 /// Show or verify the audit log, whose lines form a hash chain
 #[derive(Debug, Subcommand)]

@@ -3,7 +3,7 @@
 use bottle_lib::report::ActiveBottle;
 use jiff::Timestamp;
 
-use super::output::{Output, counted, one_line};
+use crate::console::output::{Output, counted, one_line};
 
 /// Whether the output shows what the agents do.
 pub(crate) fn shows_activity(output: &Output) -> bool {

@@ -16,9 +16,9 @@ use jiff::Zoned;
 use super::budget_order;
 use super::candidates;
 use super::choice::{manifests, resolved};
-use super::error::{CliError, Kind};
-use super::exit;
-use super::output::{Output, number, one_line};
+use crate::console::error::{CliError, Kind};
+use crate::console::exit;
+use crate::console::output::{Output, number, one_line};
 
 /// Show what is spent of each budget
 ///

@@ -7,12 +7,12 @@ use bottle_keeper::protocol::BudgetOrder;
 use bottle_lib::budget::{end, send};
 
 use super::ended::report_end;
-use super::error::{CliError, require_answer};
-use super::exit;
-use super::output::Output;
-use super::progress;
-use super::runtime::block_on;
-use super::terminal::{self, TerminalUser};
+use crate::console::error::{CliError, require_answer};
+use crate::console::exit;
+use crate::console::output::Output;
+use crate::console::progress;
+use crate::console::runtime::block_on;
+use crate::console::terminal::{self, TerminalUser};
 
 /// Stops the requests to models of a bottle, or the bottle.
 pub(super) fn stop(

@@ -7,7 +7,7 @@ pub(crate) use bottle_lib::manifests::manifests;
 use bottle_manifest::resolve::{ResolveError, Resolved, Selection, resolve};
 use bottle_manifest::{Kind as ManifestKind, Manifests};
 
-use super::error::CliError;
+use crate::console::error::CliError;
 
 /// Returns the given agent name, or an error that lists all agent names.
 pub(crate) fn named(agent: Option<Name>, manifests: &Manifests) -> Result<Name, CliError> {

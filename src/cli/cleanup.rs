@@ -17,13 +17,13 @@ use bottle_lib::stop::stop;
 use indicatif::HumanBytes;
 
 use super::connect::unlistable;
-use super::error::{CliError, require_answer};
-use super::exit;
-use super::output::{Output, counted, inert};
-use super::progress::{self, Progress};
-use super::runtime::block_on;
 use super::select_bottle::is_running;
-use super::terminal::{self, TerminalUser};
+use crate::console::error::{CliError, require_answer};
+use crate::console::exit;
+use crate::console::output::{Output, counted, inert};
+use crate::console::progress::{self, Progress};
+use crate::console::runtime::block_on;
+use crate::console::terminal::{self, TerminalUser};
 
 /// How long each agent may take to end when `--all` stops every bottle. After that, it is killed.
 const GRACE: Duration = Duration::from_secs(5);

@@ -12,13 +12,15 @@ use bottle_lib::exec::Deadline;
 
 use super::connect::{guest_failure, keeper_lost, open_guest};
 use super::ended::report_end;
-use super::error::CliError;
-use super::exit;
-use super::output::{Output, output_failed};
-use super::queue_screen::{Selected, show_selected};
-use super::session::{self, HANGUP, Outcome, Session, Signals, Style, Watch};
-use super::terminal::{self, Detach};
+use super::route_args::parse_typed;
 use super::unsaved_work;
+use crate::console::error::CliError;
+use crate::console::exit;
+use crate::console::output::{Output, output_failed};
+use crate::console::signals::{HANGUP, Signals};
+use crate::console::terminal::{self, Detach};
+use crate::screens::session::{self, Outcome, Session, Style, Watch};
+use crate::screens::supervise::{Selected, show_selected};
 
 /// How long the keeper may take to confirm a detach. After that, detaching fails.
 const DETACH_TIMEOUT: Duration = Duration::from_secs(2);
@@ -121,7 +123,7 @@ impl Client {
         let selected = Selected { slug: self.slug.clone(), denied_host: watch.last_denied_host() };
         let (host, screen_output) = (self.host.clone(), output.clone());
         // The connection to the keeper goes on while the screen waits for keys.
-        let screen = move || show_selected(&host, &screen_output, selected);
+        let screen = move || show_selected(&host, &screen_output, parse_typed, selected);
         let shown = tokio::task::spawn_blocking(screen).await;
         match shown {
             Ok(Err(error)) if error.exit == 128u8.saturating_add(HANGUP) => {

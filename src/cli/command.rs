@@ -12,14 +12,15 @@ use bottle_lib::exec::{Deadline, OUTPUT_KEPT};
 use bottle_lib::report::Executed;
 
 use super::connect::{connect_or_open_files, guest_failure, keeper_lost, open_guest, report_delay};
-use super::error::CliError;
-use super::exit;
-use super::output::{Output, output_failed};
 use super::program_args::ProgramArgs;
-use super::runtime::block_on;
-use super::session::{self, Outcome, Session, Signals, Style};
-use super::terminal::{self, Detach};
 use super::time_limit::time_limit;
+use crate::console::error::CliError;
+use crate::console::exit;
+use crate::console::output::{Output, output_failed};
+use crate::console::runtime::block_on;
+use crate::console::signals::Signals;
+use crate::console::terminal::{self, Detach};
+use crate::screens::session::{self, Outcome, Session, Style};
 
 /// The maximum of `--max-output` in bytes.
 const MAX_OUTPUT: usize = 16 << 20;

@@ -8,9 +8,9 @@ use clap::Command;
 use clap::builder::styling::{Style, Styles};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-use super::error::CliError;
-use super::layout::hanging;
-use super::{output, terminal};
+use crate::console::error::CliError;
+use crate::console::layout::hanging;
+use crate::console::{output, terminal};
 
 /// The tasks, and the commands of each. The help prints them in this order.
 const GROUPS: &[(&str, &[&str])] = &[

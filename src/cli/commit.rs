@@ -8,12 +8,12 @@ use bottle_lib::report;
 use bottle_lib::save_snapshot::document;
 
 use super::candidates;
-use super::error::CliError;
-use super::exit;
-use super::output::Output;
-use super::runtime::block_on;
 use super::save_snapshot::save;
 use super::select_bottle::{Question, finish_all, is_running, print_results};
+use crate::console::error::CliError;
+use crate::console::exit;
+use crate::console::output::Output;
+use crate::console::runtime::block_on;
 
 /// Save a snapshot of a bottle without stopping it, for a later `bottle resume`
 ///

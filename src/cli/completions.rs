@@ -9,9 +9,9 @@ use std::process::ExitCode;
 
 use clap_complete::env::{CompleteEnv, Shells};
 
-use super::error::CliError;
-use super::exit;
-use super::output::Output;
+use crate::console::error::CliError;
+use crate::console::exit;
+use crate::console::output::Output;
 
 /// The environment variable through which a shell requests completions. Its value is the shell's name.
 const COMPLETE_VARIABLE: &str = "BOTTLE_COMPLETE";

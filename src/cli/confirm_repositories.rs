@@ -4,9 +4,9 @@ use std::path::Path;
 
 use bottle_lib::work::{Root, Unconfirmed};
 
-use super::error::{CliError, require_answer};
-use super::output::Output;
-use super::terminal::{TerminalUser, interactive};
+use crate::console::error::{CliError, require_answer};
+use crate::console::output::Output;
+use crate::console::terminal::{TerminalUser, interactive};
 
 /// Asks about each root whose repository has to be confirmed. `chosen` answers: it names the repository of the only root.
 /// Without it and without a copy, the repository of the directory `instead` is proposed, if there is one.

@@ -11,9 +11,9 @@ use bottle_keeper::protocol::{KeeperEvent, KeeperRequest, Notice};
 use bottle_lib::connect;
 pub(crate) use bottle_lib::connect::{carry_out, connect, connect_or_open_files, open_guest, receive_failed};
 
-use super::error::CliError;
-use super::exit;
-use super::output::Output;
+use crate::console::error::CliError;
+use crate::console::exit;
+use crate::console::output::Output;
 
 /// Notes if a snapshot pauses the bottle, because the next request for the guest then waits.
 pub(crate) async fn report_delay(channel: &Channel, output: &Output) {

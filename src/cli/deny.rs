@@ -3,10 +3,10 @@
 use bottle_contract::route::edit::Action;
 use bottle_host::Host;
 
-use super::error::CliError;
-use super::output::Output;
 use super::route_args::Target;
 use super::route_change::change;
+use crate::console::error::CliError;
+use crate::console::output::Output;
 
 /// Deny a running bottle requests that its routes allow
 ///

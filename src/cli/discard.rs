@@ -8,13 +8,13 @@ use bottle_lib::record::backend_of;
 use bottle_lib::report::Discarded;
 
 use super::candidates;
-use super::error::{CliError, require_answer};
-use super::exit;
-use super::output::Output;
-use super::progress;
-use super::runtime::block_on;
 use super::select_bottle::{Question, finish_all, names, print_results};
-use super::terminal::{self, TerminalUser};
+use crate::console::error::{CliError, require_answer};
+use crate::console::exit;
+use crate::console::output::Output;
+use crate::console::progress;
+use crate::console::runtime::block_on;
+use crate::console::terminal::{self, TerminalUser};
 
 /// Delete a preserved bottle and its workspace, but keep its snapshot
 #[derive(Debug, clap::Args)]

@@ -4,10 +4,10 @@ use bottle_backend::registry;
 use bottle_host::{Host, OwnRules, Settings};
 use bottle_lib::report::BackendHealth;
 
-use super::error::CliError;
-use super::exit;
-use super::output::{Output, inert};
-use super::runtime::block_on;
+use crate::console::error::CliError;
+use crate::console::exit;
+use crate::console::output::{Output, inert};
+use crate::console::runtime::block_on;
 
 /// Check each backend on this machine, and show how to fix problems
 ///

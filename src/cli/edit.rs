@@ -12,12 +12,12 @@ use bottle_manifest::{
 
 use super::candidates;
 use super::choice::manifests;
-use super::editor::Draft;
-use super::error::{CliError, require_answer};
-use super::exit;
-use super::output::Output;
-use super::picker::{self, Choice};
-use super::terminal::{TerminalUser, interactive};
+use crate::console::editor::Draft;
+use crate::console::error::{CliError, require_answer};
+use crate::console::exit;
+use crate::console::output::Output;
+use crate::console::terminal::{TerminalUser, interactive};
+use crate::screens::picker::{self, Choice};
 use bottle_contract::suggest::suggest;
 
 /// Change an agent or bottle manifest in your editor

@@ -9,7 +9,7 @@ use bottle_keeper::protocol::{EndCause, Ended, Resumable};
 
 use super::kept_reason;
 use super::live;
-use super::output::{Output, counted};
+use crate::console::output::{Output, counted};
 
 /// Reports why a bottle ended.
 pub(crate) fn report_end(slug: &Slug, ended: &Ended, output: &Output) {

@@ -5,8 +5,8 @@ use bottle_host::Host;
 
 use super::candidates;
 use super::command::Command;
-use super::error::CliError;
-use super::output::Output;
+use crate::console::error::CliError;
+use crate::console::output::Output;
 
 /// Run a command in a bottle, next to its agent
 ///

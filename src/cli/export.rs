@@ -33,15 +33,15 @@ use indicatif::HumanBytes;
 use tempfile::{NamedTempFile, PersistError};
 
 use super::candidates;
-use super::error::CliError;
-use super::exit;
 #[cfg(target_os = "linux")]
 use super::export_conversation;
 use super::live;
-use super::output::{Output, counted, inert};
-use super::progress;
-use super::runtime::{block_on, blocking};
 use super::save_snapshot::fork_point;
+use crate::console::error::CliError;
+use crate::console::exit;
+use crate::console::output::{Output, counted, inert};
+use crate::console::progress;
+use crate::console::runtime::{block_on, blocking};
 #[cfg(target_os = "linux")]
 use bottle_instance::transcripts::Transcripts;
 use bottle_lib::own_rules;

@@ -11,7 +11,7 @@ use bottle_backend::portable_image::ExportedImage;
 use bottle_contract::names::AGENT_USER;
 use bottle_instance::transcripts::Transcripts;
 
-use super::runtime::blocking;
+use crate::console::runtime::blocking;
 
 /// Adds the conversations at these paths of the bottle as a layer of their own.
 ///

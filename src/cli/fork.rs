@@ -10,16 +10,16 @@ use bottle_lib::snapshot_selector::SnapshotSelector;
 use bottle_plan::Flags;
 
 use super::candidates;
-use super::error::CliError;
-use super::exit;
 use super::launch::changed_manifests::show_before;
 use super::launch::{LaunchOptions, launch_failed, order, preflight, run};
-use super::output::Output;
 use super::save_snapshot::fork_point;
-use super::session::Signals;
-use super::style::label_color_parser;
-use super::terminal;
-use crate::cli::runtime::block_on;
+use crate::console::error::CliError;
+use crate::console::exit;
+use crate::console::output::Output;
+use crate::console::runtime::block_on;
+use crate::console::signals::Signals;
+use crate::console::style::label_color_parser;
+use crate::console::terminal;
 
 /// The maximum value of `--count`.
 const MAX_COUNT: u16 = 100;

@@ -1,10 +1,10 @@
 //! `bottle help`: shows all commands, the flags of one command, or a topic. Topics are pages of `docs/`.
 
 use super::command_groups;
-use super::error::CliError;
-use super::exit;
-use super::output::Output;
 use super::page::render;
+use crate::console::error::CliError;
+use crate::console::exit;
+use crate::console::output::Output;
 use bottle_contract::suggest::suggest;
 
 /// Show help on all commands, one command, or a topic

@@ -15,15 +15,15 @@ use bottle_manifest::agent_provider::Image;
 use indicatif::HumanBytes;
 
 use super::candidates;
-use super::error::CliError;
-use super::exit;
 use super::launch::changed_manifests::differences;
 use super::launch::{launch_failed, preflight, prepare};
-use super::output::{Output, inert};
-use super::progress;
-use super::runtime::block_on;
-use super::session::Signals;
-use super::terminal;
+use crate::console::error::CliError;
+use crate::console::exit;
+use crate::console::output::{Output, inert};
+use crate::console::progress;
+use crate::console::runtime::block_on;
+use crate::console::signals::Signals;
+use crate::console::terminal;
 
 /// The maximum size of a manifest that is compared, in bytes. A resolved manifest is much shorter.
 const COMPARED_MAX: usize = 256 << 10;

@@ -7,10 +7,10 @@ use bottle_manifest::resolve::{Resolved, explain};
 
 use super::candidates;
 use super::choice::{manifests, resolved};
-use super::error::CliError;
-use super::exit;
-use super::output::{Output, Styles};
 use super::summary::{Summary, Tone};
+use crate::console::error::CliError;
+use crate::console::exit;
+use crate::console::output::{Output, Styles};
 
 /// Show the resolved configuration of an agent and its bottles
 #[derive(Debug, clap::Args)]

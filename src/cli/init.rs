@@ -11,9 +11,9 @@ use bottle_manifest::{Homes, Imported, Kind as ManifestKind, Manifests, import};
 use serde::Serialize;
 
 use super::choice::manifests;
-use super::error::{CliError, Kind};
-use super::exit;
-use super::output::Output;
+use crate::console::error::{CliError, Kind};
+use crate::console::exit;
+use crate::console::output::Output;
 
 /// Write the shipped manifests to `$BOTTLE_HOME`, so that you can change them
 ///

@@ -5,7 +5,7 @@ use bottle_instance::record::KeptFor;
 use bottle_instance::work::Unsaved;
 use bottle_keeper::protocol::{Ended, Retrieval};
 
-use super::output::{counted, one_line};
+use crate::console::output::{counted, one_line};
 
 /// The lines that say why the files of a bottle are kept, and the commands that bring its work out.
 pub(crate) fn lines(slug: &Slug, ended: &Ended) -> Vec<String> {

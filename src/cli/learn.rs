@@ -20,11 +20,11 @@ use bottle_queue::question;
 
 use super::candidates;
 use super::connect::{carry_out, connect, no_such_bottle};
-use super::error::CliError;
-use super::exit;
-use super::output::{Output, one_line, times};
 use super::route_addition::show_addition;
-use super::runtime::block_on;
+use crate::console::error::CliError;
+use crate::console::exit;
+use crate::console::output::{Output, one_line, times};
+use crate::console::runtime::block_on;
 
 /// How long the proposal waits for an answer before it expires.
 const PROPOSAL_TTL: Duration = Duration::from_secs(24 * 3600);

@@ -13,11 +13,11 @@ use indicatif::HumanBytes;
 use jiff::Timestamp;
 
 use super::bottle_status::{ago, is_on_terminal, label_and_agent, shows_activity, status};
-use super::error::CliError;
-use super::exit;
-use super::output::{Output, Styles, one_line};
-use super::runtime::block_on;
 use super::snapshot_table;
+use crate::console::error::CliError;
+use crate::console::exit;
+use crate::console::output::{Output, Styles, one_line};
+use crate::console::runtime::block_on;
 
 /// The arguments of `list`; the default is to list running and preserved bottles.
 #[derive(Debug, clap::Args)]

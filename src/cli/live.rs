@@ -4,7 +4,7 @@ use bottle_contract::names::Slug;
 use bottle_instance::live_changes::LiveChanges;
 pub(super) use bottle_lib::work::require_copy;
 
-use super::output::{Output, counted, one_line};
+use crate::console::output::{Output, counted, one_line};
 
 /// The maximum number of files that a report names. `bottle stop --json` names more.
 const MAX_NAMED: usize = 20;

@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use bottle_host::Host;
 
-use super::error::CliError;
-use super::exit;
-use super::output::Output;
+use crate::console::error::CliError;
+use crate::console::exit;
+use crate::console::output::Output;
 
 /// Write manual pages to a directory, one for each command
 #[derive(Debug, clap::Args)]

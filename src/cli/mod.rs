@@ -1,28 +1,21 @@
-//! The command line: parses flags, prints output and sets the exit code. No other module parses flags or
-//! prints.
+//! The command line: one file for each command, which parses flags, calls the library and prints. No other module parses
+//! flags.
 //!
 //! ```text
-//! args           the commands                  error, exit    errors, hints and exit codes
-//! global         the flags of every command    candidates     the names that a shell completes
-//! output         standard output and error     runtime        the runtime of a command's asynchronous part
-//! style          colours, Unicode and width    layout         tables and wrapped lines
-//! terminal       the user's terminal           session        a terminal or pipes connected to a program in a bottle
-//! picker         full-screen selection list    text_layout    text in the cells of a full screen
-//! queue_screen   the supervise queue           client         a client connected to a running bottle
-//! editor         the user's editor             summary        the resolved configuration of an agent
+//! args           the commands                  candidates     the names that a shell completes
+//! client         a client connected to a running bottle
 //! choice         an agent and its bottles      connect        exit codes of failed connections and requests
-//! launch         preflight and launch          progress       spinner and progress lines
+//! launch         preflight and launch          summary        the resolved configuration of an agent
 //! kept_reason    why a bottle was kept         unsaved_work   unsaved work at the end of a session
-//! pulled_work    what a pull brought
+//! pulled_work    what a pull brought           page           a page of `docs/` on a terminal
 //! ended          how a bottle ended            bottle_status  the status of a bottle in words
-//! select_bottle  the bottle of a command       page           a page of `docs/` on a terminal
-//! save_snapshot  commits with their progress
+//! select_bottle  the bottle of a command       save_snapshot  commits with their progress
 //! snapshot_table the table of snapshots        probe_table    the table of a probe
-//! plain          a program's output as lines   decision       a line of the proxy's access log
-//! command        a command in a bottle         process_output the output of a process
+//! plain          a program's output as lines   process_output the output of a process
+//! command        a command in a bottle         since          the values of `--since`
 //! route_args     arguments of allow and deny   route_addition the changed lines of a bottle manifest
-//! since          the values of `--since`       command_groups commands by task, and suggestions
-//! loopback       HTTP on the loopback          overview       what `bottle` prints without a command
+//! command_groups commands by task, and suggestions
+//! overview       what `bottle` prints without a command
 //! confirm_repositories  whether a repository may be used
 //!
 //! and one file (or directory) for each command. What two commands need is a module of its own, here or in `bottle_lib`
@@ -32,7 +25,7 @@
 
 mod allow;
 mod apply;
-mod args;
+pub(crate) mod args;
 mod attach;
 mod audit;
 mod bottle_status;
@@ -50,42 +43,33 @@ mod confirm_repositories;
 mod connect;
 mod cp;
 mod dashboard;
-mod decision;
 mod deny;
 mod diff;
 mod discard;
 mod doctor;
 mod edit;
-mod editor;
 mod ended;
 mod environment;
-mod error;
 mod exec;
-mod exit;
 mod export;
 #[cfg(target_os = "linux")]
 mod export_conversation;
 mod fork;
 mod fs;
-mod global;
 mod help;
 mod import;
 mod info;
 mod init;
 mod kept_reason;
 mod launch;
-mod layout;
 mod learn;
 mod list;
 mod live;
 mod logs;
-mod loopback;
 mod man;
 mod mcp;
-mod output;
 mod overview;
 mod page;
-mod picker;
 mod plain;
 mod policy;
 mod probe;
@@ -95,21 +79,17 @@ mod probe_table;
 mod process;
 mod process_output;
 mod program_args;
-mod progress;
 mod prune;
 mod pull;
 mod pulled_work;
-mod queue_screen;
 mod resume;
 mod route_addition;
-mod route_args;
+pub(crate) mod route_args;
 mod route_change;
 mod rules;
-mod runtime;
 mod save_snapshot;
 mod select_bottle;
 mod service;
-mod session;
 mod settings;
 mod shell;
 mod since;
@@ -117,11 +97,8 @@ mod snapshot_table;
 mod snapshots;
 mod start;
 mod stop;
-mod style;
 mod summary;
 mod supervise;
-mod terminal;
-mod text_layout;
 mod time_limit;
 mod unsaved_work;
 mod usage;
@@ -148,8 +125,9 @@ pub fn reap(host: &Host) -> ExitCode {
 use bottle_host::Host;
 
 use self::args::{Cli, Command};
-use self::error::CliError;
-use self::output::Output;
+use crate::console::error::CliError;
+use crate::console::output::Output;
+use crate::console::{exit, output, terminal};
 
 /// Runs the command line and returns the exit code.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {

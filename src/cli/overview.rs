@@ -5,11 +5,11 @@ use bottle_lib::bottles::active_bottles;
 use bottle_lib::report::ActiveBottle;
 
 use super::bottle_status::{label_and_agent, shows_activity, status};
-use super::error::CliError;
-use super::exit;
-use super::layout::hanging;
-use super::output::{Output, counted};
-use super::runtime::block_on;
+use crate::console::error::CliError;
+use crate::console::exit;
+use crate::console::layout::hanging;
+use crate::console::output::{Output, counted};
+use crate::console::runtime::block_on;
 
 /// The commands of a day.
 const COMMANDS: [(&str, &str); 5] = [

@@ -3,7 +3,7 @@
 use termimad::crossterm::style::{Attribute, Color};
 use termimad::{Alignment, MadSkin};
 
-use super::style::Styles;
+use crate::console::style::Styles;
 
 /// The maximum width of text, because longer lines are hard to read.
 const WIDEST: usize = 100;

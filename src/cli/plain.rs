@@ -4,8 +4,8 @@ use std::io::{self, Write};
 
 use dialoguer::console::strip_ansi_codes;
 
-use super::error::CliError;
-use super::output::{inert, write_failed};
+use crate::console::error::CliError;
+use crate::console::output::{inert, write_failed};
 
 /// The maximum length of a line in bytes. A longer line is split.
 const LINE_MAX: usize = 64 * 1024;

@@ -15,11 +15,11 @@ use bottle_lib::report::ProbeAttempt;
 
 use super::candidates;
 use super::connect::{connect, guest_failure, keeper_lost, open_guest, unexpected_answer};
-use super::error::CliError;
-use super::exit;
-use super::output::Output;
 use super::probe_table::table;
-use super::runtime::block_on;
+use crate::console::error::CliError;
+use crate::console::exit;
+use crate::console::output::Output;
+use crate::console::runtime::block_on;
 
 /// The time limit for all attempts together; exceeding it is an error. The attempts run concurrently, and their
 /// individual time limits are much shorter.

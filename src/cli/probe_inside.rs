@@ -8,11 +8,11 @@ use bottle_contract::session::guest::Probe as ProbeRequest;
 use bottle_keeper::launch::isolation::all_blocked;
 use clap::ColorChoice;
 
-use super::exit;
-use super::global::Global;
-use super::output::Output;
 use super::probe_table::table;
-use super::runtime::block_on;
+use crate::console::exit;
+use crate::console::global::Global;
+use crate::console::output::Output;
+use crate::console::runtime::block_on;
 
 /// The program of the agent `probe`: runs the attempts and prints the table.
 pub fn run() -> ExitCode {

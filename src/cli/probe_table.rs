@@ -2,9 +2,9 @@
 
 use bottle_contract::session::guest::{Attempt, Reach};
 
-use super::layout::Table;
-use super::output::inert;
-use super::style::Styles;
+use crate::console::layout::Table;
+use crate::console::output::inert;
+use crate::console::style::Styles;
 
 /// Renders the table and a one-line verdict. Attempts with the same target and result share a row.
 pub(crate) fn table(attempts: &[Attempt], styles: Styles) -> String {

@@ -8,8 +8,8 @@ use bottle_contract::session::guest::Process;
 use bottle_host::Host;
 use bottle_lib::permit::{Ask, permit, permit_script};
 
-use super::error::CliError;
-use super::exit;
+use crate::console::error::CliError;
+use crate::console::exit;
 
 /// A program with its user, directory and variables.
 #[derive(Debug, clap::Args)]

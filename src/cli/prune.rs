@@ -11,14 +11,14 @@ use bottle_lib::report::{PruneReport, PrunedRecord};
 use indicatif::HumanBytes;
 use jiff::Timestamp;
 
-use super::error::{CliError, require_answer};
-use super::exit;
-use super::output::{Output, counted, inert};
-use super::progress;
-use super::runtime::block_on;
 use super::select_bottle::names;
 use super::since::since;
-use super::terminal::{self, TerminalUser};
+use crate::console::error::{CliError, require_answer};
+use crate::console::exit;
+use crate::console::output::{Output, counted, inert};
+use crate::console::progress;
+use crate::console::runtime::block_on;
+use crate::console::terminal::{self, TerminalUser};
 
 /// Remove old conversations, answered proposals, audit logs and crash logs, and unused images
 ///

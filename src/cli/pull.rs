@@ -10,13 +10,13 @@ use bottle_lib::work::{PulledWork, Root, Wanted, forks, pull};
 
 use super::candidates;
 use super::confirm_repositories::confirm_repositories;
-use super::error::{CliError, Kind, require_answer};
-use super::exit;
-use super::output::Output;
-use super::progress;
 use super::pulled_work::{failed, print, report, warn};
-use super::runtime::block_on;
-use super::terminal::{self, TerminalUser};
+use crate::console::error::{CliError, Kind, require_answer};
+use crate::console::exit;
+use crate::console::output::Output;
+use crate::console::progress;
+use crate::console::runtime::block_on;
+use crate::console::terminal::{self, TerminalUser};
 
 /// Fetch a bottle's commits into the branch `bottle/SLUG` of your repository
 ///

@@ -3,8 +3,8 @@
 use bottle_lib::text::quoted;
 use bottle_lib::work::{Fetched, Pulled, PulledWork, Root};
 
-use super::error::CliError;
-use super::output::{Output, counted, inert};
+use crate::console::error::CliError;
+use crate::console::output::{Output, counted, inert};
 
 /// Prints what was pulled, and returns the first failure of a directory.
 pub(crate) fn report(work: PulledWork, output: &Output) -> Result<(), CliError> {

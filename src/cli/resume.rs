@@ -12,16 +12,16 @@ use bottle_lib::own_rules;
 use bottle_plan::Flags;
 
 use super::candidates;
-use super::error::CliError;
-use super::exit;
 use super::launch::changed_manifests::{changed, show_before};
 use super::launch::{LaunchOptions, git_directories, launch, launch_failed, preflight};
-use super::output::Output;
 use super::select_bottle::Question;
-use super::session::Signals;
-use super::style::label_color_parser;
-use super::terminal;
-use crate::cli::runtime::block_on;
+use crate::console::error::CliError;
+use crate::console::exit;
+use crate::console::output::Output;
+use crate::console::runtime::block_on;
+use crate::console::signals::Signals;
+use crate::console::style::label_color_parser;
+use crate::console::terminal;
 
 /// Start a preserved bottle again
 ///

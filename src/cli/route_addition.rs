@@ -4,7 +4,7 @@ use bottle_lib::line_diff::Changed;
 use bottle_lib::saved_routes::Addition;
 use bottle_manifest::append::AppendError;
 
-use super::output::{Output, one_line};
+use crate::console::output::{Output, one_line};
 
 /// Shows the lines that will be changed in a manifest. `when` is the beginning of the heading.
 ///

@@ -5,17 +5,13 @@ use std::str::FromStr;
 use bottle_contract::names::{Name, Slug};
 use bottle_contract::route::edit::{Action, RouteEdit, Setting};
 use bottle_contract::route::{InboundDetector, OnMatch, OutboundDetector};
-use bottle_host::Host;
-use bottle_host::account;
-use bottle_keeper::protocol::{Consent, RouteChange, RouteReport, RouteRequest};
-use bottle_lib::connect::connect;
-use bottle_lib::routes::change_routes;
+use bottle_keeper::protocol::RouteChange;
 use clap::Parser as _;
 use serde::de::DeserializeOwned;
 
 use super::candidates;
-use super::error::CliError;
-use super::runtime::block_on;
+use crate::console::error::CliError;
+use crate::screens::supervise::TypedChange;
 
 /// The bottle and the requests of a change.
 #[derive(Debug, clap::Args)]
@@ -125,13 +121,6 @@ impl Target {
     }
 }
 
-/// A change that the user typed on the screen of `bottle supervise`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct TypedChange {
-    pub(super) slug: Slug,
-    pub(super) change: RouteChange,
-}
-
 /// The words that the user types on the screen, as arguments of `allow` or `deny`.
 #[derive(Debug, clap::Parser)]
 #[command(no_binary_name = true, disable_help_flag = true)]
@@ -140,52 +129,29 @@ struct Typed<T: clap::Args> {
     words: T,
 }
 
-impl TypedChange {
-    /// Parses the arguments of `bottle allow` or `bottle deny`.
-    ///
-    /// # Errors
-    /// Returns an error in words if the arguments are not valid, or if a flag has no meaning on the screen.
-    pub(super) fn parse(action: Action, text: &str) -> Result<Self, String> {
-        fn typed<T: clap::Args>(text: &str) -> Result<T, String> {
-            let parsed = Typed::<T>::try_parse_from(text.split_whitespace()).map(|typed| typed.words);
-            parsed.map_err(|error| {
-                let text = error.to_string();
-                text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned()
-            })
-        }
-        let (target, edit) = match action {
-            Action::Allow => typed::<AllowArgs>(text)?.parts(),
-            Action::Deny => {
-                let target = typed::<Target>(text)?;
-                let edit = target.edit(action);
-                (target, edit)
-            }
-        };
-        if target.save.is_some() {
-            return Err("`--save` needs the command line".to_owned());
-        }
-        let change = target.checked(edit).map_err(|error| error.failure.message)?;
-        Ok(Self { slug: target.slug, change })
-    }
-
-    /// Sends the change to the bottle's keeper.
-    ///
-    /// # Errors
-    /// Returns an error if nothing was changed.
-    pub(super) fn send(&self, host: &Host, weaken: Consent) -> Result<RouteReport, CliError> {
-        let request_of = RouteRequest { change: self.change.clone(), by: account::own_name(), weaken };
-        block_on(async {
-            Ok(change_routes(&connect(host, &self.slug).await?, &self.slug, request_of).await?)
+/// Parses the arguments of `bottle allow` or `bottle deny` that the user typed on a screen.
+///
+/// # Errors
+/// Returns an error in words if the arguments are not valid, or if a flag has no meaning on the screen.
+pub(crate) fn parse_typed(action: Action, text: &str) -> Result<TypedChange, String> {
+    fn typed<T: clap::Args>(text: &str) -> Result<T, String> {
+        let parsed = Typed::<T>::try_parse_from(text.split_whitespace()).map(|typed| typed.words);
+        parsed.map_err(|error| {
+            let text = error.to_string();
+            text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned()
         })
     }
-}
-
-/// The command that undoes a change; none if nothing changed.
-pub(super) fn undo_command(slug: &Slug, report: &RouteReport) -> Option<String> {
-    report.changed.then(|| format!("bottle allow {slug} {} --undo", shell_word(&report.host)))
-}
-
-/// Quotes a wildcard for a shell.
-fn shell_word(host: &str) -> String {
-    if host.contains('*') { format!("'{host}'") } else { host.to_owned() }
+    let (target, edit) = match action {
+        Action::Allow => typed::<AllowArgs>(text)?.parts(),
+        Action::Deny => {
+            let target = typed::<Target>(text)?;
+            let edit = target.edit(action);
+            (target, edit)
+        }
+    };
+    if target.save.is_some() {
+        return Err("`--save` needs the command line".to_owned());
+    }
+    let change = target.checked(edit).map_err(|error| error.failure.message)?;
+    Ok(TypedChange { slug: target.slug, change })
 }

@@ -22,13 +22,14 @@ use bottle_lib::routes::change_routes;
 use bottle_lib::saved_routes::{Addition, SaveError};
 use bottle_manifest::resolve::Weakening;
 
-use super::error::{CliError, require_answer};
-use super::exit;
-use super::output::{Output, one_line};
 use super::route_addition::show_addition;
-use super::route_args::{Target, undo_command};
-use super::runtime::block_on;
-use super::terminal::{TerminalUser, interactive};
+use super::route_args::Target;
+use crate::console::error::{CliError, require_answer};
+use crate::console::exit;
+use crate::console::output::{Output, one_line};
+use crate::console::runtime::block_on;
+use crate::console::terminal::{TerminalUser, interactive};
+use bottle_lib::routes::undo_command;
 
 /// How often the user is asked about one change, if the routes change while the user thinks.
 const MAX_QUESTIONS: usize = 5;

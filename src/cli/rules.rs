@@ -6,10 +6,10 @@ use bottle_host::{Host, Settings};
 use bottle_lib::report::{RuleAnswer, RuleFinding, RuleOverview, RuleShown};
 use clap::Subcommand;
 
-use super::error::CliError;
-use super::exit;
-use super::output::{Output, inert};
-use super::style::Styles;
+use crate::console::error::CliError;
+use crate::console::exit;
+use crate::console::output::{Output, inert};
+use crate::console::style::Styles;
 
 /// Show what the command policy decides about commands, and why
 ///

@@ -11,9 +11,9 @@ use bottle_lib::fork_point::{ForkPoint, Found};
 use bottle_lib::save_snapshot::Saving;
 use indicatif::HumanBytes;
 
-use super::error::CliError;
-use super::output::Output;
-use super::progress;
+use crate::console::error::CliError;
+use crate::console::output::Output;
+use crate::console::progress;
 
 /// The progress of a commit.
 const SAVING: &str = "saving a snapshot";

@@ -8,10 +8,10 @@ use bottle_lib::report::ActiveBottle;
 use serde::Serialize;
 
 use super::connect::unlistable;
-use super::error::{CliError, Kind, require_answer};
-use super::output::{Output, one_line};
-use super::picker::{self, Choice};
-use super::terminal;
+use crate::console::error::{CliError, Kind, require_answer};
+use crate::console::output::{Output, one_line};
+use crate::console::terminal;
+use crate::screens::picker::{self, Choice};
 
 /// A command's question for a bottle, and the bottles that can be chosen.
 pub(crate) struct Question {

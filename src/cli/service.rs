@@ -11,14 +11,14 @@ use bottle_lib::services::Services;
 use bottle_manifest::services::{BadCheck, ReadinessCheck};
 
 use super::candidates;
-use super::error::CliError;
-use super::exit;
-use super::output::{Output, one_line};
 use super::process_output::Log;
 use super::program_args::ProgramArgs;
-use super::runtime::block_on;
-use super::session::{Signals, interrupted};
 use super::time_limit::time_limit;
+use crate::console::error::CliError;
+use crate::console::exit;
+use crate::console::output::{Output, one_line};
+use crate::console::runtime::block_on;
+use crate::console::signals::{Signals, interrupted};
 
 /// The commands of `bottle service`.
 #[derive(Debug, clap::Subcommand)]

@@ -4,9 +4,9 @@ use bottle_host::docker_settings::{self, DockerTransport};
 use bottle_host::{Host, Settings};
 use serde::Serialize;
 
-use super::error::CliError;
-use super::exit;
-use super::output::{Output, inert};
+use crate::console::error::CliError;
+use crate::console::exit;
+use crate::console::output::{Output, inert};
 
 /// Show every setting and its value
 ///

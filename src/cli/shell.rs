@@ -13,13 +13,14 @@ use bottle_lib::processes::ask;
 use super::candidates;
 use super::client::on_terminal;
 use super::connect::{connect, guest_failure, keeper_lost, open_guest, report_delay, unexpected_answer};
-use super::error::CliError;
-use super::exit;
-use super::output::{Output, output_failed};
 use super::program_args::ProgramArgs;
-use super::runtime::block_on;
-use super::session::{self, Outcome, Session, Signals};
-use super::terminal;
+use crate::console::error::CliError;
+use crate::console::exit;
+use crate::console::output::{Output, output_failed};
+use crate::console::runtime::block_on;
+use crate::console::signals::Signals;
+use crate::console::terminal;
+use crate::screens::session::{self, Outcome, Session};
 
 /// The shells that are tried, with the arguments for a session on a terminal.
 const SHELLS: [&[&str]; 2] = [&["bash", "-i"], &["sh", "-i"]];

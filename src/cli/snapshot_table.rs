@@ -15,9 +15,9 @@ use jiff::Timestamp;
 
 use super::bottle_status::label_and_agent;
 use super::connect::unlistable;
-use super::error::CliError;
-use super::output::Output;
-use super::runtime::block_on;
+use crate::console::error::CliError;
+use crate::console::output::Output;
+use crate::console::runtime::block_on;
 
 /// Lists all snapshots, including those whose bottle has no record.
 pub(crate) fn list(host: &Host, output: &Output) -> Result<(), CliError> {

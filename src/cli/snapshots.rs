@@ -11,11 +11,11 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::bottle_status::label_and_agent;
 use super::candidates;
-use super::error::CliError;
-use super::exit;
-use super::output::Output;
-use super::runtime::block_on;
 use super::snapshot_table::{GONE, date, find, list, parent_of, size};
+use crate::console::error::CliError;
+use crate::console::exit;
+use crate::console::output::Output;
+use crate::console::runtime::block_on;
 
 /// List snapshots, show one, or remove some
 #[derive(Debug, clap::Args)]

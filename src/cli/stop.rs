@@ -12,12 +12,12 @@ use bottle_lib::stop::stop;
 
 use super::candidates;
 use super::ended::report_end;
-use super::error::CliError;
-use super::exit;
-use super::output::Output;
-use super::progress::{self, Progress};
-use super::runtime::block_on;
 use super::select_bottle::{Question, finish_all, is_running, names, print_results};
+use crate::console::error::CliError;
+use crate::console::exit;
+use crate::console::output::Output;
+use crate::console::progress::{self, Progress};
+use crate::console::runtime::block_on;
 
 /// Stop a bottle: end its agent, and keep its files if it has unsaved work
 ///

@@ -13,7 +13,7 @@ use bottle_manifest::mcp::{Access, ChildRules};
 use bottle_manifest::resolve::{GitUser, Resolved, ResolvedManifest, weakening_settings};
 use dialoguer::console::measure_text_width;
 
-use super::output::{Styles, counted, inert};
+use crate::console::output::{Styles, counted, inert};
 
 /// The width of the key column.
 const KEYS: usize = 9;

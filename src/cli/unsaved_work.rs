@@ -14,12 +14,12 @@ use bottle_instance::{State, Store};
 use bottle_keeper::protocol::{EndChoice, KeeperEvent};
 use bottle_lib::work::{self, Root, Wanted};
 
-use super::error::CliError;
 use super::kept_reason;
-use super::output::Output;
 use super::pulled_work;
-use super::session::Signals;
-use super::terminal::{self, TerminalUser};
+use crate::console::error::CliError;
+use crate::console::output::Output;
+use crate::console::signals::Signals;
+use crate::console::terminal::{self, TerminalUser};
 
 /// How long the keeper may search a large workspace for unsaved work. After that, the user is not asked, and the
 /// keeper preserves the work.

@@ -13,10 +13,10 @@ use indicatif::HumanCount;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
-use super::error::CliError;
-use super::exit;
-use super::output::{Output, counted, inert_json, number, one_line, write_failed};
 use super::since::since;
+use crate::console::error::CliError;
+use crate::console::exit;
+use crate::console::output::{Output, counted, inert_json, number, one_line, write_failed};
 
 /// Show how many tokens the models used
 ///

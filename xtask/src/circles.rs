@@ -61,8 +61,8 @@ fn described(circle: &Circle) -> String {
     lines.join("\n")
 }
 
-/// Returns the circles of more than [`MOST`] files in a package.
-fn circles(package: &Path, texts: &Texts) -> Vec<Circle> {
+/// Returns each file of a package with the files that it imports.
+pub(crate) fn imports<'t>(package: &Path, texts: &'t Texts) -> BTreeMap<&'t Path, BTreeSet<&'t Path>> {
     let has_library = texts.contains_key(&package.join("lib.rs"));
     // A program beside a library is a crate of its own, which imports the library by its name.
     let is_program = |file: &Path| has_library && file == package.join("main.rs");
@@ -71,14 +71,19 @@ fn circles(package: &Path, texts: &Texts) -> Vec<Circle> {
         .filter(|file| !is_program(file))
         .map(|file| (module(package, file), file.as_path()))
         .collect();
-    let imports: BTreeMap<&Path, BTreeSet<&Path>> = modules
+    modules
         .iter()
         .map(|(module, file)| {
             let imported =
                 paths(&texts[*file]).into_iter().filter_map(|path| resolve(&path, module, &modules));
             (*file, imported.filter(|imported| imported != file).collect())
         })
-        .collect();
+        .collect()
+}
+
+/// Returns the circles of more than [`MOST`] files in a package.
+fn circles(package: &Path, texts: &Texts) -> Vec<Circle> {
+    let imports = imports(package, texts);
     let reached: BTreeMap<&Path, BTreeSet<&Path>> =
         imports.keys().map(|file| (*file, reached(file, &imports))).collect();
     let mut found: Vec<Circle> = Vec::new();

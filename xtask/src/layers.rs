@@ -1,5 +1,6 @@
 //! `cargo xtask layers`: prints which package of this workspace depends on which, and refuses circles of imports between
-//! the files of a package ([`circles`]). Cargo refuses circles of packages.
+//! the files of a package ([`circles`]), and imports between rooms of the program ([`rooms`]) against their order. Cargo
+//! refuses circles of packages.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,7 +9,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 use crate::broken::root;
-use crate::circles;
+use crate::{circles, rooms};
 
 /// Prints each package with the packages of this workspace that it depends on.
 ///
@@ -19,7 +20,8 @@ pub(crate) fn run() -> Result<()> {
     for (package, dependencies) in packages(root)? {
         println!("{package:<24} {}", dependencies.join(" "));
     }
-    circles::check(root)
+    circles::check(root)?;
+    rooms::check(root)
 }
 
 /// Returns the packages of the program, each with those that it depends on outside its tests.

@@ -13,6 +13,7 @@ mod elf;
 mod ignored;
 mod layers;
 mod reads;
+mod rooms;
 mod sources;
 #[cfg(test)]
 mod temporary;

@@ -60,8 +60,8 @@ const ALLOWED: [(&str, &[&str]); 7] = [
             "crates/repository/src/given/mod.rs",
             "crates/repository/src/given/rules.rs",
             "src/cli/logs/mod.rs",
-            "src/cli/mcp/tokens.rs",
-            "src/cli/terminal/after_kill.rs",
+            "src/mcp/tokens.rs",
+            "src/console/terminal/after_kill.rs",
         ],
     ),
     (
@@ -104,7 +104,7 @@ const ALLOWED: [(&str, &[&str]); 7] = [
             "src/cli/supervise/plain.rs",
         ],
     ),
-    ("the program is bottle itself", &["src/cli/mcp/program.rs", "crates/keeper/src/client.rs"]),
+    ("the program is bottle itself", &["src/mcp/program.rs", "crates/keeper/src/client.rs"]),
     (
         "the user names the program, in the settings, a manifest or the environment, or it is the engine's",
         &[
@@ -112,8 +112,8 @@ const ALLOWED: [(&str, &[&str]); 7] = [
             "crates/backend/src/docker/images/logins.rs",
             "crates/keeper/src/notify.rs",
             "crates/plan/src/secrets/mod.rs",
-            "src/cli/editor.rs",
-            "src/cli/mcp/install.rs",
+            "src/console/editor.rs",
+            "src/mcp/install.rs",
         ],
     ),
     (

@@ -15,6 +15,7 @@
 //! manifests  the manifests of the user                  usage      what the models used
 //! report     the documents that faces print as JSON     text       words of messages
 //! work       what an agent changed, and how the user takes it over
+//! dashboard  what the dashboards show and do            access_log  a line of the log of the proxy
 //! notice     what is said beside a result               own_rules  the scanner rules of the user
 //!
 //! saved_routes       the bottle manifest that routes are saved to
@@ -34,11 +35,13 @@
 #![doc = include_str!("../examples/task.rs")]
 #![doc = "```"]
 
+pub mod access_log;
 pub mod bottle;
 pub mod bottles;
 pub mod budget;
 pub mod clip;
 pub mod connect;
+pub mod dashboard;
 pub mod discard;
 pub mod exec;
 pub mod failure;

@@ -21,3 +21,13 @@ pub async fn change_routes(
         _ => Err(unexpected_answer()),
     }
 }
+
+/// The command that undoes a change; none if nothing changed.
+pub fn undo_command(slug: &Slug, report: &RouteReport) -> Option<String> {
+    report.changed.then(|| format!("bottle allow {slug} {} --undo", shell_word(&report.host)))
+}
+
+/// Quotes a wildcard for a shell.
+fn shell_word(host: &str) -> String {
+    if host.contains('*') { format!("'{host}'") } else { host.to_owned() }
+}

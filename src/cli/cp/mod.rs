@@ -26,11 +26,11 @@ use self::endpoint::Endpoint;
 use super::connect::{
     connect_or_open_files, guest_failure, keeper_lost, open_guest, receive_failed, unexpected_answer,
 };
-use super::error::{CliError, Kind};
-use super::exit;
-use super::output::Output;
-use super::progress::{self, Progress};
-use super::runtime::block_on;
+use crate::console::error::{CliError, Kind};
+use crate::console::exit;
+use crate::console::output::Output;
+use crate::console::progress::{self, Progress};
+use crate::console::runtime::block_on;
 
 /// How long an interrupted copy may take to remove the files that it unpacked. After that, the command ends and
 /// a temporary directory may remain.

@@ -9,10 +9,10 @@ use bottle_lib::connect::{connect_or_open_files, record};
 use bottle_lib::work::{ComparedPair, Form, Pairs, document_of_pairs};
 
 use super::print;
-use crate::cli::error::CliError;
-use crate::cli::exit;
-use crate::cli::output::Output;
-use crate::cli::progress;
+use crate::console::error::CliError;
+use crate::console::exit;
+use crate::console::output::Output;
+use crate::console::progress;
 
 /// Shows how the workspace of the second bottle differs from the one of the first.
 ///

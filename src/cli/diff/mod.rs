@@ -13,11 +13,11 @@ use bottle_lib::work::{Compared, ComparedRoot, Comparison, Content, Form, Root, 
 
 use crate::cli::candidates;
 use crate::cli::confirm_repositories::confirm_repositories;
-use crate::cli::error::CliError;
-use crate::cli::exit;
-use crate::cli::output::{Output, Styles, inert, write_failed};
-use crate::cli::progress;
-use crate::cli::runtime::block_on;
+use crate::console::error::CliError;
+use crate::console::exit;
+use crate::console::output::{Output, Styles, inert, write_failed};
+use crate::console::progress;
+use crate::console::runtime::block_on;
 
 /// Show all changes in a bottle's workspace: committed, uncommitted and new files
 ///

@@ -16,11 +16,11 @@ use indicatif::BinaryBytes;
 use rustix::fs::statvfs;
 
 use super::unusable;
-use crate::cli::error::CliError;
 use crate::cli::launch::launch_failed;
-use crate::cli::output::Output;
-use crate::cli::runtime::block_on;
-use crate::cli::session::Signals;
+use crate::console::error::CliError;
+use crate::console::output::Output;
+use crate::console::runtime::block_on;
+use crate::console::signals::Signals;
 
 /// The free space below which a start warns, in bytes. On a small disk, a tenth of it.
 const LOW_SPACE: u64 = 5 << 30;

@@ -6,9 +6,9 @@ use bottle_instance::{State, Store};
 use bottle_lib::report::ListedEnvironment;
 
 use super::{open, unusable};
-use crate::cli::error::CliError;
-use crate::cli::exit;
-use crate::cli::output::{Output, one_line};
+use crate::console::error::CliError;
+use crate::console::exit;
+use crate::console::output::{Output, one_line};
 
 /// Show the tasks that have a bottle
 #[derive(Debug, clap::Args)]

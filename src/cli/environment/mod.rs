@@ -16,8 +16,8 @@ use bottle_host::Host;
 use bottle_instance::environments::{self, Environments};
 
 pub(crate) use self::reaper::{ROLE, run as reap};
-use super::error::CliError;
-use super::output::Output;
+use crate::console::error::CliError;
+use crate::console::output::Output;
 
 /// The commands of `bottle env`.
 #[derive(Debug, clap::Subcommand)]

@@ -16,8 +16,8 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::unusable;
 use crate::cli::connect::{connect, unexpected_answer};
-use crate::cli::error::CliError;
-use crate::cli::runtime::block_on;
+use crate::console::error::CliError;
+use crate::console::runtime::block_on;
 
 /// The role of the process on its command line.
 pub(crate) const ROLE: &str = "__reaper";

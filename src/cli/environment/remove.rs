@@ -12,12 +12,12 @@ use bottle_lib::stop::stop;
 
 use super::{open, reaper, slug_of, unusable};
 use crate::cli::candidates;
-use crate::cli::error::{CliError, require_answer};
-use crate::cli::exit;
-use crate::cli::output::{Output, counted};
-use crate::cli::progress;
-use crate::cli::runtime::block_on;
-use crate::cli::terminal::{self, TerminalUser};
+use crate::console::error::{CliError, require_answer};
+use crate::console::exit;
+use crate::console::output::{Output, counted};
+use crate::console::progress;
+use crate::console::runtime::block_on;
+use crate::console::terminal::{self, TerminalUser};
 
 /// The time between SIGTERM and SIGKILL of the agent, whose files are deleted.
 const GRACE: Duration = Duration::from_secs(3);

@@ -14,9 +14,9 @@ use jiff::Timestamp;
 use super::{launch, open, reaper, slug_of, unusable};
 use crate::cli::candidates;
 use crate::cli::command::Command;
-use crate::cli::error::CliError;
-use crate::cli::output::Output;
-use crate::cli::runtime::block_on;
+use crate::console::error::CliError;
+use crate::console::output::Output;
+use crate::console::runtime::block_on;
 
 /// How often a connection is tried again after it failed.
 const RETRIES: u32 = 5;

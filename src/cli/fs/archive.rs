@@ -11,9 +11,9 @@ use bottle_lib::report::ImportedFiles;
 use super::{Client, path_or_workspace};
 use crate::cli::candidates;
 use crate::cli::connect::unexpected_answer;
-use crate::cli::error::CliError;
-use crate::cli::exit;
-use crate::cli::output::{Output, write_failed};
+use crate::console::error::CliError;
+use crate::console::exit;
+use crate::console::output::{Output, write_failed};
 
 /// A directory of a bottle.
 #[derive(Debug, clap::Args)]

@@ -10,9 +10,9 @@ use bottle_lib::report::FileMatches;
 use super::{Client, Excludes, shown};
 use crate::cli::candidates;
 use crate::cli::connect::unexpected_answer;
-use crate::cli::error::CliError;
-use crate::cli::exit;
-use crate::cli::output::{Output, inert};
+use crate::console::error::CliError;
+use crate::console::exit;
+use crate::console::output::{Output, inert};
 
 /// Search the lines of files for a regular expression
 ///

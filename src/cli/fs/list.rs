@@ -11,9 +11,9 @@ use indicatif::BinaryBytes;
 use super::{Client, Excludes, Target, path_or_workspace, shown};
 use crate::cli::candidates;
 use crate::cli::connect::unexpected_answer;
-use crate::cli::error::CliError;
-use crate::cli::exit;
-use crate::cli::output::{Output, counted};
+use crate::console::error::CliError;
+use crate::console::exit;
+use crate::console::output::{Output, counted};
 
 /// How many entries are listed with `--json`, unless `--limit` says so.
 const JSON_LIMIT: u32 = 1000;
@@ -152,7 +152,7 @@ impl Stat {
 }
 
 fn row(entry: &FileEntry) -> Vec<String> {
-    use crate::cli::output::one_line;
+    use crate::console::output::one_line;
     let name = match &entry.target {
         Some(target) => format!("{} -> {target}", entry.path.path),
         None => entry.path.path.clone(),

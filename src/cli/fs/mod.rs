@@ -23,10 +23,10 @@ use bytes::Bytes;
 use tokio::io::AsyncRead;
 
 use super::candidates;
-use super::error::CliError;
-use super::output::{Output, one_line, reader_gone};
-use super::runtime::block_on;
-use super::session::{Signals, interrupted};
+use crate::console::error::CliError;
+use crate::console::output::{Output, one_line, reader_gone};
+use crate::console::runtime::block_on;
+use crate::console::signals::{Signals, interrupted};
 
 /// The commands of `bottle fs`.
 #[derive(Debug, clap::Subcommand)]

@@ -10,9 +10,9 @@ use bottle_lib::report::{PatchedFile, PatchedFiles};
 use super::{Client, shown};
 use crate::cli::candidates;
 use crate::cli::connect::unexpected_answer;
-use crate::cli::error::CliError;
-use crate::cli::exit;
-use crate::cli::output::Output;
+use crate::console::error::CliError;
+use crate::console::exit;
+use crate::console::output::Output;
 
 /// Apply a unified diff from standard input, or replace a text in a file
 ///

@@ -6,9 +6,9 @@ use bottle_lib::report::RemovedFiles;
 
 use super::{Client, Target};
 use crate::cli::connect::unexpected_answer;
-use crate::cli::error::CliError;
-use crate::cli::exit;
-use crate::cli::output::Output;
+use crate::console::error::CliError;
+use crate::console::exit;
+use crate::console::output::Output;
 
 /// Remove a file or a symlink, or with --recursive a directory
 ///

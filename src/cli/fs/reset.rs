@@ -15,12 +15,12 @@ use bottle_lib::work::{
 use super::shown;
 use crate::cli::candidates;
 use crate::cli::confirm_repositories::confirm_repositories;
-use crate::cli::error::{CliError, require_answer};
-use crate::cli::exit;
-use crate::cli::output::{Output, counted};
-use crate::cli::progress;
-use crate::cli::runtime::block_on;
-use crate::cli::terminal::{self, TerminalUser};
+use crate::console::error::{CliError, require_answer};
+use crate::console::exit;
+use crate::console::output::{Output, counted};
+use crate::console::progress;
+use crate::console::runtime::block_on;
+use crate::console::terminal::{self, TerminalUser};
 
 /// The maximum number of files that the question lists. `--dry-run` lists all.
 const MAX_LISTED: usize = 50;

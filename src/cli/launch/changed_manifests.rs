@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use bottle_lib::launch::preflight::Preflight;
 
-use crate::cli::output::{Output, Styles};
+use crate::console::output::{Output, Styles};
 
 /// Shows what the user should know before a launch: how the manifests changed, and the warnings. `asks` says whether a
 /// question follows, which needs the changes.

@@ -7,8 +7,8 @@ use bottle_lib::launch::git_directories::{Outside, OutsideKind};
 use bottle_plan::GitDirectory;
 
 use super::preflight::ask;
-use crate::cli::error::CliError;
-use crate::cli::session::Signals;
+use crate::console::error::CliError;
+use crate::console::signals::Signals;
 
 /// What the user is asked about. The rest has to be named.
 #[derive(Debug, Clone, Copy)]

@@ -24,11 +24,12 @@ use bottle_lib::launch::{self, Confirmed};
 use bottle_plan::{Flags, Plan};
 
 use super::client::{Client, on_terminal, title};
-use super::error::CliError;
-use super::exit;
-use super::output::Output;
-use super::session::{Signals, Style};
-use super::terminal;
+use crate::console::error::CliError;
+use crate::console::exit;
+use crate::console::output::Output;
+use crate::console::signals::Signals;
+use crate::console::terminal;
+use crate::screens::session::Style;
 
 /// The flags that `start` and `resume` share.
 #[derive(Debug, clap::Args)]

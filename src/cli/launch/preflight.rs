@@ -9,11 +9,11 @@ use bottle_lib::report::SecretUse;
 use bottle_lib::text::from_home;
 use bottle_manifest::resolve::explain;
 
-use crate::cli::error::{CliError, require_answer};
-use crate::cli::output::{Output, Styles, inert};
-use crate::cli::session::{Signals, interrupted};
 use crate::cli::summary::{Summary, Tone};
-use crate::cli::terminal::{Decision, TerminalUser, interactive};
+use crate::console::error::{CliError, require_answer};
+use crate::console::output::{Output, Styles, inert};
+use crate::console::signals::{Signals, interrupted};
+use crate::console::terminal::{Decision, TerminalUser, interactive};
 
 /// The maximum number of lines of a row on the one-screen summary. Further lines are only counted.
 const MOST: usize = 7;

@@ -6,10 +6,10 @@ use bottle_backend::{ProgressSink, Step};
 use bottle_lib::failure::Failure;
 
 use super::launch_failed;
-use crate::cli::error::CliError;
-use crate::cli::output::Output;
-use crate::cli::progress::Progress;
-use crate::cli::session::{Signals, interrupted};
+use crate::console::error::CliError;
+use crate::console::output::Output;
+use crate::console::progress::Progress;
+use crate::console::signals::{Signals, interrupted};
 
 /// Finds or builds the images with `prepare`; Ctrl-C cancels a build.
 ///

@@ -15,12 +15,12 @@ use bottle_plan::secrets::{self, Ask, SecretError, Secrets};
 use tokio::time::{Instant, sleep_until};
 
 use super::launch_failed;
-use crate::cli::error::CliError;
-use crate::cli::exit;
-use crate::cli::output::Output;
-use crate::cli::progress::Progress;
-use crate::cli::session::{Signals, interrupted};
-use crate::cli::terminal::{TerminalUser, interactive};
+use crate::console::error::CliError;
+use crate::console::exit;
+use crate::console::output::Output;
+use crate::console::progress::Progress;
+use crate::console::signals::{Signals, interrupted};
+use crate::console::terminal::{TerminalUser, interactive};
 
 /// How long the command waits for the keeper to remove the resources of an interrupted launch.
 const UNDO_TIMEOUT: Duration = Duration::from_secs(30);

@@ -14,10 +14,10 @@ use bottle_instance::{State, Store};
 use jiff::Timestamp;
 
 use super::Logs;
-use crate::cli::decision;
-use crate::cli::error::CliError;
-use crate::cli::exit;
-use crate::cli::output::{Output, POLL_INTERVAL, inert, wait_while_read};
+use crate::console::decision;
+use crate::console::error::CliError;
+use crate::console::exit;
+use crate::console::output::{Output, POLL_INTERVAL, inert, wait_while_read};
 
 /// Shows the log files in `directory`.
 pub(super) fn show(directory: &Path, logs: &Logs, host: &Host, output: &Output) -> Result<u8, CliError> {

@@ -5,7 +5,7 @@
 //!
 //! - `rendered`: renders the agent's output as lines · `cli::plain`: converts terminal bytes to lines of text ·
 //!   `screen`: a model of a screen, for output that moves the cursor · `grid`: the rows of a screen
-//! - `egress_log`: reads and follows the proxy's ring of files · `cli::decision`: formats one line of the log
+//! - `egress_log`: reads and follows the proxy's ring of files · `console::decision`: formats one line of the log
 
 mod egress_log;
 mod grid;
@@ -25,17 +25,17 @@ use bottle_instance::record::Record;
 use bottle_instance::{State, Store};
 use jiff::Timestamp;
 
-use super::runtime::block_on;
 use crate::cli::since::since;
+use crate::console::runtime::block_on;
 
 use self::rendered::{Rendered, render};
 use super::connect::{connect, guest_failure, keeper_lost, open_guest};
-use super::error::CliError;
-use super::exit;
-use super::output::{Output, reader_gone};
 use super::plain::{print, write_out};
-use super::session::Signals;
 use crate::cli::candidates;
+use crate::console::error::CliError;
+use crate::console::exit;
+use crate::console::output::{Output, reader_gone};
+use crate::console::signals::Signals;
 
 /// The maximum number of bytes of output that are rendered. Longer output is truncated, which does not occur, because
 /// the guest keeps only 1 MiB of each stream.

@@ -5,8 +5,8 @@ use bottle_contract::session::guest::Size;
 use vte::{Params, Perform};
 
 use super::screen::Screen;
-use crate::cli::output::inert;
 use crate::cli::plain::Plain;
+use crate::console::output::inert;
 
 /// Renders all lines of the output. `size` is that of the agent's terminal, if it is known.
 pub(super) fn render(bytes: &[u8], size: Option<Size>) -> Vec<String> {

@@ -5,9 +5,9 @@ use bottle_lib::report::PolicyAnswer;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::{PolicySource, colored_verdict};
-use crate::cli::error::CliError;
-use crate::cli::exit;
-use crate::cli::output::{Output, inert};
+use crate::console::error::CliError;
+use crate::console::exit;
+use crate::console::output::{Output, inert};
 
 /// The arguments of `policy check`.
 #[derive(Debug, clap::Args)]

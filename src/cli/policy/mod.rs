@@ -30,10 +30,10 @@ use http::HeaderMap;
 use super::candidates;
 use super::choice::{manifests, resolved};
 use super::connect::no_such_bottle;
-use super::error::CliError;
-use super::output::Output;
 use super::select_bottle::is_running;
-use super::style::Styles;
+use crate::console::error::CliError;
+use crate::console::output::Output;
+use crate::console::style::Styles;
 
 /// Show what the egress proxy allows, and why
 #[derive(Debug, Subcommand)]

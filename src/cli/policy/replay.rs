@@ -14,9 +14,9 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use serde::{Deserialize, Serialize};
 
 use super::{Decider, PolicySource, colored_verdict};
-use crate::cli::error::CliError;
-use crate::cli::exit;
-use crate::cli::output::{Output, inert};
+use crate::console::error::CliError;
+use crate::console::exit;
+use crate::console::output::{Output, inert};
 
 /// The maximum length of a record in bytes; a longer one is an error. Records that the proxy writes are much
 /// shorter.

@@ -10,13 +10,13 @@ use bottle_lib::processes::{Processes, TERMINAL_SIZE, parse_signal};
 use bottle_lib::report::ProcessEnd;
 
 use crate::cli::candidates;
-use crate::cli::error::CliError;
-use crate::cli::exit;
-use crate::cli::output::Output;
 use crate::cli::process_output::Target;
 use crate::cli::program_args::ProgramArgs;
-use crate::cli::runtime::block_on;
-use crate::cli::session::{Signals, interrupted};
+use crate::console::error::CliError;
+use crate::console::exit;
+use crate::console::output::Output;
+use crate::console::runtime::block_on;
+use crate::console::signals::{Signals, interrupted};
 
 /// Start a process that goes on without a client, and print its handle
 ///

@@ -7,10 +7,10 @@ use bottle_lib::report::BottleProcess;
 use indicatif::BinaryBytes;
 
 use crate::cli::candidates;
-use crate::cli::error::CliError;
-use crate::cli::exit;
-use crate::cli::output::{Output, one_line};
-use crate::cli::runtime::block_on;
+use crate::console::error::CliError;
+use crate::console::exit;
+use crate::console::output::{Output, one_line};
+use crate::console::runtime::block_on;
 
 /// Show the agent and the processes that were started in a bottle
 ///

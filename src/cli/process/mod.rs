@@ -10,9 +10,9 @@ mod wait;
 use bottle_host::Host;
 
 pub(crate) use self::list::List;
-use super::error::CliError;
-use super::output::Output;
 use super::process_output::Log;
+use crate::console::error::CliError;
+use crate::console::output::Output;
 
 /// The commands of `bottle process`.
 #[derive(Debug, clap::Subcommand)]

@@ -9,13 +9,13 @@ use bottle_lib::processes::Processes;
 use bottle_lib::report::ProcessEnd;
 use regex::bytes::Regex;
 
-use crate::cli::error::CliError;
-use crate::cli::exit;
-use crate::cli::output::{Output, one_line};
 use crate::cli::process_output::Target;
-use crate::cli::runtime::block_on;
-use crate::cli::session::Signals;
 use crate::cli::time_limit::time_limit;
+use crate::console::error::CliError;
+use crate::console::exit;
+use crate::console::output::{Output, one_line};
+use crate::console::runtime::block_on;
+use crate::console::signals::Signals;
 
 /// Wait until a process ends, and exit with its exit code
 ///

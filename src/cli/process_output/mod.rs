@@ -10,13 +10,13 @@ use bottle_lib::processes::{self, FOLLOW, PART, Processes};
 use bottle_lib::report::ProcessOutput;
 
 pub(crate) use self::target::Target;
-use crate::cli::error::CliError;
-use crate::cli::exit;
-use crate::cli::output::{Output, counted, reader_gone};
 use crate::cli::plain::Printer;
-use crate::cli::runtime::block_on;
-use crate::cli::session::Signals;
 use crate::cli::time_limit::time_limit;
+use crate::console::error::CliError;
+use crate::console::exit;
+use crate::console::output::{Output, counted, reader_gone};
+use crate::console::runtime::block_on;
+use crate::console::signals::Signals;
 
 /// Show the output of a process, or a part of it
 ///

@@ -6,8 +6,8 @@ use bottle_host::Host;
 use bottle_lib::launch::start::CopyIn;
 use clap_complete::{ArgValueCandidates, CompletionCandidate};
 
-use crate::cli::error::CliError;
-use crate::cli::output::one_line;
+use crate::console::error::CliError;
+use crate::console::output::one_line;
 
 /// The names of the modes.
 const MODES: [&str; 3] = ["tracked", "all", "live"];

@@ -7,9 +7,9 @@ use bottle_plan::CopiedDirectory;
 
 use super::cwd::Cwd;
 use super::repository::{self, Wish};
-use crate::cli::error::CliError;
-use crate::cli::output::Output;
-use crate::cli::session::Signals;
+use crate::console::error::CliError;
+use crate::console::output::Output;
+use crate::console::signals::Signals;
 
 /// Returns the directories of several `--cwd`, of which `entered` are the hosts; none if `--cwd` was given at most
 /// once.

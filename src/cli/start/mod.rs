@@ -24,15 +24,15 @@ use self::cwd::Cwd;
 use self::pick::Choices;
 use self::repository::Wish;
 use super::choice::{manifests, named};
-use super::error::CliError;
-use super::exit;
 use super::launch::{LaunchOptions, git_directories, launch, launch_failed, preflight};
-use super::output::Output;
-use super::runtime::block_on;
-use super::session::Signals;
-use super::style::label_color_parser;
-use super::terminal::{self, Decision};
 use crate::cli::candidates;
+use crate::console::error::CliError;
+use crate::console::exit;
+use crate::console::output::Output;
+use crate::console::runtime::block_on;
+use crate::console::signals::Signals;
+use crate::console::style::label_color_parser;
+use crate::console::terminal::{self, Decision};
 
 /// Start an agent in a new bottle
 ///

@@ -17,13 +17,13 @@ use bottle_manifest::resolve::{self, ResolveError, Resolved, Selection};
 use bottle_manifest::{Kind as ManifestKind, Manifests, Place};
 
 use crate::cli::choice::manifests;
-use crate::cli::error::CliError;
 use crate::cli::launch::preflight::answer;
-use crate::cli::output::{Output, Styles};
-use crate::cli::picker::{self, Choice, List};
-use crate::cli::session::Signals;
-use crate::cli::style::LABEL_COLORS;
-use crate::cli::terminal::TerminalUser;
+use crate::console::error::CliError;
+use crate::console::output::{Output, Styles};
+use crate::console::signals::Signals;
+use crate::console::style::LABEL_COLORS;
+use crate::console::terminal::TerminalUser;
+use crate::screens::picker::{self, Choice, List};
 
 /// The choices that a user can be asked for.
 #[derive(Debug, Clone)]

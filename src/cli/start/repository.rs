@@ -6,10 +6,10 @@ use bottle_lib::text::{from_home, shown};
 use bottle_lib::work::Enclosing;
 use bottle_plan::InRepository;
 
-use crate::cli::error::CliError;
 use crate::cli::launch::preflight::ask;
-use crate::cli::output::{Output, one_line};
-use crate::cli::session::Signals;
+use crate::console::error::CliError;
+use crate::console::output::{Output, one_line};
+use crate::console::signals::Signals;
 
 /// What the user wants to be copied of a repository.
 #[derive(Debug, Clone, Copy)]

@@ -3,7 +3,7 @@
 //! A proposal is untrusted text from a bottle. Proposals are escaped before they are shown, and are never
 //! executed.
 //!
-//! - `plain`: the subcommands · `cli::queue_screen`: the full screen · `bottle_lib::proposals`: the proposals and their answers
+//! - `plain`: the subcommands · `screens::supervise`: the full screen · `bottle_lib::proposals`: the proposals and their answers
 
 mod plain;
 
@@ -14,11 +14,12 @@ use bottle_lib::proposals::scope::RequestedScope;
 use clap::{Subcommand, ValueHint};
 
 use super::candidates;
-use super::error::CliError;
-use super::exit;
-use super::output::Output;
-use super::queue_screen;
-use super::terminal::is_terminal;
+use super::route_args::parse_typed;
+use crate::console::error::CliError;
+use crate::console::exit;
+use crate::console::output::Output;
+use crate::console::terminal::is_terminal;
+use crate::screens;
 
 /// Review and answer proposals from bottles
 ///
@@ -77,7 +78,11 @@ enum What {
 impl Supervise {
     pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
         match self.what {
-            None if self.plain || output.json || !is_terminal() || !queue_screen::show(host, output)? => {
+            None if self.plain
+                || output.json
+                || !is_terminal()
+                || !screens::supervise::show(host, output, parse_typed)? =>
+            {
                 plain::list(host, output)?;
             }
             None => {}

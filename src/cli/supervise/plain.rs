@@ -15,12 +15,12 @@ use bottle_lib::report::{Answered, Question};
 use bottle_queue::{Pending, State};
 use jiff::Timestamp;
 
-use crate::cli::error::{CliError, Kind};
-use crate::cli::layout::Table;
-use crate::cli::output::{Output, counted, one_line, times};
 use crate::cli::route_addition::show_addition;
-use crate::cli::runtime::block_on;
-use crate::cli::text_layout::wrapped;
+use crate::console::error::{CliError, Kind};
+use crate::console::layout::Table;
+use crate::console::output::{Output, counted, one_line, times};
+use crate::console::runtime::block_on;
+use crate::console::text_layout::wrapped;
 
 /// The minimum number of an id's first characters with which a proposal can be named.
 const SHORTEST: usize = 4;

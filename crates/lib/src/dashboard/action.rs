@@ -1,0 +1,204 @@
+//! What the dashboards can do. Both ask once before they do it.
+
+use std::time::Duration;
+
+use crate::budget;
+use crate::discard::discard;
+use crate::stop::stop;
+use bottle_contract::names::Slug;
+use bottle_host::Host;
+use bottle_host::account;
+use bottle_host::budget::{Declared, Policy};
+use bottle_keeper::ledger::Ledger;
+use bottle_keeper::protocol::{BudgetOrder, Ended, Resumable};
+
+use super::words;
+use crate::failure::Failure;
+
+/// How long an agent has to end before it is killed.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// Something that the user can do with a bottle or a budget.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Action {
+    /// Ends the bottle. Its unsaved work is kept.
+    Stop {
+        /// The bottle.
+        slug: Slug,
+    },
+    /// Stops the requests to models of a bottle, or the bottle, as if a budget were spent, or lets it go on.
+    Order {
+        /// The bottle.
+        slug: Slug,
+        /// What is done.
+        order: BudgetOrder,
+    },
+    /// Deletes the kept files of a bottle.
+    Discard {
+        /// The bottle.
+        slug: Slug,
+    },
+    /// Raises a budget in its current window.
+    Raise {
+        /// The budget.
+        declared: Declared,
+        /// The launch that it counts, if it counts one.
+        run: Option<String>,
+        /// The tokens to add.
+        tokens: u64,
+        /// The limit before.
+        limit: u64,
+    },
+}
+
+impl Action {
+    /// The question that the user confirms.
+    pub fn question(&self) -> String {
+        match self {
+            Self::Stop { slug } => format!("Stop {slug}?"),
+            Self::Order { slug, order } => format!("{} {slug}?", order_verb(*order)),
+            Self::Discard { slug } => format!("Discard {slug}?"),
+            Self::Raise { declared, .. } => format!("Raise the budget {}?", words::budget(declared)),
+        }
+    }
+
+    /// What the action does, in a sentence.
+    pub fn effect(&self) -> String {
+        match self {
+            Self::Stop { .. } => {
+                format!("Its agent has {} s to end. Unsaved work is kept.", GRACE.as_secs())
+            }
+            Self::Order { order, .. } => order_effect(*order).to_owned(),
+            Self::Discard { .. } => {
+                "This deletes all work in it that was not pulled or pushed. It cannot be undone.".to_owned()
+            }
+            Self::Raise { tokens, limit, .. } => format!(
+                "{} tokens more: the limit becomes {}, in its current window.",
+                words::grouped(*tokens),
+                words::grouped(limit.saturating_add(*tokens))
+            ),
+        }
+    }
+
+    /// The label of the button that confirms it.
+    pub fn verb(&self) -> &'static str {
+        match self {
+            Self::Stop { .. } => "Stop",
+            Self::Order { order, .. } => order_verb(*order),
+            Self::Discard { .. } => "Discard",
+            Self::Raise { .. } => "Raise",
+        }
+    }
+
+    /// What happens while it is carried out.
+    pub fn doing(&self) -> String {
+        match self {
+            Self::Stop { slug } => format!("stopping {slug}"),
+            Self::Order { slug, order } => match order {
+                BudgetOrder::Continue => format!("letting {slug} go on"),
+                BudgetOrder::Stop(policy) => format!("{slug}: {policy}"),
+            },
+            Self::Discard { slug } => format!("discarding {slug}"),
+            Self::Raise { declared, .. } => format!("raising {}", words::budget(declared)),
+        }
+    }
+
+    /// Carries it out, and waits for its end. Returns the result in words.
+    ///
+    /// # Errors
+    /// Returns an error if it fails. It may then be done in part, as the error says.
+    pub async fn carry_out(&self, host: &Host) -> Result<String, Failure> {
+        match self {
+            Self::Stop { slug } => {
+                let ended = stop(host, slug, GRACE, |_| {}).await?;
+                Ok(end_words(slug, &ended))
+            }
+            Self::Order { slug, order: order @ BudgetOrder::Stop(Policy::Freeze | Policy::Kill) } => {
+                let ended = budget::end(host, slug, *order).await?;
+                Ok(end_words(slug, &ended))
+            }
+            Self::Order { slug, order } => {
+                budget::send(host, slug, *order).await?;
+                Ok(match order {
+                    BudgetOrder::Stop(Policy::Pause) => format!("{slug} is paused"),
+                    BudgetOrder::Stop(_) => format!("{slug} runs on, and its requests to models are denied"),
+                    BudgetOrder::Continue => format!("{slug} goes on, as far as its budgets allow"),
+                })
+            }
+            Self::Discard { slug } => {
+                let snapshot = discard(host, slug).await?;
+                let rest = if snapshot { "; its snapshot remains" } else { "" };
+                Ok(format!("{slug} was deleted{rest}"))
+            }
+            Self::Raise { declared, run, tokens, limit } => {
+                let mut ledger = Ledger::open(&host.home)?;
+                ledger.top_up(declared, run.as_deref(), *tokens, &account::own_name())?;
+                let limit = words::grouped(limit.saturating_add(*tokens));
+                Ok(format!("{}: the limit is now {limit} tokens", words::budget(declared)))
+            }
+        }
+    }
+}
+
+fn order_verb(order: BudgetOrder) -> &'static str {
+    match order {
+        BudgetOrder::Stop(Policy::Pause) => "Pause",
+        BudgetOrder::Stop(Policy::Cutoff) => "Cut off",
+        BudgetOrder::Stop(Policy::Freeze) => "Freeze",
+        BudgetOrder::Stop(Policy::Kill) => "Kill",
+        BudgetOrder::Continue => "Continue",
+    }
+}
+
+fn order_effect(order: BudgetOrder) -> &'static str {
+    match order {
+        BudgetOrder::Stop(Policy::Pause) => {
+            "Its programs stand still, and its requests to models wait, until it continues."
+        }
+        BudgetOrder::Stop(Policy::Cutoff) => {
+            "It runs on, and its requests to models are denied until it continues."
+        }
+        BudgetOrder::Stop(Policy::Freeze) => "A snapshot is saved, and the bottle ends. It can be resumed.",
+        BudgetOrder::Stop(Policy::Kill) => {
+            "This deletes all work in it that was not pulled or pushed. It cannot be undone."
+        }
+        BudgetOrder::Continue => {
+            "Its programs and its requests to models go on, as far as its budgets allow."
+        }
+    }
+}
+
+/// How a bottle ended.
+fn end_words(slug: &Slug, ended: &Ended) -> String {
+    let kept = match ended.resumable {
+        Some(Resumable::Kept) => format!("; its files are kept: `bottle resume {slug}`"),
+        Some(Resumable::Conversation) => format!("; `bottle resume {slug}` continues its conversation"),
+        Some(Resumable::Snapshot) => format!("; `bottle resume {slug}` starts from its snapshot"),
+        None => String::new(),
+    };
+    let left = if ended.left.is_empty() { "" } else { "; `bottle cleanup` removes what is left of it" };
+    format!("{slug} has ended{kept}{left}")
+}
+
+#[cfg(test)]
+mod tests {
+    use bottle_host::budget::Window;
+
+    use super::*;
+    use crate::dashboard::sample::declared;
+
+    #[test]
+    fn a_question_says_what_is_done() {
+        let raise = Action::Raise {
+            declared: declared("bottle:dev", "claude", Window::Day, 5),
+            run: None,
+            tokens: 500_000,
+            limit: 2_000_000,
+        };
+        assert_eq!(raise.question(), "Raise the budget bottle:dev claude day?");
+        assert_eq!(
+            raise.effect(),
+            "500,000 tokens more: the limit becomes 2,500,000, in its current window."
+        );
+    }
+}

@@ -1,0 +1,110 @@
+//! `bottle mcp`: an MCP server on the host, with which another agent drives bottles.
+//!
+//! ```text
+//! client ─► server ─► scope ─► arguments ─► call ─► command policy ─┬► requests: the library
+//!                                                                   └► program: `bottle … --json`
+//! ```
+//! Each tool does what the documents of the command say.
+//!
+//! - `tools`: the tools and their calls · `arguments`: their schemas and checks · `call`: what carries out a call ·
+//!   `requests`: sends requests to a bottle · `program`: runs a command · `result`: what a call returns ·
+//!   `resources`: logs and files
+//! - `scope`: which bottles and tools a client may use · `server`: the server of one client
+//! - `relay`: the calls of agents in bottles
+//! - `http`, `tokens`: servers for clients with a token · `install`: registers the server in a client
+
+mod arguments;
+mod call;
+mod http;
+pub(crate) mod install;
+mod program;
+pub(crate) mod relay;
+mod requests;
+mod resources;
+mod result;
+pub(crate) mod scope;
+mod server;
+pub(crate) mod tokens;
+mod tools;
+
+use std::io::IsTerminal;
+use std::sync::Arc;
+
+use bottle_host::Host;
+use bottle_lib::report::McpServer;
+use rmcp::ServiceExt as _;
+
+use self::http::Servers;
+use self::scope::{Bottles, Scope};
+use self::server::Server;
+use crate::console::error::CliError;
+use crate::console::exit;
+use crate::console::loopback;
+use crate::console::output::Output;
+use crate::console::runtime::block_on;
+use crate::console::signals::{Signals, interrupted};
+
+/// SIGINT, with which the user ends the server.
+const INTERRUPT: u8 = 2;
+
+/// Serves one client on standard input and output until it ends or a signal arrives.
+///
+/// # Errors
+/// Returns an error if a scope is not valid, or if the connection fails.
+pub(crate) fn serve_stdio(host: &Host, output: &Output, scope: &[String]) -> Result<u8, CliError> {
+    if std::io::stdin().is_terminal() {
+        output.note("an MCP client starts this command and talks to it; Ctrl-C ends it");
+    }
+    let bottles = Bottles::parse(scope.iter().map(String::as_str)).map_err(|why| {
+        CliError::usage(why).about("--scope").hint("write `started`, `all` or a pattern such as `ci-*`")
+    })?;
+    // The same client, started again in the same directory, finds the bottles that it started.
+    let name = format!("stdio:{}", host.cwd.display());
+    let server = Server::new(host.clone(), Scope { name, bottles, tools: None, mode: None });
+    block_on(async {
+        let mut signals = Signals::catch()?;
+        let served = async {
+            let running = server
+                .serve((tokio::io::stdin(), tokio::io::stdout()))
+                .await
+                .map_err(|error| CliError::cannot("begin the MCP session", error))?;
+            running.waiting().await.map_err(|error| CliError::cannot("serve the MCP client", error))
+        };
+        tokio::select! {
+            served = served => served.map(|_| exit::DONE),
+            number = signals.end() => ended(number),
+        }
+    })
+}
+
+/// Serves clients with a token on the loopback interface until a signal arrives. Port 0 is any free port.
+///
+/// # Errors
+/// Returns an error if the port cannot be used.
+pub(crate) fn serve_http(
+    host: &Host,
+    output: &Output,
+    port: u16,
+    granted: Vec<tokens::Granted>,
+) -> Result<u8, CliError> {
+    block_on(async {
+        let mut signals = Signals::catch()?;
+        let listener = loopback::listen(port).await?;
+        let authority = loopback::authority(&listener)?;
+        let url = format!("http://{authority}{}", http::PATH);
+        output.json_or(&McpServer { url: url.clone() }, || output.print(&url))?;
+        output.note("clients send `Authorization: Bearer TOKEN`; Ctrl-C ends the server");
+        let servers = Arc::new(Servers::new(host, granted, &authority));
+        tokio::select! {
+            never = loopback::accept(listener, servers) => match never {},
+            number = signals.end() => ended(number),
+        }
+    })
+}
+
+fn ended(signal: u8) -> Result<u8, CliError> {
+    match signal {
+        INTERRUPT => Ok(exit::DONE),
+        other => Err(interrupted(other)),
+    }
+}

@@ -1,0 +1,197 @@
+//! Draws a picker: question, filter, items, details of the item under the cursor, and keys. Uses only ASCII,
+//! so that the picker looks the same in every font. Every meaning of a colour is also expressed in words.
+
+use dialoguer::console::measure_text_width;
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Paragraph, Wrap};
+
+use super::list::{Choice, List};
+use crate::console::output::{Styles, inert};
+use crate::console::text_layout::{bold, dim, fitted, padded, tinted};
+
+/// The maximum widths of an item's name and of its mark, in columns. A longer text is truncated.
+const NAME: usize = 28;
+const MARK: usize = 24;
+
+/// The maximum number of detail lines; a screen with few lines shows fewer.
+const DETAIL: u16 = 4;
+
+/// The widths of the parts of a line.
+struct Columns {
+    name: usize,
+    mark: usize,
+    whole: usize,
+}
+
+pub(super) fn draw(frame: &mut Frame<'_>, question: &str, list: &List, styles: Styles) {
+    let area = frame.area();
+    let about = DETAIL.min(area.height / 5) + 1;
+    // The height for the items is that of the unfiltered list, so that the filter does not move the lines
+    // below.
+    let total = u16::try_from(list.choices().len()).unwrap_or(u16::MAX);
+    let height = total.clamp(1, area.height.saturating_sub(about + 3).max(1));
+    let rows = [1, 1, height, about, 1].map(Constraint::Length);
+    let [head, typed, body, detail, keys] = Layout::vertical(rows).areas(area);
+    let shown = list.filtered();
+    let columns = usize::from(area.width);
+    let question = fitted(question, columns, styles);
+    frame.render_widget(Line::styled(question, bold()), head);
+    frame.render_widget(filter(list, shown.len(), styles), typed);
+    frame.render_widget(Paragraph::new(lines(list, &shown, body, styles)), body);
+    frame.render_widget(details(list, &shown, styles), detail);
+    frame.render_widget(Line::styled(help(list, columns), dim()), keys);
+}
+
+fn filter<'a>(list: &'a List, found: usize, styles: Styles) -> Line<'a> {
+    let total = list.choices().len();
+    let count = if list.typed().is_empty() { String::new() } else { format!("  {found} of {total}") };
+    let hint = if list.typed().is_empty() { "type to filter" } else { "" };
+    Line::from(vec![
+        Span::raw("> "),
+        Span::raw(styles.displayable(&inert(list.typed())).into_owned()),
+        Span::styled(hint, dim()),
+        Span::styled(count, dim()),
+    ])
+}
+
+/// Returns the part of the list that fits around the cursor.
+fn lines<'a>(list: &'a List, shown: &[usize], area: Rect, styles: Styles) -> Vec<Line<'a>> {
+    if shown.is_empty() {
+        return vec![Line::styled("  no match; Backspace deletes a letter", dim())];
+    }
+    let height = usize::from(area.height.max(1));
+    let first = list.cursor().saturating_sub(height / 2).min(shown.len().saturating_sub(height));
+    let widest = |of: fn(&Choice) -> &str, most: usize| {
+        let width = |choice: &Choice| measure_text_width(&styles.displayable(&inert(of(choice))));
+        list.choices().iter().map(width).max().unwrap_or(0).min(most)
+    };
+    // On a narrow screen, a long name is truncated to leave room for the description.
+    let half = usize::from(area.width) / 2;
+    let columns = Columns {
+        name: widest(|choice| &choice.name, NAME.min(half)),
+        mark: widest(|choice| &choice.mark, MARK.min(half / 2)),
+        whole: usize::from(area.width),
+    };
+    let visible = shown.iter().enumerate().skip(first).take(height);
+    visible
+        .map(|(at, &index)| {
+            let number = list.is_several().then(|| list.place(index));
+            line(&list.choices()[index], at == list.cursor(), number, &columns, styles)
+        })
+        .collect()
+}
+
+/// Draws one item. `number` is its position in the selection of an ordered list.
+fn line<'a>(
+    choice: &'a Choice,
+    under_cursor: bool,
+    number: Option<Option<usize>>,
+    columns: &Columns,
+    styles: Styles,
+) -> Line<'a> {
+    let chosen = number.flatten();
+    let pointer = if under_cursor { "> " } else { "  " };
+    let number = match (number, chosen) {
+        (None, _) => String::new(),
+        (Some(_), None) => "  ".to_owned(),
+        (Some(_), Some(place)) => format!("{} ", place + 1),
+    };
+    let name = padded(&choice.name, columns.name, styles);
+    let mark = if columns.mark > 0 { padded(&choice.mark, columns.mark, styles) } else { String::new() };
+    let taken: usize = [pointer, &number, &name, &mark].into_iter().map(measure_text_width).sum();
+    let bold = if under_cursor || chosen.is_some() { Modifier::BOLD } else { Modifier::empty() };
+    let about = if choice.broken { tinted(Color::Red, styles) } else { dim() };
+    Line::from(vec![
+        Span::raw(pointer),
+        Span::styled(number, tinted(Color::Green, styles)),
+        Span::styled(name, Style::new().add_modifier(bold)),
+        Span::styled(mark, tinted(Color::Cyan, styles)),
+        Span::styled(fitted(&choice.about, columns.whole.saturating_sub(taken), styles), about),
+    ])
+}
+
+fn details<'a>(list: &'a List, shown: &[usize], styles: Styles) -> Paragraph<'a> {
+    let detail = shown.get(list.cursor()).map_or(&[][..], |&index| &list.choices()[index].detail);
+    let raw = |text: &str| Line::raw(styles.displayable(&inert(text)).into_owned());
+    let mut lines = vec![Line::default()];
+    // The selected names are shown even if the screen has no room for their lines.
+    if list.is_several() && !list.chosen().is_empty() {
+        let names: Vec<&str> = list.chosen().iter().map(|&at| list.choices()[at].name.as_str()).collect();
+        lines.push(raw(&format!("chosen, bottom layer first: {}", names.join(", "))));
+    }
+    lines.extend(detail.iter().map(|line| raw(line)));
+    Paragraph::new(lines).wrap(Wrap { trim: false })
+}
+
+/// Returns as much of the key help as fits.
+fn help(list: &List, columns: usize) -> &'static str {
+    let [long, short] = if list.is_several() {
+        [
+            "Space selects   Left/Right reorders   Enter accepts   Esc cancels",
+            "Space/Left/Right  Enter  Esc cancels",
+        ]
+    } else {
+        ["Up/Down moves   Enter selects   Esc cancels", "Up/Down  Enter  Esc cancels"]
+    };
+    if long.len() <= columns { long } else { short }
+}
+
+#[cfg(test)]
+mod tests {
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+
+    use super::*;
+
+    fn screen(list: &List, columns: u16, rows: u16) -> String {
+        let mut terminal = Terminal::new(TestBackend::new(columns, rows)).expect("a terminal");
+        terminal.draw(|frame| draw(frame, "Which bottles?", list, Styles::PLAIN)).expect("drawn");
+        terminal
+            .backend()
+            .to_string()
+            .lines()
+            // The test backend appends a note to lines with wide characters.
+            .map(|line| line.split('"').nth(1).unwrap_or_default().trim_end().to_owned() + "\n")
+            .collect()
+    }
+
+    fn bottles() -> List {
+        let choice = |name: &str, about: &str, mark: &str| Choice {
+            name: name.to_owned(),
+            about: about.to_owned(),
+            mark: mark.to_owned(),
+            detail: vec![format!("{name} is made of: base, {name}")],
+            broken: about.starts_with("line"),
+        };
+        let choices = vec![
+            choice("claude", "The provider's own bottle.", "default"),
+            choice(
+                "dev",
+                "Package registries, read-only, which is a line that is much too long for eighty columns",
+                "shipped",
+            ),
+            choice("torn", "line 3: `egres` is no key here; did you mean `egress`?", "yours"),
+            choice("名前", "a name in another script", "yours"),
+        ];
+        List::several(choices, vec![1, 0])
+    }
+
+    #[test]
+    fn draws_a_list() {
+        insta::assert_snapshot!(screen(&bottles(), 80, 16));
+    }
+
+    #[test]
+    fn the_smallest_screen_shows_the_cursor() {
+        let many = (0..50).map(|at| Choice { name: format!("agent-{at}"), ..Choice::default() }).collect();
+        let mut list = List::one(many);
+        for _ in 0..37 {
+            let down = crossterm::event::KeyCode::Down;
+            list.press(crossterm::event::KeyEvent::new(down, crossterm::event::KeyModifiers::NONE));
+        }
+        insta::assert_snapshot!(screen(&list, 40, 10));
+    }
+}
