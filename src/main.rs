@@ -14,6 +14,7 @@ use std::process::ExitCode;
 use bottle_backend::registry;
 use bottle_host::Host;
 use bottle_keeper::watcher;
+use bottle_lib::environments::reaper;
 
 /// The umask of internal roles. Their files are private by the modes that they name, or those of an image, which the umask
 /// of the user's shell must not change. A command keeps the user's: it also writes files of the user.
@@ -31,12 +32,12 @@ fn main() -> ExitCode {
     match std::env::args_os().nth(1).as_deref().and_then(OsStr::to_str) {
         Some("__keeper") => in_background(|host| bottle_keeper::run(host, &registry::all(host))),
         Some(watcher::ROLE) => in_background(watch),
-        Some(bottle::cli::REAPER) => in_background(bottle::cli::reap),
+        Some(reaper::ROLE) => in_background(reap),
         _ => bottle::cli::run(std::env::args_os()),
     }
 }
 
-/// Runs the keeper, the process that owns a bottle, or its watcher. If the process cannot read the host's environment and
+/// Runs the keeper, the process that owns a bottle, its watcher, or the reaper. If the process cannot read the host's environment and
 /// directories, it exits without a message; its client then sees that the connection was closed.
 fn in_background(run: impl FnOnce(&Host) -> ExitCode) -> ExitCode {
     if bottle_harden::process::leave_directory().is_err() {
@@ -52,6 +53,15 @@ fn in_background(run: impl FnOnce(&Host) -> ExitCode) -> ExitCode {
 fn watch(host: &Host) -> ExitCode {
     match std::env::args().nth(3).map(|slug| slug.parse()) {
         Some(Ok(slug)) => watcher::run(host, &slug),
+        _ => ExitCode::FAILURE,
+    }
+}
+
+/// Stops bottles of tasks that are idle.
+fn reap(host: &Host) -> ExitCode {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    match runtime.map(|runtime| runtime.block_on(reaper::run(host))) {
+        Ok(Ok(())) => ExitCode::SUCCESS,
         _ => ExitCode::FAILURE,
     }
 }

@@ -113,15 +113,6 @@ use tracing_subscriber::EnvFilter;
 #[cfg(target_os = "linux")]
 pub use self::probe_inside::run as probe_from_inside;
 
-/// The role of [`reap`] on the command line of its process.
-pub const REAPER: &str = environment::ROLE;
-
-/// Runs the process that stops idle bottles of `bottle env`.
-#[must_use]
-pub fn reap(host: &Host) -> ExitCode {
-    environment::reap(host)
-}
-
 use bottle_host::Host;
 
 use self::args::{Cli, Command};

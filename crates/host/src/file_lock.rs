@@ -58,7 +58,19 @@ impl Drop for FileLock {
 /// # Errors
 /// When the file system has no locks.
 pub fn try_lock(file: &File) -> io::Result<bool> {
-    match file.try_lock() {
+    tried(file.try_lock())
+}
+
+/// Locks a file together with others. Returns false if a process holds its exclusive lock.
+///
+/// # Errors
+/// When the file system has no locks.
+pub fn try_lock_shared(file: &File) -> io::Result<bool> {
+    tried(file.try_lock_shared())
+}
+
+fn tried(lock: Result<(), TryLockError>) -> io::Result<bool> {
+    match lock {
         Ok(()) => Ok(true),
         Err(TryLockError::WouldBlock) => Ok(false),
         Err(TryLockError::Error(error)) => Err(error),

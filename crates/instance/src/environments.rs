@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 use bottle_contract::names::Slug;
 use bottle_host::Host;
-use bottle_host::file_lock::{FileLock, try_lock};
+use bottle_host::file_lock::{FileLock, try_lock, try_lock_shared};
 use bottle_host::files::{create_private_directory, replace};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -101,12 +101,12 @@ impl Environments {
         Ok(Self(directory))
     }
 
-    /// Waits until no process stops or removes the environment, and prevents that.
+    /// Prevents that a process stops or removes the environment. `None` if one does.
     ///
     /// # Errors
     /// Fails if the lock file cannot be used.
-    pub fn use_it(&self, slug: &Slug) -> io::Result<FileLock> {
-        waited(self.lock(&format!("{slug}.use"), |file| file.lock_shared().map(|()| true)))
+    pub fn use_it(&self, slug: &Slug) -> io::Result<Option<FileLock>> {
+        self.lock(&format!("{slug}.use"), try_lock_shared)
     }
 
     /// Prevents every use of the environment. `None` if a command uses it.
@@ -117,26 +117,20 @@ impl Environments {
         self.lock(&format!("{slug}.use"), try_lock)
     }
 
-    /// Waits until this process may start the bottle of the environment.
+    /// Permits the start of the environment's bottle. `None` if another command starts it.
     ///
     /// # Errors
-    /// Fails if a lock file cannot be used.
-    pub fn make(&self, slug: &Slug) -> io::Result<FileLock> {
-        waited(self.lock(&format!("{slug}.make"), |file| file.lock().map(|()| true)))
+    /// Fails if the lock file cannot be used.
+    pub fn make(&self, slug: &Slug) -> io::Result<Option<FileLock>> {
+        self.lock(&format!("{slug}.make"), try_lock)
     }
 
-    /// Waits until fewer bottles of tasks start.
+    /// One of the places of bottles of tasks that start. `None` if too many start.
     ///
     /// # Errors
     /// Fails if a lock file cannot be used.
-    pub fn start_slot(&self) -> io::Result<FileLock> {
-        for slot in 0..STARTS {
-            if let Some(lock) = self.lock(&format!("start-{slot}"), try_lock)? {
-                return Ok(lock);
-            }
-        }
-        let slot = std::process::id() % STARTS;
-        waited(self.lock(&format!("start-{slot}"), |file| file.lock().map(|()| true)))
+    pub fn start_slot(&self) -> io::Result<Option<FileLock>> {
+        (0..STARTS).find_map(|slot| self.lock(&format!("start-{slot}"), try_lock).transpose()).transpose()
     }
 
     /// The lock of the reaper. `None` if another process has it.
@@ -217,11 +211,6 @@ impl Environments {
     }
 }
 
-/// Returns the lock of a call that waits for it.
-fn waited(lock: io::Result<Option<FileLock>>) -> io::Result<FileLock> {
-    lock?.ok_or_else(|| io::ErrorKind::WouldBlock.into())
-}
-
 fn read(path: &Path) -> Option<Environment> {
     let file = File::open(path).ok()?;
     serde_json::from_reader(io::Read::take(file, RECORD_MAX)).ok()
@@ -259,12 +248,14 @@ mod tests {
         let (_directory, environments) = environments();
         let slug = slug_of("one").expect("a slug");
         let now: Timestamp = "2026-01-31T12:00:00Z".parse().expect("a time");
-        let (first, second) = (environments.use_it(&slug).expect("a lock"), environments.use_it(&slug));
+        let used = || environments.use_it(&slug).expect("a try");
+        let (first, second) = (used().expect("a lock"), used().expect("a lock"));
         environments.record_use("one", &slug, now, None).expect("recorded");
         drop(first);
         assert!(environments.keep_unused(&slug).expect("a try").is_none(), "the second command uses it");
         drop(second);
         let unused = environments.keep_unused(&slug).expect("a try").expect("unused");
+        assert!(used().is_none(), "the environment is being removed");
         environments.forget(&slug, &unused).expect("removed");
         assert!(
             environments.keep_unused(&slug).expect("a try").is_some(),

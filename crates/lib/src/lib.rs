@@ -5,7 +5,7 @@
 //! bottle     a bottle, and what a program does with it  record     what the record of a bottle says
 //! bottles    all bottles, and what each does
 //! launch     the start of a bottle, the resume, the fork
-//! import     the import of an archive
+//! import     the import of an archive               environments  the bottles of tasks
 //! stop       the end of a bottle                        discard    the deletion of a bottle that ended
 //! processes  the processes of a bottle                  services   the services of a bottle
 //! snapshots  the snapshots of bottles
@@ -43,6 +43,7 @@ pub mod clip;
 pub mod connect;
 pub mod dashboard;
 pub mod discard;
+pub mod environments;
 pub mod exec;
 pub mod failure;
 pub mod files;

@@ -1,16 +1,9 @@
 //! `bottle env rm`.
 
-use std::time::Duration;
-
-use bottle_contract::names::Slug;
 use bottle_host::Host;
-use bottle_instance::environments::Environments;
-use bottle_instance::{State, Store};
-use bottle_lib::discard::discard;
+use bottle_lib::environments::{Environments, slug_of};
 use bottle_lib::report::RemovedEnvironment;
-use bottle_lib::stop::stop;
 
-use super::{open, reaper, slug_of, unusable};
 use crate::cli::candidates;
 use crate::console::error::{CliError, require_answer};
 use crate::console::exit;
@@ -18,12 +11,6 @@ use crate::console::output::{Output, counted};
 use crate::console::progress;
 use crate::console::runtime::block_on;
 use crate::console::terminal::{self, TerminalUser};
-
-/// The time between SIGTERM and SIGKILL of the agent, whose files are deleted.
-const GRACE: Duration = Duration::from_secs(3);
-
-/// How long a keeper may take to exit after the end of its bottle.
-const ENDS_WITHIN: Duration = Duration::from_secs(10);
 
 /// Stop the bottles of tasks and delete their files; asks first
 ///
@@ -43,7 +30,7 @@ pub(crate) struct Rm {
 
 impl Rm {
     pub(super) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
-        let environments = open(host)?;
+        let environments = Environments::of(host)?;
         let tasks = self.chosen(&environments)?;
         if tasks.is_empty() {
             output.note("there is no environment");
@@ -53,10 +40,10 @@ impl Rm {
         }
         let mut removed = Vec::new();
         let mut failures = Vec::new();
-        for (task, slug) in tasks {
-            match remove(host, &environments, &slug, output) {
-                Ok(()) => removed.push(RemovedEnvironment { task, slug: slug.to_string() }),
-                Err(error) => failures.push(error.about_if_unset(&slug)),
+        for task in tasks {
+            match remove(&environments, &task, output) {
+                Ok(gone) => removed.push(gone),
+                Err(error) => failures.push(error),
             }
         }
         output.json_or(&removed, || {
@@ -68,59 +55,27 @@ impl Rm {
         Err(last)
     }
 
-    /// The tasks and their bottles. A task without an environment is an error.
-    fn chosen(&self, environments: &Environments) -> Result<Vec<(String, Slug)>, CliError> {
+    /// The ids of the tasks. A task without an environment is an error.
+    fn chosen(&self, environments: &Environments<'_>) -> Result<Vec<String>, CliError> {
         if self.all {
-            let all = environments.list().map_err(|error| unusable(&error))?;
-            return Ok(all.into_iter().map(|found| (found.task, found.slug)).collect());
+            return Ok(environments.list()?.into_iter().map(|found| found.task).collect());
         }
-        let chosen = self.tasks.iter().map(|task| {
-            let slug = slug_of(task)?;
-            match environments.get(&slug) {
-                Some(_) => Ok((task.clone(), slug)),
-                None => Err(CliError::state(format!("there is no environment of the task {task:?}"))
-                    .about("TASK")
-                    .hint("`bottle env ls` shows all")),
-            }
-        });
-        chosen.collect()
+        self.tasks.iter().try_for_each(|task| environments.require(task))?;
+        Ok(self.tasks.clone())
     }
 }
 
-fn remove(host: &Host, environments: &Environments, slug: &Slug, output: &Output) -> Result<(), CliError> {
-    let unused = environments.keep_unused(slug).map_err(|error| unusable(&error))?.ok_or_else(|| {
-        CliError::state(format!("cannot remove {slug}: a command runs in it"))
-            .hint("try again when the command has ended; `bottle env ls` shows it")
-    })?;
+fn remove(
+    environments: &Environments<'_>,
+    task: &str,
+    output: &Output,
+) -> Result<RemovedEnvironment, CliError> {
+    let slug = slug_of(task)?;
     let left = format!("parts of it remain; `bottle discard {slug}` continues");
     let removing = async |progress: std::sync::Arc<progress::Progress>| {
-        if reaper::is_running(host, slug) {
-            let _ = stop(host, slug, GRACE, |text| progress.phase(text)).await?;
-            ended(host, slug).await?;
-        }
-        // The keeper may have removed the files of a bottle without unsaved work.
-        if matches!(Store::of(host).state(slug), Some(State::Preserved(record)) if record.kept || record.has_only_conversation())
-        {
-            let _ = discard(host, slug).await?;
-        }
-        Ok(())
+        Ok(environments.remove(task, |text| progress.phase(text)).await?)
     };
-    block_on(progress::with_progress(&format!("removing {slug}"), &left, output, removing))?;
-    environments.forget(slug, &unused).map_err(|error| unusable(&error))
-}
-
-/// Waits until the keeper of a bottle that was stopped has exited.
-async fn ended(host: &Host, slug: &Slug) -> Result<(), CliError> {
-    let waiting = async {
-        while reaper::is_running(host, slug) {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    let late = |_| {
-        CliError::state(format!("{slug} is still ending"))
-            .hint("`bottle list` shows its state; then try again")
-    };
-    tokio::time::timeout(ENDS_WITHIN, waiting).await.map_err(late)
+    block_on(progress::with_progress(&format!("removing {slug}"), &left, output, removing))
 }
 
 fn confirmed(count: usize, output: &Output) -> Result<bool, CliError> {

@@ -1,28 +1,19 @@
 //! `bottle env run`.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
-use bottle_contract::names::{Name, Slug};
+use bottle_contract::names::Name;
+use bottle_host::Host;
 use bottle_host::environment_settings::Choices;
-use bottle_host::{Host, Settings};
-use bottle_instance::environments::Environments;
-use bottle_instance::{State, Store};
-use bottle_keeper::client::{self, ClientError};
-use jiff::Timestamp;
+use bottle_lib::environments::{Environments, Use};
 
-use super::{launch, open, reaper, slug_of, unusable};
 use crate::cli::candidates;
 use crate::cli::command::Command;
+use crate::cli::launch::launch_failed;
 use crate::console::error::CliError;
 use crate::console::output::Output;
 use crate::console::runtime::block_on;
-
-/// How often a connection is tried again after it failed.
-const RETRIES: u32 = 5;
-
-/// The pause before the first retry. Each further one is twice as long.
-const PAUSE: Duration = Duration::from_millis(200);
+use crate::console::signals::Signals;
 
 /// Run a command in the bottle of a task, which is started if it does not run
 ///
@@ -61,37 +52,15 @@ impl Run {
     }
 
     fn run_with_host(self, host: &Host, output: &Output) -> Result<u8, CliError> {
-        let slug = slug_of(&self.task)?;
-        let settings = Settings::load(host)?.environments;
-        let choices = self.choices(host)?.or(&settings.of_task(&self.task));
-        let environments = open(host)?;
-        let failed = |error| unusable(&error);
-        let _use = environments.use_it(&slug).map_err(failed)?;
-        let exists = matches!(Store::of(host).state(&slug), Some(State::Alive(_) | State::Preserved(_)));
-        if exists && self.has_choices() {
-            output.warn(format!(
-                "{slug} exists already; `--agent`, `--bottle`, `--backend` and `--cwd` have no effect"
-            ));
-        }
-        launch::ensure(host, &environments, &slug, &choices, output)?;
-        if self.own {
-            require_own(host, &slug)?;
-        }
-        let record_use =
-            || environments.record_use(&self.task, &slug, Timestamp::now(), host.parent()).map_err(failed);
-        record_use()?;
-        if settings.idle.is_some() {
-            reaper::spawn(host, &environments)?;
-        }
-        reach(host, &environments, &slug, &choices, output)?;
-        let ran = self.command.run(&slug, host, output);
-        // The result of the command matters more.
-        record_use().unwrap_or_else(|error| output.warn(error.failure.message));
-        ran
-    }
-
-    fn has_choices(&self) -> bool {
-        self.agent.is_some() || !self.bottles.is_empty() || self.backend.is_some() || self.cwd.is_some()
+        let wanted = Use { task: self.task.clone(), choices: self.choices(host)?, is_own: self.own };
+        let environments = Environments::of(host)?;
+        let notify = |notice| output.notice(notice);
+        let entering = async {
+            let entered = environments.enter(wanted, &notify).await;
+            entered.map_err(|failure| launch_failed(failure, false))
+        };
+        let used = block_on(async { Signals::catch()?.cancel(entering).await })?;
+        self.command.run(used.slug(), host, output)
     }
 
     fn choices(&self, host: &Host) -> Result<Choices, CliError> {
@@ -108,56 +77,4 @@ impl Run {
             cwd: cwd.transpose()?,
         })
     }
-}
-
-/// Checks that the client for which this command runs started the bottle.
-fn require_own(host: &Host, slug: &Slug) -> Result<(), CliError> {
-    match Store::of(host).state(slug) {
-        Some(State::Alive(record)) if record.parent == host.parent() => Ok(()),
-        _ => Err(CliError::state(format!("cannot use {slug}: another client started it"))
-            .about("--own")
-            .hint("choose another task id")),
-    }
-}
-
-/// Connects to the bottle, so that a command can run in it. Only a failure of the connection is tried again, before the
-/// command runs. A bottle that ended meanwhile is started again.
-fn reach(
-    host: &Host,
-    environments: &Environments,
-    slug: &Slug,
-    choices: &Choices,
-    output: &Output,
-) -> Result<(), CliError> {
-    let mut pause = PAUSE;
-    for retry in 0..=RETRIES {
-        let connected = block_on(async { Ok(client::connect(host, slug).await) })?;
-        match connected {
-            Ok(_) => return Ok(()),
-            Err(ClientError::NotRunning { .. }) if retry < RETRIES => {
-                // Its keeper may need a moment to exit.
-                std::thread::sleep(pause);
-                launch::ensure(host, environments, slug, choices, output)?;
-            }
-            Err(error) if retry < RETRIES && is_transport(&error) => {
-                output.note(format!("cannot connect to {slug}: {error}; tries again in {pause:?}"));
-                std::thread::sleep(pause);
-                pause *= 2;
-            }
-            // The command reports it.
-            Err(_) => return Ok(()),
-        }
-    }
-    Ok(())
-}
-
-/// Whether the same connection may succeed later.
-fn is_transport(error: &ClientError) -> bool {
-    matches!(
-        error,
-        ClientError::Unreached { .. }
-            | ClientError::Handshake(_)
-            | ClientError::Lost(_)
-            | ClientError::Locked(_)
-    )
 }

@@ -5,76 +5,67 @@ use std::path::Path;
 use bottle_contract::names::Slug;
 use bottle_host::environment_settings::Choices;
 use bottle_host::{Host, Settings};
-use bottle_instance::environments::Environments;
 use bottle_instance::{State, Store};
-use bottle_lib::launch::resume::ResumeOrder;
-use bottle_lib::launch::start::{CopyIn, StartOrder};
-use bottle_lib::launch::unattended;
-use bottle_lib::notice::Notice;
 use bottle_plan::Flags;
 use indicatif::BinaryBytes;
 use rustix::fs::statvfs;
 
-use super::unusable;
-use crate::cli::launch::launch_failed;
-use crate::console::error::CliError;
-use crate::console::output::Output;
-use crate::console::runtime::block_on;
-use crate::console::signals::Signals;
+use super::{Environments, locked};
+use crate::failure::Failure;
+use crate::launch::resume::ResumeOrder;
+use crate::launch::start::{CopyIn, StartOrder};
+use crate::launch::unattended;
+use crate::notice::{Notice, Notify};
 
 /// The free space below which a start warns, in bytes. On a small disk, a tenth of it.
 const LOW_SPACE: u64 = 5 << 30;
 
-/// Makes sure that the bottle of a task runs. One process does that at a time, and the others then find it running.
-///
-/// # Errors
-/// Returns the error of the start, or an error if no agent is chosen.
-pub(super) fn ensure(
-    host: &Host,
-    environments: &Environments,
-    slug: &Slug,
-    choices: &Choices,
-    output: &Output,
-) -> Result<(), CliError> {
-    let store = Store::of(host);
-    if let Some(State::Alive(_)) = store.state(slug) {
-        return Ok(());
-    }
-    let failed = |error| unusable(&error);
-    let _make = environments.make(slug).map_err(failed)?;
-    let state = store.state(slug);
-    if let Some(State::Alive(_)) = state {
-        return Ok(());
-    }
-    let host = &Host { cwd: choices.cwd.clone().unwrap_or_else(|| host.cwd.clone()), ..host.clone() };
-    let settings = Settings::load(host)?;
-    let notify = &|notice| match notice {
-        Notice::Warning(text) => output.warn(text),
-        // The bottle is not the subject of the command.
-        Notice::Note(_) => {}
-    };
-    let wanted = match state {
-        Some(State::Preserved(_)) => None,
-        _ => Some(start(slug, choices)?),
-    };
-    warn_of_low_space(&host.home, output);
-    let _slot = environments.start_slot().map_err(failed)?;
-    output.note(format!("starting {slug}"));
-    let launch = async {
-        let launched = match wanted {
-            Some(order) => unattended::start(host, &settings, order, notify).await.map(drop),
-            None => unattended::resume(host, &settings, resume(slug), notify).await,
+impl Environments<'_> {
+    /// Makes sure that the bottle of a task runs. One process does that at a time, and the others then find it running.
+    ///
+    /// # Errors
+    /// Returns the failure of the start, or a failure if no agent is chosen.
+    pub(super) async fn ensure_runs(
+        &self,
+        slug: &Slug,
+        choices: &Choices,
+        notify: Notify<'_>,
+    ) -> Result<(), Failure> {
+        if self.is_running(slug) {
+            return Ok(());
+        }
+        let _make = locked(|| self.records.make(slug)).await?;
+        let state = Store::of(self.host).state(slug);
+        if let Some(State::Alive(_)) = state {
+            return Ok(());
+        }
+        let cwd = choices.cwd.clone().unwrap_or_else(|| self.host.cwd.clone());
+        let host = &Host { cwd, ..self.host.clone() };
+        let settings = Settings::load(host)?;
+        let wanted = match state {
+            Some(State::Preserved(_)) => None,
+            _ => Some(start(slug, choices)?),
         };
-        launched.map_err(|failure| launch_failed(failure, false))
-    };
-    let launched = block_on(async { Signals::catch()?.cancel(launch).await });
-    launched.map_err(|error| error.about_if_unset(slug))
+        warn_of_low_space(&host.home, notify);
+        let _slot = locked(|| self.records.start_slot()).await?;
+        notify(Notice::Note(format!("starting {slug}")));
+        // The bottle is not the subject of the command.
+        let warn = &|notice| match notice {
+            Notice::Warning(_) => notify(notice),
+            Notice::Note(_) => {}
+        };
+        let launched = match wanted {
+            Some(order) => unattended::start(host, &settings, order, warn).await.map(drop),
+            None => unattended::resume(host, &settings, resume(slug), warn).await,
+        };
+        launched.map_err(|failure| failure.about_if_unset(slug))
+    }
 }
 
 /// The start of a new bottle for a task.
-fn start(slug: &Slug, choices: &Choices) -> Result<StartOrder, CliError> {
+fn start(slug: &Slug, choices: &Choices) -> Result<StartOrder, Failure> {
     let agent = choices.agent.as_ref().ok_or_else(|| {
-        CliError::usage(format!("cannot start {slug}: no agent is chosen"))
+        Failure::usage(format!("cannot start {slug}: no agent is chosen"))
             .about("--agent")
             .hint("`--agent NAME`, or `environments: {agent: NAME}` in settings.yml; `bottle list agents` lists them")
     })?;
@@ -92,16 +83,16 @@ fn resume(slug: &Slug) -> ResumeOrder {
 }
 
 /// Warns if another bottle may fill the disk.
-fn warn_of_low_space(home: &Path, output: &Output) {
+fn warn_of_low_space(home: &Path, notify: Notify<'_>) {
     let Ok(disk) = statvfs(home) else { return };
     let bytes = |blocks: u64| blocks.saturating_mul(disk.f_frsize);
     let (free, total) = (bytes(disk.f_bavail), bytes(disk.f_blocks));
     if is_low(free, total) {
         let free = BinaryBytes(free);
-        output.warn(format!(
+        notify(Notice::Warning(format!(
             "only {free} are free on the disk of {}; `bottle env ls` shows what can go",
             home.display()
-        ));
+        )));
     }
 }
 
@@ -129,7 +120,7 @@ mod tests {
     #[test]
     fn a_start_has_the_choices_of_the_task() {
         let slug: Slug = "env-a-1".parse().expect("slug");
-        let missing = start(&slug, &Choices::default()).expect_err("no agent").failure.message;
+        let missing = start(&slug, &Choices::default()).expect_err("no agent").message;
         assert!(missing.contains("no agent is chosen"), "{missing}");
         let name = |name: &str| name.parse().expect("name");
         let choices = Choices {

@@ -1,0 +1,140 @@
+//! Makes the bottle of a task once under any concurrency, and keeps it in use.
+
+use std::time::Duration;
+
+use bottle_contract::names::Slug;
+use bottle_host::Settings;
+use bottle_host::environment_settings::Choices;
+use bottle_host::file_lock::FileLock;
+use bottle_instance::{State, Store};
+use bottle_keeper::client::{self, ClientError};
+use jiff::Timestamp;
+
+use super::{Environments, locked, reaper, slug_of, unusable};
+use crate::failure::Failure;
+use crate::notice::{Notice, Notify};
+
+/// How often a connection is tried again after it failed.
+const RETRIES: u32 = 5;
+
+/// The pause before the first retry. Each further one is twice as long.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// A use of the bottle of a task.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Use {
+    /// The id of the task.
+    pub task: String,
+    /// How the bottle is made. What is absent comes from `environments` in `settings.yml`.
+    pub choices: Choices,
+    /// Whether the bottle must be one that this client started: the one in [`bottle_host::PARENT`].
+    pub is_own: bool,
+}
+
+/// The bottle of a task while a command uses it: it is neither stopped as idle nor removed. Dropping the value ends the use.
+pub struct InUse<'e> {
+    environments: &'e Environments<'e>,
+    task: String,
+    slug: Slug,
+    notify: Notify<'e>,
+    _lock: FileLock,
+}
+
+impl InUse<'_> {
+    /// The bottle.
+    pub fn slug(&self) -> &Slug {
+        &self.slug
+    }
+
+    /// Records that a command begins or ends.
+    fn record(&self) -> Result<(), Failure> {
+        let Environments { host, records } = self.environments;
+        let recorded = records.record_use(&self.task, &self.slug, Timestamp::now(), host.parent());
+        recorded.map_err(|error| unusable(&error))
+    }
+}
+
+impl Drop for InUse<'_> {
+    fn drop(&mut self) {
+        // The result of the command matters more.
+        self.record().unwrap_or_else(|failure| (self.notify)(Notice::Warning(failure.message)));
+    }
+}
+
+impl Environments<'_> {
+    /// Makes sure that the bottle of a task runs, and that commands can connect to it. Waits until no other command starts,
+    /// stops or removes it. If the future is dropped, a start is undone.
+    ///
+    /// # Errors
+    /// When the bottle cannot be started, when its agent ends at once, or when it is not the client's own.
+    pub async fn enter<'e>(&'e self, wanted: Use, notify: Notify<'e>) -> Result<InUse<'e>, Failure> {
+        let Use { task, choices, is_own } = wanted;
+        let slug = slug_of(&task)?;
+        let settings = Settings::load(self.host)?.environments;
+        let lock = locked(|| self.records.use_it(&slug)).await?;
+        let state = Store::of(self.host).state(&slug);
+        if choices != Choices::default() && matches!(state, Some(State::Alive(_) | State::Preserved(_))) {
+            notify(Notice::Warning(format!(
+                "{slug} exists already; `--agent`, `--bottle`, `--backend` and `--cwd` have no effect"
+            )));
+        }
+        let choices = choices.or(&settings.of_task(&task));
+        self.ensure_runs(&slug, &choices, notify).await?;
+        if is_own {
+            self.require_own(&slug)?;
+        }
+        let used = InUse { environments: self, task, slug, notify, _lock: lock };
+        used.record()?;
+        if settings.idle.is_some() {
+            reaper::spawn(self.host, &self.records)?;
+        }
+        self.reach(&used.slug, &choices, notify).await?;
+        Ok(used)
+    }
+
+    /// Checks that the client for which this command runs started the bottle.
+    fn require_own(&self, slug: &Slug) -> Result<(), Failure> {
+        match Store::of(self.host).state(slug) {
+            Some(State::Alive(record)) if record.parent == self.host.parent() => Ok(()),
+            _ => Err(Failure::state(format!("cannot use {slug}: another client started it"))
+                .about("--own")
+                .hint("choose another task id")),
+        }
+    }
+
+    /// Connects to the bottle, so that a command can run in it. Only a failure of the connection is tried again, before
+    /// the command runs. A bottle that ended meanwhile is started again.
+    async fn reach(&self, slug: &Slug, choices: &Choices, notify: Notify<'_>) -> Result<(), Failure> {
+        let mut pause = PAUSE;
+        for _ in 0..RETRIES {
+            match client::connect(self.host, slug).await {
+                Err(ClientError::NotRunning { .. }) => {
+                    // Its keeper may need a moment to exit.
+                    tokio::time::sleep(pause).await;
+                    self.ensure_runs(slug, choices, notify).await?;
+                }
+                Err(error) if is_transport(&error) => {
+                    notify(Notice::Note(format!(
+                        "cannot connect to {slug}: {error}; tries again in {pause:?}"
+                    )));
+                    tokio::time::sleep(pause).await;
+                    pause *= 2;
+                }
+                // The command reports a failure.
+                Ok(_) | Err(_) => return Ok(()),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether the same connection may succeed later.
+fn is_transport(error: &ClientError) -> bool {
+    matches!(
+        error,
+        ClientError::Unreached { .. }
+            | ClientError::Handshake(_)
+            | ClientError::Lost(_)
+            | ClientError::Locked(_)
+    )
+}
