@@ -35,7 +35,7 @@ pub(super) enum Checked {
     /// Nothing.
     #[default]
     Nothing,
-    /// The program that the call runs: of the request, otherwise the words after `--`.
+    /// The program that the call runs.
     Command,
     /// The input goes to a program that may be a shell.
     Input,
@@ -78,11 +78,6 @@ impl Call {
         }
     }
 
-    /// Adds a flag with each of these values.
-    pub(super) fn values(self, flag: &str, values: Vec<String>) -> Self {
-        values.into_iter().fold(self, |call, value| call.value(flag, Some(value)))
-    }
-
     /// Adds a flag, if it is set.
     pub(super) fn flag(self, flag: &str, is_set: bool) -> Self {
         if is_set { self.word(flag) } else { self }
@@ -92,11 +87,6 @@ impl Call {
     pub(super) fn then(mut self, rest: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.rest.extend(rest.into_iter().map(Into::into));
         self
-    }
-
-    /// Sets the words after `--` to a command that the policy checks.
-    pub(super) fn command(self, command: Vec<String>) -> Self {
-        Self { checked: Checked::Command, ..self.then(command) }
     }
 
     /// Sets the files that the call changes.
@@ -128,11 +118,7 @@ impl Call {
 
     /// The words of the program that the call runs.
     pub(super) fn argv(&self) -> &[String] {
-        match &self.request {
-            Some(Request::Bottle(request)) => request.program().map_or(&[], |program| &program.argv),
-            Some(_) => &[],
-            None => &self.rest,
-        }
+        self.request.as_ref().and_then(Request::program).map_or(&[], |program| &program.argv)
     }
 
     /// The script that runs beside the program.
@@ -145,18 +131,9 @@ impl Call {
 
     /// Sets variables of the program that the call runs. Those of the call take precedence.
     pub(super) fn set_defaults(&mut self, variables: &[(&str, &str)]) {
+        let Some(program) = self.request.as_mut().and_then(Request::program_mut) else { return };
         for (name, value) in variables {
-            match &mut self.request {
-                Some(Request::Bottle(request)) => {
-                    let program = request.program_mut().into_iter();
-                    program.for_each(|program| {
-                        program.env.entry((*name).to_owned()).or_insert_with(|| (*value).to_owned());
-                    });
-                }
-                Some(_) => {}
-                // The last of two flags with the same name wins.
-                None => self.words.insert(2, format!("--env={name}={value}")),
-            }
+            program.env.entry((*name).to_owned()).or_insert_with(|| (*value).to_owned());
         }
     }
 

@@ -8,10 +8,12 @@ use bottle_contract::session::files::FileRequest;
 use bottle_contract::session::guest::Process;
 use bottle_contract::session::process::{ProcessName, ProcessState, ReadFrom, StartProcess};
 use bottle_contract::session::service::{Restart, StopService};
+use bottle_host::environment_settings::Choices;
 use bottle_host::{Host, Settings};
 use bottle_instance::snapshots::CommitOptions;
 use bottle_lib::bottle::Bottle;
 use bottle_lib::bottles::active_bottles;
+use bottle_lib::environments::{Environments, Use};
 use bottle_lib::failure::Failure;
 use bottle_lib::launch::resume::ResumeOrder;
 use bottle_lib::launch::start::{CopyIn, StartOrder};
@@ -30,6 +32,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::result::{CallResult, RESULT_MAX, sentence, too_large};
+use super::scope::Scope;
 
 /// How long a stopped service may take to end before it is killed.
 const STOP_GRACE: Duration = Duration::from_secs(5);
@@ -43,6 +46,12 @@ pub(super) enum Request {
     Agents,
     /// Starts a bottle in the background.
     Start(Box<Start>),
+    /// Lists the tasks that have a bottle.
+    Environments,
+    /// Runs a command in the bottle of a task, which is made if there is none.
+    RunInEnvironment(Box<RunInEnvironment>),
+    /// Stops the bottle of this task, and deletes its files.
+    RemoveEnvironment(String),
     /// About a bottle.
     Bottle(BottleRequest),
 }
@@ -97,6 +106,17 @@ pub(super) struct Start {
     pub(super) prompt: Option<String>,
 }
 
+/// A command in the bottle of a task.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct RunInEnvironment {
+    pub(super) task: String,
+    pub(super) program: Process,
+    /// The command runs at most so long.
+    pub(super) limit: Duration,
+    /// Whether the client must have started the bottle.
+    pub(super) is_own: bool,
+}
+
 /// A service to start. At most one of `http`, `tcp`, `file` and `check` says when it is ready.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct StartService {
@@ -111,9 +131,29 @@ pub(super) struct StartService {
     pub(super) restart: Restart,
 }
 
-impl BottleRequest {
+impl Request {
     /// The program that the request starts.
     pub(super) fn program(&self) -> Option<&Process> {
+        match self {
+            Self::Bottle(request) => request.program(),
+            Self::RunInEnvironment(run) => Some(&run.program),
+            _ => None,
+        }
+    }
+
+    /// See [`Request::program`].
+    pub(super) fn program_mut(&mut self) -> Option<&mut Process> {
+        match self {
+            Self::Bottle(request) => request.program_mut(),
+            Self::RunInEnvironment(run) => Some(&mut run.program),
+            _ => None,
+        }
+    }
+}
+
+impl BottleRequest {
+    /// The program that the request starts.
+    fn program(&self) -> Option<&Process> {
         match self {
             Self::Exec(program, _) | Self::StartProcess(program, _) => Some(program),
             Self::StartService(start) => Some(&start.program),
@@ -122,7 +162,7 @@ impl BottleRequest {
     }
 
     /// See [`BottleRequest::program`].
-    pub(super) fn program_mut(&mut self) -> Option<&mut Process> {
+    fn program_mut(&mut self) -> Option<&mut Process> {
         match self {
             Self::Exec(program, _) | Self::StartProcess(program, _) => Some(program),
             Self::StartService(start) => Some(&mut start.program),
@@ -139,13 +179,13 @@ impl BottleRequest {
     }
 }
 
-/// Carries out the request of a call with its input, and returns the document about the answer. If it is cancelled or takes
+/// Carries out the request of a client's call with its input, and returns the document about the answer. If it is cancelled or takes
 /// longer than `limit`, the bottle drops what it got of the request.
 ///
 /// # Errors
 /// Returns a sentence for the model.
 pub(super) async fn document(
-    host: &Host,
+    (host, scope): (&Host, &Scope),
     bottle: &str,
     request: Request,
     (input, limit): (Option<&str>, Duration),
@@ -153,7 +193,7 @@ pub(super) async fn document(
 ) -> Result<CallResult, String> {
     let input = input.map(str::as_bytes);
     let document = tokio::select! {
-        document = answer(host, bottle, request, input) => document?,
+        document = answer(host, scope, bottle, request, input) => document?,
         () = cancelled => return Err("the call was cancelled".to_owned()),
         () = tokio::time::sleep(limit) => {
             return Err(format!("the call took longer than {} seconds", limit.as_secs()));
@@ -165,11 +205,36 @@ pub(super) async fn document(
     Ok(CallResult::Document(document))
 }
 
-async fn answer(host: &Host, bottle: &str, request: Request, input: Option<&[u8]>) -> Result<Value, String> {
+async fn answer(
+    host: &Host,
+    scope: &Scope,
+    bottle: &str,
+    request: Request,
+    input: Option<&[u8]>,
+) -> Result<Value, String> {
     match request {
-        Request::Bottles => shown(active_bottles(host, true).await),
+        Request::Bottles => {
+            let mut bottles = active_bottles(host, true).await.map_err(said)?;
+            bottles.retain(|listed| scope.bottle(host, &listed.slug).is_ok());
+            shown(Ok(bottles))
+        }
         Request::Agents => shown(Ok(listed(host, Kind::Agent, &unheard))),
         Request::Start(start) => shown(launch(host, *start).await),
+        Request::Environments => {
+            let mut environments = Environments::of(host).and_then(|all| all.list()).map_err(said)?;
+            environments.retain(|listed| scope.environment(host, &listed.task).is_ok());
+            shown(Ok(environments))
+        }
+        Request::RunInEnvironment(run) => {
+            let RunInEnvironment { task, program, limit, is_own } = *run;
+            let environments = Environments::of(host).map_err(said)?;
+            let wanted = Use { task, choices: Choices::default(), is_own };
+            shown(environments.run(wanted, program, input, limit, &unheard).await)
+        }
+        Request::RemoveEnvironment(task) => {
+            let environments = Environments::of(host).map_err(said)?;
+            shown(environments.remove(&task, |_| ()).await.map(|removed| [removed]))
+        }
         Request::Bottle(request) => {
             let slug: Slug = bottle.parse().map_err(|_| format!("{bottle:?} is not a bottle"))?;
             send(host, &slug, request, input).await

@@ -121,16 +121,6 @@ impl Scope {
             false => Err(no_task(task)),
         }
     }
-
-    /// Whether the client may use the environment of an element of `bottle env ls --json`.
-    pub(crate) fn has_environment(&self, host: &Host, listed: &serde_json::Value) -> bool {
-        listed["task"].as_str().is_some_and(|task| self.environment(host, task).is_ok())
-    }
-
-    /// Whether the client may use the bottle of an element of `bottle list --json`.
-    pub(crate) fn has_listed(&self, host: &Host, listed: &serde_json::Value) -> bool {
-        listed["slug"].as_str().is_some_and(|slug| self.bottle(host, slug).is_ok())
-    }
 }
 
 /// The sentence for a task without a bottle, and for one with a bottle of another client.

@@ -109,23 +109,16 @@ impl Server {
         let given = Arguments::check(tool.fields, arguments)?;
         let (bottle, is_new) = self.target(tool, &given)?;
         let mut call = (tool.call)(&given, &bottle);
-        if is_new {
+        if let Some(Request::RunInEnvironment(run)) = &mut call.request {
             // Another client may make it meanwhile.
-            call.words.insert(2, "--own".to_owned());
+            run.is_own = is_new;
         }
         let call = tokio::select! {
             call = self.permit(tool.name, call, &bottle) => call?,
             () = cancelled.cancelled() => return Err(Mistake("the call was cancelled".to_owned())),
         };
         Ok(match self.print(&call, &bottle, cancelled).await? {
-            CallResult::Document(Value::Array(mut items)) => {
-                match tool.name {
-                    tools::LIST => items.retain(|item| self.scope.has_listed(&self.host, item)),
-                    tools::TASKS => items.retain(|item| self.scope.has_environment(&self.host, item)),
-                    _ => {}
-                }
-                CallResult::Document(json!({"items": items}))
-            }
+            CallResult::Document(Value::Array(items)) => CallResult::Document(json!({"items": items})),
             CallResult::Document(document @ Value::Object(_)) => CallResult::Document(document),
             CallResult::Document(value) => CallResult::Document(json!({"value": value})),
             CallResult::Text(text) => CallResult::Text(text),
@@ -207,7 +200,7 @@ impl Server {
         Ok(match call.request.clone() {
             Some(request) => {
                 let given = (call.input.as_deref(), call.limit());
-                requests::document(&self.parent(), bottle, request, given, cancelled).await?
+                requests::document((&self.parent(), &self.scope), bottle, request, given, cancelled).await?
             }
             None => program::run(&self.host, &self.scope.name, call, cancelled).await?,
         })
@@ -217,10 +210,7 @@ impl Server {
     async fn bottles(&self, context: &RequestContext<RoleServer>) -> Result<Vec<Value>, ErrorData> {
         let listed = self.print(&Call::request(Request::Bottles), "", &context.ct).await;
         match listed.map_err(|Mistake(why)| ErrorData::internal_error(why, None))? {
-            CallResult::Document(Value::Array(mut items)) => {
-                items.retain(|item| self.scope.has_listed(&self.host, item));
-                Ok(items)
-            }
+            CallResult::Document(Value::Array(items)) => Ok(items),
             _ => Ok(Vec::new()),
         }
     }

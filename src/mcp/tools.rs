@@ -11,7 +11,7 @@ use bottle_lib::processes::TERMINAL_SIZE;
 
 use super::arguments::{Arguments, Field, Kind, optional, required};
 use super::call::{Call, Checked};
-use super::requests::{BottleRequest, Request, Start, StartService};
+use super::requests::{BottleRequest, Request, RunInEnvironment, Start, StartService};
 
 /// A tool.
 #[derive(Debug)]
@@ -57,11 +57,8 @@ impl Tool {
     }
 }
 
-/// The name of the tool that lists bottles. Its result has only the bottles of the client.
+/// The name of the tool that lists bottles.
 pub(super) const LIST: &str = "bottle_list";
-
-/// The name of the tool that lists environments. Its result has only those of the client.
-pub(super) const TASKS: &str = "env_list";
 
 /// The name of the tool that makes an environment if there is none.
 pub(super) const RUN: &str = "env_run";
@@ -141,12 +138,11 @@ const TERMINAL: Tool = Tool {
         optional("user", Kind::Text, "The user of the bottle. By default the agent's user."),
     ],
     call: |given, _| {
-        let timeout = given.number("timeout").unwrap_or(TIMEOUT);
-        let process = Process { merged: given.flag("merge"), redact: true, ..program(given) };
-        Call::bottle(BottleRequest::Exec(process, Duration::from_secs(timeout)))
+        let limit = time_limit(given);
+        Call::bottle(BottleRequest::Exec(command(given), limit))
             .input(given.text("stdin"))
             .checked(Checked::Command)
-            .seconds(timeout.saturating_add(15))
+            .seconds(limit.as_secs().saturating_add(15))
     },
 };
 
@@ -552,32 +548,33 @@ pub(super) const ALL: &[Tool] = &[
                 agent, image and limits.",
         fields: &[TASK, COMMAND, TIME_LIMIT, WORKDIR, ENV, STDIN, MERGE],
         call: |given, _| {
-            let variables = given.variables("env").into_iter().map(|(name, value)| format!("{name}={value}"));
-            Call::of(&["env", "run", "--redact"])
-                .value("--workdir", given.text("workdir"))
-                .values("--env", variables.collect())
-                .value("--timeout", Some(given.number("timeout").unwrap_or(TIMEOUT)))
-                .flag("--merge", given.flag("merge"))
-                .flag("--interactive", given.text("stdin").is_some())
-                .word(given.required("task"))
+            let run = RunInEnvironment {
+                task: given.required("task").to_owned(),
+                program: command(given),
+                limit: time_limit(given),
+                is_own: false,
+            };
+            Call::request(Request::RunInEnvironment(Box::new(run)))
                 .input(given.text("stdin"))
-                .command(given.command("command").unwrap_or_default())
+                .checked(Checked::Command)
                 .seconds(LONG)
         },
     },
     Tool {
-        name: TASKS,
+        name: "env_list",
         effect: Effect::Reads,
         about: "Lists your tasks that have a bottle, with its name for the other tools and its state.",
         fields: &[],
-        call: |_, _| Call::of(&["env", "ls"]),
+        call: |_, _| Call::request(Request::Environments),
     },
     Tool {
         name: "env_remove",
         effect: Effect::Changes,
         about: "Stops the bottle of a task and deletes its files. Fails while a command of env_run runs in it.",
         fields: &[TASK],
-        call: |given, _| Call::of(&["env", "rm", "--yes"]).then([given.required("task")]).seconds(LONG),
+        call: |given, _| {
+            Call::request(Request::RemoveEnvironment(given.required("task").to_owned())).seconds(LONG)
+        },
     },
     Tool {
         name: LIST,
@@ -759,6 +756,16 @@ fn program(given: &Arguments) -> Process {
         user: given.text("user").map(str::to_owned),
         ..Process::default()
     }
+}
+
+/// The command of a call that waits for its end. Secrets in its output are replaced.
+fn command(given: &Arguments) -> Process {
+    Process { merged: given.flag("merge"), redact: true, ..program(given) }
+}
+
+/// How long such a command may run.
+fn time_limit(given: &Arguments) -> Duration {
+    Duration::from_secs(given.number("timeout").unwrap_or(TIMEOUT))
 }
 
 /// Reads the output of a process, or of a service, which is a process with its name.
