@@ -2,16 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use bottle_backend::Access;
-use bottle_channel::Channel;
 use bottle_contract::names::Slug;
-use bottle_contract::session::guest::{Exit, GuestRequest, Process};
+use bottle_contract::session::guest::{Exit, Process};
 use bottle_contract::terminal::Pass;
 use bottle_host::{Host, Settings};
-use bottle_lib::exec::{Deadline, OUTPUT_KEPT};
+use bottle_lib::exec::{Connection, Deadline, OUTPUT_KEPT, Place};
 use bottle_lib::report::Executed;
 
-use super::connect::{connect_or_open_files, guest_failure, keeper_lost, open_guest, report_delay};
+use super::connect::{guest_failure, report_delay};
 use super::program_args::ProgramArgs;
 use super::time_limit::time_limit;
 use crate::console::error::CliError;
@@ -58,7 +56,7 @@ impl Command {
     ///
     /// # Errors
     /// Returns an error if bottle or the bottle failed.
-    pub(crate) fn run(self, slug: &Slug, host: &Host, output: &Output) -> Result<u8, CliError> {
+    pub(crate) fn run(self, slug: &Slug, place: Place, host: &Host, output: &Output) -> Result<u8, CliError> {
         if self.tty && !terminal::is_terminal() {
             return Err(CliError::usage("cannot allocate a terminal: standard input or output is not one")
                 .about("--tty")
@@ -72,10 +70,19 @@ impl Command {
                 .about("--max-output"));
         }
         let pass = Settings::load(host)?.terminal_pass;
-        block_on(async { self.session(slug, host, pass, output).await.map_err(|error| error.about(slug)) })
+        block_on(async {
+            self.session(slug, place, host, pass, output).await.map_err(|error| error.about(slug))
+        })
     }
 
-    async fn session(self, slug: &Slug, host: &Host, pass: Pass, output: &Output) -> Result<u8, CliError> {
+    async fn session(
+        self,
+        slug: &Slug,
+        place: Place,
+        host: &Host,
+        pass: Pass,
+        output: &Output,
+    ) -> Result<u8, CliError> {
         let process = Process {
             terminal: self.tty.then(terminal::size),
             stdin: self.interactive || self.tty,
@@ -83,9 +90,9 @@ impl Command {
             redact: self.redact,
             ..self.program.process(host, slug, self.command).await?
         };
-        let channel = connect_or_open_files(host, slug, Access::Write).await?;
-        report_delay(&channel, output).await;
-        let stream = open_guest(&channel, GuestRequest::Exec(process)).await?;
+        let connection = Connection::open(host, slug, place).await?;
+        report_delay(connection.channel(), output).await;
+        let stream = connection.start(process).await?;
         let deadline = Deadline::after(self.timeout);
         let mut signals = Signals::catch()?;
         if output.json {
@@ -93,7 +100,7 @@ impl Command {
             let (stdin, limit) = (self.interactive, self.max_output);
             let (outcome, captured) =
                 session::capture(stream, stdin, limit, &deadline, &mut signals, output).await;
-            let end = End::of(outcome, &deadline, &channel, output).await?;
+            let end = End::of(outcome, &deadline, &connection, output).await?;
             let (code, timed_out, duration) = (end.code, end.timed_out, begun.elapsed());
             output.print_json(&Executed::of(code, end.exit, timed_out, duration, &captured, self.merge))?;
             return Ok(end.code);
@@ -111,7 +118,7 @@ impl Command {
         };
         let session = Session { stream, style, pass, title_notices: None };
         let outcome = session::run(session, &deadline, &mut signals, output).await?;
-        let end = End::of(outcome, &deadline, &channel, output).await?;
+        let end = End::of(outcome, &deadline, &connection, output).await?;
         if let (true, Some(limit)) = (end.timed_out, self.timeout) {
             output.warn(format!("the command was ended, because its time limit of {limit:?} passed"));
         }
@@ -132,7 +139,7 @@ impl End {
     async fn of(
         outcome: Outcome,
         deadline: &Deadline,
-        channel: &Channel,
+        connection: &Connection<'_>,
         output: &Output,
     ) -> Result<Self, CliError> {
         let timed_out = deadline.has_passed();
@@ -145,7 +152,7 @@ impl End {
             // Dropping the stream ends the command in the bottle. The keeper must receive the stream's reset
             // before this process exits.
             Outcome::Interrupted(number) => {
-                channel.flush().await;
+                connection.channel().flush().await;
                 Ok(Self { exit: None, timed_out: false, code: 128u8.saturating_add(number) })
             }
             Outcome::Detached | Outcome::Proposals => {
@@ -153,10 +160,10 @@ impl End {
             }
             Outcome::Reset(why) if timed_out => {
                 output.warn(why);
-                channel.flush().await;
+                connection.channel().flush().await;
                 Ok(Self { exit: None, timed_out, code: exit::TIMED_OUT })
             }
-            Outcome::Reset(why) => Err(keeper_lost(why)),
+            Outcome::Reset(why) => Err(connection.lost(why).await.into()),
             Outcome::OutputClosed(error) => Err(output_failed(error)),
         }
     }

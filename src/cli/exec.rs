@@ -2,6 +2,7 @@
 
 use bottle_contract::names::Slug;
 use bottle_host::Host;
+use bottle_lib::exec::Place;
 
 use super::candidates;
 use super::command::Command;
@@ -25,6 +26,7 @@ pub(crate) struct Exec {
 
 impl Exec {
     pub(crate) fn run(self, host: Result<Host, CliError>, output: &Output) -> Result<u8, CliError> {
-        host.and_then(|host| self.command.run(&self.slug, &host, output)).map_err(CliError::beside_a_program)
+        let run = |host| self.command.run(&self.slug, Place::RunningOrPreserved, &host, output);
+        host.and_then(run).map_err(CliError::beside_a_program)
     }
 }

@@ -101,6 +101,22 @@ fn runs_lists_and_removes() -> Result<()> {
 }
 
 #[test]
+fn an_agent_that_ends_at_once_is_named_as_the_reason() -> Result<()> {
+    let home = with_settings("environments: {tasks: {'fail-*': {agent: fail}, 'hi-*': {agent: hi}}}\n")?;
+    // The second use of a task resumes its bottle.
+    for (task, code) in [("fail-1", 7), ("fail-2", 7), ("hi-1", 0), ("fail-1", 7)] {
+        let failed = run(&home, &["env", "run", task, "-q", "--", "true"])?.expect_code(125);
+        let why =
+            format!(" ended: its agent exited with code {code}\nhint: the bottle of a task runs as long as");
+        ensure!(failed.stderr.contains(&why), "{task}: {}", failed.stderr);
+    }
+    let listed = run(&home, &["env", "ls", "--json"])?.expect_code(0).json()?;
+    let in_use = |found: &Value| found["in_use"] != false;
+    ensure!(listed.as_array().is_some_and(|all| all.len() == 3 && !all.iter().any(in_use)), "{listed}");
+    Ok(())
+}
+
+#[test]
 fn an_idle_bottle_is_stopped_and_one_with_work_is_not() -> Result<()> {
     let home = with_settings("environments: {agent: nap, idle: 0}\n")?;
     for task in ["busy", "idle"] {

@@ -67,6 +67,12 @@ impl Client {
         Ok(id)
     }
 
+    /// Cancels a request.
+    fn cancel(&mut self, id: u64) -> Result<()> {
+        let params = json!({"requestId": id});
+        self.send(&json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}))
+    }
+
     fn message(&self) -> Result<Value> {
         let line = self.lines.recv_timeout(SOON).context("a message of the server")?;
         serde_json::from_str(&line).with_context(|| line.clone())
@@ -340,10 +346,7 @@ fn a_start_of_a_killed_or_cancelling_client_is_undone_at_every_step() -> Result<
             if is_killed {
                 client.server.kill()?;
             } else {
-                let params = json!({"requestId": id});
-                client.send(
-                    &json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}),
-                )?;
+                client.cancel(id)?;
             }
             wait_until(&format!("{step} is undone"), || !state.exists())?;
             ensure!(run(&home, &["list", "--json"])?.expect_code(0).stdout.trim() == "[]");
@@ -374,8 +377,7 @@ fn a_cancelled_call_ends_its_command_and_long_ones_report_progress() -> Result<(
         progress["method"] == "notifications/progress" && progress["params"]["progressToken"] == "t",
         "{progress}"
     );
-    client
-        .send(&json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}}))?;
+    client.cancel(id)?;
     let end = std::time::Instant::now() + SOON;
     loop {
         let listed = client.done("process_list", json!({"bottle": "one"}))?;
@@ -386,6 +388,39 @@ fn a_cancelled_call_ends_its_command_and_long_ones_report_progress() -> Result<(
         ensure!(std::time::Instant::now() < end, "the command goes on: {listed}");
         std::thread::sleep(Duration::from_millis(50));
     }
+    Ok(())
+}
+
+#[test]
+fn a_cancelled_call_starts_no_environment_and_uses_none() -> Result<()> {
+    let mut home = home()?;
+    home.write("home/.bottle/settings.yml", "environments: {agent: nap}\n")?;
+    let begin = |client: &mut Client, command: &[&str]| -> Result<u64> {
+        client
+            .begin("tools/call", json!({"name": "env_run", "arguments": {"task": "one", "command": command}}))
+    };
+    let states = home.bottle_home().join("state");
+    let bottles = || std::fs::read_dir(&states).map_or(0, Iterator::count);
+    home.env("BOTTLE_FAKE_FAIL", "start_guest:hang");
+    let mut client = Client::start(&home, &[])?;
+    let id = begin(&mut client, &["true"])?;
+    wait_until("the start begins", || bottles() > 0)?;
+    client.cancel(id)?;
+    wait_until("the start is undone", || bottles() == 0)?;
+    drop(client);
+    home.env("BOTTLE_FAKE_FAIL", "");
+    let mut client = Client::start(&home, &[])?;
+    client.done("env_run", json!({"task": "one", "command": ["true"]}))?;
+    let id = begin(&mut client, &["sleep", "300"])?;
+    let is_used = || {
+        let listed = run(&home, &["env", "ls", "--json"]).and_then(|ran| ran.expect_code(0).json());
+        listed.is_ok_and(|listed| listed[0]["in_use"] == true)
+    };
+    wait_until("the command begins", is_used)?;
+    client.mistake("env_remove", json!({"task": "one"}))?;
+    client.cancel(id)?;
+    wait_until("the use ends", || !is_used())?;
+    client.done("env_remove", json!({"task": "one"}))?;
     Ok(())
 }
 

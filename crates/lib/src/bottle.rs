@@ -9,6 +9,7 @@ use bottle_host::{Host, Settings};
 use bottle_keeper::protocol::Ended;
 
 use super::connect::{connect_or_open_files, record};
+use super::exec::Place;
 use super::failure::Failure;
 use super::files::Files;
 use super::launch::start::StartOrder;
@@ -50,7 +51,7 @@ impl<'a> Bottle<'a> {
         &self.slug
     }
 
-    /// Runs a command to its end. See [`exec::run`].
+    /// Runs a command to its end, also in the preserved files of a bottle that ended. See [`exec::run`].
     ///
     /// # Errors
     /// As [`exec::run`].
@@ -60,7 +61,7 @@ impl<'a> Bottle<'a> {
         input: Option<&[u8]>,
         limit: Duration,
     ) -> Result<Executed, Failure> {
-        exec::run(self.host, &self.slug, process, input, limit).await
+        exec::run((self.host, &self.slug, Place::RunningOrPreserved), process, input, limit).await
     }
 
     /// The files of its workspace.

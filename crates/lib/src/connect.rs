@@ -8,9 +8,10 @@ use bottle_archive::ReceiveError;
 use bottle_backend::Access;
 use bottle_channel::{Channel, Stream};
 use bottle_contract::names::Slug;
-use bottle_contract::session::guest::{self, FailureKind, GuestRequest};
+use bottle_contract::session::guest::{self, Exit, FailureKind, GuestRequest};
 use bottle_host::Host;
 use bottle_host::files::FileError;
+use bottle_instance::environments::Environments;
 use bottle_instance::record::{Record, Status};
 use bottle_instance::{State, Store};
 use bottle_keeper::client::{self, ClientError};
@@ -33,18 +34,50 @@ const POLL: Duration = Duration::from_millis(50);
 /// # Errors
 /// When there is no such bottle, or none of it can be read.
 pub async fn record(host: &Host, slug: &Slug) -> Result<Record, Failure> {
+    match settled(host, slug).await {
+        Some(State::Alive(record) | State::Dead(record) | State::Preserved(record)) => Ok(*record),
+        _ => Err(unavailable(host, slug).await),
+    }
+}
+
+/// The state of a bottle. Waits for the end of one that is being torn down, if that does not take too long.
+pub(crate) async fn settled(host: &Host, slug: &Slug) -> Option<State> {
     let patience = Instant::now() + ENDING;
     loop {
         match Store::of(host).state(slug) {
-            Some(State::Alive(record)) if record.status == Status::Ending && Instant::now() < patience => {
+            Some(State::Alive(record))
+                if matches!(record.status, Status::Ending | Status::Ended) && Instant::now() < patience =>
+            {
                 tokio::time::sleep(POLL).await;
             }
-            Some(State::Alive(record) | State::Dead(record) | State::Preserved(record)) => {
-                return Ok(*record);
-            }
-            _ => return Err(unavailable(host, slug).await),
+            state => return state,
         }
     }
+}
+
+/// The failure of a command in a bottle that ended, and whose agent may have ended it. Waits for the end of one that is
+/// being torn down. `None` if it has not ended.
+pub(crate) async fn end_of(host: &Host, slug: &Slug) -> Option<Failure> {
+    let record = match settled(host, slug).await {
+        Some(State::Preserved(record)) => Some(record),
+        Some(State::Dead(record)) if record.status == Status::Ended => Some(record),
+        None => None,
+        Some(_) => return None,
+    };
+    let why = match record.as_ref().and_then(|record| record.agent_exit) {
+        Some(Exit::Code(code)) => format!(": its agent exited with code {code}"),
+        Some(Exit::Signal(signal)) => format!(": its agent was killed by signal {signal}"),
+        None => String::new(),
+    };
+    let hint = match record {
+        Some(_) if Environments::has(&host.home, slug) => format!(
+            "the bottle of a task runs as long as its agent: choose one that waits, such as `command: [sleep, infinity]`; \
+             `bottle logs {slug}` shows what this one wrote"
+        ),
+        Some(_) => format!("`bottle logs {slug}` shows what the agent wrote"),
+        None => "`bottle list` shows all bottles".to_owned(),
+    };
+    Some(Failure::state(format!("{slug} ended{why}")).about(slug).hint(hint))
 }
 
 /// Connects to the keeper of this bottle.

@@ -1,19 +1,22 @@
 //! Runs a command in a bottle to its end, and keeps its output.
 
+use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use bottle_backend::Access;
-use bottle_channel::{Event, Stream, StreamReceiver, StreamSender};
+use bottle_channel::{Channel, Event, Stream, StreamReceiver, StreamSender};
 use bottle_contract::names::Slug;
 use bottle_contract::session::guest::{
     self, ClientMessage, Exit, GuestEvent, GuestRequest, Process, STDERR, STDIN, STDOUT,
 };
 use bottle_host::Host;
+use bottle_instance::{State, Store};
+use bottle_keeper::protocol::KeeperRequest;
 use tokio::io::AsyncRead;
 
 use super::clip::Clip;
-use super::connect::{connect_or_open_files, guest_failure, keeper_lost, open_guest};
+use super::connect::{connect, connect_or_open_files, end_of, guest_failure, keeper_lost};
 use super::failure::Failure;
 use super::input;
 use super::report::Executed;
@@ -150,22 +153,79 @@ async fn feed(input: Option<impl AsyncRead + Unpin>, sender: &StreamSender) -> s
     std::future::pending().await
 }
 
-/// Runs a command in a bottle with this input, at most for `limit`. In a bottle that ended and whose files are preserved,
-/// it runs alone, and without a network. If the future is dropped, the command is ended.
+/// Where a command runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// In a bottle that runs.
+    Running,
+    /// In a bottle that runs, or in the preserved files of one that ended: alone, and without a network.
+    RunningOrPreserved,
+}
+
+/// The connection to the bottle in which a command runs.
+#[derive(Debug)]
+pub struct Connection<'a> {
+    host: &'a Host,
+    slug: &'a Slug,
+    was_running: bool,
+    channel: Channel,
+}
+
+impl<'a> Connection<'a> {
+    /// Connects to a bottle.
+    ///
+    /// # Errors
+    /// When the bottle does not exist or ended, or its files cannot be used.
+    pub async fn open(host: &'a Host, slug: &'a Slug, place: Place) -> Result<Self, Failure> {
+        let is_alive = matches!(Store::of(host).state(slug), Some(State::Alive(_)));
+        let connected = match place {
+            Place::RunningOrPreserved => connect_or_open_files(host, slug, Access::Write).await?,
+            Place::Running => match connect(host, slug).await {
+                Ok(channel) => channel,
+                Err(failure) => return Err(end_of(host, slug).await.unwrap_or(failure)),
+            },
+        };
+        let was_running = is_alive || place == Place::Running;
+        Ok(Self { host, slug, was_running, channel: connected })
+    }
+
+    /// The channel to the keeper.
+    pub fn channel(&self) -> &Channel {
+        &self.channel
+    }
+
+    /// Starts the command.
+    ///
+    /// # Errors
+    /// When the connection is lost.
+    pub async fn start(&self, process: Process) -> Result<Stream, Failure> {
+        match self.channel.open(&KeeperRequest::Guest(GuestRequest::Exec(process))).await {
+            Ok(stream) => Ok(stream),
+            Err(error) => Err(self.lost(error).await),
+        }
+    }
+
+    /// The failure when the connection was lost: if the bottle ended meanwhile, how its agent ended.
+    pub async fn lost(&self, error: impl Display) -> Failure {
+        let ended = if self.was_running { end_of(self.host, self.slug).await } else { None };
+        ended.unwrap_or_else(|| keeper_lost(error)).about(self.slug)
+    }
+}
+
+/// Runs a command in a bottle with this input, at most for `limit`. If the future is dropped, the command is ended.
 ///
 /// # Errors
-/// When the bottle does not exist or its files cannot be used, or when the guest cannot start the command.
+/// When the bottle does not exist, its files cannot be used or its agent ends, or when the guest cannot start the command.
 pub async fn run(
-    host: &Host,
-    slug: &Slug,
+    (host, slug, place): (&Host, &Slug, Place),
     process: Process,
     input: Option<&[u8]>,
     limit: Duration,
 ) -> Result<Executed, Failure> {
     let merged = process.merged;
     let process = Process { stdin: input.is_some(), ..process };
-    let channel = connect_or_open_files(host, slug, Access::Write).await?;
-    let stream = open_guest(&channel, GuestRequest::Exec(process)).await?;
+    let connection = Connection::open(host, slug, place).await?;
+    let stream = connection.start(process).await?;
     let deadline = Deadline::after(Some(limit));
     let begun = Instant::now();
     let never = async |_: &StreamSender| std::future::pending::<std::convert::Infallible>().await;
@@ -174,7 +234,7 @@ pub async fn run(
         Ended::Exited(exit) => Some(exit),
         Ended::Failed(failure) => return Err(guest_failure(failure).about(slug)),
         Ended::Lost(_) if deadline.has_passed() => None,
-        Ended::Lost(why) => return Err(keeper_lost(why).about(slug)),
+        Ended::Lost(why) => return Err(connection.lost(why).await),
         Ended::Interrupted(never) => match never {},
     };
     let code = match exit {
@@ -186,7 +246,7 @@ pub async fn run(
 
 #[cfg(test)]
 mod tests {
-    use bottle_channel::{Channel, Side};
+    use bottle_channel::Side;
     use bottle_contract::session::{Hello, Role};
 
     use super::*;

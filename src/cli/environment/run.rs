@@ -6,6 +6,7 @@ use bottle_contract::names::Name;
 use bottle_host::Host;
 use bottle_host::environment_settings::Choices;
 use bottle_lib::environments::{Environments, Use};
+use bottle_lib::exec::Place;
 
 use crate::cli::candidates;
 use crate::cli::command::Command;
@@ -60,7 +61,7 @@ impl Run {
             entered.map_err(|failure| launch_failed(failure, false))
         };
         let used = block_on(async { Signals::catch()?.cancel(entering).await })?;
-        self.command.run(used.slug(), host, output)
+        self.command.run(used.slug(), Place::Running, host, output)
     }
 
     fn choices(&self, host: &Host) -> Result<Choices, CliError> {

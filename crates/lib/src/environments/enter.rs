@@ -11,6 +11,7 @@ use bottle_keeper::client::{self, ClientError};
 use jiff::Timestamp;
 
 use super::{Environments, locked, reaper, slug_of, unusable};
+use crate::connect::end_of;
 use crate::failure::Failure;
 use crate::notice::{Notice, Notify};
 
@@ -79,7 +80,7 @@ impl Environments<'_> {
             )));
         }
         let choices = choices.or(&settings.of_task(&task));
-        self.ensure_runs(&slug, &choices, notify).await?;
+        let started = self.ensure_runs(&slug, &choices, notify).await?;
         if is_own {
             self.require_own(&slug)?;
         }
@@ -88,7 +89,7 @@ impl Environments<'_> {
         if settings.idle.is_some() {
             reaper::spawn(self.host, &self.records)?;
         }
-        self.reach(&used.slug, &choices, notify).await?;
+        self.reach(&used.slug, &choices, started, notify).await?;
         Ok(used)
     }
 
@@ -103,16 +104,26 @@ impl Environments<'_> {
     }
 
     /// Connects to the bottle, so that a command can run in it. Only a failure of the connection is tried again, before
-    /// the command runs. A bottle that ended meanwhile is started again.
-    async fn reach(&self, slug: &Slug, choices: &Choices, notify: Notify<'_>) -> Result<(), Failure> {
+    /// the command runs. A bottle that ended meanwhile is started again, unless this command started it.
+    async fn reach(
+        &self,
+        slug: &Slug,
+        choices: &Choices,
+        mut started: bool,
+        notify: Notify<'_>,
+    ) -> Result<(), Failure> {
         let mut pause = PAUSE;
         for _ in 0..RETRIES {
-            match client::connect(self.host, slug).await {
-                Err(ClientError::NotRunning { .. }) => {
-                    // Its keeper may need a moment to exit.
-                    tokio::time::sleep(pause).await;
-                    self.ensure_runs(slug, choices, notify).await?;
+            if let Some(ended) = end_of(self.host, slug).await {
+                if started {
+                    return Err(ended);
                 }
+                started = self.ensure_runs(slug, choices, notify).await?;
+            }
+            match client::connect(self.host, slug).await {
+                Ok(_) => return Ok(()),
+                // Its keeper may need a moment to exit.
+                Err(ClientError::NotRunning { .. }) => tokio::time::sleep(PAUSE).await,
                 Err(error) if is_transport(&error) => {
                     notify(Notice::Note(format!(
                         "cannot connect to {slug}: {error}; tries again in {pause:?}"
@@ -120,8 +131,8 @@ impl Environments<'_> {
                     tokio::time::sleep(pause).await;
                     pause *= 2;
                 }
-                // The command reports a failure.
-                Ok(_) | Err(_) => return Ok(()),
+                // The command reports it.
+                Err(_) => return Ok(()),
             }
         }
         Ok(())

@@ -5,12 +5,13 @@ use std::path::Path;
 use bottle_contract::names::Slug;
 use bottle_host::environment_settings::Choices;
 use bottle_host::{Host, Settings};
-use bottle_instance::{State, Store};
+use bottle_instance::State;
 use bottle_plan::Flags;
 use indicatif::BinaryBytes;
 use rustix::fs::statvfs;
 
 use super::{Environments, locked};
+use crate::connect::settled;
 use crate::failure::Failure;
 use crate::launch::resume::ResumeOrder;
 use crate::launch::start::{CopyIn, StartOrder};
@@ -22,6 +23,7 @@ const LOW_SPACE: u64 = 5 << 30;
 
 impl Environments<'_> {
     /// Makes sure that the bottle of a task runs. One process does that at a time, and the others then find it running.
+    /// Returns whether this call started it.
     ///
     /// # Errors
     /// Returns the failure of the start, or a failure if no agent is chosen.
@@ -30,14 +32,14 @@ impl Environments<'_> {
         slug: &Slug,
         choices: &Choices,
         notify: Notify<'_>,
-    ) -> Result<(), Failure> {
-        if self.is_running(slug) {
-            return Ok(());
+    ) -> Result<bool, Failure> {
+        if let Some(State::Alive(_)) = settled(self.host, slug).await {
+            return Ok(false);
         }
         let _make = locked(|| self.records.make(slug)).await?;
-        let state = Store::of(self.host).state(slug);
+        let state = settled(self.host, slug).await;
         if let Some(State::Alive(_)) = state {
-            return Ok(());
+            return Ok(false);
         }
         let cwd = choices.cwd.clone().unwrap_or_else(|| self.host.cwd.clone());
         let host = &Host { cwd, ..self.host.clone() };
@@ -58,7 +60,8 @@ impl Environments<'_> {
             Some(order) => unattended::start(host, &settings, order, warn).await.map(drop),
             None => unattended::resume(host, &settings, resume(slug), warn).await,
         };
-        launched.map_err(|failure| failure.about_if_unset(slug))
+        launched.map_err(|failure| failure.about_if_unset(slug))?;
+        Ok(true)
     }
 }
 

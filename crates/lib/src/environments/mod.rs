@@ -19,7 +19,7 @@ use bottle_instance::environments::{self, Environment, Environments as Records};
 use bottle_instance::{State, Store};
 
 pub use self::enter::{InUse, Use};
-use crate::exec;
+use crate::exec::{self, Place};
 use crate::failure::Failure;
 use crate::notice::Notify;
 use crate::report::{Executed, ListedEnvironment};
@@ -79,7 +79,7 @@ impl<'h> Environments<'h> {
         notify: Notify<'_>,
     ) -> Result<Executed, Failure> {
         let used = self.enter(wanted, notify).await?;
-        exec::run(self.host, used.slug(), process, input, limit).await
+        exec::run((self.host, used.slug(), Place::Running), process, input, limit).await
     }
 
     fn all(&self) -> Result<Vec<Environment>, Failure> {
