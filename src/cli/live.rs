@@ -2,7 +2,6 @@
 
 use bottle_contract::names::Slug;
 use bottle_instance::live_changes::LiveChanges;
-pub(super) use bottle_lib::work::require_copy;
 
 use crate::console::output::{Output, counted, one_line};
 

@@ -52,8 +52,6 @@ mod ended;
 mod environment;
 mod exec;
 mod export;
-#[cfg(target_os = "linux")]
-mod export_conversation;
 mod fork;
 mod fs;
 mod help;

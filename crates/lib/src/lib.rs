@@ -3,9 +3,9 @@
 //! ```text
 //! connect    the connection to a bottle's keeper        failure    why an operation failed
 //! bottle     a bottle, and what a program does with it  record     what the record of a bottle says
-//! bottles    all bottles, and what each does
+//! bottles    all bottles, and what each does            environments  the bottles of tasks
 //! launch     the start of a bottle, the resume, the fork
-//! import     the import of an archive               environments  the bottles of tasks
+//! export     a bottle as an archive                     import     the import of an archive
 //! stop       the end of a bottle                        discard    the deletion of a bottle that ended
 //! processes  the processes of a bottle                  services   the services of a bottle
 //! snapshots  the snapshots of bottles
@@ -45,6 +45,7 @@ pub mod dashboard;
 pub mod discard;
 pub mod environments;
 pub mod exec;
+pub mod export;
 pub mod failure;
 pub mod files;
 pub mod fork_point;

@@ -11,27 +11,22 @@ use bottle_backend::portable_image::ExportedImage;
 use bottle_contract::names::AGENT_USER;
 use bottle_instance::transcripts::Transcripts;
 
-use crate::console::runtime::blocking;
-
-/// Adds the conversations at these paths of the bottle as a layer of their own.
+/// Adds the conversations at these paths of the bottle as a layer of their own. Blocks.
 ///
 /// # Errors
 /// When they cannot be read, or the layer cannot be written.
-pub(super) async fn add(
+pub(super) fn add(
     mut image: ExportedImage,
-    transcripts: Transcripts,
-    paths: Vec<String>,
+    transcripts: &Transcripts,
+    paths: &[String],
 ) -> io::Result<ExportedImage> {
     let home = Path::new("/home").join(AGENT_USER);
-    blocking(move || {
-        for path in &paths {
-            let Ok(place) = Path::new(path).strip_prefix(&home) else { continue };
-            let copied = transcripts.directory().join(path.trim_start_matches('/'));
-            if copied.is_dir() {
-                add_to_home(&mut image, &copied, place)?;
-            }
+    for path in paths {
+        let Ok(place) = Path::new(path).strip_prefix(&home) else { continue };
+        let copied = transcripts.directory().join(path.trim_start_matches('/'));
+        if copied.is_dir() {
+            add_to_home(&mut image, &copied, place)?;
         }
-        Ok(image)
-    })
-    .await
+    }
+    Ok(image)
 }

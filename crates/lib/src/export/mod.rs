@@ -1,0 +1,356 @@
+//! The export of a bottle as an archive, for another machine or another backend.
+//!
+//! ```text
+//!   the bottle ──commit──► a temporary snapshot ─┐
+//!   SLUG@NAME ───────────────────────────────────┴─► layers ─scan─► archive ─► file
+//!   conversations that are newer than the files ───────┘
+//! ```
+//! The bottle continues. The file appears when it is complete.
+
+#[cfg(target_os = "linux")]
+mod conversation;
+
+use std::fs::File;
+use std::io::{self, Seek};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bottle_backend::portable_image::{
+    CANARY, ContentFinding, ContentScanner, Export as Request, ExportedImage, LayerStore, RootKind,
+};
+use bottle_backend::{Backend, ProgressSink, Snapshot};
+use bottle_contract::names::Name;
+use bottle_contract::session::guest::SecretText;
+use bottle_host::{Host, disk};
+use bottle_instance::portable::{FORMAT, Metadata, SigningKey, Staging, Writer};
+use bottle_instance::record::Record;
+#[cfg(target_os = "linux")]
+use bottle_instance::transcripts::Transcripts;
+use bottle_instance::{Store, canaries, engines};
+use bottle_plan::ImageSource;
+use tempfile::{NamedTempFile, PersistError};
+
+use crate::connect::record;
+use crate::failure::Failure;
+use crate::fork_point::{ForkPoint, Found};
+use crate::notice::{Notice, Notify};
+use crate::own_rules;
+use crate::record::backend_of;
+use crate::report::{Exported, FoundSecret};
+use crate::snapshot_selector::SnapshotSelector;
+use crate::text::{counted, inert};
+use crate::work::require_copy;
+
+/// The beginning of the name of the snapshot that is made for the export of a bottle as it is now.
+const TEMPORARY: &str = "export";
+
+/// The maximum number of findings that are reported. The others are only counted.
+const MAX_SHOWN: usize = 20;
+
+/// A bottle that is exported.
+#[derive(Debug, Clone)]
+pub struct ExportOrder {
+    /// The bottle, or one of its snapshots.
+    pub bottle: SnapshotSelector,
+    /// The path of the archive. `None` to get the archive as an open file.
+    pub file: Option<PathBuf>,
+    /// Whether the archive is signed with the key of this home, which is made at its first use.
+    pub sign: bool,
+    /// The rules of the scanner whose findings do not stop the export.
+    pub accept: Vec<String>,
+    /// Whether an existing file is replaced.
+    pub force: bool,
+}
+
+/// An export whose bottle and target can be used.
+pub struct Export<'h> {
+    host: &'h Host,
+    order: ExportOrder,
+    record: Record,
+    backend: Box<dyn Backend>,
+}
+
+/// An archive that is complete.
+#[derive(Debug)]
+pub struct Archive {
+    /// What it contains.
+    pub document: Exported,
+    /// The archive from its beginning on, if no path was named for it.
+    pub file: Option<File>,
+}
+
+impl ExportOrder {
+    /// Checks what can be known before the bottle is copied, and finds the snapshot that is exported. The caller saves it
+    /// if necessary, passes it to [`Export::write`], and releases it.
+    ///
+    /// # Errors
+    /// When the file exists or cannot be made, or the bottle has no files that can be copied.
+    pub async fn begin<'h>(self, host: &'h Host, notify: Notify<'_>) -> Result<(Export<'h>, Found), Failure> {
+        self.require_target()?;
+        let record = record(host, &self.bottle.slug).await?;
+        let instead =
+            format!("`bottle pull {}` brings its commits; the files are in the directory", record.slug);
+        require_copy(&record, &format!("export {}", record.slug), instead)?;
+        let backend = backend_of(host, &record)?;
+        engines::require(&*backend, &Store::of(host).directory(&record.slug), &record).await?;
+        let temporary = format!("{TEMPORARY}-{}", std::process::id());
+        let temporary: Name = temporary.parse().map_err(|error| Failure::cannot("name a snapshot", error))?;
+        let found = ForkPoint::find(host, &*backend, &record, &self.bottle, temporary, notify).await?;
+        Ok((Export { host, order: self, record, backend }, found))
+    }
+
+    /// Checks that the archive can be written.
+    fn require_target(&self) -> Result<(), Failure> {
+        let Some(file) = &self.file else { return Ok(()) };
+        if !self.force && file.symlink_metadata().is_ok() {
+            return Err(exists_already(file));
+        }
+        let parent = parent_of(file);
+        if !parent.is_dir() {
+            return Err(Failure::usage(format!("the directory {} does not exist", parent.display()))
+                .about("--output")
+                .hint("create the directory, or name another one"));
+        }
+        Ok(())
+    }
+
+    /// Creates the file for the archive, on the disk of its target. If the file is dropped, it is removed.
+    fn create(&self, staging: &Staging) -> io::Result<NamedTempFile> {
+        match &self.file {
+            None => NamedTempFile::new_in(staging.directory()),
+            Some(path) => staging.file_in(parent_of(path)).map_err(disk::plain),
+        }
+    }
+
+    /// The failure if the archive cannot be written.
+    pub fn not_written(&self, error: io::Error) -> Failure {
+        let file = self.path();
+        match error.kind() {
+            io::ErrorKind::AlreadyExists => exists_already(file),
+            _ => Failure::path("write", file, error)
+                .hint("check the free space of that disk and of $BOTTLE_HOME"),
+        }
+    }
+
+    /// The path of the archive, for messages.
+    fn path(&self) -> &Path {
+        self.file.as_deref().unwrap_or(Path::new("-"))
+    }
+
+    /// Checks the findings of the scan. Returns the accepted rules that found something.
+    fn accepted(&self, findings: &[ContentFinding], notify: Notify<'_>) -> Result<Vec<String>, Failure> {
+        let (accepted, refused): (Vec<_>, Vec<_>) =
+            findings.iter().partition(|finding| self.accept.contains(&finding.rule));
+        let rules = |found: &[&ContentFinding]| {
+            let mut rules: Vec<String> = found.iter().map(|finding| finding.rule.clone()).collect();
+            rules.sort();
+            rules.dedup();
+            rules
+        };
+        if refused.is_empty() {
+            return Ok(rules(&accepted));
+        }
+        for ContentFinding { rule, path, preview } in refused.iter().take(MAX_SHOWN) {
+            notify(Notice::Warning(format!("{}: {} ({rule})", inert(path), inert(preview))));
+        }
+        if let Some(more @ 1..) = refused.len().checked_sub(MAX_SHOWN) {
+            notify(Notice::Warning(format!("{more} more findings are not shown")));
+        }
+        let message = format!(
+            "cannot export {}: the scan of its files has {}",
+            self.bottle,
+            counted(refused.len(), "finding")
+        );
+        let command = self.accepting(rules(&refused));
+        Err(Failure::state(message).hint(format!("remove them from the bottle, or accept them: `{command}`")))
+    }
+
+    /// This command, with the findings of these rules accepted too.
+    fn accepting(&self, rules: Vec<String>) -> String {
+        let (bottle, file) = (self.bottle.to_string(), self.path().to_string_lossy());
+        let mut words = vec!["bottle", "export", &bottle, "-o", &file];
+        words.extend(self.sign.then_some("--sign"));
+        words.extend(self.force.then_some("--force"));
+        words.extend(self.accept.iter().chain(&rules).flat_map(|rule| ["--accept", rule]));
+        inert(&shlex::try_join(words).unwrap_or_default())
+    }
+
+    /// The metadata without what only the exported files show.
+    fn metadata(&self, record: &Record, snapshot: &Snapshot) -> Metadata {
+        Metadata {
+            format: FORMAT,
+            program: env!("CARGO_PKG_VERSION").to_owned(),
+            slug: record.slug.clone(),
+            name: self.bottle.name.clone(),
+            label: record.label.clone(),
+            agent: record.agent.clone(),
+            bottles: record.bottles.clone(),
+            backend: record.backend.clone(),
+            root: RootKind::Complete,
+            home: String::new(),
+            made_at: snapshot.made_at,
+            accepted: self.accept.clone(),
+            canaries: Vec::new(),
+        }
+    }
+}
+
+impl Export<'_> {
+    /// Scans the files, and writes the archive. If the future is dropped, no archive is left.
+    ///
+    /// # Errors
+    /// When the scan finds a secret that is not accepted, which `notify` gets as a warning, or the archive cannot be
+    /// written.
+    pub async fn write(
+        &self,
+        point: &ForkPoint,
+        progress: ProgressSink,
+        notify: Notify<'_>,
+    ) -> Result<Archive, Failure> {
+        let state = |what: &str, error: io::Error| {
+            let hint = disk::hint(&error);
+            Failure::cannot(what, error).hint(hint)
+        };
+        let Self { host, order, record, backend } = self;
+        let snapshot = &point.snapshot;
+        let own_rules = own_rules::load(host, notify)?;
+        let directory = Store::of(host).directory(&record.slug);
+        let unreadable = |error| state("read the bottle's canaries", error);
+        let imported = canaries::read_imported(&directory).map_err(unreadable)?;
+        let canaries = canaries::read(&directory).map_err(unreadable)?;
+        let scanner = ContentScanner::new(&canaries, own_rules.rules)
+            .map_err(|error| Failure::cannot("scan the files", error))?;
+        let staging =
+            Staging::create(host).map_err(|error| state("make a directory for the archive", error))?;
+        let key = match order.sign {
+            true => Some(
+                SigningKey::of_home(&host.home).map_err(|error| state("read the key of this home", error))?,
+            ),
+            false => None,
+        };
+        let mut metadata = order.metadata(record, snapshot);
+        metadata.canaries = texts(canaries.iter().chain(&imported));
+        let manifest = Store::of(host).manifest(&record.slug).unwrap_or_default();
+        let not_written = |error| order.not_written(error);
+        let file = order.create(&staging).map_err(not_written)?;
+        let writer = file.as_file().try_clone().and_then(|file| Writer::begin(file, &metadata, &manifest));
+        let writer = writer.map_err(not_written)?;
+        let layers = LayerStore::new(writer.blobs(), Arc::new(scanner), progress);
+        let (base, scratch) = (base_of(record), staging.directory());
+        let exported = backend.export(Request { snapshot, base, scratch, layers }).await;
+        let image = exported.map_err(|error| match writer.failure() {
+            Some(failure) => order.not_written(failure),
+            None => error.into(),
+        })?;
+        let added = self.with_conversation(image, point).await;
+        let image = added.map_err(|error| state("export the agent's conversations", error))?;
+        let accepted = order.accepted(image.layers.findings(), notify)?;
+        metadata.root = image.root;
+        metadata.home.clone_from(&image.home);
+        metadata.canaries = match accepted.iter().any(|rule| rule == CANARY) {
+            true => texts(&canaries),
+            // The image that was imported can contain these, and is not scanned again.
+            false => texts(&imported),
+        };
+        metadata.accepted.clone_from(&accepted);
+        let (root, signer) = (image.root, key.as_ref().map(|key| key.public().to_string()));
+        let found = image.layers.findings().iter().map(FoundSecret::from).collect();
+        let (target, force) = (order.file.clone(), order.force);
+        let written = blocking(move || {
+            let bytes = writer.finish(&metadata, &image, key.as_ref())?;
+            Ok((bytes, finish(file, target.as_deref(), force)?))
+        });
+        let (bytes, file) = written.await.map_err(not_written)?;
+        let document = Exported {
+            slug: record.slug.to_string(),
+            name: snapshot.name.as_ref().filter(|_| order.bottle.name.is_some()).map(ToString::to_string),
+            file: order.path().display().to_string(),
+            bytes,
+            root,
+            key: signer,
+            accepted,
+            found,
+        };
+        Ok(Archive { document, file })
+    }
+
+    /// Adds the agent's conversations of this home, if they are newer than the exported files.
+    async fn with_conversation(&self, image: ExportedImage, point: &ForkPoint) -> io::Result<ExportedImage> {
+        // The layer is written by the code of the backends for files of this machine, which exist only on Linux.
+        #[cfg(target_os = "linux")]
+        if let Some(transcripts) = self.conversation(point) {
+            let paths = self.record.transcript.clone();
+            return blocking(move || conversation::add(image, &transcripts, &paths)).await;
+        }
+        #[cfg(not(target_os = "linux"))]
+        let _ = point;
+        Ok(image)
+    }
+
+    /// The agent's conversations of this home, if they are newer than the exported files: the bottle ended, and its
+    /// last launch left no work, so that only an earlier snapshot has its files.
+    #[cfg(target_os = "linux")]
+    fn conversation(&self, point: &ForkPoint) -> Option<Transcripts> {
+        if self.order.bottle.name.is_some() || point.is_temporary() {
+            return None;
+        }
+        let transcripts = Transcripts::of(&self.host.home, &self.record);
+        transcripts.copied_at().filter(|copied| *copied > point.snapshot.made_at)?;
+        Some(transcripts)
+    }
+}
+
+/// The image on which the bottle was first started.
+fn base_of(record: &Record) -> Option<&str> {
+    if let Some(ImageSource::Imported(image)) = &record.image {
+        return Some(image);
+    }
+    let inside = record.sandbox.as_ref()?.prepared.inside.as_ref()?;
+    Some(&inside.image)
+}
+
+/// Gives the complete archive its name, or returns it. Blocks.
+fn finish(mut archive: NamedTempFile, target: Option<&Path>, force: bool) -> io::Result<Option<File>> {
+    let Some(path) = target else {
+        archive.rewind()?;
+        return Ok(Some(archive.into_file()));
+    };
+    archive.as_file().sync_data()?;
+    let moved = if force { archive.persist(path) } else { persist_new(archive, path) };
+    moved.map(|_| None).map_err(|error| error.error)
+}
+
+/// Does blocking work on a thread.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
+    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(error.into()))
+}
+
+fn parent_of(file: &Path) -> &Path {
+    match file.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
+}
+
+fn exists_already(file: &Path) -> Failure {
+    Failure::usage(format!("{} exists already", file.display()))
+        .about("--output")
+        .hint("name another file; `--force` replaces it")
+}
+
+fn texts<'c>(canaries: impl IntoIterator<Item = &'c SecretText>) -> Vec<String> {
+    canaries.into_iter().map(|canary| canary.0.expose().to_owned()).collect()
+}
+
+/// Gives the file its name, unless another file has it.
+fn persist_new(file: NamedTempFile, path: &Path) -> Result<File, PersistError> {
+    match file.persist_noclobber(path) {
+        // Network disks can neither rename without replacing nor make links.
+        Err(PersistError { file, error })
+            if error.kind() != io::ErrorKind::AlreadyExists && path.symlink_metadata().is_err() =>
+        {
+            file.persist(path)
+        }
+        persisted => persisted,
+    }
+}
