@@ -11,7 +11,7 @@ pub(crate) mod guest;
 pub mod programs;
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use async_trait::async_trait;
 use bottle_contract::names::{AGENT_USER, Slug};
@@ -23,14 +23,15 @@ use self::failing::{Failing, Step};
 use self::guest::PlainSpec;
 use super::guest_spec::GuestSpec;
 use super::local::Scope;
+use super::local::backend::{Bottle, LocalBackend, LocalSandbox};
 use super::local::labels::Role;
 use super::local::layers::Kind;
 use super::local::roles::{self, PlainSetup, listen, socket_fds};
 use super::portable_image::{Export, ExportedImage, Import, Imported, RootKind};
 use super::{
     Backend, BackendError, ByteStream, Capabilities, Check, EngineIdentity, Finding, Frozen, Images,
-    KeptFiles, Launch, Lifecycle, NewSnapshot, Prepared, Preview, ProgressSink, Resource, ResourceLog,
-    Snapshot, Snapshots,
+    KeptFiles, Launch, Lifecycle, NewSnapshot, Prepared, Preview, ProgressSink, Resource, Snapshot,
+    Snapshots,
 };
 
 /// The environment variable that names the engine on which the backend pretends to be, or is `absent`. On another
@@ -40,10 +41,10 @@ const ENGINE: &str = "BOTTLE_FAKE_ENGINE";
 /// The file in a bottle's directory that contains the engine's name.
 const ENGINE_FILE: &str = "fake-engine";
 
-/// The test backend without isolation.
+/// The test backend without isolation: a local backend whose calls can fail.
 #[derive(Debug)]
 pub struct FakeBackend {
-    scope: Scope,
+    local: LocalBackend<Plain>,
     failing: Failing,
     engine: Option<String>,
     /// The directory of the bottles' directories.
@@ -54,9 +55,10 @@ impl FakeBackend {
     /// Creates the backend for this home, with the failure that the environment requests.
     #[must_use]
     pub fn new(host: &Host) -> Self {
+        let failing = Failing::from_environment(host);
         Self {
-            scope: Scope::fake(host),
-            failing: Failing::from_environment(host),
+            local: LocalBackend(Plain { scope: Scope::fake(host), failing: failing.clone() }),
+            failing,
             engine: host.var(ENGINE).map(str::to_owned),
             state: host.state(),
         }
@@ -69,18 +71,53 @@ impl FakeBackend {
         let on = std::fs::read_to_string(self.state.join(slug.as_str()).join(ENGINE_FILE)).ok();
         on == self.engine
     }
+}
 
-    async fn start(
-        &self,
-        slug: &Slug,
-        state: &Path,
-        resources: &dyn ResourceLog,
-    ) -> Result<(), BackendError> {
+/// Plain processes on layers.
+#[derive(Debug)]
+struct Plain {
+    scope: Scope,
+    failing: Failing,
+}
+
+#[async_trait]
+impl LocalSandbox for Plain {
+    const SHARES_FILES: bool = false;
+
+    fn scope(&self) -> &Scope {
+        &self.scope
+    }
+
+    fn layers(&self, _: &Plan) -> Kind {
+        Kind::Home
+    }
+
+    fn restoring(&self) -> ProgressSink {
+        self.failing.while_copying(Step::Thawing, ProgressSink::discard())
+    }
+
+    async fn start(&self, bottle: &Bottle<'_>) -> Result<(), BackendError> {
+        let Bottle { slug, state, resources, .. } = *bottle;
         let listener = listen(&self.scope.runtime_directory(slug).guest_socket())?;
         let spec = GuestSpec::Plain(PlainSpec { root: self.scope.layers_in(state).directory().to_owned() });
         let fds = socket_fds(&listener);
         let started = roles::start(&self.scope, Role::Guest, slug, Some(state), &spec, &fds)?;
         started.wait_until_ready(&PlainSetup, resources).await.map(drop)
+    }
+
+    async fn export(&self, export: Export<'_>) -> Result<ExportedImage, BackendError> {
+        self.scope.export(export, |_| Ok(None)).await
+    }
+
+    async fn import(&self, import: Import<'_>) -> Result<Imported, BackendError> {
+        if import.root == RootKind::Complete {
+            return Err(BackendError::unsupported(
+                "the fake backend has no images, and the archive contains one",
+                "use another backend",
+            ));
+        }
+        let snapshot = self.scope.import_home(import.slug, import.layout, None).await?;
+        Ok(Imported { snapshot, image: None })
     }
 }
 
@@ -165,49 +202,45 @@ impl Images for FakeBackend {
 impl Lifecycle for FakeBackend {
     async fn make_network(&self, launch: &Launch<'_>) -> Result<(), BackendError> {
         self.failing.at(Step::MakeNetwork).await?;
-        self.scope.make_directories(launch, Kind::Home, None)?;
+        self.local.make_network(launch).await?;
         if let Some(name) = &self.engine {
             let path = launch.state.join(ENGINE_FILE);
             files::replace(&path, |file| std::io::Write::write_all(file, name.as_bytes()))
                 .map_err(|error| BackendError::failed("cannot write").because(error))?;
         }
         // The guest uses the layers directory as its root. The agent's home is below it at the usual path.
-        let home = self.scope.layers_in(launch.state).home().join(AGENT_USER);
+        let home = self.local.0.scope.layers_in(launch.state).home().join(AGENT_USER);
         files::create_private_directory(&home)
             .map_err(|error| BackendError::failed(format!("cannot make {}", home.display())).because(error))
     }
 
-    async fn start_bundle(&self, launch: &Launch<'_>, _: &Prepared) -> Result<(), BackendError> {
+    async fn start_bundle(&self, launch: &Launch<'_>, prepared: &Prepared) -> Result<(), BackendError> {
         self.failing.at(Step::StartBundle).await?;
-        self.scope.start_bundle(launch, None).await
+        self.local.start_bundle(launch, prepared).await
     }
 
-    async fn start_guest(&self, launch: &Launch<'_>, _: &Prepared) -> Result<(), BackendError> {
+    async fn start_guest(&self, launch: &Launch<'_>, prepared: &Prepared) -> Result<(), BackendError> {
         self.failing.at(Step::StartGuest).await?;
-        self.scope
-            .fill_layers(launch, None, self.failing.while_copying(Step::Thawing, ProgressSink::discard()))
-            .await?;
-        self.start(&launch.plan.identity.slug, launch.state, launch.resources).await
+        self.local.start_guest(launch, prepared).await
     }
 
     async fn open_kept(&self, kept: &KeptFiles<'_>) -> Result<(), BackendError> {
         self.failing.at(Step::OpenKept).await?;
-        self.scope.make_runtime_directory(kept)?;
-        self.start(kept.slug, kept.state, kept.resources).await
+        self.local.open_kept(kept).await
     }
 
     async fn connect_bundle(&self, slug: &Slug) -> Result<ByteStream, BackendError> {
         self.failing.at(Step::ConnectBundle).await?;
-        self.scope.connect_bundle(slug).await
+        self.local.connect_bundle(slug).await
     }
 
     async fn connect_guest(&self, slug: &Slug) -> Result<ByteStream, BackendError> {
         self.failing.at(Step::ConnectGuest).await?;
-        self.scope.connect_guest(slug).await
+        self.local.connect_guest(slug).await
     }
 
     async fn enumerate(&self) -> Result<Vec<Resource>, BackendError> {
-        let mut all = self.scope.enumerate().await?;
+        let mut all = self.local.enumerate().await?;
         all.retain(|resource| self.is_here(&resource.slug));
         Ok(all)
     }
@@ -218,20 +251,20 @@ impl Lifecycle for FakeBackend {
         request: &Changed,
         is_live: bool,
     ) -> Result<Changes, BackendError> {
-        self.scope.find_work(slug, request, is_live).await
+        self.local.find_work(slug, request, is_live).await
     }
 
     async fn size(&self, slug: &Slug) -> Result<Option<u64>, BackendError> {
-        self.scope.size(slug).await
+        self.local.size(slug).await
     }
 
     fn kept_workspace(&self, slug: &Slug) -> Option<PathBuf> {
-        self.scope.kept_workspace(slug)
+        self.local.kept_workspace(slug)
     }
 
     async fn remove(&self, resources: &[Resource]) -> Result<(), BackendError> {
         self.failing.at(Step::Remove).await?;
-        self.scope.remove(resources).await
+        self.local.remove(resources).await
     }
 }
 
@@ -245,38 +278,32 @@ impl Snapshots for FakeBackend {
     ) -> Result<Frozen, BackendError> {
         self.failing.at(Step::Freeze).await?;
         let frozen =
-            self.scope.freeze(slug, new, self.failing.while_copying(Step::FreezeCopying, progress)).await?;
+            self.local.freeze(slug, new, self.failing.while_copying(Step::FreezeCopying, progress)).await?;
         self.failing.at(Step::Frozen).await?;
         Ok(frozen)
     }
 
     async fn snapshots(&self) -> Result<Vec<Snapshot>, BackendError> {
         self.failing.at(Step::Snapshots).await?;
-        let mut all = self.scope.snapshots().await?;
+        let mut all = self.local.snapshots().await?;
         all.retain(|snapshot| self.is_here(&snapshot.slug));
         Ok(all)
     }
 
     async fn remove_snapshot(&self, snapshot: &Snapshot) -> Result<(), BackendError> {
         self.failing.at(Step::RemoveSnapshot).await?;
-        self.scope.remove_snapshot(snapshot).await
+        self.local.remove_snapshot(snapshot).await
     }
 
     async fn export(&self, export: Export<'_>) -> Result<ExportedImage, BackendError> {
         self.failing.at(Step::Export).await?;
-        self.scope.export(export, |_| Ok(None)).await
+        self.local.export(export).await
     }
 
     async fn import(&self, import: Import<'_>) -> Result<Imported, BackendError> {
         self.failing.at(Step::Import).await?;
-        if import.root == RootKind::Complete {
-            return Err(BackendError::unsupported(
-                "the fake backend has no images, and the archive contains one",
-                "use another backend",
-            ));
-        }
-        let snapshot = self.scope.import_home(import.slug, import.layout, None).await?;
+        let imported = self.local.import(import).await?;
         self.failing.at(Step::Importing).await?;
-        Ok(Imported { snapshot, image: None })
+        Ok(imported)
     }
 }

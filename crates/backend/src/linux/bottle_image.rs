@@ -2,53 +2,42 @@
 
 use std::io;
 
-use bottle_contract::names::Slug;
 use bottle_plan::ImageSource;
 
 use super::image::{Image, Images};
+use crate::local::backend::Bottle;
 use crate::local::layer_snapshots::IMAGES;
 use crate::local::layers::{COPY, Layers};
 use crate::local::tree_into;
-use crate::{BackendError, Launch, Origin, Prepared, run_blocking};
+use crate::{BackendError, run_blocking};
 
-/// The image that the bottle's files are based on. For a new bottle it is the prepared image, otherwise the recorded
-/// one. Records the image of a new bottle.
+/// The image that the bottle's files are based on: for a new bottle the prepared image, which is recorded, otherwise the
+/// recorded one.
 ///
 /// # Errors
 /// [`BackendError`] when the image was removed, or the manifest changed between an image and none.
-pub(crate) fn under(
+pub(crate) fn of(
     images: &Images,
-    launch: &Launch<'_>,
+    bottle: &Bottle<'_>,
     layers: &Layers,
-    prepared: &Prepared,
 ) -> Result<Option<Image>, BackendError> {
-    let slug = &launch.plan.identity.slug;
-    let failed = |error: io::Error| failed(slug, error);
-    if let (Origin::New, Some(inside)) = (launch.origin, &prepared.inside) {
+    let slug = bottle.slug;
+    let failed =
+        |error: io::Error| BackendError::failed(format!("cannot read the image of {slug}")).because(error);
+    let prepared = bottle.prepared.inside.as_ref();
+    if let Some(inside) = prepared.filter(|_| bottle.is_new()) {
         layers.set_image(&inside.image).map_err(failed)?;
     }
     let name = layers.image().map_err(failed)?;
-    if name.is_some() != prepared.inside.is_some() {
+    if bottle.is_launched() && name.is_some() != prepared.is_some() {
         let (was, is) = if name.is_some() { ("an image", "none") } else { ("no image", "one") };
         let message = format!(
             "cannot use the files of {slug}: they are based on {was}, and its bottle manifest now names {is}"
         );
         return Err(BackendError::failed(message).with_hint("put `agent_provider.image` back as it was"));
     }
-    open(images, slug, name)
-}
-
-/// The image of a bottle whose kept files are opened.
-///
-/// # Errors
-/// [`BackendError`] when the image was removed.
-pub(crate) fn of_kept(images: &Images, slug: &Slug, layers: &Layers) -> Result<Option<Image>, BackendError> {
-    open(images, slug, layers.image().map_err(|error| failed(slug, error))?)
-}
-
-fn open(images: &Images, slug: &Slug, name: Option<String>) -> Result<Option<Image>, BackendError> {
     let Some(name) = name else { return Ok(None) };
-    match images.open_shared(&name).map_err(|error| failed(slug, error))? {
+    match images.open_shared(&name).map_err(failed)? {
         Some(image) => Ok(Some(image)),
         None => Err(BackendError::failed(format!(
             "cannot use the files of {slug}: the image that they are based on was removed"
@@ -79,10 +68,6 @@ pub(crate) fn needs_engine(image: &ImageSource) -> Option<String> {
         }
         ImageSource::Reference(reference) => Some(format!("`agent_provider.image` is {reference}")),
     }
-}
-
-fn failed(slug: &Slug, error: io::Error) -> BackendError {
-    BackendError::failed(format!("cannot read the image of {slug}")).because(error)
 }
 
 #[cfg(test)]

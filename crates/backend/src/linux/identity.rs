@@ -17,18 +17,10 @@ use bottle_contract::names::Slug;
 use sha2::{Digest, Sha256};
 
 use super::spec::AgentIds;
+use crate::local::backend::Who;
 
 /// The number of ids in one range. All ids fit into a signed 32-bit number.
 const COUNT: u32 = 1 << 24;
-
-/// The processes that run under a host user id.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Who {
-    /// The agent and all other processes in the bottle.
-    Agent,
-    /// The bundle and its sidecars.
-    Sidecars,
-}
 
 impl Who {
     /// The first id of the range for these processes.

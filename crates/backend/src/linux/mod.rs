@@ -48,23 +48,23 @@ pub(crate) mod sys;
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use async_trait::async_trait;
 use bottle_contract::names::{self, Slug};
-use bottle_contract::session::guest::{Changed, Changes, Overrun, SecretText};
+use bottle_contract::session::guest::SecretText;
 use bottle_guest::{Limit, Limits};
 use bottle_host::Host;
 use bottle_host::causes;
 use bottle_host::settings::Settings;
-use bottle_plan::{ImageSource, LiveDirectory, Plan, Renewal, Resources, Workspace};
+use bottle_plan::{ImageSource, Plan, Renewal, Resources};
 
 use self::check_cache::CheckCache;
-use self::identity::Who;
 use self::image::{Image, Images};
 use self::spec::{AgentIds, ImageSpec, OwnDirectories, SandboxSpec};
 use super::guest_spec::GuestSpec;
 use super::local::Scope;
+use super::local::backend::{Bottle, LocalBackend, LocalSandbox, Who};
 use super::local::cgroups::{self, Controller, Groups};
 use super::local::inventory::text;
 use super::local::labels::Role;
@@ -75,16 +75,18 @@ use super::local::spawn_ipc::{SetupFailure, SetupPart};
 use super::memory::{self, PROCESSES, scratch};
 use super::portable_image::{Export, ExportedImage, Import, Imported, RootKind};
 use super::{
-    Access, Backend, BackendError, BackendErrorKind, ByteStream, Capabilities, Check, Finding, Frozen,
-    HostFiles, KeptFiles, Launch, Lifecycle, NewSnapshot, Origin, Prepared, Preview, ProgressSink,
-    RepositoryObjects, Resource, ResourceLog, Sandbox, Snapshot, Snapshots, Step, Unused,
+    Backend, BackendError, BackendErrorKind, Capabilities, Check, Finding, Prepared, Preview, ProgressSink,
+    Resource, ResourceLog, Step, Unused,
 };
 
 pub(crate) use self::root::is_system;
 
 /// The backend that isolates bottles with kernel namespaces.
+pub type LinuxBackend = LocalBackend<Linux>;
+
+/// The sandboxes of [`LinuxBackend`].
 #[derive(Debug)]
-pub struct LinuxBackend {
+pub struct Linux {
     host: Host,
     scope: Scope,
     images: Images,
@@ -94,14 +96,11 @@ impl LinuxBackend {
     /// Creates the backend for this home.
     #[must_use]
     pub fn new(host: &Host) -> Self {
-        Self { host: host.clone(), scope: Scope::linux(host), images: Images::new(host) }
+        Self(Linux { host: host.clone(), scope: Scope::linux(host), images: Images::new(host) })
     }
+}
 
-    fn outside_id(&self, slug: &Slug, who: Who) -> Result<Option<u32>, BackendError> {
-        identity::outside_id(&self.scope.label, slug, who)
-            .map_err(|error| BackendError::unavailable(error.to_string(), "use another backend"))
-    }
-
+impl Linux {
     /// The specification of a sandbox that mounts no bottle's directories.
     fn base_spec(&self, slug: &Slug) -> Result<SandboxSpec, BackendError> {
         Ok(SandboxSpec {
@@ -134,15 +133,15 @@ impl LinuxBackend {
     }
 
     /// Starts the sandbox of a bottle.
-    async fn start(&self, bottle: &BottleSandbox<'_>, image: Option<&Image>) -> Result<(), BackendError> {
+    async fn start_sandbox(&self, bottle: &Bottle<'_>, image: Option<&Image>) -> Result<(), BackendError> {
         let spec = self.spec(bottle, image)?;
         let listener = listen(&self.scope.runtime_directory(bottle.slug).guest_socket())?;
         self.spawn_guest(bottle.slug, Some(bottle.state), spec, &socket_fds(&listener), bottle.resources)
             .await
     }
 
-    fn spec(&self, bottle: &BottleSandbox<'_>, image: Option<&Image>) -> Result<SandboxSpec, BackendError> {
-        let BottleSandbox { slug, state, resources, limits: asked, prepared, live, access } = *bottle;
+    fn spec(&self, bottle: &Bottle<'_>, image: Option<&Image>) -> Result<SandboxSpec, BackendError> {
+        let Bottle { slug, state, resources, limits: asked, prepared, live, .. } = *bottle;
         let layers = self.scope.layers_in(state);
         let groups = Groups::current().make(&self.scope.group(slug), asked, |path| {
             resources.record(Resource::new(slug, cgroups::GROUP, text(path)))
@@ -155,9 +154,8 @@ impl LinuxBackend {
             workspace: layers.workspace(),
             live: live.cloned(),
             objects: Some(layers.git_objects()).filter(|objects| objects.is_dir()),
-            // A bottle that is only opened has no proxy.
-            proxy: access.is_none().then(|| self.scope.runtime_directory(slug).proxy()),
-            read_only: access == Some(Access::Read),
+            proxy: bottle.is_launched().then(|| self.scope.runtime_directory(slug).proxy()),
+            read_only: bottle.is_read_only(),
         };
         let image = image.map(|image| ImageSpec {
             root: (!copied).then(|| image.root.clone()),
@@ -210,18 +208,6 @@ impl LinuxBackend {
             Slug::from_label("trial").map_err(|error| BackendError::failed(causes::one_line(&error)))?;
         self.spawn_guest(&slug, None, self.base_spec(&slug)?, &[], &Unrecorded).await
     }
-}
-
-/// The sandbox of a bottle, either for its launch or to open its preserved files.
-struct BottleSandbox<'a> {
-    slug: &'a Slug,
-    state: &'a Path,
-    resources: &'a dyn ResourceLog,
-    limits: &'a Resources,
-    prepared: &'a Prepared,
-    live: Option<&'a LiveDirectory>,
-    /// `None` for a launch. A launch has a proxy and writable files.
-    access: Option<Access>,
 }
 
 /// The limits that the guest enforces by polling: requested limits that the kernel does not enforce, and a default
@@ -297,7 +283,7 @@ impl Backend for LinuxBackend {
     }
 
     async fn check(&self) -> Check {
-        let tried = self.try_sandbox().await;
+        let tried = self.0.try_sandbox().await;
         let mut findings = check::findings(tried.is_ok());
         if let Err(error) = &tried {
             let fix = error.hint.clone().unwrap_or_else(|| "use another backend".to_owned());
@@ -310,7 +296,7 @@ impl Backend for LinuxBackend {
     }
 
     async fn check_use(&self) -> Check {
-        if CheckCache::new(&self.host).is_current() {
+        if CheckCache::new(&self.0.host).is_current() {
             return Check { usable: true, uses: None, findings: Vec::new() };
         }
         self.check().await
@@ -341,16 +327,16 @@ impl Backend for LinuxBackend {
 impl super::Images for LinuxBackend {
     async fn preview(&self, plan: &Plan) -> Result<Preview, BackendError> {
         if let ImageSource::Path(path) = &plan.image {
-            let limits = self.polled_limits(&plan.resources);
-            return Ok(Preview { limits, shares_objects: true, ..self.images.preview(path).await? });
+            let limits = self.0.polled_limits(&plan.resources);
+            return Ok(Preview { limits, shares_objects: true, ..self.0.images.preview(path).await? });
         }
         if let ImageSource::Imported(name) = &plan.image {
-            let limits = self.polled_limits(&plan.resources);
-            let notes = self.images.imported(name)?.1;
+            let limits = self.0.polled_limits(&plan.resources);
+            let notes = self.0.images.imported(name)?.1;
             return Ok(Preview { limits, notes, shares_objects: true, ..Preview::default() });
         }
         let prepared = self.prepare(plan, &BTreeMap::new(), &ProgressSink::discard()).await?;
-        let limits = self.polled_limits(&plan.resources);
+        let limits = self.0.polled_limits(&plan.resources);
         let Prepared { exposed, sockets, notes, .. } = prepared;
         Ok(Preview { exposed, sockets, limits, notes, shares_objects: true, ..Preview::default() })
     }
@@ -362,170 +348,71 @@ impl super::Images for LinuxBackend {
         progress: &ProgressSink<Step>,
     ) -> Result<Prepared, BackendError> {
         if let ImageSource::Path(path) = &plan.image {
-            let (inside, notes) = self.images.prepare(path, progress).await?;
+            let (inside, notes) = self.0.images.prepare(path, progress).await?;
             return Ok(Prepared { inside: Some(inside), notes, ..Prepared::default() });
         }
         if let ImageSource::Imported(name) = &plan.image {
-            let (inside, notes) = self.images.imported(name)?;
+            let (inside, notes) = self.0.images.imported(name)?;
             return Ok(Prepared { inside: Some(inside), notes, ..Prepared::default() });
         }
         let program = plan.agent.argv.first().map(String::as_str).unwrap_or_default();
         let settings =
-            Settings::load(&self.host).map_err(|error| BackendError::failed(causes::one_line(&error)))?;
-        let prepared = program::prepare(&self.host, program, &settings.home_allow)?;
+            Settings::load(&self.0.host).map_err(|error| BackendError::failed(causes::one_line(&error)))?;
+        let prepared = program::prepare(&self.0.host, program, &settings.home_allow)?;
         let (exposed, is_allowed) = (prepared.exposed.clone(), settings.home_allow_sockets);
         let sockets = super::run_blocking(move || sockets::check(&exposed, is_allowed)).await??;
         Ok(Prepared { sockets, ..prepared })
     }
 
     async fn unused(&self) -> Result<Vec<Unused>, BackendError> {
-        let used = self.images_in_use();
-        used.and_then(|used| self.images.unused(&used))
+        let used = self.0.images_in_use();
+        used.and_then(|used| self.0.images.unused(&used))
             .map_err(|error| BackendError::failed("cannot list the images of this home").because(error))
     }
 
     async fn remove_unused(&self, unused: Vec<Unused>) -> Result<Vec<Unused>, BackendError> {
-        self.images
-            .remove(unused, || self.images_in_use())
+        self.0
+            .images
+            .remove(unused, || self.0.images_in_use())
             .map_err(|error| BackendError::failed("cannot remove an image").because(error))
     }
 }
 
 #[async_trait]
-impl Lifecycle for LinuxBackend {
-    async fn make_network(&self, launch: &Launch<'_>) -> Result<(), BackendError> {
-        let on_image = matches!(launch.plan.image, ImageSource::Path(_) | ImageSource::Imported(_));
-        let kind = if on_image { Kind::Upper } else { Kind::Home };
-        let owner = self.outside_id(&launch.plan.identity.slug, Who::Agent)?;
-        self.scope.make_directories(launch, kind, owner)?;
-        if *launch.origin != Origin::New {
-            return Ok(());
-        }
-        if launch.plan.live.as_ref().is_some_and(|live| live.repository.is_some()) {
-            self.scope.make_repository(launch, owner)?;
-        }
-        if launch.plan.workspace != Workspace::Empty {
-            // The sandbox mounts the directory before the workspace is copied. The objects are shared afterwards, so
-            // that they include every object that a copied reference names.
-            self.scope.make_objects_directory(launch)?;
-        }
-        Ok(())
+impl LocalSandbox for Linux {
+    const SHARES_FILES: bool = true;
+
+    fn scope(&self) -> &Scope {
+        &self.scope
     }
 
-    async fn start_bundle(&self, launch: &Launch<'_>, _: &Prepared) -> Result<(), BackendError> {
-        self.scope.start_bundle(launch, self.outside_id(&launch.plan.identity.slug, Who::Sidecars)?).await
+    fn layers(&self, plan: &Plan) -> Kind {
+        match plan.image {
+            ImageSource::Path(_) | ImageSource::Imported(_) => Kind::Upper,
+            _ => Kind::Home,
+        }
     }
 
-    async fn start_guest(&self, launch: &Launch<'_>, prepared: &Prepared) -> Result<(), BackendError> {
-        let slug = &launch.plan.identity.slug;
-        self.scope.fill_layers(launch, self.outside_id(slug, Who::Agent)?, ProgressSink::discard()).await?;
-        let layers = self.scope.layers_in(launch.state);
-        let image = bottle_image::under(&self.images, launch, &layers, prepared)?;
-        let bottle = BottleSandbox {
-            slug,
-            state: launch.state,
-            resources: launch.resources,
-            limits: &launch.plan.resources,
-            prepared,
-            live: launch.plan.live.as_ref(),
-            access: None,
-        };
-        let started = match (self.start(&bottle, image.as_ref()).await, &image) {
-            (Err(error), Some(image))
-                if error.kind == BackendErrorKind::Unsupported && *launch.origin == Origin::New =>
-            {
+    fn outside_id(&self, slug: &Slug, who: Who) -> Result<Option<u32>, BackendError> {
+        identity::outside_id(&self.scope.label, slug, who)
+            .map_err(|error| BackendError::unavailable(error.to_string(), "use another backend"))
+    }
+
+    async fn start(&self, bottle: &Bottle<'_>) -> Result<(), BackendError> {
+        let layers = self.scope.layers_in(bottle.state);
+        let image = bottle_image::of(&self.images, bottle, &layers)?;
+        let started = match (self.start_sandbox(bottle, image.as_ref()).await, &image) {
+            (Err(error), Some(image)) if error.kind == BackendErrorKind::Unsupported && bottle.is_new() => {
                 // This machine does not support the overlay. A copy of the image works on every kernel and disk.
-                bottle_image::copy(image, &layers, self.outside_id(slug, Who::Agent)?).await?;
-                self.start(&bottle, Some(image)).await
+                bottle_image::copy(image, &layers, self.outside_id(bottle.slug, Who::Agent)?).await?;
+                self.start_sandbox(bottle, Some(image)).await
             }
             (started, _) => started,
         };
-        self.update_check_cache(started.is_ok());
+        if bottle.is_launched() {
+            self.update_check_cache(started.is_ok());
+        }
         started
-    }
-
-    async fn open_kept(&self, kept: &KeptFiles<'_>) -> Result<(), BackendError> {
-        let KeptFiles { slug, state, resources, sandbox, access } = *kept;
-        self.scope.make_runtime_directory(kept)?;
-        let image = bottle_image::of_kept(&self.images, slug, &self.scope.layers_in(state))?;
-        let Sandbox { prepared, limits, live } = sandbox;
-        let live = live.as_ref();
-        let bottle = BottleSandbox { slug, state, resources, limits, prepared, live, access: Some(access) };
-        self.start(&bottle, image.as_ref()).await
-    }
-
-    async fn copy_files(&self, launch: &Launch<'_>, files: HostFiles) -> Result<bool, BackendError> {
-        let owner = self.outside_id(&launch.plan.identity.slug, Who::Agent)?;
-        self.scope.copy_files(launch, files, owner).await.map(|()| true)
-    }
-
-    async fn share_objects(
-        &self,
-        launch: &Launch<'_>,
-        objects: &RepositoryObjects,
-    ) -> Result<bool, BackendError> {
-        self.scope.share_objects(launch, objects).await
-    }
-
-    async fn connect_bundle(&self, slug: &Slug) -> Result<ByteStream, BackendError> {
-        self.scope.connect_bundle(slug).await
-    }
-
-    async fn connect_guest(&self, slug: &Slug) -> Result<ByteStream, BackendError> {
-        self.scope.connect_guest(slug).await
-    }
-
-    async fn enumerate(&self) -> Result<Vec<Resource>, BackendError> {
-        self.scope.enumerate().await
-    }
-
-    async fn find_work(
-        &self,
-        slug: &Slug,
-        request: &Changed,
-        is_live: bool,
-    ) -> Result<Changes, BackendError> {
-        self.scope.find_work(slug, request, is_live).await
-    }
-
-    async fn overrun(&self, slug: &Slug) -> Option<Overrun> {
-        Groups::current().overrun(&self.scope.group(slug))
-    }
-
-    async fn size(&self, slug: &Slug) -> Result<Option<u64>, BackendError> {
-        self.scope.size(slug).await
-    }
-
-    fn kept_workspace(&self, slug: &Slug) -> Option<PathBuf> {
-        self.scope.kept_workspace(slug)
-    }
-
-    async fn remove(&self, resources: &[Resource]) -> Result<(), BackendError> {
-        self.scope.remove(resources).await
-    }
-
-    async fn move_away(&self, resources: &[Resource]) -> Result<Vec<Resource>, BackendError> {
-        self.scope.move_away(resources).await
-    }
-}
-
-#[async_trait]
-impl Snapshots for LinuxBackend {
-    async fn freeze(
-        &self,
-        slug: &Slug,
-        new: &NewSnapshot,
-        progress: ProgressSink,
-    ) -> Result<Frozen, BackendError> {
-        self.scope.freeze(slug, new, progress).await
-    }
-
-    async fn snapshots(&self) -> Result<Vec<Snapshot>, BackendError> {
-        self.scope.snapshots().await
-    }
-
-    async fn remove_snapshot(&self, snapshot: &Snapshot) -> Result<(), BackendError> {
-        self.scope.remove_snapshot(snapshot).await
     }
 
     async fn export(&self, export: Export<'_>) -> Result<ExportedImage, BackendError> {

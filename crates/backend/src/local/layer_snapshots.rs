@@ -74,48 +74,6 @@ impl Facts {
 }
 
 impl Scope {
-    /// Implements [`crate::Snapshots::freeze`].
-    pub(crate) async fn freeze(
-        &self,
-        slug: &Slug,
-        new: &NewSnapshot,
-        progress: ProgressSink,
-    ) -> Result<Frozen, BackendError> {
-        let (slug, new) = (slug.clone(), new.clone());
-        self.run_blocking(move |scope| {
-            store(scope, &slug, new, &progress).map_err(|error| {
-                let kind = error.kind();
-                let failed = explain(format!("cannot store the files of {slug}"), error);
-                if kind != io::ErrorKind::InvalidFilename {
-                    return failed;
-                }
-                failed.with_hint(format!("remove it, `bottle exec {slug} -- rm -r PATH`, and commit again"))
-            })
-        })
-        .await
-    }
-
-    /// Implements [`crate::Snapshots::snapshots`].
-    pub(crate) async fn snapshots(&self) -> Result<Vec<Snapshot>, BackendError> {
-        self.run_blocking(|scope| {
-            list(scope).map_err(|error| BackendError::failed("cannot list snapshots").because(error))
-        })
-        .await
-    }
-
-    /// Implements [`crate::Snapshots::remove_snapshot`].
-    pub(crate) async fn remove_snapshot(&self, snapshot: &Snapshot) -> Result<(), BackendError> {
-        let snapshot = snapshot.clone();
-        self.run_blocking(move |scope| {
-            delete_snapshot(scope, &snapshot).map_err(|error| {
-                let Snapshot { slug, reference, .. } = &snapshot;
-                BackendError::failed(format!("cannot remove the snapshot {reference} of {slug}"))
-                    .because(error)
-            })
-        })
-        .await
-    }
-
     /// Replaces the layers with a copy of the snapshot; `owner` owns the copied files if root restores them. The
     /// replacement is atomic if the file system can exchange directories.
     pub(crate) async fn restore_snapshot(
@@ -230,7 +188,8 @@ fn directory_of(scope: &Scope, snapshot: &Snapshot) -> PathBuf {
     scope.snapshots.join(snapshot.slug.as_str()).join(&snapshot.reference)
 }
 
-fn store(
+/// Makes a snapshot of a bottle, as [`crate::Snapshots::freeze`] does.
+pub(super) fn store(
     scope: &Scope,
     slug: &Slug,
     NewSnapshot { name, parent, previous, .. }: NewSnapshot,
@@ -405,7 +364,8 @@ fn write_stamps(layers: &layers::Layers, reference: &str, outcome: Outcome, unch
     }
 }
 
-fn list(scope: &Scope) -> io::Result<Vec<Snapshot>> {
+/// Lists the complete snapshots, as [`crate::Snapshots::snapshots`] does.
+pub(super) fn list(scope: &Scope) -> io::Result<Vec<Snapshot>> {
     let mut found = Vec::new();
     for (slug, directory) in runtime_directory::find(&scope.snapshots)? {
         for reference in entries(&directory)? {
@@ -431,7 +391,8 @@ fn list(scope: &Scope) -> io::Result<Vec<Snapshot>> {
     Ok(found)
 }
 
-fn delete_snapshot(scope: &Scope, snapshot: &Snapshot) -> io::Result<()> {
+/// Removes a snapshot, as [`crate::Snapshots::remove_snapshot`] does.
+pub(super) fn delete(scope: &Scope, snapshot: &Snapshot) -> io::Result<()> {
     if !is_reference(&snapshot.reference) {
         return Err(foreign());
     }

@@ -13,12 +13,13 @@
 //!   spawn_ipc        sends a specification to a new process and receives its reports, through its standard input
 //!   roles            starts `__guest` and `__bundle`, follows their setup, records their processes
 //!   bundle           starts `__bundle`
-//!   phases           the backend methods that need only the modules above
+//!   backend          the backend on top of the modules above, without what starts pid 1
 //!   size             measures the disk space of the layers
 //!   inventory        finds and removes resources by label
 //! ```
 //! No code in this directory isolates a bottle; the directory `linux` contains that code.
 
+pub(crate) mod backend;
 pub mod bundle;
 pub(crate) mod cgroups;
 mod copy;
@@ -31,7 +32,6 @@ pub(crate) mod layer_snapshots;
 pub(crate) mod layer_tar;
 pub(crate) mod layers;
 mod nofollow;
-mod phases;
 pub mod portable;
 pub(crate) mod roles;
 mod size;

@@ -32,12 +32,12 @@ mod root;
 
 use std::collections::BTreeMap;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use bottle_contract::names::Slug;
-use bottle_contract::session::guest::{Changed, Changes, SecretText};
+use bottle_contract::session::guest::SecretText;
 use bottle_guest::{Limit, Limits};
 use bottle_host::Host;
 use bottle_host::causes;
@@ -54,6 +54,7 @@ use super::linux::bottle_image;
 use super::linux::image::{Image, Images};
 use super::linux::spec::{ImageSpec, OwnDirectories, SandboxSpec};
 use super::local::Scope;
+use super::local::backend::{Bottle, LocalBackend, LocalSandbox};
 use super::local::labels::Role;
 use super::local::layers::{Kind, Layers};
 use super::local::roles::listen;
@@ -61,9 +62,8 @@ use super::local::spawn_ipc::{Report, Starter};
 use super::memory::{self, PROCESSES, scratch};
 use super::portable_image::{Export, ExportedImage, Import, Imported, RootKind};
 use super::{
-    Access, Backend, BackendError, ByteStream, Capabilities, Check, Finding, Frozen, KeptFiles, Launch,
-    Lifecycle, NewSnapshot, Prepared, Preview, ProgressSink, Resource, ResourceLog, Snapshot, Snapshots,
-    Step, Unused, run_blocking, static_program,
+    Backend, BackendError, Capabilities, Check, Finding, Prepared, Preview, ProgressSink, Resource, Step,
+    Unused, run_blocking, static_program,
 };
 
 /// The backend's name, and that of its program.
@@ -79,23 +79,15 @@ const MEMORY: u64 = 8 << 30;
 const CONNECT: Duration = Duration::from_secs(200);
 
 /// The backend that runs bottles in smolvm's virtual machines.
+pub type SmolvmBackend = LocalBackend<Smolvm>;
+
+/// The virtual machines of [`SmolvmBackend`].
 #[derive(Debug)]
-pub struct SmolvmBackend {
+pub struct Smolvm {
     host: Host,
     scope: Scope,
     images: Images,
     machines: Machines,
-}
-
-/// The sandbox of a bottle, either for its launch or to open its preserved files.
-struct Bottle<'a> {
-    slug: &'a Slug,
-    state: &'a Path,
-    resources: &'a dyn ResourceLog,
-    limits: &'a Resources,
-    image: &'a Image,
-    /// `None` for a launch. A launch has a proxy and writable files.
-    access: Option<Access>,
 }
 
 impl SmolvmBackend {
@@ -104,9 +96,11 @@ impl SmolvmBackend {
     pub fn new(host: &Host) -> Self {
         let scope = Scope::smolvm(host);
         let machines = Machines::new(host, &scope.runtime);
-        Self { host: host.clone(), scope, images: Images::new(host), machines }
+        Self(Smolvm { host: host.clone(), scope, images: Images::new(host), machines })
     }
+}
 
+impl Smolvm {
     /// The program that runs in the machines.
     async fn program(&self) -> Result<static_program::Program, BackendError> {
         let running = self.host.program.clone();
@@ -115,10 +109,10 @@ impl SmolvmBackend {
     }
 
     /// Starts the machine of a bottle, and waits until its sandbox is ready. On failure, the machine is deleted.
-    async fn start(&self, bottle: &Bottle<'_>) -> Result<(), BackendError> {
+    async fn start_machine(&self, bottle: &Bottle<'_>, image: &Image) -> Result<(), BackendError> {
         let slug = bottle.slug;
         bottle.resources.record(Resource::new(slug, Role::Guest.kind(), Machines::name(slug)))?;
-        let started = self.try_start(bottle).await;
+        let started = self.try_start(bottle, image).await;
         if started.is_err() {
             // The error is ignored, because it would hide the failure of the start. Cleanup finds the machine.
             let _ = self.machines.delete(slug).await;
@@ -126,12 +120,12 @@ impl SmolvmBackend {
         started
     }
 
-    async fn try_start(&self, bottle: &Bottle<'_>) -> Result<(), BackendError> {
+    async fn try_start(&self, bottle: &Bottle<'_>, image: &Image) -> Result<(), BackendError> {
         let slug = bottle.slug;
         let spec = MachineSpec {
             uid: rustix::process::getuid().as_raw(),
             gid: rustix::process::getgid().as_raw(),
-            sandbox: self.spec(bottle),
+            sandbox: self.spec(bottle, image),
         };
         let setup = self.scope.runtime_directory(slug).directory().join("setup");
         let listener = listen(&setup)?;
@@ -192,7 +186,7 @@ impl SmolvmBackend {
         let program = self.program().await?;
         let runtime_directory = self.scope.runtime_directory(bottle.slug);
         let mut mounted = vec![Socket { host: setup.to_owned(), inside: inside::SETUP.to_owned() }];
-        if bottle.access.is_none() {
+        if bottle.is_launched() {
             mounted.extend(inside::proxy_sockets(&runtime_directory.proxy()));
         }
         let layers = self.scope.layers_in(bottle.state);
@@ -216,8 +210,8 @@ impl SmolvmBackend {
     }
 
     /// The sandbox in the machine. Its paths are those in the machine.
-    fn spec(&self, bottle: &Bottle<'_>) -> SandboxSpec {
-        let Bottle { slug, limits, image, access, .. } = *bottle;
+    fn spec(&self, bottle: &Bottle<'_>, image: &Image) -> SandboxSpec {
+        let Bottle { slug, limits, .. } = *bottle;
         let memory = machine_memory(limits);
         SandboxSpec {
             hostname: slug.to_string(),
@@ -228,9 +222,8 @@ impl SmolvmBackend {
                 home: None,
                 workspace: Path::new(inside::LAYERS).join(Layers::WORKSPACE),
                 objects: None,
-                // A bottle that is only opened has no proxy.
-                proxy: access.is_none().then(|| inside::PROXY.into()),
-                read_only: access == Some(Access::Read),
+                proxy: bottle.is_launched().then(|| inside::PROXY.into()),
+                read_only: bottle.is_read_only(),
             }),
             image: Some(ImageSpec { root: None, layers: inside::LAYERS.into(), inside: image.inside() }),
             exposed: Vec::new(),
@@ -299,15 +292,15 @@ impl Backend for SmolvmBackend {
     }
 
     async fn check(&self) -> Check {
-        let facts = Facts::read(&self.machines.program).await;
+        let facts = Facts::read(&self.0.machines.program).await;
         let mut findings = facts.findings();
-        if let Some(what) = self.machines.too_long() {
+        if let Some(what) = self.0.machines.too_long() {
             let fix = "set XDG_RUNTIME_DIR or BOTTLE_HOME to a directory with a shorter path".to_owned();
             findings.push(Finding { what, fix });
         }
         // The search for the program lists many paths, which would hide the other findings.
         if findings.is_empty()
-            && let Err(error) = self.program().await
+            && let Err(error) = self.0.program().await
         {
             let fix = error.hint.clone().unwrap_or_else(|| "use another backend".to_owned());
             findings.push(Finding { what: error.one_line(), fix });
@@ -342,9 +335,9 @@ impl Backend for SmolvmBackend {
 impl super::Images for SmolvmBackend {
     async fn preview(&self, plan: &Plan) -> Result<Preview, BackendError> {
         let preview = match &plan.image {
-            ImageSource::Path(path) => self.images.preview(path).await?,
+            ImageSource::Path(path) => self.0.images.preview(path).await?,
             ImageSource::Imported(name) => {
-                Preview { notes: self.images.imported(name)?.1, ..Preview::default() }
+                Preview { notes: self.0.images.imported(name)?.1, ..Preview::default() }
             }
             _ => return Err(needs_image("the bottle manifest names none")),
         };
@@ -362,8 +355,8 @@ impl super::Images for SmolvmBackend {
         progress: &ProgressSink<Step>,
     ) -> Result<Prepared, BackendError> {
         let (info, notes) = match &plan.image {
-            ImageSource::Path(path) => self.images.prepare(path, progress).await?,
-            ImageSource::Imported(name) => self.images.imported(name)?,
+            ImageSource::Path(path) => self.0.images.prepare(path, progress).await?,
+            ImageSource::Imported(name) => self.0.images.imported(name)?,
             _ => return Err(needs_image("the bottle manifest names none")),
         };
         Ok(Prepared { inside: Some(info), notes, ..Prepared::default() })
@@ -372,19 +365,19 @@ impl super::Images for SmolvmBackend {
     async fn unused(&self) -> Result<Vec<Unused>, BackendError> {
         // The linux backend lists the images, which both backends share. Without a program, no build is the current
         // one.
-        let Ok(program) = self.program().await else { return Ok(Vec::new()) };
-        root::unused(&self.machines.directory, &program.id).map_err(|error| {
+        let Ok(program) = self.0.program().await else { return Ok(Vec::new()) };
+        root::unused(&self.0.machines.directory, &program.id).map_err(|error| {
             BackendError::failed("cannot list the root file systems of the machines").because(error)
         })
     }
 
     async fn remove_unused(&self, unused: Vec<Unused>) -> Result<Vec<Unused>, BackendError> {
         // A machine of an earlier build may run.
-        if !self.machines.list().await?.is_empty() {
+        if !self.0.machines.list().await?.is_empty() {
             return Ok(Vec::new());
         }
         for one in &unused {
-            root::remove(&self.machines.directory, &one.id).map_err(|error| {
+            root::remove(&self.0.machines.directory, &one.id).map_err(|error| {
                 BackendError::failed("cannot remove a root file system of the machines").because(error)
             })?;
         }
@@ -393,77 +386,39 @@ impl super::Images for SmolvmBackend {
 }
 
 #[async_trait]
-impl Lifecycle for SmolvmBackend {
-    async fn make_network(&self, launch: &Launch<'_>) -> Result<(), BackendError> {
+impl LocalSandbox for Smolvm {
+    const SHARES_FILES: bool = false;
+
+    fn scope(&self) -> &Scope {
+        &self.scope
+    }
+
+    fn layers(&self, _: &Plan) -> Kind {
         // The copy of the image replaces the empty directory of changes.
-        self.scope.make_directories(launch, Kind::Upper, None)
+        Kind::Upper
     }
 
-    async fn start_bundle(&self, launch: &Launch<'_>, _: &Prepared) -> Result<(), BackendError> {
-        self.scope.start_bundle(launch, None).await
-    }
-
-    async fn start_guest(&self, launch: &Launch<'_>, prepared: &Prepared) -> Result<(), BackendError> {
-        let slug = &launch.plan.identity.slug;
-        self.scope.fill_layers(launch, None, ProgressSink::discard()).await?;
-        let layers = self.scope.layers_in(launch.state);
-        let image = bottle_image::under(&self.images, launch, &layers, prepared)?;
+    async fn start(&self, bottle: &Bottle<'_>) -> Result<(), BackendError> {
+        let layers = self.scope.layers_in(bottle.state);
+        let image = bottle_image::of(&self.images, bottle, &layers)?;
         let image = image.ok_or_else(|| needs_image("the bottle has none"))?;
         self.copy_image(&image, &layers).await?;
-        let (state, resources, limits) = (launch.state, launch.resources, &launch.plan.resources);
-        self.start(&Bottle { slug, state, resources, limits, image: &image, access: None }).await
+        self.start_machine(bottle, &image).await
     }
 
-    async fn open_kept(&self, kept: &KeptFiles<'_>) -> Result<(), BackendError> {
-        let KeptFiles { slug, state, resources, sandbox, access } = *kept;
-        self.scope.make_runtime_directory(kept)?;
-        let layers = self.scope.layers_in(state);
-        let image = bottle_image::of_kept(&self.images, slug, &layers)?;
-        let image = image.ok_or_else(|| needs_image("the bottle has none"))?;
-        self.copy_image(&image, &layers).await?;
-        let limits = &sandbox.limits;
-        self.start(&Bottle { slug, state, resources, limits, image: &image, access: Some(access) }).await
-    }
-
-    async fn connect_bundle(&self, slug: &Slug) -> Result<ByteStream, BackendError> {
-        self.scope.connect_bundle(slug).await
-    }
-
-    async fn connect_guest(&self, slug: &Slug) -> Result<ByteStream, BackendError> {
-        self.scope.connect_guest(slug).await
-    }
-
-    async fn enumerate(&self) -> Result<Vec<Resource>, BackendError> {
+    async fn enumerate_own(&self) -> Result<Vec<Resource>, BackendError> {
         let machines = self.machines.list().await?;
         let machine =
             |(slug, machine): (Slug, Machine)| Resource::new(&slug, Role::Guest.kind(), machine.name);
-        let mut all: Vec<Resource> = machines.into_iter().map(machine).collect();
-        all.extend(self.scope.enumerate().await?);
-        Ok(all)
+        Ok(machines.into_iter().map(machine).collect())
     }
 
-    async fn find_work(
-        &self,
-        slug: &Slug,
-        request: &Changed,
-        is_live: bool,
-    ) -> Result<Changes, BackendError> {
-        self.scope.find_work(slug, request, is_live).await
-    }
-
-    async fn size(&self, slug: &Slug) -> Result<Option<u64>, BackendError> {
-        self.scope.size(slug).await
-    }
-
-    fn kept_workspace(&self, slug: &Slug) -> Option<PathBuf> {
-        self.scope.kept_workspace(slug)
-    }
-
-    async fn remove(&self, resources: &[Resource]) -> Result<(), BackendError> {
-        let is_machine = |resource: &&Resource| {
+    async fn remove_own(&self, resources: &[Resource]) -> Result<Vec<Resource>, BackendError> {
+        let is_machine = |resource: &Resource| {
             resource.kind == Role::Guest.kind() && resource.id == Machines::name(&resource.slug)
         };
-        let (machines, rest): (Vec<&Resource>, Vec<&Resource>) = resources.iter().partition(is_machine);
+        let (machines, rest): (Vec<Resource>, Vec<Resource>) =
+            resources.iter().cloned().partition(is_machine);
         let mut failures = Vec::new();
         for machine in machines {
             if let Err(error) = self.machines.delete(&machine.slug).await {
@@ -471,31 +426,7 @@ impl Lifecycle for SmolvmBackend {
             }
         }
         // A machine that could not be deleted still uses the bottle's files and sockets.
-        if failures.is_empty() {
-            let rest: Vec<Resource> = rest.into_iter().cloned().collect();
-            return self.scope.remove(&rest).await;
-        }
-        BackendError::all(&failures)
-    }
-}
-
-#[async_trait]
-impl Snapshots for SmolvmBackend {
-    async fn freeze(
-        &self,
-        slug: &Slug,
-        new: &NewSnapshot,
-        progress: ProgressSink,
-    ) -> Result<Frozen, BackendError> {
-        self.scope.freeze(slug, new, progress).await
-    }
-
-    async fn snapshots(&self) -> Result<Vec<Snapshot>, BackendError> {
-        self.scope.snapshots().await
-    }
-
-    async fn remove_snapshot(&self, snapshot: &Snapshot) -> Result<(), BackendError> {
-        self.scope.remove_snapshot(snapshot).await
+        BackendError::all(&failures).map(|()| rest)
     }
 
     async fn export(&self, export: Export<'_>) -> Result<ExportedImage, BackendError> {

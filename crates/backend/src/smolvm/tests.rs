@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::*;
 use crate::local::layers::COPY;
 use crate::portable_image::{BlobDirectory, ContentScanner, LAYOUT, LayerStore};
+use crate::{NewSnapshot, Snapshot, Snapshots};
 
 #[test]
 fn a_machine_has_whole_processors_and_memory_for_its_kernel() {
@@ -34,11 +35,11 @@ fn backend(home: &Path) -> SmolvmBackend {
 
 /// Makes the layers of a bottle as its first start does.
 async fn layers(backend: &SmolvmBackend, slug: &Slug, image: &str) -> Layers {
-    let layers = backend.scope.layers(slug);
+    let layers = backend.0.scope.layers(slug);
     std::fs::create_dir_all(layers.workspace()).expect("directory");
     layers.set_image(image).expect("written");
-    let image = backend.images.open_shared(image).expect("read").expect("an image");
-    backend.copy_image(&image, &layers).await.expect("copied");
+    let image = backend.0.images.open_shared(image).expect("read").expect("an image");
+    backend.0.copy_image(&image, &layers).await.expect("copied");
     layers
 }
 
@@ -67,7 +68,7 @@ async fn a_bottle_is_exported_and_its_files_come_back_in_a_new_one() {
     let directory = tempfile::tempdir().expect("directory");
     let backend = backend(directory.path());
     let (info, _) =
-        backend.images.prepare(Path::new("base"), &ProgressSink::discard()).await.expect("prepared");
+        backend.0.images.prepare(Path::new("base"), &ProgressSink::discard()).await.expect("prepared");
     let [one, two]: [Slug; 2] = ["one", "two"].map(|slug| slug.parse().expect("slug"));
     let first = layers(&backend, &one, &info.image).await;
     let root = first.directory().join(COPY);
@@ -90,18 +91,18 @@ async fn a_bottle_is_exported_and_its_files_come_back_in_a_new_one() {
     assert_eq!(refused.kind, crate::BackendErrorKind::Unsupported);
     let imported = import(RootKind::Complete).await.expect("imported");
     let Some(ImageSource::Imported(name)) = &imported.image else { panic!("{:?}", imported.image) };
-    assert!(backend.images.imported(name).is_ok());
+    assert!(backend.0.images.imported(name).is_ok());
 
     // The first start of the new bottle: the snapshot is restored, and the image copied.
-    let second = backend.scope.layers(&two);
+    let second = backend.0.scope.layers(&two);
     std::fs::create_dir_all(second.directory()).expect("directory");
     let state = second.directory().parent().expect("a directory").to_owned();
     let progress = ProgressSink::discard();
-    backend.scope.restore_snapshot(&state, &imported.snapshot, None, progress).await.expect("restored");
+    backend.0.scope.restore_snapshot(&state, &imported.snapshot, None, progress).await.expect("restored");
     assert_eq!(second.kind(), Some(Kind::Upper));
     assert_eq!(second.image().expect("read").as_deref(), Some(&**name));
-    let image = backend.images.open_shared(name).expect("read").expect("an image");
-    backend.copy_image(&image, &second).await.expect("copied");
+    let image = backend.0.images.open_shared(name).expect("read").expect("an image");
+    backend.0.copy_image(&image, &second).await.expect("copied");
     let read = |path: &str| std::fs::read_to_string(second.directory().join(path)).expect("there");
     assert_eq!(read("root/usr/bin/tool"), "two");
     assert_eq!(read("root/home/agent/note"), "remember");
