@@ -268,8 +268,8 @@ impl Fixture {
     ) -> Bottle<'_> {
         let mut bottle = self.planned(slug);
         bottle.plan.resources = resources;
-        let Prepared { inside, contained, .. } = self.prepared().await.expect("prepared");
-        bottle.prepared = Prepared { inside, contained, ..prepared };
+        let Prepared { inside, roles, .. } = self.prepared().await.expect("prepared");
+        bottle.prepared = Prepared { inside, roles, ..prepared };
         bottle.begin().await;
         bottle
     }

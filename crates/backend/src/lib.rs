@@ -69,7 +69,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 pub use self::error::{BackendError, BackendErrorKind};
 pub use self::identity::EngineIdentity;
 use self::portable_image::{Export, ExportedImage, Import, Imported};
-pub use self::prepared::{ContainerImages, Exposed, ImageInfo, Prepared, Preview};
+pub use self::prepared::{Exposed, ImageInfo, Prepared, Preview, RoleInputs};
 pub use self::progress::{Copied, ProgressSink, Step};
 pub use self::snapshot::{Frozen, NewSnapshot, Origin, Snapshot};
 
@@ -250,20 +250,12 @@ pub trait Lifecycle: Send + Sync {
         Ok(RunState::Ended)
     }
 
-    /// Ends the pause of a bottle whose keeper was killed while it saved a snapshot. A process that takes the lock of
-    /// such a bottle calls this before it connects. A backend whose snapshots pause nothing does not implement this.
-    ///
-    /// # Errors
-    /// [`BackendError`] when the engine fails.
-    async fn end_snapshot_pause(&self, _: &Slug) -> Result<(), BackendError> {
-        Ok(())
-    }
-
-    /// Continues the processes of a bottle that something else paused, so that they can end.
+    /// Continues the processes of a bottle that are paused. A process that takes the lock of a bottle without a keeper
+    /// calls this before it connects. A backend that cannot pause bottles does not implement this.
     ///
     /// # Errors
     /// [`BackendError`] when they stay paused.
-    async fn unpause(&self, _: &Slug) -> Result<(), BackendError> {
+    async fn recover(&self, _: &Slug, _: PausedBy) -> Result<(), BackendError> {
         Ok(())
     }
 
@@ -383,13 +375,7 @@ pub trait Snapshots: Send + Sync {
     ///
     /// # Errors
     /// [`BackendError`] when the snapshot cannot be read, or a file of it cannot be in an image.
-    async fn export(&self, export: Export<'_>) -> Result<ExportedImage, BackendError> {
-        drop(export);
-        Err(BackendError::unsupported(
-            "this backend cannot export bottles",
-            "use `bottle cp` to copy the files",
-        ))
-    }
+    async fn export(&self, export: Export<'_>) -> Result<ExportedImage, BackendError>;
 
     /// Makes a snapshot of a new bottle from the image of an archive, which is untrusted. Every path, link and digest
     /// is checked before the snapshot is in place. When this returns, the snapshot is complete and durable.
@@ -399,13 +385,7 @@ pub trait Snapshots: Send + Sync {
     ///
     /// # Errors
     /// [`BackendError`] when the image is damaged or hostile, or this backend cannot use it.
-    async fn import(&self, import: Import<'_>) -> Result<Imported, BackendError> {
-        drop(import);
-        Err(BackendError::unsupported(
-            "this backend cannot import bottles",
-            "use `--backend linux` or `docker`",
-        ))
-    }
+    async fn import(&self, import: Import<'_>) -> Result<Imported, BackendError>;
 }
 
 /// The sidecars' log directory, relative to a bottle's directory. When root starts a bottle, the sidecars run as
@@ -545,6 +525,15 @@ pub enum RunState {
     },
     /// It ended, or the bottle's container was removed.
     Ended,
+}
+
+/// Who paused the processes of a bottle.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PausedBy {
+    /// This backend, for a snapshot that was interrupted.
+    Snapshot,
+    /// The user, or another program.
+    Other,
 }
 
 /// What programs may do with the files of a preserved bottle.

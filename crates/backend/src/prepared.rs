@@ -40,9 +40,9 @@ pub struct Prepared {
     /// The agent's image, if the bottle runs from an image.
     #[serde(default)]
     pub inside: Option<ImageInfo>,
-    /// The sidecars' image and the volume with pid 1's program. `None` on a backend that uses no containers.
-    #[serde(default)]
-    pub contained: Option<ContainerImages>,
+    /// The programs of the sidecars and of pid 1. `None` on a backend that runs them from this machine's.
+    #[serde(default, rename = "contained")]
+    pub roles: Option<RoleInputs>,
     /// The same notes as [`Preview::notes`], for the prepared image.
     #[serde(default)]
     pub notes: Vec<String>,
@@ -68,12 +68,12 @@ pub struct ImageInfo {
     pub volumes: Vec<String>,
 }
 
-/// The inputs of a bottle's containers besides the agent's image, by their names on the container engine.
+/// What the sidecars and pid 1 of a bottle run from, besides the agent's image, by the backend's names.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ContainerImages {
-    /// The image of the sidecars.
+pub struct RoleInputs {
+    /// The sidecars' image.
     pub sidecars: String,
-    /// The volume with pid 1's program.
+    /// Where pid 1's program is.
     pub program: String,
 }
 

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 
-use bottle_backend::{Backend, BackendErrorKind, LAYERS, Resource, Snapshot, Unused};
+use bottle_backend::{Backend, BackendErrorKind, LAYERS, PausedBy, Resource, Snapshot, Unused};
 use bottle_contract::names::Slug;
 use bottle_host::Host;
 use bottle_host::causes;
@@ -328,7 +328,7 @@ async fn inspect_dead(
     }
     if record.is_adoptable() {
         // An error means that the bottle stays paused, which the connection reports.
-        let _ = backend.end_snapshot_pause(&record.slug).await;
+        let _ = backend.recover(&record.slug, PausedBy::Snapshot).await;
         let note = match backend.connect_guest(&record.slug).await {
             Ok(_) => Some("runs without a keeper; the next command adopts it".to_owned()),
             // The bottle may be running.

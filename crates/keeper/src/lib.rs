@@ -59,7 +59,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use bottle_backend::{Backend, BackendError, EngineIdentity, Prepared, Sandbox};
+use bottle_backend::{Backend, BackendError, EngineIdentity, PausedBy, Prepared, Sandbox};
 use bottle_channel::{Channel, Incoming, Request, Side, Stream};
 use bottle_contract::names::Slug;
 use bottle_contract::session::bundle::Routes;
@@ -461,9 +461,9 @@ async fn connect_both(backend: &dyn Backend, slug: &Slug) -> Result<Running, Lau
 
 /// Ends a pause that prevents the connection: that of an interrupted snapshot and, if `unpauses`, that of the user.
 async fn end_pause(backend: &dyn Backend, slug: &Slug, unpauses: bool) -> Result<(), LaunchError> {
-    backend.end_snapshot_pause(slug).await?;
+    backend.recover(slug, PausedBy::Snapshot).await?;
     if unpauses {
-        backend.unpause(slug).await?;
+        backend.recover(slug, PausedBy::Other).await?;
     }
     Ok(())
 }

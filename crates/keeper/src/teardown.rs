@@ -15,7 +15,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use bottle_backend::{Backend, BackendError, LAYERS, Resource};
+use bottle_backend::{Backend, BackendError, LAYERS, PausedBy, Resource};
 use bottle_channel::{Channel, ChannelError, Event, Stream};
 use bottle_contract::secret::Secret;
 use bottle_contract::session::bundle::{BundleEvent, BundleRequest};
@@ -185,7 +185,7 @@ impl Teardown<'_> {
     /// Continues a bottle that something else paused, because its processes cannot end otherwise.
     async fn unpause(&self) {
         let slug = self.claim.record().slug;
-        match tokio::time::timeout(STEP_TIMEOUT, self.backend.unpause(&slug)).await {
+        match tokio::time::timeout(STEP_TIMEOUT, self.backend.recover(&slug, PausedBy::Other)).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::warn!("{}", causes::one_line(&error)),
             Err(_) => tracing::warn!("cannot find out in time whether {slug} is paused"),

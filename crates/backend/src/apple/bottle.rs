@@ -33,7 +33,7 @@ use super::output::Container;
 use crate::docker::names::{Names, Part, WIRING};
 use crate::image::account::{ACCOUNT_LABEL, Account};
 use crate::memory::{self, PROCESSES};
-use crate::{BackendError, ContainerImages, ImageInfo};
+use crate::{BackendError, ImageInfo, RoleInputs};
 
 /// The label of an agent's container with the variables of its image.
 const ENV_LABEL: &str = "bottle.env";
@@ -255,12 +255,7 @@ pub(super) fn wiring(new: &NewContainer) -> Option<&str> {
 }
 
 /// The configuration of a bundle's container.
-pub(super) fn bundle(
-    names: &Names,
-    plan: &Plan,
-    contained: &ContainerImages,
-    sockets: &Sockets,
-) -> NewContainer {
+pub(super) fn bundle(names: &Names, plan: &Plan, roles: &RoleInputs, sockets: &Sockets) -> NewContainer {
     let slug = &plan.identity.slug;
     let config = BundleConfig {
         labels: names.arguments(slug),
@@ -279,7 +274,7 @@ pub(super) fn bundle(
     NewContainer {
         name: names.name(Part::Bundle, slug),
         labels: labels(names, Part::Bundle, slug),
-        image: contained.sidecars.clone(),
+        image: roles.sidecars.clone(),
         platform: Images::platform(),
         networked: true,
         cpus: BUNDLE_CPUS,

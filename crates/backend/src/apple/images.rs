@@ -30,7 +30,7 @@ use crate::image::saved::layer::{self, Budget};
 use crate::image::saved::{BadImage, Container, Saved, architecture};
 use crate::portable_image::ImageConfig;
 use crate::static_program::{self, Program};
-use crate::{BackendError, ContainerImages, ImageInfo, Preview, ProgressSink, Step, Unused, run_blocking};
+use crate::{BackendError, ImageInfo, Preview, ProgressSink, RoleInputs, Step, Unused, run_blocking};
 
 /// The repository of the agents' images.
 const AGENT: &str = "localhost/bottle-agent";
@@ -196,10 +196,7 @@ impl Images {
     ///
     /// # Errors
     /// [`BackendError`] when the image cannot be built.
-    pub(super) async fn contained(
-        &self,
-        progress: &ProgressSink<Step>,
-    ) -> Result<ContainerImages, BackendError> {
+    pub(super) async fn roles(&self, progress: &ProgressSink<Step>) -> Result<RoleInputs, BackendError> {
         let program = self.program().await?;
         let directory = self.place_program(program.clone()).await?;
         let sidecars = sidecars_reference(&program);
@@ -216,7 +213,7 @@ impl Images {
                 self.build_sidecars(program, &sidecars).await?;
             }
         }
-        Ok(ContainerImages { sidecars, program: directory.display().to_string() })
+        Ok(RoleInputs { sidecars, program: directory.display().to_string() })
     }
 
     async fn build_sidecars(&self, program: Program, reference: &str) -> Result<(), BackendError> {

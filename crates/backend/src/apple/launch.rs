@@ -113,7 +113,7 @@ impl AppleBackend {
         prepared: &Prepared,
     ) -> Result<(), BackendError> {
         let (plan, slug) = (launch.plan, &launch.plan.identity.slug);
-        let contained = prepared.contained.as_ref().ok_or_else(for_another)?;
+        let roles = prepared.roles.as_ref().ok_or_else(for_another)?;
         let sockets = self.sockets(slug);
         let volume = self.names.name(Part::State, slug);
         launch.resources.record(Resource::new(slug, VOLUME, volume.clone()))?;
@@ -128,7 +128,7 @@ impl AppleBackend {
             }
             Some(_) => {}
         }
-        let new = bundle(&self.names, plan, contained, &sockets);
+        let new = bundle(&self.names, plan, roles, &sockets);
         launch.resources.record(Resource::new(slug, BUNDLE, new.name.clone()))?;
         self.cli.delete(&new.name).await?;
         let failed =
@@ -248,7 +248,7 @@ impl AppleBackend {
         let inside = sandbox.prepared.inside.as_ref().ok_or_else(for_another)?;
         self.find_kept(slug, "open").await?;
         self.make_sockets(slug, resources)?;
-        self.images.contained(&ProgressSink::discard()).await?;
+        self.images.roles(&ProgressSink::discard()).await?;
         let id = match access {
             Access::Write => {
                 let id = self.continue_kept("open", slug, inside, &sandbox.limits, resources).await?;
@@ -330,7 +330,7 @@ impl AppleBackend {
         let sockets = self.sockets(slug);
         let is_temporary = !sockets.directory().exists();
         sockets.make()?;
-        self.images.contained(&ProgressSink::discard()).await?;
+        self.images.roles(&ProgressSink::discard()).await?;
         let visited = match self.start(&format!("the bottle {slug}"), &container.id).await {
             Ok(()) => visit(&container.id).await,
             Err(error) => Err(error),

@@ -162,13 +162,13 @@ impl super::Images for AppleBackend {
         _: &BTreeMap<String, SecretText>,
         progress: &ProgressSink<Step>,
     ) -> Result<Prepared, BackendError> {
-        let contained = self.images.contained(progress).await?;
+        let roles = self.images.roles(progress).await?;
         let (inside, notes) = match &plan.image {
             ImageSource::Path(path) => self.images.agent(path, progress).await?,
             ImageSource::Imported(reference) => self.images.imported(reference).await?,
             _ => return Err(needs_image("the bottle manifest names none")),
         };
-        Ok(Prepared { inside: Some(inside), contained: Some(contained), notes, ..Prepared::default() })
+        Ok(Prepared { inside: Some(inside), roles: Some(roles), notes, ..Prepared::default() })
     }
 
     async fn unused(&self) -> Result<Vec<Unused>, BackendError> {

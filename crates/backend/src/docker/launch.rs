@@ -30,8 +30,8 @@ use super::names::{self, Names, Part};
 use super::network::{self, Net, Transport};
 use super::{kept, run_state, shared_objects, snapshot_images, subnets, volume_owner};
 use crate::{
-    Access, BackendError, BackendErrorKind, ByteStream, ContainerImages, ImageInfo, KeptFiles, LAYERS,
-    Launch, Origin, Prepared, ProgressSink, RepositoryObjects, Resource, ResourceLog,
+    Access, BackendError, BackendErrorKind, ByteStream, ImageInfo, KeptFiles, LAYERS, Launch, Origin,
+    Prepared, ProgressSink, RepositoryObjects, Resource, ResourceLog, RoleInputs,
 };
 
 /// The size limit of the tmpfs for the proxy's sockets, in pages: Podman does not accept a volume's option `size`.
@@ -87,7 +87,7 @@ impl Launches {
     ) -> Result<(), BackendError> {
         let slug = &launch.plan.identity.slug;
         let failed = |error: EngineError| error.during("start the bundle");
-        let (transport, contained) = (self.transport(slug)?, contained(prepared)?);
+        let (transport, roles) = (self.transport(slug)?, roles(prepared)?);
         let outside = network::make(engine, names, subnets, Part::Outer, slug, launch.resources);
         let state = make_volume(engine, names, (slug, launch.resources), Part::State, None).await?;
         let enforced = Enforced::of(engine.info().await.map_err(failed)?);
@@ -98,7 +98,7 @@ impl Launches {
                 names,
                 slug,
                 labels: names.arguments(slug),
-                image: &contained.sidecars,
+                image: &roles.sidecars,
                 state: &state,
                 gate: !launch.plan.repos.is_empty(),
                 supervise: launch.plan.supervise,
@@ -156,7 +156,7 @@ impl Launches {
     ) -> Result<(), BackendError> {
         let slug = &launch.plan.identity.slug;
         let failed = |error: EngineError| error.during("start the bottle");
-        let (transport, contained, inside) = (self.transport(slug)?, contained(prepared)?, inside(prepared)?);
+        let (transport, roles, inside) = (self.transport(slug)?, roles(prepared)?, inside(prepared)?);
         let objects = objects_directory(launch, sees_directories)?;
         if let Some(live) = &launch.plan.live {
             live::require_image(live, inside)?;
@@ -168,7 +168,7 @@ impl Launches {
             part: Part::Agent,
             image: &inside.image,
             user: workspace.user(inside),
-            program: &contained.program,
+            program: &roles.program,
             transport: Some(&transport),
             workspace,
             objects: objects.as_deref(),
@@ -436,8 +436,8 @@ fn cannot_use(directory: &Path, verb: &str, error: std::io::Error) -> BackendErr
     BackendError::failed(format!("cannot {verb} {}", directory.display())).because(error)
 }
 
-fn contained(prepared: &Prepared) -> Result<&ContainerImages, BackendError> {
-    prepared.contained.as_ref().ok_or_else(for_another)
+fn roles(prepared: &Prepared) -> Result<&RoleInputs, BackendError> {
+    prepared.roles.as_ref().ok_or_else(for_another)
 }
 
 fn inside(prepared: &Prepared) -> Result<&ImageInfo, BackendError> {

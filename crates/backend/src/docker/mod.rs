@@ -102,8 +102,8 @@ use self::names::{Names, Part};
 use super::portable_image::{Export, ExportedImage, Import, Imported};
 use super::{
     Backend, BackendError, ByteStream, Capabilities, Check, EngineIdentity, Frozen, KeptFiles, Launch,
-    Lifecycle, NewSnapshot, Prepared, Preview, ProgressSink, RepositoryObjects, Resource, RunState, Snapshot,
-    Snapshots, Step, Unused,
+    Lifecycle, NewSnapshot, PausedBy, Prepared, Preview, ProgressSink, RepositoryObjects, Resource, RunState,
+    Snapshot, Snapshots, Step, Unused,
 };
 
 /// The environment variable that sets the agent's container runtime for one start.
@@ -199,8 +199,8 @@ impl DockerBackend {
         let doing = "try the container runtime";
         let (engine, settings) = (self.engine(doing).await?, self.settings()?);
         let info = engine.info().await.map_err(|error| error.during(doing))?;
-        let (Some(preferred), Some(image), Some(contained)) =
-            (runtime::preferred(&settings, info), &prepared.inside, &prepared.contained)
+        let (Some(preferred), Some(image), Some(roles)) =
+            (runtime::preferred(&settings, info), &prepared.inside, &prepared.roles)
         else {
             return Ok(None);
         };
@@ -208,7 +208,7 @@ impl DockerBackend {
         let verdict = match runtime_trial::earlier(&self.host.home, &subject) {
             Some(earlier) => earlier,
             None => {
-                let inputs = (image, contained);
+                let inputs = (image, roles);
                 runtime_trial::run(engine, &self.names, &self.host.home, preferred, subject, inputs).await
             }
         };
@@ -374,15 +374,13 @@ impl Lifecycle for DockerBackend {
         run_state::run_state(engine, &self.names, slug).await
     }
 
-    async fn unpause(&self, slug: &Slug) -> Result<(), BackendError> {
+    async fn recover(&self, slug: &Slug, by: PausedBy) -> Result<(), BackendError> {
         let engine = self.engine("continue the bottle").await?;
-        run_state::unpause(engine, &self.names, slug).await
-    }
-
-    async fn end_snapshot_pause(&self, slug: &Slug) -> Result<(), BackendError> {
-        let engine = self.engine("connect to the bottle").await?;
         let directory = self.host.state().join(slug.as_str());
-        snapshot_pause::end(engine, &self.names, slug, &directory).await
+        match by {
+            PausedBy::Snapshot => snapshot_pause::end(engine, &self.names, slug, &directory).await,
+            PausedBy::Other => run_state::unpause(engine, &self.names, slug).await,
+        }
     }
 
     async fn find_work(&self, slug: &Slug, request: &Changed, _: bool) -> Result<Changes, BackendError> {

@@ -7,7 +7,7 @@ use bottle_plan::Plan;
 
 use super::images::Images;
 use crate::image::config::variables;
-use crate::{BackendError, ContainerImages, ImageInfo, Prepared, ProgressSink, Step};
+use crate::{BackendError, ImageInfo, Prepared, ProgressSink, RoleInputs, Step};
 
 /// Implements [`crate::Images::prepare`].
 pub(super) async fn prepare(
@@ -33,6 +33,6 @@ pub(super) async fn prepare(
         env: variables(&agent.env),
         volumes: agent.volumes,
     };
-    let contained = ContainerImages { sidecars, program };
-    Ok(Prepared { inside: Some(inside), contained: Some(contained), notes, ..Prepared::default() })
+    let roles = RoleInputs { sidecars, program };
+    Ok(Prepared { inside: Some(inside), roles: Some(roles), notes, ..Prepared::default() })
 }

@@ -47,7 +47,7 @@ fn is_away(error: &EngineError) -> bool {
     matches!(error, EngineError::Absent { .. } | EngineError::Disconnected(_) | EngineError::TimedOut)
 }
 
-/// Implements [`crate::Lifecycle::unpause`].
+/// Continues the paused containers of a bottle.
 ///
 /// # Errors
 /// [`BackendError`] when the engine fails.

@@ -29,7 +29,7 @@ use super::inventory::{self, READER};
 use super::limits::Enforced;
 use super::live::WorkspaceFiles;
 use super::names::{Names, Part};
-use crate::{ContainerImages, ImageInfo, Resource};
+use crate::{ImageInfo, Resource, RoleInputs};
 
 /// Time limit of a trial. A runtime that takes longer counts as not working.
 const TRIED_WITHIN: Duration = Duration::from_secs(30);
@@ -74,11 +74,11 @@ pub(super) async fn run(
     home: &Path,
     runtime: &str,
     subject: String,
-    (image, contained): (&ImageInfo, &ContainerImages),
+    (image, roles): (&ImageInfo, &RoleInputs),
 ) -> Verdict {
     let tried = tokio::time::timeout(
         TRIED_WITHIN,
-        start_guest(engine, names, runtime, image, contained, &home.join("state")),
+        start_guest(engine, names, runtime, image, roles, &home.join("state")),
     )
     .await;
     let failure = tried.unwrap_or_else(|_| Err("it did not start in time".to_owned())).err();
@@ -99,7 +99,7 @@ async fn start_guest(
     names: &Names,
     runtime: &str,
     image: &ImageInfo,
-    contained: &ContainerImages,
+    roles: &RoleInputs,
     state: &Path,
 ) -> Result<(), String> {
     // The container has the name and the part of one that reads preserved files, so a cleanup finds it.
@@ -111,7 +111,7 @@ async fn start_guest(
         part: Part::Reader,
         image: &image.image,
         user: (image.uid, image.gid),
-        program: &contained.program,
+        program: &roles.program,
         transport: None,
         workspace: WorkspaceFiles::Own,
         objects: None,

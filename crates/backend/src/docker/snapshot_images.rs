@@ -18,7 +18,7 @@ use super::container::{Found, find_agent};
 use super::engine::{Engine, EngineError, PART_REMOVED_HINT, REMOVED_HINT};
 use super::flatten::{MAX_LAYERS, Source};
 use super::names::Names;
-use super::snapshot_pause::{PausedBy, SnapshotPause};
+use super::snapshot_pause::{Pauser, SnapshotPause};
 use super::{kept, live, shared_objects};
 use crate::{BackendError, Copied, Frozen, NewSnapshot, Snapshot};
 
@@ -57,7 +57,7 @@ pub(super) async fn freeze(
         repository: mounted.repository,
         objects: shared_objects::are_mounted(engine, &container.id).await.map_err(failed)?,
     };
-    let by = if parts.repository { PausedBy::Keeper } else { PausedBy::Engine };
+    let by = if parts.repository { Pauser::Keeper } else { Pauser::Engine };
     let pauses = container.running && !container.paused;
     let pause = pauses.then(|| SnapshotPause::record(&state, by)).transpose()?;
     let id = whole_image(source, &container, (parts, &state), named, &labels).await.map_err(failed)?;

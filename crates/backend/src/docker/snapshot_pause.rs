@@ -14,14 +14,14 @@ use crate::BackendError;
 
 /// Who pauses the container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum PausedBy {
+pub(super) enum Pauser {
     /// The keeper, which continues the container itself.
     Keeper,
     /// The engine, which continues the container even if the keeper is killed.
     Engine,
 }
 
-impl PausedBy {
+impl Pauser {
     /// The name of the empty file in the bottle's state directory. The file exists as long as the container may be
     /// paused.
     fn file(self) -> &'static str {
@@ -41,7 +41,7 @@ impl SnapshotPause {
     ///
     /// # Errors
     /// [`BackendError`] when the file cannot be created.
-    pub(super) fn record(directory: &Path, by: PausedBy) -> Result<Self, BackendError> {
+    pub(super) fn record(directory: &Path, by: Pauser) -> Result<Self, BackendError> {
         let path = directory.join(by.file());
         match files::private_file().write(true).create(true).truncate(true).open(&path) {
             Ok(_) => Ok(Self(path)),
@@ -64,7 +64,7 @@ fn remove(path: &Path) {
     }
 }
 
-/// Implements [`crate::Lifecycle::end_snapshot_pause`]. `directory` is the bottle's state directory.
+/// Ends the pause of an interrupted snapshot. `directory` is the bottle's state directory.
 ///
 /// # Errors
 /// [`BackendError`] when the engine fails.
@@ -74,14 +74,14 @@ pub(super) async fn end(
     slug: &Slug,
     directory: &Path,
 ) -> Result<(), BackendError> {
-    for by in [PausedBy::Keeper, PausedBy::Engine] {
+    for by in [Pauser::Keeper, Pauser::Engine] {
         let path = directory.join(by.file());
         if !path.exists() {
             continue;
         }
         match by {
-            PausedBy::Keeper => run_state::unpause(engine, names, slug).await?,
-            PausedBy::Engine => {
+            Pauser::Keeper => run_state::unpause(engine, names, slug).await?,
+            Pauser::Engine => {
                 let found = find_unpaused(engine, names, Part::Agent, slug).await;
                 drop(found.map_err(|error| error.during(&format!("wait for a snapshot of {slug}")))?);
             }
