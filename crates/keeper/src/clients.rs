@@ -174,11 +174,7 @@ async fn answer(request: Request, shared: Arc<Shared>) {
             let (recorded, is_recorded) = oneshot::channel();
             let _ = shared.commands.send(Command::Detach { recorded }).await;
             // A command after this answer finds the bottle detached.
-            let answer = match is_recorded.await {
-                Ok(()) => KeeperEvent::Detached,
-                Err(_) => KeeperEvent::Refused("the bottle ends already".to_owned()),
-            };
-            send_last(&stream, &answer).await;
+            send_last(&stream, &detached(is_recorded.await.ok())).await;
         }
         Ok(KeeperRequest::Commit) => {
             let options = CommitOptions::default();
@@ -265,6 +261,15 @@ async fn answer(request: Request, shared: Arc<Shared>) {
             request.refuse("this keeper has a bottle already").await;
         }
         Err(error) => request.refuse(&format!("cannot parse the request: {error}")).await,
+    }
+}
+
+/// The answer to a client that detaches, for the result of recording it. `None` if the bottle ends already.
+fn detached(recorded: Option<io::Result<()>>) -> KeeperEvent {
+    match recorded {
+        Some(Ok(())) => KeeperEvent::Detached,
+        Some(Err(error)) => KeeperEvent::Refused(format!("cannot write the bottle's record: {error}")),
+        None => KeeperEvent::Refused("the bottle ends already".to_owned()),
     }
 }
 
@@ -463,6 +468,20 @@ mod tests {
         }
 
         async fn answer(self: Arc<Self>, _: Request) {}
+    }
+
+    /// A full disk must not end the bottle.
+    #[test]
+    fn a_client_detaches_only_if_that_is_recorded() {
+        let failed = io::Error::from(io::ErrorKind::StorageFull);
+        let refused = |why: &str| KeeperEvent::Refused(why.to_owned());
+        for (recorded, answer) in [
+            (Some(Ok(())), KeeperEvent::Detached),
+            (Some(Err(failed)), refused("cannot write the bottle's record: no storage space")),
+            (None, refused("the bottle ends already")),
+        ] {
+            assert_eq!(detached(recorded), answer);
+        }
     }
 
     #[tokio::test]

@@ -311,9 +311,11 @@ impl Watch<'_> {
                         return Ok(End { choice, ..end(EndCause::Budget(policy), None) });
                     }
                     Command::Detach { recorded } => {
-                        self.claim.update(|record| record.mode = Mode::Detached)?;
-                        self.shared.detached.send_replace(true);
-                        let _ = recorded.send(());
+                        let written = self.claim.update(|record| record.mode = Mode::Detached);
+                        if written.is_ok() {
+                            self.shared.detached.send_replace(true);
+                        }
+                        let _ = recorded.send(written);
                     }
                     Command::FirstGone if self.claim.record().mode == Mode::Attached => {
                         return Ok(end(EndCause::ClientGone, None));

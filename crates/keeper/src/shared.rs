@@ -1,5 +1,6 @@
 //! The state that client connections share with the owner task, and their commands to that task.
 
+use std::io;
 use std::sync::{Arc, Mutex};
 
 use bottle_channel::{Channel, Stream};
@@ -64,8 +65,8 @@ pub(super) enum Command {
     },
     /// Keep the bottle running without its first client.
     Detach {
-        /// Receives a message when it is recorded. Dropped if the bottle ends already.
-        recorded: oneshot::Sender<()>,
+        /// Receives the result of recording it. Dropped if the bottle ends already.
+        recorded: oneshot::Sender<io::Result<()>>,
     },
     /// Record that a sidecar ended. `None` means that all sidecars ended.
     ServiceDown(Option<String>),
