@@ -20,7 +20,7 @@ use tracing::Instrument as _;
 use super::activity;
 use super::budget::order::Order;
 use super::protocol::{BudgetOrder, KeeperEvent, KeeperRequest, ParentChange};
-use super::shared::{Attached, Command, Shared, send_last};
+use super::shared::{Attached, Command, Fact, Shared, send_last};
 use super::watcher;
 
 /// How long pid 1 of a bottle that is not paused takes to answer, at most. After that, the backend is queried whether
@@ -29,6 +29,9 @@ const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
 
 /// How long a client waits, at most, until its order for requests to models takes effect.
 const ORDER_APPLIED_WITHIN: Duration = Duration::from_secs(10);
+
+/// Why a request is refused that came too late.
+const ENDING: &str = "the bottle is ending";
 
 /// The connection of the command that started this keeper.
 pub(super) struct First {
@@ -171,10 +174,8 @@ async fn answer(request: Request, shared: Arc<Shared>) {
         }
         Ok(KeeperRequest::Detach) => {
             let stream = request.accept();
-            let (recorded, is_recorded) = oneshot::channel();
-            let _ = shared.commands.send(Command::Detach { recorded }).await;
             // A command after this answer finds the bottle detached.
-            send_last(&stream, &detached(is_recorded.await.ok())).await;
+            send_last(&stream, &answer_to(shared.record(Fact::Detached).await, KeeperEvent::Detached)).await;
         }
         Ok(KeeperRequest::Commit) => {
             let options = CommitOptions::default();
@@ -192,7 +193,8 @@ async fn answer(request: Request, shared: Arc<Shared>) {
             run_command(request, &shared, |events| Command::RemoveSnapshot { which, events }).await;
         }
         Ok(KeeperRequest::Pulled { at }) => {
-            run_command(request, &shared, |events| Command::Pulled { at, events }).await
+            let stream = request.accept();
+            send_last(&stream, &answer_to(shared.record(Fact::Pulled(at)).await, KeeperEvent::Done)).await;
         }
         Ok(KeeperRequest::Answer(response)) => {
             let stream = request.accept();
@@ -264,12 +266,12 @@ async fn answer(request: Request, shared: Arc<Shared>) {
     }
 }
 
-/// The answer to a client that detaches, for the result of recording it. `None` if the bottle ends already.
-fn detached(recorded: Option<io::Result<()>>) -> KeeperEvent {
+/// The answer to a client whose request was to be recorded: `done`, or why it was not recorded.
+fn answer_to(recorded: Option<io::Result<()>>, done: KeeperEvent) -> KeeperEvent {
     match recorded {
-        Some(Ok(())) => KeeperEvent::Detached,
+        Some(Ok(())) => done,
         Some(Err(error)) => KeeperEvent::Refused(format!("cannot write the bottle's record: {error}")),
-        None => KeeperEvent::Refused("the bottle ends already".to_owned()),
+        None => KeeperEvent::Refused(ENDING.to_owned()),
     }
 }
 
@@ -291,7 +293,7 @@ async fn run_command(
         last = Some(event);
     }
     if matches!(last, None | Some(KeeperEvent::Copied(_))) {
-        let _ = stream.message(&KeeperEvent::Refused("the bottle is ending".to_owned())).await;
+        let _ = stream.message(&KeeperEvent::Refused(ENDING.to_owned())).await;
     }
     let _ = stream.end().await;
 }
@@ -335,9 +337,7 @@ impl Shared {
             && response.status == Status::Approved
             && response.scope != Scope::Once
         {
-            let (recorded, done) = oneshot::channel();
-            let _ = self.commands.send(Command::ApproveCommands { approved: approves, recorded }).await;
-            let _ = done.await;
+            let _ = self.record(Fact::ApprovedCommands(approves)).await;
         }
         answer
     }
@@ -373,10 +373,8 @@ impl Shared {
                 return;
             }
         };
-        let (recorded, done) = oneshot::channel();
-        let _ = self.commands.send(Command::BudgetOrder { policy, recorded }).await;
         // A keeper that adopts the bottle applies what is recorded.
-        let _ = done.await;
+        let _ = self.record(Fact::BudgetOrder(policy)).await;
         let order = Order::recorded(policy);
         self.order.send_replace(order);
         let mut applied = self.applied.subscribe();
@@ -472,15 +470,15 @@ mod tests {
 
     /// A full disk must not end the bottle.
     #[test]
-    fn a_client_detaches_only_if_that_is_recorded() {
+    fn an_answer_says_whether_the_request_is_recorded() {
         let failed = io::Error::from(io::ErrorKind::StorageFull);
         let refused = |why: &str| KeeperEvent::Refused(why.to_owned());
         for (recorded, answer) in [
             (Some(Ok(())), KeeperEvent::Detached),
             (Some(Err(failed)), refused("cannot write the bottle's record: no storage space")),
-            (None, refused("the bottle ends already")),
+            (None, refused(ENDING)),
         ] {
-            assert_eq!(detached(recorded), answer);
+            assert_eq!(answer_to(recorded, KeeperEvent::Detached), answer);
         }
     }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use bottle_channel::{Channel, Stream};
 use bottle_contract::lock_out::LockOut;
 use bottle_host::budget::Policy;
-use bottle_instance::record::{ApprovedCommand, Measured};
+use bottle_instance::record::{ApprovedCommand, Measured, Mode, Record, Service};
 use bottle_instance::snapshots::{CommitOptions, Removal};
 use bottle_queue::Asker;
 use jiff::Timestamp;
@@ -63,15 +63,13 @@ pub(super) enum Command {
         /// Receives a notice if the bottle ends only after the running snapshot job.
         events: mpsc::Sender<KeeperEvent>,
     },
-    /// Keep the bottle running without its first client.
-    Detach {
-        /// Receives the result of recording it. Dropped if the bottle ends already.
+    /// Write something into the bottle's record.
+    Record {
+        /// What happened.
+        fact: Fact,
+        /// Receives the result. Dropped if the bottle ends already.
         recorded: oneshot::Sender<io::Result<()>>,
     },
-    /// Record that a sidecar ended. `None` means that all sidecars ended.
-    ServiceDown(Option<String>),
-    /// Record that the bottle is locked.
-    LockedOut(LockOut),
     /// Create a snapshot of the bottle.
     Commit {
         /// What to create.
@@ -85,34 +83,6 @@ pub(super) enum Command {
         which: Removal,
         /// Receives the result.
         events: mpsc::Sender<KeeperEvent>,
-    },
-    /// Record that the user pulled the bottle's work.
-    Pulled {
-        /// Changes up to this time were pulled.
-        at: Timestamp,
-        /// Receives the result.
-        events: mpsc::Sender<KeeperEvent>,
-    },
-    /// Record why the bottle is paused because of a budget. `None` if it continues.
-    BudgetHold {
-        /// The cause, as a fragment.
-        why: Option<String>,
-        /// Receives a message when it is recorded.
-        recorded: oneshot::Sender<()>,
-    },
-    /// Record the commands that the user approved for this run.
-    ApproveCommands {
-        /// The commands.
-        approved: Vec<ApprovedCommand>,
-        /// Receives a message when they are recorded.
-        recorded: oneshot::Sender<()>,
-    },
-    /// Record what the user ordered for requests to models, so that the next keeper finds it.
-    BudgetOrder {
-        /// The policy. `None` if the bottle continues.
-        policy: Option<Policy>,
-        /// Receives a message when the order is recorded.
-        recorded: oneshot::Sender<()>,
     },
     /// Freeze or kill the bottle because of a budget.
     Enforce {
@@ -137,6 +107,58 @@ pub(super) enum Command {
     FirstGone,
 }
 
+/// What happened to a bottle that runs, as its record keeps it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Fact {
+    /// Its first client detached: the bottle runs on without it.
+    Detached,
+    /// A sidecar ended. `None` means that all sidecars ended.
+    SidecarDown(Option<String>),
+    /// The bottle is locked.
+    LockedOut(LockOut),
+    /// The user pulled the bottle's changes up to this time.
+    Pulled(Timestamp),
+    /// The bottle is paused because of a budget, for this cause. `None` if it continues.
+    BudgetHold(Option<String>),
+    /// The user ordered this for requests to models. `None` if they go on.
+    BudgetOrder(Option<Policy>),
+    /// The user approved these commands for the run.
+    ApprovedCommands(Vec<ApprovedCommand>),
+}
+
+impl Fact {
+    /// Writes the fact into the record.
+    pub(super) fn write(self, record: &mut Record) {
+        match self {
+            Self::Detached => record.mode = Mode::Detached,
+            Self::SidecarDown(name) => {
+                let down = |sidecar: &&mut Service| name.as_ref().is_none_or(|name| sidecar.name == *name);
+                record.services.iter_mut().filter(down).for_each(|sidecar| sidecar.up = false);
+            }
+            Self::LockedOut(why) => record.locked = Some(why),
+            Self::Pulled(at) => record.pulled_at = record.pulled_at.max(Some(at)),
+            Self::BudgetHold(why) => record.budget_hold = why,
+            Self::BudgetOrder(policy) => record.budget_order = policy,
+            Self::ApprovedCommands(approved) => {
+                for command in approved {
+                    if !record.approved_commands.contains(&command) {
+                        record.approved_commands.push(command);
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Shared {
+    /// Has a fact written into the bottle's record. `None` if the bottle ends already. A failure is also logged.
+    pub(super) async fn record(&self, fact: Fact) -> Option<io::Result<()>> {
+        let (recorded, is_recorded) = oneshot::channel();
+        let _ = self.commands.send(Command::Record { fact, recorded }).await;
+        is_recorded.await.ok()
+    }
+}
+
 /// The number of clients attached to the agent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Attached {
@@ -150,4 +172,54 @@ pub(super) struct Attached {
 pub(super) async fn send_last(stream: &Stream, event: &KeeperEvent) {
     let _ = stream.message(event).await;
     let _ = stream.end().await;
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn each_fact_has_its_place_in_the_record() {
+        let mut record: Record = serde_json::from_value(json!({
+            "schema": 1, "slug": "one", "label": null, "color": null, "agent": "probe", "bottles": [],
+            "cwd": "/", "copied_cwd": false, "backend": "fake", "mode": "attached", "status": "running",
+            "started_at": "2026-01-01T00:00:00Z", "keeper": null, "resources": [], "agent_exit": null,
+            "manifest_hash": "", "services": [{"name": "egress", "up": true}, {"name": "git-gate", "up": true}],
+        }))
+        .expect("a record");
+        let at = |second| Fact::Pulled(Timestamp::from_second(second).expect("a time"));
+        let approved = |name: &str| ApprovedCommand { rule: name.to_owned(), prefix: Vec::new() };
+        let lock = LockOut { daemon: "egress".to_owned(), hits: 5, places: Vec::new(), parent: None };
+        for (fact, key, wanted) in [
+            (Fact::Detached, "mode", json!("detached")),
+            (
+                Fact::SidecarDown(Some("egress".to_owned())),
+                "services",
+                json!([{"name": "egress", "up": false}, {"name": "git-gate", "up": true}]),
+            ),
+            (
+                Fact::SidecarDown(None),
+                "services",
+                json!([{"name": "egress", "up": false}, {"name": "git-gate", "up": false}]),
+            ),
+            (Fact::LockedOut(lock.clone()), "locked", serde_json::to_value(&lock).expect("JSON")),
+            (at(20), "pulled_at", json!("1970-01-01T00:00:20Z")),
+            (at(10), "pulled_at", json!("1970-01-01T00:00:20Z")),
+            (Fact::BudgetHold(Some("why".to_owned())), "budget_hold", json!("why")),
+            (Fact::BudgetHold(None), "budget_hold", Value::Null),
+            (Fact::BudgetOrder(Some(Policy::Pause)), "budget_order", json!("pause")),
+            (Fact::BudgetOrder(None), "budget_order", Value::Null),
+            (
+                Fact::ApprovedCommands(vec![approved("a"), approved("a"), approved("b")]),
+                "approved_commands",
+                json!([approved("a"), approved("b")]),
+            ),
+        ] {
+            fact.clone().write(&mut record);
+            let written = serde_json::to_value(&record).expect("JSON");
+            assert_eq!(written.get(key).cloned().unwrap_or_default(), wanted, "{fact:?}");
+        }
+    }
 }

@@ -57,7 +57,7 @@ const WORK_TIMEOUT: Duration = SEARCH_WITHIN.saturating_add(Duration::from_secs(
 const MEASURED_WITHIN: Duration = Duration::from_millis(300);
 
 /// Why the bottle ends, and how.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct End {
     pub(super) cause: EndCause,
     pub(super) exit: Option<Exit>,

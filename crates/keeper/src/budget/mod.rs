@@ -30,12 +30,12 @@ use bottle_contract::session::guest::{GuestEvent, GuestRequest};
 use bottle_contract::session::lease::{BudgetKey, LeaseAnswer, LeaseRequest};
 use bottle_host::budget::{Policy, Window};
 use bottle_host::causes;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use self::order::Order;
 use super::protocol::Notice;
-use super::shared::{Command, Shared};
+use super::shared::{Command, Fact, Shared};
 use crate::ledger::Shortage;
 pub(super) use account::{Budgets, end_leases};
 use account::{LeaseOutcome, Rules};
@@ -299,10 +299,7 @@ impl Enforcer {
 
     /// Records why the bottle is paused, for `bottle list` and for a later keeper.
     async fn record_hold(&self, why: Option<String>) {
-        let (recorded, done) = oneshot::channel();
-        let _ = self.shared.commands.send(Command::BudgetHold { why, recorded }).await;
-        // The owner drops the sender if the bottle ends.
-        let _ = done.await;
+        let _ = self.shared.record(Fact::BudgetHold(why)).await;
     }
 
     async fn pause(&mut self, why: &str) {

@@ -1,0 +1,282 @@
+//! Handles the events of a bottle and the commands of its clients, as [`super::transition`] decides.
+
+use std::pin::pin;
+use std::sync::PoisonError;
+use std::time::Duration;
+
+use bottle_backend::{Backend, RunState};
+use bottle_channel::{Channel, Stream};
+use bottle_host::budget::Policy;
+use bottle_instance::Claim;
+use bottle_instance::record::Mode;
+use bottle_instance::snapshots::CommitOptions;
+use tokio::signal::unix::Signal;
+use tokio::sync::mpsc;
+
+use super::transition::{self, Event, Making, Situation, Stage, Step};
+use crate::activity;
+use crate::jobs::{self, Job};
+use crate::launch::agent_end;
+use crate::protocol::{EndCause, EndChoice, KeeperEvent, Notice};
+use crate::shared::{Attached, Command, Fact, Shared};
+use crate::teardown::{self, End};
+
+/// How long the keeper of an attached bottle waits, after the agent exited, for a first client to attach and read the
+/// agent's output. After that, the keeper tears the bottle down.
+const FIRST_ATTACH_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The bottle, and what its owner waits for.
+pub(super) struct Owner<'a> {
+    backend: &'a dyn Backend,
+    claim: &'a Claim,
+    shared: &'a Shared,
+    inbox: mpsc::Receiver<Command>,
+    terminate: Signal,
+    guest: Channel,
+    /// The running snapshot job. Only one runs at a time.
+    job: Option<Job<'a>>,
+    /// What `job` does.
+    making: Making,
+    /// The running measurement of the bottle's size.
+    measure: Option<Job<'a>>,
+}
+
+impl<'a> Owner<'a> {
+    pub(super) fn new(
+        backend: &'a dyn Backend,
+        claim: &'a Claim,
+        shared: &'a Shared,
+        inbox: mpsc::Receiver<Command>,
+        terminate: Signal,
+        guest: Channel,
+    ) -> Self {
+        let making = Making::Commit;
+        Self { backend, claim, shared, inbox, terminate, guest, job: None, making, measure: None }
+    }
+
+    /// The channel to pid 1.
+    pub(super) fn guest(&self) -> &Channel {
+        &self.guest
+    }
+
+    /// Goes on with a new channel to pid 1.
+    pub(super) fn reconnected(&mut self, guest: Channel) {
+        self.guest = guest;
+    }
+
+    /// Stops receiving commands. Returns the channel to pid 1.
+    pub(super) fn into_guest(self) -> Channel {
+        self.guest
+    }
+
+    /// Handles events and commands until the bottle ends.
+    pub(super) async fn run(&mut self, agent: &mut Stream) -> End {
+        match self.serve(Stage::Runs, agent_end(agent)).await {
+            Ok(exit) => transition::agent_ended(exit),
+            Err(end) => end,
+        }
+    }
+
+    /// Handles events and commands until `awaited` is ready. Returns an error if one of them ends the bottle.
+    async fn serve<T>(&mut self, stage: Stage, awaited: impl Future<Output = T>) -> Result<T, End> {
+        let mut awaited = pin!(awaited);
+        loop {
+            let event = tokio::select! {
+                // An exit of the agent that arrives together with the end of pid 1 is not lost.
+                biased;
+                done = &mut awaited => return Ok(done),
+                event = self.event(stage) => event,
+            };
+            if let Some(end) = self.handle(stage, event).await {
+                return Err(end);
+            }
+        }
+    }
+
+    async fn event(&mut self, stage: Stage) -> Event {
+        tokio::select! {
+            _ = self.guest.closed(), if stage.needs_guest() => Event::GuestClosed,
+            _ = self.terminate.recv() => Event::Terminated,
+            () = jobs::done(&mut self.job) => Event::JobDone,
+            () = jobs::done(&mut self.measure) => Event::JobDone,
+            Some(command) = self.inbox.recv() => Event::Sent(command),
+        }
+    }
+
+    /// Does what the event requires. Returns the end if the bottle ends.
+    async fn handle(&mut self, stage: Stage, event: Event) -> Option<End> {
+        let step = self.situation(stage).next(&event);
+        match (step, event) {
+            (_, Event::Sent(Command::Stop { events, .. })) => self.report_job(&events).await,
+            (Step::End(_), Event::Sent(Command::Enforce { policy, why })) => {
+                let text = format!("{} ends ({policy}): {why}", self.claim.record().slug);
+                self.shared.notices.send(Notice::Warning(text));
+            }
+            (
+                Step::Refuse(why),
+                Event::Sent(Command::Commit { events, .. } | Command::RemoveSnapshot { events, .. }),
+            ) => {
+                let _ = events.send(KeeperEvent::Refused(why.to_owned())).await;
+            }
+            (Step::CarryOut, Event::Sent(command)) => self.carry_out(command).await,
+            _ => {}
+        }
+        match step {
+            Step::End(end) => Some(end),
+            Step::CarryOut | Step::Refuse(_) | Step::Nothing => None,
+        }
+    }
+
+    fn situation(&self, stage: Stage) -> Situation {
+        let job = self.job.is_some().then_some(self.making);
+        Situation { stage, mode: self.claim.record().mode, job }
+    }
+
+    async fn carry_out(&mut self, command: Command) {
+        match command {
+            Command::Commit { options, events } => {
+                self.job = Some(jobs::commit(self.backend, self.claim, options, events));
+                self.making = Making::Commit;
+            }
+            Command::RemoveSnapshot { which, events } => {
+                self.job = Some(jobs::remove_snapshot(self.backend, self.claim, which, events));
+                self.making = Making::Removal;
+            }
+            Command::FindDelay { events } => {
+                let commits = self.job.is_some() && self.making == Making::Commit;
+                let answer = match commits && self.backend.capabilities().commit_pauses {
+                    true => warning(format!(
+                        "a snapshot of {} is being saved, which pauses its programs; the command runs afterwards",
+                        self.claim.record().slug
+                    )),
+                    false => KeeperEvent::Done,
+                };
+                let _ = events.send(answer).await;
+            }
+            Command::Measure => self.measure(),
+            Command::FindPause { answer } => {
+                // An engine pauses the bottle during a snapshot; the client waits until it is complete.
+                let state = match self.job {
+                    Some(_) => None,
+                    None => self.backend.run_state(&self.claim.record().slug).await.ok(),
+                };
+                let hint = match state {
+                    Some(RunState::Paused { hint }) => Some(hint),
+                    _ => None,
+                };
+                let _ = answer.send(hint);
+            }
+            Command::Record { fact, recorded } => {
+                let detaches = fact == Fact::Detached;
+                let written = self.claim.update(|record| fact.write(record));
+                match &written {
+                    Ok(()) if detaches => {
+                        self.shared.detached.send_replace(true);
+                    }
+                    Ok(()) => {}
+                    Err(error) => tracing::warn!("cannot write the bottle's record: {error}"),
+                }
+                let _ = recorded.send(written);
+            }
+            Command::Enforce { .. } | Command::Stop { .. } | Command::FirstGone => {}
+        }
+    }
+
+    /// Starts a measurement of the bottle's size, unless one runs or the last one is new.
+    fn measure(&mut self) {
+        let (backend, claim, size) = (self.backend, self.claim, self.shared.size.clone());
+        if self.measure.is_none() && activity::is_due(*size.borrow(), jiff::Timestamp::now()) {
+            self.measure = Some(Box::pin(async move {
+                if let Some(measured) = activity::measure(backend, claim).await {
+                    size.send_replace(Some(measured));
+                }
+            }));
+        }
+    }
+
+    /// If the bottle ends because a budget freezes it, saves a snapshot. If that fails, the bottle's files are kept as
+    /// after every stop.
+    pub(super) async fn save_if_frozen(&mut self, cause: EndCause) {
+        if cause != EndCause::Budget(Policy::Freeze) {
+            return;
+        }
+        let (events, mut results) = mpsc::channel(16);
+        self.job = Some(jobs::commit(self.backend, self.claim, CommitOptions::default(), events));
+        self.making = Making::Commit;
+        self.finish_job().await;
+        while let Ok(event) = results.try_recv() {
+            if let KeeperEvent::Failed(failure) = event {
+                let slug = self.claim.record().slug;
+                let text = format!("cannot save a snapshot of {slug}: {}", failure.message);
+                self.shared.notices.send(Notice::Warning(text));
+            }
+        }
+    }
+
+    /// Waits for the running snapshot job, because the job needs the bottle's files.
+    pub(super) async fn finish_job(&mut self) {
+        while self.job.is_some() {
+            let event = self.event(Stage::Ends).await;
+            self.handle(Stage::Ends, event).await;
+        }
+    }
+
+    /// If a snapshot job runs, sends the notice that the bottle ends after it.
+    async fn report_job(&self, events: &mpsc::Sender<KeeperEvent>) {
+        if self.job.is_some() {
+            let slug = self.claim.record().slug;
+            let being = match self.making {
+                Making::Commit => "saved",
+                Making::Removal => "removed",
+            };
+            let text = format!("a snapshot of {slug} is being {being}; the bottle ends afterwards");
+            let _ = events.send(warning(text)).await;
+        }
+    }
+
+    /// If a client offered to decide about unsaved work, asks that client while it is connected.
+    pub(super) async fn ask_about_work(&mut self) -> EndChoice {
+        let offer = self.shared.offer.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(mut offer) = offer else { return EndChoice::Keep };
+        let unsaved = teardown::unsaved(self.backend, self.claim, &self.guest).await;
+        let asks = unsaved.is_any();
+        if offer.message(&KeeperEvent::Work(unsaved)).await.is_err() || !asks {
+            let _ = offer.end().await;
+            return EndChoice::Keep;
+        }
+        match self.serve(Stage::Asks, offer.receive()).await {
+            Ok(Ok(choice)) => choice,
+            Ok(Err(_)) | Err(_) => EndChoice::Keep,
+        }
+    }
+
+    /// Waits for clients to read the output of the exited agent, which the guest still buffers.
+    pub(super) async fn wait_for_readers(&mut self, first: &Channel) {
+        let mut attached = self.shared.attached.subscribe();
+        let expected = self.claim.record().mode == Mode::Attached;
+        let read = async {
+            if expected {
+                let first_attach = attached.wait_for(|a: &Attached| a.ever);
+                let _ = tokio::time::timeout(FIRST_ATTACH_TIMEOUT, first_attach).await;
+            }
+            let _ = attached.wait_for(|a| a.now == 0).await;
+        };
+        let client_lost = async {
+            first.closed().await;
+            if !expected {
+                std::future::pending::<()>().await;
+            }
+        };
+        let done = async {
+            tokio::select! {
+                () = read => {}
+                () = client_lost => {}
+            }
+        };
+        let _ = self.serve(Stage::Reads, done).await;
+    }
+}
+
+fn warning(text: String) -> KeeperEvent {
+    KeeperEvent::Notice(Notice::Warning(text))
+}

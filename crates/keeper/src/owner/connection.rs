@@ -1,0 +1,280 @@
+//! The tasks that use one connection to a bottle: they write what it reports, and send notices to the user.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bottle_channel::Channel;
+use bottle_contract::lock_out::LockOut;
+use bottle_contract::names::{NEVER_LISTED, Slug};
+use bottle_contract::queue::Id;
+use bottle_contract::session::bundle::{BundleEvent, BundleRequest};
+use bottle_contract::session::guest::{GuestEvent, GuestRequest};
+use bottle_contract::session::service::{ServiceInfo, ServiceState};
+use bottle_contract::terminal::inert;
+use bottle_host::{Host, Settings};
+use bottle_instance::Claim;
+use bottle_instance::children;
+use bottle_instance::usage::Labels;
+use tokio::task::{JoinHandle, JoinSet};
+use tracing::Instrument as _;
+
+use crate::budget::{self, Budgets};
+use crate::decisions::Decisions;
+use crate::notify::Notifier;
+use crate::process_logs::Recorder;
+use crate::protocol::{Notice, ParentChange};
+use crate::shared::{Fact, Shared};
+use crate::{access_log, questions, tool_calls, usage};
+
+/// How long the guest's channel takes, at most, to close after the bundle's channel, if both close because the
+/// container engine ended.
+const CLOSES_WITHIN: Duration = Duration::from_millis(500);
+
+/// The tasks that use one connection to the bundle and to pid 1.
+pub(super) struct Tasks {
+    /// Writes the usage records, the access log and the output of processes.
+    records: JoinHandle<()>,
+    /// All other tasks.
+    others: JoinSet<()>,
+}
+
+impl Tasks {
+    pub(super) fn start(
+        host: &Host,
+        claim: &Claim,
+        bundle: &Channel,
+        guest: &Channel,
+        shared: &Arc<Shared>,
+        recorder: Option<Recorder>,
+    ) -> Self {
+        let record = claim.record();
+        let lock = LockOutWatch {
+            slug: record.slug.clone(),
+            reported: record.locked.is_some(),
+            decisions: shared.decisions.clone(),
+            notifier: Notifier::new(host),
+        };
+        // The task that waits for a lock ends only with the bundle, because a bottle can also be locked during its
+        // teardown.
+        tokio::spawn(lock.run(bundle.clone(), shared.clone()).in_current_span());
+        let mut others = JoinSet::new();
+        let events = forward_bundle_events(bundle.clone(), guest.clone(), shared.clone());
+        others.spawn(events.in_current_span());
+        // If this task is cancelled, pending questions stay in the queue and are marked as stale.
+        others.spawn(questions::serve(bundle.clone(), shared.clone()).in_current_span());
+        let budgets = Budgets::of(host, &record);
+        let budgets = budget::serve(bundle.clone(), guest.clone(), shared.clone(), budgets);
+        others.spawn(budgets.in_current_span());
+        others.spawn(warn_of_services(guest.clone(), shared.clone()).in_current_span());
+        let may_start = children::read(claim.directory()).unwrap_or_else(|error| {
+            tracing::warn!("cannot read which bottles this one may start: {error}");
+            None
+        });
+        if may_start.is_some() {
+            let (slug, cwd) = (record.slug.clone(), record.start_directory());
+            let calls = tool_calls::serve(host.clone(), slug, cwd, bundle.clone());
+            others.spawn(calls.in_current_span());
+        }
+        let labels = Labels::of(&record);
+        let usage = usage::record(host.home.clone(), record.slug, labels, bundle.clone(), shared.clone());
+        // Settings that cannot be read prevent starts, but must not end a bottle that runs.
+        let log_keep = Settings::load(host).unwrap_or_default().log_keep;
+        let log = access_log::record(claim.directory().to_owned(), log_keep, bundle.clone());
+        let of_processes = guest.clone();
+        let processes = async {
+            if let Some(recorder) = recorder {
+                recorder.record(of_processes).await;
+            }
+        };
+        let records = async {
+            tokio::join!(usage, log, processes);
+        };
+        Self { records: tokio::spawn(records.in_current_span()), others }
+    }
+
+    /// Ends all tasks except the one that writes records, and returns that one.
+    pub(super) fn into_records(mut self) -> JoinHandle<()> {
+        self.others.abort_all();
+        self.records
+    }
+
+    /// Ends the tasks after their connection closed.
+    pub(super) fn end(self) {
+        self.into_records().abort();
+    }
+}
+
+/// Waits for the bundle to report that it locked the bottle.
+struct LockOutWatch {
+    slug: Slug,
+    /// Whether an earlier keeper already notified the user.
+    reported: bool,
+    decisions: Decisions,
+    notifier: Notifier,
+}
+
+impl LockOutWatch {
+    /// Waits until the bottle is locked, notifies the user if no earlier keeper did, and sends a notice to each client.
+    async fn run(self, bundle: Channel, shared: Arc<Shared>) {
+        let Ok(mut stream) = bundle.open(&BundleRequest::LockOut).await else { return };
+        let Ok(BundleEvent::LockedOut(why)) = stream.receive().await else { return };
+        shared.notices.send(Notice::LockedOut(lock_out_message(&self.slug, &why)));
+        let of_parent = LockOut { parent: Some(self.slug.clone()), ..why.clone() };
+        let (children, notices) = (shared.children.clone(), Arc::clone(&shared.notices));
+        tokio::spawn(async move {
+            for failed in children.change(ParentChange::Locked(of_parent)).await {
+                notices.send(Notice::Warning(failed));
+            }
+        });
+        if self.reported {
+            return;
+        }
+        self.decisions.locked_out(why.clone()).await;
+        self.notifier.send_lock_out(&self.slug, &why);
+        let _ = shared.record(Fact::LockedOut(why)).await;
+    }
+}
+
+/// The notice that a bottle is locked, with the reason and the next steps.
+fn lock_out_message(slug: &Slug, why: &LockOut) -> String {
+    let LockOut { hits, places, parent, .. } = why;
+    let whose = match parent {
+        Some(parent) => format!("because {parent}, which started it, is locked"),
+        None => format!(
+            "its agent sent {hits} different parts of credentials that it does not have, on their way to {}",
+            places.join(", ")
+        ),
+    };
+    let joint = if parent.is_some() { "," } else { ":" };
+    format!(
+        "{slug} is locked{joint} {whose}. All its traffic is denied. End this run with `bottle stop {slug}`; \
+         `bottle resume {slug}` or a new start is not locked"
+    )
+}
+
+/// What the keeper does about an event of the bundle.
+#[derive(Debug, PartialEq, Eq)]
+enum Effect {
+    /// It sends the user a notice.
+    Notice(Notice),
+    /// It sends the user a notice, and records that this sidecar ended.
+    Down(String, Notice),
+    /// It removes the one-time grant of this proposal.
+    Spent(Id),
+    /// Nothing.
+    Nothing,
+}
+
+fn effect_of(event: BundleEvent) -> Effect {
+    match event {
+        // The isolation probe sends a request to the host [`NEVER_LISTED`] to check that the proxy denies the request.
+        BundleEvent::Refused(refused) if refused.host == NEVER_LISTED => Effect::Nothing,
+        BundleEvent::Refused(refused) => Effect::Notice(Notice::Refused(refused)),
+        BundleEvent::Spent { proposal } => Effect::Spent(proposal),
+        BundleEvent::Down { daemon } => {
+            let text = format!("the sidecar {daemon} ended; its traffic is blocked until the bottle ends");
+            Effect::Down(daemon, Notice::ProxyDown(text))
+        }
+        BundleEvent::Lost { count } => Effect::Notice(Notice::Warning(format!(
+            "{count} proxy events were lost while no client was connected"
+        ))),
+        _ => Effect::Nothing,
+    }
+}
+
+/// Forwards the bundle's events to clients as notices, until the bundle ends.
+async fn forward_bundle_events(bundle: Channel, guest: Channel, shared: Arc<Shared>) {
+    if let Ok(mut events) = bundle.open(&BundleRequest::Events).await {
+        while let Ok(event) = events.receive::<BundleEvent>().await {
+            match effect_of(event) {
+                Effect::Notice(notice) => shared.notices.send(notice),
+                Effect::Down(daemon, notice) => {
+                    shared.notices.send(notice);
+                    let _ = shared.record(Fact::SidecarDown(Some(daemon))).await;
+                }
+                Effect::Spent(proposal) => shared.decisions.spent(proposal).await,
+                Effect::Nothing => {}
+            }
+        }
+    }
+    // If the engine ended, both channels close, and the keeper may connect again.
+    if tokio::time::timeout(CLOSES_WITHIN, guest.closed()).await.is_ok() {
+        return;
+    }
+    let sentence = "the sidecars ended; all traffic out of the bottle is blocked".to_owned();
+    shared.notices.send(Notice::ProxyDown(sentence));
+    let _ = shared.record(Fact::SidecarDown(None)).await;
+}
+
+/// Sends a warning for each service of the bottle that ends.
+async fn warn_of_services(guest: Channel, shared: Arc<Shared>) {
+    let Ok(mut ends) = guest.open(&GuestRequest::WatchServices).await else { return };
+    while let Ok(GuestEvent::Service(service)) = ends.receive().await {
+        shared.notices.send(Notice::Warning(service_warning(service)));
+    }
+}
+
+fn service_warning(service: ServiceInfo) -> String {
+    let next = match service.state {
+        ServiceState::Restarting => "it is started again",
+        _ => "it is not started again",
+    };
+    format!("the service {}: {}; {next}", service.name, inert(&service.why.unwrap_or_default()))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn an_event_of_the_bundle_has_an_effect() {
+        let refused = |host: &str| -> BundleEvent {
+            serde_json::from_value(json!({
+                "event": "refused", "id": "1", "time": "", "host": host, "port": 443, "method": "GET", "path": "/",
+                "reason": "host-not-allowed", "sentence": "",
+            }))
+            .expect("an event")
+        };
+        let BundleEvent::Refused(denied) = refused("example.com") else { panic!("refused") };
+        let id = Id::from_random([7; 16]);
+        let text = "the sidecar egress ended; its traffic is blocked until the bottle ends";
+        let down = Notice::ProxyDown(text.to_owned());
+        let lost = "3 proxy events were lost while no client was connected".to_owned();
+        for (event, wanted) in [
+            (refused(NEVER_LISTED), Effect::Nothing),
+            (refused("example.com"), Effect::Notice(Notice::Refused(denied))),
+            (BundleEvent::Spent { proposal: id.clone() }, Effect::Spent(id)),
+            (BundleEvent::Down { daemon: "egress".to_owned() }, Effect::Down("egress".to_owned(), down)),
+            (BundleEvent::Lost { count: 3 }, Effect::Notice(Notice::Warning(lost))),
+            (BundleEvent::Stopped, Effect::Nothing),
+            (BundleEvent::Live { revision: 1 }, Effect::Nothing),
+        ] {
+            assert_eq!(effect_of(event), wanted);
+        }
+    }
+
+    #[test]
+    fn a_lock_names_its_cause() {
+        let slug: Slug = "demo".parse().expect("a slug");
+        let own = LockOut {
+            daemon: "egress".to_owned(),
+            hits: 5,
+            places: vec!["a.example".to_owned(), "b.example".to_owned()],
+            parent: None,
+        };
+        let of_parent = LockOut { parent: Some("top".parse().expect("a slug")), ..own.clone() };
+        for (why, wanted) in [
+            (
+                own,
+                "demo is locked: its agent sent 5 different parts of credentials that it does not have, on their way \
+                 to a.example, b.example. ",
+            ),
+            (of_parent, "demo is locked, because top, which started it, is locked. "),
+        ] {
+            let message = lock_out_message(&slug, &why);
+            assert!(message.starts_with(wanted), "{message}");
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! The owner task of a running bottle. No other task changes the bottle's state.
+
+mod commands;
+mod connection;
+mod transition;
+
+use std::pin::pin;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use bottle_backend::Backend;
+use bottle_channel::{Channel, Stream};
+use bottle_contract::names::Slug;
+use bottle_contract::secret::Secret;
+use bottle_host::causes;
+use bottle_host::{Host, Settings};
+use bottle_instance::Claim;
+use bottle_instance::children::Parent;
+use bottle_instance::record::{Mode, Service, Status};
+use bottle_instance::{retention, routes};
+use bottle_queue::Asker;
+use bottle_scan::Redactor;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tracing::Instrument as _;
+
+use self::commands::Owner;
+use self::connection::Tasks;
+use self::transition::{Reconnect, Reconnects};
+use super::budget::order::Order;
+use super::clients::{self, First};
+use super::decisions::Decisions;
+use super::family::Children;
+use super::health::health;
+use super::notices::Notices;
+use super::notify::Notifier;
+use super::process_logs::Recorder;
+use super::protocol::{EndCause, Inherited, KeeperEvent, Notice};
+use super::questions::Answering;
+use super::shared::{Command, Shared, send_last};
+use super::{connect_both, parent, teardown, watcher};
+use crate::launch::Running;
+
+/// How long the keeper waits at most before it exits, so that clients receive the event that the bottle ended.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How long the removal of a bottle's files may delay the report that the bottle ended. After that, the removal
+/// continues in the background.
+const PROMPT_REMOVAL: Duration = Duration::from_millis(200);
+
+/// The interval at which the keeper checks whether a bottle whose channel closed is still paused.
+const PAUSE_POLL_INTERVAL: Duration = Duration::from_secs(1);
+
+/// A running bottle and the keeper's state for it.
+pub(super) struct Owned<'a> {
+    pub(super) host: &'a Host,
+    pub(super) backend: &'a dyn Backend,
+    pub(super) claim: Claim,
+    pub(super) running: Running,
+    pub(super) first: First,
+    pub(super) inherited: Inherited,
+    pub(super) adopted: bool,
+}
+
+impl Owned<'_> {
+    /// Serves the bottle until it ends, then tears it down.
+    pub(super) async fn run(self, report: &Stream) -> anyhow::Result<()> {
+        let slug = self.claim.record().slug;
+        let own_slug = slug.clone();
+        let daemons = health(&self.running.bundle).await;
+        let live = daemons.iter().find_map(|daemon| daemon.revision);
+        let services: Vec<Service> =
+            daemons.into_iter().map(|daemon| Service { name: daemon.name, up: daemon.up }).collect();
+        self.claim.update(|record| {
+            record.status = Status::Running;
+            // A bundle that ended does not answer. Its sidecars stay in the record, and are marked as ended soon.
+            if !services.is_empty() {
+                record.services = services;
+            }
+        })?;
+        let socket = super::client::socket(self.host, &slug);
+        let listener = clients::listen(&socket)?;
+        let decisions = self.decisions(&slug, &self.running.bundle);
+        let Running { mut bundle, guest, mut agent } = self.running;
+        if self.adopted {
+            decisions.resend(live).await;
+        }
+        let (commands, inbox) = mpsc::channel(16);
+        let secrets: Vec<Secret> = self.inherited.secrets.iter().map(|text| text.0.clone()).collect();
+        let notices = Arc::new(Notices::new());
+        let children = Children::of(
+            self.host,
+            &self.claim.record(),
+            self.claim.directory().to_owned(),
+            Arc::clone(&notices),
+        );
+        let answering = Answering {
+            home: self.host.home.clone(),
+            decisions: decisions.clone(),
+            notices: Arc::clone(&notices),
+            notifier: Notifier::new(self.host),
+            redactor: Redactor::new(&secrets).ok(),
+        };
+        let shared = Arc::new(Shared {
+            guest: watch::Sender::new(Some(guest.clone())),
+            notices,
+            asker: Asker::new(self.host.home.clone(), slug.clone(), Arc::new(answering)),
+            decisions: decisions.clone(),
+            children,
+            commands,
+            order: watch::Sender::new(Order::recorded(self.claim.record().budget_order)),
+            applied: watch::Sender::default(),
+            attached: watch::Sender::default(),
+            size: watch::Sender::default(),
+            answered: watch::Sender::default(),
+            connected: watch::Sender::default(),
+            ended: watch::Sender::default(),
+            inherited: self.inherited.clone(),
+            detached: watch::Sender::new(self.claim.record().mode == Mode::Detached),
+            watched: watch::Sender::default(),
+            offer: Mutex::default(),
+        });
+        let accepting = clients::accept(listener, shared.clone(), std::future::pending());
+        tokio::spawn(accepting.in_current_span());
+        let mut helpers = JoinSet::new();
+        let watcher = watcher::keep(self.host.clone(), slug.clone(), self.adopted, shared.clone());
+        helpers.spawn(watcher.in_current_span());
+        if let Some(parent) = self.claim.record().parent.and_then(|client| Parent::parse(&client)?.ok()) {
+            let (host, child) = (self.host.clone(), slug.clone());
+            helpers.spawn(parent::watch(host, child, parent, shared.clone()).in_current_span());
+        }
+        let recorder = Recorder::new(self.claim.directory(), &secrets);
+        if let Some(recorder) = recorder.as_ref().filter(|_| !self.adopted) {
+            recorder.clear().await;
+        }
+        let mut tasks = Tasks::start(self.host, &self.claim, &bundle, &guest, &shared, recorder.clone());
+        let first = self.first.channel.clone();
+        tokio::spawn(serve_first(self.first, shared.clone()).in_current_span());
+        send_last(report, &KeeperEvent::Running { slug }).await;
+        // The keeper idles from here on, and needs little of the memory that the launch used.
+        bottle_heap::trim();
+
+        let (backend, claim) = (self.backend, &self.claim);
+        let terminate = signal(SignalKind::terminate())?;
+        let mut owner = Owner::new(backend, claim, &shared, inbox, terminate, guest);
+        let mut reconnects = Reconnects::default();
+        let mut end = loop {
+            let begun = Instant::now();
+            let end = owner.run(&mut agent).await;
+            if !reconnects.allow(end.cause, begun.elapsed()) {
+                break end;
+            }
+            shared.guest.send_replace(None);
+            let connected = reconnect(backend, &claim.record().slug).await;
+            let Some(running) = connected else {
+                shared.guest.send_replace(Some(owner.guest().clone()));
+                break end;
+            };
+            tasks.end();
+            bundle = running.bundle;
+            agent = running.agent;
+            owner.reconnected(running.guest.clone());
+            decisions.reconnect(bundle.clone());
+            let daemons = health(&bundle).await;
+            decisions.resend(daemons.iter().find_map(|daemon| daemon.revision)).await;
+            tasks = Tasks::start(self.host, claim, &bundle, &running.guest, &shared, recorder.clone());
+            shared.guest.send_replace(Some(running.guest));
+            let text = "the connection to the bottle was lost and is restored; the bottle kept running";
+            shared.notices.send(Notice::Warning(text.to_owned()));
+        };
+        owner.finish_job().await;
+        if end.cause == EndCause::AgentExited {
+            if !self.adopted {
+                owner.wait_for_readers(&first).await;
+            }
+            end.choice = owner.ask_about_work().await;
+        }
+        owner.save_if_frozen(end.cause).await;
+        end.attached = shared.attached.borrow().ever;
+        let guest = owner.into_guest();
+        // From here on sidecars end because the bottle ends, so the user needs no warning.
+        drop(helpers);
+        shared.detached.send_replace(false);
+        let records_task = tasks.into_records();
+        let teardown = teardown::Teardown {
+            host: self.host,
+            backend: self.backend,
+            claim: self.claim,
+            guest,
+            bundle,
+            agent,
+            records_task,
+            secrets,
+            tokens: self.inherited.tokens,
+            size: *shared.size.borrow(),
+        };
+        let (mut ended, moved) = teardown.run(end).await;
+        let mut removal = pin!(self.backend.remove(&moved));
+        let removed = tokio::time::timeout(PROMPT_REMOVAL, &mut removal).await;
+        if let Ok(Err(error)) = &removed {
+            ended.left.push(causes::one_line(error));
+        }
+        let _ = std::fs::remove_file(&socket);
+        shared.ended.send_replace(Some(ended));
+        // The keeper waits until connected clients have received the event that the bottle ended. A client that does
+        // not read delays the keeper by at most [`CLOSE_TIMEOUT`].
+        let mut connected = shared.connected.subscribe();
+        let _ = tokio::time::timeout(CLOSE_TIMEOUT, connected.wait_for(|connected| *connected == 0)).await;
+        if removed.is_err() {
+            // The bottle's name is already free. If this process is killed, a cleanup finds the rest.
+            removal.await?;
+        }
+        bound_records(self.host, own_slug).await;
+        Ok(())
+    }
+
+    /// Loads the bottle's decisions. If the routes file cannot be read, the routes cannot be changed and the rest
+    /// works.
+    fn decisions(&self, slug: &Slug, bundle: &Channel) -> Decisions {
+        let directory = self.claim.directory().to_owned();
+        let routes = routes::read(&directory).unwrap_or_else(|error| {
+            tracing::warn!("{}: {error}", routes::path(&directory).display());
+            None
+        });
+        Decisions::new(&self.host.home, slug, directory, bundle.clone(), routes)
+    }
+}
+
+/// Connects again to a bottle whose channel closed, if the bottle still runs: its engine restarted. `None` if the
+/// bottle ended, stays paused, or the engine does not answer.
+async fn reconnect(backend: &dyn Backend, slug: &Slug) -> Option<Running> {
+    let begun = Instant::now();
+    loop {
+        let state = backend.run_state(slug).await;
+        let state = state.inspect_err(|error| tracing::warn!("{}", causes::one_line(error))).ok()?;
+        match Reconnect::of(&state, begun.elapsed()) {
+            Reconnect::Now => break,
+            Reconnect::Later => tokio::time::sleep(PAUSE_POLL_INTERVAL).await,
+            Reconnect::Never => return None,
+        }
+    }
+    match connect_both(backend, slug).await {
+        Ok(running) => Some(running),
+        Err(error) => {
+            tracing::warn!("cannot connect to the bottle again: {}", causes::one_line(&error));
+            None
+        }
+    }
+}
+
+async fn serve_first(first: First, shared: Arc<Shared>) {
+    clients::serve(first.channel, first.incoming, shared.clone()).await;
+    let _ = shared.commands.send(Command::FirstGone).await;
+}
+
+/// Removes the oldest logs and records of ended bottles, if there are too many.
+async fn bound_records(host: &Host, slug: Slug) {
+    let host = host.clone();
+    let settings = Settings::load(&host).unwrap_or_default();
+    let bound = tokio::task::spawn_blocking(move || {
+        retention::bound_proposals(&host.home, &slug);
+        let mut failures =
+            settings.keep_since().map(|cutoff| retention::enforce_age(&host, cutoff)).unwrap_or_default();
+        failures.extend(retention::enforce(&host, settings.keep_size));
+        failures
+    });
+    for failure in bound.await.unwrap_or_default() {
+        tracing::warn!("{failure}");
+    }
+}
