@@ -201,8 +201,7 @@ impl<'a> Owner<'a> {
             return;
         }
         let (events, mut results) = mpsc::channel(16);
-        self.job = Some(jobs::commit(self.backend, self.claim, CommitOptions::default(), events));
-        self.making = Making::Commit;
+        self.carry_out(Command::Commit { options: CommitOptions::default(), events }).await;
         self.finish_job().await;
         while let Ok(event) = results.try_recv() {
             if let KeeperEvent::Failed(failure) = event {
@@ -234,8 +233,24 @@ impl<'a> Owner<'a> {
         }
     }
 
+    /// Waits, after the agent exited, for clients that read its output, among them the `first`, and for the user's
+    /// decision about unsaved work. A stop ends both waits, and the work is kept.
+    pub(super) async fn after_exit(&mut self, first: Option<&Channel>) -> EndChoice {
+        let read = match first {
+            Some(first) => self.wait_for_readers(first).await,
+            None => Ok(()),
+        };
+        let choice = match read {
+            Ok(()) => self.ask_about_work().await,
+            Err(_) => EndChoice::Keep,
+        };
+        // A client may have begun one meanwhile.
+        self.finish_job().await;
+        choice
+    }
+
     /// If a client offered to decide about unsaved work, asks that client while it is connected.
-    pub(super) async fn ask_about_work(&mut self) -> EndChoice {
+    async fn ask_about_work(&mut self) -> EndChoice {
         let offer = self.shared.offer.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(mut offer) = offer else { return EndChoice::Keep };
         let unsaved = teardown::unsaved(self.backend, self.claim, &self.guest).await;
@@ -244,14 +259,15 @@ impl<'a> Owner<'a> {
             let _ = offer.end().await;
             return EndChoice::Keep;
         }
-        match self.serve(Stage::Asks, offer.receive()).await {
+        match self.serve(Stage::Waits, offer.receive()).await {
             Ok(Ok(choice)) => choice,
             Ok(Err(_)) | Err(_) => EndChoice::Keep,
         }
     }
 
-    /// Waits for clients to read the output of the exited agent, which the guest still buffers.
-    pub(super) async fn wait_for_readers(&mut self, first: &Channel) {
+    /// Waits for clients to read the output of the exited agent, which the guest still buffers. Returns an error if an
+    /// event ends the wait.
+    async fn wait_for_readers(&mut self, first: &Channel) -> Result<(), End> {
         let mut attached = self.shared.attached.subscribe();
         let expected = self.claim.record().mode == Mode::Attached;
         let read = async {
@@ -273,7 +289,7 @@ impl<'a> Owner<'a> {
                 () = client_lost => {}
             }
         };
-        let _ = self.serve(Stage::Reads, done).await;
+        self.serve(Stage::Waits, done).await
     }
 }
 

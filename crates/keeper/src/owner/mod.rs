@@ -66,6 +66,8 @@ pub(super) struct Owned<'a> {
 impl Owned<'_> {
     /// Serves the bottle until it ends, then tears it down.
     pub(super) async fn run(self, report: &Stream) -> anyhow::Result<()> {
+        // A signal that arrives while the keeper does something else is handled afterwards.
+        let terminate = signal(SignalKind::terminate())?;
         let slug = self.claim.record().slug;
         let own_slug = slug.clone();
         let daemons = health(&self.running.bundle).await;
@@ -142,7 +144,6 @@ impl Owned<'_> {
         bottle_heap::trim();
 
         let (backend, claim) = (self.backend, &self.claim);
-        let terminate = signal(SignalKind::terminate())?;
         let mut owner = Owner::new(backend, claim, &shared, inbox, terminate, guest);
         let mut reconnects = Reconnects::default();
         let mut end = loop {
@@ -171,10 +172,8 @@ impl Owned<'_> {
         };
         owner.finish_job().await;
         if end.cause == EndCause::AgentExited {
-            if !self.adopted {
-                owner.wait_for_readers(&first).await;
-            }
-            end.choice = owner.ask_about_work().await;
+            // The first client of an adopted bottle does not read its output.
+            end.choice = owner.after_exit((!self.adopted).then_some(&first)).await;
         }
         owner.save_if_frozen(end.cause).await;
         end.attached = shared.attached.borrow().ever;

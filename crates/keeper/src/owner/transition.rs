@@ -29,10 +29,8 @@ const PAUSED_WITHIN: Duration = Duration::from_secs(60);
 pub(super) enum Stage {
     /// The bottle runs.
     Runs,
-    /// The agent exited, and clients read its output.
-    Reads,
-    /// The agent exited, and a client decides about unsaved work.
-    Asks,
+    /// The agent exited, and clients read its output or decide about unsaved work.
+    Waits,
     /// The bottle ends when the running snapshot job has finished, because the job needs the bottle's files.
     Ends,
 }
@@ -40,7 +38,7 @@ pub(super) enum Stage {
 impl Stage {
     /// Whether the stage ends if pid 1 does.
     pub(super) fn needs_guest(self) -> bool {
-        matches!(self, Self::Runs | Self::Asks)
+        matches!(self, Self::Runs | Self::Waits)
     }
 }
 
@@ -92,15 +90,15 @@ impl Situation {
     pub(super) fn next(self, event: &Event) -> Step {
         match (self.stage, event) {
             (_, Event::Sent(command)) => self.command(command),
-            (Stage::Runs | Stage::Asks, Event::GuestClosed) => Step::End(end(EndCause::GuestDied)),
-            (Stage::Runs, Event::Terminated) => Step::End(end(EndCause::Stopped)),
-            (_, Event::GuestClosed | Event::Terminated | Event::JobDone) => Step::Nothing,
+            (Stage::Runs | Stage::Waits, Event::GuestClosed) => Step::End(end(EndCause::GuestDied)),
+            (Stage::Runs | Stage::Waits, Event::Terminated) => Step::End(end(EndCause::Stopped)),
+            (Stage::Ends, Event::GuestClosed | Event::Terminated) | (_, Event::JobDone) => Step::Nothing,
         }
     }
 
     fn command(self, command: &Command) -> Step {
         match (self.stage, command) {
-            (Stage::Runs | Stage::Reads | Stage::Asks, Command::Stop { grace_ms, .. }) => {
+            (Stage::Runs | Stage::Waits, Command::Stop { grace_ms, .. }) => {
                 Step::End(End { grace: Duration::from_millis(*grace_ms), ..end(EndCause::Stopped) })
             }
             (Stage::Runs, Command::Enforce { policy, .. }) => {
@@ -111,8 +109,7 @@ impl Situation {
                 Step::End(end(EndCause::ClientGone))
             }
             (Stage::Runs, Command::Record { fact: Fact::Detached, .. }) => Step::CarryOut,
-            (Stage::Reads, _)
-            | (
+            (
                 _,
                 Command::Stop { .. }
                 | Command::Enforce { .. }
@@ -122,6 +119,8 @@ impl Situation {
             (_, Command::Commit { .. } | Command::RemoveSnapshot { .. }) if self.job.is_some() => {
                 Step::Refuse("another command makes or removes a snapshot of this bottle")
             }
+            // A client that always has one more snapshot to make does not keep the bottle from ending.
+            (Stage::Ends, Command::Commit { .. } | Command::RemoveSnapshot { .. }) => Step::Nothing,
             (
                 _,
                 Command::Record { .. }
@@ -222,23 +221,23 @@ mod tests {
         let situations = [
             (Stage::Runs, Mode::Attached, None),
             (Stage::Runs, Mode::Detached, Some(Making::Removal)),
-            (Stage::Reads, Mode::Attached, None),
-            (Stage::Asks, Mode::Attached, None),
-            (Stage::Asks, Mode::Detached, Some(Making::Commit)),
+            (Stage::Waits, Mode::Attached, None),
+            (Stage::Waits, Mode::Detached, Some(Making::Commit)),
+            (Stage::Ends, Mode::Attached, None),
             (Stage::Ends, Mode::Attached, Some(Making::Commit)),
         ];
         for (name, steps) in [
-            ("stop", [stopped, stopped, stopped, stopped, stopped, no]),
+            ("stop", [stopped, stopped, stopped, stopped, no, no]),
             ("freeze", [frozen, frozen, no, no, no, no]),
             ("kill", [killed, killed, no, no, no, no]),
             ("first gone", [gone, no, no, no, no, no]),
             ("detach", [run, run, no, no, no, no]),
-            ("record", [run, run, no, run, run, run]),
-            ("commit", [run, BUSY, no, run, BUSY, BUSY]),
-            ("remove", [run, BUSY, no, run, BUSY, BUSY]),
-            ("measure", [run, run, no, run, run, run]),
-            ("find delay", [run, run, no, run, run, run]),
-            ("find pause", [run, run, no, run, run, run]),
+            ("record", [run; 6]),
+            ("commit", [run, BUSY, run, BUSY, no, BUSY]),
+            ("remove", [run, BUSY, run, BUSY, no, BUSY]),
+            ("measure", [run; 6]),
+            ("find delay", [run; 6]),
+            ("find pause", [run; 6]),
         ] {
             for ((stage, mode, job), step) in situations.into_iter().zip(steps) {
                 let situation = Situation { stage, mode, job };
@@ -252,8 +251,7 @@ mod tests {
         let (died, stopped) = (Step::End(end(EndCause::GuestDied)), Step::End(end(EndCause::Stopped)));
         for (stage, steps) in [
             (Stage::Runs, [died, stopped, Step::Nothing]),
-            (Stage::Reads, [Step::Nothing; 3]),
-            (Stage::Asks, [died, Step::Nothing, Step::Nothing]),
+            (Stage::Waits, [died, stopped, Step::Nothing]),
             (Stage::Ends, [Step::Nothing; 3]),
         ] {
             for (event, step) in [Event::GuestClosed, Event::Terminated, Event::JobDone].iter().zip(steps) {
