@@ -33,12 +33,6 @@ const ORDER_APPLIED_WITHIN: Duration = Duration::from_secs(10);
 /// Why a request is refused that came too late.
 const ENDING: &str = "the bottle is ending";
 
-/// The connection of the command that started this keeper.
-pub(super) struct First {
-    pub(super) channel: Channel,
-    pub(super) incoming: Incoming,
-}
-
 /// Answers the requests of clients. The keeper of a running bottle does so, and the keeper that opens preserved files.
 pub(super) trait Service: Send + Sync + 'static {
     /// The number of open connections.

@@ -30,10 +30,11 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{oneshot, watch};
 use tracing::Instrument as _;
 
-use super::clients::{self, First, Service};
+use super::clients::{self, Service};
+use super::first::First;
 use super::protocol::{KeeperEvent, KeeperRequest, LaunchFailure, LaunchFailureKind};
 use super::shared::send_last;
-use super::{adopt, answer_only, find, log, refuse};
+use super::{adoption, find, log};
 use crate::launch;
 
 /// Time limit for pid 1 to end its processes. After it, the backend kills pid 1.
@@ -57,12 +58,13 @@ pub(super) async fn run(
     request: Request,
 ) -> anyhow::Result<()> {
     let report = request.accept();
-    let Some(claim) = adopt(host, slug, &first, &report).await? else { return Ok(()) };
+    let Some(claim) = adoption::claim(host, slug, &first, &report).await else { return Ok(()) };
     let record = claim.record();
     if record.status != Status::Preserved || !record.kept {
         // The bottle was resumed or discarded in the meantime. The client tries again and finds its new state.
         let why = format!("{slug} has no preserved files any more");
-        return answer_only(&first, &report, KeeperEvent::Refused(why)).await;
+        first.answer_only(&report, KeeperEvent::Refused(why)).await;
+        return Ok(());
     }
     log::open(&claim);
     let backend = find(backends, &record.backend)?;
@@ -76,7 +78,8 @@ pub(super) async fn run(
         Ok(guest) => guest,
         Err(mut failure) => {
             failure.left.extend(close(backend, &claim).await);
-            return refuse(&first, &report, failure).await;
+            first.refuse(&report, failure).await;
+            return Ok(());
         }
     };
     let socket = super::client::socket(host, slug);

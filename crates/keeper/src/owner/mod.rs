@@ -28,10 +28,12 @@ use tracing::Instrument as _;
 use self::commands::Owner;
 use self::connection::Tasks;
 use self::transition::{Reconnect, Reconnects};
+use super::adoption::connect_both;
 use super::budget::order::Order;
-use super::clients::{self, First};
+use super::clients;
 use super::decisions::Decisions;
 use super::family::Children;
+use super::first::First;
 use super::health::health;
 use super::notices::Notices;
 use super::notify::Notifier;
@@ -39,7 +41,7 @@ use super::process_logs::Recorder;
 use super::protocol::{EndCause, Inherited, KeeperEvent, Notice};
 use super::questions::Answering;
 use super::shared::{Command, Shared, send_last};
-use super::{connect_both, parent, teardown, watcher};
+use super::{parent, teardown, watcher};
 use crate::launch::Running;
 
 /// How long the keeper waits at most before it exits, so that clients receive the event that the bottle ended.

@@ -1,0 +1,109 @@
+//! Adopts a running bottle whose keeper died.
+
+use bottle_backend::Backend;
+use bottle_channel::{Request, Stream};
+use bottle_contract::names::Slug;
+use bottle_contract::session::guest::{Attach, GuestRequest};
+use bottle_host::process::ProcessId;
+use bottle_host::{Host, causes};
+use bottle_instance::{Claim, ClaimError, Store, engines};
+
+use super::first::First;
+use super::owner::Owned;
+use super::protocol::{Inherited, KeeperEvent};
+use super::{find, log};
+use crate::launch::{self, LaunchError, Peer, Running};
+
+/// How many times the keeper retries to connect to a running bottle after the handshake failed. After the last one, the
+/// adoption fails.
+const RECONNECT_ATTEMPTS: usize = 3;
+
+/// Adopts the bottle and serves it until it ends.
+pub(super) async fn keep(
+    host: &Host,
+    backends: &[Box<dyn Backend>],
+    slug: &Slug,
+    (inherited, unpauses): (Inherited, bool),
+    first: First,
+    request: Request,
+) -> anyhow::Result<()> {
+    let report = request.accept();
+    let Some(claim) = claim(host, slug, &first, &report).await else { return Ok(()) };
+    log::open(&claim);
+    let backend = find(backends, &claim.record().backend)?;
+    let connected = async {
+        end_pause(backend, slug, unpauses).await?;
+        connect_both(backend, slug).await
+    };
+    match connected.await {
+        Ok(running) => {
+            let own = ProcessId::own().ok().map(|id| id.to_string());
+            let engine = backend.identity().await.ok().flatten();
+            claim.update(|record| {
+                record.keeper = own;
+                record.runtime = Some(host.runtime.clone());
+                record.engine = engine.or_else(|| record.engine.take());
+            })?;
+            let owned = Owned { host, backend, claim, running, first, inherited, adopted: true };
+            owned.run(&report).await
+        }
+        Err(error) => {
+            let failure = match engines::require(backend, claim.directory(), &claim.record()).await {
+                Ok(()) => (&error).into(),
+                // On another engine the bottle only seems to have ended.
+                Err(error) => (&error).into(),
+            };
+            first.refuse(&report, failure).await;
+            Ok(())
+        }
+    }
+}
+
+/// Takes the lock of an existing bottle. If that fails, answers the client with the reason and returns `None`. If
+/// another process holds the lock, the client tries again: that process is a keeper that serves the bottle, or it
+/// releases the lock.
+pub(super) async fn claim(host: &Host, slug: &Slug, first: &First, report: &Stream) -> Option<Claim> {
+    match Store::of(host).adopt(slug) {
+        Ok(claim) => return Some(claim),
+        Err(error @ ClaimError::Taken { .. }) => {
+            first.answer_only(report, KeeperEvent::Refused(error.to_string())).await;
+        }
+        Err(error) => first.refuse(report, (&error).into()).await,
+    }
+    None
+}
+
+/// Opens both channels of a running bottle and attaches to its agent. A bundle that ended has a closed channel. On a
+/// backend where successive keepers use the same stream, frames for the previous keeper may still arrive after this
+/// keeper's handshake message. The handshake then fails, and the connection is opened again.
+pub(super) async fn connect_both(backend: &dyn Backend, slug: &Slug) -> Result<Running, LaunchError> {
+    for _ in 0..RECONNECT_ATTEMPTS {
+        match connect_once(backend, slug).await {
+            Err(error @ LaunchError::Handshake(..)) => {
+                tracing::debug!("{}; connecting again", causes::one_line(&error));
+            }
+            connected => return connected,
+        }
+    }
+    connect_once(backend, slug).await
+}
+
+/// Ends a pause that prevents the connection: that of an interrupted snapshot and, if `unpauses`, that of the user.
+async fn end_pause(backend: &dyn Backend, slug: &Slug, unpauses: bool) -> Result<(), LaunchError> {
+    backend.recover(slug, PausedBy::Snapshot).await?;
+    if unpauses {
+        backend.recover(slug, PausedBy::Other).await?;
+    }
+    Ok(())
+}
+
+async fn connect_once(backend: &dyn Backend, slug: &Slug) -> Result<Running, LaunchError> {
+    let guest = launch::connect(backend, slug, Peer::Guest).await?;
+    let bundle = launch::connect_bundle(backend, slug).await?;
+    // The stream that started the agent closed with the previous keeper. A read-only attach stream also reports the
+    // agent's exit.
+    let watch = GuestRequest::Attach(Attach { read_only: true, process: None, size: None });
+    let refused = |source| LaunchError::Handshake(Peer::Guest, source);
+    let agent = guest.open(&watch).await.map_err(refused)?;
+    Ok(Running { bundle, guest, agent })
+}

@@ -1,0 +1,336 @@
+//! Launches a new bottle, or a kept one that is resumed, phase by phase.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bottle_backend::{Backend, BackendError, EngineIdentity, Prepared, Sandbox};
+use bottle_channel::{Request, Stream};
+use bottle_contract::session::bundle::Routes;
+use bottle_contract::session::guest::SecretText;
+use bottle_host::Host;
+use bottle_host::files::FileError;
+use bottle_host::process::ProcessId;
+use bottle_instance::deploy_keys::{self, Tokens};
+use bottle_instance::live_changes;
+use bottle_instance::live_tree::LiveTree;
+use bottle_instance::record::Record;
+use bottle_instance::repositories::CopiedRepository;
+use bottle_instance::{Claim, ClaimError, Store, canaries, children, routes};
+use bottle_plan::{Plan, Workspace};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+use tracing::Instrument as _;
+
+use super::first::First;
+use super::owner::Owned;
+use super::protocol::{Inherited, KeeperEvent, LaunchFailure, Phase};
+use super::{find, jobs, log};
+use crate::launch::order::LaunchOrder;
+use crate::launch::{self, Canary, LaunchContext, LaunchError, Planned, Running};
+
+/// How long a launch that was interrupted waits for the current phase to finish. After that, the phase is cancelled.
+const PHASE_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// The maximum number of buffered progress reports of the copy of the working directory. Reports that do not fit are
+/// skipped.
+const PROGRESS_CAPACITY: usize = 4;
+
+/// Launches the bottle and serves it until it ends.
+pub(super) async fn keep(
+    host: &Host,
+    backends: &[Box<dyn Backend>],
+    mut order: LaunchOrder,
+    first: First,
+    request: Request,
+) -> anyhow::Result<()> {
+    let report = request.accept();
+    let backend = find(backends, &order.plan.backend)?;
+    let claim = match claim_for(host, &order) {
+        Ok(claim) => claim,
+        Err(error) => {
+            first.refuse(&report, (&error).into()).await;
+            return Ok(());
+        }
+    };
+    log::open(&claim);
+    let remove_earlier = async {
+        if order.resumes() {
+            // A killed keeper can have left a guest on the preserved files.
+            launch::remove_launch(backend, &claim).await;
+        }
+    };
+    let ((), engine) = tokio::join!(remove_earlier, require_engine(backend, order.engine.as_ref()));
+    let tokens = Tokens::of(&order.plan, &order.secrets);
+    record_live_tree(&order, &claim).await;
+    let launched = match engine {
+        Ok(()) => launch_watched(host, backend, &order, &claim, &first, &report).await,
+        Err(error) => Err(error.into()),
+    };
+    match launched {
+        Ok(running) => {
+            // If the routes file cannot be written, the routes cannot change while the bottle runs. An attempt to
+            // change them then reports an error.
+            let routes = Routes::first(order.plan.egress.routes.clone());
+            if let Err(error) = routes::write(claim.directory(), &routes) {
+                tracing::warn!("cannot write the bottle's routes: {error}");
+                let _ = std::fs::remove_file(routes::path(claim.directory()));
+            }
+            if let Err(error) = children::write(claim.directory(), &order.plan) {
+                tracing::warn!("cannot write which bottles this one may start: {error}");
+            }
+            // Only a later resume reads the manifest file, and reports if it is missing.
+            if let Err(error) = claim.write_manifest(&order.plan.manifest) {
+                tracing::warn!("cannot write the bottle's manifest: {error}");
+            }
+            let secrets = std::mem::take(&mut order.secrets).into_values().collect();
+            drop(order);
+            let inherited = Inherited { tokens, secrets };
+            let owned = Owned { host, backend, claim, running, first, inherited, adopted: false };
+            owned.run(&report).await
+        }
+        Err(error) => {
+            let _ = report.message(&KeeperEvent::Phase(Phase::Undo)).await;
+            let mut failure = LaunchFailure::from(&error);
+            let undo = launch::undo(host, backend, &claim, &tokens);
+            failure.left = undo.instrument(phase_span(Phase::Undo, &order.plan)).await;
+            failure.left.extend(unclaim(claim, order.resumes(), failure.left.is_empty()));
+            first.refuse(&report, failure).await;
+            Ok(())
+        }
+    }
+}
+
+/// Records the tree of the directory that the agent is about to change. Without the record, the end report goes by times.
+async fn record_live_tree(order: &LaunchOrder, claim: &Claim) {
+    let Some(live) = order.plan.live.clone() else { return };
+    let directory = claim.directory().to_owned();
+    let record = move || match LiveTree::of(&live, live_changes::BOUNDS)? {
+        Some(tree) => tree.write_once(&directory),
+        None => Err(io::Error::other("it has too many entries")),
+    };
+    let recorded = tokio::task::spawn_blocking(record).await;
+    if let Err(error) = recorded.unwrap_or_else(|error| Err(error.into())) {
+        tracing::warn!("cannot record the tree of the directory: {error}");
+    }
+}
+
+/// Checks that this process uses the engine that the command used, which is the engine in the bottle's record.
+async fn require_engine(backend: &dyn Backend, ordered: Option<&EngineIdentity>) -> Result<(), BackendError> {
+    require_same(ordered, backend.identity().await?.as_ref())
+}
+
+fn require_same(
+    ordered: Option<&EngineIdentity>,
+    current: Option<&EngineIdentity>,
+) -> Result<(), BackendError> {
+    match (ordered, current) {
+        (Some(ordered), Some(current)) if !ordered.is_same(current) => {
+            let message = format!("cannot start the bottle: the engine changed from {ordered} to {current}");
+            Err(BackendError::failed(message).with_hint("try again; the next start uses the new engine"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Claims the bottle's directory. Creates the directory of a new bottle; resets the record of a preserved bottle.
+fn claim_for(host: &Host, order: &LaunchOrder) -> Result<Claim, ClaimError> {
+    let store = Store::of(host);
+    let new = record_of(order, host);
+    if let Some(forked) = &order.forked {
+        // The copied files can contain the canaries of the bottle that they come from.
+        let from = store.directory(&forked.from);
+        let unreadable = |error| FileError::read(&from, error);
+        let inherited = canaries::read(&from).map_err(unreadable)?;
+        let imported = canaries::read_imported(&from).map_err(unreadable)?;
+        let claim = store.claim(new)?;
+        canaries::write(claim.directory(), &inherited)
+            .and_then(|()| canaries::write_imported(claim.directory(), &imported))
+            .map_err(|error| FileError::write(claim.directory(), error))?;
+        return Ok(claim);
+    }
+    if !order.resumes() {
+        return store.claim(new);
+    }
+    let claim = store.adopt_idle(&new.slug)?;
+    claim.reset(new, &order.origin).map_err(|error| FileError::write(claim.directory(), error))?;
+    Ok(claim)
+}
+
+/// After a failed launch, preserves the bottle's directory if the bottle was resumed. Otherwise removes the directory
+/// if everything else was removed (`undone`). Returns the failure, if any.
+fn unclaim(claim: Claim, resumed: bool, undone: bool) -> Option<String> {
+    let done = if resumed {
+        let kept = claim.record().kept;
+        claim.preserve(kept)
+    } else if undone {
+        log::close();
+        claim.remove()
+    } else {
+        return None;
+    };
+    done.err().map(|error| error.to_string())
+}
+
+/// Launches phase by phase. If the launch is interrupted or its client disconnects, it ends before the next phase, or
+/// within a phase after [`PHASE_TIMEOUT`].
+async fn launch_watched(
+    host: &Host,
+    backend: &dyn Backend,
+    order: &LaunchOrder,
+    claim: &Claim,
+    first: &First,
+    report: &Stream,
+) -> Result<Running, LaunchError> {
+    let catch = |kind| signal(kind).map_err(|source| LaunchError::Host("catch signals", source));
+    let (mut interrupt, mut terminate) = (catch(SignalKind::interrupt())?, catch(SignalKind::terminate())?);
+    let stopped = AtomicBool::new(false);
+    let watch = async {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+            _ = first.channel.closed() => {}
+        }
+        stopped.store(true, Ordering::SeqCst);
+        // When this wait ends, the record contains the resources of the current phase, so they are removed with the
+        // other resources.
+        tokio::time::sleep(PHASE_TIMEOUT).await;
+    };
+    let phases = Phases { report, stopped: &stopped, order };
+    let (events, mut copied) = mpsc::channel(PROGRESS_CAPACITY);
+    let forward_progress = async {
+        while let Some(event) = copied.recv().await {
+            // The error is ignored, because the next phase notices that the client disconnected.
+            let _ = report.message(&event).await;
+        }
+        std::future::pending().await
+    };
+    let launch = async {
+        // Deploy keys come first, so that a refusal of the forge ends the launch before any resource is created.
+        let deploy_keys = match order.plan.has_deploy_keys() || !claim.record().deploy_keys.is_empty() {
+            true => {
+                let tokens = Tokens::of(&order.plan, &order.secrets);
+                let register = deploy_keys::register(host, claim, &order.plan, &tokens);
+                phases.run(Phase::Keys, async { Ok(register.await?) }).await?
+            }
+            false => BTreeMap::new(),
+        };
+        let canary = Canary::generate(&order.plan.env);
+        let earlier_canaries = remember(claim, &canary)?;
+        let progress = jobs::progress(events);
+        let planned = Planned::new(LaunchContext {
+            host,
+            backend,
+            order,
+            claim,
+            progress,
+            canary,
+            earlier_canaries,
+            deploy_keys,
+        });
+        let networked = phases.run(Phase::Network, planned.network()).await?;
+        let ready = phases.run(Phase::Sidecars, networked.start_sidecars()).await?;
+        let mut provisioned = phases.run(Phase::Provision, ready.provision()).await?;
+        if !order.plan.services.is_empty() {
+            provisioned = phases.run(Phase::Services, provisioned.start_services()).await?;
+        }
+        phases.run(Phase::Agent, provisioned.start_agent()).await
+    };
+    tokio::select! {
+        launched = launch => launched,
+        () = watch => Err(LaunchError::Interrupted),
+        never = forward_progress => never,
+    }
+}
+
+/// Stores the canary for later launches of the bottle's files. Returns those of earlier launches.
+fn remember(claim: &Claim, canary: &Canary) -> Result<Vec<SecretText>, LaunchError> {
+    let earlier =
+        canaries::read(claim.directory()).map_err(LaunchError::host("read the bottle's canaries"))?;
+    let all = [&earlier[..], std::slice::from_ref(&canary.value)].concat();
+    canaries::write(claim.directory(), &all).map_err(LaunchError::host("write the bottle's canaries"))?;
+    Ok(earlier)
+}
+
+/// Runs the phases of one launch.
+struct Phases<'a> {
+    report: &'a Stream,
+    /// Whether the launch must end before its next phase.
+    stopped: &'a AtomicBool,
+    order: &'a LaunchOrder,
+}
+
+impl Phases<'_> {
+    /// Reports the phase and runs `work`, unless the launch was interrupted.
+    async fn run<T>(
+        &self,
+        phase: Phase,
+        work: impl Future<Output = Result<T, LaunchError>>,
+    ) -> Result<T, LaunchError> {
+        let sent = self.report.message(&KeeperEvent::Phase(phase)).await;
+        if sent.is_err() || self.stopped.load(Ordering::SeqCst) {
+            return Err(LaunchError::Interrupted);
+        }
+        work.instrument(phase_span(phase, &self.order.plan)).await
+    }
+}
+
+fn phase_span(phase: Phase, plan: &Plan) -> tracing::Span {
+    tracing::debug_span!("launch_phase", ?phase, slug = %plan.identity.slug, backend = plan.backend)
+}
+
+fn record_of(order: &LaunchOrder, host: &Host) -> Record {
+    let plan = &order.plan;
+    let forked = order.forked.as_ref();
+    let repositories = match forked {
+        Some(forked) => forked.repositories.clone(),
+        None if plan.workspace == Workspace::Empty => Vec::new(),
+        None => CopiedRepository::find_all(&plan.identity),
+    };
+    Record {
+        repositories,
+        copied_cwd: forked.map_or(plan.workspace != Workspace::Empty, |forked| forked.copied_cwd),
+        copied_all: forked.map_or(plan.workspace == Workspace::CopyAll, |forked| forked.copied_all),
+        forked_from: forked.map(|forked| forked.from.clone()),
+        image: forked.and_then(|forked| forked.image.clone()),
+        engine: order.engine.clone(),
+        terminal: plan.agent.terminal.is_some(),
+        keeper: ProcessId::own().ok().map(|id| id.to_string()),
+        // Every change in the copied workspace is later.
+        workspace_ready: forked.filter(|forked| forked.unsaved).map(|_| jiff::Timestamp::MIN),
+        learn: plan.learn,
+        run: Some(format!("{:016x}", rand::random::<u64>())),
+        sandbox: Some(Sandbox {
+            prepared: Prepared { notes: Vec::new(), ..order.prepared.clone() },
+            limits: plan.resources.clone(),
+            live: plan.live.clone(),
+        }),
+        ..Record::starting(plan, host)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_launch_needs_the_engine_that_the_command_used() {
+        let engine = |id: &str, address: &str| EngineIdentity {
+            id: id.to_owned(),
+            data: "/data".to_owned(),
+            address: address.to_owned(),
+            select: String::new(),
+        };
+        let (one, moved, other) =
+            (engine("1", "unix:///a"), engine("1", "unix:///b"), engine("2", "unix:///a"));
+        assert!(require_same(Some(&one), Some(&moved)).is_ok(), "the same engine at another address");
+        assert!(require_same(None, None).is_ok(), "a backend without an engine");
+        let error = require_same(Some(&one), Some(&other)).expect_err("another engine");
+        assert_eq!(
+            error.message,
+            "cannot start the bottle: the engine changed from unix:///a (id 1, data in /data) to unix:///a (id 2, \
+             data in /data)"
+        );
+    }
+}
