@@ -44,7 +44,8 @@ pub(super) async fn keep(
                 record.runtime = Some(host.runtime.clone());
                 record.engine = engine.or_else(|| record.engine.take());
             })?;
-            let owned = Owned { host, backend, claim, running, first, inherited, adopted: true };
+            let owned =
+                Owned { host, backend, claim, running, first, inherited, adopted: true, interrupted: false };
             owned.run(&report).await
         }
         Err(error) => {

@@ -57,7 +57,7 @@ pub(super) async fn keep(
     log::open(&claim);
     let remove_earlier = async {
         if order.resumes() {
-            // A killed keeper can have left a guest on the preserved files.
+            // A killed keeper can have left a guest on the kept files.
             launch::remove_launch(backend, &claim).await;
         }
     };
@@ -69,7 +69,7 @@ pub(super) async fn keep(
         Err(error) => Err(error.into()),
     };
     match launched {
-        Ok(running) => {
+        Ok((running, interrupted)) => {
             // If the routes file cannot be written, the routes cannot change while the bottle runs. An attempt to
             // change them then reports an error.
             let routes = Routes::first(order.plan.egress.routes.clone());
@@ -87,7 +87,8 @@ pub(super) async fn keep(
             let secrets = std::mem::take(&mut order.secrets).into_values().collect();
             drop(order);
             let inherited = Inherited { tokens, secrets };
-            let owned = Owned { host, backend, claim, running, first, inherited, adopted: false };
+            let owned =
+                Owned { host, backend, claim, running, first, inherited, adopted: false, interrupted };
             owned.run(&report).await
         }
         Err(error) => {
@@ -95,7 +96,8 @@ pub(super) async fn keep(
             let mut failure = LaunchFailure::from(&error);
             let undo = launch::undo(host, backend, &claim, &tokens);
             failure.left = undo.instrument(phase_span(Phase::Undo, &order.plan)).await;
-            failure.left.extend(unclaim(claim, order.resumes(), failure.left.is_empty()));
+            let unclaim = Unclaim::after(order.resumes(), failure.left.is_empty());
+            failure.left.extend(unclaim.apply(claim));
             first.refuse(&report, failure).await;
             Ok(())
         }
@@ -134,7 +136,7 @@ fn require_same(
     }
 }
 
-/// Claims the bottle's directory. Creates the directory of a new bottle; resets the record of a preserved bottle.
+/// Claims the bottle's directory. Creates the directory of a new bottle; resets the record of a kept bottle.
 fn claim_for(host: &Host, order: &LaunchOrder) -> Result<Claim, ClaimError> {
     let store = Store::of(host);
     let new = record_of(order, host);
@@ -158,23 +160,46 @@ fn claim_for(host: &Host, order: &LaunchOrder) -> Result<Claim, ClaimError> {
     Ok(claim)
 }
 
-/// After a failed launch, preserves the bottle's directory if the bottle was resumed. Otherwise removes the directory
-/// if everything else was removed (`undone`). Returns the failure, if any.
-fn unclaim(claim: Claim, resumed: bool, undone: bool) -> Option<String> {
-    let done = if resumed {
-        let kept = claim.record().kept;
-        claim.preserve(kept)
-    } else if undone {
-        log::close();
-        claim.remove()
-    } else {
-        return None;
-    };
-    done.err().map(|error| error.to_string())
+/// What happens to a bottle's directory after a failed launch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Unclaim {
+    /// It is kept, as it was before the bottle was resumed.
+    Keep,
+    /// It is removed.
+    Remove,
+    /// It stays for a cleanup, because it names resources that could not be removed.
+    Leave,
+}
+
+impl Unclaim {
+    fn after(resumed: bool, undone: bool) -> Self {
+        match (resumed, undone) {
+            (true, _) => Self::Keep,
+            (false, true) => Self::Remove,
+            (false, false) => Self::Leave,
+        }
+    }
+
+    /// Does it. Returns the failure, if any.
+    fn apply(self, claim: Claim) -> Option<String> {
+        let done = match self {
+            Self::Keep => {
+                let kept = claim.record().kept;
+                claim.preserve(kept)
+            }
+            Self::Remove => {
+                log::close();
+                claim.remove()
+            }
+            Self::Leave => Ok(()),
+        };
+        done.err().map(|error| error.to_string())
+    }
 }
 
 /// Launches phase by phase. If the launch is interrupted or its client disconnects, it ends before the next phase, or
-/// within a phase after [`PHASE_TIMEOUT`].
+/// within a phase after [`PHASE_TIMEOUT`]. Also returns whether that happened in the last phase, after which the bottle
+/// runs and has to be stopped.
 async fn launch_watched(
     host: &Host,
     backend: &dyn Backend,
@@ -182,20 +207,16 @@ async fn launch_watched(
     claim: &Claim,
     first: &First,
     report: &Stream,
-) -> Result<Running, LaunchError> {
+) -> Result<(Running, bool), LaunchError> {
     let catch = |kind| signal(kind).map_err(|source| LaunchError::Host("catch signals", source));
     let (mut interrupt, mut terminate) = (catch(SignalKind::interrupt())?, catch(SignalKind::terminate())?);
     let stopped = AtomicBool::new(false);
-    let watch = async {
+    let interrupted = async {
         tokio::select! {
             _ = interrupt.recv() => {}
             _ = terminate.recv() => {}
             _ = first.channel.closed() => {}
         }
-        stopped.store(true, Ordering::SeqCst);
-        // When this wait ends, the record contains the resources of the current phase, so they are removed with the
-        // other resources.
-        tokio::time::sleep(PHASE_TIMEOUT).await;
     };
     let phases = Phases { report, stopped: &stopped, order };
     let (events, mut copied) = mpsc::channel(PROGRESS_CAPACITY);
@@ -238,9 +259,28 @@ async fn launch_watched(
         phases.run(Phase::Agent, provisioned.start_agent()).await
     };
     tokio::select! {
-        launched = launch => launched,
-        () = watch => Err(LaunchError::Interrupted),
+        launched = unless_interrupted(launch, interrupted, &stopped) => launched,
         never = forward_progress => never,
+    }
+}
+
+/// Runs a launch, and sets `stopped` when it is interrupted. Returns its result, and whether the bottle has to end at
+/// once: the interrupt came when no further phase could notice it.
+async fn unless_interrupted<T>(
+    launch: impl Future<Output = Result<T, LaunchError>>,
+    interrupted: impl Future<Output = ()>,
+    stopped: &AtomicBool,
+) -> Result<(T, bool), LaunchError> {
+    let watch = async {
+        interrupted.await;
+        stopped.store(true, Ordering::SeqCst);
+        // When this wait ends, the record contains the resources of the current phase, so they are removed with the
+        // other resources.
+        tokio::time::sleep(PHASE_TIMEOUT).await;
+    };
+    tokio::select! {
+        launched = launch => Ok((launched?, stopped.load(Ordering::SeqCst))),
+        () = watch => Err(LaunchError::Interrupted),
     }
 }
 
@@ -313,6 +353,40 @@ fn record_of(order: &LaunchOrder, host: &Host) -> Record {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn an_interrupt_is_not_lost_in_the_last_phase() {
+        const NEVER: Duration = Duration::MAX;
+        let seconds = Duration::from_secs;
+        for (launch, interrupt, wanted) in [
+            (seconds(5), NEVER, Some(false)),
+            (seconds(5), seconds(6), Some(false)),
+            (seconds(5), seconds(4), Some(true)),
+            (seconds(5), seconds(1), None),
+        ] {
+            let stopped = AtomicBool::new(false);
+            let launched = async {
+                tokio::time::sleep(launch).await;
+                Ok(())
+            };
+            let found = unless_interrupted(launched, tokio::time::sleep(interrupt), &stopped).await;
+            assert_eq!(found.ok().map(|((), ends)| ends), wanted, "{launch:?} {interrupt:?}");
+        }
+        let failed = async { Err::<(), _>(LaunchError::Interrupted) };
+        assert!(unless_interrupted(failed, std::future::pending(), &AtomicBool::new(false)).await.is_err());
+    }
+
+    #[test]
+    fn a_failed_launch_removes_only_what_it_made() {
+        for (resumed, undone, wanted) in [
+            (true, true, Unclaim::Keep),
+            (true, false, Unclaim::Keep),
+            (false, true, Unclaim::Remove),
+            (false, false, Unclaim::Leave),
+        ] {
+            assert_eq!(Unclaim::after(resumed, undone), wanted, "{resumed} {undone}");
+        }
+    }
 
     #[test]
     fn a_launch_needs_the_engine_that_the_command_used() {

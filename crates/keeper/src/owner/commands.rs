@@ -32,6 +32,8 @@ pub(super) struct Owner<'a> {
     shared: &'a Shared,
     inbox: mpsc::Receiver<Command>,
     terminate: Signal,
+    /// Whether a signal arrived earlier.
+    interrupted: bool,
     guest: Channel,
     /// The running snapshot job. Only one runs at a time.
     job: Option<Job<'a>>,
@@ -51,7 +53,24 @@ impl<'a> Owner<'a> {
         guest: Channel,
     ) -> Self {
         let making = Making::Commit;
-        Self { backend, claim, shared, inbox, terminate, guest, job: None, making, measure: None }
+        let interrupted = false;
+        Self {
+            backend,
+            claim,
+            shared,
+            inbox,
+            terminate,
+            interrupted,
+            guest,
+            job: None,
+            making,
+            measure: None,
+        }
+    }
+
+    /// Behaves as if a signal arrived.
+    pub(super) fn interrupt(&mut self) {
+        self.interrupted = true;
     }
 
     /// The channel to pid 1.
@@ -94,6 +113,9 @@ impl<'a> Owner<'a> {
     }
 
     async fn event(&mut self, stage: Stage) -> Event {
+        if std::mem::take(&mut self.interrupted) {
+            return Event::Terminated;
+        }
         tokio::select! {
             _ = self.guest.closed(), if stage.needs_guest() => Event::GuestClosed,
             _ = self.terminate.recv() => Event::Terminated,

@@ -63,6 +63,8 @@ pub(super) struct Owned<'a> {
     pub(super) first: First,
     pub(super) inherited: Inherited,
     pub(super) adopted: bool,
+    /// Whether the launch was interrupted when it could not fail any more.
+    pub(super) interrupted: bool,
 }
 
 impl Owned<'_> {
@@ -147,6 +149,9 @@ impl Owned<'_> {
 
         let (backend, claim) = (self.backend, &self.claim);
         let mut owner = Owner::new(backend, claim, &shared, inbox, terminate, guest);
+        if self.interrupted {
+            owner.interrupt();
+        }
         let mut reconnects = Reconnects::default();
         let mut end = loop {
             let begun = Instant::now();
