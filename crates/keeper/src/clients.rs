@@ -1,24 +1,21 @@
-//! Serves client connections to a keeper, and each stream that a client opens.
+//! Answers the requests of clients about a running bottle.
 
 use std::io;
-use std::path::Path;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use bottle_channel::{Channel, Incoming, Request, Side, Stream, splice};
+use bottle_channel::{Channel, Request, Stream, splice};
 use bottle_contract::queue::{Answer, Question, Scope, Status};
 use bottle_contract::session::guest::{Attach, Failure, FailureKind, GuestEvent, GuestRequest};
-use bottle_contract::session::{Hello, Role};
 use bottle_host::budget::Policy;
-use bottle_host::files;
 use bottle_instance::record::ApprovedCommand;
 use bottle_instance::snapshots::{CommitOptions, Removal};
-use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
-use tracing::Instrument as _;
 
 use super::activity;
 use super::budget::order::Order;
+use super::listener::Handler;
+use super::permission::Keeper;
 use super::protocol::{BudgetOrder, KeeperEvent, KeeperRequest, ParentChange};
 use super::shared::{Attached, Command, Fact, Shared, send_last};
 use super::watcher;
@@ -33,122 +30,26 @@ const ORDER_APPLIED_WITHIN: Duration = Duration::from_secs(10);
 /// Why a request is refused that came too late.
 const ENDING: &str = "the bottle is ending";
 
-/// Answers the requests of clients. The keeper of a running bottle does so, and the keeper that opens preserved files.
-pub(super) trait Service: Send + Sync + 'static {
-    /// The number of open connections.
-    fn connected(&self) -> &watch::Sender<usize>;
-
-    /// Answers one request.
-    fn answer(self: Arc<Self>, request: Request) -> impl Future<Output = ()> + Send;
-}
-
-impl Service for Shared {
+impl Handler for Shared {
     fn connected(&self) -> &watch::Sender<usize> {
         &self.connected
     }
 
-    fn answer(self: Arc<Self>, request: Request) -> impl Future<Output = ()> + Send {
-        answer(request, self)
+    fn keeper(&self) -> Keeper {
+        Keeper::Running
+    }
+
+    async fn answer(self: Arc<Self>, request: Request, parsed: KeeperRequest) {
+        answer(request, parsed, self).await;
     }
 }
 
-/// Binds the keeper's socket, to which only this user can connect. Replaces one that a killed keeper left.
-///
-/// # Errors
-/// When the socket cannot be bound.
-pub(super) fn listen(socket: &Path) -> io::Result<UnixListener> {
-    let _ = std::fs::remove_file(socket);
-    let listener = files::bind_private(socket)?;
-    listener.set_nonblocking(true)?;
-    UnixListener::from_std(listener)
-}
-
-/// Accepts clients until `closed`, and those that wait then. When this function returns, [`Service::connected`] counts
-/// all of them.
-///
-/// # Errors
-/// When the clients that wait cannot be accepted.
-pub(super) async fn accept(
-    listener: UnixListener,
-    service: Arc<impl Service>,
-    closed: impl Future<Output = ()> + Send,
-) -> io::Result<()> {
-    let mut closed = std::pin::pin!(closed);
-    loop {
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            () = &mut closed => break,
-        };
-        match accepted {
-            Ok((socket, _)) => admit(socket, &service),
-            // The likely cause is a lack of file descriptors. The pause prevents a busy loop.
-            Err(_) => tokio::time::sleep(std::time::Duration::from_millis(100)).await,
-        }
-    }
-    // The runtime may not know yet that a client waits, so the kernel is asked.
-    let listener = listener.into_std()?;
-    loop {
-        match listener.accept() {
-            Ok((socket, _)) => {
-                socket.set_nonblocking(true)?;
-                admit(UnixStream::from_std(socket)?, &service);
-            }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
-            Err(error) => return Err(error),
-        }
-    }
-}
-
-/// Serves a client of this user in a task of its own.
-fn admit(socket: UnixStream, service: &Arc<impl Service>) {
-    let own = rustix::process::getuid().as_raw();
-    if socket.peer_cred().is_ok_and(|peer| peer.uid() == own) {
-        tokio::spawn(greet(socket, Counted::new(service.clone())).in_current_span());
-    }
-}
-
-async fn greet(socket: UnixStream, service: Counted<impl Service>) {
-    match Channel::establish(socket, Side::Accepted, Hello::of(Role::Keeper)).await {
-        Ok((channel, incoming, _)) => answer_all(channel, incoming, &service.0).await,
-        Err(error) => tracing::warn!("a client did not complete the handshake: {error}"),
-    }
-}
-
-/// Serves one connection until it closes.
-pub(super) async fn serve(channel: Channel, incoming: Incoming, service: Arc<impl Service>) {
-    let service = Counted::new(service);
-    answer_all(channel, incoming, &service.0).await;
-}
-
-async fn answer_all(channel: Channel, mut incoming: Incoming, service: &Arc<impl Service>) {
-    while let Some(request) = incoming.next().await {
-        tokio::spawn(service.clone().answer(request).in_current_span());
-    }
-    drop(channel);
-}
-
-/// A connection in [`Service::connected`], from its accept to its end.
-struct Counted<S: Service>(Arc<S>);
-
-impl<S: Service> Counted<S> {
-    fn new(service: Arc<S>) -> Self {
-        service.connected().send_modify(|connected| *connected += 1);
-        Self(service)
-    }
-}
-
-impl<S: Service> Drop for Counted<S> {
-    fn drop(&mut self) {
-        self.0.connected().send_modify(|connected| *connected -= 1);
-    }
-}
-
-async fn answer(request: Request, shared: Arc<Shared>) {
-    match request.parse() {
-        Ok(KeeperRequest::Guest(inner)) => forward(request, &inner, &shared).await,
-        Ok(KeeperRequest::Watch) => watcher::serve(request, &shared).await,
-        Ok(KeeperRequest::Notices) => send_notices(request.accept(), &shared).await,
-        Ok(KeeperRequest::Stop { grace_ms }) => {
+async fn answer(request: Request, parsed: KeeperRequest, shared: Arc<Shared>) {
+    match parsed {
+        KeeperRequest::Guest(inner) => forward(request, &inner, &shared).await,
+        KeeperRequest::Watch => watcher::serve(request, &shared).await,
+        KeeperRequest::Notices => send_notices(request.accept(), &shared).await,
+        KeeperRequest::Stop { grace_ms } => {
             let stream = request.accept();
             let (events, mut notices) = mpsc::channel(1);
             let _ = shared.commands.send(Command::Stop { grace_ms, events }).await;
@@ -158,39 +59,39 @@ async fn answer(request: Request, shared: Arc<Shared>) {
             }
             send_end(&stream, &shared).await;
         }
-        Ok(KeeperRequest::FindDelay) => {
+        KeeperRequest::FindDelay => {
             run_command(request, &shared, |events| Command::FindDelay { events }).await
         }
-        Ok(KeeperRequest::Activity) => {
+        KeeperRequest::Activity => {
             let stream = request.accept();
             let report = activity::report(&shared).await;
             send_last(&stream, &KeeperEvent::Activity(report)).await;
         }
-        Ok(KeeperRequest::Detach) => {
+        KeeperRequest::Detach => {
             let stream = request.accept();
             // A command after this answer finds the bottle detached.
             send_last(&stream, &answer_to(shared.record(Fact::Detached).await, KeeperEvent::Detached)).await;
         }
-        Ok(KeeperRequest::Commit) => {
+        KeeperRequest::Commit => {
             let options = CommitOptions::default();
             run_command(request, &shared, |events| Command::Commit { options, events }).await;
         }
-        Ok(KeeperRequest::CommitAs(options)) => {
+        KeeperRequest::CommitAs(options) => {
             run_command(request, &shared, |events| Command::Commit { options, events }).await;
         }
-        Ok(KeeperRequest::RemoveSnapshot) => {
+        KeeperRequest::RemoveSnapshot => {
             let which = Removal::All;
             run_command(request, &shared, |events| Command::RemoveSnapshot { which, events }).await;
         }
-        Ok(KeeperRequest::RemoveOneSnapshot { name }) => {
+        KeeperRequest::RemoveOneSnapshot { name } => {
             let which = Removal::One(name);
             run_command(request, &shared, |events| Command::RemoveSnapshot { which, events }).await;
         }
-        Ok(KeeperRequest::Pulled { at }) => {
+        KeeperRequest::Pulled { at } => {
             let stream = request.accept();
             send_last(&stream, &answer_to(shared.record(Fact::Pulled(at)).await, KeeperEvent::Done)).await;
         }
-        Ok(KeeperRequest::Answer(response)) => {
+        KeeperRequest::Answer(response) => {
             let stream = request.accept();
             let event = match shared.asker.answer(*response).await {
                 Ok(results) => KeeperEvent::Answered(results),
@@ -198,7 +99,7 @@ async fn answer(request: Request, shared: Arc<Shared>) {
             };
             send_last(&stream, &event).await;
         }
-        Ok(KeeperRequest::ChangeRoutes(change)) => {
+        KeeperRequest::ChangeRoutes(change) => {
             let stream = request.accept();
             let event = match shared.decisions.change_routes(*change).await {
                 Ok((mut report, of_parent)) => {
@@ -211,7 +112,7 @@ async fn answer(request: Request, shared: Arc<Shared>) {
             };
             send_last(&stream, &event).await;
         }
-        Ok(KeeperRequest::Ask(question)) => {
+        KeeperRequest::Ask(question) => {
             let event = match shared.asker.propose(*question).await {
                 Ok(answer) => {
                     // The return value is not needed: the proxy applies the answer.
@@ -224,7 +125,7 @@ async fn answer(request: Request, shared: Arc<Shared>) {
             };
             send_last(&request.accept(), &event).await;
         }
-        Ok(KeeperRequest::Permit { question, approves }) => {
+        KeeperRequest::Permit { question, approves } => {
             let stream = request.accept();
             tokio::select! {
                 answer = shared.permit(*question, approves) => {
@@ -233,7 +134,7 @@ async fn answer(request: Request, shared: Arc<Shared>) {
                 () = stream.closed() => {}
             }
         }
-        Ok(KeeperRequest::Budget { order, by }) => {
+        KeeperRequest::Budget { order, by } => {
             let children = shared.children.change(ParentChange::Budget { order, by: by.clone() });
             let own = shared.order_budget(order, &by);
             let event = match tokio::join!(children, own).0.as_slice() {
@@ -242,7 +143,7 @@ async fn answer(request: Request, shared: Arc<Shared>) {
             };
             send_last(&request.accept(), &event).await;
         }
-        Ok(KeeperRequest::OfParent(change)) => {
+        KeeperRequest::OfParent(change) => {
             let stream = request.accept();
             let event = match shared.follow_parent(*change).await {
                 Ok(()) => KeeperEvent::Done,
@@ -250,18 +151,16 @@ async fn answer(request: Request, shared: Arc<Shared>) {
             };
             send_last(&stream, &event).await;
         }
-        Ok(KeeperRequest::Offer) => {
+        KeeperRequest::Offer => {
             *shared.offer.lock().unwrap_or_else(PoisonError::into_inner) = Some(request.accept());
         }
-        Ok(KeeperRequest::Launch(_) | KeeperRequest::Adopt { .. } | KeeperRequest::Open { .. }) => {
-            request.refuse("this keeper has a bottle already").await;
-        }
-        Err(error) => request.refuse(&format!("cannot parse the request: {error}")).await,
+        // Refused before.
+        KeeperRequest::Launch(_) | KeeperRequest::Adopt { .. } | KeeperRequest::Open { .. } => {}
     }
 }
 
 /// The answer to a client whose request was to be recorded: `done`, or why it was not recorded.
-fn answer_to(recorded: Option<io::Result<()>>, done: KeeperEvent) -> KeeperEvent {
+pub(super) fn answer_to(recorded: Option<io::Result<()>>, done: KeeperEvent) -> KeeperEvent {
     match recorded {
         Some(Ok(())) => done,
         Some(Err(error)) => KeeperEvent::Refused(format!("cannot write the bottle's record: {error}")),
@@ -292,19 +191,8 @@ async fn run_command(
     let _ = stream.end().await;
 }
 
-/// Forwards a request to the guest. Refuses requests that only the keeper may send.
+/// Forwards a request to the guest, unless the bottle is paused.
 async fn forward(request: Request, inner: &GuestRequest, shared: &Shared) {
-    match inner {
-        GuestRequest::Provision(_)
-        | GuestRequest::StartAgent(_)
-        | GuestRequest::Pause
-        | GuestRequest::Continue
-        | GuestRequest::Stop(_)
-        | GuestRequest::EndProcesses { .. } => {
-            return request.refuse("only the keeper may send this request").await;
-        }
-        _ => {}
-    }
     let guest = shared.guest().await;
     if let Some(hint) = shared.pause(&guest).await {
         let message = format!("the bottle is paused; {hint}");
@@ -452,16 +340,6 @@ async fn send_end(stream: &Stream, shared: &Shared) {
 mod tests {
     use super::*;
 
-    struct Idle(watch::Sender<usize>);
-
-    impl Service for Idle {
-        fn connected(&self) -> &watch::Sender<usize> {
-            &self.0
-        }
-
-        async fn answer(self: Arc<Self>, _: Request) {}
-    }
-
     /// A full disk must not end the bottle.
     #[test]
     fn an_answer_says_whether_the_request_is_recorded() {
@@ -474,17 +352,5 @@ mod tests {
         ] {
             assert_eq!(answer_to(recorded, KeeperEvent::Detached), answer);
         }
-    }
-
-    #[tokio::test]
-    async fn clients_that_wait_when_the_socket_closes_are_counted() {
-        let directory = tempfile::tempdir().expect("a directory");
-        let socket = directory.path().join("socket");
-        let listener = listen(&socket).expect("bound");
-        let connect = || std::os::unix::net::UnixStream::connect(&socket).expect("connected");
-        let _clients = [connect(), connect()];
-        let service = Arc::new(Idle(watch::Sender::default()));
-        accept(listener, service.clone(), std::future::ready(())).await.expect("accepted");
-        assert_eq!(*service.connected().borrow(), 2);
     }
 }

@@ -13,7 +13,8 @@
 //! - `first`: the connection of the command that started the keeper · `new_bottle`: launches a bottle · `adoption`: takes
 //!   over one whose keeper died · `opened`: opens the files of a kept bottle for commands
 //! - `protocol`: the messages on the keeper's socket
-//! - `clients`: serves client connections and their streams · `shared`: the state that they share with the owner
+//! - `listener`: accepts clients · `permission`: which requests they may send · `clients`: answers those about a running
+//!   bottle · `shared`: the state that they share with the owner
 //! - `owner`: handles the events of a running bottle until it ends, as `owner::transition` decides
 //! - `jobs`: snapshot jobs that run while the bottle runs
 //! - `teardown`: tears the bottle down and keeps work · `transcript`: copies the agent's conversations out
@@ -40,6 +41,7 @@ mod health;
 mod jobs;
 pub mod launch;
 pub mod ledger;
+mod listener;
 mod log;
 mod new_bottle;
 mod notices;
@@ -47,6 +49,7 @@ mod notify;
 mod opened;
 mod owner;
 mod parent;
+mod permission;
 mod process_logs;
 pub mod protocol;
 mod questions;

@@ -1,15 +1,15 @@
-//! The keeper that opens the files of a preserved bottle for commands.
+//! The keeper that opens the files of a kept bottle for commands.
 //!
 //! `diff`, `pull`, `cp` and `exec` talk to a guest through a keeper. If the bottle has ended and its files are
-//! preserved, the command starts a keeper for itself:
+//! kept, the command starts a keeper for itself:
 //!
 //! ```text
-//!   lock ─► leftovers removed ─► pid 1 on the preserved files ─► requests ─► last client gone ─► pid 1 ended ─► lock free
+//!   lock ─► leftovers removed ─► pid 1 on the kept files ─► requests ─► last client gone ─► pid 1 ended ─► lock free
 //! ```
 //! There is no agent, no sidecar, no network and no secret, and neither a manifest nor the user is consulted: the
 //! bottle's record contains what the sandbox needs. The sandbox has the restrictions and limits of a running bottle. A
 //! command that only reads gets the files read-only. Commands that fit share the guest; another one waits until it is
-//! gone. The bottle stays preserved all the time, so a crash at any point leaves a preserved bottle, and the next
+//! gone. The bottle stays kept all the time, so a crash at any point leaves a kept bottle, and the next
 //! command or `bottle cleanup` removes the processes that a killed keeper leaves.
 
 use std::io;
@@ -30,10 +30,12 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{oneshot, watch};
 use tracing::Instrument as _;
 
-use super::clients::{self, Service};
+use super::clients;
 use super::first::First;
+use super::listener::{self, Handler};
+use super::permission::Keeper;
 use super::protocol::{KeeperEvent, KeeperRequest, LaunchFailure, LaunchFailureKind};
-use super::shared::send_last;
+use super::shared::{Fact, send_last};
 use super::{adoption, find, log};
 use crate::launch;
 
@@ -62,7 +64,7 @@ pub(super) async fn run(
     let record = claim.record();
     if record.status != Status::Preserved || !record.kept {
         // The bottle was resumed or discarded in the meantime. The client tries again and finds its new state.
-        let why = format!("{slug} has no preserved files any more");
+        let why = format!("{slug} has no kept files any more");
         first.answer_only(&report, KeeperEvent::Refused(why)).await;
         return Ok(());
     }
@@ -109,7 +111,7 @@ async fn open(
     let slug = &record.slug;
     let Some(sandbox) = &record.sandbox else {
         let hint = format!("`bottle resume {slug} --detach` starts it; then run this command again");
-        return Err(failure(slug, "an earlier version of bottle preserved them", Some(hint)));
+        return Err(failure(slug, "an earlier version of bottle kept them", Some(hint)));
     };
     engines::require(backend, claim.directory(), record)
         .await
@@ -157,16 +159,17 @@ async fn serve(
     socket: &Path,
     terminate: &mut tokio::signal::unix::Signal,
 ) -> io::Result<()> {
-    let mut listener = clients::listen(socket)?;
+    let mut listener = listener::listen(socket)?;
     send_last(report, &KeeperEvent::Opened).await;
     let mut first = Some(first);
     let clients = async {
         loop {
             let (close, closed) = oneshot::channel::<()>();
             let closed = async { drop(closed.await) };
-            let accepting = tokio::spawn(clients::accept(listener, opened.clone(), closed).in_current_span());
+            let accepting =
+                tokio::spawn(listener::accept(listener, opened.clone(), closed).in_current_span());
             if let Some(First { channel, incoming }) = first.take() {
-                clients::serve(channel, incoming, opened.clone()).await;
+                listener::serve(channel, incoming, opened.clone()).await;
             }
             let _ = opened.connected.subscribe().wait_for(|connected| *connected == 0).await;
             // From here on a client finds no socket, and starts its own keeper after this one. One that has connected is
@@ -177,7 +180,7 @@ async fn serve(
             if *opened.connected.borrow() == 0 {
                 return Ok(());
             }
-            listener = clients::listen(socket)?;
+            listener = listener::listen(socket)?;
         }
     };
     tokio::select! {
@@ -187,7 +190,7 @@ async fn serve(
     }
 }
 
-/// Removes everything except the preserved files. Returns the failures.
+/// Removes everything except the kept files. Returns the failures.
 async fn close(backend: &dyn Backend, claim: &Claim) -> Vec<String> {
     let mut left = launch::remove_launch(backend, claim).await;
     let cleared = left.is_empty();
@@ -201,75 +204,33 @@ async fn close(backend: &dyn Backend, claim: &Claim) -> Vec<String> {
     left
 }
 
-impl Service for Opened {
+impl Handler for Opened {
     fn connected(&self) -> &watch::Sender<usize> {
         &self.connected
     }
 
-    async fn answer(self: Arc<Self>, request: Request) {
-        match request.parse() {
-            Ok(KeeperRequest::Open { access, .. }) => {
+    fn keeper(&self) -> Keeper {
+        Keeper::Opened(self.access)
+    }
+
+    async fn answer(self: Arc<Self>, request: Request, parsed: KeeperRequest) {
+        match parsed {
+            KeeperRequest::Open { access, .. } => {
                 let event = if access <= self.access {
                     KeeperEvent::Opened
                 } else {
-                    KeeperEvent::Refused(format!(
-                        "another command uses the files of {}",
-                        self.claim.record().slug
-                    ))
+                    let slug = self.claim.record().slug;
+                    KeeperEvent::Refused(format!("another command uses the files of {slug}"))
                 };
                 send_last(&request.accept(), &event).await;
             }
-            Ok(KeeperRequest::Guest(inner)) if self.allows(&inner) => {
-                clients::connect(request, &inner, &self.guest).await;
+            KeeperRequest::Guest(inner) => clients::connect(request, &inner, &self.guest).await,
+            KeeperRequest::Pulled { at } => {
+                let pulled = self.claim.update(|record| Fact::Pulled(at).write(record));
+                send_last(&request.accept(), &clients::answer_to(Some(pulled), KeeperEvent::Done)).await;
             }
-            Ok(KeeperRequest::Pulled { at }) => {
-                let pulled = self.claim.update(|record| record.pulled_at = record.pulled_at.max(Some(at)));
-                let event = match pulled {
-                    Ok(()) => KeeperEvent::Done,
-                    Err(error) => KeeperEvent::Refused(format!("cannot write the bottle's record: {error}")),
-                };
-                send_last(&request.accept(), &event).await;
-            }
-            Ok(_) => request.refuse("the bottle ended; only its files can be used").await,
-            Err(error) => request.refuse(&format!("cannot parse the request: {error}")).await,
-        }
-    }
-}
-
-impl Opened {
-    /// Whether a client may send this request to the guest.
-    fn allows(&self, request: &GuestRequest) -> bool {
-        match request {
-            GuestRequest::Exec(_)
-            | GuestRequest::CopyOut(_)
-            | GuestRequest::Changed(_)
-            | GuestRequest::Status
-            | GuestRequest::Moment
-            | GuestRequest::Now => true,
-            GuestRequest::CopyIn(_) => self.access == Access::Write,
-            GuestRequest::Files(request) => !request.writes() || self.access == Access::Write,
-            GuestRequest::Provision(_)
-            | GuestRequest::StartAgent(_)
-            | GuestRequest::Attach(_)
-            | GuestRequest::StartProcess(_)
-            | GuestRequest::ListProcesses
-            | GuestRequest::WatchProcesses
-            | GuestRequest::ReadOutput(_)
-            | GuestRequest::WriteInput(_)
-            | GuestRequest::SignalProcess(_)
-            | GuestRequest::EndProcess(_)
-            | GuestRequest::WaitForProcess { .. }
-            | GuestRequest::StartService(_)
-            | GuestRequest::StartServiceAgain { .. }
-            | GuestRequest::ListServices
-            | GuestRequest::StopService(_)
-            | GuestRequest::WatchServices
-            | GuestRequest::Logs(_)
-            | GuestRequest::Probe(_)
-            | GuestRequest::Pause
-            | GuestRequest::Continue
-            | GuestRequest::Stop(_)
-            | GuestRequest::EndProcesses { .. } => false,
+            // Refused before.
+            _ => {}
         }
     }
 }

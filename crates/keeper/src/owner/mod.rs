@@ -30,11 +30,11 @@ use self::connection::Tasks;
 use self::transition::{Reconnect, Reconnects};
 use super::adoption::connect_both;
 use super::budget::order::Order;
-use super::clients;
 use super::decisions::Decisions;
 use super::family::Children;
 use super::first::First;
 use super::health::health;
+use super::listener;
 use super::notices::Notices;
 use super::notify::Notifier;
 use super::process_logs::Recorder;
@@ -86,7 +86,7 @@ impl Owned<'_> {
             }
         })?;
         let socket = super::client::socket(self.host, &slug);
-        let listener = clients::listen(&socket)?;
+        let listener = listener::listen(&socket)?;
         let decisions = self.decisions(&slug, &self.running.bundle);
         let Running { mut bundle, guest, mut agent } = self.running;
         if self.adopted {
@@ -127,7 +127,7 @@ impl Owned<'_> {
             watched: watch::Sender::default(),
             offer: Mutex::default(),
         });
-        let accepting = clients::accept(listener, shared.clone(), std::future::pending());
+        let accepting = listener::accept(listener, shared.clone(), std::future::pending());
         tokio::spawn(accepting.in_current_span());
         let mut helpers = JoinSet::new();
         let watcher = watcher::keep(self.host.clone(), slug.clone(), self.adopted, shared.clone());
@@ -256,7 +256,7 @@ async fn reconnect(backend: &dyn Backend, slug: &Slug) -> Option<Running> {
 }
 
 async fn serve_first(first: First, shared: Arc<Shared>) {
-    clients::serve(first.channel, first.incoming, shared.clone()).await;
+    listener::serve(first.channel, first.incoming, shared.clone()).await;
     let _ = shared.commands.send(Command::FirstGone).await;
 }
 
