@@ -1,6 +1,6 @@
 //! Adopts a running bottle whose keeper died.
 
-use bottle_backend::Backend;
+use bottle_backend::{Backend, PausedBy};
 use bottle_channel::{Request, Stream};
 use bottle_contract::names::Slug;
 use bottle_contract::session::guest::{Attach, GuestRequest};
