@@ -27,3 +27,5 @@ mod console;
 mod mcp;
 mod screens;
 mod web;
+
+pub use mcp::relay::tool_call;

@@ -30,7 +30,9 @@ fn main() -> ExitCode {
         return code;
     }
     match std::env::args_os().nth(1).as_deref().and_then(OsStr::to_str) {
-        Some("__keeper") => in_background(|host| bottle_keeper::run(host, &registry::all(host))),
+        Some("__keeper") => {
+            in_background(|host| bottle_keeper::run(host, &registry::all(host), bottle::tool_call))
+        }
         Some(watcher::ROLE) => in_background(watch),
         Some(reaper::ROLE) => in_background(reap),
         _ => bottle::cli::run(std::env::args_os()),

@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 
-use bottle_contract::names::Slug;
 use bottle_host::Host;
 use bottle_lib::report::McpToken;
 use clap::Subcommand;
@@ -12,7 +11,7 @@ use crate::console::exit;
 use crate::console::output::Output;
 use crate::mcp::install::{Client, install};
 use crate::mcp::scope::STARTED;
-use crate::mcp::{relay, serve_http, serve_stdio, tokens};
+use crate::mcp::{serve_http, serve_stdio, tokens};
 
 /// Serve MCP, so that another agent can start and drive bottles
 ///
@@ -61,12 +60,6 @@ enum McpCommand {
         /// The name of the token
         name: String,
     },
-    /// Carry out one call of the agent in a bottle, for the keeper of the bottle
-    #[command(hide = true)]
-    Relay {
-        /// The bottle
-        bottle: Slug,
-    },
 }
 
 impl Mcp {
@@ -89,7 +82,6 @@ impl Mcp {
                 );
                 Ok(exit::DONE)
             }
-            (Some(McpCommand::Relay { bottle }), _) => relay::run(host, output, &bottle),
             (None, Some(file)) => serve_http(host, output, self.port, tokens::read(&file)?),
             (None, None) => serve_stdio(host, output, &self.scope),
         }

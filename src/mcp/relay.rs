@@ -1,18 +1,17 @@
-//! `bottle mcp relay`: carries out one call of the agent in a bottle, for the keeper of that bottle.
+//! Carries out the calls of the agent in a bottle, for the keeper of that bottle.
 //!
 //! The agent may use fewer tools than other clients, and only the bottles that it started. None of the tools reads or
 //! writes files of this machine.
 
-use std::io::{BufRead, BufReader, Read};
+use std::pin::Pin;
 
 use bottle_contract::names::{Name, Slug};
-use bottle_contract::session::tools::{MAX_CONTENT, ToolAnswer, ToolRequest};
+use bottle_contract::session::tools::{ToolAnswer, ToolRequest};
 use bottle_host::Host;
 use bottle_instance::children::{self, Parent};
 use bottle_instance::{State, Store};
 use bottle_manifest::mcp::Access;
 use serde_json::{Value, json};
-use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::arguments::{Field, Kind, optional, required};
@@ -20,10 +19,6 @@ use super::result::CallResult;
 use super::scope::{Bottles, STARTED, Scope};
 use super::server::{Mistake, Server, described};
 use super::tools::{AGENT_TERMINAL, ALL, Effect, LIST, Tool, launch};
-use crate::console::error::CliError;
-use crate::console::exit;
-use crate::console::output::Output;
-use crate::console::runtime::block_on;
 
 /// The tools that read the parent's children, and end them.
 const READS: &[&str] = &[
@@ -94,61 +89,34 @@ fn tools(access: Access) -> Vec<&'static Tool> {
     std::iter::once(&START).chain(terminal).chain(ALL.iter().filter(has)).collect()
 }
 
-/// Reads a request from standard input, carries it out, and prints its answer.
-pub(crate) fn run(host: &Host, output: &Output, bottle: &Slug) -> Result<u8, CliError> {
-    let (sender, mut requests) = mpsc::channel(1);
-    // A thread of its own, because a read of standard input cannot be cancelled, and would delay the exit.
-    std::thread::spawn(move || {
-        let mut input = BufReader::new(std::io::stdin());
-        let mut line = Vec::new();
-        let limit = MAX_CONTENT as u64 * 2;
-        if (&mut input).take(limit).read_until(b'\n', &mut line).is_ok() {
-            let _ = sender.blocking_send(line);
-        }
-        // The input ends when the keeper does not want the answer any more.
-        let _ = std::io::copy(&mut input, &mut std::io::sink());
-    });
-    block_on(async {
-        let line = requests.recv().await.unwrap_or_default();
-        let cancelled = CancellationToken::new();
-        let on_end = cancelled.clone();
-        tokio::spawn(async move {
-            let _ = requests.recv().await;
-            on_end.cancel();
-        });
-        let answer = match serde_json::from_slice(&line) {
-            Ok(request) => answer(host, bottle, request, &cancelled).await,
-            Err(error) => ToolAnswer::mistake(format!("the call is invalid: {error}")),
-        };
-        let text =
-            serde_json::to_string(&answer).map_err(|error| CliError::cannot("write the answer", error))?;
-        output.print(&text)?;
-        Ok(exit::DONE)
+/// Carries out a call of the agent in this bottle, in the process of its keeper ([`bottle_keeper::tool_calls::Handler`]).
+/// The working directory of `host` is the one in which the bottle was started.
+pub fn tool_call(
+    host: Host,
+    bottle: Slug,
+    request: ToolRequest,
+) -> Pin<Box<dyn Future<Output = ToolAnswer>>> {
+    Box::pin(async move {
+        answer(&host, &bottle, request)
+            .await
+            .unwrap_or_else(|Mistake(sentence)| ToolAnswer::mistake(sentence))
     })
 }
 
-async fn answer(
-    host: &Host,
-    bottle: &Slug,
-    request: ToolRequest,
-    cancelled: &CancellationToken,
-) -> ToolAnswer {
-    let client = match Client::of(host, bottle) {
-        Ok(client) => client,
-        Err(Mistake(sentence)) => return ToolAnswer::Mistake { sentence },
-    };
-    match request {
+async fn answer(host: &Host, bottle: &Slug, request: ToolRequest) -> Result<ToolAnswer, Mistake> {
+    host.check_home().map_err(|error| Mistake(error.to_string()))?;
+    let client = Client::of(host, bottle)?;
+    Ok(match request {
         ToolRequest::List => ToolAnswer::Tools { tools: client.list() },
         ToolRequest::Call { tool, arguments } => {
-            match client.server.carry_out(&tool, Some(arguments), cancelled).await {
-                Ok(CallResult::Document(document)) => {
-                    ToolAnswer::Document { document: short(&tool, document) }
-                }
-                Ok(CallResult::Text(text)) => ToolAnswer::Text { text },
-                Err(Mistake(sentence)) => ToolAnswer::Mistake { sentence },
+            // The keeper drops the call to cancel it.
+            let never = CancellationToken::new();
+            match client.server.carry_out(&tool, Some(arguments), &never).await? {
+                CallResult::Document(document) => ToolAnswer::Document { document: short(&tool, document) },
+                CallResult::Text(text) => ToolAnswer::Text { text },
             }
         }
-    }
+    })
 }
 
 /// The agent of a bottle, as a client.

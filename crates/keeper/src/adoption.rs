@@ -11,6 +11,7 @@ use bottle_instance::{Claim, ClaimError, Store, engines};
 use super::first::First;
 use super::owner::Owned;
 use super::protocol::{Inherited, KeeperEvent};
+use super::tool_calls::Handler;
 use super::{find, log};
 use crate::launch::{self, LaunchError, Peer, Running};
 
@@ -22,6 +23,7 @@ const RECONNECT_ATTEMPTS: usize = 3;
 pub(super) async fn keep(
     host: &Host,
     backends: &[Box<dyn Backend>],
+    handler: Handler,
     slug: &Slug,
     (inherited, unpauses): (Inherited, bool),
     first: First,
@@ -44,8 +46,17 @@ pub(super) async fn keep(
                 record.runtime = Some(host.runtime.clone());
                 record.engine = engine.or_else(|| record.engine.take());
             })?;
-            let owned =
-                Owned { host, backend, claim, running, first, inherited, adopted: true, interrupted: false };
+            let owned = Owned {
+                host,
+                backend,
+                handler,
+                claim,
+                running,
+                first,
+                inherited,
+                adopted: true,
+                interrupted: false,
+            };
             owned.run(&report).await
         }
         Err(error) => {

@@ -1,6 +1,8 @@
 //! Connects a command to a bottle's keeper process. Starts a keeper for a new bottle, finds the running one, starts one
 //! that adopts the bottle, or starts one that opens the files of a preserved bottle.
 
+use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -390,35 +392,35 @@ pub(super) fn role(host: &Host, role: &str, slug: &Slug) -> Command {
     command
 }
 
-/// The command line and the environment of an internal process of a home.
+/// The command line and the environment of an internal process of a home. Its standard streams are closed.
 pub fn background(host: &Host, role: &str) -> Command {
-    let mut command = own_program(host);
-    command.args([role, &host.home_hash()]);
-    command
-}
-
-/// This program with the environment of keepers: what [`INHERITED`] names, and a `PATH` of absolute directories, because
-/// the process may work in a directory that an agent wrote. Its standard streams are closed.
-pub(super) fn own_program(host: &Host) -> Command {
     let mut command = Command::new(&host.program);
     command
+        .args([role, &host.home_hash()])
         .env_clear()
-        .env("BOTTLE_HOME", &host.home)
+        .envs(environment(host))
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null());
+    command
+}
+
+/// The environment of keepers: what [`INHERITED`] names, and a `PATH` of absolute directories, because a program may run
+/// in a directory that an agent wrote.
+pub(super) fn environment(host: &Host) -> BTreeMap<OsString, OsString> {
+    let mut variables = BTreeMap::from([("BOTTLE_HOME".into(), host.home.clone().into())]);
     for (name, value) in &host.env {
         let Some(text) = name.to_str() else { continue };
         if text == "PATH" {
-            command.env(name, absolute_path(value));
+            variables.insert(name.clone(), absolute_path(value));
         } else if INHERITED.contains(&text)
             || TERMINAL_HINTS.contains(&text)
             || (text.starts_with("BOTTLE_") && text != "BOTTLE_HOME")
         {
-            command.env(name, value);
+            variables.insert(name.clone(), value.clone());
         }
     }
-    command
+    variables
 }
 
 /// The error for an unknown slug, with the most similar existing slug.

@@ -55,7 +55,7 @@ pub mod protocol;
 mod questions;
 mod shared;
 mod teardown;
-mod tool_calls;
+pub mod tool_calls;
 mod transcript;
 mod usage;
 pub mod watcher;
@@ -73,9 +73,10 @@ use protocol::KeeperRequest;
 /// Time limit for the command that started a keeper to send its first request. Without a request, the keeper exits.
 const ORDER_WITHIN: Duration = Duration::from_secs(10);
 
-/// Runs the keeper until its bottle ends. Standard input is the socket to the command that started the keeper.
+/// Runs the keeper until its bottle ends. Standard input is the socket to the command that started the keeper. `handler`
+/// carries out the tool calls of the bottle's agent.
 #[must_use]
-pub fn run(host: &Host, backends: &[Box<dyn Backend>]) -> ExitCode {
+pub fn run(host: &Host, backends: &[Box<dyn Backend>], handler: tool_calls::Handler) -> ExitCode {
     // The keeper's memory contains every secret of its bottle. No other process may read that memory, and a crash must
     // not write it to disk.
     if bottle_harden::process::seal().is_err() {
@@ -91,7 +92,7 @@ pub fn run(host: &Host, backends: &[Box<dyn Backend>]) -> ExitCode {
         Ok(runtime) => runtime,
         Err(_) => return ExitCode::FAILURE,
     };
-    let served = runtime.block_on(serve(host, backends));
+    let served = runtime.block_on(serve(host, backends, handler));
     // A blocking thread of a copy may still wait for a file. The process exits without waiting for it.
     runtime.shutdown_background();
     match served {
@@ -103,7 +104,11 @@ pub fn run(host: &Host, backends: &[Box<dyn Backend>]) -> ExitCode {
     }
 }
 
-async fn serve(host: &Host, backends: &[Box<dyn Backend>]) -> anyhow::Result<()> {
+async fn serve(
+    host: &Host,
+    backends: &[Box<dyn Backend>],
+    handler: tool_calls::Handler,
+) -> anyhow::Result<()> {
     let mut first = First::inherited().await?;
     let request = tokio::time::timeout(ORDER_WITHIN, first.incoming.next())
         .await?
@@ -111,11 +116,12 @@ async fn serve(host: &Host, backends: &[Box<dyn Backend>]) -> anyhow::Result<()>
     match request.parse()? {
         KeeperRequest::Launch(order) => {
             let span = tracing::debug_span!("keeper", slug = %order.plan.identity.slug);
-            new_bottle::keep(host, backends, *order, first, request).instrument(span).await
+            new_bottle::keep(host, backends, handler, *order, first, request).instrument(span).await
         }
         KeeperRequest::Adopt { slug, inherited, unpauses } => {
             let span = tracing::debug_span!("keeper", %slug);
-            let adoption = adoption::keep(host, backends, &slug, (inherited, unpauses), first, request);
+            let inherited = (inherited, unpauses);
+            let adoption = adoption::keep(host, backends, handler, &slug, inherited, first, request);
             adoption.instrument(span).await
         }
         KeeperRequest::Open { slug, access } => {

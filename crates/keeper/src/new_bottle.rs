@@ -26,6 +26,7 @@ use tracing::Instrument as _;
 use super::first::First;
 use super::owner::Owned;
 use super::protocol::{Inherited, KeeperEvent, LaunchFailure, Phase};
+use super::tool_calls::Handler;
 use super::{find, jobs, log};
 use crate::launch::order::LaunchOrder;
 use crate::launch::{self, Canary, LaunchContext, LaunchError, Planned, Running};
@@ -41,6 +42,7 @@ const PROGRESS_CAPACITY: usize = 4;
 pub(super) async fn keep(
     host: &Host,
     backends: &[Box<dyn Backend>],
+    handler: Handler,
     mut order: LaunchOrder,
     first: First,
     request: Request,
@@ -87,8 +89,17 @@ pub(super) async fn keep(
             let secrets = std::mem::take(&mut order.secrets).into_values().collect();
             drop(order);
             let inherited = Inherited { tokens, secrets };
-            let owned =
-                Owned { host, backend, claim, running, first, inherited, adopted: false, interrupted };
+            let owned = Owned {
+                host,
+                backend,
+                handler,
+                claim,
+                running,
+                first,
+                inherited,
+                adopted: false,
+                interrupted,
+            };
             owned.run(&report).await
         }
         Err(error) => {

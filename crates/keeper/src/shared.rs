@@ -17,6 +17,7 @@ use super::decisions::Decisions;
 use super::family::Children;
 use super::notices::Notices;
 use super::protocol::{Ended, Inherited, KeeperEvent};
+use super::tool_calls::ToolCalls;
 
 /// State that client connections share with the owner task. Connections count themselves in it and store offers in it;
 /// all other changes are commands to that task.
@@ -30,6 +31,8 @@ pub(super) struct Shared {
     pub(super) decisions: Decisions,
     /// Passes on what the user does to this bottle.
     pub(super) children: Children,
+    /// The tool calls of the agent.
+    pub(super) tool_calls: ToolCalls,
     pub(super) commands: mpsc::Sender<Command>,
     /// What the user ordered for requests to models.
     pub(super) order: watch::Sender<Order>,

@@ -1,13 +1,14 @@
 //! Carries out the calls of tools with which the agent starts other bottles.
 //!
 //! ```text
-//! agent ─► supervise ─► bundle ─► keeper ─► `bottle mcp relay SLUG` ─► `bottle start …`, `bottle exec …`
+//! agent ─► supervise ─► bundle ─► keeper ─► a thread for each call ─► the handler: `src/mcp`
 //! ```
-//! Each call is a process of its own, whose standard input stays open while the call is wanted. If this process is killed,
-//! the input ends too, and the call is cancelled.
+//! The keeper depends on no face, so `main` hands it the handler. A call runs in this process, on a thread that it may
+//! block. It is cancelled when the agent or the bottle does not wait for it any more.
 
-use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bottle_channel::Channel;
@@ -15,18 +16,23 @@ use bottle_contract::names::Slug;
 use bottle_contract::session::bundle::{BundleEvent, BundleRequest};
 use bottle_contract::session::tools::{MAX_CONTENT, ToolAnswer, ToolRequest};
 use bottle_host::Host;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::process::Child;
+use tokio::runtime::Handle;
+use tokio::sync::{Semaphore, oneshot};
+use tracing::Instrument as _;
 
-use super::client::own_program;
+use super::client::environment;
+
+/// Carries out a call of the agent in the bottle with this slug. The future may block its thread. Dropping it cancels the
+/// call, which then undoes what it began. A panic ends only the call.
+pub type Handler = fn(Host, Slug, ToolRequest) -> Pin<Box<dyn Future<Output = ToolAnswer>>>;
 
 /// The maximum number of calls of a bottle that run at the same time. Further ones wait at the supervise sidecar.
-const CALLS: usize = 4;
+const CALLS: u32 = 4;
 
-/// The time limit for one call. The process limits most calls more.
+/// The time limit for one call. The handler limits most calls more.
 const LIMIT: Duration = Duration::from_secs(1920);
 
-/// How long the process of a call that is not wanted any more may take to end.
+/// How long a call that is not wanted any more may take to undo what it began.
 const ENDS_WITHIN: Duration = Duration::from_secs(30);
 
 /// The pause before the next request to a bundle that served none.
@@ -35,72 +41,170 @@ const RETRY_DELAY: Duration = Duration::from_secs(2);
 /// The result of a call that was not carried out.
 const FAILED: &str = "bottle could not carry out the call; `bottle_list` shows what exists";
 
-/// Carries out the calls of the bottle `slug` until the bundle ends. They run in the `cwd`.
-pub(super) async fn serve(host: Host, slug: Slug, cwd: PathBuf, bundle: Channel) {
-    let lines = (0..CALLS).map(|_| serve_each(&host, &slug, &cwd, &bundle));
-    futures_util::future::join_all(lines).await;
+/// The calls of the agent in a bottle.
+#[derive(Debug, Clone)]
+pub(super) struct ToolCalls {
+    host: Arc<Host>,
+    slug: Slug,
+    handler: Handler,
+    /// A permit for each call that may run. A cancelled call has its permit until it has undone what it began.
+    permits: Arc<Semaphore>,
 }
 
-/// Carries out one call after the other.
-async fn serve_each(host: &Host, slug: &Slug, cwd: &Path, bundle: &Channel) {
-    loop {
-        let Ok(mut stream) = bundle.open(&BundleRequest::ToolCall).await else { return };
-        let Ok(BundleEvent::ToolCalled(request)) = stream.receive().await else {
-            tokio::select! {
-                _ = bundle.closed() => return,
-                () = tokio::time::sleep(RETRY_DELAY) => continue,
+impl ToolCalls {
+    /// The calls of the bottle `slug`. They work in the directory in which it was started, or in the home if that is gone,
+    /// with the environment of keepers.
+    pub(super) fn new(host: &Host, slug: Slug, started_in: &Path, handler: Handler) -> Self {
+        let directory = started_in.canonicalize().ok().filter(|directory| directory.is_dir());
+        let cwd = directory.unwrap_or_else(|| host.home.clone());
+        let host = Arc::new(Host { env: environment(host), cwd, ..host.clone() });
+        Self { host, slug, handler, permits: Arc::new(Semaphore::new(CALLS as usize)) }
+    }
+
+    /// Carries out calls until the bundle ends.
+    pub(super) async fn serve(self, bundle: Channel) {
+        let lines = (0..CALLS).map(|_| self.serve_each(&bundle));
+        futures_util::future::join_all(lines).await;
+    }
+
+    /// Carries out one call after the other.
+    async fn serve_each(&self, bundle: &Channel) {
+        loop {
+            let Ok(mut stream) = bundle.open(&BundleRequest::ToolCall).await else { return };
+            let Ok(BundleEvent::ToolCalled(request)) = stream.receive().await else {
+                tokio::select! {
+                    _ = bundle.closed() => return,
+                    () = tokio::time::sleep(RETRY_DELAY) => continue,
+                }
+            };
+            let answer = tokio::select! {
+                answer = self.carry_out(request) => answer,
+                // The agent does not wait any more. Dropping the future cancels the call.
+                _ = stream.next() => continue,
+            };
+            if stream.message(&answer).await.is_ok() {
+                let _ = stream.end().await;
             }
-        };
-        let answer = tokio::select! {
-            answer = tokio::time::timeout(LIMIT, carry_out(host, slug, cwd, &request)) => answer,
-            // The agent does not wait any more. Dropping the call ends its input.
-            _ = stream.next() => continue,
-        };
-        let answer = answer.ok().flatten().unwrap_or_else(|| ToolAnswer::mistake(FAILED));
-        if stream.message(&answer).await.is_ok() {
-            let _ = stream.end().await;
+            // The keeper idles again, and needs little of the memory that the call used.
+            bottle_heap::trim();
         }
     }
-}
 
-/// The process of a call. If it is dropped before it ended, its input has ended, and the process has [`ENDS_WITHIN`] to
-/// undo what it began before it is killed.
-struct Relay(Option<Child>);
-
-impl Drop for Relay {
-    fn drop(&mut self) {
-        let Some(mut child) = self.0.take() else { return };
-        tokio::spawn(async move {
-            if tokio::time::timeout(ENDS_WITHIN, child.wait()).await.is_err() {
-                let _ = child.kill().await;
-            }
+    /// Carries out a call on a thread of its own. If the future is dropped, the call is cancelled.
+    async fn carry_out(&self, request: ToolRequest) -> ToolAnswer {
+        let permit = tokio::time::timeout(ENDS_WITHIN, Arc::clone(&self.permits).acquire_owned()).await;
+        let Ok(Ok(permit)) = permit else { return ToolAnswer::mistake(FAILED) };
+        let (is_wanted, unwanted) = oneshot::channel::<()>();
+        let (host, slug, handler) = (Host::clone(&self.host), self.slug.clone(), self.handler);
+        let (runtime, span) = (Handle::current(), tracing::Span::current());
+        let call = tokio::task::spawn_blocking(move || {
+            let _permit = permit;
+            let call = async {
+                tokio::select! {
+                    answer = tokio::time::timeout(LIMIT, handler(host, slug, request)) => answer.ok(),
+                    _ = unwanted => None,
+                }
+            };
+            runtime.block_on(call.instrument(span)).map(bounded)
         });
+        let answer = call.await;
+        drop(is_wanted);
+        answer
+            .unwrap_or_else(|error| {
+                tracing::warn!("a tool call failed: {error}");
+                None
+            })
+            .unwrap_or_else(|| ToolAnswer::mistake(FAILED))
+    }
+
+    /// Waits until cancelled calls have undone what they began, at most [`ENDS_WITHIN`].
+    pub(super) async fn ended(&self) {
+        let _ = tokio::time::timeout(ENDS_WITHIN, self.permits.acquire_many(CALLS)).await;
     }
 }
 
-/// Runs the process of a call. `None` if it did not answer.
-async fn carry_out(host: &Host, slug: &Slug, cwd: &Path, request: &ToolRequest) -> Option<ToolAnswer> {
-    let directory = if cwd.is_dir() { cwd } else { host.home.as_path() };
-    let mut command = own_program(host);
-    command.args(["mcp", "relay", slug.as_str()]).current_dir(directory);
-    command.stdin(Stdio::piped()).stdout(Stdio::piped());
-    let spawned = command.spawn().inspect_err(|error| tracing::warn!("cannot run bottle: {error}"));
-    let mut running = Relay(Some(spawned.ok()?));
-    let child = running.0.as_mut()?;
-    let (mut stdin, stdout) = (child.stdin.take()?, child.stdout.take()?);
-    let mut line = serde_json::to_vec(request).ok()?;
-    line.push(b'\n');
-    stdin.write_all(&line).await.ok()?;
-    let mut answer = Vec::new();
-    // One byte more shows that there is more.
-    stdout.take(MAX_CONTENT as u64 + 1).read_to_end(&mut answer).await.ok()?;
-    drop(stdin);
-    if answer.len() > MAX_CONTENT {
-        let size = MAX_CONTENT >> 10;
-        return Some(ToolAnswer::mistake(format!(
-            "the result is larger than {size} KiB; ask for a smaller part"
-        )));
+/// The answer, or a mistake if it is too large for a message.
+fn bounded(answer: ToolAnswer) -> ToolAnswer {
+    match serde_json::to_vec(&answer) {
+        Ok(json) if json.len() <= MAX_CONTENT => answer,
+        Ok(_) => {
+            let size = MAX_CONTENT >> 10;
+            ToolAnswer::mistake(format!("the result is larger than {size} KiB; ask for a smaller part"))
+        }
+        Err(_) => ToolAnswer::mistake(FAILED),
     }
-    let _ = child.wait().await;
-    serde_json::from_slice(&answer).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    /// The number of calls of [`answer`] that wait.
+    static WAITING: AtomicUsize = AtomicUsize::new(0);
+
+    struct Waits;
+
+    impl Drop for Waits {
+        fn drop(&mut self) {
+            // What is undone may block the thread for a moment.
+            std::thread::sleep(Duration::from_millis(20));
+            WAITING.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
+    fn answer(host: Host, slug: Slug, request: ToolRequest) -> Pin<Box<dyn Future<Output = ToolAnswer>>> {
+        Box::pin(async move {
+            let ToolRequest::Call { tool, .. } = request else { return ToolAnswer::mistake("no call") };
+            match tool.as_str() {
+                "panic" => panic!("a mistake of the program"),
+                "large" => ToolAnswer::Text { text: "\n".repeat(MAX_CONTENT / 2) },
+                "wait" => {
+                    WAITING.fetch_add(1, Ordering::SeqCst);
+                    let _waits = Waits;
+                    std::future::pending().await
+                }
+                _ => {
+                    let variables: Vec<&str> = host.env.keys().filter_map(|name| name.to_str()).collect();
+                    ToolAnswer::Text { text: format!("{slug} {} {variables:?}", host.cwd.display()) }
+                }
+            }
+        })
+    }
+
+    fn calls(started_in: &str) -> ToolCalls {
+        let mut host = Host::of_home(Path::new("/nonexistent"));
+        host.env = ["SECRET", "DOCKER_HOST", "BOTTLE_X"].map(|name| (name.into(), "x".into())).into();
+        host.env.insert("PATH".into(), "bin:/bin".into());
+        ToolCalls::new(&host, "one".parse().expect("a slug"), Path::new(started_in), answer)
+    }
+
+    fn call(tool: &str) -> ToolRequest {
+        ToolRequest::Call { tool: tool.to_owned(), arguments: serde_json::Map::new() }
+    }
+
+    #[tokio::test]
+    async fn a_call_that_panics_or_says_too_much_is_a_mistake_and_the_next_one_works() {
+        let calls = calls("/");
+        assert_eq!(calls.carry_out(call("panic")).await, ToolAnswer::mistake(FAILED));
+        let large = calls.carry_out(call("large")).await;
+        assert_eq!(large, ToolAnswer::mistake("the result is larger than 1020 KiB; ask for a smaller part"));
+        let text = r#"one / ["BOTTLE_HOME", "BOTTLE_X", "DOCKER_HOST", "PATH"]"#.to_owned();
+        assert_eq!(calls.carry_out(call("any")).await, ToolAnswer::Text { text });
+        assert_eq!(calls.host.env[std::ffi::OsStr::new("PATH")], "/bin");
+        assert_eq!(self::calls("/nonexistent/x").host.cwd, Path::new("/nonexistent"));
+    }
+
+    #[tokio::test]
+    async fn a_dropped_call_is_undone_and_only_four_run() {
+        let calls = calls("/");
+        let many = futures_util::future::join_all((0..6).map(|_| calls.carry_out(call("wait"))));
+        let shortly = Duration::from_millis(300);
+        assert!(tokio::time::timeout(shortly, many).await.is_err());
+        assert!(WAITING.load(Ordering::SeqCst) <= CALLS as usize);
+        calls.ended().await;
+        assert_eq!(WAITING.load(Ordering::SeqCst), 0);
+        assert!(matches!(calls.carry_out(call("any")).await, ToolAnswer::Text { .. }));
+    }
 }

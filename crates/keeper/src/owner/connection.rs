@@ -24,7 +24,7 @@ use crate::notify::Notifier;
 use crate::process_logs::Recorder;
 use crate::protocol::{Notice, ParentChange};
 use crate::shared::{Fact, Shared};
-use crate::{access_log, questions, tool_calls, usage};
+use crate::{access_log, questions, usage};
 
 /// How long the guest's channel takes, at most, to close after the bundle's channel, if both close because the
 /// container engine ended.
@@ -71,8 +71,7 @@ impl Tasks {
             None
         });
         if may_start.is_some() {
-            let (slug, cwd) = (record.slug.clone(), record.start_directory());
-            let calls = tool_calls::serve(host.clone(), slug, cwd, bundle.clone());
+            let calls = shared.tool_calls.clone().serve(bundle.clone());
             others.spawn(calls.in_current_span());
         }
         let labels = Labels::of(&record);

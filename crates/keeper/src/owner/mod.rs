@@ -41,6 +41,7 @@ use super::process_logs::Recorder;
 use super::protocol::{EndCause, Inherited, KeeperEvent, Notice};
 use super::questions::Answering;
 use super::shared::{Command, Shared, send_last};
+use super::tool_calls::{Handler, ToolCalls};
 use super::{parent, teardown, watcher};
 use crate::launch::Running;
 
@@ -58,6 +59,8 @@ const PAUSE_POLL_INTERVAL: Duration = Duration::from_secs(1);
 pub(super) struct Owned<'a> {
     pub(super) host: &'a Host,
     pub(super) backend: &'a dyn Backend,
+    /// Carries out the tool calls of the agent.
+    pub(super) handler: Handler,
     pub(super) claim: Claim,
     pub(super) running: Running,
     pub(super) first: First,
@@ -108,12 +111,15 @@ impl Owned<'_> {
             notifier: Notifier::new(self.host),
             redactor: Redactor::new(&secrets).ok(),
         };
+        let started_in = self.claim.record().start_directory();
+        let tool_calls = ToolCalls::new(self.host, slug.clone(), &started_in, self.handler);
         let shared = Arc::new(Shared {
             guest: watch::Sender::new(Some(guest.clone())),
             notices,
             asker: Asker::new(self.host.home.clone(), slug.clone(), Arc::new(answering)),
             decisions: decisions.clone(),
             children,
+            tool_calls: tool_calls.clone(),
             commands,
             order: watch::Sender::new(Order::recorded(self.claim.record().budget_order)),
             applied: watch::Sender::default(),
@@ -213,6 +219,7 @@ impl Owned<'_> {
         // not read delays the keeper by at most [`CLOSE_TIMEOUT`].
         let mut connected = shared.connected.subscribe();
         let _ = tokio::time::timeout(CLOSE_TIMEOUT, connected.wait_for(|connected| *connected == 0)).await;
+        tool_calls.ended().await;
         if removed.is_err() {
             // The bottle's name is already free. If this process is killed, a cleanup finds the rest.
             removal.await?;
