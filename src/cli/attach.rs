@@ -3,11 +3,12 @@
 use bottle_contract::names::Slug;
 use bottle_host::{Host, Settings};
 use bottle_instance::{State, Store};
+use bottle_lib::bottles::is_running;
 
 use super::candidates;
 use super::client::{Client, on_terminal, title};
 use super::connect::connect;
-use super::select_bottle::{Question, is_running};
+use super::select_bottle::Question;
 use crate::console::error::CliError;
 use crate::console::output::Output;
 use crate::console::runtime::block_on;

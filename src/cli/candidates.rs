@@ -25,14 +25,14 @@ pub(crate) fn manifests() -> ArgValueCandidates {
 
 /// Completes slugs of running bottles.
 pub(crate) fn running() -> ArgValueCandidates {
-    ArgValueCandidates::new(|| slugs(super::select_bottle::is_running))
+    ArgValueCandidates::new(|| slugs(bottle_lib::bottles::is_running))
 }
 
 /// Completes slugs of bottles whose files a command can use.
 pub(crate) fn with_files() -> ArgValueCandidates {
     ArgValueCandidates::new(|| {
         let preserved = |state: &State| matches!(state, State::Preserved(record) if record.kept);
-        slugs(|state| super::select_bottle::is_running(state) || preserved(state))
+        slugs(|state| bottle_lib::bottles::is_running(state) || preserved(state))
     })
 }
 

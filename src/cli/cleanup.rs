@@ -12,12 +12,12 @@ use bottle_instance::cleanup::{self, Found, Keeps, Orphan, Unrecorded};
 use bottle_instance::record::DeployKey;
 use bottle_instance::{State, Store};
 use bottle_keeper::ledger::Ledger;
+use bottle_lib::bottles::is_running;
 use bottle_lib::report::{CleanupReport, Leftover};
 use bottle_lib::stop::stop;
 use indicatif::HumanBytes;
 
 use super::connect::unlistable;
-use super::select_bottle::is_running;
 use crate::console::error::{CliError, require_answer};
 use crate::console::exit;
 use crate::console::output::{Output, counted, inert};

@@ -4,12 +4,13 @@ use bottle_contract::names::{Name, Slug};
 use bottle_host::Host;
 use bottle_instance::State;
 use bottle_instance::snapshots::CommitOptions;
+use bottle_lib::bottles::is_running;
 use bottle_lib::report;
 use bottle_lib::save_snapshot::document;
 
 use super::candidates;
 use super::save_snapshot::save;
-use super::select_bottle::{Question, finish_all, is_running, print_results};
+use super::select_bottle::{Question, finish_all, print_results};
 use crate::console::error::CliError;
 use crate::console::exit;
 use crate::console::output::Output;

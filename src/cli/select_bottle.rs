@@ -124,12 +124,3 @@ fn described(bottle: ActiveBottle) -> Choice {
         ..Choice::default()
     }
 }
-
-/// Whether a client can connect to the bottle, either now or after a new keeper has adopted it.
-pub(crate) fn is_running(state: &State) -> bool {
-    match state {
-        State::Alive(_) => true,
-        State::Dead(record) => record.is_adoptable(),
-        State::Preserved(_) | State::Damaged(_) | State::Newer(_) => false,
-    }
-}

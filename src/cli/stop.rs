@@ -6,13 +6,14 @@ use std::time::Duration;
 use bottle_contract::names::Slug;
 use bottle_host::Host;
 use bottle_keeper::protocol::Ended;
+use bottle_lib::bottles::is_running;
 use bottle_lib::failure::Failure;
 use bottle_lib::report::Stopped;
 use bottle_lib::stop::stop;
 
 use super::candidates;
 use super::ended::report_end;
-use super::select_bottle::{Question, finish_all, is_running, names, print_results};
+use super::select_bottle::{Question, finish_all, names, print_results};
 use crate::console::error::CliError;
 use crate::console::exit;
 use crate::console::output::Output;

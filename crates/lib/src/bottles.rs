@@ -22,7 +22,7 @@ use super::report::{ActiveBottle, kept_word};
 /// running bottles what their agents do.
 pub async fn active_bottles(host: &Host, live: bool) -> Result<Vec<ActiveBottle>, Failure> {
     let listed = Store::of(host).list().map_err(unlistable)?;
-    let running = listed.iter().filter(|listed| live && is_running(listed)).map(|listed| listed.slug.clone());
+    let running = listed.iter().filter(|listed| live && agent_runs(listed)).map(|listed| listed.slug.clone());
     let mut activities = activities(host, running.collect()).await;
     let with_proposals = |listed: Listed| {
         let pending = count_pending(&host.home, &listed.slug);
@@ -40,8 +40,17 @@ pub async fn active_bottles(host: &Host, live: bool) -> Result<Vec<ActiveBottle>
     Ok(bottles)
 }
 
-fn is_running(listed: &Listed) -> bool {
+fn agent_runs(listed: &Listed) -> bool {
     matches!(&listed.state, State::Alive(record) if record.status == Status::Running)
+}
+
+/// Whether a client can connect to the bottle, either now or after a new keeper has adopted it.
+pub fn is_running(state: &State) -> bool {
+    match state {
+        State::Alive(_) => true,
+        State::Dead(record) => record.is_adoptable(),
+        State::Preserved(_) | State::Damaged(_) | State::Newer(_) => false,
+    }
 }
 
 /// Asks the keepers of these bottles at the same time what their agents do. Omits those that do not answer.

@@ -12,6 +12,7 @@
 //! files      the files of its workspace                 exec       a command that runs in it to its end
 //! routes     changes of the routes of a bottle          proposals  pending proposals, and their answers
 //! permit     commands that the command policy checks    budget     the budgets of launches and bottles
+//! policy     what the egress proxy would allow
 //! manifests  the manifests of the user                  usage      what the models used
 //! report     the documents that faces print as JSON     text       words of messages
 //! work       what an agent changed, and how the user takes it over
@@ -59,6 +60,7 @@ pub mod natural;
 pub mod notice;
 pub mod own_rules;
 pub mod permit;
+pub mod policy;
 pub mod processes;
 pub mod proposals;
 pub mod record;

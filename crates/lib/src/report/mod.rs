@@ -26,7 +26,10 @@ pub use processes::{
     BottleProcess, BottleService, Executed, ExecutedOutput, MatchedLine, ProcessEnd, ProcessOutput,
     StartedProcess,
 };
-pub use rules::{PolicyAnswer, RuleAnswer, RuleApproval, RuleFinding, RuleOverview, RuleShown};
+pub use rules::{
+    ChangedVerdict, PolicyAnswer, RecordedVerdict, Replayed, RuleAnswer, RuleApproval, RuleFinding,
+    RuleOverview, RuleShown,
+};
 pub use servers::{McpServer, McpToken, WebDashboard};
 pub use snapshots::{Committed, Exported, FoundSecret, Imported, ListedSnapshot, SignedBy};
 pub use supervise::{

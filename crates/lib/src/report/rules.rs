@@ -81,3 +81,45 @@ pub struct PolicyAnswer {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
 }
+
+/// The output of `bottle policy test --json`.
+#[derive(Debug, Default, Serialize)]
+pub struct Replayed {
+    /// The number of requests that were decided again.
+    pub replayed: usize,
+    /// The number of records that cannot be decided again: connections without a request, redacted requests,
+    /// and findings that were only logged.
+    pub skipped: usize,
+    /// The distinct requests whose verdict changed.
+    pub changed: Vec<ChangedVerdict>,
+    /// Whether more requests changed than are listed.
+    pub more: bool,
+}
+
+/// A request whose verdict changed.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub struct ChangedVerdict {
+    /// The number of its first line in the file, from 1.
+    pub line: usize,
+    /// How many times the request occurs in the file.
+    pub times: usize,
+    /// The method of the request.
+    pub method: String,
+    /// The URL of the request.
+    pub url: String,
+    /// The recorded verdict.
+    pub was: RecordedVerdict,
+    /// The verdict of the current routes.
+    pub now: RecordedVerdict,
+    /// The current decision as a sentence.
+    pub sentence: String,
+}
+
+/// A verdict and, if the verdict has one, its reason.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct RecordedVerdict {
+    /// `allow`, `deny` or `ask`.
+    pub verdict: String,
+    /// Why the request is denied. `None` if it is allowed.
+    pub reason: Option<String>,
+}
