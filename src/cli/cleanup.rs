@@ -2,31 +2,20 @@
 
 use std::fmt::Write as _;
 use std::sync::Arc;
-use std::time::Duration;
 
-use bottle_backend::{Snapshot, Unused, registry};
+use bottle_backend::{Snapshot, Unused};
 use bottle_contract::names::Slug;
 use bottle_host::Host;
-use bottle_host::causes;
-use bottle_instance::cleanup::{self, Found, Keeps, Orphan, Unrecorded};
-use bottle_instance::record::DeployKey;
-use bottle_instance::{State, Store};
-use bottle_keeper::ledger::Ledger;
-use bottle_lib::bottles::is_running;
-use bottle_lib::report::{CleanupReport, Leftover};
-use bottle_lib::stop::stop;
+use bottle_instance::cleanup::{Found, Keeps, Orphan, Unrecorded};
+use bottle_lib::cleanup::{Leftovers, Progress};
 use indicatif::HumanBytes;
 
-use super::connect::unlistable;
 use crate::console::error::{CliError, require_answer};
 use crate::console::exit;
 use crate::console::output::{Output, counted, inert};
-use crate::console::progress::{self, Progress};
+use crate::console::progress;
 use crate::console::runtime::block_on;
 use crate::console::terminal::{self, TerminalUser};
-
-/// How long each agent may take to end when `--all` stops every bottle. After that, it is killed.
-const GRACE: Duration = Duration::from_secs(5);
 
 /// Remove leftovers of ended bottles, but keep preserved work
 #[derive(Debug, clap::Args)]
@@ -48,73 +37,40 @@ impl Cleanup {
     }
 
     async fn clean(&self, host: &Host, output: &Output) -> Result<u8, CliError> {
-        let backends = registry::all(host);
-        let find = async |_| cleanup::find(host, &backends).await.map_err(unlistable);
-        let mut found =
+        let find = async |_| Ok(Leftovers::find(host, self.all).await?);
+        let mut leftovers =
             progress::with_progress("searching for leftovers", "nothing was removed", output, find).await?;
-        let running = if self.all { running(host)? } else { Vec::new() };
-        let nothing = found.is_empty() && running.is_empty();
         let mut failures = Vec::new();
-        if !nothing && !self.dry_run {
-            if !self.yes && !confirmed(&found, &running, output)? {
+        if !leftovers.is_empty() && !self.dry_run {
+            if !self.yes && !confirmed(&leftovers, output)? {
                 output.note("nothing was removed");
                 return Ok(exit::DONE);
             }
             let left = "not everything was removed; `bottle cleanup` continues";
-            let remove = async |progress: Arc<Progress>| {
-                let mut failures = end_all(host, &running, &progress).await;
-                if !running.is_empty() {
-                    // Searches again, because the bottles that were just stopped may have left resources.
-                    found = cleanup::find(host, &backends).await.map_err(unlistable)?;
-                }
-                progress.set_text("removing");
-                failures.extend(cleanup::remove(host, &backends, &mut found).await);
-                failures.extend(remove_old_usage(host, &found));
-                Ok(failures)
+            let remove = async |progress: Arc<progress::Progress>| {
+                Ok(leftovers.remove(&|doing| show(doing, &progress)).await?)
             };
             failures = progress::with_progress("removing", left, output, remove).await?;
         }
-        failures.extend(found.errors.iter().cloned());
-        report(&found, &running, &failures, self.dry_run, output)
+        failures.extend(leftovers.found.errors.iter().cloned());
+        report(&leftovers, &failures, self.dry_run, output)
     }
 }
 
-/// Removes old usage records. The ledger gets them before, so that budgets and reports still count them.
-fn remove_old_usage(host: &Host, found: &Found) -> Vec<String> {
-    if found.usage.is_empty() {
-        return Vec::new();
-    }
-    match Ledger::open(&host.home).and_then(|mut ledger| ledger.ingest(&host.home)) {
-        Ok(_) => cleanup::remove_old_usage(host, found),
-        Err(error) => vec![format!("old usage records stay: {}; {}", causes::one_line(&error), error.hint())],
-    }
-}
-
-/// Returns the slugs of running bottles, including detached bottles whose keeper has ended.
-fn running(host: &Host) -> Result<Vec<Slug>, CliError> {
-    let listed = Store::of(host).list().map_err(unlistable)?;
-    Ok(listed.into_iter().filter(|listed| is_running(&listed.state)).map(|listed| listed.slug).collect())
-}
-
-/// Stops these bottles concurrently. A bottle whose keeper cannot be reached becomes an orphan, which the
-/// next search finds.
-async fn end_all(host: &Host, slugs: &[Slug], progress: &Progress) -> Vec<String> {
-    if let Some(first) = slugs.first() {
-        let more = if slugs.len() > 1 { format!(" and {} more", slugs.len() - 1) } else { String::new() };
-        progress.set_text(&format!("stopping {first}{more}"));
-    }
-    let each = slugs.iter().map(async |slug| {
-        let alive = matches!(Store::of(host).state(slug), Some(State::Alive(_)));
-        match stop(host, slug, GRACE, |text| progress.phase(text)).await {
-            Ok(_) => None,
-            Err(error) => alive.then(|| format!("{slug}: {}", error.message)),
+fn show(doing: Progress<'_>, progress: &progress::Progress) {
+    match doing {
+        Progress::Stopping([]) => {}
+        Progress::Stopping([first]) => progress.set_text(&format!("stopping {first}")),
+        Progress::Stopping([first, more @ ..]) => {
+            progress.set_text(&format!("stopping {first} and {} more", more.len()));
         }
-    });
-    futures_util::future::join_all(each).await.into_iter().flatten().collect()
+        Progress::Delayed(text) => progress.phase(text),
+        Progress::Removing => progress.set_text("removing"),
+    }
 }
 
-fn confirmed(found: &Found, running: &[Slug], output: &Output) -> Result<bool, CliError> {
-    let lines = lines(found, running, "would be");
+fn confirmed(leftovers: &Leftovers<'_>, output: &Output) -> Result<bool, CliError> {
+    let lines = lines(&leftovers.found, &leftovers.running, "would be");
     if !terminal::interactive() {
         return Err(CliError::usage("cannot ask whether to remove it: there is no terminal")
             .about("--yes")
@@ -126,17 +82,17 @@ fn confirmed(found: &Found, running: &[Slug], output: &Output) -> Result<bool, C
 }
 
 fn report(
-    found: &Found,
-    running: &[Slug],
+    leftovers: &Leftovers<'_>,
     failures: &[String],
     dry_run: bool,
     output: &Output,
 ) -> Result<u8, CliError> {
     if output.json {
-        output.print_json(&to_report(found, running, failures, dry_run))?;
+        output.print_json(&leftovers.document(failures, dry_run))?;
     } else {
+        let found = &leftovers.found;
         let verb = if dry_run { "would be" } else { "was" };
-        let text = lines(found, running, verb);
+        let text = lines(found, &leftovers.running, verb);
         if !text.is_empty() {
             output.print(&inert(&text))?;
         }
@@ -194,27 +150,6 @@ fn lines(found: &Found, running: &[Slug], verb: &str) -> String {
     text
 }
 
-fn to_report(found: &Found, running: &[Slug], failures: &[String], dry_run: bool) -> CleanupReport {
-    let leftover = |orphan: &Orphan| Leftover {
-        slug: orphan.slug.to_string(),
-        backend: orphan.backend.clone(),
-        why: orphan.why.clone(),
-        work_kept: orphan.keeps == Keeps::Work,
-        deploy_keys: orphan.deploy_keys.iter().map(DeployKey::describe).collect(),
-    };
-    CleanupReport {
-        dry_run,
-        stopped: running.iter().map(ToString::to_string).collect(),
-        removed: found.orphans.iter().map(leftover).collect(),
-        snapshots: found.snapshots.iter().map(|unrecorded| unrecorded.snapshot.reference.clone()).collect(),
-        unused: found.unused.iter().map(|(_, unused)| unused.clone()).collect(),
-        files: found.litter.iter().chain(&found.temporary).map(|path| path.display().to_string()).collect(),
-        usage: found.usage.iter().map(|(slug, _)| slug.to_string()).collect(),
-        left: found.left.clone(),
-        errors: failures.to_vec(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -236,7 +171,7 @@ mod tests {
         the image sha256:0a would be removed: a build left it (docker, 277.00 MiB)
         the volume bottle-program-1 would be removed: it holds the program of another version (docker)
         ");
-        let shown = serde_json::to_value(&to_report(&found, &[], &[], true).unused[0]).expect("JSON");
+        let shown = serde_json::to_value(&found.unused[0].1).expect("JSON");
         let expected = serde_json::json!({"kind": "image", "id": "sha256:0a", "why": "a build left it", "bytes": 277 << 20});
         assert_eq!(shown, expected);
     }

@@ -15,6 +15,7 @@
 //! policy     what the egress proxy would allow
 //! manifests  the manifests of the user                  usage      what the models used
 //! report     the documents that faces print as JSON     text       words of messages
+//! cleanup    what ended bottles left
 //! work       what an agent changed, and how the user takes it over
 //! dashboard  what the dashboards show and do            access_log  a line of the log of the proxy
 //! notice     what is said beside a result               own_rules  the scanner rules of the user
@@ -40,6 +41,7 @@ pub mod access_log;
 pub mod bottle;
 pub mod bottles;
 pub mod budget;
+pub mod cleanup;
 pub mod clip;
 pub mod connect;
 pub mod dashboard;
