@@ -2,12 +2,11 @@
 
 use std::fmt::Write as _;
 
-use bottle_backend::{Backend, Unused, registry};
+use bottle_backend::Unused;
 use bottle_contract::names::Slug;
-use bottle_host::causes;
-use bottle_host::{Host, Settings};
-use bottle_instance::prune::{self, Kind, OldRecord, Prunable};
-use bottle_lib::report::{PruneReport, PrunedRecord};
+use bottle_host::Host;
+use bottle_instance::prune::{Kind, OldRecord};
+use bottle_lib::prune::{Image, Unneeded};
 use indicatif::HumanBytes;
 use jiff::Timestamp;
 
@@ -38,63 +37,43 @@ pub(crate) struct Prune {
     dry_run: bool,
 }
 
-/// An unused image or volume, with the name of its backend.
-type Image = (&'static str, Unused);
-
 impl Prune {
     pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
         block_on(self.prune(host, output))
     }
 
     async fn prune(&self, host: &Host, output: &Output) -> Result<u8, CliError> {
-        let cutoff = match self.older_than {
-            Some(cutoff) => cutoff,
-            None => keep_days_ago(host)?,
-        };
-        let backends = registry::all(host);
-        let search = async |_| {
-            let mut found = prune::find(host, cutoff);
-            let images = unused(&backends, &mut found.errors).await;
-            Ok((found, images))
-        };
+        let search = async |_| Ok(Unneeded::find(host, self.older_than).await?);
         let left = "nothing was removed";
-        let (found, images) =
-            progress::with_progress("searching for old records", left, output, search).await?;
-        let mut errors = found.errors.clone();
-        let nothing = found.records.is_empty() && images.is_empty();
-        if !nothing && !self.dry_run {
-            if !self.yes && !confirmed(&found, &images, output)? {
+        let old = progress::with_progress("searching for old records", left, output, search).await?;
+        let mut errors = old.found.errors.clone();
+        if !old.is_empty() && !self.dry_run {
+            if !self.yes && !confirmed(&old, output)? {
                 output.note("nothing was removed");
                 return Ok(exit::DONE);
             }
-            errors.extend(remove(host, &backends, &found.records, &images).await);
+            errors.extend(old.remove().await);
         }
-        self.report(&found, &images, errors, output)
+        self.report(&old, errors, output)
     }
 
-    fn report(
-        &self,
-        found: &Prunable,
-        images: &[Image],
-        errors: Vec<String>,
-        output: &Output,
-    ) -> Result<u8, CliError> {
+    fn report(&self, old: &Unneeded<'_>, errors: Vec<String>, output: &Output) -> Result<u8, CliError> {
         let code = if errors.is_empty() { exit::DONE } else { exit::FAILED };
         if output.json {
-            output.print_json(&to_report(self.dry_run, found, images, errors))?;
+            output.print_json(&old.document(self.dry_run, errors))?;
             return Ok(code);
         }
         let verb = if self.dry_run { "would be removed" } else { "removed" };
-        let text = lines(&found.records, images, verb);
+        let text = lines(&old.found.records, &old.images, verb);
         if text.is_empty() {
             output.note("nothing to prune");
         } else {
             output.print(&inert(&text))?;
         }
-        if !found.existing.is_empty() {
+        if !old.found.existing.is_empty() {
             output.note(format!(
                 "left: the records of {}, which run or are kept (`bottle list`)",
-                names(&found.existing)
+                names(&old.found.existing)
             ));
         }
         output.note("left: kept files (`bottle discard`), snapshots (`bottle snapshots rm`), leftovers (`bottle cleanup`)");
@@ -103,57 +82,13 @@ impl Prune {
     }
 }
 
-/// The time before which records are old, according to the settings.
-fn keep_days_ago(host: &Host) -> Result<Timestamp, CliError> {
-    Settings::load(host)?.keep_since().map_err(|error| CliError::cannot("compute the age of records", error))
-}
-
-async fn unused(backends: &[Box<dyn Backend>], errors: &mut Vec<String>) -> Vec<Image> {
-    let mut images = Vec::new();
-    for backend in backends {
-        match backend.unused().await {
-            Ok(unused) => images.extend(unused.into_iter().map(|one| (backend.name(), one))),
-            // A backend that cannot be used here has nothing to remove.
-            Err(error) if error.kind == bottle_backend::BackendErrorKind::Unavailable => {}
-            Err(error) => errors.push(format!("{}: {}", backend.name(), causes::one_line(&error))),
-        }
-    }
-    images
-}
-
-/// Removes everything that was found. Continues after a failure and returns every failure.
-async fn remove(
-    host: &Host,
-    backends: &[Box<dyn Backend>],
-    records: &[OldRecord],
-    images: &[Image],
-) -> Vec<String> {
-    let mut failures: Vec<String> = records
-        .iter()
-        .filter_map(|record| {
-            let error = prune::remove(host, record).err()?;
-            Some(format!("cannot remove {}: {error}", record.path.display()))
-        })
-        .collect();
-    for backend in backends {
-        let own = images.iter().filter(|(name, _)| *name == backend.name());
-        let own: Vec<Unused> = own.map(|(_, unused)| unused.clone()).collect();
-        if !own.is_empty()
-            && let Err(error) = backend.remove_unused(own).await
-        {
-            failures.push(format!("{}: {}", backend.name(), causes::one_line(&error)));
-        }
-    }
-    failures
-}
-
-fn confirmed(found: &Prunable, images: &[Image], output: &Output) -> Result<bool, CliError> {
+fn confirmed(old: &Unneeded<'_>, output: &Output) -> Result<bool, CliError> {
     if !terminal::interactive() || output.json {
         return Err(CliError::usage("cannot ask whether to remove it: there is no terminal")
             .about("--yes")
             .hint("`bottle prune --dry-run` shows what would be removed; `--yes` removes it"));
     }
-    output.write_error_lines(&inert(&lines(&found.records, images, "would be removed")));
+    output.write_error_lines(&inert(&lines(&old.found.records, &old.images, "would be removed")));
     let asked = TerminalUser::find().and_then(|mut user| user.confirm("Remove this?"));
     require_answer(asked, "nothing was removed")
 }
@@ -198,27 +133,5 @@ fn noun(kind: Kind, count: usize) -> String {
         Kind::Proposal => counted(count, "file") + " of answered proposals",
         Kind::AuditLog => counted(count, "file") + " of audit logs",
         Kind::CrashLog => counted(count, "crash log"),
-    }
-}
-
-fn to_report(dry_run: bool, found: &Prunable, images: &[Image], errors: Vec<String>) -> PruneReport {
-    let record = |record: &OldRecord| PrunedRecord {
-        kind: match record.kind {
-            Kind::Bottle => "bottle",
-            Kind::Conversations => "conversations",
-            Kind::Proposal => "proposal",
-            Kind::AuditLog => "audit-log",
-            Kind::CrashLog => "crash-log",
-        },
-        slug: record.slug.as_ref().map(ToString::to_string),
-        path: record.path.display().to_string(),
-        bytes: record.bytes,
-    };
-    PruneReport {
-        dry_run,
-        records: found.records.iter().map(record).collect(),
-        unused: images.iter().map(|(_, unused)| unused.clone()).collect(),
-        existing: found.existing.iter().map(ToString::to_string).collect(),
-        errors,
     }
 }

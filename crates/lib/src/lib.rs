@@ -15,7 +15,7 @@
 //! policy     what the egress proxy would allow
 //! manifests  the manifests of the user                  usage      what the models used
 //! report     the documents that faces print as JSON     text       words of messages
-//! cleanup    what ended bottles left
+//! cleanup    what ended bottles left                    prune      old records, and unused images
 //! work       what an agent changed, and how the user takes it over
 //! dashboard  what the dashboards show and do            access_log  a line of the log of the proxy
 //! notice     what is said beside a result               own_rules  the scanner rules of the user
@@ -65,6 +65,7 @@ pub mod permit;
 pub mod policy;
 pub mod processes;
 pub mod proposals;
+pub mod prune;
 pub mod record;
 pub mod report;
 pub mod routes;
