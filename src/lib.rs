@@ -18,7 +18,8 @@
 //! - [`bottle_manifest`]: manifests, merged and resolved, and the providers of agents
 //! - [`bottle_plan`]: plans; `secrets` reads the values of the secrets that a plan lists, `forge` is the only module that
 //!   contains code for a specific git forge
-//! - [`bottle_backend`]: the only crate that contains code for a specific container engine or sandbox
+//! - [`bottle_backend`]: the trait of backends; only [`bottle_containers`] and `bottle_sandbox` contain code for a
+//!   specific container engine or sandbox, and [`bottle_lib::registry`] lists the backends of this build
 //! - [`bottle_instance`]: records, logs, snapshots and archives of bottles; `learn` derives routes from denied requests
 //! - [`bottle_keeper`]: the process that owns a running bottle, the launch, and the ledger of what all bottles used
 

@@ -4,11 +4,11 @@ use std::ffi::OsStr;
 use std::path::Path;
 use std::process::ExitCode;
 
-use bottle_backend::apple::roles;
-use bottle_backend::docker::container_roles;
-use bottle_backend::smolvm::machine_entry;
-use bottle_backend::{guest_entry, local};
+use bottle_containers::apple::roles;
+use bottle_containers::docker::container_roles;
 use bottle_contract::names::ASK_COMMAND;
+use bottle_sandbox::smolvm::machine_entry;
+use bottle_sandbox::{guest_entry, local};
 
 /// Runs the role that the program's name or first argument selects. `None` if they select none of these roles.
 pub(crate) fn run() -> Option<ExitCode> {
@@ -26,7 +26,7 @@ pub(crate) fn run() -> Option<ExitCode> {
         "__supervise" => bottle_supervise::run(),
         "__probe" => bottle::cli::probe_from_inside(),
         #[cfg(feature = "test-parts")]
-        "__fake-program" => bottle_backend::fake::programs::run(std::env::args_os().skip(2)),
+        "__fake-program" => bottle_sandbox::fake::programs::run(std::env::args_os().skip(2)),
         other => return container_roles::run(other).or_else(|| roles::run(other)),
     })
 }

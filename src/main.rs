@@ -11,10 +11,10 @@ mod roles;
 use std::ffi::OsStr;
 use std::process::ExitCode;
 
-use bottle_backend::registry;
 use bottle_host::Host;
 use bottle_keeper::watcher;
 use bottle_lib::environments::reaper;
+use bottle_lib::registry;
 
 /// The umask of internal roles. Their files are private by the modes that they name, or those of an image, which the umask
 /// of the user's shell must not change. A command keeps the user's: it also writes files of the user.

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use bottle_backend::Backend;
-use bottle_backend::linux::LinuxBackend;
 use bottle_host::Host;
+use bottle_sandbox::linux::LinuxBackend;
 use bottle_test_support::measure::interleaved;
 use bottle_test_support::program::Program;
 

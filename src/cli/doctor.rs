@@ -1,7 +1,7 @@
 //! `bottle doctor`: checks each backend and shows how to fix problems.
 
-use bottle_backend::registry;
 use bottle_host::{Host, OwnRules, Settings};
+use bottle_lib::registry;
 use bottle_lib::report::BackendHealth;
 
 use crate::console::error::CliError;

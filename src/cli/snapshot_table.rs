@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use bottle_backend::{Snapshot, registry};
+use bottle_backend::Snapshot;
 use bottle_host::Host;
 use bottle_host::causes;
 use bottle_instance::committed::Committed;
 use bottle_instance::record::Record;
 use bottle_instance::{State, Store, engines};
 use bottle_lib::record::backend_of;
+use bottle_lib::registry;
 use bottle_lib::report::ListedSnapshot;
 use indicatif::HumanBytes;
 use jiff::Timestamp;

@@ -6,10 +6,11 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener};
 use std::os::fd::AsRawFd;
 use std::process::Command;
 
-use bottle_backend::{BackendErrorKind, ProgressSink, Resource, ResourceLog, SIDECAR_LOGS, registry};
+use bottle_backend::{BackendErrorKind, ProgressSink, Resource, ResourceLog, SIDECAR_LOGS};
 use bottle_contract::session::guest::{GuestEvent, GuestRequest, Probe, Provision, ProvisionedFile, Reach};
 use bottle_contract::usage::WAITING_FILE;
 use bottle_host::Host;
+use bottle_lib::registry;
 use bottle_plan::{ImageSource, Resources};
 use bottle_test_support::{engine, skip};
 

@@ -125,7 +125,7 @@ async fn the_fake_backend_fails_at_the_requested_step() {
             assert_eq!(failed, name == step, "{name} with {step}");
         }
         if step == "remove" {
-            let healthy = bottle_backend::registry::by_name(
+            let healthy = bottle_lib::registry::by_name(
                 &bottle_host::Host { env: Default::default(), ..fixture.host.clone() },
                 "fake",
             );

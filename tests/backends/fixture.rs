@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bottle_backend::{
     Access, Backend, BackendError, BackendErrorKind, ByteStream, KeptFiles, LAYERS, Launch, NewSnapshot,
-    Origin, Prepared, ProgressSink, Resource, ResourceLog, Sandbox, Snapshot, registry,
+    Origin, Prepared, ProgressSink, Resource, ResourceLog, Sandbox, Snapshot,
 };
 use bottle_channel::{Channel, Event, Side};
 use bottle_contract::names::Slug;
@@ -18,6 +18,7 @@ use bottle_contract::session::guest::{
 use bottle_contract::session::{Hello, Role};
 use bottle_host::Host;
 use bottle_host::process::ProcessId;
+use bottle_lib::registry;
 use bottle_manifest::agent_provider::Template;
 use bottle_plan::{
     AgentProcess, Egress, GitField, GitFieldSource, GitIdentity, Identity, ImageSource, Plan, Resources,

@@ -115,7 +115,7 @@ async fn other_homes_and_backends_do_not_see_a_bottle() {
             if other.name() != fixture.name() {
                 let mut other_here = fixture.host.clone();
                 other_here.env.clear();
-                let backend = bottle_backend::registry::by_name(&other_here, other.name()).expect("backend");
+                let backend = bottle_lib::registry::by_name(&other_here, other.name()).expect("backend");
                 assert_eq!(backend.enumerate().await.expect("enumerated"), [], "{}", other.name());
             }
             if !std::ptr::eq(other, fixture) {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bottle_backend::BackendError;
-use bottle_backend::docker::images::AgentImage;
+use bottle_containers::docker::images::AgentImage;
 use bottle_contract::secret::Secret;
 use bottle_contract::session::guest::SecretText;
 

@@ -1,7 +1,7 @@
 //! Tests the images that `bottle` builds itself: the sidecars' image, the volume with the program, and the
 //! images of the providers.
 
-use bottle_backend::docker::images::PROGRAM_FILE;
+use bottle_containers::docker::images::PROGRAM_FILE;
 use bottle_manifest::agent_provider::Template;
 use bottle_plan::{ImageSource, Plan};
 

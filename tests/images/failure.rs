@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use bollard::Docker;
 use bottle_backend::ProgressSink;
-use bottle_backend::docker::images::Images;
+use bottle_containers::docker::images::Images;
 use bottle_test_support::engine;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixListener;

@@ -6,8 +6,8 @@ use std::process::Command;
 use std::sync::{Arc, Mutex};
 
 use bollard::Docker;
-use bottle_backend::docker::images::{AgentImage, Images};
 use bottle_backend::{BackendError, ProgressSink, Step};
+use bottle_containers::docker::images::{AgentImage, Images};
 use bottle_host::Host;
 use bottle_manifest::resolve::{Selection, resolve};
 use bottle_manifest::{Homes, Manifests};

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use bottle_backend::BackendErrorKind;
-use bottle_backend::docker::images::Account;
+use bottle_containers::docker::images::Account;
 
 use crate::fixture::{Fixture, docker, in_image};
 

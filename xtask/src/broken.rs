@@ -87,7 +87,7 @@ pub(crate) fn run(arguments: &[&str]) -> Result<()> {
 impl Broken {
     /// Whether the defence is only in the code for container engines.
     fn of_engine(&self) -> bool {
-        self.file.starts_with("crates/backend/src/docker/")
+        self.file.starts_with("crates/containers/src/docker/")
     }
 }
 

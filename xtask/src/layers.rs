@@ -61,16 +61,18 @@ mod tests {
     use super::*;
 
     /// The crates that only the host's processes use.
-    const HOST: [&str; 9] = [
+    const HOST: [&str; 11] = [
         "bottle",
         "bottle-archive",
         "bottle-backend",
+        "bottle-containers",
         "bottle-host",
         "bottle-instance",
         "bottle-keeper",
         "bottle-lib",
         "bottle-manifest",
         "bottle-plan",
+        "bottle-sandbox",
     ];
 
     #[test]

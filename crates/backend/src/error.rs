@@ -67,7 +67,7 @@ impl BackendError {
     ///
     /// # Errors
     /// When there is at least one failure; the message contains all of them.
-    pub(crate) fn all(failures: &[String]) -> Result<(), Self> {
+    pub fn all(failures: &[String]) -> Result<(), Self> {
         if failures.is_empty() { Ok(()) } else { Err(Self::failed(failures.join("; "))) }
     }
 
@@ -76,7 +76,7 @@ impl BackendError {
     ///
     /// # Errors
     /// When the plan sets one of the limits; the message names the first.
-    pub(crate) fn reject_unsupported_limits(backend: &str, limits: &[(bool, &str)]) -> Result<(), Self> {
+    pub fn reject_unsupported_limits(backend: &str, limits: &[(bool, &str)]) -> Result<(), Self> {
         let Some((_, key)) = limits.iter().find(|(set, _)| *set) else { return Ok(()) };
         let message = format!("`resources.{key}` is not available on the {backend} backend");
         Err(Self::unsupported(message, format!("take `{key}` out of the manifest, or use another backend")))
@@ -86,7 +86,7 @@ impl BackendError {
     ///
     /// # Errors
     /// When the plan does so.
-    pub(crate) fn reject_live(backend: &str, plan: &Plan) -> Result<(), Self> {
+    pub fn reject_live(backend: &str, plan: &Plan) -> Result<(), Self> {
         let Some(live) = &plan.live else { return Ok(()) };
         let message = format!(
             "`--cwd=live` is not available on the {backend} backend, so it cannot mount {}",

@@ -1,4 +1,5 @@
-//! The backends that isolate bottles, behind the trait [`Backend`].
+//! The trait [`Backend`] of the backends that isolate bottles, and what several of them share. The crates `sandbox` and
+//! `containers` implement it.
 //!
 //! ```text
 //!             prepare             make_network       start_bundle      start_guest
@@ -12,45 +13,31 @@
 //! A backend creates and removes resources, and opens byte streams to the bundle and to pid 1. It makes no policy
 //! decisions: `bottle_keeper::launch` runs the phases in order, provisions the sidecars and pid 1, and undoes a failed
 //! launch. The crate `bottle_contract` defines the messages on the streams. The guest implements exec, terminals,
-//! copies and logs, so these work the same on every backend. Only a backend's directory contains code for its engine.
+//! copies and logs, so these work the same on every backend. Only a backend's own directory contains code for its engine.
 //! For each promise in this file, one function in `tests/backends` tests it on every available backend.
 //!
-//! `linux`, `local`, `smolvm`, `fake`, `guest_entry` and `guest_spec` exist only on Linux. `native` is their edge to
-//! the other modules.
+//! - `image`, `portable_image`: images in archives and directories, and those in exported bottles
+//! - `trees`, `restrictions` (only on Linux): trees of files; what programs in a bottle may not do
+//! - `command_line`, `static_program`: programs that a backend runs, and the one that it puts into bottles
+//! - `runtime_directory`, `unix_connect`: the sockets of a bottle · `memory`: its default limits
 
-pub mod apple;
-pub(crate) mod command_line;
-pub mod docker;
+pub mod command_line;
 mod elf;
 mod error;
-#[cfg(all(feature = "test-parts", target_os = "linux"))]
-pub mod fake;
-#[cfg(target_os = "linux")]
-pub mod guest_entry;
-#[cfg(target_os = "linux")]
-mod guest_spec;
 mod identity;
 pub mod image;
-#[cfg(target_os = "linux")]
-pub mod linux;
-#[cfg(target_os = "linux")]
-pub mod local;
-mod memory;
-pub mod native;
+pub mod memory;
 pub mod portable_image;
 mod prepared;
 mod progress;
-pub mod registry;
-#[cfg_attr(
-    target_os = "macos",
-    allow(dead_code, reason = "only backends that exist on Linux make such directories")
-)]
-mod runtime_directory;
 #[cfg(target_os = "linux")]
-pub mod smolvm;
+pub mod restrictions;
+pub mod runtime_directory;
 mod snapshot;
-mod static_program;
-mod unix_connect;
+pub mod static_program;
+#[cfg(target_os = "linux")]
+pub mod trees;
+pub mod unix_connect;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -406,7 +393,7 @@ pub const LAYERS: &str = "layers";
 
 /// The paths at which Linux distributions keep their certificate bundle. In a bottle, each path is a link to the
 /// provisioned bundle, so that programs without a configurable path also trust the proxy.
-pub(crate) const ROOT_FILES: [&str; 4] = [
+pub const ROOT_FILES: [&str; 4] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/ssl/cert.pem",
     "/etc/pki/tls/certs/ca-bundle.crt",
@@ -427,7 +414,7 @@ pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
 /// Runs blocking work of a backend on a blocking thread.
-pub(crate) async fn run_blocking<T: Send + 'static>(
+pub async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, BackendError> {
     let done = tokio::task::spawn_blocking(work).await;
@@ -575,7 +562,9 @@ pub struct Resource {
 }
 
 impl Resource {
-    pub(crate) fn new(slug: &Slug, kind: &str, id: String) -> Self {
+    /// A resource of this bottle.
+    #[must_use]
+    pub fn new(slug: &Slug, kind: &str, id: String) -> Self {
         Self { slug: slug.clone(), kind: kind.to_owned(), id }
     }
 }

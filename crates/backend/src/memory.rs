@@ -3,7 +3,7 @@
 use bottle_host::system;
 
 /// The maximum number of processes and threads of a bottle whose plan sets no limit. It is enough for a large build.
-pub(crate) const PROCESSES: u64 = 4096;
+pub const PROCESSES: u64 = 4096;
 
 /// The default size of `/tmp` in bytes; it allows unpacking and building a large package. It is not a fraction of the
 /// machine's memory, because many bottles share that memory and the fraction would be too large on a large machine.
@@ -19,21 +19,21 @@ const BYTES_PER_FILE: u64 = 16 << 10;
 
 /// The memory limit, in bytes, of a bottle whose plan sets none: three quarters of the machine's memory. The last
 /// quarter is enough for the user to stop the bottle.
-pub(crate) fn default_max() -> u64 {
+pub fn default_max() -> u64 {
     system::memory_total() / 4 * 3
 }
 
 /// The size of `/tmp` in bytes: the requested or the default size, but at most half of the machine's memory.
-pub(crate) fn scratch(requested: Option<u64>) -> u64 {
+pub fn scratch(requested: Option<u64>) -> u64 {
     requested.unwrap_or(SCRATCH).min(system::memory_total() / 2)
 }
 
 /// The size of shared memory in bytes for a `/tmp` of this size.
-pub(crate) fn shared(scratch: u64) -> u64 {
+pub fn shared(scratch: u64) -> u64 {
     scratch / SHARED_PART
 }
 
 /// The inode limit of a tmpfs of this size.
-pub(crate) fn files(bytes: u64) -> u64 {
+pub fn files(bytes: u64) -> u64 {
     bytes / BYTES_PER_FILE
 }

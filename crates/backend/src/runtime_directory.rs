@@ -16,35 +16,35 @@ use bottle_contract::names::Slug;
 use bottle_host::files;
 
 /// The [`crate::Resource::kind`] of the runtime directory.
-pub(crate) const RUNTIME_DIRECTORY: &str = "runtime-folder";
+pub const RUNTIME_DIRECTORY: &str = "runtime-folder";
 
 /// The runtime directory of one bottle.
 #[derive(Debug, Clone)]
-pub(crate) struct RuntimeDirectory(PathBuf);
+pub struct RuntimeDirectory(PathBuf);
 
 impl RuntimeDirectory {
     /// The runtime directory of this bottle. It may not exist yet.
-    pub(crate) fn new(runtime: &Path, slug: &Slug) -> Self {
+    pub fn new(runtime: &Path, slug: &Slug) -> Self {
         Self(runtime.join(slug.as_str()))
     }
 
     /// The path of the directory.
-    pub(crate) fn directory(&self) -> &Path {
+    pub fn directory(&self) -> &Path {
         &self.0
     }
 
     /// The directory of the proxy's sockets, which is visible in the bottle.
-    pub(crate) fn proxy(&self) -> PathBuf {
+    pub fn proxy(&self) -> PathBuf {
         self.0.join("proxy")
     }
 
     /// The socket of the bundle's channel.
-    pub(crate) fn bundle_socket(&self) -> PathBuf {
+    pub fn bundle_socket(&self) -> PathBuf {
         self.0.join("bundle")
     }
 
     /// The socket of pid 1's channel.
-    pub(crate) fn guest_socket(&self) -> PathBuf {
+    pub fn guest_socket(&self) -> PathBuf {
         self.0.join("guest")
     }
 
@@ -53,7 +53,7 @@ impl RuntimeDirectory {
     ///
     /// # Errors
     /// When a directory cannot be created, or its mode cannot be set.
-    pub(crate) fn make(&self) -> io::Result<()> {
+    pub fn make(&self) -> io::Result<()> {
         files::private_directory(&self.0)?;
         let proxy = self.proxy();
         files::create_private_directory(&proxy)?;
@@ -64,7 +64,7 @@ impl RuntimeDirectory {
     ///
     /// # Errors
     /// When an entry of the directory cannot be removed.
-    pub(crate) fn remove(path: &Path) -> io::Result<()> {
+    pub fn remove(path: &Path) -> io::Result<()> {
         match fs::remove_dir_all(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => Ok(()),
@@ -77,7 +77,7 @@ impl RuntimeDirectory {
 ///
 /// # Errors
 /// When the parent directory exists but cannot be read.
-pub(crate) fn find(runtime: &Path) -> io::Result<Vec<(Slug, PathBuf)>> {
+pub fn find(runtime: &Path) -> io::Result<Vec<(Slug, PathBuf)>> {
     let entries = match fs::read_dir(runtime) {
         Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),

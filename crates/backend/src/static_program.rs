@@ -15,9 +15,9 @@ const PROGRAM_MAX: u64 = 512 << 20;
 
 /// The program that runs in containers and virtual machines.
 #[derive(Debug, Clone)]
-pub(crate) struct Program {
+pub struct Program {
     /// The program's build id in hexadecimal.
-    pub(crate) id: String,
+    pub id: String,
     path: PathBuf,
 }
 
@@ -26,7 +26,7 @@ impl Program {
     ///
     /// # Errors
     /// [`BackendError`] when the file has changed since it was found.
-    pub(crate) fn bytes(&self) -> Result<Bytes, BackendError> {
+    pub fn bytes(&self) -> Result<Bytes, BackendError> {
         let wrong = |why: String| {
             BackendError::failed(format!("the program for bottles, {}, {why}", self.path.display()))
         };
@@ -47,7 +47,7 @@ impl Program {
 ///
 /// # Errors
 /// [`BackendError`] that names every path tried, with a hint on how to build the program.
-pub(crate) fn find(running: &Path, architecture: &str, place: &str) -> Result<Program, BackendError> {
+pub fn find(running: &Path, architecture: &str, place: &str) -> Result<Program, BackendError> {
     let mut rejected = Vec::new();
     for path in candidates(running, architecture) {
         match take(&path, running, architecture) {

@@ -12,7 +12,7 @@ use crate::{BackendError, BackendErrorKind, ByteStream};
 /// # Errors
 /// [`BackendError`] that contains `what`, when no process listens ([`BackendErrorKind::NotRunning`]) or the peer is
 /// another user.
-pub(crate) async fn connect(socket: &Path, what: &str) -> Result<ByteStream, BackendError> {
+pub async fn connect(socket: &Path, what: &str) -> Result<ByteStream, BackendError> {
     match UnixStream::connect(socket).await {
         Ok(stream) => check_peer(stream, what),
         Err(error) => {

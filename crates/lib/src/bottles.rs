@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use bottle_backend::registry;
+use crate::registry;
 use bottle_contract::names::Slug;
 use bottle_host::Host;
 use bottle_host::budget::Policy;

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use bottle_backend::{Backend, registry};
+use crate::registry;
+use bottle_backend::Backend;
 use bottle_contract::names::Slug;
 use bottle_host::{Host, causes};
 use bottle_instance::cleanup::{self, Found, Keeps, Orphan};

@@ -67,6 +67,7 @@ pub mod processes;
 pub mod proposals;
 pub mod prune;
 pub mod record;
+pub mod registry;
 pub mod report;
 pub mod routes;
 pub mod save_snapshot;

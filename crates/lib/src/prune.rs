@@ -1,6 +1,7 @@
 //! Removes old records of bottles that do not exist any more, and unused images.
 
-use bottle_backend::{Backend, BackendErrorKind, Unused, registry};
+use crate::registry;
+use bottle_backend::{Backend, BackendErrorKind, Unused};
 use bottle_host::{Host, Settings, causes};
 use bottle_instance::prune::{self, Kind, OldRecord, Prunable};
 use jiff::Timestamp;

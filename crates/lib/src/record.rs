@@ -1,6 +1,7 @@
 //! What the record of a bottle says about the bottle.
 
-use bottle_backend::{Backend, registry};
+use crate::registry;
+use bottle_backend::Backend;
 use bottle_contract::names::Slug;
 use bottle_host::Host;
 use bottle_instance::record::{Record, Status};

@@ -1,6 +1,7 @@
 //! The snapshots of bottles.
 
-use bottle_backend::{Snapshot, registry};
+use crate::registry;
+use bottle_backend::Snapshot;
 use bottle_host::Host;
 use bottle_instance::record::Status;
 use bottle_instance::snapshots::{self, Removal, SnapshotError};

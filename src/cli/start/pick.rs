@@ -6,11 +6,11 @@
 
 use std::cmp::Reverse;
 
-use bottle_backend::native;
 use bottle_contract::names::{Name, Slug};
 use bottle_host::Host;
 use bottle_instance::Store;
 use bottle_lib::launch::start::StartOrder;
+use bottle_lib::registry;
 use bottle_lib::text::names;
 use bottle_manifest::provider::{self, ProviderConfig};
 use bottle_manifest::resolve::{self, ResolveError, Resolved, Selection};
@@ -141,7 +141,7 @@ fn describe_agent(host: &Host, all: &Manifests, name: Name) -> (Rank, Name, Choi
                 format!("reaches: {reaches}"),
             ];
             let program = command(&resolved.manifest.provider);
-            if program.is_some_and(|program| native::has_program(host, &program)) {
+            if program.is_some_and(|program| registry::has_program(host, &program)) {
                 (rank(0), name, choice)
             } else {
                 choice.detail.push(

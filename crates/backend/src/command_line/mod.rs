@@ -3,4 +3,4 @@
 //! A backend that is driven by such a program consists of a pure builder of arguments, pure parsers of the output, and
 //! this runner, the only part that starts processes.
 
-pub(crate) mod runner;
+pub mod runner;

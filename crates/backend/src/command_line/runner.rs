@@ -44,7 +44,7 @@ const COPIED_CHUNKS: usize = 8;
 
 /// A command-line program of an engine.
 #[derive(Debug, Clone)]
-pub(crate) struct Program {
+pub struct Program {
     /// The name of the program, searched on the `PATH` of the environment.
     name: &'static str,
     /// The complete environment of the program.
@@ -53,16 +53,16 @@ pub(crate) struct Program {
 
 /// What a successful program printed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Output {
+pub struct Output {
     /// Standard output.
-    pub(crate) stdout: Vec<u8>,
+    pub stdout: Vec<u8>,
     /// The end of standard error.
-    pub(crate) stderr: Vec<u8>,
+    pub stderr: Vec<u8>,
 }
 
 /// Why a program did not succeed. The message is the end of a sentence that begins with the failed action.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum RunError {
+pub enum RunError {
     /// No program of this name is on the `PATH`.
     #[error("`{0}` is not installed")]
     Missing(&'static str),
@@ -99,7 +99,7 @@ pub(crate) enum RunError {
 impl Program {
     /// Creates the program `name`. Its environment contains only the variables of the host that are in `variables` or
     /// that every program needs.
-    pub(crate) fn new(host: &Host, name: &'static str, variables: &[&str]) -> Self {
+    pub fn new(host: &Host, name: &'static str, variables: &[&str]) -> Self {
         let env = ["PATH", "HOME", "USER", "TMPDIR", "XDG_RUNTIME_DIR"].iter().chain(variables);
         let env = env.filter_map(|name| Some(((*name).into(), host.env.get(OsStr::new(name))?.clone())));
         Self { name, env: env.collect() }
@@ -109,7 +109,7 @@ impl Program {
     ///
     /// # Errors
     /// [`RunError`].
-    pub(crate) async fn run(&self, arguments: &[OsString], within: Duration) -> Result<Output, RunError> {
+    pub async fn run(&self, arguments: &[OsString], within: Duration) -> Result<Output, RunError> {
         let mut child = self.spawn(arguments)?;
         let (stdout, stderr) = (Kept::new(Keep::Beginning), Kept::new(Keep::End));
         let readers = [
@@ -145,7 +145,7 @@ impl Program {
     ///
     /// # Errors
     /// [`RunError`]; `Unusable` when `out` cannot be written.
-    pub(crate) async fn copy_output(
+    pub async fn copy_output(
         &self,
         arguments: &[OsString],
         within: Duration,
@@ -249,7 +249,7 @@ impl RunError {
         target_os = "macos",
         allow(dead_code, reason = "only a backend that exists on Linux parses errors")
     )]
-    pub(crate) fn stderr(&self) -> &[u8] {
+    pub fn stderr(&self) -> &[u8] {
         match self {
             Self::Failed { stderr, .. } => stderr,
             _ => &[],
@@ -356,7 +356,7 @@ impl Kept {
 
 /// The last line with text, without terminal sequences, and not longer than a message may be. Carriage returns end
 /// lines too, because progress is written over itself with them.
-pub(crate) fn last_words(output: &[u8]) -> String {
+pub fn last_words(output: &[u8]) -> String {
     let text = String::from_utf8_lossy(output);
     let last = text.split(['\n', '\r']).map(str::trim).rfind(|line| !line.is_empty()).unwrap_or_default();
     inert(&last.chars().take(LAST_WORDS_MAX).collect::<String>()).to_string()

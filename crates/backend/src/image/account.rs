@@ -5,7 +5,7 @@ use bottle_contract::names::{AGENT_UID, AGENT_USER};
 use serde::{Deserialize, Serialize};
 
 /// The label of an image that contains the agent's account.
-pub(crate) const ACCOUNT_LABEL: &str = "bottle.account";
+pub const ACCOUNT_LABEL: &str = "bottle.account";
 
 /// The highest user or group id. Kernels and container engines reserve higher ids.
 const ID_MAX: u32 = i32::MAX.unsigned_abs();
@@ -25,22 +25,30 @@ pub struct Account {
 
 /// The user settings of an image.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Users<'a> {
+pub struct Users<'a> {
     /// The value of `USER`.
-    pub(crate) user: &'a str,
+    pub user: &'a str,
     /// The content of `/etc/passwd`. Empty if the file is missing.
-    pub(crate) passwd: &'a str,
+    pub passwd: &'a str,
     /// The content of `/etc/group`. Empty if the file is missing.
-    pub(crate) group: &'a str,
+    pub group: &'a str,
 }
 
 /// Why an image has no account for the agent, as the end of a sentence that begins with the image's name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum NoAccount {
+pub enum NoAccount {
+    /// The image has no user of this name.
     #[error("has `USER {0}`, but no such user in its /etc/passwd")]
     NoUser(String),
+    /// The image has no group of this name.
     #[error("has `USER {user}`, but no group `{group}` in its /etc/group")]
-    NoGroup { user: String, group: String },
+    NoGroup {
+        /// The image's `USER`.
+        user: String,
+        /// The group in it.
+        group: String,
+    },
+    /// This is no user id.
     #[error("has `USER {0}`, which is not a valid id")]
     BadId(String),
 }
@@ -48,7 +56,7 @@ pub(crate) enum NoAccount {
 impl Users<'_> {
     /// Returns the account of the user that the image's `USER` names. If `USER` is empty or names root, returns the
     /// user with id 1000, who may not exist in the image yet.
-    pub(crate) fn agent(&self) -> Result<Account, NoAccount> {
+    pub fn agent(&self) -> Result<Account, NoAccount> {
         let (user, group) = match self.user.split_once(':') {
             Some((user, group)) => (user, Some(group)),
             None => (self.user, None),
@@ -123,7 +131,7 @@ impl Users<'_> {
     }
 
     /// The text of `/etc/passwd` with a line for this account. A line with the same name is replaced.
-    pub(crate) fn passwd_with(&self, account: &Account) -> String {
+    pub fn passwd_with(&self, account: &Account) -> String {
         let Account { name, uid, gid, home } = account;
         let shell = self.passwd.lines().find_map(|line| {
             let fields: Vec<&str> = line.split(':').collect();
@@ -134,7 +142,7 @@ impl Users<'_> {
     }
 
     /// The text of `/etc/group` with the account's group added. `None` if a group with that id exists.
-    pub(crate) fn group_with(&self, account: &Account) -> Option<String> {
+    pub fn group_with(&self, account: &Account) -> Option<String> {
         let gid = account.gid.to_string();
         let listed = self.group.lines().any(|line| line.split(':').nth(2) == Some(&gid));
         // A group with the same name and another id is allowed: files refer to groups by id.
@@ -155,7 +163,7 @@ fn replace_line(text: &str, name: &str, own: &str) -> String {
 }
 
 /// The default home of a user.
-pub(crate) fn default_home(name: &str) -> String {
+pub fn default_home(name: &str) -> String {
     format!("/home/{name}")
 }
 
@@ -180,12 +188,12 @@ fn is_home(home: &str) -> bool {
 
 impl Account {
     /// The account as the value of an image label.
-    pub(crate) fn label(&self) -> String {
+    pub fn label(&self) -> String {
         format!("{}:{}:{}:{}", self.uid, self.gid, self.name, self.home)
     }
 
     /// Parses the value of [`Account::label`]. `None` for any other text.
-    pub(crate) fn from_label(label: &str) -> Option<Self> {
+    pub fn from_label(label: &str) -> Option<Self> {
         let fields: Vec<&str> = label.split(':').collect();
         let [uid, gid, name, home] = fields[..] else { return None };
         let (uid, gid) = (uid.parse().ok()?, gid.parse().ok()?);

@@ -21,7 +21,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 /// The lock for building one image. Dropping it releases the lock.
 #[derive(Debug)]
-pub(crate) struct BuildLock {
+pub struct BuildLock {
     _all: File,
     _image: File,
 }
@@ -30,7 +30,7 @@ pub(crate) struct BuildLock {
 ///
 /// # Errors
 /// [`BackendError`] when the directory that contains the lock files cannot be used.
-pub(crate) async fn lock(
+pub async fn lock(
     host: &Host,
     hash: &str,
     subject: &str,
@@ -64,7 +64,7 @@ pub(crate) async fn lock(
 ///
 /// # Errors
 /// When the directory that contains the lock files cannot be used.
-pub(crate) fn lock_for_cleanup(host: &Host) -> io::Result<Option<File>> {
+pub fn lock_for_cleanup(host: &Host) -> io::Result<Option<File>> {
     let directory = directory(host);
     let all = open(&directory)?;
     if !acquired(all.try_lock())? {

@@ -4,26 +4,26 @@ use std::collections::BTreeMap;
 
 /// The parts of an image's configuration that matter for a bottle.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct Config {
+pub struct Config {
     /// The operating system. Empty if the image does not name one.
-    pub(crate) os: String,
+    pub os: String,
     /// The processor architecture, as container engines name it: `amd64`, `arm64`. Empty if the image does not name
     /// one.
-    pub(crate) architecture: String,
+    pub architecture: String,
     /// The value of `USER`.
-    pub(crate) user: String,
+    pub user: String,
     /// The variables that `ENV` sets, as `NAME=value`.
-    pub(crate) env: Vec<String>,
+    pub env: Vec<String>,
     /// The directories that `VOLUME` declares.
-    pub(crate) volumes: Vec<String>,
+    pub volumes: Vec<String>,
     /// Whether the image has an `ENTRYPOINT`.
-    pub(crate) entrypoint: bool,
+    pub entrypoint: bool,
     /// The command of `HEALTHCHECK`.
-    pub(crate) healthcheck: Vec<String>,
+    pub healthcheck: Vec<String>,
     /// Whether the image has an `ONBUILD` instruction.
-    pub(crate) on_build: bool,
+    pub on_build: bool,
     /// The labels. Empty where no caller needs them.
-    pub(crate) labels: BTreeMap<String, String>,
+    pub labels: BTreeMap<String, String>,
 }
 
 impl Config {
@@ -31,7 +31,7 @@ impl Config {
     ///
     /// # Errors
     /// The difference, as the end of a sentence that begins with the image's name.
-    pub(crate) fn expect_for(&self, architecture: &str, machine: &str) -> Result<(), String> {
+    pub fn expect_for(&self, architecture: &str, machine: &str) -> Result<(), String> {
         if !self.os.is_empty() && self.os != "linux" {
             return Err(format!("is for {}, not for Linux", self.os));
         }
@@ -42,7 +42,7 @@ impl Config {
     }
 
     /// Lists the image's instructions that have no effect in a bottle, such as `ENTRYPOINT`.
-    pub(crate) fn left_out(&self) -> Vec<String> {
+    pub fn left_out(&self) -> Vec<String> {
         let checked = !self.healthcheck.is_empty() && self.healthcheck != ["NONE"];
         [
             ("ENTRYPOINT", self.entrypoint),
@@ -58,7 +58,7 @@ impl Config {
 }
 
 /// Parses the `NAME=value` variables of an image.
-pub(crate) fn variables(env: &[String]) -> BTreeMap<String, String> {
+pub fn variables(env: &[String]) -> BTreeMap<String, String> {
     let pairs = env.iter().filter_map(|variable| variable.split_once('='));
     pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
@@ -70,7 +70,7 @@ fn is_root(user: &str) -> bool {
 
 /// Returns notes for the user: one about instructions that have no effect in a bottle, one about volumes, which
 /// snapshots exclude.
-pub(crate) fn notes(left_out: &[String], volumes: &[String]) -> Vec<String> {
+pub fn notes(left_out: &[String], volumes: &[String]) -> Vec<String> {
     let runs: Vec<&str> = left_out.iter().map(String::as_str).filter(|one| *one != "USER").collect();
     let mut notes = Vec::new();
     if !runs.is_empty() {

@@ -3,30 +3,30 @@
 use sha2::{Digest, Sha256};
 
 /// The number of hexadecimal digits of a hash in a name. These 64 bits are sufficient for the images of one machine.
-pub(crate) const DIGITS: usize = 16;
+pub const DIGITS: usize = 16;
 
 /// A SHA-256 hash of several parts. The length of each part is hashed too, so that moving bytes from one part to the
 /// next changes the hash.
-pub(crate) struct Hash(Sha256);
+pub struct Hash(Sha256);
 
 impl Hash {
     /// Starts a hash. `purpose` is its first part, so that hashes for different purposes differ even when their content
     /// is equal.
-    pub(crate) fn new(purpose: &str) -> Self {
+    pub fn new(purpose: &str) -> Self {
         let mut hash = Self(Sha256::new());
         hash.add(purpose.as_bytes());
         hash
     }
 
     /// Adds a part to the hash.
-    pub(crate) fn add(&mut self, part: &[u8]) -> &mut Self {
+    pub fn add(&mut self, part: &[u8]) -> &mut Self {
         self.0.update((part.len() as u64).to_le_bytes());
         self.0.update(part);
         self
     }
 
     /// The hash, truncated to [`DIGITS`] hexadecimal digits.
-    pub(crate) fn finish(self) -> String {
+    pub fn finish(self) -> String {
         let mut hex = hex::encode(self.0.finalize());
         hex.truncate(DIGITS);
         hex

@@ -13,33 +13,33 @@ const MARKS: [&str; 2] = ["manifest.json", "oci-layout"];
 const FILES_MAX: usize = 5_000_000;
 
 /// The hint for an `agent_provider.image` that cannot be used.
-pub(crate) const IMAGE_HINT: &str =
+pub const IMAGE_HINT: &str =
     "it must be a directory or a tar archive in $BOTTLE_HOME, of a file system or from `docker save`";
 
 /// The name of the image at this path, for messages.
-pub(crate) fn named(path: &Path) -> String {
+pub fn named(path: &Path) -> String {
     format!("the image ./{}", path.display())
 }
 
 /// A directory or archive that may be used as an image. Its entries were listed, but the content of its files is not
 /// read yet.
 #[derive(Debug, Clone)]
-pub(crate) struct Local {
+pub struct Local {
     /// The path, with all links resolved.
-    pub(crate) path: PathBuf,
+    pub path: PathBuf,
     /// Whether the path is a directory. Otherwise it is an archive.
-    pub(crate) directory: bool,
+    pub directory: bool,
     /// Whether the directory or archive contains a saved image. Otherwise it contains a plain file system.
-    pub(crate) saved: bool,
+    pub saved: bool,
     /// A hash of the files' metadata. If a file changes, its time or size changes, and so does the hash.
-    pub(crate) hash: String,
+    pub hash: String,
 }
 
 /// Inspects the directory or archive at this path. Blocks.
 ///
 /// # Errors
 /// The reason that it is not an image, as the end of a sentence that begins with its path.
-pub(crate) fn inspect(path: &Path) -> Result<Local, String> {
+pub fn inspect(path: &Path) -> Result<Local, String> {
     let unreadable = |error: io::Error| format!("cannot be read: {error}");
     let metadata = fs::metadata(path).map_err(unreadable)?;
     let mut hash = Hash::new("local image");

@@ -6,10 +6,10 @@
 //! - `saved`: saved images, with their layers
 //! - `build_lock`: allows only one build of an image at a time
 
-pub(crate) mod account;
-pub(crate) mod build_lock;
-pub(crate) mod config;
-pub(crate) mod hash;
-pub(crate) mod local;
+pub mod account;
+pub mod build_lock;
+pub mod config;
+pub mod hash;
+pub mod local;
 #[cfg_attr(target_os = "macos", allow(dead_code, reason = "only backends that exist on Linux unpack images"))]
 pub mod saved;

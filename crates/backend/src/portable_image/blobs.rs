@@ -32,7 +32,7 @@ pub trait Blobs: Send {
 }
 
 /// A directory in which the name of a blob is its digest.
-pub(crate) struct BlobDirectory(pub(crate) PathBuf);
+pub struct BlobDirectory(pub PathBuf);
 
 impl Blobs for BlobDirectory {
     fn begin(&self) -> io::Result<Box<dyn Write + Send>> {

@@ -17,18 +17,18 @@ const REPORT: u64 = 1 << 20;
 
 /// A layer whose blob is complete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Layer {
+pub struct Layer {
     /// The digest of the compressed blob.
-    pub(crate) stored: Digest,
+    pub stored: Digest,
     /// The size of the blob in bytes.
-    pub(crate) size: u64,
+    pub size: u64,
     /// The digest of the uncompressed layer.
     pub content: Digest,
 }
 
 impl Layer {
     /// A layer of which only the content is known.
-    pub(crate) fn of_content(content: Digest) -> Self {
+    pub fn of_content(content: Digest) -> Self {
         Self { stored: content, size: 0, content }
     }
 }
@@ -50,7 +50,7 @@ impl LayerStore {
     }
 
     /// The layers that were added.
-    pub(crate) fn layers(&self) -> &[Layer] {
+    pub fn layers(&self) -> &[Layer] {
         &self.layers
     }
 

@@ -16,9 +16,9 @@ mod oci;
 mod request;
 mod scan;
 
-pub(crate) use self::blobs::BlobDirectory;
+pub use self::blobs::BlobDirectory;
 pub use self::blobs::Blobs;
-pub(crate) use self::layers::Layer;
+pub use self::layers::Layer;
 pub use self::layers::LayerStore;
 pub use self::oci::ImageConfig;
 pub use self::oci::LAYOUT;

@@ -24,7 +24,7 @@ pub struct ImageConfig {
 
 impl ImageConfig {
     /// The configuration of an image with these layers, as JSON.
-    pub(crate) fn json(&self, layers: &[Layer]) -> Value {
+    pub fn json(&self, layers: &[Layer]) -> Value {
         let contents: Vec<String> = layers.iter().map(|layer| layer.content.to_string()).collect();
         let mut config = json!({"User": self.user, "Env": self.env, "Cmd": ["/bin/sh"]});
         if !self.labels.is_empty() {

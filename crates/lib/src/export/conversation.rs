@@ -6,8 +6,8 @@
 use std::io;
 use std::path::Path;
 
-use bottle_backend::local::portable::add_to_home;
 use bottle_backend::portable_image::ExportedImage;
+use bottle_backend::trees::portable::add_to_home;
 use bottle_contract::names::AGENT_USER;
 use bottle_instance::transcripts::Transcripts;
 

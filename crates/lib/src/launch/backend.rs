@@ -1,6 +1,7 @@
 //! Chooses the backend: the one that the user named, otherwise the first that can run the plan.
 
-use bottle_backend::{Backend, Check, registry};
+use crate::registry;
+use bottle_backend::{Backend, Check};
 use bottle_host::causes;
 use bottle_host::{Host, Settings};
 use bottle_manifest::resolve::Resolved;

@@ -13,12 +13,12 @@ pub enum BadImage {
 
 impl BadImage {
     /// Creates the error for an image that is not used.
-    pub(crate) fn refused(why: impl Into<String>) -> Self {
+    pub fn refused(why: impl Into<String>) -> Self {
         Self::Refused(why.into())
     }
 
     /// Creates the error of a file system operation on a path in the image.
-    pub(crate) fn at(path: &std::path::Path, error: impl Into<std::io::Error>) -> Self {
+    pub fn at(path: &std::path::Path, error: impl Into<std::io::Error>) -> Self {
         let error = error.into();
         Self::Disk(std::io::Error::new(error.kind(), format!("{path:?}: {error}")))
     }

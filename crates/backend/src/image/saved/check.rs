@@ -16,10 +16,12 @@ const FULL_SIZE_MAX: u64 = 64 << 30;
 
 /// An image whose layers were checked.
 pub struct Checked {
-    pub(crate) container: Container,
-    pub(crate) saved: Saved,
+    /// Where its parts are.
+    pub container: Container,
+    /// Its configuration and layers.
+    pub saved: Saved,
     /// The sizes of the uncompressed layers in bytes.
-    pub(crate) sizes: Vec<u64>,
+    pub sizes: Vec<u64>,
 }
 
 /// Checks the image of an OCI layout: the digests of all layers, and the path, the kind, the link target and the size of

@@ -56,7 +56,7 @@ impl Container {
     /// # Errors
     /// When the archive is incomplete, has too many files, contains a file twice, or contains an entry that is not a
     /// file, a link or a directory.
-    pub(crate) fn archive(path: &Path) -> Result<Self, BadImage> {
+    pub fn archive(path: &Path) -> Result<Self, BadImage> {
         let file = File::open(path).map_err(|error| BadImage::refused(format!("cannot be read: {error}")))?;
         let damaged = |error: io::Error| BadImage::refused(format!("is damaged: {error}"));
         let length = file.metadata().map_err(damaged)?.len();
@@ -96,7 +96,7 @@ impl Container {
     ///
     /// # Errors
     /// When the name is not that of a file, or leads outside the image.
-    pub(crate) fn open(&self, name: &str) -> Result<Option<Content>, BadImage> {
+    pub fn open(&self, name: &str) -> Result<Option<Content>, BadImage> {
         let name = Path::new(name.strip_prefix("./").unwrap_or(name));
         match &self.0 {
             Files::Directory(directory) => open_beneath(directory, name),
@@ -112,7 +112,7 @@ impl Container {
     ///
     /// # Errors
     /// As [`Container::open`]. Also when the file is longer.
-    pub(crate) fn read(&self, name: &str, most: u64) -> Result<Option<Vec<u8>>, BadImage> {
+    pub fn read(&self, name: &str, most: u64) -> Result<Option<Vec<u8>>, BadImage> {
         let Some(content) = self.open(name)? else { return Ok(None) };
         if content.left > most {
             return Err(BadImage::refused(format!("is damaged: {name:?} is longer than {most} bytes")));
@@ -190,11 +190,11 @@ fn open_below(directory: &OwnedFd, name: &Path, flags: OFlags) -> rustix::io::Re
 }
 
 /// A file of a saved image.
-pub(crate) struct Content {
+pub struct Content {
     file: File,
     at: u64,
     /// The number of bytes not read yet.
-    pub(crate) left: u64,
+    pub left: u64,
 }
 
 impl Read for Content {

@@ -8,10 +8,10 @@ use bottle_guest::archive::MAX_DEPTH;
 use super::bad_image::BadImage;
 
 /// The name prefix of a whiteout, which removes a file of lower layers.
-pub(crate) const WHITEOUT: &[u8] = b".wh.";
+pub const WHITEOUT: &[u8] = b".wh.";
 
 /// The name of an opaque whiteout, which removes all files of lower layers in its directory.
-pub(crate) const OPAQUE: &[u8] = b".wh..wh..opq";
+pub const OPAQUE: &[u8] = b".wh..wh..opq";
 
 /// The maximum number of files in all layers of an image. Real images have fewer; an image with more is refused.
 pub(crate) const FILES_MAX: usize = 2_000_000;
@@ -20,7 +20,7 @@ pub(crate) const FILES_MAX: usize = 2_000_000;
 pub(crate) const NAMES_MAX: usize = 256 << 20;
 
 /// Checks an entry name of an archive and returns it as a path.
-pub(crate) fn checked_path(name: &Path) -> Result<PathBuf, BadImage> {
+pub fn checked_path(name: &Path) -> Result<PathBuf, BadImage> {
     if name.as_os_str().as_bytes().contains(&b'\0') {
         return Err(rejected_entry(name, "has a name with a NUL byte"));
     }

@@ -91,7 +91,7 @@ pub fn read(
 ///
 /// # Errors
 /// As [`read`].
-pub(crate) fn plain(
+pub fn plain(
     archive: impl Read,
     budget: &mut Budget,
     take: impl FnOnce(&mut dyn Read) -> Result<(), BadImage>,

@@ -8,10 +8,10 @@
 
 mod bad_image;
 pub mod check;
-pub(crate) mod container;
-pub(crate) mod entry;
+pub mod container;
+pub mod entry;
 pub mod layer;
-pub(crate) mod parse;
+pub mod parse;
 
 pub use self::bad_image::BadImage;
 pub use self::container::Container;

@@ -80,9 +80,9 @@ impl fmt::Debug for Digest {
 #[derive(Debug)]
 pub struct Layer {
     /// The layer's file name in the saved image.
-    pub(crate) name: String,
+    pub name: String,
     /// The digest of the stored bytes, if known. They may be compressed.
-    pub(crate) stored: Option<Digest>,
+    pub stored: Option<Digest>,
     /// The digest of the decompressed content, which is an archive.
     pub content: Digest,
 }
@@ -91,9 +91,9 @@ pub struct Layer {
 #[derive(Debug)]
 pub struct Saved {
     /// The digest of the configuration, which is the image's id.
-    pub(crate) id: Digest,
+    pub id: Digest,
     /// The parts of the configuration that matter for a bottle.
-    pub(crate) config: Config,
+    pub config: Config,
     /// The layers, lowest first.
     pub layers: Vec<Layer>,
 }

@@ -1,0 +1,7 @@
+//! What several backends forbid to the programs of a bottle.
+
+mod bounding_set;
+pub mod seccomp;
+pub mod set_id;
+
+pub use self::bounding_set::clear_bounding_set;

@@ -1,0 +1,423 @@
+//! The host's side of a bottle: the runtime directory with its sockets, and the configurations of its containers.
+//! Except for the directory, the module has no side effects.
+//!
+//! ```text
+//! <runtime>/.apple/<slug>/     0700
+//!     guest                    published by the agent's container
+//!     bundle                   published by the bundle's container
+//!     b/<port>                 published by the bundle's container, and moved to a/ when it has started
+//!     a/<port>                 mounted by the agent's container, which connects to it by its path
+//! ```
+//! The two containers are created in any order. `container` accepts a mounted socket only if it exists, and a published
+//! one only if it does not. Each socket in `a/` therefore begins as one on which nothing listens.
+
+use std::collections::BTreeMap;
+use std::fs::{self, DirBuilder, Permissions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+
+use bottle_backend::image::account::{ACCOUNT_LABEL, Account};
+use bottle_backend::memory::{self, PROCESSES};
+use bottle_backend::{BackendError, ImageInfo, RoleInputs};
+use bottle_bundle::{BundleConfig, Control, ListenerConfig};
+use bottle_contract::names::{LISTENER_PORTS, Slug};
+use bottle_plan::{Plan, Resources};
+use sha2::{Digest, Sha256};
+
+use super::args::{self, Mount, NewContainer, Socket};
+use super::images::Images;
+use super::inside::{
+    BUNDLE_FLAG, BUNDLE_SOCKET, GATE, GUEST_FLAG, GUEST_SOCKET, GuestSpec, LOGS, PROGRAM, PROGRAM_DIR, PROXY,
+    SIDECARS_PROGRAM, STATE, to_argument,
+};
+use super::output::Container;
+use crate::docker::names::{Names, Part, WIRING};
+
+/// The label of an agent's container with the variables of its image.
+const ENV_LABEL: &str = "bottle.env";
+
+/// The length limit in bytes of the path of a socket on macOS, without the final zero.
+const SOCKET_MAX: usize = 103;
+
+/// The memory limit in bytes of a bottle whose plan sets none. A virtual machine takes only what the bottle uses.
+const MEMORY: u64 = 8 << 30;
+
+/// The memory in bytes that the kernel and the agent of `container` need beside the bottle.
+const KERNEL_MEMORY: u64 = 256 << 20;
+
+/// The memory of the bundle's virtual machine in MiB.
+const BUNDLE_MEMORY: u64 = 1024;
+
+/// The maximum number of processes of the bundle.
+const BUNDLE_PROCESSES: u64 = 512;
+
+/// The number of processors of the bundle.
+const BUNDLE_CPUS: u32 = 2;
+
+/// The capabilities of the agent's first process, of which it keeps only `NET_BIND_SERVICE`. `DAC_READ_SEARCH` and
+/// `KILL` are for the process that archives the files of a snapshot.
+const AGENT_CAPABILITIES: &[&str] =
+    &["CHOWN", "DAC_READ_SEARCH", "KILL", "NET_BIND_SERVICE", "SETGID", "SETPCAP", "SETUID"];
+
+/// The capabilities of the bundle's first process, of which it keeps none.
+const BUNDLE_CAPABILITIES: &[&str] =
+    &["CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "SETGID", "SETPCAP", "SETUID"];
+
+/// The size of `/run` in MiB, which contains the provisioned certificates, the prompt and the task.
+const RUN_SIZE: u64 = 64;
+
+/// The size of the bundle's `/tmp` in MiB.
+const BUNDLE_SCRATCH: u64 = 64;
+
+/// The runtime directory of a bottle.
+#[derive(Debug, Clone)]
+pub(super) struct Sockets(PathBuf);
+
+impl Sockets {
+    /// The directory of this bottle in the backend's runtime directory. It may not exist yet.
+    pub(super) fn new(runtime: &Path, slug: &Slug) -> Self {
+        Self(runtime.join(slug.as_str()))
+    }
+
+    /// The path of the directory.
+    pub(super) fn directory(&self) -> &Path {
+        &self.0
+    }
+
+    /// The socket of the channel to pid 1.
+    pub(super) fn guest(&self) -> PathBuf {
+        self.0.join("guest")
+    }
+
+    /// The socket of the channel to the bundle.
+    pub(super) fn bundle(&self) -> PathBuf {
+        self.0.join("bundle")
+    }
+
+    fn mounted(&self, port: u16) -> PathBuf {
+        self.0.join("a").join(port.to_string())
+    }
+
+    fn published(&self, port: u16) -> PathBuf {
+        self.0.join("b").join(port.to_string())
+    }
+
+    /// Creates the directory, and in it the sockets on which nothing listens. Keeps a socket of a bundle that runs.
+    ///
+    /// # Errors
+    /// [`BackendError`] when the path is too long, contains a character that `container` cannot take, or cannot be
+    /// created.
+    pub(super) fn make(&self) -> Result<(), BackendError> {
+        let longest = self.published(u16::MAX).as_os_str().len().max(self.bundle().as_os_str().len());
+        let name = self.0.display();
+        if longest > SOCKET_MAX {
+            return Err(BackendError::failed(format!(
+                "cannot make sockets in {name}: a path has {longest} bytes, and {SOCKET_MAX} are possible"
+            ))
+            .with_hint("set XDG_RUNTIME_DIR to a directory with a shorter path"));
+        }
+        expect_mountable(&self.0)?;
+        let made = || {
+            for directory in [self.0.clone(), self.0.join("a"), self.0.join("b")] {
+                DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;
+                fs::set_permissions(&directory, Permissions::from_mode(0o700))?;
+            }
+            for port in LISTENER_PORTS {
+                let path = self.mounted(port);
+                if !path.exists() {
+                    drop(UnixListener::bind(&path)?);
+                    open_for_all(&path)?;
+                }
+            }
+            io::Result::Ok(())
+        };
+        made().map_err(|error| {
+            BackendError::failed(format!("cannot make the sockets in {name}")).because(error)
+        })
+    }
+
+    /// Removes the sockets that an earlier container of this part published, because `container` refuses to publish a
+    /// socket that exists.
+    ///
+    /// # Errors
+    /// When a socket cannot be removed.
+    pub(super) fn clear(&self, part: Part) -> io::Result<()> {
+        let published = match part {
+            Part::Bundle => {
+                LISTENER_PORTS.map(|port| self.published(port)).into_iter().chain([self.bundle()]).collect()
+            }
+            _ => vec![self.guest()],
+        };
+        for socket in published {
+            match fs::remove_file(&socket) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves the proxy's sockets that the bundle's container published to the paths that the agent's container mounts.
+    ///
+    /// # Errors
+    /// When a socket does not exist.
+    pub(super) fn join(&self) -> io::Result<()> {
+        for port in LISTENER_PORTS {
+            open_for_all(&self.published(port))?;
+            fs::rename(self.published(port), self.mounted(port))?;
+        }
+        Ok(())
+    }
+}
+
+/// Lets every user connect. The directory is private; in the container, the socket gets this mode and belongs to root,
+/// and the guest must connect to it.
+fn open_for_all(socket: &Path) -> io::Result<()> {
+    fs::set_permissions(socket, Permissions::from_mode(0o666))
+}
+
+/// Checks that `container` can mount this path. It separates the parts of a mount with colons.
+///
+/// # Errors
+/// [`BackendError`] when it cannot.
+pub(super) fn expect_mountable(path: &Path) -> Result<(), BackendError> {
+    if !path.as_os_str().as_encoded_bytes().contains(&b':') {
+        return Ok(());
+    }
+    let message = format!("cannot mount {}: the path contains a colon", path.display());
+    Err(BackendError::failed(message)
+        .with_hint("set BOTTLE_HOME and XDG_RUNTIME_DIR to paths without colons"))
+}
+
+/// The parameters of an agent's container.
+pub(super) struct Agent<'a> {
+    pub(super) names: &'a Names,
+    pub(super) slug: &'a Slug,
+    /// [`Part::Agent`], [`Part::Kept`] for one that will replace it, or [`Part::Reader`].
+    pub(super) part: Part,
+    /// The image's reference.
+    pub(super) image: &'a str,
+    /// The agent's account in the container. Its user id is never 0.
+    pub(super) inside: &'a ImageInfo,
+    /// The directory with the program of pid 1.
+    pub(super) program: &'a Path,
+    pub(super) sockets: &'a Sockets,
+    pub(super) limits: &'a Resources,
+}
+
+impl Agent<'_> {
+    /// The configuration of the container. A label has a hash of it, without the image and the name.
+    pub(super) fn container(&self) -> NewContainer {
+        let reads = self.part == Part::Reader;
+        let memory = self.limits.memory.unwrap_or_else(|| memory::default_max().min(MEMORY));
+        let scratch = memory::scratch(self.limits.disk);
+        let spec = GuestSpec {
+            uid: self.inside.uid,
+            gid: self.inside.gid,
+            proxy: !reads,
+            memory,
+            memory_asked: self.limits.memory.is_some(),
+        };
+        let mut mounts = vec![Mount::Directory(self.program.to_owned(), PROGRAM_DIR)];
+        let socket =
+            |port: u16| Socket { host: self.sockets.mounted(port), inside: format!("{PROXY}/{port}") };
+        if !reads {
+            mounts.extend(LISTENER_PORTS.map(|port| Mount::Socket(socket(port))));
+        }
+        let role = if reads { Part::Reader } else { Part::Agent };
+        let mut new = NewContainer {
+            name: String::new(),
+            labels: [labels(self.names, role, self.slug), image_labels(self.inside)].concat(),
+            image: String::new(),
+            platform: Images::platform(),
+            networked: false,
+            cpus: cpus(self.limits.cpus),
+            memory: memory.saturating_add(KERNEL_MEMORY).div_ceil(1 << 20),
+            processes: self.limits.pids.unwrap_or(PROCESSES),
+            capabilities: AGENT_CAPABILITIES,
+            tmpfs: vec![("/run", RUN_SIZE), ("/tmp", mib(scratch))],
+            shared_memory: mib(memory::shared(scratch)),
+            mounts,
+            published: vec![Socket { host: self.sockets.guest(), inside: GUEST_SOCKET.to_owned() }],
+            command: [PROGRAM.to_owned(), GUEST_FLAG.to_owned(), to_argument(&spec)],
+        };
+        let wiring = hex::encode(Sha256::digest(args::create(&new).join("\0".as_ref()).as_encoded_bytes()));
+        new.labels.push((WIRING.to_owned(), wiring));
+        NewContainer { name: self.names.name(self.part, self.slug), image: self.image.to_owned(), ..new }
+    }
+}
+
+/// The label of [`Agent::container`] that two configurations share if a container can be started with both.
+pub(super) fn wiring(new: &NewContainer) -> Option<&str> {
+    new.labels.iter().find(|(name, _)| name == WIRING).map(|(_, value)| value.as_str())
+}
+
+/// The configuration of a bundle's container.
+pub(super) fn bundle(names: &Names, plan: &Plan, roles: &RoleInputs, sockets: &Sockets) -> NewContainer {
+    let slug = &plan.identity.slug;
+    let config = BundleConfig {
+        labels: names.arguments(slug),
+        proxy: ListenerConfig::Socket { directory: PROXY.into() },
+        control: Control::Socket { path: BUNDLE_SOCKET.into() },
+        logs: LOGS.into(),
+        relay_log: true,
+        // The role sets what is known only in the container.
+        identity: None,
+        machine: None,
+        gate: (!plan.repos.is_empty()).then(|| GATE.into()),
+        supervise: plan.supervise,
+    };
+    let socket = |port: u16| Socket { host: sockets.published(port), inside: format!("{PROXY}/{port}") };
+    let control = Socket { host: sockets.bundle(), inside: BUNDLE_SOCKET.to_owned() };
+    NewContainer {
+        name: names.name(Part::Bundle, slug),
+        labels: labels(names, Part::Bundle, slug),
+        image: roles.sidecars.clone(),
+        platform: Images::platform(),
+        networked: true,
+        cpus: BUNDLE_CPUS,
+        memory: BUNDLE_MEMORY,
+        processes: BUNDLE_PROCESSES,
+        capabilities: BUNDLE_CAPABILITIES,
+        tmpfs: vec![("/run", RUN_SIZE), ("/tmp", BUNDLE_SCRATCH)],
+        shared_memory: BUNDLE_SCRATCH,
+        mounts: vec![Mount::Volume(names.name(Part::State, slug), STATE)],
+        published: LISTENER_PORTS.into_iter().map(socket).chain([control]).collect(),
+        command: [SIDECARS_PROGRAM.to_owned(), BUNDLE_FLAG.to_owned(), to_argument(&config)],
+    }
+}
+
+/// The labels of a part, in the same order each time.
+pub(super) fn labels(names: &Names, part: Part, slug: &Slug) -> Vec<(String, String)> {
+    let mut labels: Vec<_> = names.labels(part, slug).into_iter().collect();
+    labels.sort();
+    labels
+}
+
+/// The labels from which a snapshot gets the account and the variables of the image, which may be removed earlier than
+/// the container. A value must not contain `=`, so that the variables are in hexadecimal.
+fn image_labels(inside: &ImageInfo) -> Vec<(String, String)> {
+    let ImageInfo { uid, gid, user, home, env, .. } = inside.clone();
+    let account = Account { name: user, uid, gid, home }.label();
+    let env = serde_json::to_vec(&env).unwrap_or_default();
+    let labels = [(ACCOUNT_LABEL, account), (ENV_LABEL, hex::encode(env))];
+    let possible = labels.into_iter().filter(|(_, value)| !value.contains('='));
+    possible.map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+/// The image's variables in a container's labels, as `NAME=value`.
+pub(super) fn env_of(container: &Container) -> Vec<String> {
+    let text = container.labels.get(ENV_LABEL).and_then(|text| hex::decode(text).ok()).unwrap_or_default();
+    let env: BTreeMap<String, String> = serde_json::from_slice(&text).unwrap_or_default();
+    env.into_iter().map(|(name, value)| format!("{name}={value}")).collect()
+}
+
+/// A size in MiB, at least one.
+fn mib(bytes: u64) -> u64 {
+    (bytes >> 20).max(1)
+}
+
+/// The number of processors of a container: the limit in thousandths of a processor, or all of this machine.
+fn cpus(limit: Option<u32>) -> u32 {
+    let all =
+        || std::thread::available_parallelism().map_or(1, |count| u32::try_from(count.get()).unwrap_or(1));
+    limit.map_or_else(all, |limit| limit.div_ceil(1000)).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use super::super::grammar::Grammar;
+    use super::*;
+
+    fn slug() -> Slug {
+        "a-1".parse().expect("slug")
+    }
+
+    fn agent(part: Part, image: &str, limits: &Resources) -> NewContainer {
+        let (names, sockets) =
+            (Names::new("0123abcd".to_owned()), Sockets::new(Path::new("/r/.apple"), &slug()));
+        let program = Path::new("/home/u/.bottle/apple/program");
+        let env = [("PATH".to_owned(), "/bin".to_owned())].into();
+        let (user, home) = ("dev".to_owned(), "/home/dev".to_owned());
+        let inside =
+            ImageInfo { image: image.to_owned(), uid: 1000, gid: 1001, user, home, env, volumes: Vec::new() };
+        Agent {
+            names: &names,
+            slug: &slug(),
+            part,
+            image,
+            inside: &inside,
+            program,
+            sockets: &sockets,
+            limits,
+        }
+        .container()
+    }
+
+    #[test]
+    fn every_container_fits_the_grammar_and_holds_no_secrets() {
+        let limits = Resources { cpus: Some(1500), memory: Some(1 << 30), ..Resources::default() };
+        let grammar = Grammar::read();
+        for part in [Part::Agent, Part::Kept, Part::Reader] {
+            let new = agent(part, "localhost/bottle-agent:1", &limits);
+            grammar.check(&args::create(&new)).unwrap_or_else(|why| panic!("{part:?}: {why}"));
+            assert_eq!((new.cpus, new.memory, new.networked), (2, 1024 + 256, false));
+        }
+        let reader = agent(Part::Reader, "localhost/a:1", &limits);
+        assert!(!reader.mounts.iter().any(|mount| matches!(mount, Mount::Socket(_))), "no proxy");
+    }
+
+    #[test]
+    fn the_labels_hold_the_account_and_the_variables_of_the_image() {
+        let new = agent(Part::Agent, "localhost/a:1", &Resources::default());
+        let labels = new.labels.into_iter().collect();
+        let container =
+            Container { id: new.name, labels, image: new.image, state: "stopped".to_owned(), created: None };
+        assert_eq!(container.labels[ACCOUNT_LABEL], "1000:1001:dev:/home/dev");
+        assert_eq!(env_of(&container), ["PATH=/bin"]);
+        let forged = [(ENV_LABEL.to_owned(), "zz".to_owned())].into();
+        assert_eq!(env_of(&Container { labels: forged, ..container }), [""; 0]);
+    }
+
+    #[test]
+    fn the_wiring_ignores_the_image_and_the_name_only() {
+        let limits = Resources::default();
+        let one = agent(Part::Agent, "localhost/a:1", &limits);
+        assert_eq!(wiring(&one), wiring(&agent(Part::Kept, "localhost/a:2", &limits)));
+        assert!(wiring(&one).is_some_and(|hash| hash.len() == 64));
+        let more = Resources { pids: Some(7), ..limits };
+        assert_ne!(wiring(&one), wiring(&agent(Part::Agent, "localhost/a:1", &more)));
+    }
+
+    #[test]
+    fn a_published_socket_replaces_the_one_on_which_nothing_listens() {
+        let directory = tempfile::Builder::new().prefix("b").tempdir().expect("directory");
+        let sockets = Sockets::new(directory.path(), &slug());
+        sockets.make().expect("made");
+        assert!(UnixStream::connect(sockets.mounted(443)).is_err(), "nothing listens");
+        assert!(sockets.join().is_err(), "nothing is published");
+        let listeners: Vec<_> = LISTENER_PORTS
+            .iter()
+            .map(|port| UnixListener::bind(sockets.published(*port)).expect("bound"))
+            .collect();
+        sockets.join().expect("joined");
+        sockets.make().expect("made again");
+        for port in LISTENER_PORTS {
+            UnixStream::connect(sockets.mounted(port)).unwrap_or_else(|error| panic!("{port}: {error}"));
+        }
+        drop(listeners);
+    }
+
+    #[test]
+    fn a_path_that_is_too_long_or_has_a_colon_is_refused_with_the_next_step() {
+        let long =
+            Sockets::new(Path::new(&format!("/{}", "x".repeat(120))), &slug()).make().expect_err("long");
+        assert!(long.message.contains("103 are possible") && long.hint.is_some(), "{long}");
+        let colon = Sockets::new(Path::new("/a:b"), &slug()).make().expect_err("a colon");
+        assert!(colon.message.contains("contains a colon") && colon.hint.is_some(), "{colon}");
+    }
+}

@@ -1,0 +1,370 @@
+//! Calls `container` with deadlines, and explains its failures.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::time::Duration;
+
+use bottle_backend::command_line::runner::{Output, Program, RunError};
+use bottle_backend::{BackendError, BackendErrorKind};
+use bottle_host::Host;
+use tokio::time::{Instant, sleep};
+
+use super::args::{self, NewContainer};
+use super::output::{self, Container, Image, Volume};
+
+/// The backend's program.
+const NAME: &str = "container";
+
+/// How long `container` may take to list, create or kill something.
+const QUICK: Duration = Duration::from_secs(60);
+
+/// How long a list may take. `container` limits it to 10 s itself, and can hang after a virtual machine was removed.
+const LIST: Duration = Duration::from_secs(15);
+
+/// How many times a list that hangs is tried.
+const LIST_TRIES: usize = 3;
+
+/// How long a virtual machine may take to start, also when the machine is busy with others.
+const START: Duration = Duration::from_secs(180);
+
+/// How long an image may take to be loaded, saved or built.
+const IMAGE: Duration = Duration::from_secs(30 * 60);
+
+/// How long the removal of a container is tried, which fails while the container stops.
+const REMOVED_WITHIN: Duration = Duration::from_secs(30);
+
+/// The interval between two tries.
+const RETRY: Duration = Duration::from_millis(300);
+
+/// The number of lines of a container's output that are searched.
+const LOG_LINES: u32 = 50;
+
+/// The program `container`.
+#[derive(Debug)]
+pub(super) struct Cli {
+    /// The program itself.
+    pub(super) program: Program,
+    /// The program that prints the version of macOS.
+    pub(super) sw_vers: Program,
+}
+
+impl Cli {
+    /// Finds the programs on the host's `PATH`. Their environment lacks the variables that change how `container` works.
+    pub(super) fn new(host: &Host) -> Self {
+        Self { program: Program::new(host, NAME, &[]), sw_vers: Program::new(host, "sw_vers", &[]) }
+    }
+
+    async fn run(
+        &self,
+        doing: &str,
+        arguments: &[OsString],
+        within: Duration,
+    ) -> Result<Output, BackendError> {
+        self.program.run(arguments, within).await.map_err(|error| explain(doing, error))
+    }
+
+    /// Runs a call whose output is a list.
+    async fn listed<T>(
+        &self,
+        what: &str,
+        arguments: &[OsString],
+        parse: impl Fn(&[u8]) -> serde_json::Result<Vec<T>>,
+    ) -> Result<Vec<T>, BackendError> {
+        let doing = format!("list the {what} of `container`");
+        let mut tries = 1;
+        let output = loop {
+            match self.program.run(arguments, LIST).await {
+                Err(RunError::Late { .. }) if tries < LIST_TRIES => tries += 1,
+                listed => break listed.map_err(|error| explain(&doing, error))?,
+            }
+        };
+        parse(&output.stdout).map_err(|error| {
+            BackendError::failed(format!("cannot {doing}: it printed no list")).because(error)
+        })
+    }
+
+    /// All containers of this machine.
+    ///
+    /// # Errors
+    /// [`BackendError`] when `container` cannot list them.
+    pub(super) async fn containers(&self) -> Result<Vec<Container>, BackendError> {
+        self.listed("containers", &args::list(), output::containers).await
+    }
+
+    /// The container with this id. `None` if it does not exist.
+    ///
+    /// # Errors
+    /// As [`Cli::containers`].
+    pub(super) async fn find(&self, id: &str) -> Result<Option<Container>, BackendError> {
+        Ok(self.containers().await?.into_iter().find(|container| container.id == id))
+    }
+
+    /// All volumes of this machine.
+    ///
+    /// # Errors
+    /// As [`Cli::containers`].
+    pub(super) async fn volumes(&self) -> Result<Vec<Volume>, BackendError> {
+        self.listed("volumes", &args::volumes(), output::volumes).await
+    }
+
+    /// All images of this machine.
+    ///
+    /// # Errors
+    /// As [`Cli::containers`].
+    pub(super) async fn images(&self) -> Result<Vec<Image>, BackendError> {
+        self.listed("images", &args::images(), output::images).await
+    }
+
+    /// Creates a container.
+    ///
+    /// # Errors
+    /// [`BackendError`] when `container` refuses, for example because the image does not exist.
+    pub(super) async fn create(&self, new: &NewContainer) -> Result<(), BackendError> {
+        self.run(&format!("create {}", new.name), &args::create(new), QUICK).await.map(drop)
+    }
+
+    /// Starts a container. Nothing happens if it runs.
+    ///
+    /// # Errors
+    /// [`BackendError`] when it does not start.
+    pub(super) async fn start(&self, id: &str) -> Result<(), BackendError> {
+        self.run(&format!("start {id}"), &args::start(id), START).await.map(drop)
+    }
+
+    /// Ends the first process of a container, which stays with its files. A container that does not run is no error.
+    ///
+    /// # Errors
+    /// [`BackendError`] when it still runs.
+    pub(super) async fn stop(&self, id: &str) -> Result<(), BackendError> {
+        let end = Instant::now() + REMOVED_WITHIN;
+        loop {
+            let state = self.find(id).await?.map(|container| container.state);
+            let Some("running" | "stopping" | "unknown") = state.as_deref() else { return Ok(()) };
+            let killed = self.run(&format!("stop {id}"), &args::kill(id), QUICK).await;
+            if Instant::now() >= end {
+                return killed
+                    .and_then(|_| Err(BackendError::failed(format!("cannot stop {id}: it still runs"))));
+            }
+            sleep(RETRY).await;
+        }
+    }
+
+    /// Removes a container with its files. A missing container is no error.
+    ///
+    /// # Errors
+    /// [`BackendError`] when it still exists.
+    pub(super) async fn delete(&self, id: &str) -> Result<(), BackendError> {
+        let end = Instant::now() + REMOVED_WITHIN;
+        loop {
+            if self.find(id).await?.is_none() {
+                return Ok(());
+            }
+            let deleted = self.run(&format!("remove {id}"), &args::delete(id), QUICK).await;
+            if Instant::now() >= end {
+                return deleted
+                    .and_then(|_| Err(BackendError::failed(format!("cannot remove {id}: it still exists"))));
+            }
+            if deleted.is_err() {
+                sleep(RETRY).await;
+            }
+        }
+    }
+
+    /// The last output of a container's first process. Empty if there is none.
+    pub(super) async fn log(&self, id: &str) -> String {
+        // A container that never ran has no log.
+        let output = self.program.run(&args::logs(id, LOG_LINES), LIST).await;
+        output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default()
+    }
+
+    /// Runs a program in a container and writes its output to `out`, until it ends.
+    ///
+    /// # Errors
+    /// [`BackendError`] when the program fails, or `out` cannot be written.
+    pub(super) async fn exec(
+        &self,
+        doing: &str,
+        id: &str,
+        command: &[&str],
+        out: impl std::io::Write + Send + 'static,
+    ) -> Result<(), BackendError> {
+        let copied = self.program.copy_output(&args::exec(id, command), IMAGE, out).await;
+        copied.map_err(|error| explain(doing, error))
+    }
+
+    /// Loads an image from an archive.
+    ///
+    /// # Errors
+    /// [`BackendError`] when the archive is damaged, or `container` refuses it.
+    pub(super) async fn load(&self, archive: &Path) -> Result<(), BackendError> {
+        self.run("load an image", &args::load(archive), IMAGE).await.map(drop)
+    }
+
+    /// Saves an image to an archive.
+    ///
+    /// # Errors
+    /// [`BackendError`] when the image does not exist.
+    pub(super) async fn save(
+        &self,
+        reference: &str,
+        platform: &str,
+        archive: &Path,
+    ) -> Result<(), BackendError> {
+        self.run(&format!("save the image {reference}"), &args::save(reference, platform, archive), IMAGE)
+            .await
+            .map(drop)
+    }
+
+    /// Removes an image. A missing image is no error.
+    ///
+    /// # Errors
+    /// [`BackendError`] when it still exists.
+    pub(super) async fn delete_image(&self, reference: &str) -> Result<(), BackendError> {
+        self.run(&format!("remove the image {reference}"), &args::delete_image(reference), QUICK)
+            .await
+            .map(drop)
+    }
+
+    /// Builds an image.
+    ///
+    /// # Errors
+    /// [`BackendError`] when the build fails.
+    pub(super) async fn build(
+        &self,
+        tag: &str,
+        arguments: &[(&str, &str)],
+        context: &Path,
+    ) -> Result<(), BackendError> {
+        self.run(&format!("build the image {tag}"), &args::build(tag, arguments, context), IMAGE)
+            .await
+            .map(drop)
+    }
+
+    /// Creates a volume.
+    ///
+    /// # Errors
+    /// [`BackendError`] when `container` refuses.
+    pub(super) async fn create_volume(
+        &self,
+        name: &str,
+        labels: &[(String, String)],
+    ) -> Result<(), BackendError> {
+        let doing = format!("create the volume {name}");
+        self.run(&doing, &args::create_volume(name, labels), QUICK).await.map(drop)
+    }
+
+    /// Removes a volume. A missing volume is no error.
+    ///
+    /// # Errors
+    /// [`BackendError`] when it still exists, for example because a container uses it.
+    pub(super) async fn delete_volume(&self, name: &str) -> Result<(), BackendError> {
+        let end = Instant::now() + REMOVED_WITHIN;
+        loop {
+            if !self.volumes().await?.iter().any(|volume| volume.name == name) {
+                return Ok(());
+            }
+            let deleted =
+                self.run(&format!("remove the volume {name}"), &args::delete_volume(name), QUICK).await;
+            if deleted.is_err() && Instant::now() >= end {
+                return deleted.map(drop);
+            }
+            sleep(RETRY).await;
+        }
+    }
+}
+
+/// The error for an action that failed because `container` did.
+fn explain(doing: &str, error: RunError) -> BackendError {
+    let (kind, hint) = match &error {
+        RunError::Missing(_) => {
+            (BackendErrorKind::Unavailable, Some("install `container`, and put it on your PATH"))
+        }
+        RunError::Late { .. } => {
+            (BackendErrorKind::Failed, Some("`bottle cleanup` removes what the call left; then try again"))
+        }
+        _ => (BackendErrorKind::Failed, None),
+    };
+    let error = BackendError::new(kind, format!("cannot {doing}")).because(error);
+    match hint {
+        Some(hint) => error.with_hint(hint),
+        None => error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::super::test_program::program;
+    use super::*;
+
+    fn cli(script: &str) -> (tempfile::TempDir, Cli) {
+        let (directory, container) = program("container", script);
+        (directory, Cli { sw_vers: container.clone(), program: container })
+    }
+
+    #[tokio::test]
+    async fn a_missing_program_is_named_with_the_next_step() {
+        let (directory, cli) = cli("");
+        fs::remove_file(directory.path().join("container")).expect("removed");
+        let error = cli.start("a").await.expect_err("missing");
+        assert_eq!(error.kind, BackendErrorKind::Unavailable);
+        assert_eq!(error.one_line(), "cannot start a: `container` is not installed");
+        assert!(error.hint.is_some_and(|hint| hint.contains("install")));
+    }
+
+    #[tokio::test]
+    async fn garbage_in_place_of_a_list_is_an_error() {
+        for script in ["echo 'Warning: old'; echo '[]'", "printf '\\033[31m\\377'", "true", "echo '{}'"] {
+            let (_directory, cli) = cli(script);
+            let error = cli.containers().await.expect_err(script).one_line();
+            assert!(
+                error.starts_with("cannot list the containers of `container`: it printed no list"),
+                "{error}"
+            );
+            assert!(cli.images().await.is_err() && cli.volumes().await.is_err());
+        }
+    }
+
+    #[tokio::test]
+    async fn an_error_after_a_wall_of_progress_is_shown() {
+        let (_directory, cli) =
+            cli("yes '[1/6] Fetching image 1%' | head -c 3000000 >&2; echo 'Error: disk full' >&2; exit 1");
+        let error = cli.load(Path::new("/image.tar")).await.expect_err("failed").one_line();
+        assert_eq!(error, "cannot load an image: `container image load` failed (exit 1): Error: disk full");
+        let (_directory, killed) = self::cli("kill -9 $$");
+        let error = killed.delete_image("localhost/a:1").await.expect_err("killed").one_line();
+        assert!(error.ends_with("failed (signal 9)"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_container_that_still_stops_is_removed_later_and_a_missing_one_is_no_error() {
+        // The first removal fails, because the container still stops.
+        let script = r#"here=$(dirname "$0")
+            case $1 in
+            list) if [ -e "$here/gone" ]; then echo '[]'; else echo '[{"id":"a","status":{"state":"stopping"}}]'; fi;;
+            delete) if [ -e "$here/tried" ]; then touch "$here/gone"; else touch "$here/tried";
+                echo 'Error: container a is stopping' >&2; exit 1; fi;;
+            esac"#;
+        let (directory, cli) = cli(script);
+        cli.delete("a").await.expect("removed");
+        cli.delete("b").await.expect("missing");
+        let calls = fs::read_to_string(directory.path().join("calls")).expect("called");
+        assert_eq!(calls.matches("delete --force a").count(), 2, "{calls}");
+        assert!(!calls.contains("delete --force b"), "{calls}");
+    }
+
+    #[tokio::test]
+    async fn output_is_copied_and_a_failure_after_it_is_an_error() {
+        let (directory, cli) =
+            cli("head -c 9000000 /dev/zero; [ $3 = good ] || { echo 'archive: no' >&2; exit 1; }");
+        let copy = async |word: &str| {
+            let file = fs::File::create(directory.path().join(word)).expect("a file");
+            cli.exec("archive the files", "a", &[word], file).await
+        };
+        copy("good").await.expect("copied");
+        assert_eq!(fs::metadata(directory.path().join("good")).expect("a file").len(), 9_000_000);
+        let error = copy("bad").await.expect_err("failed").one_line();
+        assert!(error.ends_with("failed (exit 1): archive: no"), "{error}");
+    }
+}

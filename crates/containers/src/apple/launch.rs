@@ -1,0 +1,431 @@
+//! Starts, finds and continues the containers of a bottle.
+//!
+//! ```text
+//!   new:       create agent ─► start ─► wait for pid 1
+//!   kept:      agent (stopped) ─► start, if it was created with the same settings
+//!   otherwise: an image of the files ─► create a second agent ─► remove the first one ─► start
+//! ```
+//! An agent's container has one of two names, because `container` cannot rename it. While both exist, the newer one has
+//! the bottle's files: it was complete when it was created. After a crash, either the old or the new one is therefore
+//! used. Both have the same labels.
+
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use bottle_backend::runtime_directory::RUNTIME_DIRECTORY;
+use bottle_backend::{
+    Access, BackendError, ByteStream, ImageInfo, KeptFiles, LAYERS, Launch, Origin, Prepared, ProgressSink,
+    Resource, ResourceLog, unix_connect,
+};
+use bottle_channel::{Channel, ChannelError, Side};
+use bottle_contract::names::Slug;
+use bottle_contract::session::guest::{Changed, Changes, GuestEvent, GuestRequest};
+use bottle_contract::session::{Hello, Role};
+use bottle_contract::terminal::inert;
+use bottle_plan::Resources;
+use tokio::time::{Instant, sleep};
+
+use super::AppleBackend;
+use super::args::NewContainer;
+use super::bottle::{Agent, Sockets, bundle, expect_mountable, labels, wiring};
+use super::inside::READY;
+use super::inventory::{BUNDLE, GUEST, IMAGE, READER, VOLUME};
+use super::output::Container;
+use crate::docker::names::{Part, WIRING};
+
+/// How long pid 1 of a container that started may take until its sockets accept connections.
+const READY_WITHIN: Duration = Duration::from_secs(60);
+
+/// The interval at which the output of pid 1 is searched.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+
+/// How long pid 1 may take to search the workspace.
+const CHANGES_WITHIN: Duration = Duration::from_secs(120);
+
+/// The maximum number of characters of a container's output in a message.
+const LAST_WORDS: usize = 512;
+
+/// A container's name, and the last line with which an earlier pid 1 of it said that it is ready.
+struct Starting {
+    id: String,
+    before: Option<String>,
+}
+
+impl AppleBackend {
+    /// The host's side of a bottle.
+    pub(super) fn sockets(&self, slug: &Slug) -> Sockets {
+        Sockets::new(&self.runtime, slug)
+    }
+
+    /// The container of this part of the bottle, if it exists with the bottle's name and labels. Of two agents, the
+    /// newer one.
+    pub(super) async fn find(&self, part: Part, slug: &Slug) -> Result<Option<Container>, BackendError> {
+        Ok(self.find_all(part, slug).await?.pop())
+    }
+
+    /// As [`Self::find`], but all of them, the newest last.
+    async fn find_all(&self, part: Part, slug: &Slug) -> Result<Vec<Container>, BackendError> {
+        let parts = if part == Part::Agent { vec![Part::Agent, Part::Kept] } else { vec![part] };
+        let owns = |container: &Container| {
+            self.names
+                .owned(&container.id, &container.labels)
+                .is_some_and(|(own, of)| parts.contains(&own) && of == *slug)
+        };
+        let mut found = self.cli.containers().await?;
+        found.retain(owns);
+        found.sort_by_key(|container| container.created);
+        Ok(found)
+    }
+
+    /// Implements [`bottle_backend::Lifecycle::make_network`].
+    pub(super) async fn make_directory(&self, launch: &Launch<'_>) -> Result<(), BackendError> {
+        let slug = &launch.plan.identity.slug;
+        if *launch.origin == Origin::Kept {
+            self.find_kept(slug, "resume").await?;
+        }
+        self.make_sockets(slug, launch.resources)
+    }
+
+    fn make_sockets(&self, slug: &Slug, resources: &dyn ResourceLog) -> Result<(), BackendError> {
+        let sockets = self.sockets(slug);
+        resources.record(Resource::new(
+            slug,
+            RUNTIME_DIRECTORY,
+            sockets.directory().display().to_string(),
+        ))?;
+        sockets.make()
+    }
+
+    pub(super) async fn find_kept(&self, slug: &Slug, verb: &str) -> Result<Container, BackendError> {
+        self.find(Part::Agent, slug).await?.ok_or_else(|| {
+            BackendError::failed(format!("cannot {verb} {slug}: it has no kept container")).with_hint(
+                "another program removed it with `container delete`; a snapshot still has its files, if \
+                     you made one",
+            )
+        })
+    }
+
+    /// Implements [`bottle_backend::Lifecycle::start_bundle`].
+    pub(super) async fn start_sidecars(
+        &self,
+        launch: &Launch<'_>,
+        prepared: &Prepared,
+    ) -> Result<(), BackendError> {
+        let (plan, slug) = (launch.plan, &launch.plan.identity.slug);
+        let roles = prepared.roles.as_ref().ok_or_else(for_another)?;
+        let sockets = self.sockets(slug);
+        let volume = self.names.name(Part::State, slug);
+        launch.resources.record(Resource::new(slug, VOLUME, volume.clone()))?;
+        let exists = self.cli.volumes().await?.into_iter().find(|found| found.name == volume);
+        match exists {
+            None => self.cli.create_volume(&volume, &labels(&self.names, Part::State, slug)).await?,
+            Some(found) if self.names.owned(&found.name, &found.labels).is_none() => {
+                return Err(BackendError::failed(format!(
+                    "`container` has a volume {volume} that is not bottle's"
+                ))
+                .with_hint(format!("`container volume delete {volume}` makes room for it")));
+            }
+            Some(_) => {}
+        }
+        let new = bundle(&self.names, plan, roles, &sockets);
+        launch.resources.record(Resource::new(slug, BUNDLE, new.name.clone()))?;
+        self.cli.delete(&new.name).await?;
+        let failed =
+            |error: io::Error| BackendError::failed("cannot join the proxy's sockets").because(error);
+        sockets.clear(Part::Bundle).map_err(failed)?;
+        self.cli.create(&new).await?;
+        self.start("the bundle", &new.name).await?;
+        sockets.join().map_err(failed)
+    }
+
+    /// Implements [`bottle_backend::Lifecycle::start_guest`].
+    pub(super) async fn start_agent(
+        &self,
+        launch: &Launch<'_>,
+        prepared: &Prepared,
+    ) -> Result<(), BackendError> {
+        let slug = &launch.plan.identity.slug;
+        let inside = prepared.inside.as_ref().ok_or_else(for_another)?;
+        let limits = &launch.plan.resources;
+        let id = match launch.origin {
+            Origin::New => {
+                self.expect_image(&inside.image, &format!("the image of {slug}")).await?;
+                self.replace(slug, inside, &inside.image, limits, launch.resources).await?
+            }
+            Origin::Snapshot(snapshot) => {
+                let image = self.image_of(snapshot).await?;
+                self.replace(slug, inside, &image, limits, launch.resources).await?
+            }
+            Origin::Kept => self.continue_kept("resume", slug, inside, limits, launch.resources).await?,
+        };
+        launch.resources.record(Resource::new(slug, GUEST, id.clone()))?;
+        self.start(&format!("the bottle {slug}"), &id).await
+    }
+
+    /// Checks that an image exists, because `container` would fetch a missing one.
+    pub(super) async fn expect_image(&self, reference: &str, named: &str) -> Result<(), BackendError> {
+        match self.images.find(reference).await? {
+            Some(_) => Ok(()),
+            None => Err(BackendError::failed(format!("{named} was removed: `container` has no {reference}"))
+                .with_hint("start the bottle again, which makes the image again")),
+        }
+    }
+
+    fn agent(
+        &self,
+        slug: &Slug,
+        part: Part,
+        inside: &ImageInfo,
+        image: &str,
+        limits: &Resources,
+    ) -> NewContainer {
+        let (sockets, program) = (self.sockets(slug), self.images.program_directory());
+        let names = &self.names;
+        Agent { names, slug, part, image, inside, program: &program, sockets: &sockets, limits }.container()
+    }
+
+    /// Creates an agent's container of this image, and then removes the earlier one. Returns its id. Records it.
+    async fn replace(
+        &self,
+        slug: &Slug,
+        inside: &ImageInfo,
+        image: &str,
+        limits: &Resources,
+        resources: &dyn ResourceLog,
+    ) -> Result<String, BackendError> {
+        expect_mountable(&self.images.program_directory())?;
+        let mut earlier = self.find_all(Part::Agent, slug).await?;
+        let newest = earlier.pop();
+        for outdated in earlier {
+            self.cli.delete(&outdated.id).await?;
+        }
+        let taken = self.names.name(Part::Agent, slug);
+        let free =
+            if newest.as_ref().is_some_and(|newest| newest.id == taken) { Part::Kept } else { Part::Agent };
+        let new = self.agent(slug, free, inside, image, limits);
+        resources.record(Resource::new(slug, LAYERS, new.name.clone()))?;
+        self.clear_guest(slug)?;
+        self.cli.create(&new).await?;
+        if let Some(newest) = newest {
+            self.cli.delete(&newest.id).await?;
+        }
+        Ok(new.name)
+    }
+
+    fn clear_guest(&self, slug: &Slug) -> Result<(), BackendError> {
+        self.sockets(slug)
+            .clear(Part::Agent)
+            .map_err(|error| BackendError::failed(format!("cannot remove a socket of {slug}")).because(error))
+    }
+
+    /// Returns the id of a stopped container with the kept files and these settings. Records it.
+    async fn continue_kept(
+        &self,
+        verb: &str,
+        slug: &Slug,
+        inside: &ImageInfo,
+        limits: &Resources,
+        resources: &dyn ResourceLog,
+    ) -> Result<String, BackendError> {
+        let kept = self.find_kept(slug, verb).await?;
+        let wanted = self.agent(slug, Part::Agent, inside, &kept.image, limits);
+        if kept.labels.get(WIRING).map(String::as_str) == wiring(&wanted) {
+            resources.record(Resource::new(slug, LAYERS, kept.id.clone()))?;
+            return Ok(kept.id);
+        }
+        let image = self.image_of_kept(slug).await?;
+        resources.record(Resource::new(slug, IMAGE, image.clone()))?;
+        let id = self.replace(slug, inside, &image, limits, resources).await?;
+        // The container has a copy of the image's files.
+        self.cli.delete_image(&image).await?;
+        Ok(id)
+    }
+
+    /// Implements [`bottle_backend::Lifecycle::open_kept`].
+    pub(super) async fn open(&self, kept: &KeptFiles<'_>) -> Result<(), BackendError> {
+        let KeptFiles { slug, resources, sandbox, access, .. } = *kept;
+        let inside = sandbox.prepared.inside.as_ref().ok_or_else(for_another)?;
+        self.find_kept(slug, "open").await?;
+        self.make_sockets(slug, resources)?;
+        self.images.roles(&ProgressSink::discard()).await?;
+        let id = match access {
+            Access::Write => {
+                let id = self.continue_kept("open", slug, inside, &sandbox.limits, resources).await?;
+                resources.record(Resource::new(slug, GUEST, id.clone()))?;
+                id
+            }
+            Access::Read => {
+                let image = self.image_of_kept(slug).await?;
+                let new = self.agent(slug, Part::Reader, inside, &image, &sandbox.limits);
+                resources.record_all(&[
+                    Resource::new(slug, IMAGE, image),
+                    Resource::new(slug, READER, new.name.clone()),
+                ])?;
+                self.cli.delete(&new.name).await?;
+                self.clear_guest(slug)?;
+                self.cli.create(&new).await?;
+                new.name
+            }
+        };
+        self.start(&format!("the bottle {slug}"), &id).await
+    }
+
+    /// Starts a container, and waits until pid 1 says that its sockets accept connections.
+    async fn start(&self, what: &str, id: &str) -> Result<(), BackendError> {
+        let starting = Starting { id: id.to_owned(), before: ready_line(&self.cli.log(id).await) };
+        self.cli.start(id).await?;
+        self.wait_until_ready(what, &starting).await
+    }
+
+    async fn wait_until_ready(&self, what: &str, starting: &Starting) -> Result<(), BackendError> {
+        let end = Instant::now() + READY_WITHIN;
+        let failed = |why: String| Err(BackendError::failed(format!("cannot start {what}: {why}")));
+        loop {
+            let log = self.cli.log(&starting.id).await;
+            if ready_line(&log).is_some_and(|line| Some(&line) != starting.before.as_ref()) {
+                return Ok(());
+            }
+            let state = self.cli.find(&starting.id).await?.map(|container| container.state);
+            if !matches!(state.as_deref(), Some("running" | "unknown")) {
+                // Its last words may have been written after the first look.
+                return failed(format!(
+                    "its first process ended{}",
+                    last_words(&self.cli.log(&starting.id).await)
+                ));
+            }
+            if Instant::now() >= end {
+                let within = READY_WITHIN.as_secs();
+                return failed(format!(
+                    "its first process was not ready within {within} s{}",
+                    last_words(&log)
+                ));
+            }
+            sleep(POLL_INTERVAL).await;
+        }
+    }
+
+    /// The channel to the container of this part.
+    pub(super) async fn connect(&self, part: Part, slug: &Slug) -> Result<ByteStream, BackendError> {
+        let sockets = self.sockets(slug);
+        match part {
+            Part::Bundle => unix_connect::connect(&sockets.bundle(), &format!("the bundle of {slug}")).await,
+            _ => unix_connect::connect(&sockets.guest(), &format!("the guest of {slug}")).await,
+        }
+    }
+
+    /// Runs `visit` while pid 1 of the bottle runs. Starts a stopped bottle without its agent, and stops it afterwards.
+    ///
+    /// # Errors
+    /// The error of `visit`, or when pid 1 does not start.
+    pub(super) async fn visit<T>(
+        &self,
+        slug: &Slug,
+        container: &Container,
+        visit: impl AsyncFnOnce(&str) -> Result<T, BackendError>,
+    ) -> Result<T, BackendError> {
+        if container.is_running() {
+            return visit(&container.id).await;
+        }
+        let sockets = self.sockets(slug);
+        let is_temporary = !sockets.directory().exists();
+        sockets.make()?;
+        self.images.roles(&ProgressSink::discard()).await?;
+        let visited = match self.start(&format!("the bottle {slug}"), &container.id).await {
+            Ok(()) => visit(&container.id).await,
+            Err(error) => Err(error),
+        };
+        // If it does not stop here, a later removal stops it.
+        let stopped = self.cli.stop(&container.id).await;
+        if is_temporary {
+            let _ = std::fs::remove_dir_all(sockets.directory());
+        }
+        visited.and_then(|visited| stopped.map(|()| visited))
+    }
+
+    /// Implements [`bottle_backend::Lifecycle::find_work`]. There are none if the bottle has no container.
+    pub(super) async fn find_changes(&self, slug: &Slug, request: &Changed) -> Result<Changes, BackendError> {
+        let Some(container) = self.find(Part::Agent, slug).await? else { return Ok(Changes::default()) };
+        let failed = |error: NoAnswer| {
+            BackendError::failed(format!("cannot look for changes in the workspace of {slug}")).because(error)
+        };
+        self.visit(slug, &container, async |_| {
+            let stream = self.connect(Part::Agent, slug).await?;
+            let asked = tokio::time::timeout(CHANGES_WITHIN, ask_for_changes(stream, request)).await;
+            asked.map_err(|_| failed(NoAnswer::Late))?.map_err(failed)
+        })
+        .await
+    }
+}
+
+/// Why pid 1 did not answer.
+#[derive(Debug, thiserror::Error)]
+enum NoAnswer {
+    #[error("pid 1 did not answer in time")]
+    Late,
+    #[error("pid 1 gave another answer: {0}")]
+    Other(String),
+    #[error(transparent)]
+    Channel(#[from] ChannelError),
+}
+
+async fn ask_for_changes(stream: ByteStream, request: &Changed) -> Result<Changes, NoAnswer> {
+    let (channel, _, _) = Channel::establish(stream, Side::Dialed, Hello::of(Role::Keeper)).await?;
+    let mut stream = channel.open(&GuestRequest::Changed(request.clone())).await?;
+    let answer = stream.receive::<GuestEvent>().await?;
+    channel.close();
+    match answer {
+        GuestEvent::Changed(changes) => Ok(changes),
+        GuestEvent::Failed(failure) => Err(NoAnswer::Other(inert(&failure.message).to_string())),
+        _ => Err(NoAnswer::Other("an unexpected event".to_owned())),
+    }
+}
+
+/// The last line of the output with which pid 1 says that it is ready.
+fn ready_line(log: &str) -> Option<String> {
+    log.lines().rfind(|line| line.starts_with(READY)).map(str::to_owned)
+}
+
+/// The end of a container's output, as the end of a sentence. Empty if there is none.
+fn last_words(log: &str) -> String {
+    let lines: Vec<&str> =
+        log.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with(READY)).collect();
+    let text = lines.join("; ");
+    let start = text.char_indices().rev().nth(LAST_WORDS).map_or(0, |(at, _)| at);
+    if text.is_empty() { String::new() } else { format!(": {}", inert(&text[start..])) }
+}
+
+/// The error when the inputs of a launch come from another backend.
+fn for_another() -> BackendError {
+    BackendError::failed("the bottle was prepared for another backend")
+}
+
+/// Whether this path is the runtime directory of a bottle.
+pub(super) fn is_runtime_directory(runtime: &Path, slug: &Slug, id: &str) -> bool {
+    runtime.join(slug.as_str()).as_os_str() == id
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_ready_line_counts_and_is_no_last_word() {
+        let log = format!("{READY} 1\nwarning: a\n{READY} 2\nerror: \u{1b}[31mb\n\n");
+        assert_eq!(ready_line(&log), Some(format!("{READY} 2")));
+        assert_eq!(ready_line("ready"), None);
+        let words = last_words(&log);
+        assert!(words.starts_with(": warning: a; error: ") && !words.contains('\u{1b}'), "{words}");
+        assert_eq!(last_words(&format!("{READY} 1\n")), "");
+        assert!(last_words(&"ä".repeat(5000)).chars().count() < 600);
+    }
+
+    #[test]
+    fn only_the_directory_of_the_slug_is_its_runtime_directory() {
+        let slug: Slug = "a-1".parse().expect("slug");
+        assert!(is_runtime_directory(Path::new("/r"), &slug, "/r/a-1"));
+        for other in ["/r", "/r/a", "/r/a-1/..", "/", "a-1"] {
+            assert!(!is_runtime_directory(Path::new("/r"), &slug, other), "{other}");
+        }
+    }
+}

@@ -1,0 +1,17 @@
+//! The backends that isolate bottles with the kernel of this machine. They exist only on Linux.
+//!
+//! - `linux`: namespaces · `smolvm`: virtual machines that contain the sandbox of `linux` · `fake`: no isolation, in test
+//!   builds only
+//! - `local`: what they share, because their sidecars are processes of this machine, and their files are in directories
+//!   of it
+//! - `guest_entry`: the process that becomes pid 1 · `guest_spec`: what a backend passes to it
+
+#![cfg(target_os = "linux")]
+
+#[cfg(feature = "test-parts")]
+pub mod fake;
+pub mod guest_entry;
+mod guest_spec;
+pub mod linux;
+pub mod local;
+pub mod smolvm;

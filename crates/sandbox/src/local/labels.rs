@@ -1,0 +1,207 @@
+//! Labels a bottle's processes by their command lines, which stay readable whatever process crashes.
+//!
+//! The command line `bottle __guest <home> <slug>` contains the role, the home's hash and the slug; the bundle and the
+//! sidecars have similar ones. An agent runs under the same host user id as its pid 1 and could forge such a command
+//! line. However, the agent's processes are one pid namespace deeper, which they cannot hide. A label therefore counts
+//! only at the namespace depth at which this program starts that role.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+
+use bottle_contract::names::Slug;
+use bottle_host::process::{ProcessId, is_gone};
+
+use super::Scope;
+
+/// The maximum number of bytes read from a command line or status file. Those of this program are shorter; the rest of
+/// a longer one is ignored.
+const PROC_FILE_MAX: usize = 4096;
+
+/// The role of a process in its bottle.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// Pid 1 of the bottle, or the short-lived process that starts it.
+    Guest,
+    /// The parent of the sidecars.
+    Bundle,
+    /// The egress proxy.
+    Egress,
+    /// The git gate.
+    Gate,
+    /// The MCP server.
+    Supervise,
+}
+
+impl Role {
+    pub(crate) const ALL: [Self; 5] = [Self::Guest, Self::Bundle, Self::Egress, Self::Gate, Self::Supervise];
+
+    /// The first argument of a process in this role.
+    pub(crate) fn flag(self) -> &'static str {
+        match self {
+            Self::Guest => "__guest",
+            Self::Bundle => "__bundle",
+            Self::Egress => "__egress",
+            Self::Gate => "__git-gate",
+            Self::Supervise => "__supervise",
+        }
+    }
+
+    /// The description of the role in messages.
+    pub(crate) fn description(self) -> &'static str {
+        match self {
+            Self::Guest => "the bottle's first process",
+            Self::Bundle => "the bottle's sidecars",
+            Self::Egress => "the bottle's egress proxy",
+            Self::Gate => "the bottle's git gate",
+            Self::Supervise => "the bottle's supervise queue",
+        }
+    }
+
+    /// The [`bottle_backend::Resource::kind`] of a process in this role.
+    pub(crate) fn kind(self) -> &'static str {
+        match self {
+            Self::Guest => "guest-process",
+            Self::Bundle => "bundle-process",
+            Self::Egress => "egress-process",
+            Self::Gate => "git-gate-process",
+            Self::Supervise => "supervise-process",
+        }
+    }
+}
+
+/// A running process with a label of this scope.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct LabelledProcess {
+    /// The role of the process.
+    pub(crate) role: Role,
+    /// The bottle of the process.
+    pub(crate) slug: Slug,
+    /// The id of the process.
+    pub(crate) process: ProcessId,
+}
+
+/// The command-line arguments of a role, after the program's name.
+pub(crate) fn arguments(role: Role, home_hash: &str, slug: &Slug) -> [OsString; 3] {
+    [role.flag().into(), home_hash.into(), slug.as_str().into()]
+}
+
+/// Every labelled process of this scope.
+///
+/// # Errors
+/// When `/proc` cannot be read.
+pub(crate) fn find(scope: &Scope) -> io::Result<Vec<LabelledProcess>> {
+    let own_depth = depth("self")?.unwrap_or(1);
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc")? {
+        let name = entry?.file_name();
+        let Some(pid) = name.to_str().and_then(|n| n.parse::<u32>().ok()) else { continue };
+        match inspect(pid, scope, own_depth) {
+            Ok(Some(labelled)) => found.push(labelled),
+            Ok(None) => {}
+            Err(error) if is_gone(&error) || error.kind() == io::ErrorKind::PermissionDenied => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(found)
+}
+
+fn inspect(pid: u32, scope: &Scope, own_depth: usize) -> io::Result<Option<LabelledProcess>> {
+    let Some((role, slug)) = parse(&read_bounded(&format!("/proc/{pid}/cmdline"))?, scope) else {
+        return Ok(None);
+    };
+    let status = read_bounded(&format!("/proc/{pid}/status"))?;
+    if !is_at_role_depth(&String::from_utf8_lossy(&status), role, own_depth) {
+        return Ok(None);
+    }
+    Ok(ProcessId::of(pid)?.map(|process| LabelledProcess { role, slug, process }))
+}
+
+fn parse(cmdline: &[u8], scope: &Scope) -> Option<(Role, Slug)> {
+    let mut arguments = cmdline.split(|b| *b == 0).skip(1).map(std::str::from_utf8);
+    let flag = arguments.next()?.ok()?;
+    let role = Role::ALL.into_iter().find(|role| role.flag() == flag)?;
+    if arguments.next()?.ok()? != scope.label {
+        return None;
+    }
+    Some((role, arguments.next()?.ok()?.parse().ok()?))
+}
+
+/// Whether the process is at the pid namespace depth of its role. This depth is `own_depth`, the depth of this program;
+/// a guest may also be one level deeper, as pid 1 of its namespace.
+fn is_at_role_depth(status: &str, role: Role, own_depth: usize) -> bool {
+    let Some(pids) = namespace_pids(status) else { return false };
+    pids.len() == own_depth
+        || (role == Role::Guest && pids.len() == own_depth + 1 && pids.last() == Some(&"1"))
+}
+
+fn depth(pid: &str) -> io::Result<Option<usize>> {
+    let status = read_bounded(&format!("/proc/{pid}/status"))?;
+    Ok(namespace_pids(&String::from_utf8_lossy(&status)).map(|pids| pids.len()))
+}
+
+fn namespace_pids(status: &str) -> Option<Vec<&str>> {
+    let line = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
+    Some(line.split_ascii_whitespace().collect())
+}
+
+fn read_bounded(path: &str) -> io::Result<Vec<u8>> {
+    use std::io::Read;
+    let mut bytes = Vec::with_capacity(PROC_FILE_MAX);
+    fs::File::open(path)?.take(PROC_FILE_MAX as u64).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn accepts_only_command_lines_of_this_home_with_valid_slugs() {
+        let scope = Scope {
+            home_inside: "home/agent",
+            label: "0123abcd".to_owned(),
+            runtime: "/run/x".into(),
+            state: "/state".into(),
+            layers: "agent",
+            snapshots: "/snapshots".into(),
+            program: "/bottle".into(),
+            prespawned_roles: &[],
+            prespawned: super::super::roles::Prespawned::default(),
+        };
+        let home = scope.label.as_str();
+        let line = |parts: &[&str]| parts.join("\0").into_bytes();
+        let (role, slug) = parse(&line(&["bottle", "__guest", home, "a-1", ""]), &scope).expect("ours");
+        assert_eq!((role, slug.as_str()), (Role::Guest, "a-1"));
+        let (role, slug) =
+            parse(&line(&["/proc/self/exe", "__egress", home, "a-1", "{}"]), &scope).expect("ours");
+        assert_eq!((role, slug.as_str()), (Role::Egress, "a-1"));
+        for other in [
+            line(&["bottle", "__guest", "ffffffff", "a-1"]),
+            line(&["bottle", "__guest", home, "../a"]),
+            line(&["bottle", "__guest", home]),
+            line(&["bottle", "start", home, "a-1"]),
+            line(&["bottle", "__bundle", "0123abcd.fake", "a-1"]),
+            line(&["__guest", home, "a-1"]),
+            b"\xff\0\xfe".to_vec(),
+            Vec::new(),
+        ] {
+            assert_eq!(parse(&other, &scope), None, "{other:?}");
+        }
+    }
+
+    #[test]
+    fn rejects_a_label_that_an_agents_process_forged() {
+        for (status, role, believed) in [
+            ("NSpid:\t77\n", Role::Bundle, true),
+            ("NSpid:\t77\t1\n", Role::Guest, true),
+            ("NSpid:\t77\n", Role::Guest, true),
+            ("NSpid:\t77\t5\n", Role::Guest, false),
+            ("NSpid:\t77\t1\n", Role::Bundle, false),
+            ("NSpid:\t77\t5\t1\n", Role::Guest, false),
+            ("Name:\tx\n", Role::Guest, false),
+        ] {
+            assert_eq!(is_at_role_depth(status, role, 1), believed, "{status:?} {role:?}");
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! Creates the root file system of the machines: a directory with the static `bottle` program and mount points.
+//!
+//! All machines of a home share it and see it read-only, under a disk of their own. No program of an image runs outside
+//! the sandbox, so the image is not the machine's root.
+
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use bottle_backend::static_program::Program;
+use bottle_backend::trees::remove_tree;
+use bottle_backend::{BackendError, Unused, run_blocking};
+use bottle_host::process::ProcessId;
+
+use super::inside;
+
+/// The name prefix of a root file system in the directory of the machines. The program's build id follows.
+const PREFIX: &str = "root-";
+
+/// The name prefix of one that is being made. The id of the process that makes it follows.
+const NEW_PREFIX: &str = ".new-";
+
+/// The [`Unused::kind`] of a root file system.
+pub(super) const KIND: &str = "machine-root";
+
+/// Returns the root file system for this program. Creates it if it is missing.
+///
+/// # Errors
+/// [`BackendError`] when it cannot be created. No part of it then exists.
+pub(super) async fn make(machines: &Path, program: Program) -> Result<PathBuf, BackendError> {
+    let directory = machines.join(format!("{PREFIX}{}", program.id));
+    let made = directory.clone();
+    run_blocking(move || {
+        if made.is_dir() {
+            return Ok(());
+        }
+        let content = program.bytes()?;
+        fill(&made, &content).map_err(|error| {
+            BackendError::failed("cannot make the root file system of the bottle's machine").because(error)
+        })
+    })
+    .await??;
+    Ok(directory)
+}
+
+/// Lists root file systems for other builds of the program than `current`, and those that killed starts left.
+///
+/// # Errors
+/// When the directory of the machines cannot be read.
+pub(super) fn unused(machines: &Path, current: &str) -> io::Result<Vec<Unused>> {
+    let entries = match fs::read_dir(machines) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let mut unused = Vec::new();
+    for entry in entries {
+        let Ok(id) = entry?.file_name().into_string() else { continue };
+        let why = if let Some(build) = id.strip_prefix(PREFIX) {
+            if build == current {
+                continue;
+            }
+            "belongs to another build of bottle"
+        } else if let Some(pid) = id.strip_prefix(NEW_PREFIX).and_then(|pid| pid.parse().ok()) {
+            if ProcessId::of(pid)?.is_some() {
+                continue;
+            }
+            "was being made by a start that was killed"
+        } else {
+            continue;
+        };
+        unused.push(Unused { kind: KIND.to_owned(), id, why: why.to_owned(), bytes: None });
+    }
+    Ok(unused)
+}
+
+/// Removes one that [`unused`] listed.
+///
+/// # Errors
+/// When it cannot be removed, or is none of those.
+pub(super) fn remove(machines: &Path, id: &str) -> io::Result<()> {
+    let plain = (id.starts_with(PREFIX) || id.starts_with(NEW_PREFIX)) && !id.contains('/');
+    if !plain {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{id:?} is no root file system")));
+    }
+    remove_tree(&machines.join(id))
+}
+
+/// Creates the directory atomically. Another start may create it at the same time.
+fn fill(directory: &Path, program: &[u8]) -> io::Result<()> {
+    let new = directory.with_file_name(format!("{NEW_PREFIX}{}", std::process::id()));
+    remove_tree(&new)?;
+    let made = (|| {
+        DirBuilder::new().recursive(true).mode(0o700).create(&new)?;
+        for name in inside::DIRECTORIES {
+            DirBuilder::new().mode(0o755).create(new.join(name))?;
+        }
+        let file = new.join(inside::PROGRAM.trim_start_matches('/'));
+        fs::write(&file, program)?;
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o755))?;
+        fs::set_permissions(&new, fs::Permissions::from_mode(0o755))?;
+        match fs::rename(&new, directory) {
+            Err(_) if directory.is_dir() => Ok(()),
+            renamed => renamed,
+        }
+    })();
+    // Nothing remains of it after the rename. A failure to remove it is less useful than the first one.
+    let _ = remove_tree(&new);
+    made
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn creates_it_once_and_leaves_nothing_else() {
+        let directory = tempfile::tempdir().expect("directory");
+        let root = directory.path().join("root-01");
+        fill(&root, b"program").expect("made");
+        fill(&root, b"program").expect("made by another start");
+        assert_eq!(fs::read(root.join("bottle")).expect("program"), b"program");
+        assert_eq!(fs::metadata(root.join("bottle")).expect("program").permissions().mode() & 0o777, 0o755);
+        assert!(root.join("layers").is_dir());
+        let names: Vec<_> =
+            fs::read_dir(directory.path()).expect("listed").flatten().map(|e| e.file_name()).collect();
+        assert_eq!(names, ["root-01"]);
+    }
+
+    #[test]
+    fn lists_roots_of_other_builds_and_of_killed_starts() {
+        let directory = tempfile::tempdir().expect("directory");
+        let own = format!(".new-{}", std::process::id());
+        for name in ["root-01", "root-02", ".new-999999999", &own, ".cache", "rootfs"] {
+            fs::create_dir(directory.path().join(name)).expect("made");
+        }
+        let mut listed: Vec<String> =
+            unused(directory.path(), "02").expect("listed").into_iter().map(|unused| unused.id).collect();
+        listed.sort();
+        assert_eq!(listed, [".new-999999999", "root-01"]);
+        for id in &listed {
+            remove(directory.path(), id).expect("removed");
+        }
+        for id in ["../x", "root-/../../x", ".cache"] {
+            assert!(remove(directory.path(), id).is_err(), "{id}");
+        }
+        assert_eq!(unused(directory.path(), "02").expect("listed"), []);
+        assert!(unused(&directory.path().join("missing"), "02").expect("none").is_empty());
+    }
+}
