@@ -3,13 +3,11 @@
 use std::fmt::Display;
 
 use bottle_channel::Channel;
-use bottle_contract::names::Slug;
 use bottle_contract::session::guest::{Failure, FailureKind};
 use bottle_host::files::FileError;
-use bottle_instance::Store;
 use bottle_keeper::protocol::{KeeperEvent, KeeperRequest, Notice};
 use bottle_lib::connect;
-pub(crate) use bottle_lib::connect::{carry_out, connect, connect_or_open_files, open_guest, receive_failed};
+pub(crate) use bottle_lib::connect::{connect, connect_or_open_files, open_guest, receive_failed};
 
 use crate::console::error::CliError;
 use crate::console::exit;
@@ -22,11 +20,6 @@ pub(crate) async fn report_delay(channel: &Channel, output: &Output) {
     if let Ok(KeeperEvent::Notice(Notice::Warning(text))) = stream.receive().await {
         output.note(text);
     }
-}
-
-/// See [`connect::no_such_bottle`].
-pub(crate) fn no_such_bottle(store: &Store, slug: &Slug) -> CliError {
-    connect::no_such_bottle(store, slug).into()
 }
 
 /// See [`connect::keeper_lost`].

@@ -3,31 +3,18 @@
 //! The routes become a proposal in the bottle's supervise queue, as if the bottle's agent had made it. The
 //! user answers it with `bottle supervise`.
 
-use std::time::Duration;
-
 use bottle_contract::names::{Name, Slug};
 use bottle_contract::proposal;
-use bottle_contract::queue::{Question, Tool};
-use bottle_contract::session::bundle::Routes;
 use bottle_host::Host;
-use bottle_instance::learn::{self, Learned};
-use bottle_instance::{State, Store};
-use bottle_keeper::decisions;
-use bottle_keeper::protocol::KeeperRequest;
-use bottle_lib::report::{LearnReport, LearntHost, LeftOut};
+use bottle_lib::learn::Learnt;
 use bottle_lib::saved_routes::{Addition, SaveError};
-use bottle_queue::question;
 
 use super::candidates;
-use super::connect::{carry_out, connect, no_such_bottle};
 use super::route_addition::show_addition;
 use crate::console::error::CliError;
 use crate::console::exit;
 use crate::console::output::{Output, one_line, times};
 use crate::console::runtime::block_on;
-
-/// How long the proposal waits for an answer before it expires.
-const PROPOSAL_TTL: Duration = Duration::from_secs(24 * 3600);
 
 /// Show routes that would allow a bottle's denied requests, and propose them
 ///
@@ -49,20 +36,11 @@ pub(crate) struct Learn {
 impl Learn {
     pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
         let slug = &self.slug;
-        let store = Store::of(host);
-        let state = store.state(slug).ok_or_else(|| no_such_bottle(&store, slug))?;
-        let (learned, now) = learned(host, slug)?;
-        let asked = match &learned.routes {
-            Some(routes) if !self.dry_run && self.save.is_none() && matches!(state, State::Alive(_)) => {
-                propose(host, slug, proposal_of(&learned, routes, &now))?;
-                true
-            }
-            _ => false,
-        };
-        let opens = opens(slug, &now, &learned)?;
-        let report = to_report(slug, &learned, &opens, asked);
-        output.json_or(&report, || show(slug, &learned, &opens, output))?;
-        match (&self.save, learned.routes) {
+        let learnt = Learnt::of(host, slug)?;
+        let proposes = !self.dry_run && self.save.is_none();
+        let asked = proposes && block_on(async { Ok(learnt.propose(host).await?) })?;
+        output.json_or(&learnt.document(asked), || show(slug, &learnt, output))?;
+        match (&self.save, learnt.learned.routes) {
             (Some(name), Some(routes)) => save(host, slug, name, routes, output)?,
             (_, routes) => hint_next_step(slug, routes.is_some(), asked, output),
         }
@@ -70,69 +48,8 @@ impl Learn {
     }
 }
 
-/// Derives routes from the bottle's log. Also returns the routes that the bottle ran with.
-fn learned(host: &Host, slug: &Slug) -> Result<(Learned, Routes), CliError> {
-    let bad = |message: String| CliError::state(message).about(slug);
-    learn::of_bottle(&Store::of(host).directory(slug))
-        .map_err(|error| bad(format!("cannot read the denied requests of {slug}: {error}")))?
-        .ok_or_else(|| bad("the routes of this bottle are unknown".to_owned()))
-}
-
-/// Lists the requests that the learned routes would newly allow.
-fn opens(slug: &Slug, now: &Routes, learned: &Learned) -> Result<Vec<String>, CliError> {
-    let Some(routes) = &learned.routes else { return Ok(Vec::new()) };
-    let merged = proposal::merge(&now.table, routes)
-        .map_err(|error| CliError::state(format!("cannot add the learned routes: {error}")).about(slug))?;
-    Ok(decisions::gains(&now.table, &merged))
-}
-
-/// Creates the proposal, with a justification for the user.
-fn proposal_of(learned: &Learned, routes: &proposal::Proposal, now: &Routes) -> Question {
-    let times: usize = learned.hosts.iter().map(|(_, times)| times).sum();
-    let mut why = format!("learned from {times} denied requests");
-    why.extend(learned.rules.iter().map(|rule| format!("\n- {rule}")));
-    let why = why.chars().take(4_000).collect();
-    Question {
-        revision: Some(now.revision),
-        ..question(Tool::EgressAllow, routes.render(), why, PROPOSAL_TTL)
-    }
-}
-
-fn propose(host: &Host, slug: &Slug, question: Question) -> Result<(), CliError> {
-    let request = KeeperRequest::Ask(Box::new(question));
-    let asked = block_on(async { Ok(carry_out(&connect(host, slug).await?, &request).await?) });
-    asked.map_err(|error| {
-        let error = error.about(slug);
-        if error.failure.hint.is_some() {
-            return error;
-        }
-        let queue = host.home.join("queue").join(slug.as_str());
-        error.hint(format!(
-            "the queue is in {}; `bottle learn {slug} --save BOTTLE` saves the routes instead",
-            queue.display()
-        ))
-    })
-}
-
-fn to_report(slug: &Slug, learned: &Learned, opens: &[String], asked: bool) -> LearnReport {
-    let host = |(host, times): &(String, usize)| LearntHost { host: host.clone(), times: *times };
-    let left = |(host, times, why): &(String, usize, String)| LeftOut {
-        host: host.clone(),
-        times: *times,
-        why: why.clone(),
-    };
-    LearnReport {
-        slug: slug.to_string(),
-        routes: learned.routes.as_ref().map(proposal::Proposal::render),
-        opens: opens.to_vec(),
-        hosts: learned.hosts.iter().map(host).collect(),
-        rules: learned.rules.clone(),
-        left_out: learned.left_out.iter().map(left).collect(),
-        asked,
-    }
-}
-
-fn show(slug: &Slug, learned: &Learned, opens: &[String], output: &Output) -> Result<(), CliError> {
+fn show(slug: &Slug, learnt: &Learnt, output: &Output) -> Result<(), CliError> {
+    let Learnt { learned, opens, .. } = learnt;
     let styles = output.styles();
     let mut lines = Vec::new();
     let list = |lines: &mut Vec<String>, title: &str, items: Vec<String>| {
@@ -148,7 +65,7 @@ fn show(slug: &Slug, learned: &Learned, opens: &[String], output: &Output) -> Re
         &format!("Denied requests of {} that routes can allow:", styles.bold(slug.as_str())),
         refused.collect(),
     );
-    list(&mut lines, "The routes allow:", opens.to_vec());
+    list(&mut lines, "The routes allow:", opens.clone());
     list(&mut lines, "They allow more than was requested:", learned.rules.clone());
     let left = learned.left_out.iter().map(|(host, count, why)| format!("{host}, {}: {why}", times(*count)));
     list(&mut lines, "Not covered:", left.collect());

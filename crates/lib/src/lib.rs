@@ -12,7 +12,7 @@
 //! files      the files of its workspace                 exec       a command that runs in it to its end
 //! routes     changes of the routes of a bottle          proposals  pending proposals, and their answers
 //! permit     commands that the command policy checks    budget     the budgets of launches and bottles
-//! policy     what the egress proxy would allow
+//! policy     what the egress proxy would allow          learn      routes for denied requests
 //! manifests  the manifests of the user                  usage      what the models used
 //! report     the documents that faces print as JSON     text       words of messages
 //! cleanup    what ended bottles left                    prune      old records, and unused images
@@ -55,6 +55,7 @@ pub mod fork_point;
 pub mod import;
 mod input;
 pub mod launch;
+pub mod learn;
 pub mod line_diff;
 pub mod lines;
 pub mod manifests;
