@@ -1,13 +1,12 @@
 //! `bottle usage`: shows how many tokens the models used.
 
-use std::collections::BTreeMap;
 use std::io::Write;
 
 use bottle_host::Host;
-use bottle_host::rates::{Cost, Rates};
+use bottle_host::rates::Cost;
 use bottle_keeper::ledger::{Group, GroupBy, Ledger, Response, Totals};
 use bottle_lib::report::{Money, UsageGroup, UsageRecord};
-use bottle_lib::usage::up_to_date;
+use bottle_lib::usage::{Costs, up_to_date};
 use clap::ValueEnum;
 use indicatif::HumanCount;
 use jiff::Timestamp;
@@ -90,7 +89,7 @@ impl Usage {
         } else {
             let by = self.by.unwrap_or(By::Day);
             let groups = ledger.groups(by.into(), since, &TimeZone::system())?;
-            let costs = Costs::read(host, output, &ledger, by, since)?;
+            let costs = Costs::read(host, &ledger, by.into(), since, &|notice| output.notice(notice))?;
             if self.csv {
                 output.print_with(|stdout| csv_groups(&groups, costs.as_ref(), by, stdout))?;
             } else {
@@ -98,49 +97,6 @@ impl Usage {
             }
         }
         Ok(exit::DONE)
-    }
-}
-
-/// What each group costs by `rates.yml`.
-struct Costs {
-    currency: String,
-    groups: BTreeMap<String, Cost>,
-}
-
-impl Costs {
-    /// None if there are no rates. Rates that cannot be used are a warning, because nothing depends on them.
-    fn read(
-        host: &Host,
-        output: &Output,
-        ledger: &Ledger,
-        by: By,
-        since: Timestamp,
-    ) -> Result<Option<Self>, CliError> {
-        let rates = match Rates::load(host) {
-            Ok(Some(rates)) => rates,
-            Ok(None) => return Ok(None),
-            Err(error) => {
-                output.warn(format!("{error}; costs are not shown"));
-                return Ok(None);
-            }
-        };
-        let mut groups: BTreeMap<String, Cost> = BTreeMap::new();
-        for group in ledger.model_groups(by.into(), since, &TimeZone::system())? {
-            let cost = rates.cost(&group.model, &group.totals.kinds());
-            groups.entry(group.name).or_default().add(cost);
-        }
-        Ok(Some(Self { currency: rates.currency, groups }))
-    }
-
-    fn of(&self, group: &str) -> Cost {
-        self.groups.get(group).copied().unwrap_or_default()
-    }
-
-    fn sum(&self) -> Cost {
-        self.groups.values().fold(Cost::default(), |mut sum, cost| {
-            sum.add(*cost);
-            sum
-        })
     }
 }
 
@@ -166,13 +122,7 @@ fn table(
         "ESTIMATED",
     ];
     heading.extend(costs.map(|costs| costs.currency.as_str()));
-    let priced = |group: &Group| {
-        let cost = costs.map(|costs| {
-            let Cost { amount, is_partial: partial } = costs.of(&group.name);
-            Money { amount, currency: costs.currency.clone(), partial }
-        });
-        UsageGroup { cost, ..UsageGroup::from(group) }
-    };
+    let priced = |group| costs.map_or_else(|| UsageGroup::from(group), |costs| costs.priced(group));
     let values: Vec<UsageGroup> = groups.iter().map(priced).collect();
     output.print_list(&values, &heading, 0, |group| {
         let tokens = group.tokens;

@@ -1,10 +1,17 @@
 //! What the models used, from the ledger.
 
+use std::collections::BTreeMap;
+
 use bottle_host::Host;
+use bottle_host::rates::{Cost, Rates};
 use bottle_instance::Store;
-use bottle_keeper::ledger::{Ledger, LedgerError};
+use bottle_keeper::ledger::{Group, GroupBy, Ledger, LedgerError};
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
 
 use super::failure::{Failure, Kind};
+use super::notice::{Notice, Notify};
+use super::report::{Money, UsageGroup};
 use super::text::counted;
 
 /// Opens the ledger, and ingests what the bottles used since the last time. `warn` gets a warning
@@ -19,6 +26,64 @@ pub fn up_to_date(host: &Host, warn: impl FnOnce(String)) -> Result<Ledger, Fail
     // Bottles that were killed gave back no tokens.
     ledger.end_other_leases(|| Store::of(host).live_runs())?;
     Ok(ledger)
+}
+
+/// What the tokens of each group cost by `rates.yml`.
+#[derive(Debug)]
+pub struct Costs {
+    /// The currency, as the file names it.
+    pub currency: String,
+    groups: BTreeMap<String, Cost>,
+}
+
+impl Costs {
+    /// Computes the costs of responses since this time. `None` without rates. Rates that cannot be used are a warning,
+    /// because nothing depends on them.
+    ///
+    /// # Errors
+    /// When the ledger cannot be read.
+    pub fn read(
+        host: &Host,
+        ledger: &Ledger,
+        by: GroupBy,
+        since: Timestamp,
+        notify: Notify<'_>,
+    ) -> Result<Option<Self>, Failure> {
+        let rates = match Rates::load(host) {
+            Ok(Some(rates)) => rates,
+            Ok(None) => return Ok(None),
+            Err(error) => {
+                notify(Notice::Warning(format!("{error}; costs are not shown")));
+                return Ok(None);
+            }
+        };
+        let mut groups: BTreeMap<String, Cost> = BTreeMap::new();
+        for group in ledger.model_groups(by, since, &TimeZone::system())? {
+            let cost = rates.cost(&group.model, &group.totals.kinds());
+            groups.entry(group.name).or_default().add(cost);
+        }
+        Ok(Some(Self { currency: rates.currency, groups }))
+    }
+
+    /// The cost of the group with this name.
+    pub fn of(&self, group: &str) -> Cost {
+        self.groups.get(group).copied().unwrap_or_default()
+    }
+
+    /// The cost of all groups.
+    pub fn sum(&self) -> Cost {
+        self.groups.values().fold(Cost::default(), |mut sum, cost| {
+            sum.add(*cost);
+            sum
+        })
+    }
+
+    /// The document of a group, with its cost.
+    pub fn priced(&self, group: &Group) -> UsageGroup {
+        let Cost { amount, is_partial: partial } = self.of(&group.name);
+        let cost = Some(Money { amount, currency: self.currency.clone(), partial });
+        UsageGroup { cost, ..UsageGroup::from(group) }
+    }
 }
 
 impl From<LedgerError> for Failure {
