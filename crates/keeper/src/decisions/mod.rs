@@ -13,32 +13,33 @@
 //! A one-time grant is stored beside the routes and not merged into them. It stays until the proxy reports that a
 //! request used it.
 
+mod change;
+
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, bail};
 use bottle_channel::Channel;
-use bottle_contract::added_permissions::{self, What};
 use bottle_contract::lock_out::LockOut;
 use bottle_contract::names::Slug;
-use bottle_contract::proposal;
 use bottle_contract::queue::{Id, Proposal, Response, Scope, Status};
-use bottle_contract::route::edit::{Action, RouteEdit, weakenings};
+use bottle_contract::route::RouteTable;
+use bottle_contract::route::edit::RouteEdit;
 use bottle_contract::route::follow;
-use bottle_contract::route::{HostPattern, Route, RouteTable, render_route, render_routes};
-use bottle_contract::session::bundle::{BundleEvent, BundleRequest, OneTimeGrant, Routes};
+use bottle_contract::session::bundle::{BundleEvent, BundleRequest, Routes};
 use bottle_host::files::FileError;
 use bottle_instance::audit::{Entry, Trail};
 use bottle_instance::routes::{self, Replaced};
 use bottle_queue::{AnswerError, Decide, Outcome};
 use sha2::{Digest, Sha256};
-use similar::TextDiff;
 use tokio::sync::Mutex;
 use tokio::task::spawn_blocking;
 
-use super::protocol::{BudgetOrder, Consent, ParentChange, RouteChange, RouteReport, RouteRequest};
+pub use self::change::gains;
+use self::change::{Change, UserChange, diff, is_narrower, losses};
+use super::protocol::{BudgetOrder, ParentChange, RouteChange, RouteReport, RouteRequest};
 
 /// Time limit for the bundle to confirm new routes, after which the approval fails. The bundle itself allows its
 /// sidecars eight seconds.
@@ -46,10 +47,6 @@ const LIVE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Time limit for the bundle to lock the bottle. It waits up to eight seconds for each sidecar before it ends it.
 const LOCKED_WITHIN: Duration = Duration::from_secs(30);
-
-/// The maximum number of unused one-time grants; while there are so many, approving another one fails. Each change of
-/// the routes sends all grants to the proxy in one message.
-const MAX_ONE_TIME_GRANTS: usize = 8;
 
 /// Applies the user's decisions for one bottle.
 #[derive(Debug, Clone)]
@@ -211,6 +208,14 @@ impl Decisions {
     }
 }
 
+/// The edit of a change that is not an undo.
+fn edit_of(change: &RouteChange) -> Option<RouteEdit> {
+    match change {
+        RouteChange::Edit(edit) => Some(edit.clone()),
+        RouteChange::Undo { .. } => None,
+    }
+}
+
 impl Decide for Decisions {
     fn decided(
         &self,
@@ -219,7 +224,7 @@ impl Decide for Decisions {
     ) -> Pin<Box<dyn Future<Output = Outcome> + Send>> {
         let inner = Arc::clone(&self.0);
         Box::pin(async move {
-            if proposal.tool.reports() || response.status == Status::Rejected {
+            if !change::is_applied(proposal.tool, response.status) {
                 return inner.record(&proposal, &response).await.map_err(AnswerError::decide);
             }
             // Answers are applied one at a time, because each change is merged into the routes that result from the
@@ -230,120 +235,12 @@ impl Decide for Decisions {
     }
 }
 
-/// New, validated routes and the difference from the current routes.
-struct Change {
-    next: Routes,
-    gains: Vec<String>,
-    diff: String,
-    /// Whether the new routes allow anything that the current routes do not.
-    changes: bool,
-}
-
-impl Change {
-    /// Merges `text`, the content of a proposal file, into the current routes.
-    fn new(live: &Live, text: &str, id: &Id, scope: Scope) -> anyhow::Result<Self> {
-        let now = live.routes.as_ref().context("this bottle's routes are unknown")?;
-        let proposed = proposal::parse(text)?;
-        let merged = proposal::merge(&now.table, &proposed)?;
-        let pending = now.once.iter().any(|once| once.proposal == *id);
-        let changes = merged != now.table && !pending;
-        let diff = diff(&now.table, &merged);
-        let gains = gains(&now.table, &merged);
-        let mut next = now.clone();
-        match scope {
-            _ if !changes => {}
-            Scope::Once => next.once.push(one_time_grant(now, &proposed, id)?),
-            Scope::Run | Scope::Saved => next.table = merged,
-        }
-        if changes {
-            next.revision = now.revision.max(live.sent) + 1;
-        }
-        Ok(Self { next, gains, diff, changes })
-    }
-}
-
 /// Who changed the routes of which host.
 struct Edited {
     /// `None` for an undo, and for a child whose parent's change is an undo.
     edit: Option<RouteEdit>,
     host: String,
     by: String,
-}
-
-/// The edit of a change that is not an undo.
-fn edit_of(change: &RouteChange) -> Option<RouteEdit> {
-    match change {
-        RouteChange::Edit(edit) => Some(edit.clone()),
-        RouteChange::Undo { .. } => None,
-    }
-}
-
-/// Whether `new` allows less than `old`, or is protected better.
-fn is_narrower(old: &RouteTable, new: &RouteTable) -> bool {
-    !losses(old, new).is_empty() || !weakenings(new, old).is_empty()
-}
-
-/// The grant that allows one matching request.
-fn one_time_grant(now: &Routes, proposed: &proposal::Proposal, id: &Id) -> anyhow::Result<OneTimeGrant> {
-    let clones = proposed.routes().iter().any(|route| route.git_fetch);
-    ensure!(!clones, "a clone makes several requests: allow it with the scope `run`");
-    ensure!(
-        now.once.len() < MAX_ONE_TIME_GRANTS,
-        "{MAX_ONE_TIME_GRANTS} one-time grants are unused already: allow it with the scope `run`"
-    );
-    Ok(OneTimeGrant { proposal: id.clone(), routes: proposed.render() })
-}
-
-/// The change of the routes as a unified diff.
-fn diff(old: &RouteTable, new: &RouteTable) -> String {
-    let (old, new) = (render_routes(old), render_routes(new));
-    TextDiff::from_lines(&old, &new).unified_diff().context_radius(2).to_string()
-}
-
-/// Returns the hosts of a change, the routes after it, and its edit unless it is an undo. Updates the list of changes
-/// that can be undone.
-fn changed_table(
-    change: RouteChange,
-    now: &RouteTable,
-    undo: &mut Vec<Replaced>,
-) -> anyhow::Result<(HostPattern, RouteTable, Option<RouteEdit>)> {
-    match change {
-        RouteChange::Edit(edit) => {
-            let (host, table) = (edit.host()?, edit.apply(now)?);
-            let before = of_host(now, &host).into_iter().filter(|route| host.covers_pattern(&route.host));
-            undo.push(Replaced { host: host.to_string(), before: RouteTable::new(before.collect())? });
-            Ok((host, table, Some(edit)))
-        }
-        RouteChange::Undo { host } => {
-            let host = RouteEdit::new(Action::Deny, host).host()?;
-            let of_these = |replaced: &Replaced| replaced.host == host.to_string();
-            let at = undo.iter().rposition(of_these);
-            let at = at.with_context(|| format!("there is no change of {host} to undo"))?;
-            let other = now.routes().iter().filter(|route| !host.covers_pattern(&route.host));
-            let restored = other.chain(undo.remove(at).before.routes()).cloned().collect();
-            Ok((host, now.with_routes(restored)?, None))
-        }
-    }
-}
-
-/// The routes that decide about these hosts: those of the hosts themselves, otherwise that of a wider wildcard.
-fn of_host(table: &RouteTable, host: &HostPattern) -> Vec<Route> {
-    let own = table.routes().iter().filter(|route| host.covers_pattern(&route.host));
-    let own: Vec<Route> = own.cloned().collect();
-    if own.is_empty() { table.effective(host).into_iter().cloned().collect() } else { own }
-}
-
-/// Describes the requests that `old` allows and `new` does not.
-fn losses(old: &RouteTable, new: &RouteTable) -> Vec<String> {
-    let lost = added_permissions::gains(new, old).into_iter();
-    // A lost host is described by its requests, and changed scanning among the gains.
-    let lost = lost.filter(|lost| !matches!(lost.what, What::Host | What::Scanning));
-    lost.map(|lost| lost.to_string()).collect()
-}
-
-/// Describes everything that `new` allows and `old` does not.
-pub fn gains(old: &RouteTable, new: &RouteTable) -> Vec<String> {
-    added_permissions::gains(old, new).iter().map(ToString::to_string).collect()
 }
 
 impl Inner {
@@ -378,7 +275,8 @@ impl Inner {
             // The answer arrived twice, and a request used the grant in between.
             return Ok(Vec::new());
         }
-        let change = Change::new(live, text, &proposal.id, response.scope)?;
+        let now = live.routes.as_ref().context("this bottle's routes are unknown")?;
+        let change = Change::new(now, live.sent, text, &proposal.id, response.scope)?;
         let (revision, id) = (change.next.revision, proposal.id.clone());
         let intent = Entry::Intent {
             proposal: id.clone(),
@@ -403,33 +301,12 @@ impl Inner {
     async fn change_routes(&self, live: &mut Live, request: RouteRequest) -> anyhow::Result<RouteReport> {
         let now = live.routes.clone().context("this bottle's routes are unknown")?;
         let mut undo = self.replaced().await?;
-        let (host, table, edit) = changed_table(request.change, &now.table, &mut undo)?;
-        let weakenings = match &edit {
-            Some(_) => weakenings(&now.table, &table),
-            // The user already agreed to the routes that an undo restores.
-            None => Vec::new(),
-        };
-        let mut report = RouteReport {
-            live: false,
-            revision: now.revision,
-            changed: table != now.table,
-            routes: of_host(&table, &host).iter().map(render_route).collect(),
-            gains: gains(&now.table, &table),
-            losses: losses(&now.table, &table),
-            weakenings,
-            not_followed: Vec::new(),
-            host: host.to_string(),
-        };
-        let agreed = match request.weaken {
-            Consent::Always => true,
-            Consent::At(revision) => revision == now.revision,
-            Consent::Unasked => false,
-        };
-        if !report.changed || (!report.weakenings.is_empty() && !agreed) {
-            report.live = !report.changed;
+        let by = request.by.clone();
+        let UserChange { mut report, table, edit, applies } = UserChange::new(&now, request, &mut undo)?;
+        if !applies {
             return Ok(report);
         }
-        let edited = Edited { edit, host: report.host.clone(), by: request.by };
+        let edited = Edited { edit, host: report.host.clone(), by };
         let revision = self.replace(live, &now, table, edited).await?;
         if let Err(why) = self.save_replaced(undo).await {
             tracing::warn!("this change of the routes cannot be undone: {why:#}");
@@ -447,11 +324,7 @@ impl Inner {
         edited: Edited,
     ) -> anyhow::Result<u64> {
         let Edited { edit, host, by } = edited;
-        let mut next = Routes { revision: now.revision.max(live.sent) + 1, table, ..now.clone() };
-        // A denial also ends the one-time grants for what it denies.
-        next.once.retain(|grant| {
-            proposal::parse(&grant.routes).is_ok_and(|routes| proposal::merge(&next.table, &routes).is_ok())
-        });
+        let next = change::replaced(now, live.sent, table);
         let (change, revision) = (Id::from_random(rand::random()), next.revision);
         let intent = Entry::Change {
             change: change.clone(),

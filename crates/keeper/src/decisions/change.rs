@@ -1,0 +1,319 @@
+//! What an answer to a proposal, and the user's own change, make of the routes. Pure: no clock, no message, no file.
+
+use anyhow::{Context as _, ensure};
+use bottle_contract::added_permissions::{self, What};
+use bottle_contract::proposal;
+use bottle_contract::queue::{Id, Scope, Status, Tool};
+use bottle_contract::route::edit::{Action, RouteEdit, weakenings};
+use bottle_contract::route::{HostPattern, Route, RouteTable, render_route, render_routes};
+use bottle_contract::session::bundle::{OneTimeGrant, Routes};
+use bottle_instance::routes::Replaced;
+use similar::TextDiff;
+
+use crate::protocol::{Consent, RouteChange, RouteReport, RouteRequest};
+
+/// The maximum number of unused one-time grants; while there are so many, approving another one fails. Each change of
+/// the routes sends all grants to the proxy in one message.
+const MAX_ONE_TIME_GRANTS: usize = 8;
+
+/// New, validated routes and the difference from the current routes.
+pub(super) struct Change {
+    pub(super) next: Routes,
+    pub(super) gains: Vec<String>,
+    pub(super) diff: String,
+    /// Whether the new routes allow anything that the current routes do not.
+    pub(super) changes: bool,
+}
+
+impl Change {
+    /// Merges `text`, the content of the file of the proposal `id`, into the current routes. The proxy may have received
+    /// routes up to the revision `sent`.
+    ///
+    /// # Errors
+    /// When the file is not valid, or may not be merged, or its scope is not possible.
+    pub(super) fn new(now: &Routes, sent: u64, text: &str, id: &Id, scope: Scope) -> anyhow::Result<Self> {
+        let proposed = proposal::parse(text)?;
+        let merged = proposal::merge(&now.table, &proposed)?;
+        let pending = now.once.iter().any(|once| once.proposal == *id);
+        let changes = merged != now.table && !pending;
+        let diff = diff(&now.table, &merged);
+        let gains = gains(&now.table, &merged);
+        let mut next = now.clone();
+        match scope {
+            _ if !changes => {}
+            Scope::Once => next.once.push(one_time_grant(now, &proposed, id)?),
+            Scope::Run | Scope::Saved => next.table = merged,
+        }
+        if changes {
+            next.revision = next_revision(now, sent);
+        }
+        Ok(Self { next, gains, diff, changes })
+    }
+}
+
+/// Whether the answer to a proposal changes the routes. All others are only recorded.
+pub(super) fn is_applied(tool: Tool, status: Status) -> bool {
+    !tool.reports() && status != Status::Rejected
+}
+
+/// The revision of changed routes. The proxy may have received routes up to the revision `sent`.
+fn next_revision(now: &Routes, sent: u64) -> u64 {
+    now.revision.max(sent) + 1
+}
+
+/// The routes with another table. One-time grants for what the table denies end.
+pub(super) fn replaced(now: &Routes, sent: u64, table: RouteTable) -> Routes {
+    let mut next = Routes { revision: next_revision(now, sent), table, ..now.clone() };
+    next.once.retain(|grant| {
+        proposal::parse(&grant.routes).is_ok_and(|routes| proposal::merge(&next.table, &routes).is_ok())
+    });
+    next
+}
+
+/// The user's own change of the routes.
+#[derive(Debug)]
+pub(super) struct UserChange {
+    pub(super) report: RouteReport,
+    pub(super) table: RouteTable,
+    /// `None` for an undo.
+    pub(super) edit: Option<RouteEdit>,
+    /// Whether the change is to be made. If not, nothing changes, or the user has not agreed to its effect.
+    pub(super) applies: bool,
+}
+
+impl UserChange {
+    /// Applies a request of the user to the current routes, and updates the list of changes that can be undone.
+    ///
+    /// # Errors
+    /// When the change is not valid.
+    pub(super) fn new(now: &Routes, request: RouteRequest, undo: &mut Vec<Replaced>) -> anyhow::Result<Self> {
+        let (host, table, edit) = changed_table(request.change, &now.table, undo)?;
+        let weakenings = match &edit {
+            Some(_) => weakenings(&now.table, &table),
+            // The user already agreed to the routes that an undo restores.
+            None => Vec::new(),
+        };
+        let agreed = match request.weaken {
+            Consent::Always => true,
+            Consent::At(revision) => revision == now.revision,
+            Consent::Unasked => false,
+        };
+        let changed = table != now.table;
+        let report = RouteReport {
+            live: !changed,
+            revision: now.revision,
+            changed,
+            routes: of_host(&table, &host).iter().map(render_route).collect(),
+            gains: gains(&now.table, &table),
+            losses: losses(&now.table, &table),
+            weakenings,
+            not_followed: Vec::new(),
+            host: host.to_string(),
+        };
+        let applies = changed && (report.weakenings.is_empty() || agreed);
+        Ok(Self { report, table, edit, applies })
+    }
+}
+
+/// Whether `new` allows less than `old`, or is protected better.
+pub(super) fn is_narrower(old: &RouteTable, new: &RouteTable) -> bool {
+    !losses(old, new).is_empty() || !weakenings(new, old).is_empty()
+}
+
+/// The grant that allows one matching request.
+fn one_time_grant(now: &Routes, proposed: &proposal::Proposal, id: &Id) -> anyhow::Result<OneTimeGrant> {
+    let clones = proposed.routes().iter().any(|route| route.git_fetch);
+    ensure!(!clones, "a clone makes several requests: allow it with the scope `run`");
+    ensure!(
+        now.once.len() < MAX_ONE_TIME_GRANTS,
+        "{MAX_ONE_TIME_GRANTS} one-time grants are unused already: allow it with the scope `run`"
+    );
+    Ok(OneTimeGrant { proposal: id.clone(), routes: proposed.render() })
+}
+
+/// The change of the routes as a unified diff.
+pub(super) fn diff(old: &RouteTable, new: &RouteTable) -> String {
+    let (old, new) = (render_routes(old), render_routes(new));
+    TextDiff::from_lines(&old, &new).unified_diff().context_radius(2).to_string()
+}
+
+/// Returns the hosts of a change, the routes after it, and its edit unless it is an undo. Updates the list of changes
+/// that can be undone.
+fn changed_table(
+    change: RouteChange,
+    now: &RouteTable,
+    undo: &mut Vec<Replaced>,
+) -> anyhow::Result<(HostPattern, RouteTable, Option<RouteEdit>)> {
+    match change {
+        RouteChange::Edit(edit) => {
+            let (host, table) = (edit.host()?, edit.apply(now)?);
+            let before = of_host(now, &host).into_iter().filter(|route| host.covers_pattern(&route.host));
+            undo.push(Replaced { host: host.to_string(), before: RouteTable::new(before.collect())? });
+            Ok((host, table, Some(edit)))
+        }
+        RouteChange::Undo { host } => {
+            let host = RouteEdit::new(Action::Deny, host).host()?;
+            let of_these = |replaced: &Replaced| replaced.host == host.to_string();
+            let at = undo.iter().rposition(of_these);
+            let at = at.with_context(|| format!("there is no change of {host} to undo"))?;
+            let other = now.routes().iter().filter(|route| !host.covers_pattern(&route.host));
+            let restored = other.chain(undo.remove(at).before.routes()).cloned().collect();
+            Ok((host, now.with_routes(restored)?, None))
+        }
+    }
+}
+
+/// The routes that decide about these hosts: those of the hosts themselves, otherwise that of a wider wildcard.
+fn of_host(table: &RouteTable, host: &HostPattern) -> Vec<Route> {
+    let own = table.routes().iter().filter(|route| host.covers_pattern(&route.host));
+    let own: Vec<Route> = own.cloned().collect();
+    if own.is_empty() { table.effective(host).into_iter().cloned().collect() } else { own }
+}
+
+/// Describes the requests that `old` allows and `new` does not.
+pub(super) fn losses(old: &RouteTable, new: &RouteTable) -> Vec<String> {
+    let lost = added_permissions::gains(new, old).into_iter();
+    // A lost host is described by its requests, and changed scanning among the gains.
+    let lost = lost.filter(|lost| !matches!(lost.what, What::Host | What::Scanning));
+    lost.map(|lost| lost.to_string()).collect()
+}
+
+/// Describes everything that `new` allows and `old` does not.
+pub fn gains(old: &RouteTable, new: &RouteTable) -> Vec<String> {
+    added_permissions::gains(old, new).iter().map(ToString::to_string).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use bottle_contract::route::edit::Setting;
+    use bottle_contract::route::{Form, parse_routes};
+
+    use super::*;
+
+    fn routes(revision: u64, yaml: &str) -> Routes {
+        let table = parse_routes(&format!("routes:\n{yaml}"), Form::Runtime).expect(yaml);
+        Routes { revision, table, once: Vec::new() }
+    }
+
+    fn id(n: u8) -> Id {
+        Id::from_random([n; 16])
+    }
+
+    const A: &str = "- host: a.example\n";
+    const B: &str = "- host: b.example\n";
+    const CLONE: &str = "- host: b.example\n  git: {fetch: true}\n";
+
+    #[test]
+    fn an_answer_is_merged_for_its_scope() {
+        let granted = |n| OneTimeGrant { proposal: id(n), routes: B.to_owned() };
+        let pending = Routes { once: vec![granted(1)], ..routes(4, A) };
+        let both = format!("{A}{B}");
+        // The routes, the proposal's file, the scope; whether it changes something, its table, its one-time grants.
+        for (now, text, scope, changes, table, once) in [
+            (routes(4, A), B, Scope::Run, true, &*both, 0),
+            (routes(4, A), B, Scope::Saved, true, &both, 0),
+            (routes(4, A), B, Scope::Once, true, A, 1),
+            (routes(4, A), A, Scope::Run, false, A, 0),
+            (routes(4, A), A, Scope::Once, false, A, 0),
+            (pending.clone(), B, Scope::Once, false, A, 1),
+        ] {
+            for sent in [0, 9] {
+                let change = Change::new(&now, sent, text, &id(1), scope).expect("a change");
+                let found = (change.changes, &change.next.table, change.next.once.len());
+                assert_eq!(found, (changes, &routes(0, table).table, once), "{text} {scope:?}");
+                let revision = if changes { sent.max(4) + 1 } else { 4 };
+                assert_eq!(change.next.revision, revision, "{text} {scope:?}");
+                assert_eq!(change.gains.is_empty(), text == A, "{text} {scope:?}");
+            }
+        }
+        let full = Routes { once: (2..10).map(granted).collect(), ..routes(4, A) };
+        assert_eq!(full.once.len(), MAX_ONE_TIME_GRANTS);
+        for (now, text, scope, wanted) in [
+            (&full, B, Scope::Once, "8 one-time grants are unused already"),
+            (&pending, CLONE, Scope::Once, "a clone makes several requests"),
+            (&pending, "no: routes", Scope::Run, ""),
+        ] {
+            let error = Change::new(now, 0, text, &id(99), scope).err().expect("refused").to_string();
+            assert!(error.starts_with(wanted), "{error}");
+        }
+        assert!(Change::new(&full, 0, CLONE, &id(99), Scope::Run).expect("a change").changes);
+    }
+
+    #[test]
+    fn only_approved_routes_are_applied() {
+        for (tool, status, wanted) in [
+            (Tool::EgressAllow, Status::Approved, true),
+            (Tool::EgressAllow, Status::Modified, true),
+            (Tool::EgressAllow, Status::Rejected, false),
+            (Tool::BudgetAdd, Status::Approved, false),
+            (Tool::BudgetAdd, Status::Rejected, false),
+        ] {
+            assert_eq!(is_applied(tool, status), wanted, "{tool:?} {status:?}");
+        }
+    }
+
+    #[test]
+    fn a_user_changes_routes_and_undoes_it() {
+        let now = routes(3, A);
+        let request = |change, weaken| RouteRequest { change, by: "me".to_owned(), weaken };
+        let edit = |action, host: &str| RouteChange::Edit(RouteEdit::new(action, host));
+        let undo_of = |host: &str| RouteChange::Undo { host: host.to_owned() };
+        let mut undo = Vec::new();
+        let allowed =
+            UserChange::new(&now, request(edit(Action::Allow, "b.example"), Consent::Unasked), &mut undo)
+                .expect("a change");
+        assert!(allowed.applies && allowed.report.changed && !allowed.report.live);
+        assert_eq!(undo.len(), 1);
+        let next = replaced(&now, 7, allowed.table);
+        assert_eq!((next.revision, next.table.routes().len()), (8, 2));
+        let again = UserChange::new(
+            &next,
+            request(edit(Action::Allow, "b.example"), Consent::Unasked),
+            &mut undo.clone(),
+        )
+        .expect("no change");
+        assert!(!again.applies && !again.report.changed && again.report.live);
+        let denied =
+            UserChange::new(&next, request(edit(Action::Deny, "a.example"), Consent::Unasked), &mut undo)
+                .expect("a change");
+        assert!(denied.applies && is_narrower(&next.table, &denied.table));
+        let unknown =
+            UserChange::new(&next, request(undo_of("c.example"), Consent::Unasked), &mut undo.clone());
+        assert_eq!(unknown.expect_err("refused").to_string(), "there is no change of c.example to undo");
+        let undone = UserChange::new(&next, request(undo_of("b.example"), Consent::Unasked), &mut undo)
+            .expect("a change");
+        assert_eq!((undone.table, undone.applies, undo.len()), (now.table, true, 1));
+    }
+
+    #[test]
+    fn weaker_protection_needs_consent_to_these_routes() {
+        let now = routes(3, A);
+        let change = |weaken| {
+            let edit = RouteEdit {
+                outbound_detectors: Some(Setting::To(Vec::new())),
+                ..RouteEdit::new(Action::Allow, "a.example")
+            };
+            let request = RouteRequest { change: RouteChange::Edit(edit), by: "me".to_owned(), weaken };
+            UserChange::new(&now, request, &mut Vec::new()).expect("a change")
+        };
+        for (weaken, applies) in [
+            (Consent::Unasked, false),
+            (Consent::At(2), false),
+            (Consent::At(3), true),
+            (Consent::At(4), false),
+            (Consent::Always, true),
+        ] {
+            let change = change(weaken);
+            assert!(!change.report.weakenings.is_empty() && change.report.changed, "{weaken:?}");
+            assert_eq!((change.applies, change.report.live), (applies, false), "{weaken:?}");
+        }
+    }
+
+    #[test]
+    fn a_denial_ends_one_time_grants_for_what_it_denies() {
+        let grant = |n, routes: &str| OneTimeGrant { proposal: id(n), routes: routes.to_owned() };
+        let once = vec![grant(1, B), grant(2, "not: valid")];
+        let kept = replaced(&Routes { once, ..routes(1, A) }, 0, routes(0, B).table);
+        assert_eq!(kept.once, [grant(1, B)], "what cannot be read ends");
+    }
+}
