@@ -7,13 +7,12 @@ use std::time::Duration;
 use bottle_channel::{Channel, Request, Stream, splice};
 use bottle_contract::queue::{Answer, Question, Scope, Status};
 use bottle_contract::session::guest::{Attach, Failure, FailureKind, GuestEvent, GuestRequest};
-use bottle_host::budget::Policy;
 use bottle_instance::record::ApprovedCommand;
 use bottle_instance::snapshots::{CommitOptions, Removal};
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
 use super::activity;
-use super::budget::order::Order;
+use super::budget::stopped::Effect;
 use super::listener::Handler;
 use super::permission::Keeper;
 use super::protocol::{BudgetOrder, KeeperEvent, KeeperRequest, ParentChange};
@@ -24,8 +23,8 @@ use super::watcher;
 /// the bottle is paused.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
 
-/// How long a client waits, at most, until its order for requests to models takes effect.
-const ORDER_APPLIED_WITHIN: Duration = Duration::from_secs(10);
+/// How long a client waits, at most, until requests to models are stopped, or go on.
+const CHANGE_APPLIED_WITHIN: Duration = Duration::from_secs(10);
 
 /// Why a request is refused that came too late.
 const ENDING: &str = "the bottle is ending";
@@ -136,7 +135,7 @@ async fn answer(request: Request, parsed: KeeperRequest, shared: Arc<Shared>) {
         }
         KeeperRequest::Budget { order, by } => {
             let children = shared.children.change(ParentChange::Budget { order, by: by.clone() });
-            let own = shared.order_budget(order, &by);
+            let own = shared.change_budget(order, &by);
             let event = match tokio::join!(children, own).0.as_slice() {
                 [] => KeeperEvent::Done,
                 failed => KeeperEvent::Refused(format!("it was carried out, but {}", failed.join("; "))),
@@ -231,38 +230,31 @@ impl Shared {
                 self.decisions.follow(&before, &after, edit, &by).await
             }
             ParentChange::Budget { order, by } => {
-                self.order_budget(order, &by).await;
+                self.change_budget(order, &by).await;
                 Ok(())
             }
             ParentChange::Locked(why) => self.decisions.lock(why).await,
         }
     }
 
-    /// Records and applies an order of the user.
-    async fn order_budget(&self, order: BudgetOrder, by: &str) {
-        self.decisions.ordered(by, order).await;
-        self.apply_budget_order(order).await;
-    }
-
-    /// Applies an order of the user. Freezing and killing end the bottle later.
-    async fn apply_budget_order(&self, order: BudgetOrder) {
-        let why = || "the user ordered it with `bottle budget stop`".to_owned();
-        let policy = match order {
-            BudgetOrder::Continue => None,
-            BudgetOrder::Stop(policy @ (Policy::Pause | Policy::Cutoff)) => Some(policy),
-            BudgetOrder::Stop(policy @ (Policy::Freeze | Policy::Kill)) => {
-                let _ = self.commands.send(Command::Enforce { policy, why: why() }).await;
+    /// Records and applies a change of the user. Freezing and killing end the bottle later.
+    async fn change_budget(&self, change: BudgetOrder, by: &str) {
+        self.decisions.budget_changed(by, change).await;
+        let (stopped, policy) = match Effect::of(change) {
+            Effect::Stopped(stopped, policy) => (stopped, policy),
+            Effect::Ends(policy) => {
+                let why = "the user ordered it with `bottle budget stop`".to_owned();
+                let _ = self.commands.send(Command::Enforce { policy, why }).await;
                 return;
             }
         };
         // A keeper that adopts the bottle applies what is recorded.
-        let _ = self.record(Fact::BudgetOrder(policy)).await;
-        let order = Order::recorded(policy);
-        self.order.send_replace(order);
+        let _ = self.record(Fact::Stopped(policy)).await;
+        self.stopped.send_replace(stopped);
         let mut applied = self.applied.subscribe();
+        let is_applied = applied.wait_for(|applied| *applied == stopped);
         // If the sidecars do not answer, all traffic of the bottle is blocked.
-        let _ =
-            tokio::time::timeout(ORDER_APPLIED_WITHIN, applied.wait_for(|applied| *applied == order)).await;
+        let _ = tokio::time::timeout(CHANGE_APPLIED_WITHIN, is_applied).await;
     }
 
     /// The channel to the guest. Waits while the keeper connects again.

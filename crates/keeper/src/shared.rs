@@ -12,7 +12,7 @@ use bottle_queue::Asker;
 use jiff::Timestamp;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::budget::order::Order;
+use super::budget::stopped::Stopped;
 use super::decisions::Decisions;
 use super::family::Children;
 use super::notices::Notices;
@@ -34,10 +34,10 @@ pub(super) struct Shared {
     /// The tool calls of the agent.
     pub(super) tool_calls: ToolCalls,
     pub(super) commands: mpsc::Sender<Command>,
-    /// What the user ordered for requests to models.
-    pub(super) order: watch::Sender<Order>,
-    /// The order that took effect last.
-    pub(super) applied: watch::Sender<Order>,
+    /// How the user stopped requests to models.
+    pub(super) stopped: watch::Sender<Stopped>,
+    /// The change of it that took effect last.
+    pub(super) applied: watch::Sender<Stopped>,
     pub(super) attached: watch::Sender<Attached>,
     /// The number of open connections.
     pub(super) connected: watch::Sender<usize>,
@@ -123,8 +123,8 @@ pub(super) enum Fact {
     Pulled(Timestamp),
     /// The bottle is paused because of a budget, for this cause. `None` if it continues.
     BudgetHold(Option<String>),
-    /// The user ordered this for requests to models. `None` if they go on.
-    BudgetOrder(Option<Policy>),
+    /// The user stopped requests to models like this. `None` if they go on.
+    Stopped(Option<Policy>),
     /// The user approved these commands for the run.
     ApprovedCommands(Vec<ApprovedCommand>),
 }
@@ -141,7 +141,7 @@ impl Fact {
             Self::LockedOut(why) => record.locked = Some(why),
             Self::Pulled(at) => record.pulled_at = record.pulled_at.max(Some(at)),
             Self::BudgetHold(why) => record.budget_hold = why,
-            Self::BudgetOrder(policy) => record.budget_order = policy,
+            Self::Stopped(policy) => record.budget_order = policy,
             Self::ApprovedCommands(approved) => {
                 for command in approved {
                     if !record.approved_commands.contains(&command) {
@@ -212,8 +212,8 @@ mod tests {
             (at(10), "pulled_at", json!("1970-01-01T00:00:20Z")),
             (Fact::BudgetHold(Some("why".to_owned())), "budget_hold", json!("why")),
             (Fact::BudgetHold(None), "budget_hold", Value::Null),
-            (Fact::BudgetOrder(Some(Policy::Pause)), "budget_order", json!("pause")),
-            (Fact::BudgetOrder(None), "budget_order", Value::Null),
+            (Fact::Stopped(Some(Policy::Pause)), "budget_order", json!("pause")),
+            (Fact::Stopped(None), "budget_order", Value::Null),
             (
                 Fact::ApprovedCommands(vec![approved("a"), approved("a"), approved("b")]),
                 "approved_commands",

@@ -35,8 +35,8 @@ pub(crate) struct Budgets {
     declared: Vec<Declared>,
     /// What happens when a budget is spent. `None` if the settings decide.
     cutoff: Option<Policy>,
-    /// Whether an earlier keeper paused the bottle because of a budget.
-    pub(super) was_held: bool,
+    /// Why an earlier keeper paused the bottle because of a budget.
+    pub(super) hold: Option<String>,
     /// Whether a user can see a question, even if no notification is set up.
     attended: bool,
     shared: Arc<Mutex<Cached>>,
@@ -60,6 +60,7 @@ pub(super) struct Rules {
 }
 
 /// The result of a request for a lease.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum LeaseOutcome {
     /// No budget limits the key.
     Unlimited,
@@ -78,7 +79,7 @@ impl Budgets {
             labels: Labels::of(record),
             declared: record.budget.clone(),
             cutoff: record.cutoff,
-            was_held: record.budget_hold.is_some(),
+            hold: record.budget_hold.clone(),
             attended: record.terminal || record.mode == Mode::Detached,
             shared: Arc::default(),
         }

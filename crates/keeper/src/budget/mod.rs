@@ -8,38 +8,38 @@
 //! ```
 //! A request waits at the proxy, of which no byte has left. It goes on when the ledger grants its tokens, no matter which
 //! process raised the budget. All state of this module can be lost: a new keeper gets the same requests from the proxy
-//! again, and finds an order of the user in the bottle's record.
+//! again, and finds how the user stopped them in the bottle's record.
 //!
-//! - `account`: the budgets of the bottle, and the ledger · `pending`: the requests that wait, and the cause
-//! - `question`: what the user is asked · `order`: what the user ordered
+//! - `account`: the budgets of the bottle, and the ledger · `question`: what the user is asked
+//! - `requests`: the requests that wait, and what is done about them · `pending`: one of them, and the cause
+//! - `stopped`: how the user stopped requests
 
 mod account;
-pub(super) mod order;
 mod pending;
 mod question;
+mod requests;
+pub(super) mod stopped;
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bottle_channel::{Channel, StreamSender};
-use bottle_contract::decide::Reason;
 use bottle_contract::queue::{Answer, Status};
 use bottle_contract::session::bundle::BundleRequest;
 use bottle_contract::session::guest::{GuestEvent, GuestRequest};
 use bottle_contract::session::lease::{BudgetKey, LeaseAnswer, LeaseRequest};
-use bottle_host::budget::{Policy, Window};
+use bottle_host::budget::Policy;
 use bottle_host::causes;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use self::order::Order;
 use super::protocol::Notice;
 use super::shared::{Command, Fact, Shared};
 use crate::ledger::Shortage;
+use account::Rules;
 pub(super) use account::{Budgets, end_leases};
-use account::{LeaseOutcome, Rules};
-use pending::{PendingRequest, Step};
+use requests::{Action, Before, Requests};
+use stopped::Stopped;
 
 /// How often requests that wait are tried again. A top-up by another process takes effect after this time.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
@@ -50,9 +50,6 @@ const SHORTAGE_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a request waits at least for tokens of a limit for each minute.
 const MINUTE_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// How long a request waits for a ledger that cannot be used. After that, it is denied.
-const LEDGER_TIMEOUT: Duration = Duration::from_secs(30);
-
 /// Time limit for pid 1 to pause or continue the bottle.
 const PAUSE_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -61,26 +58,23 @@ pub(super) async fn serve(bundle: Channel, guest: Channel, shared: Arc<Shared>, 
     let Ok(stream) = bundle.open(&BundleRequest::Leases).await else { return };
     let (proxy, mut requests) = stream.split();
     let (answers, mut answered) = mpsc::channel(4);
-    let mut order = shared.order.subscribe();
+    let mut changes = shared.stopped.subscribe();
     let mut enforcer = Enforcer {
-        paused: budgets.was_held,
+        requests: Requests::new(budgets.slug.clone()),
+        hold: budgets.hold.clone(),
         proxy,
         guest,
         shared,
         budgets,
-        pending: BTreeMap::new(),
-        refused: BTreeSet::new(),
         question: None,
         answers,
-        ledger_warned: false,
-        minute_warned: false,
     };
-    let ordered = *order.borrow_and_update();
-    if ordered == Order::None {
+    let stopped = *changes.borrow_and_update();
+    if stopped == Stopped::No {
         // A bottle that an earlier keeper paused stays paused until the proxy has had time to send its requests again.
-        enforcer.shared.applied.send_replace(ordered);
+        enforcer.shared.applied.send_replace(stopped);
     } else {
-        enforcer.apply_order(ordered).await;
+        enforcer.apply(stopped).await;
     }
     let mut retry = tokio::time::interval_at(tokio::time::Instant::now() + RETRY_INTERVAL, RETRY_INTERVAL);
     retry.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -90,12 +84,12 @@ pub(super) async fn serve(bundle: Channel, guest: Channel, shared: Arc<Shared>, 
                 Ok(request) => enforcer.request(request).await,
                 Err(_) => return,
             },
-            changed = order.changed() => {
+            changed = changes.changed() => {
                 if changed.is_err() {
                     return;
                 }
-                let order = *order.borrow_and_update();
-                enforcer.apply_order(order).await;
+                let stopped = *changes.borrow_and_update();
+                enforcer.apply(stopped).await;
             }
             Some((shortage, answer)) = answered.recv() => enforcer.answered(shortage, answer).await,
             _ = retry.tick(), if enforcer.needs_retry() => enforcer.retry().await,
@@ -109,19 +103,12 @@ struct Enforcer {
     guest: Channel,
     shared: Arc<Shared>,
     budgets: Budgets,
-    /// The requests without an answer.
-    pending: BTreeMap<BudgetKey, PendingRequest>,
-    /// The keys whose budgets the user did not raise. Their requests are denied at once until the ledger grants one.
-    refused: BTreeSet<BudgetKey>,
-    /// Whether the bottle is paused.
-    paused: bool,
+    requests: Requests,
+    /// Why the bottle is paused. `None` if it is not.
+    hold: Option<String>,
     /// The question that waits for the user.
     question: Option<JoinHandle<()>>,
     answers: mpsc::Sender<(Shortage, Answer)>,
-    /// Whether the user knows that the ledger cannot be used.
-    ledger_warned: bool,
-    /// Whether the user knows that requests wait for a limit for each minute.
-    minute_warned: bool,
 }
 
 impl Drop for Enforcer {
@@ -133,7 +120,12 @@ impl Drop for Enforcer {
 impl Enforcer {
     /// Whether a request waits, or the bottle is paused and may have no request any more for which it must be.
     fn needs_retry(&self) -> bool {
-        !self.pending.is_empty() || (self.paused && *self.shared.order.borrow() != Order::Pause)
+        !self.requests.keys().is_empty() || (self.hold.is_some() && self.stopped() != Stopped::Paused)
+    }
+
+    /// How the user stopped requests.
+    fn stopped(&self) -> Stopped {
+        *self.shared.stopped.borrow()
     }
 
     async fn request(&mut self, request: LeaseRequest) {
@@ -144,15 +136,14 @@ impl Enforcer {
             return;
         }
         let key = request.key.clone();
-        self.pending.insert(key.clone(), PendingRequest::new(request, Instant::now()));
+        self.requests.add(request, Instant::now());
         self.try_key(&key).await;
         self.settle_pause().await;
     }
 
     /// Tries all requests that wait again.
     async fn retry(&mut self) {
-        let keys: Vec<BudgetKey> = self.pending.keys().cloned().collect();
-        for key in keys {
+        for key in self.requests.keys() {
             self.try_key(&key).await;
         }
         self.settle_pause().await;
@@ -160,69 +151,32 @@ impl Enforcer {
 
     /// Asks the ledger for the tokens of a request that waits, and answers the request if possible.
     async fn try_key(&mut self, key: &BudgetKey) {
-        let Some(request) = self.pending.get(key).map(|pending| pending.request.clone()) else { return };
-        let order = *self.shared.order.borrow();
-        match order {
-            Order::Pause => return,
-            Order::Cutoff => {
-                let why = "the user stopped them with `bottle budget stop`".to_owned();
-                return self.deny(key, Reason::BudgetSpent, why).await;
-            }
-            Order::None => {}
-        }
-        let outcome = self.budgets.lease(&request).await;
-        let now = Instant::now();
-        match outcome {
-            Ok(LeaseOutcome::Unlimited) => {
-                self.answer(LeaseAnswer::Unlimited { key: key.clone() }, key).await
-            }
-            Ok(LeaseOutcome::Granted(granted)) => {
-                self.refused.remove(key);
-                self.answer(LeaseAnswer::Granted { key: key.clone(), granted }, key).await;
-            }
-            Ok(LeaseOutcome::Short(shortage, rules)) => self.short(key, shortage, &rules, now).await,
-            Err(error) => self.unknown(key, &causes::one_line(&error), now).await,
-        }
-    }
-
-    /// The ledger cannot be used. The request is denied if that does not end soon.
-    async fn unknown(&mut self, key: &BudgetKey, why: &str, now: Instant) {
-        if !std::mem::replace(&mut self.ledger_warned, true) {
-            self.warn(format!("requests to models wait, because their budget is unknown: {why}"));
-        }
-        let late = self.pending.get_mut(key).is_some_and(|pending| pending.is_late(now, LEDGER_TIMEOUT));
-        if late {
-            self.deny(key, Reason::BudgetUnknown, "the ledger of this machine cannot be used".to_owned())
-                .await;
-        }
-    }
-
-    /// A limit has too little left for the request.
-    async fn short(&mut self, key: &BudgetKey, shortage: Shortage, rules: &Rules, now: Instant) {
-        let refused = self.refused.contains(key);
-        let Some(pending) = self.pending.get_mut(key) else { return };
-        match pending.step(&shortage, rules, refused, now) {
-            Step::Wait => self.explain_wait(&shortage),
-            Step::Ask(for_at_most) => self.ask(&shortage, for_at_most).await,
-            Step::Deny => {
-                let why = question::denial(&shortage);
-                if self.refused.insert(key.clone()) {
-                    self.record(&shortage, Policy::Cutoff, "requests to models are denied").await;
-                    self.warn(format!("{}: {why}", self.budgets.slug));
+        match self.requests.before(key, self.stopped()) {
+            Before::Wait => {}
+            Before::Answer(answer) => self.carry_out(Action::Answer(answer)).await,
+            Before::Lease(request) => {
+                let outcome = self.budgets.lease(&request).await.map_err(|error| causes::one_line(&error));
+                for action in self.requests.after(key, outcome, Instant::now()) {
+                    self.carry_out(action).await;
                 }
-                self.deny(key, Reason::BudgetSpent, why).await;
             }
-            Step::End(policy) => self.end(&shortage, policy).await,
         }
     }
 
-    /// Says once why requests take up to a minute.
-    fn explain_wait(&mut self, shortage: &Shortage) {
-        if shortage.declared.limit.window == Window::Minute
-            && !std::mem::replace(&mut self.minute_warned, true)
-        {
-            let why = question::cause(shortage);
-            self.warn(format!("{}: requests to models wait up to a minute: {why}", self.budgets.slug));
+    async fn carry_out(&mut self, action: Action) {
+        match action {
+            // If the connection is closed, the proxy asks the next keeper.
+            Action::Answer(answer) => {
+                let _ = self.proxy.message(&answer).await;
+            }
+            Action::Warn(text) => self.warn(text),
+            Action::Record(shortage, policy, result) => self.record(&shortage, policy, result).await,
+            Action::Ask(shortage, for_at_most) => self.ask(&shortage, for_at_most).await,
+            Action::End(shortage, policy) => {
+                // The requests wait until the bottle ends.
+                let why = question::cause(&shortage);
+                let _ = self.shared.commands.send(Command::Enforce { policy, why }).await;
+            }
         }
     }
 
@@ -259,53 +213,47 @@ impl Enforcer {
             Answer::Decided(_) | Answer::Expired | Answer::Refused(_) => false,
         };
         if !raised {
-            self.pending.values_mut().for_each(|pending| pending.refuse(&shortage));
+            self.requests.refuse(&shortage);
         }
         self.retry().await;
     }
 
-    /// Saves and stops the bottle, or ends it. The requests wait until then.
-    async fn end(&mut self, shortage: &Shortage, policy: Policy) {
-        self.record(shortage, policy, "the bottle ends").await;
-        let why = question::cause(shortage);
-        let _ = self.shared.commands.send(Command::Enforce { policy, why }).await;
-    }
-
-    async fn apply_order(&mut self, order: Order) {
-        if order != Order::None {
+    /// Carries out how the user stopped requests, or let them go on.
+    async fn apply(&mut self, stopped: Stopped) {
+        if stopped != Stopped::No {
             // The proxy asks before each further request.
             let _ = self.proxy.message(&LeaseAnswer::Revoked).await;
         }
-        if order == Order::Pause {
+        if stopped == Stopped::Paused {
             let why = format!("by the user; `bottle budget continue {}` lets it go on", self.budgets.slug);
             self.pause(&why).await;
         }
         self.retry().await;
-        self.shared.applied.send_replace(order);
+        self.shared.applied.send_replace(stopped);
     }
 
     /// Continues the bottle, and withdraws the question, if no request waits for the user any more.
     async fn settle_pause(&mut self) {
-        let waits = self.pending.values().any(PendingRequest::waits_for_user);
+        let waits = self.requests.wait_for_user();
         if !waits {
             self.withdraw_question();
         }
-        let ordered = *self.shared.order.borrow();
-        if self.paused && !waits && ordered != Order::Pause {
+        if self.hold.is_some() && !waits && self.stopped() != Stopped::Paused {
             self.set_paused(false).await;
             self.record_hold(None).await;
         }
     }
 
     /// Records why the bottle is paused, for `bottle list` and for a later keeper.
-    async fn record_hold(&self, why: Option<String>) {
+    async fn record_hold(&mut self, why: Option<String>) {
+        self.hold.clone_from(&why);
         let _ = self.shared.record(Fact::BudgetHold(why)).await;
     }
 
     async fn pause(&mut self, why: &str) {
         // An earlier keeper may have paused the bottle. Another pause would stop commands that started since, such as the
         // one for which this keeper adopts the bottle.
-        if !self.paused {
+        if self.hold.is_none() {
             self.set_paused(true).await;
         }
         self.record_hold(Some(why.to_owned())).await;
@@ -314,8 +262,7 @@ impl Enforcer {
 
     /// Pauses or continues all processes of the bottle. If pid 1 does not answer, its processes run on, and their
     /// requests wait.
-    async fn set_paused(&mut self, pause: bool) {
-        self.paused = pause;
+    async fn set_paused(&self, pause: bool) {
         let request = if pause { GuestRequest::Pause } else { GuestRequest::Continue };
         let done = async {
             let mut stream = self.guest.open(&request).await.ok()?;
@@ -330,16 +277,6 @@ impl Enforcer {
         if let Some(question) = self.question.take() {
             question.abort();
         }
-    }
-
-    async fn deny(&mut self, key: &BudgetKey, reason: Reason, why: String) {
-        self.answer(LeaseAnswer::Denied { key: key.clone(), reason, why }, key).await;
-    }
-
-    async fn answer(&mut self, answer: LeaseAnswer, key: &BudgetKey) {
-        self.pending.remove(key);
-        // If the connection is closed, the proxy asks the next keeper.
-        let _ = self.proxy.message(&answer).await;
     }
 
     /// Records an enforcement in the ledger and in the audit log.

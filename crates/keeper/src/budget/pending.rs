@@ -9,6 +9,7 @@ use super::account::Rules;
 use crate::ledger::Shortage;
 
 /// A request without an answer.
+#[derive(Debug)]
 pub(super) struct PendingRequest {
     pub(super) request: LeaseRequest,
     since: Instant,

@@ -115,16 +115,16 @@ impl Decisions {
         }
     }
 
-    /// Writes to the audit log what the user ordered for the bottle's requests to models.
-    pub(super) async fn ordered(&self, by: &str, order: BudgetOrder) {
-        let action = match order {
+    /// Writes to the audit log that the user stopped the bottle's requests to models, or let them go on.
+    pub(super) async fn budget_changed(&self, by: &str, change: BudgetOrder) {
+        let action = match change {
             BudgetOrder::Stop(policy) => policy.name(),
             BudgetOrder::Continue => "continue",
         };
         let why = "the user ordered it".to_owned();
         let entry = Entry::Enforced { budget: None, action: action.to_owned(), why };
         if let Err(error) = self.0.write(by, entry).await {
-            tracing::warn!("cannot record an order of the user: {error:#}");
+            tracing::warn!("cannot record a budget change of the user: {error:#}");
         }
     }
 

@@ -29,7 +29,7 @@ use self::commands::Owner;
 use self::connection::Tasks;
 use self::transition::{Reconnect, Reconnects};
 use super::adoption::connect_both;
-use super::budget::order::Order;
+use super::budget::stopped::Stopped;
 use super::decisions::Decisions;
 use super::family::Children;
 use super::first::First;
@@ -121,7 +121,7 @@ impl Owned<'_> {
             children,
             tool_calls: tool_calls.clone(),
             commands,
-            order: watch::Sender::new(Order::recorded(self.claim.record().budget_order)),
+            stopped: watch::Sender::new(Stopped::recorded(self.claim.record().budget_order)),
             applied: watch::Sender::default(),
             attached: watch::Sender::default(),
             size: watch::Sender::default(),
