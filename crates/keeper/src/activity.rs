@@ -41,17 +41,26 @@ const SIZE_AGE: SignedDuration = SignedDuration::from_secs(60);
 pub(super) async fn report(shared: &Shared) -> Activity {
     let _ = shared.commands.send(Command::Measure).await;
     let guest = shared.guest.borrow().clone();
-    let ((works, quiet), model, size) =
-        tokio::join!(agent(guest.as_ref()), models(shared), size(&shared.size));
-    let now = Timestamp::now();
-    let wrote_at = quiet.and_then(|quiet| now.checked_sub(quiet).ok());
+    let (agent, model, size) = tokio::join!(agent(guest.as_ref()), models(shared), size(&shared.size));
     let answered_at = *shared.answered.borrow();
+    Activity { size, ..judge(agent, model, answered_at, Timestamp::now()) }
+}
+
+/// What the agent does: whether it or its programs work and how long it has been quiet, as pid 1 knows; whether a model
+/// answers it, and when one last did.
+fn judge(
+    (works, quiet): (Option<bool>, Option<Duration>),
+    model: bool,
+    answered_at: Option<Timestamp>,
+    now: Timestamp,
+) -> Activity {
+    let wrote_at = quiet.and_then(|quiet| now.checked_sub(quiet).ok());
     let answers = model || answered_at.is_some_and(|at| is_recent(now, at));
     Activity {
         // If pid 1 does not answer, the bottle is paused, and no response of a model reaches the agent.
         works: works.map(|works| works || answers),
         active_at: if model { Some(now) } else { wrote_at.max(answered_at) },
-        size,
+        size: None,
     }
 }
 
@@ -128,6 +137,31 @@ pub(super) async fn measure(backend: &dyn Backend, claim: &Claim) -> Option<Meas
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_agent_works_or_a_model_answers_it() {
+        let at = |second| Timestamp::from_second(second).expect("a time");
+        let quiet = |seconds| Some(Duration::from_secs(seconds));
+        let (yes, no) = (Some(true), Some(false));
+        for (works, quiet, model, answered_at, wanted, active_at) in [
+            (None, None, false, None, None, None),
+            (None, None, true, Some(at(990)), None, Some(at(1000))),
+            (no, quiet(300), false, None, no, Some(at(700))),
+            (yes, quiet(1), false, None, yes, Some(at(999))),
+            (no, None, false, Some(at(996)), yes, Some(at(996))),
+            (no, None, false, Some(at(995)), no, Some(at(995))),
+            (no, quiet(300), false, Some(at(600)), no, Some(at(700))),
+            (no, quiet(300), false, Some(at(800)), no, Some(at(800))),
+            (no, quiet(300), true, None, yes, Some(at(1000))),
+        ] {
+            let found = judge((works, quiet), model, answered_at, at(1000));
+            assert_eq!(
+                (found.works, found.active_at),
+                (wanted, active_at),
+                "{works:?} {quiet:?} {model} {answered_at:?}"
+            );
+        }
+    }
 
     #[test]
     fn a_size_is_measured_again_when_it_is_old() {

@@ -130,13 +130,8 @@ impl Inner {
     fn slugs(&self) -> Result<Vec<Slug>, bottle_host::files::FileError> {
         let Some(parent) = &self.parent else { return Ok(Vec::new()) };
         let client = parent.client();
-        let runs = |state: State| match state {
-            State::Alive(record) => Some(record),
-            State::Dead(record) if record.is_adoptable() => Some(record),
-            _ => None,
-        };
-        let all = Store::of(&self.host).list()?.into_iter().filter_map(|listed| runs(listed.state));
-        Ok(all.filter(|record| record.parent.as_ref() == Some(&client)).map(|record| record.slug).collect())
+        let all = Store::of(&self.host).list()?.into_iter();
+        Ok(all.filter_map(|listed| running_child(listed.state, &client)).collect())
     }
 
     async fn change_one(&self, slug: &Slug, change: &ParentChange) -> anyhow::Result<()> {
@@ -153,9 +148,21 @@ impl Inner {
     }
 }
 
+/// The bottle with this state, if it is a child of `client` and runs, or would run with a new keeper.
+fn running_child(state: State, client: &str) -> Option<Slug> {
+    let record = match state {
+        State::Alive(record) => record,
+        State::Dead(record) if record.is_adoptable() => record,
+        State::Dead(_) | State::Preserved(_) | State::Damaged(_) | State::Newer(_) => return None,
+    };
+    (record.parent.as_deref() == Some(client)).then_some(record.slug)
+}
+
 #[cfg(test)]
 mod tests {
     use bottle_host::budget::Policy;
+    use bottle_instance::record::{Mode, Status};
+    use serde_json::json;
 
     use super::*;
     use crate::protocol::BudgetOrder;
@@ -188,5 +195,34 @@ mod tests {
             }
         };
         tokio::time::timeout(Duration::from_secs(30), all_sent).await.expect("sent after the start");
+    }
+
+    #[test]
+    fn a_change_reaches_the_children_that_run() {
+        let record = |mode, status, parent: Option<&str>| -> Box<Record> {
+            serde_json::from_value(json!({
+                "schema": 1, "slug": "one", "label": null, "color": null, "agent": "probe", "bottles": [], "cwd": "/",
+                "copied_cwd": false, "backend": "fake", "mode": mode, "status": status, "parent": parent,
+                "started_at": "2026-01-01T00:00:00Z", "keeper": null, "resources": [], "agent_exit": null,
+                "manifest_hash": "",
+            }))
+            .expect("a record")
+        };
+        let (attached, detached) = (Mode::Attached, Mode::Detached);
+        let (own, other) = (Some("bottle:top:0a"), Some("bottle:top:0b"));
+        for (state, wanted) in [
+            (State::Alive(record(attached, Status::Running, own)), true),
+            (State::Alive(record(detached, Status::Starting, own)), true),
+            (State::Dead(record(detached, Status::Running, own)), true),
+            (State::Dead(record(attached, Status::Running, own)), false),
+            (State::Dead(record(detached, Status::Ended, own)), false),
+            (State::Preserved(record(detached, Status::Preserved, own)), false),
+            (State::Alive(record(detached, Status::Running, other)), false),
+            (State::Alive(record(detached, Status::Running, None)), false),
+            (State::Damaged("why".to_owned()), false),
+        ] {
+            let text = format!("{state:?}");
+            assert_eq!(running_child(state, "bottle:top:0a").is_some(), wanted, "{text}");
+        }
     }
 }

@@ -24,13 +24,8 @@ const GRACE: Duration = Duration::from_secs(10);
 /// Waits until the parent ended, and then stops the bottle `slug`.
 pub(super) async fn watch(host: Host, slug: Slug, parent: Parent, shared: Arc<Shared>) {
     let store = Store::of(&host);
-    let mut lost_since = None;
-    loop {
-        match parent.state(&store) {
-            ParentState::Running => lost_since = None,
-            ParentState::Lost if lost_since.get_or_insert_with(Instant::now).elapsed() < LOST_FOR => {}
-            ParentState::Lost | ParentState::Ended => break,
-        }
+    let mut lost = Lost::default();
+    while !lost.ends(parent.state(&store), Instant::now()) {
         tokio::time::sleep(INTERVAL).await;
     }
     let text = format!("{slug} ends, because {}, which started it, ended", parent.slug);
@@ -39,4 +34,53 @@ pub(super) async fn watch(host: Host, slug: Slug, parent: Parent, shared: Arc<Sh
     let (events, _received) = mpsc::channel(16);
     let grace_ms = u64::try_from(GRACE.as_millis()).unwrap_or(u64::MAX);
     let _ = shared.commands.send(Command::Stop { grace_ms, events }).await;
+}
+
+/// Since when the parent has been without a keeper.
+#[derive(Debug, Default)]
+struct Lost(Option<Instant>);
+
+impl Lost {
+    /// Whether the bottle ends, if its parent has this state now.
+    fn ends(&mut self, state: ParentState, now: Instant) -> bool {
+        match state {
+            ParentState::Running => {
+                self.0 = None;
+                false
+            }
+            ParentState::Lost => now.duration_since(*self.0.get_or_insert(now)) >= LOST_FOR,
+            ParentState::Ended => true,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_child_ends_with_its_parent_and_not_with_its_parents_keeper() {
+        use ParentState::{Ended, Lost as Gone, Running};
+        let begin = Instant::now();
+        for states in [
+            vec![(Running, 0, false), (Ended, 1, true)],
+            vec![(Ended, 0, true)],
+            vec![(Gone, 0, false), (Gone, 29, false), (Gone, 30, true)],
+            vec![(Running, 0, false), (Gone, 100, false), (Gone, 129, false), (Gone, 131, true)],
+            vec![
+                (Gone, 0, false),
+                (Running, 20, false),
+                (Gone, 40, false),
+                (Gone, 60, false),
+                (Gone, 70, true),
+            ],
+            vec![(Gone, 0, false), (Ended, 1, true)],
+        ] {
+            let mut lost = Lost::default();
+            for (state, second, ends) in states {
+                let now = begin + Duration::from_secs(second);
+                assert_eq!(lost.ends(state, now), ends, "{state:?} after {second} s");
+            }
+        }
+    }
 }

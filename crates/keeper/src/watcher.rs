@@ -54,33 +54,52 @@ pub fn run(host: &Host, slug: &Slug) -> ExitCode {
 }
 
 async fn watch(host: &Host, slug: &Slug) {
-    let mut short_lives = 0_u32;
+    let mut lives = Lives::default();
     let mut inherited = None;
     loop {
-        if let Some(more) = short_lives.checked_sub(SHORT_LIVES) {
-            tokio::time::sleep((CONNECTS_WITHIN * 2_u32.saturating_pow(more)).min(PAUSE_MAX)).await;
-        }
+        tokio::time::sleep(lives.pause()).await;
         let since = Instant::now();
         // Connects to the keeper, or starts one.
-        let connected = client::connect_or_replace(host, slug, inherited.as_ref()).await;
-        let Ok(keeper) = connected else { return };
-        if let Ok(mut stream) = keeper.open(&KeeperRequest::Watch).await {
-            while let Ok(event) = stream.receive().await {
-                match event {
-                    // A keeper that a command started knows less than the one before it.
-                    KeeperEvent::Watched(secrets)
-                        if inherited.is_none() || *secrets != Inherited::default() =>
-                    {
-                        inherited = Some(*secrets);
+        match client::connect_or_replace(host, slug, inherited.as_ref()).await {
+            Ok(keeper) => {
+                if let Ok(mut stream) = keeper.open(&KeeperRequest::Watch).await {
+                    while let Ok(event) = stream.receive().await {
+                        match event {
+                            KeeperEvent::Watched(secrets) => inherited = Some(newest(inherited, *secrets)),
+                            // The bottle ends, or another process watches this keeper.
+                            _ => return,
+                        }
                     }
-                    KeeperEvent::Watched(_) => {}
-                    // The bottle ends, or another process watches this keeper.
-                    _ => return,
                 }
             }
+            Err(_) => return,
         }
-        short_lives = if since.elapsed() < STABLE_AFTER { short_lives + 1 } else { 0 };
+        lives.ended(since.elapsed());
     }
+}
+
+/// How many keepers in a row died soon after their start.
+#[derive(Debug, Default)]
+struct Lives(u32);
+
+impl Lives {
+    /// The pause before the next keeper is started.
+    fn pause(&self) -> Duration {
+        match self.0.checked_sub(SHORT_LIVES) {
+            Some(more) => CONNECTS_WITHIN.saturating_mul(2_u32.saturating_pow(more)).min(PAUSE_MAX),
+            None => Duration::ZERO,
+        }
+    }
+
+    /// Counts a keeper that lived this long, or that could not be started.
+    fn ended(&mut self, lived: Duration) {
+        self.0 = if lived < STABLE_AFTER { self.0.saturating_add(1) } else { 0 };
+    }
+}
+
+/// The secrets for the next keeper: a keeper that a command started knows less than the one before it.
+fn newest(known: Option<Inherited>, told: Inherited) -> Inherited {
+    if told == Inherited::default() { known.unwrap_or(told) } else { told }
 }
 
 /// Keeps a watcher running from the moment when the bottle is detached. `adopted` says that a watcher may have started
@@ -118,4 +137,43 @@ pub(super) async fn serve(request: Request, shared: &Shared) {
     }
     send_last(&stream, &KeeperEvent::Done).await;
     shared.watched.send_replace(false);
+}
+
+#[cfg(test)]
+mod tests {
+    use bottle_contract::secret::Secret;
+    use bottle_contract::session::guest::SecretText;
+
+    use super::*;
+
+    #[test]
+    fn keepers_that_die_at_once_are_replaced_ever_later() {
+        let mut lives = Lives::default();
+        let seconds = |lives: &Lives| lives.pause().as_secs();
+        for wanted in [0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 4, 8, 16, 32, 60, 60] {
+            assert_eq!(seconds(&lives), wanted, "{lives:?}");
+            lives.ended(Duration::ZERO);
+        }
+        assert_eq!(seconds(&Lives(u32::MAX)), 60);
+        lives.ended(STABLE_AFTER);
+        assert_eq!(seconds(&lives), 0);
+    }
+
+    #[test]
+    fn a_watcher_remembers_the_most_that_a_keeper_knew() {
+        let none = Inherited::default;
+        let with = |text: &str| Inherited {
+            secrets: vec![SecretText(Secret::new(text.to_owned()))],
+            ..Inherited::default()
+        };
+        for (known, told, wanted) in [
+            (None, none(), none()),
+            (None, with("a"), with("a")),
+            (Some(with("a")), none(), with("a")),
+            (Some(with("a")), with("b"), with("b")),
+            (Some(none()), none(), none()),
+        ] {
+            assert_eq!(newest(known.clone(), told.clone()), wanted, "{known:?} {told:?}");
+        }
+    }
 }
