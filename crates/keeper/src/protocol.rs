@@ -4,7 +4,7 @@
 //! keeper inherited. Later clients connect to the bottle's socket. Clients attach, run commands and copy files with the
 //! guest's messages, because the keeper forwards requests for the guest unchanged.
 //!
-//! For the files of a preserved bottle, a command starts a keeper that only opens these files
+//! For the files of a kept bottle, a command starts a keeper that only opens these files
 //! ([`KeeperRequest::Open`]).
 
 use bottle_backend::{Access, Copied, Snapshot};
@@ -45,7 +45,7 @@ pub enum KeeperRequest {
         #[serde(default)]
         unpauses: bool,
     },
-    /// Opens the files of a preserved bottle. Allowed once on the inherited connection, and on every connection to a
+    /// Opens the files of a kept bottle. Allowed once on the inherited connection, and on every connection to a
     /// keeper that has opened the files. Answered with [`KeeperEvent::Opened`], after which the connection accepts
     /// requests for the guest that work with files and programs; with `Refused`, if another command uses the files; or
     /// with `Failed`.
@@ -95,7 +95,7 @@ pub enum KeeperRequest {
     },
     /// Offers to decide about unsaved work. The stream stays open. When the agent exits, [`KeeperEvent::Work`] reports
     /// whether there is unsaved work, and the client answers with an [`EndChoice`]. If the client does not answer, the
-    /// work is preserved.
+    /// work is kept.
     Offer,
     /// Answers a question of the bottle. Answered with [`KeeperEvent::Answered`] after the effects are applied, or with
     /// `Refused`. After `Refused` the question stays pending, unless another client answered it.
@@ -151,7 +151,7 @@ pub enum KeeperEvent {
         /// The bottle's slug.
         slug: Slug,
     },
-    /// The files of the preserved bottle are open.
+    /// The files of the kept bottle are open.
     Opened,
     /// The launch, the commit or the removal of a snapshot failed. Everything that it created is removed, except the
     /// resources in [`LaunchFailure::left`].
@@ -320,7 +320,7 @@ pub struct RouteReport {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum EndChoice {
-    /// Preserve the work if there still is any.
+    /// Keep the work if there still is any.
     Keep,
     /// Remove the work with the bottle.
     Discard,
@@ -437,7 +437,7 @@ pub struct Ended {
     /// Whether something else than `bottle` removed the bottle's files, with the work in them.
     #[serde(default)]
     pub lost: bool,
-    /// The host path of the preserved workspace, if its files are kept.
+    /// The host path of the workspace, if its files are kept.
     pub kept: Option<String>,
     /// Why the files or the conversation are kept.
     #[serde(default)]
@@ -445,7 +445,7 @@ pub struct Ended {
     /// What brings the work out of the kept files.
     #[serde(default)]
     pub retrieval: Retrieval,
-    /// What `bottle resume` would start from, if the bottle is preserved.
+    /// What `bottle resume` would start from, if anything is kept.
     #[serde(default)]
     pub resumable: Option<Resumable>,
     /// The directory of the agent's copied conversations.
@@ -468,7 +468,7 @@ pub struct Ended {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Resumable {
-    /// The preserved files of the bottle.
+    /// The kept files of the bottle.
     Kept,
     /// The snapshot of the bottle.
     Snapshot,

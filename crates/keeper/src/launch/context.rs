@@ -21,7 +21,7 @@ pub struct LaunchContext<'a> {
     pub order: &'a LaunchOrder,
     /// The bottle's directory, lock and resource log.
     pub claim: &'a Claim,
-    /// Receives the progress of the copy of the working directory, or of preserved files.
+    /// Receives the progress of the copy of the working directory, or of kept files.
     pub progress: ProgressSink,
     /// The canary: a worthless secret in the agent's environment. A request that contains it shows that the agent sends
     /// secrets out.

@@ -1,5 +1,5 @@
 //! Builds the environment of a bottle's processes from the common variables and the plan's variables. Without a launch,
-//! processes on the preserved files of a bottle have only the common variables.
+//! processes on the kept files of a bottle have only the common variables.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -136,7 +136,7 @@ fn needs_java_option(prepared: &Prepared) -> bool {
     prepared.inside.is_some() || !JAVA_ROOT_FILES.iter().any(|file| Path::new(file).exists())
 }
 
-/// Builds the environment of processes on the preserved files of a bottle. It contains no secret, and neither the
+/// Builds the environment of processes on the kept files of a bottle. It contains no secret, and neither the
 /// plan's variables nor those of the proxy.
 pub(super) fn of_kept(host: &Host, slug: &Slug, prepared: &Prepared) -> BTreeMap<String, SecretText> {
     let mut env = common(slug, prepared);

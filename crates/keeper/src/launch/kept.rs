@@ -1,4 +1,4 @@
-//! Opens the files of a preserved bottle: starts only pid 1 on them, without an agent, sidecars, secrets and network.
+//! Opens the files of a kept bottle: starts only pid 1 on them, without an agent, sidecars, secrets and network.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use super::connection::{connect, done, open};
 use super::environment;
 use super::error::{LaunchError, Peer};
 
-/// Starts pid 1 on the preserved files, and provisions it with an environment, so that it can run programs.
+/// Starts pid 1 on the kept files, and provisions it with an environment, so that it can run programs.
 ///
 /// # Errors
 /// [`LaunchError`]. The caller then runs [`super::remove_launch`].

@@ -5,7 +5,7 @@
 //!                                   │ bundle started, provisioned, healthy
 //!                                   │ pid 1 started (in parallel; only the guest runs in it)
 //! ```
-//! [`open_kept`] instead opens the files of a preserved bottle: only pid 1 runs, with neither network nor secrets.
+//! [`open_kept`] instead opens the files of a kept bottle: only pid 1 runs, with neither network nor secrets.
 //!
 //! Only a [`Provisioned`] value can start an agent, and it exists only if every sidecar is ready. Each phase records a
 //! resource in the resource log before creating it, or immediately afterwards if the engine assigns its id. After a

@@ -31,7 +31,7 @@ pub struct LaunchOrder {
     #[serde(default)]
     pub origin: Origin,
     /// Set when the agent continues a conversation. Without [`LaunchOrder::forked`], the launch then resumes the
-    /// preserved bottle of its slug.
+    /// kept bottle of its slug.
     #[serde(default)]
     pub resumed: Option<Resumed>,
     /// Set when the launch makes a new bottle from the files of another one.
@@ -68,7 +68,7 @@ pub struct Resumed {
 }
 
 impl LaunchOrder {
-    /// Whether the launch resumes the preserved bottle of its slug, so that the bottle's directory exists.
+    /// Whether the launch resumes the kept bottle of its slug, so that the bottle's directory exists.
     #[must_use]
     pub fn resumes(&self) -> bool {
         self.resumed.is_some() && self.forked.is_none()

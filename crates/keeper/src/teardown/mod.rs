@@ -5,7 +5,7 @@
 //! directory
 //!                                    to logs/ if       copied out                        │      deploy keys
 //!                                    not attached                                        │
-//!   unsaved work, a failed agent with conversations, or the bottle of a task: layers and directory stay, `.preserve`
+//!   unsaved work, a failed agent with conversations, or the bottle of a task: layers and directory stay
 //!   none of these, but a snapshot or a conversation: the directory stays, because it names them
 //!   nothing: everything is removed, except the logs if the agent failed, no client attached, or `learn` is set
 //! ```
