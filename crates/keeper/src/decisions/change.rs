@@ -34,15 +34,19 @@ impl Change {
     pub(super) fn new(now: &Routes, sent: u64, text: &str, id: &Id, scope: Scope) -> anyhow::Result<Self> {
         let proposed = proposal::parse(text)?;
         let merged = proposal::merge(&now.table, &proposed)?;
-        let pending = now.once.iter().any(|once| once.proposal == *id);
-        let changes = merged != now.table && !pending;
+        let is_granted = |once: &OneTimeGrant| once.proposal == *id;
+        let changes = merged != now.table && !(scope == Scope::Once && now.once.iter().any(is_granted));
         let diff = diff(&now.table, &merged);
         let gains = gains(&now.table, &merged);
         let mut next = now.clone();
         match scope {
             _ if !changes => {}
             Scope::Once => next.once.push(one_time_grant(now, &proposed, id)?),
-            Scope::Run | Scope::Saved => next.table = merged,
+            Scope::Run | Scope::Saved => {
+                // A keeper that was killed may have made the same answer live as a one-time grant.
+                next.once.retain(|once| !is_granted(once));
+                next.table = merged;
+            }
         }
         if changes {
             next.revision = next_revision(now, sent);
@@ -216,6 +220,7 @@ mod tests {
             (routes(4, A), A, Scope::Run, false, A, 0),
             (routes(4, A), A, Scope::Once, false, A, 0),
             (pending.clone(), B, Scope::Once, false, A, 1),
+            (pending.clone(), B, Scope::Run, true, &both, 0),
         ] {
             for sent in [0, 9] {
                 let change = Change::new(&now, sent, text, &id(1), scope).expect("a change");
