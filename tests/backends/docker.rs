@@ -715,7 +715,7 @@ fn serve_one(listener: &TcpListener) {
 async fn a_container_of_a_snapshot_is_not_a_bottle() {
     for fixture in docker().await {
         let bottle = fixture.bottle("frozen").await;
-        let snapshot = bottle.freeze(None).await;
+        let snapshot = bottle.make_snapshot(None).await;
         bottle.remove().await;
         let labels = said(&["image", "inspect", "--format", "{{json .Config.Labels}}", &snapshot.reference]);
         for label in ["bottle.home", "bottle.slug", "bottle.role"] {

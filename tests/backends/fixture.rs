@@ -496,9 +496,12 @@ impl Bottle<'_> {
     }
 
     /// Creates a snapshot of the bottle.
-    pub(crate) async fn freeze(&self, previous: Option<&Snapshot>) -> Snapshot {
-        let frozen =
-            self.fixture.backend.freeze(self.slug(), &replacing(previous), ProgressSink::discard()).await;
+    pub(crate) async fn make_snapshot(&self, previous: Option<&Snapshot>) -> Snapshot {
+        let frozen = self
+            .fixture
+            .backend
+            .make_snapshot(self.slug(), &replacing(previous), ProgressSink::discard())
+            .await;
         let frozen = frozen.unwrap_or_else(|error| panic!("{}: {error}", self.fixture.name()));
         assert_eq!(frozen.notes, [] as [&str; 0], "{}", self.fixture.name());
         frozen.snapshot

@@ -56,8 +56,8 @@ async fn a_snapshot_preserves_file_content_and_attributes() {
                  python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind(\"socket\")' 2>/dev/null; rm -f socket",
             )
             .await;
-        let one = bottle.freeze(None).await;
-        let two = bottle.freeze(Some(&one)).await;
+        let one = bottle.make_snapshot(None).await;
+        let two = bottle.make_snapshot(Some(&one)).await;
         let described = shell(&bottle, DESCRIBE).await;
         assert!(described.contains("linked\napart\n"), "{described}");
         let attribute =
@@ -89,10 +89,10 @@ async fn snapshots_share_only_unchanged_files() {
         // The clock that stamps files ticks every few milliseconds, and stamps from the same tick as a change are
         // discarded.
         tokio::time::sleep(std::time::Duration::from_millis(30)).await;
-        let one = bottle.freeze(None).await;
+        let one = bottle.make_snapshot(None).await;
         // A changed file does not count as unchanged if its modification time is forged and its size is the same.
         shell(&bottle, "cd /home/agent; cp -p times t; echo two >changed; printf 'two\\n' >times; touch -r t times; mv d/moved d/other").await;
-        let two = bottle.freeze(Some(&one)).await;
+        let two = bottle.make_snapshot(Some(&one)).await;
         let at = |reference: &str, name: &str| {
             let path =
                 fixture.host.home.join("snapshots/shared").join(reference).join(home_of(&fixture)).join(name);
@@ -116,11 +116,11 @@ async fn snapshots_share_only_unchanged_files() {
         let live = layers(&fixture, &bottle).join(home_of(&fixture)).join("same");
         assert_ne!(std::fs::metadata(live).expect("there").ino(), inode(&one.reference, "same"));
 
-        // A restored file counts as unchanged, so the next freeze links it instead of copying it.
+        // A restored file counts as unchanged, so the next snapshot links it instead of copying it.
         bottle.remove().await;
         let again = fixture.bottle_from("shared", Origin::Snapshot(two.clone())).await;
         tokio::time::sleep(std::time::Duration::from_millis(30)).await;
-        let three = again.freeze(Some(&two)).await;
+        let three = again.make_snapshot(Some(&two)).await;
         assert_eq!(inode(&three.reference, "same"), inode(&two.reference, "same"), "{}", fixture.name());
         again.remove().await;
     }
@@ -140,7 +140,7 @@ async fn a_freeze_follows_no_link_to_the_host() {
                 fixture.host.user_home.display()
             ))
             .await;
-        bottle.freeze(None).await;
+        bottle.make_snapshot(None).await;
         let stored = stored(&fixture, &bottle).join("workspace");
         for name in ["file", "directory", "root", "up", "a/b"] {
             assert!(stored.join(name).symlink_metadata().expect("there").is_symlink(), "{name}");
@@ -156,7 +156,7 @@ async fn a_too_deep_tree_is_reported_and_leaves_nothing() {
         bottle.shell("i=0; while [ $i -lt 300 ]; do mkdir deeper; cd deeper; i=$((i+1)); done").await;
         let error = fixture
             .backend
-            .freeze(bottle.slug(), &NewSnapshot::default(), ProgressSink::discard())
+            .make_snapshot(bottle.slug(), &NewSnapshot::default(), ProgressSink::discard())
             .await
             .expect_err("too deep");
         assert!(
@@ -194,8 +194,8 @@ async fn a_freeze_copies_the_longest_names_at_every_depth() {
         let script = format!("{}{more}", deepest(make));
         let (said, _) = run(&channel, &["/usr/bin/python3", "-c", &script]).await.expect("ran");
         assert_eq!(said, "", "{}", fixture.name());
-        let one = bottle.freeze(None).await;
-        let two = bottle.freeze(Some(&one)).await;
+        let one = bottle.make_snapshot(None).await;
+        let two = bottle.make_snapshot(Some(&one)).await;
         bottle.remove().await;
         let again = fixture.bottle_from("long", Origin::Snapshot(two)).await;
         let channel = again.provisioned().await;
@@ -245,7 +245,7 @@ async fn swapping_directories_and_links_does_not_escape_the_tree() {
             for _ in 0..30 {
                 let frozen = fixture
                     .backend
-                    .freeze(bottle.slug(), &replacing(previous.as_ref()), ProgressSink::discard())
+                    .make_snapshot(bottle.slug(), &replacing(previous.as_ref()), ProgressSink::discard())
                     .await;
                 let snapshot = frozen.expect("frozen").snapshot;
                 let stored =
@@ -291,7 +291,7 @@ async fn freezes_a_tree_that_keeps_changing() {
         for _ in 0..20 {
             let frozen = fixture
                 .backend
-                .freeze(bottle.slug(), &replacing(previous.as_ref()), ProgressSink::discard())
+                .make_snapshot(bottle.slug(), &replacing(previous.as_ref()), ProgressSink::discard())
                 .await
                 .expect("frozen");
             let own = fixture.host.home.join("snapshots/busy").join(&frozen.snapshot.reference);
@@ -322,7 +322,7 @@ fn no_more_than(directory: &Path, most: usize) -> bool {
 async fn leftovers_of_a_killed_freeze_are_found_and_removed() {
     for fixture in fixtures().await {
         let bottle = fixture.bottle("rest").await;
-        let snapshot = bottle.freeze(None).await;
+        let snapshot = bottle.make_snapshot(None).await;
         let own = fixture.host.home.join("snapshots/rest");
         let left = [own.join(".new-1"), own.join(".old-2"), bottle.state.join(".thaw-agent")];
         for path in &left {

@@ -77,9 +77,9 @@ async fn a_snapshot_contains_all_changes_and_only_changes() {
     bottle.shell(CHANGE).await;
     let described = shell(&bottle, DESCRIBE).await;
     assert!(described.contains("linked\n") && described.contains("b'kept'"), "{described}");
-    let one = bottle.freeze(None).await;
+    let one = bottle.make_snapshot(None).await;
     // The bottle keeps running, and the next snapshot shares unchanged files with the previous one.
-    let two = bottle.freeze(Some(&one)).await;
+    let two = bottle.make_snapshot(Some(&one)).await;
     assert!(stored(&fixture, &two).join("opt/one").is_file());
     assert!(!stored(&fixture, &two).join("usr/bin/git").exists(), "what is the image's is not stored again");
     assert!(one.bytes.expect("known") < (1 << 30) + (4 << 20), "{one:?}");
@@ -121,7 +121,7 @@ async fn a_crafted_snapshot_is_harmless() {
     std::fs::write(outside.path().join("hosts"), "the host's").expect("written");
     let bottle = fixture.bottle("crafted").await;
     bottle.shell("mkdir -p /opt/d; echo x >/opt/d/x; echo y >/usr/bin/new").await;
-    let snapshot = bottle.freeze(None).await;
+    let snapshot = bottle.make_snapshot(None).await;
     bottle.remove().await;
     let upper = stored(&fixture, &snapshot);
     // The snapshot gets overlay attributes that redirect a directory and a file, a link to the outside, a set-id

@@ -105,7 +105,7 @@ async fn software_installs_to_the_prefix_and_is_in_snapshots() {
         assert_eq!(all_below(Path::new("/usr/local")), before, "the host is as it was");
 
         // A snapshot of the bottle contains the installed software, because it is stored in the home.
-        let snapshot = bottle.freeze(None).await;
+        let snapshot = bottle.make_snapshot(None).await;
         bottle.stop().await;
         let kept = fixture.bottle_from("installs", Origin::Kept).await;
         assert_eq!(kept.shell("tool").await, "fine\n", "kept");

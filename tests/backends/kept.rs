@@ -83,7 +83,7 @@ async fn the_volumes_of_an_image_live_as_long_as_the_kept_bottle() {
         write(&channel, &format!("{home}/settings"), b"mine").await;
         // A snapshot does not contain the workspace, so it does not count as saved.
         let new = NewSnapshot::default();
-        let frozen = fixture.backend.freeze(bottle.slug(), &new, ProgressSink::discard());
+        let frozen = fixture.backend.make_snapshot(bottle.slug(), &new, ProgressSink::discard());
         let frozen = frozen.await.expect("frozen");
         assert!(!frozen.has_workspace);
         fixture.backend.remove_snapshot(&frozen.snapshot).await.expect("removed");
@@ -181,7 +181,7 @@ async fn the_image_of_a_resume_on_which_a_snapshot_is_based_is_removed_once() {
         bottle.stop().await;
         let again = fixture.bottle_from("based", Origin::Kept).await;
         let _ = again.provisioned().await;
-        let snapshot = again.freeze(None).await;
+        let snapshot = again.make_snapshot(None).await;
         // Only the image is left of this launch, and the snapshot needs it.
         let container = layers_of(&again.found().await);
         let kept_image = said(&["inspect", "--format", "{{.Image}}", &container]);
@@ -220,7 +220,7 @@ async fn a_kept_bottle_survives_the_removal_of_its_image() {
         let channel = bottle.provisioned().await;
         assert_eq!(read(&channel, "work").await.as_deref(), Some("done"));
         bottle.stop().await;
-        let snapshot = bottle.freeze(None).await;
+        let snapshot = bottle.make_snapshot(None).await;
         let again = image.bottle(&fixture, "removed", Origin::Kept).await;
         let channel = again.provisioned().await;
         assert_eq!(read(&channel, "work").await.as_deref(), Some("done"));

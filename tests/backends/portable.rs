@@ -128,7 +128,7 @@ async fn a_bottle_moves_to_every_backend_that_can_have_its_files() {
             assert_eq!(bottle.shell(MAKE).await, "", "{}", from.name());
             bottle.once(&["/bin/sh", "-c", DESCRIBE]).await.expect("described").0
         };
-        let snapshot = bottle.freeze(None).await;
+        let snapshot = bottle.make_snapshot(None).await;
         let file = directory.path().join("archive");
         let root = export(from, base(&bottle), &snapshot, &file).await;
         bottle.remove().await;
@@ -238,7 +238,7 @@ async fn a_bottle_of_containers_comes_back_from_linux_with_equal_files() {
     let bottle = docker.bottle("there").await;
     let make = format!("{MAKE}; mkdir -m 1777 sticky; rm -f /home/agent/.profile");
     assert_eq!(bottle.shell(&make).await, "");
-    let snapshot = bottle.freeze(None).await;
+    let snapshot = bottle.make_snapshot(None).await;
     let [there, away, back] = ["there", "away", "back"].map(|name| directory.path().join(name));
     export(&docker, base(&bottle), &snapshot, &there).await;
     bottle.remove().await;

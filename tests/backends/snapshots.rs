@@ -37,7 +37,7 @@ async fn a_running_bottle_is_frozen_and_a_later_one_starts_from_it() {
         };
         let snapshot = fixture
             .backend
-            .freeze(bottle.slug(), &NewSnapshot::default(), counting)
+            .make_snapshot(bottle.slug(), &NewSnapshot::default(), counting)
             .await
             .expect("frozen")
             .snapshot;
@@ -73,7 +73,7 @@ async fn a_snapshot_excludes_data_of_one_launch() {
         write(&channel, CA_FILE, b"of this launch").await;
         write(&channel, "/tmp/scratch", b"of this launch").await;
         assert_eq!(read(&channel, CA_FILE).await.is_some(), fixture.name() != "fake");
-        let snapshot = bottle.freeze(None).await;
+        let snapshot = bottle.make_snapshot(None).await;
         bottle.remove().await;
         let again = fixture.bottle_from("clean", Origin::Snapshot(snapshot)).await;
         let channel = again.provisioned().await;
@@ -92,11 +92,11 @@ async fn each_snapshot_is_independent() {
         write(&channel, &in_workspace("same"), b"same").await;
         write(&channel, &in_workspace("gone"), b"gone").await;
         write(&channel, &in_workspace("changed"), b"one").await;
-        let one = bottle.freeze(None).await;
+        let one = bottle.make_snapshot(None).await;
         write(&channel, &in_workspace("changed"), b"two").await;
-        let two = bottle.freeze(Some(&one)).await;
+        let two = bottle.make_snapshot(Some(&one)).await;
         write(&channel, &in_workspace("changed"), b"three").await;
-        let three = bottle.freeze(Some(&two)).await;
+        let three = bottle.make_snapshot(Some(&two)).await;
         assert_eq!(
             fixture.backend.snapshots().await.expect("listed"),
             [one.clone(), two.clone(), three.clone()]
@@ -137,14 +137,14 @@ async fn a_snapshot_keeps_its_own_name_and_parent() {
             parent: Some("earlier".to_owned()),
             ..NewSnapshot::default()
         };
-        let frozen = fixture.backend.freeze(bottle.slug(), &new, ProgressSink::discard()).await;
+        let frozen = fixture.backend.make_snapshot(bottle.slug(), &new, ProgressSink::discard()).await;
         let named = frozen.expect("frozen").snapshot;
         assert_eq!((&named.name, &named.parent), (&new.name, &new.parent), "{}", fixture.name());
         bottle.remove().await;
         // A later snapshot does not inherit them from the files that it continues.
         let again = fixture.bottle_from("names", Origin::Snapshot(named.clone())).await;
         let _channel = again.provisioned().await;
-        let plain = again.freeze(None).await;
+        let plain = again.make_snapshot(None).await;
         assert_eq!((&plain.name, &plain.parent), (&None, &None), "{}", fixture.name());
         let listed = fixture.backend.snapshots().await.expect("listed");
         assert_eq!(listed, [named.clone(), plain.clone()], "{}", fixture.name());
@@ -164,10 +164,10 @@ async fn the_next_snapshot_excludes_deleted_files() {
         }
         let bottle = fixture.bottle("deleted").await;
         bottle.shell("mkdir -p ~/a/b; echo x >~/a/b/c; echo y >~/d; ln -s d ~/e").await;
-        let one = bottle.freeze(None).await;
+        let one = bottle.make_snapshot(None).await;
         let channel = bottle.connect().await;
         run(&channel, &["/bin/sh", "-c", "rm -rf ~/a ~/d; echo z >/home/agent/e"]).await.expect("ran");
-        let two = bottle.freeze(Some(&one)).await;
+        let two = bottle.make_snapshot(Some(&one)).await;
         bottle.remove().await;
         let again = fixture.bottle_from("deleted", Origin::Snapshot(two)).await;
         let output = again.shell("cd /home/agent; ls -A; cat e").await;
@@ -186,7 +186,7 @@ async fn a_kept_bottle_is_frozen_and_resumed() {
         write(&channel, &in_workspace("work"), b"half done").await;
         write(&channel, &in_home("note"), b"remember").await;
         bottle.stop().await;
-        let snapshot = bottle.freeze(None).await;
+        let snapshot = bottle.make_snapshot(None).await;
 
         let again = fixture.bottle_from("kept-on", Origin::Kept).await;
         let channel = again.provisioned().await;
@@ -215,7 +215,7 @@ async fn freezing_a_missing_bottle_fails_and_leaves_nothing() {
         let bottle = fixture.planned("nothing");
         let error = fixture
             .backend
-            .freeze(bottle.slug(), &NewSnapshot::default(), ProgressSink::discard())
+            .make_snapshot(bottle.slug(), &NewSnapshot::default(), ProgressSink::discard())
             .await
             .expect_err("nothing there");
         assert!(error.one_line().contains("nothing"), "{}: {error}", fixture.name());
@@ -229,7 +229,7 @@ async fn hides_snapshots_of_other_homes_and_refuses_invalid_names() {
     let fixtures = every_backend().await;
     for fixture in &fixtures {
         let bottle = fixture.bottle("mine-too").await;
-        let snapshot = bottle.freeze(None).await;
+        let snapshot = bottle.make_snapshot(None).await;
         for other in &fixtures {
             if !std::ptr::eq(other, fixture) {
                 assert_eq!(other.backend.snapshots().await.expect("listed"), [], "{}", other.name());
@@ -271,7 +271,7 @@ async fn shared_git_objects_stay_as_they_were_and_are_part_of_a_snapshot() {
             format!("cat {GIT_OBJECTS_DIR}/pack/*; chmod 666 {GIT_OBJECTS_DIR}/{pack} || echo refused");
         let seen = bottle.shell(&show).await;
         assert!(seen.contains("objects") && !seen.contains("later") && seen.contains("refused"), "{seen}");
-        let snapshot = bottle.freeze(None).await;
+        let snapshot = bottle.make_snapshot(None).await;
         bottle.remove().await;
         let again = fixture.bottle_from("again", Origin::Snapshot(snapshot.clone())).await;
         let seen = again.shell(&show).await;

@@ -58,7 +58,7 @@ fn launch_progress_fits_its_line_and_ctrl_c_undoes_it() -> Result<()> {
 fn commit_progress_fits_its_line_and_the_commit_continues() -> Result<()> {
     for (rows, columns) in SIZES {
         let mut home = home()?;
-        home.env("BOTTLE_FAKE_FAIL", "freeze:hang");
+        home.env("BOTTLE_FAKE_FAIL", "make_snapshot:hang");
         let _ = run(&home, &["start", "nap", "--detach", "--label", "one"])?.expect_code(0);
         let mut pty = home.on_terminal(&["commit", "one"], rows, columns)?;
         interrupt(&mut pty, "saving a snapshot")?;

@@ -170,7 +170,7 @@ fn explains_why_a_bottle_cannot_be_committed() -> Result<()> {
 #[test]
 fn a_failed_commit_keeps_the_previous_snapshot() -> Result<()> {
     let mut text = String::new();
-    for step in ["freeze", "frozen"] {
+    for step in ["make_snapshot", "snapshot_made"] {
         let home = home()?;
         // `BOTTLE_FAKE_FAIL` applies to the keeper, because it inherits the environment of the command that
         // starts it.
@@ -263,7 +263,7 @@ fn a_disk_that_fills_up_leaves_no_partial_snapshot() -> Result<()> {
 #[test]
 fn exec_and_stop_report_that_they_wait_for_a_commit() -> Result<()> {
     let mut home = home()?;
-    home.env("BOTTLE_FAKE_FAIL", "freeze:wait");
+    home.env("BOTTLE_FAKE_FAIL", "make_snapshot:wait");
     let _ = run(&home, &["start", "nap", "--detach", "--label", "one", "-q"])?.expect_code(0);
     let spawned = |arguments: &[&str]| -> Result<Child> {
         let mut command = home.program(arguments.iter().copied())?.command();

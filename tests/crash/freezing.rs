@@ -77,7 +77,7 @@ fn only_the_snapshot_is_left(home: &TestHome, backend: &str, when: &str) {
 
 #[test]
 fn a_commit_killed_at_any_step_leaves_a_complete_snapshot_and_the_bottle() {
-    for step in ["freeze", "freeze_copying", "frozen", "remove_snapshot"] {
+    for step in ["make_snapshot", "snapshot_copying", "snapshot_made", "remove_snapshot"] {
         let home = committed("fake");
         // The keeper that the next command starts adopts the bottle and inherits the failure from that command's
         // environment.
@@ -106,12 +106,12 @@ fn a_commit_killed_at_any_step_leaves_a_complete_snapshot_and_the_bottle() {
 
 #[test]
 fn a_resume_killed_at_any_step_can_be_repeated() {
-    let steps = ["prepare", "make_network", "start_bundle", "start_guest", "thawing", "connect_guest"];
+    let steps = ["prepare", "make_network", "start_bundle", "start_guest", "restoring", "connect_guest"];
     for step in steps {
         let home = committed("fake");
         done(&home, &["stop", "one", "--time", "0"]);
         // First resumes the kept files. A launch that is killed must not lose any of them.
-        if step != "thawing" {
+        if step != "restoring" {
             let killed =
                 struck(&home, &format!("{step}:kill"), &["resume", "one", "--detach", "--yes", "-q"]);
             assert_ne!(killed.code, 0, "{step}: {}", killed.stderr);

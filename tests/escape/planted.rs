@@ -288,7 +288,7 @@ fn copies_a_transcript_without_planted_files() -> Result<()> {
     scene.assert_untouched()
 }
 
-/// A snapshot entry that no freeze creates: its description, and a function that creates it. The function's arguments
+/// A snapshot entry that no commit creates: its description, and a function that creates it. The function's arguments
 /// are the snapshot's directory and the user's directory.
 type Crafted = (&'static str, fn(&Path, &Path) -> Result<()>);
 

@@ -6,9 +6,9 @@
 //!  (nothing) ─────────► Prepared ─────────────► network ──────────► sidecars ──────────► pid 1 up
 //!                                    remove undoes any of it, in any order, repeatedly
 //! ```
-//! `freeze` creates a [`Snapshot`] of a bottle that runs or whose files were preserved. A later launch starts from that
-//! snapshot, from the bottle's preserved files, or from empty directories, as [`Launch::origin`] says. `open_kept`
-//! starts only pid 1 on preserved files, to read or change them.
+//! `make_snapshot` creates a [`Snapshot`] of a bottle that runs or whose files are kept. A later launch starts from that
+//! snapshot, from the bottle's kept files, or from empty directories, as [`Launch::origin`] says. `open_kept`
+//! starts only pid 1 on kept files, to read or change them.
 //!
 //! A backend creates and removes resources, and opens byte streams to the bundle and to pid 1. It makes no policy
 //! decisions: `bottle_keeper::launch` runs the phases in order, provisions the sidecars and pid 1, and undoes a failed
@@ -58,7 +58,7 @@ pub use self::identity::EngineIdentity;
 use self::portable_image::{Export, ExportedImage, Import, Imported};
 pub use self::prepared::{Exposed, ImageInfo, Prepared, Preview, RoleInputs};
 pub use self::progress::{Copied, ProgressSink, Step};
-pub use self::snapshot::{Frozen, NewSnapshot, Origin, Snapshot};
+pub use self::snapshot::{MadeSnapshot, NewSnapshot, Origin, Snapshot};
 
 /// The directory on this machine with the objects that a bottle was given of the repositories that were copied into it.
 /// No process in the bottle can write to it. `state` is the bottle's state directory. `None` if there is none: the
@@ -205,14 +205,14 @@ pub trait Lifecycle: Send + Sync {
         Ok(false)
     }
 
-    /// Starts pid 1 on the files of a bottle that ended and was preserved, without network, proxy and sidecars, and
+    /// Starts pid 1 on the files of a bottle that ended and is kept, without network, proxy and sidecars, and
     /// with the same restrictions and limits as [`Lifecycle::start_guest`]. With [`Access::Read`], no program in it can
     /// change the bottle's files on a backend that isolates bottles. With [`Access::Write`], its changes are part of
-    /// the preserved files. [`Lifecycle::connect_guest`] opens the channel to it. The removal of its resources except
+    /// the kept files. [`Lifecycle::connect_guest`] opens the channel to it. The removal of its resources except
     /// [`LAYERS`] ends it.
     ///
     /// # Errors
-    /// As [`Lifecycle::make_network`]. Also when the preserved files no longer exist.
+    /// As [`Lifecycle::make_network`]. Also when the kept files no longer exist.
     async fn open_kept(&self, kept: &KeptFiles<'_>) -> Result<(), BackendError>;
 
     /// Opens the channel to the bundle. After the channel closed, another process may open it again.
@@ -328,7 +328,7 @@ pub trait Snapshots: Send + Sync {
     /// processes of a running bottle continue. When this returns, the snapshot is complete and durable.
     ///
     /// Each file of a running bottle is captured as it is at one moment during the call, but that moment can differ
-    /// between files. [`Frozen::notes`] reports files that kept changing. The snapshot excludes the files of a single
+    /// between files. [`MadeSnapshot::notes`] reports files that kept changing. The snapshot excludes the files of a single
     /// launch (certificates, sockets), and the labels by which a copy of the snapshot would be listed as a bottle.
     ///
     /// The other snapshots stay unchanged until [`Snapshots::remove_snapshot`]. After a failure no part of the new
@@ -337,12 +337,12 @@ pub trait Snapshots: Send + Sync {
     ///
     /// # Errors
     /// [`BackendError`] when the snapshot cannot be created.
-    async fn freeze(
+    async fn make_snapshot(
         &self,
         slug: &Slug,
         new: &NewSnapshot,
         progress: ProgressSink,
-    ) -> Result<Frozen, BackendError>;
+    ) -> Result<MadeSnapshot, BackendError>;
 
     /// Lists every complete snapshot of this `$BOTTLE_HOME`; for each bottle the newest is last. Like
     /// [`Lifecycle::enumerate`], which lists no snapshots, this does not read the bottles' metadata.
@@ -387,7 +387,7 @@ pub const GATE_DIRECTORY: &str = "git-gate";
 /// duration of a launch must not grow with the number of bottles.
 pub const MAX_OTHER_LISTENERS: usize = 8;
 
-/// The [`Resource::kind`] of a bottle's files. When a bottle is preserved, resources of this kind stay and all others
+/// The [`Resource::kind`] of a bottle's files. When a bottle is kept, resources of this kind stay and all others
 /// are removed.
 pub const LAYERS: &str = "layers";
 
@@ -431,7 +431,7 @@ pub struct Launch<'a> {
     pub resources: &'a dyn ResourceLog,
     /// Where the bottle's initial files come from.
     pub origin: &'a Origin,
-    /// Receives the progress when the backend copies many files, to continue on preserved ones.
+    /// Receives the progress when the backend copies many files, to continue on kept ones.
     pub progress: &'a ProgressSink,
 }
 
@@ -473,7 +473,7 @@ impl RepositoryObjects {
     }
 }
 
-/// The inputs of the backend to open the files of a preserved bottle.
+/// The inputs of the backend to open the files of a kept bottle.
 pub struct KeptFiles<'a> {
     /// The bottle's slug.
     pub slug: &'a Slug,
@@ -488,7 +488,7 @@ pub struct KeptFiles<'a> {
 }
 
 /// The inputs of a launch that determine how its sandbox is set up. A bottle's record contains them, so that its
-/// preserved files can be opened without its manifest. Contains no secrets.
+/// kept files can be opened without its manifest. Contains no secrets.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Sandbox {
     /// The inputs that the backend prepared.
@@ -523,7 +523,7 @@ pub enum PausedBy {
     Other,
 }
 
-/// What programs may do with the files of a preserved bottle.
+/// What programs may do with the files of a kept bottle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Access {

@@ -1,7 +1,7 @@
 //! Snapshots of bottles, and the origin of a launch's files.
 //!
 //! ```text
-//!   a running or kept bottle ──freeze──► snapshot, complete or absent ──remove_snapshot──► (nothing)
+//!   a running or kept bottle ──make_snapshot──► snapshot, complete or absent ──remove_snapshot──► (nothing)
 //!                                                  │
 //!   make_network, start_guest with [`Origin`] ◄────┘  New │ Kept │ Snapshot
 //! ```
@@ -19,7 +19,7 @@ pub struct Snapshot {
     pub slug: Slug,
     /// The backend's unique name for the snapshot: a directory name or an image tag.
     pub reference: String,
-    /// The time at which the freeze started.
+    /// The time at which the making of the snapshot began.
     pub made_at: Timestamp,
     /// The size of the snapshot in bytes, if it is known without reading the complete snapshot. Removing the snapshot
     /// frees at most this many bytes, because other snapshots can share files with it.
@@ -56,9 +56,9 @@ pub struct NewSnapshot {
     pub replaced: Option<String>,
 }
 
-/// The result of a freeze.
+/// The result of [`crate::Snapshots::make_snapshot`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Frozen {
+pub struct MadeSnapshot {
     /// The complete, durable snapshot.
     pub snapshot: Snapshot,
     /// Whether the snapshot contains the workspace. An image can have a volume there, which a commit excludes.
@@ -74,7 +74,7 @@ pub enum Origin {
     /// Home and workspace are empty.
     #[default]
     New,
-    /// The preserved files of the bottle with this slug. They are used in place, not copied.
+    /// The kept files of the bottle with this slug. They are used in place, not copied.
     Kept,
     /// A copy of this snapshot.
     Snapshot(Snapshot),

@@ -1,7 +1,7 @@
 //! Commits a bottle to a snapshot. These steps are the same on every backend.
 //!
 //! ```text
-//!   freeze ──► committed-image names the new snapshot ──► the snapshot that it replaces is removed
+//!   make_snapshot ──► committed-image names the new snapshot ──► the snapshot that it replaces is removed
 //!     │ on failure: the old snapshot stays                │ if killed before: cleanup removes it
 //! ```
 //! A commit with a name adds a snapshot; one without a name replaces the snapshot that has no name. At every moment,
@@ -102,11 +102,11 @@ pub async fn commit(
     }
     // A change that is made from here on may be missing in the snapshot.
     let covers = before_any_change();
-    let frozen = backend.freeze(&slug, &new_snapshot(&list, name, replaced.as_ref()), progress).await?;
+    let made = backend.make_snapshot(&slug, &new_snapshot(&list, name, replaced.as_ref()), progress).await?;
     // Work that the snapshot does not contain stays unsaved, and so does work in a snapshot that is removed soon.
-    let saves_work = frozen.has_workspace && removed_by.is_none();
+    let saves_work = made.has_workspace && removed_by.is_none();
     let covers = if saves_work { covers } else { Timestamp::MIN };
-    let snapshot = frozen.snapshot;
+    let snapshot = made.snapshot;
     list.snapshots.retain(|entry| Some(&entry.snapshot) != replaced.as_ref());
     list.snapshots.push(Committed { snapshot: snapshot.clone(), covers, removed_by });
     list.current = Some(snapshot.reference.clone());
@@ -115,7 +115,7 @@ pub async fn commit(
         let _ = backend.remove_snapshot(&snapshot).await;
         return Err(error.into());
     }
-    let mut notes = frozen.notes;
+    let mut notes = made.notes;
     // If the commit is killed here, a cleanup finds the replaced snapshot.
     if let Some(replaced) = replaced.filter(|replaced| replaced.reference != snapshot.reference) {
         let removed = backend.remove_snapshot(&replaced).await;

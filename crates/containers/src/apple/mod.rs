@@ -46,9 +46,9 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bottle_backend::portable_image::{Export, ExportedImage, Import, Imported};
 use bottle_backend::{
-    Backend, BackendError, BackendErrorKind, ByteStream, Capabilities, Check, Finding, Frozen, KeptFiles,
-    Launch, Lifecycle, NewSnapshot, Prepared, Preview, ProgressSink, Resource, RunState, Snapshot, Snapshots,
-    Step, Unused,
+    Backend, BackendError, BackendErrorKind, ByteStream, Capabilities, Check, Finding, KeptFiles, Launch,
+    Lifecycle, MadeSnapshot, NewSnapshot, Prepared, Preview, ProgressSink, Resource, RunState, Snapshot,
+    Snapshots, Step, Unused,
 };
 use bottle_contract::names::Slug;
 use bottle_contract::session::guest::{Changed, Changes, SecretText};
@@ -238,13 +238,13 @@ impl Lifecycle for AppleBackend {
 
 #[async_trait]
 impl Snapshots for AppleBackend {
-    async fn freeze(
+    async fn make_snapshot(
         &self,
         slug: &Slug,
         new: &NewSnapshot,
         progress: ProgressSink,
-    ) -> Result<Frozen, BackendError> {
-        self.make_snapshot(slug, new, progress).await
+    ) -> Result<MadeSnapshot, BackendError> {
+        self.store_snapshot(slug, new, progress).await
     }
 
     async fn snapshots(&self) -> Result<Vec<Snapshot>, BackendError> {

@@ -1,7 +1,7 @@
 //! Stores snapshots as images.
 //!
 //! ```text
-//!   freeze:  container ─ exec: archive of its files ─► a layer ─► check ─► `image load`
+//!   make:    container ─ exec: archive of its files ─► a layer ─► check ─► `image load`
 //!   export:  `image save` ─► layers as they are         import: layers ─► check ─► `image load`
 //! ```
 //! The files are not exported by `container export`: it writes sparse files wrongly. A program of `bottle` in the
@@ -16,7 +16,7 @@ use bottle_backend::image::account::{ACCOUNT_LABEL, Account};
 use bottle_backend::image::saved::layer::{self, Budget};
 use bottle_backend::image::saved::{BadImage, Container as SavedContainer, Saved, architecture};
 use bottle_backend::portable_image::{Export, ExportedImage, ImageConfig, Import, Imported, RootKind};
-use bottle_backend::{BackendError, Copied, Frozen, NewSnapshot, ProgressSink, Snapshot, run_blocking};
+use bottle_backend::{BackendError, Copied, MadeSnapshot, NewSnapshot, ProgressSink, Snapshot, run_blocking};
 use bottle_contract::names::{Name, Slug};
 use bottle_plan::ImageSource;
 use jiff::Timestamp;
@@ -111,13 +111,13 @@ impl AppleBackend {
         self.cli.load(&archive).await
     }
 
-    /// Implements [`bottle_backend::Snapshots::freeze`].
-    pub(super) async fn make_snapshot(
+    /// Implements [`bottle_backend::Snapshots::make_snapshot`].
+    pub(super) async fn store_snapshot(
         &self,
         slug: &Slug,
         new: &NewSnapshot,
         progress: ProgressSink,
-    ) -> Result<Frozen, BackendError> {
+    ) -> Result<MadeSnapshot, BackendError> {
         let doing = format!("make a snapshot of {slug}");
         let container = self.find_kept(slug, "make a snapshot of").await?;
         let (reference, mut labels) = self.new_snapshot(slug);
@@ -130,7 +130,7 @@ impl AppleBackend {
         self.image_of_files(&doing, slug, &container, &reference, &labels, progress.clone()).await?;
         let snapshot = self.find_snapshot(&doing, &reference).await?;
         progress.report(Copied { files: 0, bytes: snapshot.bytes.unwrap_or_default() });
-        Ok(Frozen { snapshot, has_workspace: true, notes: Vec::new() })
+        Ok(MadeSnapshot { snapshot, has_workspace: true, notes: Vec::new() })
     }
 
     /// The reference of a new snapshot, and its labels.

@@ -40,7 +40,7 @@ pub(super) struct Agent<'a> {
     pub(super) user: (u32, u32),
     /// The volume that contains the `bottle` program, which runs as pid 1.
     pub(super) program: &'a str,
-    /// `None` for a container that only works on preserved files. It has no network and no proxy.
+    /// `None` for a container that only works on kept files. It has no network and no proxy.
     pub(super) transport: Option<&'a Transport>,
     /// What is at the workspace.
     pub(super) workspace: WorkspaceFiles<'a>,

@@ -23,9 +23,9 @@ pub(crate) const SNAPSHOT_MADE_AT: &str = "bottle.snapshot.made-at";
 pub(crate) const SNAPSHOT_NAME: &str = "bottle.snapshot.name";
 /// The snapshot label that contains the reference of its parent. Empty if it has none.
 pub(crate) const SNAPSHOT_PARENT: &str = "bottle.snapshot.parent";
-/// The label, on the image of a preserved container, that contains the hash of `$BOTTLE_HOME`.
+/// The label, on the image of a kept container, that contains the hash of `$BOTTLE_HOME`.
 pub(crate) const KEPT_HOME: &str = "bottle.kept";
-/// The label, on the image of a preserved container, that contains the bottle's slug.
+/// The label, on the image of a kept container, that contains the bottle's slug.
 pub(crate) const KEPT_SLUG: &str = "bottle.kept.of";
 
 /// The labels that identify a bottle's containers and images. A commit copies a container's labels unless the request

@@ -25,7 +25,7 @@ use super::{pending_usage, shared_objects};
 pub(super) const GUEST: &str = "guest-process";
 /// The [`Resource::kind`] of a bundle's container, whether it runs or not.
 pub(super) const BUNDLE: &str = "bundle-process";
-/// The [`Resource::kind`] of a container that reads preserved files, whether it runs or not.
+/// The [`Resource::kind`] of a container that reads kept files, whether it runs or not.
 pub(super) const READER: &str = "reader-process";
 /// The [`Resource::kind`] of a volume.
 pub(super) const VOLUME: &str = "volume";

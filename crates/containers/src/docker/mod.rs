@@ -85,9 +85,9 @@ use std::path::PathBuf;
 use async_trait::async_trait;
 use bottle_backend::portable_image::{Export, ExportedImage, Import, Imported};
 use bottle_backend::{
-    Backend, BackendError, ByteStream, Capabilities, Check, EngineIdentity, Frozen, KeptFiles, Launch,
-    Lifecycle, NewSnapshot, PausedBy, Prepared, Preview, ProgressSink, RepositoryObjects, Resource, RunState,
-    Snapshot, Snapshots, Step, Unused,
+    Backend, BackendError, ByteStream, Capabilities, Check, EngineIdentity, KeptFiles, Launch, Lifecycle,
+    MadeSnapshot, NewSnapshot, PausedBy, Prepared, Preview, ProgressSink, RepositoryObjects, Resource,
+    RunState, Snapshot, Snapshots, Step, Unused,
 };
 use bottle_contract::names::{EGRESS_PORT, Slug};
 use bottle_contract::session::guest::{Changed, Changes, SecretText};
@@ -420,15 +420,15 @@ impl Snapshots for DockerBackend {
         snapshot_images::snapshot_exclusions(engine, &self.names, slug).await
     }
 
-    async fn freeze(
+    async fn make_snapshot(
         &self,
         slug: &Slug,
         new: &NewSnapshot,
         progress: ProgressSink,
-    ) -> Result<Frozen, BackendError> {
+    ) -> Result<MadeSnapshot, BackendError> {
         let engine = self.engine("make a snapshot").await?;
         let source = Source { engine, names: &self.names, slug, progress: &progress };
-        snapshot_images::freeze(&source, &self.host.state(), new).await
+        snapshot_images::make(&source, &self.host.state(), new).await
     }
 
     async fn snapshots(&self) -> Result<Vec<Snapshot>, BackendError> {

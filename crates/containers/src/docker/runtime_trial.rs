@@ -102,7 +102,7 @@ async fn start_guest(
     roles: &RoleInputs,
     state: &Path,
 ) -> Result<(), String> {
-    // The container has the name and the part of one that reads preserved files, so a cleanup finds it.
+    // The container has the name and the part of one that reads kept files, so a cleanup finds it.
     let slug: Slug = format!("trial-{:08x}", rand::random::<u32>()).parse().map_err(line)?;
     let info = engine.info().await.map_err(line)?;
     let agent = Agent {

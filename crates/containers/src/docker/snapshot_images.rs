@@ -7,7 +7,7 @@ use std::path::Path;
 
 use bollard::models::ContainerConfig;
 use bollard::query_parameters::RemoveImageOptionsBuilder;
-use bottle_backend::{BackendError, Copied, Frozen, NewSnapshot, Snapshot};
+use bottle_backend::{BackendError, Copied, MadeSnapshot, NewSnapshot, Snapshot};
 use bottle_contract::names::{Name, Slug, WORKSPACE};
 use jiff::Timestamp;
 
@@ -22,15 +22,15 @@ use super::names::Names;
 use super::snapshot_pause::{Pauser, SnapshotPause};
 use super::{kept, live, shared_objects};
 
-/// Implements [`bottle_backend::Snapshots::freeze`]. `state` is the directory with the bottles' directories.
+/// Implements [`bottle_backend::Snapshots::make_snapshot`]. `state` is the directory with the bottles' directories.
 ///
 /// # Errors
 /// [`BackendError`] when the bottle has no container, or the engine fails.
-pub(super) async fn freeze(
+pub(super) async fn make(
     source: &Source<'_>,
     state: &Path,
     new: &NewSnapshot,
-) -> Result<Frozen, BackendError> {
+) -> Result<MadeSnapshot, BackendError> {
     let Source { engine, names, slug, progress } = *source;
     let failed = |error: EngineError| error.during(&format!("make a snapshot of {slug}"));
     let found = find_agent(engine, names, slug).await.map_err(failed)?;
@@ -72,7 +72,7 @@ pub(super) async fn freeze(
     progress.report(Copied { files: 0, bytes: snapshot.bytes.unwrap_or_default() });
     let volumes = volumes_of(engine, &container.id).await.map_err(failed)?;
     let has_workspace = !volumes.iter().any(|path| overlaps(path, WORKSPACE));
-    Ok(Frozen { snapshot, has_workspace, notes: Vec::new() })
+    Ok(MadeSnapshot { snapshot, has_workspace, notes: Vec::new() })
 }
 
 /// The files of a bottle that its container only mounts.

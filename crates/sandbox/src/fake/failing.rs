@@ -39,14 +39,14 @@ pub(super) enum Step {
     ConnectGuest,
     /// `remove`
     Remove,
-    /// `freeze`
-    Freeze,
-    /// `freeze`, after it copied its first file
-    FreezeCopying,
-    /// `freeze`, after the snapshot is complete and before it is recorded
-    Frozen,
+    /// `make_snapshot`
+    MakeSnapshot,
+    /// `make_snapshot`, after it copied its first file
+    SnapshotCopying,
+    /// `make_snapshot`, after the snapshot is complete and before it is recorded
+    SnapshotMade,
     /// `start_guest`, after it restored the first file of a snapshot
-    Thawing,
+    Restoring,
     /// `snapshots`
     Snapshots,
     /// `remove_snapshot`
@@ -70,10 +70,10 @@ impl Step {
         ("connect_bundle", Self::ConnectBundle),
         ("connect_guest", Self::ConnectGuest),
         ("remove", Self::Remove),
-        ("freeze", Self::Freeze),
-        ("freeze_copying", Self::FreezeCopying),
-        ("frozen", Self::Frozen),
-        ("thawing", Self::Thawing),
+        ("make_snapshot", Self::MakeSnapshot),
+        ("snapshot_copying", Self::SnapshotCopying),
+        ("snapshot_made", Self::SnapshotMade),
+        ("restoring", Self::Restoring),
         ("snapshots", Self::Snapshots),
         ("remove_snapshot", Self::RemoveSnapshot),
         ("export", Self::Export),

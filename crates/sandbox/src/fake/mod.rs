@@ -16,8 +16,8 @@ use std::path::PathBuf;
 use async_trait::async_trait;
 use bottle_backend::portable_image::{Export, ExportedImage, Import, Imported, RootKind};
 use bottle_backend::{
-    Backend, BackendError, ByteStream, Capabilities, Check, EngineIdentity, Finding, Frozen, Images,
-    KeptFiles, Launch, Lifecycle, NewSnapshot, Prepared, Preview, ProgressSink, Resource, Snapshot,
+    Backend, BackendError, ByteStream, Capabilities, Check, EngineIdentity, Finding, Images, KeptFiles,
+    Launch, Lifecycle, MadeSnapshot, NewSnapshot, Prepared, Preview, ProgressSink, Resource, Snapshot,
     Snapshots,
 };
 use bottle_contract::names::{AGENT_USER, Slug};
@@ -93,7 +93,7 @@ impl LocalSandbox for Plain {
     }
 
     fn restoring(&self) -> ProgressSink {
-        self.failing.while_copying(Step::Thawing, ProgressSink::discard())
+        self.failing.while_copying(Step::Restoring, ProgressSink::discard())
     }
 
     async fn start(&self, bottle: &Bottle<'_>) -> Result<(), BackendError> {
@@ -150,7 +150,7 @@ impl Backend for FakeBackend {
         Capabilities {
             isolates: false,
             // A bottle whose commit waits counts as paused.
-            commit_pauses: self.failing.waits_at(Step::Freeze),
+            commit_pauses: self.failing.waits_at(Step::MakeSnapshot),
         }
     }
 
@@ -270,17 +270,19 @@ impl Lifecycle for FakeBackend {
 
 #[async_trait]
 impl Snapshots for FakeBackend {
-    async fn freeze(
+    async fn make_snapshot(
         &self,
         slug: &Slug,
         new: &NewSnapshot,
         progress: ProgressSink,
-    ) -> Result<Frozen, BackendError> {
-        self.failing.at(Step::Freeze).await?;
-        let frozen =
-            self.local.freeze(slug, new, self.failing.while_copying(Step::FreezeCopying, progress)).await?;
-        self.failing.at(Step::Frozen).await?;
-        Ok(frozen)
+    ) -> Result<MadeSnapshot, BackendError> {
+        self.failing.at(Step::MakeSnapshot).await?;
+        let made = self
+            .local
+            .make_snapshot(slug, new, self.failing.while_copying(Step::SnapshotCopying, progress))
+            .await?;
+        self.failing.at(Step::SnapshotMade).await?;
+        Ok(made)
     }
 
     async fn snapshots(&self) -> Result<Vec<Snapshot>, BackendError> {

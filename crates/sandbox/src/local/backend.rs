@@ -12,9 +12,9 @@ use bottle_backend::trees::copy::copy_host_files;
 use bottle_backend::trees::{explain, git_objects};
 use bottle_backend::unix_connect;
 use bottle_backend::{
-    Access, BackendError, ByteStream, Frozen, HostFiles, KeptFiles, LAYERS, Launch, Lifecycle, NewSnapshot,
-    Origin, Prepared, ProgressSink, RepositoryObjects, Resource, ResourceLog, Snapshot, Snapshots,
-    run_blocking,
+    Access, BackendError, ByteStream, HostFiles, KeptFiles, LAYERS, Launch, Lifecycle, MadeSnapshot,
+    NewSnapshot, Origin, Prepared, ProgressSink, RepositoryObjects, Resource, ResourceLog, Snapshot,
+    Snapshots, run_blocking,
 };
 use bottle_contract::names::Slug;
 use bottle_contract::session::guest::{Changed, Changes, Overrun};
@@ -314,12 +314,12 @@ impl<S: LocalSandbox> Lifecycle for LocalBackend<S> {
 
 #[async_trait]
 impl<S: LocalSandbox> Snapshots for LocalBackend<S> {
-    async fn freeze(
+    async fn make_snapshot(
         &self,
         slug: &Slug,
         new: &NewSnapshot,
         progress: ProgressSink,
-    ) -> Result<Frozen, BackendError> {
+    ) -> Result<MadeSnapshot, BackendError> {
         let (slug, new) = (slug.clone(), new.clone());
         let scope = self.0.scope();
         scope

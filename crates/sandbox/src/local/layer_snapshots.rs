@@ -22,7 +22,7 @@ use bottle_backend::trees::copy::stamps::{self, Stamps};
 use bottle_backend::trees::copy::{Copier, Outcome};
 use bottle_backend::trees::git_objects::Reader;
 use bottle_backend::trees::{explain, git_objects, open_directory, remove_tree};
-use bottle_backend::{BackendError, Frozen, NewSnapshot, ProgressSink, Snapshot};
+use bottle_backend::{BackendError, MadeSnapshot, NewSnapshot, ProgressSink, Snapshot};
 use bottle_contract::names::{Name, Slug};
 use bottle_guest::file_clock;
 use jiff::Timestamp;
@@ -33,7 +33,7 @@ use serde::{Deserialize, Serialize};
 use super::layers::{Kind, OBJECTS};
 use super::{Scope, layers};
 
-/// The [`bottle_backend::Resource::kind`] of a directory that an interrupted freeze, restore or removal left.
+/// The [`bottle_backend::Resource::kind`] of a directory that an interrupted snapshot, restore or removal left.
 pub(crate) const LEFTOVER: &str = "snapshot-rest";
 
 /// The name prefixes of incomplete directories.
@@ -112,7 +112,7 @@ pub(crate) fn images_in_use(scope: &Scope) -> io::Result<Vec<String>> {
     Ok(used)
 }
 
-/// The directories that interrupted freezes, restores and removals of any bottle left. A directory that another process
+/// The directories that interrupted snapshots, restores and removals of any bottle left. A directory that another process
 /// is removing is not one of them.
 pub(crate) fn leftovers(scope: &Scope) -> io::Result<Vec<(Slug, PathBuf)>> {
     let mut found = Vec::new();
@@ -189,13 +189,13 @@ fn directory_of(scope: &Scope, snapshot: &Snapshot) -> PathBuf {
     scope.snapshots.join(snapshot.slug.as_str()).join(&snapshot.reference)
 }
 
-/// Makes a snapshot of a bottle, as [`bottle_backend::Snapshots::freeze`] does.
+/// Makes a snapshot of a bottle, as [`bottle_backend::Snapshots::make_snapshot`] does.
 pub(super) fn store(
     scope: &Scope,
     slug: &Slug,
     NewSnapshot { name, parent, previous, .. }: NewSnapshot,
     progress: &ProgressSink,
-) -> io::Result<Frozen> {
+) -> io::Result<MadeSnapshot> {
     let unchanged_since = file_clock::before_any_change();
     let (snapshot, outcome) = create(scope, slug, |new, made_at| {
         let outcome = fill(scope, slug, previous.as_ref(), progress, new)?;
@@ -204,7 +204,7 @@ pub(super) fn store(
     })?;
     let unstable = outcome.unstable;
     write_stamps(&scope.layers(slug), &snapshot.reference, outcome, unchanged_since);
-    Ok(Frozen { snapshot, has_workspace: true, notes: notes(unstable) })
+    Ok(MadeSnapshot { snapshot, has_workspace: true, notes: notes(unstable) })
 }
 
 /// Creates a snapshot without a name, and with the files that `fill` puts into its directory. `fill` returns their size
@@ -316,30 +316,30 @@ fn restore(
     }
     let layers = scope.layers_in(state);
     let name = layers.directory().file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let thawed = state.join(format!(".thaw-{name}"));
+    let restored = state.join(format!(".thaw-{name}"));
     // A launch that was killed may have left the directory `.thaw-<layers>`.
-    remove_tree(&thawed)?;
+    remove_tree(&restored)?;
     let stored = directory_of(scope, snapshot);
     let from = open_directory(&stored)?;
-    DirBuilder::new().mode(0o700).create(&thawed)?;
-    let filled = open_directory(&thawed).and_then(|to| {
+    DirBuilder::new().mode(0o700).create(&restored)?;
+    let filled = open_directory(&restored).and_then(|to| {
         let kind = Kind::detect(&stored).ok_or(io::ErrorKind::NotFound)?;
         let mut copier = Copier::restoring(owner, progress);
         kind.trees().iter().try_for_each(|tree| copier.tree(&from, &to, None, tree))?;
-        let new = layers::Layers::new(thawed.clone());
+        let new = layers::Layers::new(restored.clone());
         if let Some(image) = read_facts(&stored)?.and_then(|facts| facts.image) {
             new.set_image(&image)?;
         }
         new.make(kind, owner)?;
-        share_objects(&stored, &thawed)?;
+        share_objects(&stored, &restored)?;
         Ok(copier.finish())
     });
-    let outcome = filled.inspect_err(|_| drop(remove_tree(&thawed)))?;
+    let outcome = filled.inspect_err(|_| drop(remove_tree(&restored)))?;
     stamps::remove(&layers.stamps())?;
-    exchange(&thawed, layers.directory())?;
+    exchange(&restored, layers.directory())?;
     // No process writes to the layers before the guest starts, which happens later.
     write_stamps(&layers, &snapshot.reference, outcome, file_clock::between_blocking());
-    remove_tree(&thawed)
+    remove_tree(&restored)
 }
 
 /// Exchanges `new` and `old`. If `old` does not exist, moves `new` to its place.
@@ -356,7 +356,7 @@ fn exchange(new: &Path, old: &Path) -> io::Result<()> {
     }
 }
 
-/// Records which files of the layers are stored in the snapshot `reference`. If this fails, the next freeze copies all
+/// Records which files of the layers are stored in the snapshot `reference`. If this fails, the next snapshot copies all
 /// files.
 fn write_stamps(layers: &layers::Layers, reference: &str, outcome: Outcome, unchanged_since: Timestamp) {
     let stamps = Stamps::new(reference, outcome.stamps, unchanged_since);

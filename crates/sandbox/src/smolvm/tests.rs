@@ -76,8 +76,8 @@ async fn a_bottle_is_exported_and_its_files_come_back_in_a_new_one() {
     std::fs::write(root.join("usr/bin/tool"), "two").expect("written");
     std::fs::write(root.join("home/agent/note"), "remember").expect("written");
     std::fs::write(first.workspace().join("work"), "work").expect("written");
-    let snapshot = backend.freeze(&one, &NewSnapshot::default(), ProgressSink::discard()).await;
-    let snapshot = snapshot.expect("frozen").snapshot;
+    let snapshot = backend.make_snapshot(&one, &NewSnapshot::default(), ProgressSink::discard()).await;
+    let snapshot = snapshot.expect("made").snapshot;
 
     let archive = directory.path().join("layout");
     let (root, agent_home) = moved(&backend, &snapshot, directory.path(), &archive).await;

@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_copy_method_preserves_data_and_holes() {
+    fn every_copy_method_keeps_data_and_holes() {
         for support in [
             CopySupport::default(),
             CopySupport { clones: false, ranges: true },

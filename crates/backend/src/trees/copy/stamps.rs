@@ -82,7 +82,7 @@ impl Stamps {
         Some(self.files[at].1)
     }
 
-    /// Reads the stamps of the stored tree `name`. Returns `None` if they are missing or unreadable; the next freeze
+    /// Reads the stamps of the stored tree `name`. Returns `None` if they are missing or unreadable; the next snapshot
     /// then copies all files.
     pub fn read(path: &Path, name: &str) -> Option<Self> {
         let mut bytes = Vec::new();
