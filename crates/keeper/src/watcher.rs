@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 
 use bottle_channel::Request;
 use bottle_contract::names::Slug;
-use bottle_host::Host;
+use bottle_host::{Host, causes};
 
-use super::client;
+use super::client::{self, ClientError};
 use super::protocol::{Inherited, KeeperEvent, KeeperRequest};
 use super::shared::{Shared, send_last};
 
@@ -72,7 +72,8 @@ async fn watch(host: &Host, slug: &Slug) {
                     }
                 }
             }
-            Err(_) => return,
+            Err(error) if is_final(&error) => return,
+            Err(error) => tracing::warn!("{}", causes::one_line(&error)),
         }
         lives.ended(since.elapsed());
     }
@@ -100,6 +101,26 @@ impl Lives {
 /// The secrets for the next keeper: a keeper that a command started knows less than the one before it.
 fn newest(known: Option<Inherited>, told: Inherited) -> Inherited {
     if told == Inherited::default() { known.unwrap_or(told) } else { told }
+}
+
+/// Whether a bottle to which the watcher could not connect needs no watcher any more. Otherwise the next attempt can
+/// succeed: a command holds the lock, the bottle is paused, or its engine starts again.
+fn is_final(error: &ClientError) -> bool {
+    match error {
+        ClientError::NoSuchBottle { .. }
+        | ClientError::NotRunning { .. }
+        | ClientError::Orphaned { .. }
+        | ClientError::NotAdopted { .. }
+        | ClientError::Unusable { .. }
+        | ClientError::Elsewhere { .. }
+        | ClientError::Spawn(_)
+        | ClientError::Unexpected => true,
+        ClientError::Unreached { .. }
+        | ClientError::Handshake(_)
+        | ClientError::Lost(_)
+        | ClientError::Locked(_)
+        | ClientError::NotOpened(_) => false,
+    }
 }
 
 /// Keeps a watcher running from the moment when the bottle is detached. `adopted` says that a watcher may have started
@@ -145,6 +166,7 @@ mod tests {
     use bottle_contract::session::guest::SecretText;
 
     use super::*;
+    use crate::protocol::{LaunchFailure, LaunchFailureKind};
 
     #[test]
     fn keepers_that_die_at_once_are_replaced_ever_later() {
@@ -174,6 +196,36 @@ mod tests {
             (Some(none()), none(), none()),
         ] {
             assert_eq!(newest(known.clone(), told.clone()), wanted, "{known:?} {told:?}");
+        }
+    }
+
+    #[test]
+    fn a_watcher_stays_while_its_bottle_may_need_a_keeper() {
+        let slug: Slug = "one".parse().expect("a slug");
+        let error = || std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
+        let failure = |is_busy| LaunchFailure {
+            kind: LaunchFailureKind::Backend,
+            message: String::new(),
+            causes: Vec::new(),
+            hint: None,
+            left: Vec::new(),
+            is_busy,
+        };
+        let why = String::new;
+        for (error, wanted) in [
+            (ClientError::NoSuchBottle { slug: slug.clone(), near: None }, true),
+            (ClientError::NotRunning { slug: slug.clone(), why: why(), preserved: false }, true),
+            (ClientError::Orphaned { slug: slug.clone() }, true),
+            (ClientError::NotAdopted { slug: slug.clone(), why: why() }, true),
+            (ClientError::Unusable { slug: slug.clone(), why: why() }, true),
+            (ClientError::Spawn(error()), true),
+            (ClientError::Unexpected, true),
+            (ClientError::Unreached { slug, path: "/s".into(), source: error() }, false),
+            (ClientError::Locked(why()), false),
+            (ClientError::NotOpened(Box::new(failure(true))), false),
+            (ClientError::NotOpened(Box::new(failure(false))), false),
+        ] {
+            assert_eq!(is_final(&error), wanted, "{error}");
         }
     }
 }
