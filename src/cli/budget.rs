@@ -2,7 +2,7 @@
 
 use bottle_contract::names::{Name, Slug};
 use bottle_host::account;
-use bottle_host::budget::{self, Declared, Limit, Policy, Scope, Window, governing};
+use bottle_host::budget::{self, Declared, Limit, OnSpent, Scope, Window, governing};
 use bottle_host::{Host, Settings};
 use bottle_instance::{State, Store};
 use bottle_keeper::ledger::{Ledger, Standing};
@@ -13,7 +13,7 @@ use clap::Subcommand;
 use indicatif::HumanCount;
 use jiff::Zoned;
 
-use super::budget_order;
+use super::budget_change;
 use super::candidates;
 use super::choice::{manifests, resolved};
 use crate::console::error::{CliError, Kind};
@@ -65,8 +65,8 @@ enum What {
         slug: Slug,
         /// What to do: `pause` it until `bottle budget continue`, `cutoff` its requests to models and let it run,
         /// `freeze` it (save a snapshot and stop), or `kill` it without saving anything
-        #[arg(long, value_name = "pause|cutoff|freeze|kill", value_parser = Policy::parse)]
-        policy: Policy,
+        #[arg(long, value_name = "pause|cutoff|freeze|kill", value_parser = OnSpent::parse)]
+        policy: OnSpent,
         /// Kill without asking
         #[arg(short, long)]
         yes: bool,
@@ -84,13 +84,13 @@ fn window(text: &str) -> Result<Window, String> {
 }
 
 /// A budget with the launch that it counts, if it counts one.
-struct Account {
+struct LaunchBudget {
     declared: Declared,
     run: Option<String>,
     governs: Option<bool>,
 }
 
-impl Account {
+impl LaunchBudget {
     fn standing(&self, ledger: &Ledger, now: &Zoned) -> Result<Standing, CliError> {
         Ok(ledger.standing(&self.declared, self.run.as_deref(), now)?)
     }
@@ -120,8 +120,8 @@ impl Budget {
             Some(What::Add { scope, tokens, provider, window }) => {
                 add(host, output, &Wanted { scope, provider, window }, tokens)
             }
-            Some(What::Stop { slug, policy, yes }) => budget_order::stop(host, output, &slug, policy, yes),
-            Some(What::Continue { slug }) => budget_order::resume(host, output, &slug),
+            Some(What::Stop { slug, policy, yes }) => budget_change::stop(host, output, &slug, policy, yes),
+            Some(What::Continue { slug }) => budget_change::resume(host, output, &slug),
         }
     }
 
@@ -153,7 +153,7 @@ impl Budget {
 }
 
 /// The budgets of all scopes: those of the settings, of your own manifests, and of launches.
-fn all(host: &Host, output: &Output) -> Result<Vec<Account>, CliError> {
+fn all(host: &Host, output: &Output) -> Result<Vec<LaunchBudget>, CliError> {
     let mut declared = Settings::load(host)?.budget;
     let manifests = manifests(host);
     for kind in [ManifestKind::Agent, ManifestKind::Bottle] {
@@ -163,13 +163,13 @@ fn all(host: &Host, output: &Output) -> Result<Vec<Account>, CliError> {
             }
         }
     }
-    let mut accounts: Vec<Account> =
-        declared.into_iter().map(|declared| Account { declared, run: None, governs: None }).collect();
+    let mut accounts: Vec<LaunchBudget> =
+        declared.into_iter().map(|declared| LaunchBudget { declared, run: None, governs: None }).collect();
     let listed = Store::of(host).list().map_err(|error| CliError::from_error(Kind::Failed, &error))?;
     for bottle in listed {
         let (State::Alive(record) | State::Preserved(record)) = bottle.state else { continue };
         let of_run = record.budget.into_iter().filter(|declared| declared.limit.window == Window::Run);
-        accounts.extend(of_run.map(|declared| Account {
+        accounts.extend(of_run.map(|declared| LaunchBudget {
             declared: declared.in_launch_of(&record.slug),
             run: record.run.clone(),
             governs: None,
@@ -205,7 +205,7 @@ fn add_manifest(
 }
 
 /// The budgets of an agent in its bottles, beginning with the nearest scope.
-fn of_agent(host: &Host, agent: Name, bottles: Vec<Name>) -> Result<Vec<Account>, CliError> {
+fn of_agent(host: &Host, agent: Name, bottles: Vec<Name>) -> Result<Vec<LaunchBudget>, CliError> {
     let resolved = resolved(&manifests(host), agent, bottles)?;
     let mut declared = resolved.manifest.budget;
     declared.extend(Settings::load(host)?.budget);
@@ -214,7 +214,9 @@ fn of_agent(host: &Host, agent: Name, bottles: Vec<Name>) -> Result<Vec<Account>
         .map(|one| governing(&declared, &one.limit.key).iter().any(|governing| std::ptr::eq(*governing, one)))
         .collect();
     let accounts = declared.into_iter().zip(governs);
-    Ok(accounts.map(|(declared, governs)| Account { declared, run: None, governs: Some(governs) }).collect())
+    Ok(accounts
+        .map(|(declared, governs)| LaunchBudget { declared, run: None, governs: Some(governs) })
+        .collect())
 }
 
 /// The budget that the user wants to raise.
@@ -225,7 +227,7 @@ struct Wanted {
 }
 
 impl Wanted {
-    fn is(&self, Account { declared, run, .. }: &Account) -> bool {
+    fn is(&self, LaunchBudget { declared, run, .. }: &LaunchBudget) -> bool {
         let Limit { key, window, .. } = &declared.limit;
         declared.scope == self.scope
             // Only a launch can be given more tokens for one launch.
@@ -237,7 +239,7 @@ impl Wanted {
 
 fn add(host: &Host, output: &Output, wanted: &Wanted, tokens: u64) -> Result<u8, CliError> {
     let accounts = all(host, output)?;
-    let found: Vec<&Account> = accounts.iter().filter(|account| wanted.is(account)).collect();
+    let found: Vec<&LaunchBudget> = accounts.iter().filter(|account| wanted.is(account)).collect();
     let account = match found[..] {
         [account] => account,
         [] => {

@@ -2,7 +2,7 @@
 
 use bottle_contract::names::Slug;
 use bottle_contract::session::guest::{Limited, Overrun};
-use bottle_host::budget::Policy;
+use bottle_host::budget::OnSpent;
 use bottle_host::byte_size::ByteSize;
 use bottle_instance::record::KeptFor;
 use bottle_keeper::protocol::{EndCause, Ended, Resumable};
@@ -15,7 +15,7 @@ use crate::console::output::{Output, counted};
 pub(crate) fn report_end(slug: &Slug, ended: &Ended, output: &Output) {
     match ended.cause {
         EndCause::AgentExited => {}
-        EndCause::Budget(Policy::Kill) => output.note(format!("{slug} was killed")),
+        EndCause::Budget(OnSpent::Kill) => output.note(format!("{slug} was killed")),
         EndCause::Budget(_) => output.note(format!("{slug} was frozen")),
         EndCause::Stopped => output.note(format!("{slug} was stopped")),
         EndCause::ClientGone => output.note(format!("{slug} ended with the client that started it")),

@@ -30,7 +30,7 @@ mod attach;
 mod audit;
 mod bottle_status;
 mod budget;
-mod budget_order;
+mod budget_change;
 mod candidates;
 mod choice;
 mod cleanup;

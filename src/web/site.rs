@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use bottle_contract::names::Slug;
 use bottle_contract::queue::Id;
 use bottle_host::Host;
-use bottle_host::budget::{Policy, parse_tokens};
+use bottle_host::budget::{OnSpent, parse_tokens};
 use bottle_keeper::ledger::GroupBy;
-use bottle_keeper::protocol::BudgetOrder;
+use bottle_keeper::protocol::BudgetChange;
 use bottle_lib::failure::Failure;
 use bottle_lib::proposals::review;
 use bytes::Bytes;
@@ -243,9 +243,9 @@ impl Site {
         let bottle = gathered.snapshot.bottles.into_iter().find(|bottle| bottle.slug == slug)?;
         match what {
             "stop" if bottle.can_stop() => Some(Action::Stop { slug }),
-            "continue" if bottle.can_stop() => Some(Action::Order { slug, order: BudgetOrder::Continue }),
+            "continue" if bottle.can_stop() => Some(Action::Order { slug, order: BudgetChange::Continue }),
             policy if bottle.can_stop() => {
-                let order = BudgetOrder::Stop(Policy::parse(policy).ok()?);
+                let order = BudgetChange::Stop(OnSpent::parse(policy).ok()?);
                 Some(Action::Order { slug, order })
             }
             "discard" if bottle.can_discard() => Some(Action::Discard { slug }),

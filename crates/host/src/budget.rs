@@ -93,7 +93,7 @@ impl fmt::Display for Window {
 /// What happens when a budget is spent, or on `bottle budget stop`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Policy {
+pub enum OnSpent {
     /// Pause the bottle and ask the user. If the user does not raise the budget in time, act as [`Self::Cutoff`].
     #[default]
     Pause,
@@ -105,7 +105,7 @@ pub enum Policy {
     Kill,
 }
 
-impl Policy {
+impl OnSpent {
     const ALL: [Self; 4] = [Self::Pause, Self::Cutoff, Self::Freeze, Self::Kill];
 
     /// Parses the name of a policy.
@@ -131,7 +131,7 @@ impl Policy {
     }
 }
 
-impl fmt::Display for Policy {
+impl fmt::Display for OnSpent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }

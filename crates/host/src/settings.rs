@@ -16,7 +16,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::Host;
-use super::budget::{Declared, Policy};
+use super::budget::{Declared, OnSpent};
 use super::command_settings::{self, CommandSettings};
 use super::detach_keys::DetachKeys;
 use super::docker_settings::DockerSettings;
@@ -68,7 +68,7 @@ pub struct Settings {
     /// `budget`: the limits on the tokens that all bottles of this home use together.
     pub budget: Vec<Declared>,
     /// `cutoff`: what happens when a budget is spent.
-    pub cutoff: Policy,
+    pub cutoff: OnSpent,
     /// `pause_timeout`: how long a bottle with a spent budget waits for the user, in seconds. 0 if it does not wait.
     pub pause_seconds: u64,
 }
@@ -120,7 +120,7 @@ impl Default for Settings {
             commands: CommandSettings::default(),
             environments: EnvironmentSettings::default(),
             budget: Vec::new(),
-            cutoff: Policy::default(),
+            cutoff: OnSpent::default(),
             pause_seconds: PAUSE_SECONDS,
         }
     }
@@ -353,12 +353,12 @@ mod tests {
                         origin: "settings.yml:15".to_owned(),
                     })
                     .to_vec(),
-                cutoff: Policy::Freeze,
+                cutoff: OnSpent::Freeze,
                 pause_seconds: 90,
             })
         );
         let older = parse("shutdown: kill\npause_timeout: 0\ngate: {repeats: 3}\n").expect("settings");
-        assert_eq!((older.cutoff, older.pause_seconds), (Policy::Kill, 0));
+        assert_eq!((older.cutoff, older.pause_seconds), (OnSpent::Kill, 0));
         assert_eq!(older.metering.repeats, Some(3));
         assert_eq!(parse("environments: {idle: 0}\n").expect("settings").environments.idle, None);
         assert_eq!(parse("detach_keys: none\n").expect("settings").detach_keys, None);

@@ -13,7 +13,7 @@ use serde::de::value::SeqAccessDeserializer;
 use serde::de::{SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
-use super::budget::{self, BadBudget, Declared, Limit, Policy, Scope};
+use super::budget::{self, BadBudget, Declared, Limit, OnSpent, Scope};
 use super::byte_size::ByteSize;
 use super::detach_keys::DetachKeys;
 use super::environment_settings::{self, EnvironmentSettings};
@@ -271,9 +271,9 @@ pub(super) fn parse(text: &str) -> Result<Settings, Problem> {
         call_seconds: wait(supervise.call_wait, "supervise.call_wait", CALL_WAIT_MAX, default.call_seconds)?,
     };
     let budget = written.budget.map(home_budget).transpose()?.unwrap_or_default();
-    let cutoff = written
-        .cutoff
-        .map(|text| Policy::parse(&text.value).map_err(|why| (at(&text, &format!("`cutoff`: {why}")), None)));
+    let cutoff = written.cutoff.map(|text| {
+        OnSpent::parse(&text.value).map_err(|why| (at(&text, &format!("`cutoff`: {why}")), None))
+    });
     let pause_seconds = match written.pause_timeout {
         None => PAUSE_SECONDS,
         Some(Spanned { value: Pause(text), at }) if text != "0" => {

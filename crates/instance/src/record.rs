@@ -6,7 +6,7 @@ use bottle_backend::{EngineIdentity, Resource, Sandbox};
 use bottle_contract::lock_out::LockOut;
 use bottle_contract::names::{Name, Slug};
 use bottle_contract::session::guest::{Exit, Size};
-use bottle_host::budget::{Declared, Policy};
+use bottle_host::budget::{Declared, OnSpent};
 use bottle_host::{Host, clock};
 use bottle_manifest::agent_provider::Template;
 use bottle_plan::forge::{Keys, Named};
@@ -52,7 +52,7 @@ pub struct Record {
     pub budget: Vec<Declared>,
     /// What happens in the current launch when a budget is spent. `None` if the settings decide.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cutoff: Option<Policy>,
+    pub cutoff: Option<OnSpent>,
     /// The working directory of `bottle start`, or the repository that contains it if that was copied instead.
     pub cwd: PathBuf,
     /// The working directory of `bottle start`, relative to the copied repository.
@@ -145,7 +145,7 @@ pub struct Record {
     pub budget_hold: Option<String>,
     /// What the user ordered for requests to models with `bottle budget stop`. `None` if nothing.
     #[serde(default)]
-    pub budget_order: Option<Policy>,
+    pub budget_order: Option<OnSpent>,
     /// The commands that the user approved for the current run, because a program outside of the bottle wanted to run
     /// them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -15,7 +15,7 @@ use super::activity;
 use super::budget::stopped::Effect;
 use super::listener::Handler;
 use super::permission::Keeper;
-use super::protocol::{BudgetOrder, KeeperEvent, KeeperRequest, ParentChange};
+use super::protocol::{BudgetChange, KeeperEvent, KeeperRequest, ParentChange};
 use super::shared::{Attached, Command, Fact, Shared, send_last};
 use super::watcher;
 
@@ -238,7 +238,7 @@ impl Shared {
     }
 
     /// Records and applies a change of the user. Freezing and killing end the bottle later.
-    async fn change_budget(&self, change: BudgetOrder, by: &str) {
+    async fn change_budget(&self, change: BudgetChange, by: &str) {
         self.decisions.budget_changed(by, change).await;
         let (stopped, policy) = match Effect::of(change) {
             Effect::Stopped(stopped, policy) => (stopped, policy),

@@ -160,12 +160,12 @@ fn running_child(state: State, client: &str) -> Option<Slug> {
 
 #[cfg(test)]
 mod tests {
-    use bottle_host::budget::Policy;
+    use bottle_host::budget::OnSpent;
     use bottle_instance::record::{Mode, Status};
     use serde_json::json;
 
     use super::*;
-    use crate::protocol::BudgetOrder;
+    use crate::protocol::BudgetChange;
 
     #[tokio::test]
     async fn changes_wait_in_their_order_until_no_child_starts() {
@@ -180,8 +180,8 @@ mod tests {
             notices: Arc::new(Notices::new()),
             late: Mutex::default(),
         }));
-        let stop = ParentChange::Budget { order: BudgetOrder::Stop(Policy::Cutoff), by: "me".to_owned() };
-        let go_on = ParentChange::Budget { order: BudgetOrder::Continue, by: "me".to_owned() };
+        let stop = ParentChange::Budget { order: BudgetChange::Stop(OnSpent::Cutoff), by: "me".to_owned() };
+        let go_on = ParentChange::Budget { order: BudgetChange::Continue, by: "me".to_owned() };
         assert_eq!(children.change(stop.clone()).await, [""; 0]);
         assert!(!children.0.has_late(), "no child starts");
         let start = children::try_lock(&directory).expect("opened").expect("free");

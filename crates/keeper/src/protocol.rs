@@ -15,7 +15,7 @@ use bottle_contract::route::RouteTable;
 use bottle_contract::route::edit::RouteEdit;
 use bottle_contract::session::bundle::Refused;
 use bottle_contract::session::guest::{Exit, GuestRequest, Overrun, SecretText};
-use bottle_host::budget::Policy;
+use bottle_host::budget::OnSpent;
 use bottle_instance::deploy_keys::Tokens;
 use bottle_instance::live_changes::LiveChanges;
 use bottle_instance::record::{ApprovedCommand, KeptFor, Measured};
@@ -118,7 +118,7 @@ pub enum KeeperRequest {
     /// Stops the bottle's requests to models, or lets them go on. Answered with [`KeeperEvent::Done`].
     Budget {
         /// The order.
-        order: BudgetOrder,
+        order: BudgetChange,
         /// The account of the user.
         by: String,
     },
@@ -199,9 +199,9 @@ pub struct Activity {
 /// What the user orders for a bottle's requests to models.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum BudgetOrder {
+pub enum BudgetChange {
     /// Acts as if a budget were spent, until [`Self::Continue`].
-    Stop(Policy),
+    Stop(OnSpent),
     /// Ends a pause or cutoff that the user ordered.
     Continue,
 }
@@ -225,7 +225,7 @@ pub enum ParentChange {
     /// The user stopped its requests to models, or let them go on.
     Budget {
         /// The order.
-        order: BudgetOrder,
+        order: BudgetChange,
         /// The account of the user.
         by: String,
     },
@@ -239,8 +239,8 @@ impl ParentChange {
     pub fn effect_of_failure(&self) -> &'static str {
         match self {
             Self::Routes { .. } => "may still reach what was denied",
-            Self::Budget { order: BudgetOrder::Stop(_), .. } => "still sends requests to models",
-            Self::Budget { order: BudgetOrder::Continue, .. } => "does not go on",
+            Self::Budget { order: BudgetChange::Stop(_), .. } => "still sends requests to models",
+            Self::Budget { order: BudgetChange::Continue, .. } => "does not go on",
             Self::Locked(_) => "is not locked",
         }
     }
@@ -485,7 +485,7 @@ pub enum EndCause {
     /// The user ran `bottle stop`, or a signal arrived.
     Stopped,
     /// A budget was enforced, or the user ran `bottle budget stop`: the bottle was frozen or killed.
-    Budget(Policy),
+    Budget(OnSpent),
     /// The client of an attached bottle disconnected without detaching.
     ClientGone,
     /// Pid 1 of the bottle died.

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use bottle_channel::{Channel, Stream};
 use bottle_contract::lock_out::LockOut;
-use bottle_host::budget::Policy;
+use bottle_host::budget::OnSpent;
 use bottle_instance::record::{ApprovedCommand, Measured, Mode, Record, Service};
 use bottle_instance::snapshots::{CommitOptions, Removal};
 use bottle_queue::Asker;
@@ -89,8 +89,8 @@ pub(super) enum Command {
     },
     /// Freeze or kill the bottle because of a budget.
     Enforce {
-        /// [`Policy::Freeze`] or [`Policy::Kill`].
-        policy: Policy,
+        /// [`OnSpent::Freeze`] or [`OnSpent::Kill`].
+        policy: OnSpent,
         /// The cause, as a fragment.
         why: String,
     },
@@ -124,7 +124,7 @@ pub(super) enum Fact {
     /// The bottle is paused because of a budget, for this cause. `None` if it continues.
     BudgetHold(Option<String>),
     /// The user stopped requests to models like this. `None` if they go on.
-    Stopped(Option<Policy>),
+    Stopped(Option<OnSpent>),
     /// The user approved these commands for the run.
     ApprovedCommands(Vec<ApprovedCommand>),
 }
@@ -212,7 +212,7 @@ mod tests {
             (at(10), "pulled_at", json!("1970-01-01T00:00:20Z")),
             (Fact::BudgetHold(Some("why".to_owned())), "budget_hold", json!("why")),
             (Fact::BudgetHold(None), "budget_hold", Value::Null),
-            (Fact::Stopped(Some(Policy::Pause)), "budget_order", json!("pause")),
+            (Fact::Stopped(Some(OnSpent::Pause)), "budget_order", json!("pause")),
             (Fact::Stopped(None), "budget_order", Value::Null),
             (
                 Fact::ApprovedCommands(vec![approved("a"), approved("a"), approved("b")]),

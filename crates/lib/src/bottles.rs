@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::registry;
 use bottle_contract::names::Slug;
 use bottle_host::Host;
-use bottle_host::budget::Policy;
+use bottle_host::budget::OnSpent;
 use bottle_instance::record::{Mode, Record, Status};
 use bottle_instance::{Listed, State, Store};
 use bottle_keeper::client;
@@ -103,7 +103,7 @@ fn from_record(record: Record, status: Option<&'static str>) -> ActiveBottle {
         services: if runs { record.services } else { Vec::new() },
         locked: record.locked.filter(|_| runs),
         paused: record.budget_hold.filter(|_| runs),
-        cut_off: runs && record.budget_order == Some(Policy::Cutoff),
+        cut_off: runs && record.budget_order == Some(OnSpent::Cutoff),
         label: record.label,
         color: record.color,
         agent: Some(record.agent.to_string()),

@@ -5,7 +5,7 @@ use bottle_contract::route::HostPattern;
 use bottle_host::budget::{ALL, Declared, Window, governing};
 use bottle_host::{Host, Settings, account};
 use bottle_keeper::ledger::Standing;
-use bottle_keeper::protocol::{BudgetOrder, Ended, KeeperEvent, KeeperRequest};
+use bottle_keeper::protocol::{BudgetChange, Ended, KeeperEvent, KeeperRequest};
 use bottle_plan::{Plan, ineffective_budget};
 use indicatif::HumanCount;
 use jiff::Zoned;
@@ -103,7 +103,7 @@ fn keys(plan: &Plan) -> Vec<String> {
 }
 
 /// Sends an order that leaves the bottle running.
-pub async fn send(host: &Host, slug: &Slug, order: BudgetOrder) -> Result<(), Failure> {
+pub async fn send(host: &Host, slug: &Slug, order: BudgetChange) -> Result<(), Failure> {
     let channel = connect(host, slug).await?;
     let mut stream =
         channel.open(&KeeperRequest::Budget { order, by: account::own_name() }).await.map_err(keeper_lost)?;
@@ -115,7 +115,7 @@ pub async fn send(host: &Host, slug: &Slug, order: BudgetOrder) -> Result<(), Fa
 }
 
 /// Sends an order that ends the bottle, and waits for the end. A snapshot can take long, so this has no deadline.
-pub async fn end(host: &Host, slug: &Slug, order: BudgetOrder) -> Result<Ended, Failure> {
+pub async fn end(host: &Host, slug: &Slug, order: BudgetChange) -> Result<Ended, Failure> {
     let channel = connect(host, slug).await?;
     let mut notices = channel.open(&KeeperRequest::Notices).await.map_err(keeper_lost)?;
     send(host, slug, order).await?;

@@ -3,7 +3,7 @@
 
 use bottle_contract::names::Name;
 use bottle_contract::yaml::Node;
-use bottle_host::budget::{self, Limit, Policy};
+use bottle_host::budget::{self, Limit, OnSpent};
 
 use super::Spanned;
 use super::all_errors::decode_all;
@@ -33,7 +33,7 @@ pub struct AgentManifest {
     /// `budget`. Always empty in an agent of a project, which must not change what the user allows.
     pub budget: Vec<Spanned<Limit>>,
     /// `cutoff`. Always `None` in an agent of a project.
-    pub cutoff: Option<Spanned<Policy>>,
+    pub cutoff: Option<Spanned<OnSpent>>,
     /// The body of the file, unchanged: the agent's prompt.
     pub prompt: String,
 }
@@ -67,7 +67,7 @@ struct Checked {
     skills: Vec<Spanned<Name>>,
     user: UserLayer,
     budget: Vec<Spanned<Limit>>,
-    cutoff: Option<Spanned<Policy>>,
+    cutoff: Option<Spanned<OnSpent>>,
 }
 
 /// Refuses the keys with which a project could change what the user allows models to use.

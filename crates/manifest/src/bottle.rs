@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use bottle_contract::names::Name;
 use bottle_contract::session::process::ProcessName;
 use bottle_contract::yaml::Node;
-use bottle_host::budget::{self, Limit, Policy};
+use bottle_host::budget::{self, Limit, OnSpent};
 
 use super::agent_provider::ProviderLayer;
 use super::all_errors::decode_all;
@@ -54,7 +54,7 @@ pub struct BottleLayer {
     /// `budget`.
     pub budget: Vec<Spanned<Limit>>,
     /// `cutoff`.
-    pub cutoff: Option<Spanned<Policy>>,
+    pub cutoff: Option<Spanned<OnSpent>>,
     /// `mcp`.
     pub mcp: Option<Spanned<ChildRules>>,
 }

@@ -10,7 +10,7 @@ use std::fmt;
 use bottle_contract::route::{Narrowing, RouteSpec};
 use bottle_contract::secret::Secret;
 use bottle_contract::session::service::Restart;
-use bottle_host::budget::{Policy, Written};
+use bottle_host::budget::{OnSpent, Written};
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
@@ -26,7 +26,7 @@ pub(super) struct AgentSchema {
     #[serde(rename = "git-gate")]
     pub(super) git_gate: Option<AgentGitGateSchema>,
     pub(super) budget: Option<Spanned<Written>>,
-    pub(super) cutoff: Option<Spanned<Policy>>,
+    pub(super) cutoff: Option<Spanned<OnSpent>>,
 }
 
 /// The key `git-gate` of an agent manifest.
@@ -53,7 +53,7 @@ pub(super) struct BottleSchema {
     pub(super) resources: Option<ResourcesSchema>,
     pub(super) services: Option<Entries<ServiceSchema>>,
     pub(super) budget: Option<Spanned<Written>>,
-    pub(super) cutoff: Option<Spanned<Policy>>,
+    pub(super) cutoff: Option<Spanned<OnSpent>>,
     pub(super) mcp: Option<Spanned<McpSchema>>,
 }
 

@@ -38,7 +38,7 @@ use bottle_contract::session::bundle::{Limits, LogLevel, ModelRules};
 use bottle_contract::session::guest::Size;
 use bottle_contract::session::process::ProcessName;
 use bottle_contract::session::service::Service;
-use bottle_host::budget::{Declared, Policy};
+use bottle_host::budget::{Declared, OnSpent};
 use bottle_host::settings::Waits;
 use bottle_manifest::agent_provider::Template;
 use bottle_manifest::mcp::ChildRules;
@@ -114,7 +114,7 @@ pub struct Plan {
     pub budget: Vec<Declared>,
     /// What happens when a budget is spent. `None` if the settings decide.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cutoff: Option<Policy>,
+    pub cutoff: Option<OnSpent>,
     /// Which bottles the agent may start. `None` if it may start none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mcp: Option<ChildRules>,

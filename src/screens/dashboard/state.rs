@@ -1,10 +1,10 @@
 //! The state of the screen, and how keys and events change it. This module does not draw, read files or wait.
 
 use bottle_contract::names::Slug;
-use bottle_host::budget::Policy;
+use bottle_host::budget::OnSpent;
 use bottle_host::budget::parse_tokens;
 use bottle_keeper::ledger::GroupBy;
-use bottle_keeper::protocol::BudgetOrder;
+use bottle_keeper::protocol::BudgetChange;
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use jiff::{SignedDuration, Timestamp};
 
@@ -407,12 +407,12 @@ impl State {
             KeyCode::Char('s') => self.say(Tone::Plain, format!("{slug} does not run"), None),
             KeyCode::Char(letter @ ('z' | 'c' | 'f' | 'x')) if bottle.can_stop() => {
                 let order = match letter {
-                    'z' if bottle.paused.is_some() => BudgetOrder::Continue,
-                    'z' => BudgetOrder::Stop(Policy::Pause),
-                    'c' if bottle.cut_off => BudgetOrder::Continue,
-                    'c' => BudgetOrder::Stop(Policy::Cutoff),
-                    'f' => BudgetOrder::Stop(Policy::Freeze),
-                    _ => BudgetOrder::Stop(Policy::Kill),
+                    'z' if bottle.paused.is_some() => BudgetChange::Continue,
+                    'z' => BudgetChange::Stop(OnSpent::Pause),
+                    'c' if bottle.cut_off => BudgetChange::Continue,
+                    'c' => BudgetChange::Stop(OnSpent::Cutoff),
+                    'f' => BudgetChange::Stop(OnSpent::Freeze),
+                    _ => BudgetChange::Stop(OnSpent::Kill),
                 };
                 self.confirm(Action::Order { slug, order })
             }

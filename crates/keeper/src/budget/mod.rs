@@ -10,11 +10,11 @@
 //! process raised the budget. All state of this module can be lost: a new keeper gets the same requests from the proxy
 //! again, and finds how the user stopped them in the bottle's record.
 //!
-//! - `account`: the budgets of the bottle, and the ledger · `question`: what the user is asked
+//! - `budgets`: the budgets of the bottle, and the ledger · `question`: what the user is asked
 //! - `requests`: the requests that wait, and what is done about them · `pending`: one of them, and the cause
 //! - `stopped`: how the user stopped requests
 
-mod account;
+mod budgets;
 mod pending;
 mod question;
 mod requests;
@@ -28,7 +28,7 @@ use bottle_contract::queue::{Answer, Status};
 use bottle_contract::session::bundle::BundleRequest;
 use bottle_contract::session::guest::{GuestEvent, GuestRequest};
 use bottle_contract::session::lease::{BudgetKey, LeaseAnswer, LeaseRequest};
-use bottle_host::budget::Policy;
+use bottle_host::budget::OnSpent;
 use bottle_host::causes;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -36,8 +36,8 @@ use tokio::task::JoinHandle;
 use super::protocol::Notice;
 use super::shared::{Command, Fact, Shared};
 use crate::ledger::Shortage;
-use account::Rules;
-pub(super) use account::{Budgets, end_leases};
+use budgets::OnShortage;
+pub(super) use budgets::{Budgets, end_leases};
 use requests::{Action, Before, Requests};
 use stopped::Stopped;
 
@@ -186,7 +186,7 @@ impl Enforcer {
             return;
         }
         self.pause(&question::cause(shortage)).await;
-        self.record(shortage, Policy::Pause, "the user was asked").await;
+        self.record(shortage, OnSpent::Pause, "the user was asked").await;
         let (asker, answers, shortage) = (self.shared.asker.clone(), self.answers.clone(), shortage.clone());
         let asked = question::question(&shortage, for_at_most);
         self.question = Some(tokio::spawn(async move {
@@ -280,7 +280,7 @@ impl Enforcer {
     }
 
     /// Records an enforcement in the ledger and in the audit log.
-    async fn record(&self, shortage: &Shortage, policy: Policy, result: &str) {
+    async fn record(&self, shortage: &Shortage, policy: OnSpent, result: &str) {
         if let Err(error) = self.budgets.record(shortage, policy.name(), result).await {
             tracing::warn!("cannot record the enforcement of a budget: {error:#}");
         }
@@ -291,7 +291,7 @@ impl Enforcer {
     }
 }
 
-impl Rules {
+impl OnShortage {
     /// How long a request waits for the user. `None` if no user can be asked.
     fn pause(&self) -> Option<Duration> {
         self.can_ask.then_some(self.pause).filter(|pause| !pause.is_zero())

@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use bottle_contract::session::lease::LeaseRequest;
-use bottle_host::budget::{Declared, Policy, Window};
+use bottle_host::budget::{Declared, OnSpent, Window};
 
-use super::account::Rules;
+use super::budgets::OnShortage;
 use crate::ledger::Shortage;
 
 /// A request without an answer.
@@ -43,7 +43,7 @@ pub(super) enum Step {
     /// Deny the request.
     Deny,
     /// Freeze or kill the bottle.
-    End(Policy),
+    End(OnSpent),
 }
 
 impl PendingRequest {
@@ -52,7 +52,13 @@ impl PendingRequest {
     }
 
     /// Decides what happens next. `refused` states whether the user did not raise the budget for an earlier request.
-    pub(super) fn step(&mut self, shortage: &Shortage, rules: &Rules, refused: bool, now: Instant) -> Step {
+    pub(super) fn step(
+        &mut self,
+        shortage: &Shortage,
+        rules: &OnShortage,
+        refused: bool,
+        now: Instant,
+    ) -> Step {
         if self.state == State::Ends {
             return Step::Wait;
         }
@@ -69,12 +75,12 @@ impl PendingRequest {
             return if late { Step::Deny } else { Step::Wait };
         }
         match (rules.policy, rules.pause()) {
-            (Policy::Cutoff, _) | (Policy::Pause, None) => Step::Deny,
-            (policy @ (Policy::Freeze | Policy::Kill), _) => {
+            (OnSpent::Cutoff, _) | (OnSpent::Pause, None) => Step::Deny,
+            (policy @ (OnSpent::Freeze | OnSpent::Kill), _) => {
                 self.state = State::Ends;
                 Step::End(policy)
             }
-            (Policy::Pause, Some(pause)) => match self.state {
+            (OnSpent::Pause, Some(pause)) => match self.state {
                 State::WaitsForUser(asked) if now.duration_since(asked) >= pause => Step::Deny,
                 State::WaitsForUser(asked) => Step::Ask(pause.saturating_sub(now.duration_since(asked))),
                 _ => {
@@ -128,8 +134,8 @@ mod tests {
         }
     }
 
-    fn rules(policy: Policy, can_ask: bool) -> Rules {
-        Rules { policy, pause: Duration::from_secs(60), can_ask }
+    fn rules(policy: OnSpent, can_ask: bool) -> OnShortage {
+        OnShortage { policy, pause: Duration::from_secs(60), can_ask }
     }
 
     fn pending(now: Instant) -> PendingRequest {
@@ -147,7 +153,7 @@ mod tests {
     fn asks_until_the_time_is_over_and_then_denies() {
         let now = Instant::now();
         let (mut pending, spent, rules) =
-            (pending(now), shortage(Scope::Host, false), rules(Policy::Pause, true));
+            (pending(now), shortage(Scope::Host, false), rules(OnSpent::Pause, true));
         let at = |seconds| now + Duration::from_secs(seconds);
         assert_eq!(pending.step(&spent, &rules, false, at(0)), Step::Ask(Duration::from_secs(60)));
         assert_eq!(pending.step(&spent, &rules, false, at(45)), Step::Ask(Duration::from_secs(15)));
@@ -158,7 +164,7 @@ mod tests {
     #[test]
     fn a_refused_limit_denies_and_another_limit_asks_again() {
         let now = Instant::now();
-        let (mut pending, rules) = (pending(now), rules(Policy::Pause, true));
+        let (mut pending, rules) = (pending(now), rules(OnSpent::Pause, true));
         let (host, ceiling) = (shortage(Scope::Host, false), shortage(Scope::Ceiling, false));
         assert!(matches!(pending.step(&host, &rules, false, now), Step::Ask(_)));
         pending.refuse(&host);
@@ -171,13 +177,13 @@ mod tests {
     fn without_a_user_to_ask_the_policy_comes_at_once() {
         let now = Instant::now();
         let spent = shortage(Scope::Host, false);
-        let no_time = Rules { pause: Duration::ZERO, ..rules(Policy::Pause, true) };
+        let no_time = OnShortage { pause: Duration::ZERO, ..rules(OnSpent::Pause, true) };
         for (rules, step) in [
-            (rules(Policy::Pause, false), Step::Deny),
+            (rules(OnSpent::Pause, false), Step::Deny),
             (no_time, Step::Deny),
-            (rules(Policy::Cutoff, true), Step::Deny),
-            (rules(Policy::Freeze, true), Step::End(Policy::Freeze)),
-            (rules(Policy::Kill, false), Step::End(Policy::Kill)),
+            (rules(OnSpent::Cutoff, true), Step::Deny),
+            (rules(OnSpent::Freeze, true), Step::End(OnSpent::Freeze)),
+            (rules(OnSpent::Kill, false), Step::End(OnSpent::Kill)),
         ] {
             let mut pending = pending(now);
             assert_eq!(pending.step(&spent, &rules, false, now), step);
@@ -190,7 +196,7 @@ mod tests {
     #[test]
     fn waits_for_the_reservations_of_other_requests() {
         let now = Instant::now();
-        let (mut pending, rules) = (pending(now), rules(Policy::Kill, false));
+        let (mut pending, rules) = (pending(now), rules(OnSpent::Kill, false));
         let reserved = shortage(Scope::Host, true);
         assert_eq!(pending.step(&reserved, &rules, false, now), Step::Wait);
         assert!(!pending.waits_for_user(), "the bottle is not paused");
@@ -207,7 +213,7 @@ mod tests {
         assert!(!unknown.is_late(now + limit / 2, limit));
         assert!(unknown.is_late(now + limit, limit));
         let mut asked = pending(now);
-        asked.step(&shortage(Scope::Host, false), &rules(Policy::Pause, true), false, now);
+        asked.step(&shortage(Scope::Host, false), &rules(OnSpent::Pause, true), false, now);
         assert!(!asked.is_late(now, limit) && !asked.is_late(now + limit, limit));
     }
 }

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use bottle_contract::decide::Reason;
 use bottle_contract::names::Slug;
 use bottle_contract::session::lease::{BudgetKey, LeaseAnswer, LeaseRequest};
-use bottle_host::budget::{Policy, Window};
+use bottle_host::budget::{OnSpent, Window};
 
-use super::account::LeaseOutcome;
+use super::budgets::LeaseOutcome;
 use super::pending::{PendingRequest, Step};
 use super::question;
 use super::stopped::Stopped;
@@ -49,11 +49,11 @@ pub(super) enum Action {
     /// The user gets this warning.
     Warn(String),
     /// The enforcement of the policy is recorded, with its result.
-    Record(Shortage, Policy, &'static str),
+    Record(Shortage, OnSpent, &'static str),
     /// The bottle is paused and the user asked, who has so much time.
     Ask(Shortage, Duration),
     /// The bottle is frozen or killed.
-    End(Shortage, Policy),
+    End(Shortage, OnSpent),
 }
 
 impl Requests {
@@ -135,7 +135,7 @@ impl Requests {
                 let mut actions = Vec::new();
                 if self.refused.insert(key.clone()) {
                     let warning = format!("{}: {why}", self.slug);
-                    actions.push(Action::Record(shortage, Policy::Cutoff, "requests to models are denied"));
+                    actions.push(Action::Record(shortage, OnSpent::Cutoff, "requests to models are denied"));
                     actions.push(Action::Warn(warning));
                 }
                 actions.push(Action::Answer(self.deny(key, Reason::BudgetSpent, why)));
@@ -180,7 +180,7 @@ impl Requests {
 mod tests {
     use bottle_host::budget::{Declared, Limit, Scope};
 
-    use super::super::account::Rules;
+    use super::super::budgets::OnShortage;
     use super::*;
     use crate::ledger::Standing;
 
@@ -206,8 +206,8 @@ mod tests {
         }
     }
 
-    fn short(policy: Policy, window: Window, may_pass: bool) -> Result<LeaseOutcome, String> {
-        let rules = Rules { policy, pause: Duration::from_secs(60), can_ask: true };
+    fn short(policy: OnSpent, window: Window, may_pass: bool) -> Result<LeaseOutcome, String> {
+        let rules = OnShortage { policy, pause: Duration::from_secs(60), can_ask: true };
         Ok(LeaseOutcome::Short(shortage(window, may_pass), rules))
     }
 
@@ -257,9 +257,9 @@ mod tests {
                 false,
             ),
             (
-                short(Policy::Cutoff, Window::Total, false),
+                short(OnSpent::Cutoff, Window::Total, false),
                 vec![
-                    Action::Record(spent(), Policy::Cutoff, result),
+                    Action::Record(spent(), OnSpent::Cutoff, result),
                     Action::Warn(format!("demo: {denial}")),
                     denied(Reason::BudgetSpent, denial.clone()),
                 ],
@@ -267,15 +267,15 @@ mod tests {
                 false,
             ),
             (
-                short(Policy::Pause, Window::Total, false),
+                short(OnSpent::Pause, Window::Total, false),
                 vec![Action::Ask(spent(), Duration::from_secs(60))],
                 vec![Action::Ask(spent(), Duration::from_secs(60))],
                 true,
             ),
-            (short(Policy::Kill, Window::Total, false), end(Policy::Kill), Vec::new(), true),
-            (short(Policy::Freeze, Window::Total, false), end(Policy::Freeze), Vec::new(), true),
-            (short(Policy::Kill, Window::Total, true), Vec::new(), Vec::new(), true),
-            (short(Policy::Kill, Window::Minute, true), vec![Action::Warn(minute)], Vec::new(), true),
+            (short(OnSpent::Kill, Window::Total, false), end(OnSpent::Kill), Vec::new(), true),
+            (short(OnSpent::Freeze, Window::Total, false), end(OnSpent::Freeze), Vec::new(), true),
+            (short(OnSpent::Kill, Window::Total, true), Vec::new(), Vec::new(), true),
+            (short(OnSpent::Kill, Window::Minute, true), vec![Action::Warn(minute)], Vec::new(), true),
             (Err("no disk".to_owned()), vec![Action::Warn(unknown)], Vec::new(), true),
         ] {
             let mut requests = requests(now);
@@ -304,7 +304,7 @@ mod tests {
     fn a_limit_that_the_user_did_not_raise_denies_until_the_ledger_grants() {
         let now = Instant::now();
         let mut requests = requests(now);
-        let spent = || short(Policy::Pause, Window::Total, false);
+        let spent = || short(OnSpent::Pause, Window::Total, false);
         assert!(matches!(requests.after(&KEY, spent(), now)[..], [Action::Ask(..)]));
         assert!(requests.wait_for_user());
         requests.refuse(&shortage(Window::Total, false));

@@ -1,8 +1,8 @@
 //! How the user stopped a bottle's requests to models. Pure.
 
-use bottle_host::budget::Policy;
+use bottle_host::budget::OnSpent;
 
-use crate::protocol::BudgetOrder;
+use crate::protocol::BudgetChange;
 
 /// How the user stopped them with `bottle budget stop`, until `bottle budget continue`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -20,29 +20,29 @@ pub(crate) enum Stopped {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Effect {
     /// Requests are stopped like this, and the bottle's record says so with this policy.
-    Stopped(Stopped, Option<Policy>),
+    Stopped(Stopped, Option<OnSpent>),
     /// The bottle is frozen or killed.
-    Ends(Policy),
+    Ends(OnSpent),
 }
 
 impl Stopped {
     /// What a bottle's record says.
-    pub(crate) fn recorded(policy: Option<Policy>) -> Self {
+    pub(crate) fn recorded(policy: Option<OnSpent>) -> Self {
         match policy {
-            Some(Policy::Pause) => Self::Paused,
-            Some(Policy::Cutoff) => Self::CutOff,
+            Some(OnSpent::Pause) => Self::Paused,
+            Some(OnSpent::Cutoff) => Self::CutOff,
             // The bottle ends already.
-            Some(Policy::Freeze | Policy::Kill) | None => Self::No,
+            Some(OnSpent::Freeze | OnSpent::Kill) | None => Self::No,
         }
     }
 }
 
 impl Effect {
-    pub(crate) fn of(change: BudgetOrder) -> Self {
+    pub(crate) fn of(change: BudgetChange) -> Self {
         let policy = match change {
-            BudgetOrder::Continue => None,
-            BudgetOrder::Stop(policy @ (Policy::Freeze | Policy::Kill)) => return Self::Ends(policy),
-            BudgetOrder::Stop(policy @ (Policy::Pause | Policy::Cutoff)) => Some(policy),
+            BudgetChange::Continue => None,
+            BudgetChange::Stop(policy @ (OnSpent::Freeze | OnSpent::Kill)) => return Self::Ends(policy),
+            BudgetChange::Stop(policy @ (OnSpent::Pause | OnSpent::Cutoff)) => Some(policy),
         };
         Self::Stopped(Stopped::recorded(policy), policy)
     }
@@ -54,16 +54,16 @@ mod tests {
 
     #[test]
     fn each_change_of_the_user_has_an_effect() {
-        use BudgetOrder::{Continue, Stop};
+        use BudgetChange::{Continue, Stop};
         for (change, wanted) in [
             (Continue, Effect::Stopped(Stopped::No, None)),
-            (Stop(Policy::Pause), Effect::Stopped(Stopped::Paused, Some(Policy::Pause))),
-            (Stop(Policy::Cutoff), Effect::Stopped(Stopped::CutOff, Some(Policy::Cutoff))),
-            (Stop(Policy::Freeze), Effect::Ends(Policy::Freeze)),
-            (Stop(Policy::Kill), Effect::Ends(Policy::Kill)),
+            (Stop(OnSpent::Pause), Effect::Stopped(Stopped::Paused, Some(OnSpent::Pause))),
+            (Stop(OnSpent::Cutoff), Effect::Stopped(Stopped::CutOff, Some(OnSpent::Cutoff))),
+            (Stop(OnSpent::Freeze), Effect::Ends(OnSpent::Freeze)),
+            (Stop(OnSpent::Kill), Effect::Ends(OnSpent::Kill)),
         ] {
             assert_eq!(Effect::of(change), wanted, "{change:?}");
         }
-        assert_eq!(Stopped::recorded(Some(Policy::Kill)), Stopped::No, "it ends already");
+        assert_eq!(Stopped::recorded(Some(OnSpent::Kill)), Stopped::No, "it ends already");
     }
 }

@@ -39,7 +39,7 @@ use tokio::task::spawn_blocking;
 
 pub use self::change::gains;
 use self::change::{Change, UserChange, diff, is_narrower, losses};
-use super::protocol::{BudgetOrder, ParentChange, RouteChange, RouteReport, RouteRequest};
+use super::protocol::{BudgetChange, ParentChange, RouteChange, RouteReport, RouteRequest};
 
 /// Time limit for the bundle to confirm new routes, after which the approval fails. The bundle itself allows its
 /// sidecars eight seconds.
@@ -116,10 +116,10 @@ impl Decisions {
     }
 
     /// Writes to the audit log that the user stopped the bottle's requests to models, or let them go on.
-    pub(super) async fn budget_changed(&self, by: &str, change: BudgetOrder) {
+    pub(super) async fn budget_changed(&self, by: &str, change: BudgetChange) {
         let action = match change {
-            BudgetOrder::Stop(policy) => policy.name(),
-            BudgetOrder::Continue => "continue",
+            BudgetChange::Stop(policy) => policy.name(),
+            BudgetChange::Continue => "continue",
         };
         let why = "the user ordered it".to_owned();
         let entry = Entry::Enforced { budget: None, action: action.to_owned(), why };

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bottle_backend::{Backend, RunState};
 use bottle_channel::{Channel, Stream};
-use bottle_host::budget::Policy;
+use bottle_host::budget::OnSpent;
 use bottle_instance::Claim;
 use bottle_instance::record::Mode;
 use bottle_instance::snapshots::CommitOptions;
@@ -219,7 +219,7 @@ impl<'a> Owner<'a> {
     /// If the bottle ends because a budget freezes it, saves a snapshot. If that fails, the bottle's files are kept as
     /// after every stop.
     pub(super) async fn save_if_frozen(&mut self, cause: EndCause) {
-        if cause != EndCause::Budget(Policy::Freeze) {
+        if cause != EndCause::Budget(OnSpent::Freeze) {
             return;
         }
         let (events, mut results) = mpsc::channel(16);

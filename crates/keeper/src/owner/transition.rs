@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bottle_backend::RunState;
 use bottle_contract::session::guest::Exit;
-use bottle_host::budget::Policy;
+use bottle_host::budget::OnSpent;
 use bottle_instance::record::Mode;
 
 use crate::protocol::{EndCause, EndChoice};
@@ -102,7 +102,7 @@ impl Situation {
                 Step::End(End { grace: Duration::from_millis(*grace_ms), ..end(EndCause::Stopped) })
             }
             (Stage::Runs, Command::Enforce { policy, .. }) => {
-                let choice = if *policy == Policy::Kill { EndChoice::Discard } else { EndChoice::Keep };
+                let choice = if *policy == OnSpent::Kill { EndChoice::Discard } else { EndChoice::Keep };
                 Step::End(End { choice, ..end(EndCause::Budget(*policy)) })
             }
             (Stage::Runs, Command::FirstGone) if self.mode == Mode::Attached => {
@@ -195,8 +195,8 @@ mod tests {
         let events = || mpsc::channel(1).0;
         match name {
             "stop" => Command::Stop { grace_ms: 7, events: events() },
-            "freeze" => Command::Enforce { policy: Policy::Freeze, why: String::new() },
-            "kill" => Command::Enforce { policy: Policy::Kill, why: String::new() },
+            "freeze" => Command::Enforce { policy: OnSpent::Freeze, why: String::new() },
+            "kill" => Command::Enforce { policy: OnSpent::Kill, why: String::new() },
             "first gone" => Command::FirstGone,
             "detach" => Command::Record { fact: Fact::Detached, recorded: oneshot::channel().0 },
             "record" => {
@@ -215,8 +215,8 @@ mod tests {
     fn each_stage_decides_about_each_command() {
         let stopped = Step::End(End { grace: Duration::from_millis(7), ..end(EndCause::Stopped) });
         let budget = |policy| End { choice: EndChoice::Keep, ..end(EndCause::Budget(policy)) };
-        let (frozen, gone) = (Step::End(budget(Policy::Freeze)), Step::End(end(EndCause::ClientGone)));
-        let killed = Step::End(End { choice: EndChoice::Discard, ..budget(Policy::Kill) });
+        let (frozen, gone) = (Step::End(budget(OnSpent::Freeze)), Step::End(end(EndCause::ClientGone)));
+        let killed = Step::End(End { choice: EndChoice::Discard, ..budget(OnSpent::Kill) });
         let (run, no) = (Step::CarryOut, Step::Nothing);
         let situations = [
             (Stage::Runs, Mode::Attached, None),
@@ -283,7 +283,7 @@ mod tests {
             (vec![(EndCause::AgentExited, stable)], vec![false]),
             (vec![(EndCause::Stopped, at_once)], vec![false]),
             (vec![(EndCause::ClientGone, at_once)], vec![false]),
-            (vec![(EndCause::Budget(Policy::Kill), stable)], vec![false]),
+            (vec![(EndCause::Budget(OnSpent::Kill), stable)], vec![false]),
         ] {
             let mut reconnects = Reconnects::default();
             let found: Vec<bool> =

@@ -117,7 +117,7 @@ fn kept_for(choice: EndChoice, failed: bool, found: Found) -> Option<KeptFor> {
 mod tests {
     use std::time::Duration;
 
-    use bottle_host::budget::Policy;
+    use bottle_host::budget::OnSpent;
     use proptest::prelude::*;
 
     use super::*;
@@ -177,7 +177,7 @@ mod tests {
             (EndCause::GuestDied, killed, KeptFor::Failure),
             (EndCause::Stopped, failed, KeptFor::Conversation),
             (EndCause::ClientGone, failed, KeptFor::Conversation),
-            (EndCause::Budget(Policy::Freeze), killed, KeptFor::Conversation),
+            (EndCause::Budget(OnSpent::Freeze), killed, KeptFor::Conversation),
         ] {
             let keeping = Keeping::of(&end(cause), exit, found(Talked::Copied));
             assert_eq!(keeping.why, Some(wanted), "{cause:?} {exit:?}");

@@ -8,9 +8,9 @@ use crate::stop::stop;
 use bottle_contract::names::Slug;
 use bottle_host::Host;
 use bottle_host::account;
-use bottle_host::budget::{Declared, Policy};
+use bottle_host::budget::{Declared, OnSpent};
 use bottle_keeper::ledger::Ledger;
-use bottle_keeper::protocol::{BudgetOrder, Ended, Resumable};
+use bottle_keeper::protocol::{BudgetChange, Ended, Resumable};
 
 use super::words;
 use crate::failure::Failure;
@@ -31,7 +31,7 @@ pub enum Action {
         /// The bottle.
         slug: Slug,
         /// What is done.
-        order: BudgetOrder,
+        order: BudgetChange,
     },
     /// Deletes the kept files of a bottle.
     Discard {
@@ -95,8 +95,8 @@ impl Action {
         match self {
             Self::Stop { slug } => format!("stopping {slug}"),
             Self::Order { slug, order } => match order {
-                BudgetOrder::Continue => format!("letting {slug} go on"),
-                BudgetOrder::Stop(policy) => format!("{slug}: {policy}"),
+                BudgetChange::Continue => format!("letting {slug} go on"),
+                BudgetChange::Stop(policy) => format!("{slug}: {policy}"),
             },
             Self::Discard { slug } => format!("discarding {slug}"),
             Self::Raise { declared, .. } => format!("raising {}", words::budget(declared)),
@@ -113,16 +113,16 @@ impl Action {
                 let ended = stop(host, slug, GRACE, |_| {}).await?;
                 Ok(end_words(slug, &ended))
             }
-            Self::Order { slug, order: order @ BudgetOrder::Stop(Policy::Freeze | Policy::Kill) } => {
+            Self::Order { slug, order: order @ BudgetChange::Stop(OnSpent::Freeze | OnSpent::Kill) } => {
                 let ended = budget::end(host, slug, *order).await?;
                 Ok(end_words(slug, &ended))
             }
             Self::Order { slug, order } => {
                 budget::send(host, slug, *order).await?;
                 Ok(match order {
-                    BudgetOrder::Stop(Policy::Pause) => format!("{slug} is paused"),
-                    BudgetOrder::Stop(_) => format!("{slug} runs on, and its requests to models are denied"),
-                    BudgetOrder::Continue => format!("{slug} goes on, as far as its budgets allow"),
+                    BudgetChange::Stop(OnSpent::Pause) => format!("{slug} is paused"),
+                    BudgetChange::Stop(_) => format!("{slug} runs on, and its requests to models are denied"),
+                    BudgetChange::Continue => format!("{slug} goes on, as far as its budgets allow"),
                 })
             }
             Self::Discard { slug } => {
@@ -140,29 +140,29 @@ impl Action {
     }
 }
 
-fn order_verb(order: BudgetOrder) -> &'static str {
+fn order_verb(order: BudgetChange) -> &'static str {
     match order {
-        BudgetOrder::Stop(Policy::Pause) => "Pause",
-        BudgetOrder::Stop(Policy::Cutoff) => "Cut off",
-        BudgetOrder::Stop(Policy::Freeze) => "Freeze",
-        BudgetOrder::Stop(Policy::Kill) => "Kill",
-        BudgetOrder::Continue => "Continue",
+        BudgetChange::Stop(OnSpent::Pause) => "Pause",
+        BudgetChange::Stop(OnSpent::Cutoff) => "Cut off",
+        BudgetChange::Stop(OnSpent::Freeze) => "Freeze",
+        BudgetChange::Stop(OnSpent::Kill) => "Kill",
+        BudgetChange::Continue => "Continue",
     }
 }
 
-fn order_effect(order: BudgetOrder) -> &'static str {
+fn order_effect(order: BudgetChange) -> &'static str {
     match order {
-        BudgetOrder::Stop(Policy::Pause) => {
+        BudgetChange::Stop(OnSpent::Pause) => {
             "Its programs stand still, and its requests to models wait, until it continues."
         }
-        BudgetOrder::Stop(Policy::Cutoff) => {
+        BudgetChange::Stop(OnSpent::Cutoff) => {
             "It runs on, and its requests to models are denied until it continues."
         }
-        BudgetOrder::Stop(Policy::Freeze) => "A snapshot is saved, and the bottle ends. It can be resumed.",
-        BudgetOrder::Stop(Policy::Kill) => {
+        BudgetChange::Stop(OnSpent::Freeze) => "A snapshot is saved, and the bottle ends. It can be resumed.",
+        BudgetChange::Stop(OnSpent::Kill) => {
             "This deletes all work in it that was not pulled or pushed. It cannot be undone."
         }
-        BudgetOrder::Continue => {
+        BudgetChange::Continue => {
             "Its programs and its requests to models go on, as far as its budgets allow."
         }
     }

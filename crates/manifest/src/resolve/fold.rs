@@ -17,7 +17,7 @@ use bottle_contract::names::Name;
 use bottle_contract::route::Route;
 use bottle_contract::session::bundle::LogLevel;
 use bottle_contract::session::process::ProcessName;
-use bottle_host::budget::Policy;
+use bottle_host::budget::OnSpent;
 
 use super::DEFAULT_PIDS;
 use super::linearise::{Layer, ancestors};
@@ -48,7 +48,7 @@ pub(super) struct Folded {
     pub(super) backend: Option<Traced<Name>>,
     pub(super) resources: Resources,
     pub(super) services: Vec<(ProcessName, Traced<ServiceLayer>)>,
-    pub(super) cutoff: Option<Traced<Policy>>,
+    pub(super) cutoff: Option<Traced<OnSpent>>,
     pub(super) mcp: Option<Traced<ChildRules>>,
 }
 

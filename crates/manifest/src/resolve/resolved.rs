@@ -10,7 +10,7 @@ use bottle_contract::names::Name;
 use bottle_contract::route::{Route, RouteSpec};
 use bottle_contract::session::bundle::LogLevel;
 use bottle_contract::session::process::ProcessName;
-use bottle_host::budget::{Declared, Policy};
+use bottle_host::budget::{Declared, OnSpent};
 use bottle_host::byte_size::ByteSize;
 use serde::{Serialize, Serializer};
 use url::Url;
@@ -62,7 +62,7 @@ pub struct ResolvedManifest {
     pub budget: Vec<Declared>,
     /// The `cutoff` of the agent, or else of the bottles. `None` means that of the settings.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub cutoff: Option<Traced<Policy>>,
+    pub cutoff: Option<Traced<OnSpent>>,
     /// `mcp`. None means that the agent may start no bottle.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mcp: Option<Traced<ChildRules>>,

@@ -18,7 +18,7 @@ impl Leases {
         let _connected = self.keepers.connect();
         let (sender, mut receiver) = stream.split();
         // Another keeper may have left requests without an answer.
-        self.accounts().values_mut().for_each(super::Account::forget_request);
+        self.accounts().values_mut().for_each(super::KeyLease::forget_request);
         let mut changed = self.changed.subscribe();
         let mut tick = tokio::time::interval(bounds::LEASE_IDLE / 2);
         loop {
@@ -45,7 +45,7 @@ impl Leases {
     }
 
     fn has_too_little(&self) -> bool {
-        self.accounts().values().any(super::Account::has_too_little)
+        self.accounts().values().any(super::KeyLease::has_too_little)
     }
 
     fn give_back_unused(&self) {
@@ -75,12 +75,12 @@ impl Leases {
                     Reason::BudgetSpent => Reason::BudgetSpent,
                     _ => Reason::BudgetUnknown,
                 };
-                let denied = self.accounts().get_mut(&key).map(super::Account::denied);
+                let denied = self.accounts().get_mut(&key).map(super::KeyLease::denied);
                 for answer in denied.unwrap_or_default() {
                     drop(answer.send(Err(LeaseDenied { reason, why: why.clone() })));
                 }
             }
-            LeaseAnswer::Revoked => self.accounts().values_mut().for_each(super::Account::revoke),
+            LeaseAnswer::Revoked => self.accounts().values_mut().for_each(super::KeyLease::revoke),
         }
     }
 }

@@ -16,10 +16,10 @@
 //! - `cost`: the tokens that a request can use · `calibration`: models with more tokens than the estimate
 //! - `repeats`: equal requests in a row
 
-mod account;
 mod calibration;
 mod connection;
 mod cost;
+mod key_lease;
 mod repeats;
 
 use std::collections::HashMap;
@@ -36,15 +36,15 @@ use tokio::sync::{oneshot, watch};
 
 use crate::bounds;
 use crate::connected_keepers::ConnectedKeepers;
-use account::{Account, Grant, Ready};
 use calibration::Calibration;
 pub(crate) use cost::Cost;
+use key_lease::{Grant, KeyLease, Ready};
 pub(crate) use repeats::Repeats;
 
 /// The leases of this bottle.
 #[derive(Default)]
 pub(crate) struct Leases {
-    accounts: Mutex<HashMap<BudgetKey, Account>>,
+    accounts: Mutex<HashMap<BudgetKey, KeyLease>>,
     calibration: Calibration,
     /// Makes what the proxy derives from requests unpredictable for the agent.
     random: RandomState,
@@ -122,7 +122,7 @@ impl Leases {
             if accounts.len() >= bounds::LEASE_KEYS && !accounts.contains_key(&key) {
                 return Err(LeaseDenied::unknown("the bottle uses too many hosts with models"));
             }
-            let account = accounts.entry(key.clone()).or_insert_with(|| Account::new(Instant::now()));
+            let account = accounts.entry(key.clone()).or_insert_with(|| KeyLease::new(Instant::now()));
             match account.reserve(tokens, Instant::now()) {
                 Ready::Reserved => return Ok(Some(self.reservation(&key, tokens))),
                 Ready::Unlimited { refresh } => {
@@ -165,7 +165,7 @@ impl Leases {
 
     /// Whether a budget is known to limit the key.
     pub(crate) fn is_limited(&self, key: &BudgetKey) -> bool {
-        self.accounts().get(key).is_some_and(Account::is_limited)
+        self.accounts().get(key).is_some_and(KeyLease::is_limited)
     }
 
     /// Settles a response: returns what it did not use of its reservation.
@@ -207,7 +207,7 @@ impl Leases {
         }
     }
 
-    fn accounts(&self) -> MutexGuard<'_, HashMap<BudgetKey, Account>> {
+    fn accounts(&self) -> MutexGuard<'_, HashMap<BudgetKey, KeyLease>> {
         self.accounts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -2,8 +2,8 @@
 
 use bottle_contract::names::Slug;
 use bottle_host::Host;
-use bottle_host::budget::Policy;
-use bottle_keeper::protocol::BudgetOrder;
+use bottle_host::budget::OnSpent;
+use bottle_keeper::protocol::BudgetChange;
 use bottle_lib::budget::{end, send};
 
 use super::ended::report_end;
@@ -19,16 +19,16 @@ pub(super) fn stop(
     host: &Host,
     output: &Output,
     slug: &Slug,
-    policy: Policy,
+    policy: OnSpent,
     yes: bool,
 ) -> Result<u8, CliError> {
-    if policy == Policy::Kill && !yes && !confirmed(slug, output)? {
+    if policy == OnSpent::Kill && !yes && !confirmed(slug, output)? {
         output.note("nothing was stopped");
         return Ok(exit::DONE);
     }
-    let order = BudgetOrder::Stop(policy);
-    if let Policy::Freeze | Policy::Kill = policy {
-        let words = if policy == Policy::Freeze { "freezing" } else { "killing" };
+    let order = BudgetChange::Stop(policy);
+    if let OnSpent::Freeze | OnSpent::Kill = policy {
+        let words = if policy == OnSpent::Freeze { "freezing" } else { "killing" };
         let left = "it is still ending; `bottle list` shows its state";
         let ending = async |_| Ok(end(host, slug, order).await?);
         let ended = block_on(progress::with_progress(&format!("{words} {slug}"), left, output, ending))?;
@@ -37,7 +37,7 @@ pub(super) fn stop(
     }
     block_on(async { Ok(send(host, slug, order).await?) })?;
     output.note(match policy {
-        Policy::Cutoff => format!("{slug} runs on, and its requests to models are denied"),
+        OnSpent::Cutoff => format!("{slug} runs on, and its requests to models are denied"),
         _ => format!("{slug} is paused"),
     });
     output.note(format!("`bottle budget continue {slug}` lets it go on"));
@@ -46,7 +46,7 @@ pub(super) fn stop(
 
 /// Lets a bottle go on.
 pub(super) fn resume(host: &Host, output: &Output, slug: &Slug) -> Result<u8, CliError> {
-    block_on(async { Ok(send(host, slug, BudgetOrder::Continue).await?) })?;
+    block_on(async { Ok(send(host, slug, BudgetChange::Continue).await?) })?;
     output.note(format!("{slug} goes on, as far as its budgets allow"));
     Ok(exit::DONE)
 }

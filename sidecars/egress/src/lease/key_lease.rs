@@ -10,7 +10,7 @@ use super::{Answer, AnswerSender};
 use crate::bounds;
 
 /// The lease of one key.
-pub(super) struct Account {
+pub(super) struct KeyLease {
     limit: Limit,
     /// The tokens that no request has reserved. Negative after responses that used more than their reservations.
     available: i64,
@@ -62,7 +62,7 @@ pub(super) struct Grant {
     pub(super) answer: AnswerSender,
 }
 
-impl Account {
+impl KeyLease {
     pub(super) fn new(now: Instant) -> Self {
         Self {
             limit: Limit::Unknown,
@@ -242,14 +242,14 @@ mod tests {
 
     use super::*;
 
-    fn limited(granted: u64) -> (Account, Instant) {
+    fn limited(granted: u64) -> (KeyLease, Instant) {
         let now = Instant::now();
-        let mut account = Account::new(now);
+        let mut account = KeyLease::new(now);
         account.granted(granted);
         (account, now)
     }
 
-    fn needed(account: &mut Account, now: Instant) -> Option<Option<u64>> {
+    fn needed(account: &mut KeyLease, now: Instant) -> Option<Option<u64>> {
         account.request(&BudgetKey::Provider, now).map(|request| request.needed)
     }
 
@@ -314,7 +314,7 @@ mod tests {
     #[test]
     fn without_a_limit_nothing_waits_and_the_keeper_is_asked_again_later() {
         let now = Instant::now();
-        let mut account = Account::new(now);
+        let mut account = KeyLease::new(now);
         let _answer = waits(account.reserve(10, now));
         assert_eq!(needed(&mut account, now), Some(Some(10)));
         account.unlimited(now);

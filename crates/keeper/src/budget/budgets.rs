@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use bottle_contract::names::Slug;
 use bottle_contract::session::lease::{BudgetKey, LeaseRequest};
-use bottle_host::budget::{Declared, Policy, governing};
+use bottle_host::budget::{Declared, OnSpent, governing};
 use bottle_host::{Host, Settings};
 use bottle_instance::Store;
 use bottle_instance::audit::{Entry, Trail};
@@ -34,7 +34,7 @@ pub(crate) struct Budgets {
     /// The budgets of the launch, the agent and the bottles.
     declared: Vec<Declared>,
     /// What happens when a budget is spent. `None` if the settings decide.
-    cutoff: Option<Policy>,
+    cutoff: Option<OnSpent>,
     /// Why an earlier keeper paused the bottle because of a budget.
     pub(super) hold: Option<String>,
     /// Whether a user can see a question, even if no notification is set up.
@@ -52,8 +52,8 @@ struct Cached {
 
 /// What happens when a budget is spent.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Rules {
-    pub(super) policy: Policy,
+pub(super) struct OnShortage {
+    pub(super) policy: OnSpent,
     /// How long a request may wait for the user.
     pub(super) pause: Duration,
     pub(super) can_ask: bool,
@@ -67,7 +67,7 @@ pub(super) enum LeaseOutcome {
     /// The tokens that were granted since the launch.
     Granted(u64),
     /// A limit has too little left, and what happens then.
-    Short(Shortage, Rules),
+    Short(Shortage, OnShortage),
 }
 
 impl Budgets {
@@ -85,13 +85,13 @@ impl Budgets {
         }
     }
 
-    fn rules(&self, settings: &Settings) -> Rules {
+    fn rules(&self, settings: &Settings) -> OnShortage {
         let most = match self.labels.template {
             Some(Template::Codex) => FIVE_MINUTES,
             Some(Template::Claude | Template::Pi) => TEN_MINUTES,
             Some(Template::Command) | None => Duration::MAX,
         };
-        Rules {
+        OnShortage {
             policy: self.cutoff.unwrap_or(settings.cutoff),
             pause: Duration::from_secs(settings.pause_seconds).min(most),
             can_ask: self.attended || settings.notify.is_some(),
