@@ -112,7 +112,7 @@ impl RouteSpec {
         route.git_fetch = self.git.as_ref().is_some_and(|git| git.value.fetch);
         route.websocket = self.websocket.as_ref().map_or_else(Default::default, |choice| choice.value);
         route.dlp = self.dlp.as_ref().map_or_else(Dlp::default, |dlp| dlp.value.read());
-        rules::check_route(&route).map_err(|violation| {
+        validation::check_route(&route).map_err(|violation| {
             let at = self.position(violation.field);
             violation.for_host(&route.host, at)
         })?;
@@ -245,7 +245,7 @@ impl Narrowing {
         if let Some(dlp) = &self.dlp {
             narrowed.dlp = dlp.value.read();
         }
-        rules::check_route(&narrowed).map_err(|violation| violation.for_host(&route.host, None))?;
+        validation::check_route(&narrowed).map_err(|violation| violation.for_host(&route.host, None))?;
         Ok(narrowed)
     }
 }

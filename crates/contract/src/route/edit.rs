@@ -151,18 +151,18 @@ impl RouteEdit {
         let mut entry = RequestMatch::default();
         if let Some(path) = &self.path {
             let bare = path.strip_suffix('/').unwrap_or(path);
-            valid(path, rules::path_value(if bare.is_empty() { "/" } else { bare }))?;
+            valid(path, validation::path_value(if bare.is_empty() { "/" } else { bare }))?;
             // The path `/` stands for every path.
             entry.paths.extend((!bare.is_empty()).then(|| PathMatch::Prefix(bare.to_owned())));
         }
         for method in &self.methods {
             let upper = method.to_ascii_uppercase();
-            valid(method, rules::method(&upper))?;
+            valid(method, validation::method(&upper))?;
             if !entry.methods.contains(&upper) {
                 entry.methods.push(upper);
             }
         }
-        valid("the methods", rules::length(entry.methods.len()))?;
+        valid("the methods", validation::length(entry.methods.len()))?;
         Ok(Subject { host, entry })
     }
 

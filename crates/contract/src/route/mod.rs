@@ -22,9 +22,9 @@ mod host;
 mod includes;
 mod pattern;
 mod render;
-mod rules;
 mod spec;
 mod table;
+mod validation;
 mod values;
 
 pub use check::{Form, parse_route, parse_routes};

@@ -36,7 +36,7 @@ impl RouteTable {
     pub fn new(routes: Vec<Route>) -> Result<Self, RouteError> {
         let mut table = Self::default();
         for route in routes {
-            rules::check_route(&route).map_err(|violation| violation.for_host(&route.host, None))?;
+            validation::check_route(&route).map_err(|violation| violation.for_host(&route.host, None))?;
             table.push(route)?;
         }
         Ok(table)

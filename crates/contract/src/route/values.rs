@@ -42,7 +42,7 @@ impl Checker<'_> {
         let mut ports: Vec<u16> = written.value.clone();
         ports.sort_unstable();
         ports.dedup();
-        self.validate("ports", written, rules::ports(&ports))?;
+        self.validate("ports", written, validation::ports(&ports))?;
         Ok(ports)
     }
 
@@ -50,11 +50,11 @@ impl Checker<'_> {
         let auth = &written.value;
         let source = match (form, &auth.token_ref, &auth.slot) {
             (Form::Manifest, Some(reference), None) => {
-                self.validate("auth.token_ref", reference, rules::reference(&reference.value))?;
+                self.validate("auth.token_ref", reference, validation::reference(&reference.value))?;
                 AuthSource::Reference(reference.value.clone())
             }
             (Form::Runtime, None, Some(slot)) => {
-                self.validate("auth.slot", slot, rules::slot(&slot.value))?;
+                self.validate("auth.slot", slot, validation::slot(&slot.value))?;
                 AuthSource::Slot(slot.value.clone())
             }
             (Form::Manifest, _, Some(slot)) => {
@@ -89,7 +89,7 @@ impl Checker<'_> {
             (_, None) => Ok("authorization".to_owned()),
             (scheme, Some(header)) => {
                 let name = header.value.to_ascii_lowercase();
-                self.validate("auth.header", header, rules::auth_header(scheme, &name))?;
+                self.validate("auth.header", header, validation::auth_header(scheme, &name))?;
                 Ok(name)
             }
         }
@@ -105,7 +105,7 @@ impl Checker<'_> {
             let problem = "an empty list would allow no request; name an entry, or leave the key out";
             return Err(self.error("matches", written, problem));
         }
-        self.validate("matches", written, rules::length(written.value.len()))?;
+        self.validate("matches", written, validation::length(written.value.len()))?;
         let entries: Vec<RequestMatch> =
             written.value.iter().map(|entry| self.entry(entry)).collect::<Result<_, _>>()?;
         let every_request = entries.contains(&RequestMatch::default());
@@ -120,7 +120,7 @@ impl Checker<'_> {
             let problem = "an empty list excepts no request; name an entry, or leave the key out";
             return Err(self.error("except", written, problem));
         }
-        self.validate("except", written, rules::length(written.value.len()))?;
+        self.validate("except", written, validation::length(written.value.len()))?;
         written.value.iter().map(|entry| self.exception(entry)).collect()
     }
 
@@ -129,7 +129,7 @@ impl Checker<'_> {
     fn exception(&self, written: &Spanned<MatchSpec>) -> Result<RequestMatch, RouteError> {
         let MatchSpec { paths, methods, headers } = &written.value;
         if let Some(headers) = headers {
-            return Err(self.error("except.headers", headers, rules::NO_EXCEPT_HEADERS));
+            return Err(self.error("except.headers", headers, validation::NO_EXCEPT_HEADERS));
         }
         Ok(RequestMatch {
             paths: self.list("except.paths", paths.as_ref(), |path| self.path(path))?,
@@ -162,7 +162,7 @@ impl Checker<'_> {
                 "an empty list has no meaning; name an entry or leave the key out",
             ));
         }
-        self.validate(field, list, rules::length(list.value.len()))?;
+        self.validate(field, list, validation::length(list.value.len()))?;
         list.value.iter().map(read).collect()
     }
 
@@ -171,7 +171,7 @@ impl Checker<'_> {
         match written.value.kind {
             PathKind::Regex => Ok(PathMatch::Regex(self.pattern("matches.paths.value", value)?)),
             PathKind::Exact => {
-                self.validate("matches.paths.value", value, rules::path_value(&value.value))?;
+                self.validate("matches.paths.value", value, validation::path_value(&value.value))?;
                 Ok(PathMatch::Exact(value.value.clone()))
             }
             PathKind::Prefix => {
@@ -179,7 +179,7 @@ impl Checker<'_> {
                 // Gateway API).
                 let bare = value.value.strip_suffix('/').filter(|bare| !bare.is_empty());
                 let prefix = bare.unwrap_or(&value.value);
-                self.validate("matches.paths.value", value, rules::path_value(prefix))?;
+                self.validate("matches.paths.value", value, validation::path_value(prefix))?;
                 Ok(PathMatch::Prefix(prefix.to_owned()))
             }
         }
@@ -187,18 +187,18 @@ impl Checker<'_> {
 
     fn method(&self, written: &Spanned<String>) -> Result<String, RouteError> {
         let name = written.value.to_ascii_uppercase();
-        self.validate("matches.methods", written, rules::method(&name))?;
+        self.validate("matches.methods", written, validation::method(&name))?;
         Ok(name)
     }
 
     fn header(&self, written: &Spanned<HeaderSpec>) -> Result<HeaderMatch, RouteError> {
         let HeaderSpec { name, kind, value } = &written.value;
         let lower = name.value.to_ascii_lowercase();
-        self.validate("matches.headers.name", name, rules::header_name(&lower))?;
+        self.validate("matches.headers.name", name, validation::header_name(&lower))?;
         let value = match kind {
             HeaderKind::Regex => HeaderValueMatch::Regex(self.pattern("matches.headers.value", value)?),
             HeaderKind::Exact => {
-                self.validate("matches.headers.value", value, rules::header_value(&value.value))?;
+                self.validate("matches.headers.value", value, validation::header_value(&value.value))?;
                 HeaderValueMatch::Exact(value.value.clone())
             }
         };
@@ -206,7 +206,7 @@ impl Checker<'_> {
     }
 
     fn pattern(&self, field: &'static str, written: &Spanned<String>) -> Result<Pattern, RouteError> {
-        self.validate(field, written, rules::text(&written.value))?;
+        self.validate(field, written, validation::text(&written.value))?;
         Pattern::new(&written.value).map_err(|error| self.error(field, written, error.to_string()))
     }
 
