@@ -1,6 +1,6 @@
 //! `bottle doctor`: checks each backend and shows how to fix problems.
 
-use bottle_host::{Host, OwnRules, Settings};
+use bottle_host::{Host, ScannerRules, Settings};
 use bottle_lib::registry;
 use bottle_lib::report::BackendHealth;
 
@@ -18,7 +18,7 @@ pub(crate) struct Doctor {}
 impl Doctor {
     pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
         Settings::load(host)?;
-        report_rules(&OwnRules::load(host)?, output);
+        report_rules(&ScannerRules::load(host)?, output);
         host.open_runtime()?;
         let report = block_on(async {
             let mut report = Vec::new();
@@ -33,7 +33,7 @@ impl Doctor {
 }
 
 /// Reports which of the user's rules files are in use, and which are ignored.
-fn report_rules(own: &OwnRules, output: &Output) {
+fn report_rules(own: &ScannerRules, output: &Output) {
     if own.files.is_empty() {
         return;
     }

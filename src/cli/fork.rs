@@ -5,7 +5,7 @@ use bottle_host::{Host, Settings};
 use bottle_lib::launch::Confirmed;
 use bottle_lib::launch::child::require_no_parent;
 use bottle_lib::launch::fork::{Fork as Forking, ForkOrder, ForkOrders, ForkPreflight};
-use bottle_lib::own_rules;
+use bottle_lib::scanner_rules;
 use bottle_lib::snapshot_selector::SnapshotSelector;
 use bottle_plan::Flags;
 
@@ -59,7 +59,7 @@ impl Fork {
 
     async fn fork(&self, host: &Host, signals: &mut Signals, output: &Output) -> Result<u8, CliError> {
         let settings = Settings::load(host)?;
-        own_rules::load(host, &|notice| output.notice(notice))?;
+        scanner_rules::load(host, &|notice| output.notice(notice))?;
         let notify = &|notice| output.notice(notice);
         let wanted = self.order();
         let found = async {

@@ -8,7 +8,7 @@ use bottle_instance::State;
 use bottle_lib::failure::Failure;
 use bottle_lib::launch::child::require_no_parent;
 use bottle_lib::launch::resume::{ResumeOrder, ResumePreflight};
-use bottle_lib::own_rules;
+use bottle_lib::scanner_rules;
 use bottle_plan::Flags;
 
 use super::candidates;
@@ -72,7 +72,7 @@ impl Resume {
         output: &Output,
     ) -> Result<u8, CliError> {
         let settings = Settings::load(host)?;
-        own_rules::load(host, &|notice| output.notice(notice))?;
+        scanner_rules::load(host, &|notice| output.notice(notice))?;
         let notify = &|notice| output.notice(notice);
         let order = self.order(slug);
         let resuming = signals.cancel(order.begin(host, notify)).await?;

@@ -155,8 +155,8 @@ impl From<bottle_host::SettingsError> for CliError {
     }
 }
 
-impl From<bottle_host::OwnRulesError> for CliError {
-    fn from(error: bottle_host::OwnRulesError) -> Self {
+impl From<bottle_host::ScannerRulesError> for CliError {
+    fn from(error: bottle_host::ScannerRulesError) -> Self {
         Failure::from(error).into()
     }
 }

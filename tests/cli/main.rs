@@ -26,7 +26,7 @@
 //! - `deploy_keys`: deploy keys at a forge
 //! - `host_keys`: repositories whose host has no known key
 //! - `secrets`: missing credentials
-//! - `own_rules`: the user's own scanner rules and sensitive variables
+//! - `scanner_rules`: the user's own scanner rules and sensitive variables
 //! - `usage`, `manifests`, `settings`, `state`: input that is refused, and the messages
 //! - `library`: the example of the library
 //! - `list`: `list`, `info`, `policy check`, `start --dry-run`
@@ -119,7 +119,6 @@ mod names;
 mod newcomer;
 mod notices;
 mod other_engines;
-mod own_rules;
 mod private_files;
 mod probe;
 mod processes;
@@ -134,6 +133,7 @@ mod reset;
 mod resume;
 mod routes;
 mod rules;
+mod scanner_rules;
 mod screens;
 mod secrets;
 mod services;

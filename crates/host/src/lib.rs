@@ -25,7 +25,7 @@ pub mod process;
 pub mod process_host;
 pub mod rates;
 pub mod roots;
-pub mod rules;
+pub mod scanner_rules;
 pub mod settings;
 mod settings_file;
 pub mod system;
@@ -40,7 +40,7 @@ use bottle_contract::names::Slug;
 use sha2::{Digest, Sha256};
 
 pub use process_host::HostError;
-pub use rules::{OwnRules, OwnRulesError};
+pub use scanner_rules::{ScannerRules, ScannerRulesError};
 pub use settings::{Settings, SettingsError};
 
 /// The variable that names the client on whose behalf a command starts bottles: their parent. `bottle mcp` sets it.

@@ -174,8 +174,8 @@ impl From<bottle_host::SettingsError> for Failure {
     }
 }
 
-impl From<bottle_host::OwnRulesError> for Failure {
-    fn from(error: bottle_host::OwnRulesError) -> Self {
+impl From<bottle_host::ScannerRulesError> for Failure {
+    fn from(error: bottle_host::ScannerRulesError) -> Self {
         Self::from_error(Kind::Rules, &error).about("rules").hint(error.hint())
     }
 }

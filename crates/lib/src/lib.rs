@@ -18,7 +18,7 @@
 //! cleanup    what ended bottles left                    prune      old records, and unused images
 //! work       what an agent changed, and how the user takes it over
 //! dashboard  what the dashboards show and do            access_log  a line of the log of the proxy
-//! notice     what is said beside a result               own_rules  the scanner rules of the user
+//! notice     what is said beside a result               scanner_rules  the scanner rules of the user
 //!
 //! saved_routes       the bottle manifest that routes are saved to
 //! snapshot_selector  the name of a snapshot: `SLUG` or `SLUG@NAME`
@@ -61,7 +61,6 @@ pub mod lines;
 pub mod manifests;
 pub mod natural;
 pub mod notice;
-pub mod own_rules;
 pub mod permit;
 pub mod policy;
 pub mod processes;
@@ -73,6 +72,7 @@ pub mod report;
 pub mod routes;
 pub mod save_snapshot;
 pub mod saved_routes;
+pub mod scanner_rules;
 pub mod services;
 pub mod snapshot_selector;
 pub mod snapshots;

@@ -22,7 +22,7 @@ pub enum Detector {
     /// `token_patterns`: text that matches the pattern of a vendor's credential.
     TokenPatterns,
     /// `token_patterns`: text that matches a rule of the user.
-    OwnRules,
+    ScannerRules,
     /// `known_secrets`: text that contains a secret of this bottle.
     KnownSecrets,
     /// `entropy`: text as random as a key.

@@ -407,7 +407,7 @@ impl<S: Borrow<Scanner> + Clone> ScanState<S> {
                     && !scanner.is_placeholder(&frame.view.bytes[range])
                 {
                     let words = format!("a match of your rule `{id}`");
-                    self.plain_finding(id, Detector::OwnRules, Severity::Block, &words, span);
+                    self.plain_finding(id, Detector::ScannerRules, Severity::Block, &words, span);
                 }
             });
         }
@@ -462,7 +462,7 @@ impl<S: Borrow<Scanner> + Clone> ScanState<S> {
                             && !scanner.is_placeholder(&decoded.bytes[range])
                         {
                             let words = format!("a match of your rule `{id}`, in base64");
-                            self.plain_finding(id, Detector::OwnRules, Severity::Block, &words, span);
+                            self.plain_finding(id, Detector::ScannerRules, Severity::Block, &words, span);
                         }
                     });
                 }

@@ -416,7 +416,7 @@ impl Reader<'_> {
         }
         let mut report = views.finish();
         if again {
-            report.keep_only(|finding| finding.detector == Detector::OwnRules);
+            report.keep_only(|finding| finding.detector == Detector::ScannerRules);
         } else {
             if is_lfs_pointer(&begin) {
                 return Err(ReadError::LfsPointer(shown));

@@ -17,7 +17,7 @@ use bottle_lib::launch::child::Child;
 use bottle_lib::launch::preflight::Preflight;
 use bottle_lib::launch::start::{BACKEND_VARIABLE, CopyIn, NewWorkspace, StartOrder};
 use bottle_lib::notice::Notify;
-use bottle_lib::own_rules;
+use bottle_lib::scanner_rules;
 use bottle_plan::{Flags, Renewal};
 
 use self::cwd::Cwd;
@@ -89,7 +89,7 @@ impl Start {
         // The agents of the first directory's project count.
         let host = entered.first().unwrap_or(host);
         let settings = Settings::load(host)?;
-        own_rules::load(host, &|notice| output.notice(notice))?;
+        scanner_rules::load(host, &|notice| output.notice(notice))?;
         host.unused_bot_bottle_variables().iter().for_each(|note| output.note(note));
         block_on(async {
             let mut signals = Signals::catch()?;

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Dlp, HostPattern, InboundDetector, OnMatch, OutboundDetector, PathMatch, RequestMatch, Route, RouteError,
-    RouteTable, rules,
+    RouteTable, validation,
 };
 use crate::added_permissions::{self, Gain, What};
 

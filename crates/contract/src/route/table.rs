@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{HostPattern, Route, RouteError, rules};
+use super::{HostPattern, Route, RouteError, validation};
 
 /// The most routes of a bottle. A table with more is rejected as a mistake, or as an attempt to overwhelm its
 /// reader.

@@ -4,7 +4,7 @@
 use super::spec::{AuthSpec, DlpSpec, HeaderKind, HeaderSpec, MatchSpec, PathKind, PathSpec};
 use super::{
     Auth, AuthSource, ConnectTo, Dlp, Form, HeaderMatch, HeaderValueMatch, PathMatch, Pattern, RequestMatch,
-    RouteError, rules,
+    RouteError, validation,
 };
 use crate::canonical;
 use crate::credential::Scheme;

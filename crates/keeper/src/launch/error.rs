@@ -8,7 +8,7 @@ use bottle_contract::names::Name;
 use bottle_contract::route::RoutesError;
 use bottle_contract::session::guest::{Attempt, Reach};
 use bottle_contract::terminal::inert;
-use bottle_host::OwnRulesError;
+use bottle_host::ScannerRulesError;
 use bottle_host::roots::CaBundleError;
 use bottle_instance::deploy_keys::KeyError;
 use bottle_plan::HostKeyError;
@@ -57,7 +57,7 @@ pub enum LaunchError {
     CaBundle(#[from] CaBundleError),
     /// The user's scanner rules cannot be used.
     #[error(transparent)]
-    Rules(#[from] OwnRulesError),
+    Rules(#[from] ScannerRulesError),
     /// The host of a repository has no trusted host key.
     #[error(transparent)]
     HostKey(#[from] HostKeyError),

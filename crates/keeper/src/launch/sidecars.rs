@@ -12,7 +12,7 @@ use bottle_contract::session::bundle::{
 };
 use bottle_contract::session::git_gate::{GateKey, GateProvision, GateRepo};
 use bottle_contract::session::guest::SecretText;
-use bottle_host::{OwnRules, Settings, addresses, roots};
+use bottle_host::{ScannerRules, Settings, addresses, roots};
 use bottle_plan::{PlannedKey, PlannedRepo, Value};
 use tokio::task::JoinHandle;
 
@@ -73,7 +73,7 @@ struct SidecarConfig {
 impl SidecarConfig {
     fn load(context: &LaunchContext<'_>, roots: &str) -> Result<Self, LaunchError> {
         let upstream_roots = roots::with_bundle(roots, context.order.plan.egress.ca_bundle.as_deref())?;
-        Ok(Self { upstream_roots, rules: OwnRules::load(context.host)?.files })
+        Ok(Self { upstream_roots, rules: ScannerRules::load(context.host)?.files })
     }
 }
 

@@ -34,9 +34,9 @@ use crate::connect::record;
 use crate::failure::Failure;
 use crate::fork_point::{ForkPoint, Found};
 use crate::notice::{Notice, Notify};
-use crate::own_rules;
 use crate::record::backend_of;
 use crate::report::{Exported, FoundSecret};
+use crate::scanner_rules;
 use crate::snapshot_selector::SnapshotSelector;
 use crate::text::{counted, inert};
 use crate::work::require_copy;
@@ -213,12 +213,12 @@ impl Export<'_> {
         };
         let Self { host, order, record, backend } = self;
         let snapshot = &point.snapshot;
-        let own_rules = own_rules::load(host, notify)?;
+        let scanner_rules = scanner_rules::load(host, notify)?;
         let directory = Store::of(host).directory(&record.slug);
         let unreadable = |error| state("read the bottle's canaries", error);
         let imported = canaries::read_imported(&directory).map_err(unreadable)?;
         let canaries = canaries::read(&directory).map_err(unreadable)?;
-        let scanner = ContentScanner::new(&canaries, own_rules.rules)
+        let scanner = ContentScanner::new(&canaries, scanner_rules.rules)
             .map_err(|error| Failure::cannot("scan the files", error))?;
         let staging =
             Staging::create(host).map_err(|error| state("make a directory for the archive", error))?;

@@ -19,7 +19,7 @@ use super::resume::ResumeOrder;
 use super::start::{BACKEND_VARIABLE, StartOrder};
 use crate::failure::Failure;
 use crate::notice::{Notice, Notify};
-use crate::own_rules;
+use crate::scanner_rules;
 
 /// Starts a bottle in the background, for the bottle in [`bottle_host::PARENT`] if its client is one. Returns its slug.
 ///
@@ -31,7 +31,7 @@ pub async fn start(
     mut order: StartOrder,
     notify: Notify<'_>,
 ) -> Result<Slug, Failure> {
-    own_rules::load(host, notify)?;
+    scanner_rules::load(host, notify)?;
     order.child = Child::of(host, Some(&order.agent)).await?;
     let named = order.backend.or_else(|| host.var(BACKEND_VARIABLE).map(str::to_owned));
     order.backend = order.child.as_ref().map(Child::backend).or(named);
@@ -52,7 +52,7 @@ pub async fn resume(
     notify: Notify<'_>,
 ) -> Result<(), Failure> {
     require_no_parent(host)?;
-    own_rules::load(host, notify)?;
+    scanner_rules::load(host, notify)?;
     order.flags.detached = true;
     let resuming = order.begin(host, notify).await?;
     let host = &resuming.host().clone();

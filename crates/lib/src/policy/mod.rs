@@ -30,8 +30,8 @@ use crate::connect::no_such_bottle;
 use crate::failure::Failure;
 use crate::manifests::manifests;
 use crate::notice::{Notice, Notify};
-use crate::own_rules;
 use crate::report::PolicyAnswer;
+use crate::scanner_rules;
 
 /// Whose routes decide.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,7 +68,7 @@ impl Decider {
                 record.slug
             )));
         }
-        let rules = Arc::new(own_rules::load(host, notify)?.rules);
+        let rules = Arc::new(scanner_rules::load(host, notify)?.rules);
         Ok(Self { table: live.unwrap_or(plan.egress.routes), manifest: resolved.manifest, rules })
     }
 

@@ -1,6 +1,6 @@
 //! The scanner rules of the user.
 
-use bottle_host::{Host, OwnRules};
+use bottle_host::{Host, ScannerRules};
 
 use super::failure::Failure;
 use super::notice::{Notice, Notify};
@@ -13,8 +13,8 @@ const MAX_SHOWN: usize = 5;
 ///
 /// # Errors
 /// When a file cannot be read, is no TOML, or is too large.
-pub fn load(host: &Host, notify: Notify<'_>) -> Result<OwnRules, Failure> {
-    let own = OwnRules::load(host)?;
+pub fn load(host: &Host, notify: Notify<'_>) -> Result<ScannerRules, Failure> {
+    let own = ScannerRules::load(host)?;
     let warnings: Vec<String> = own.warnings().collect();
     for warning in warnings.iter().take(MAX_SHOWN) {
         notify(Notice::Warning(format!("rules/{}", inert(warning))));

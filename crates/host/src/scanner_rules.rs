@@ -27,7 +27,7 @@ const MAX_PACKED: usize = 512 << 10;
 
 /// The user's rules for the scanner.
 #[derive(Debug, Default)]
-pub struct OwnRules {
+pub struct ScannerRules {
     /// The files that are sent to the sidecars, sorted by name.
     pub files: Vec<RuleFile>,
     /// The parsed rules.
@@ -36,7 +36,7 @@ pub struct OwnRules {
 
 /// Why the rules cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub enum OwnRulesError {
+pub enum ScannerRulesError {
     /// A file or the directory exists but cannot be read.
     #[error(transparent)]
     Unreadable(FileError),
@@ -58,7 +58,7 @@ pub enum OwnRulesError {
     },
 }
 
-impl OwnRulesError {
+impl ScannerRulesError {
     /// Returns what the user can do next.
     #[must_use]
     pub fn hint(&self) -> &str {
@@ -77,21 +77,21 @@ impl OwnRulesError {
     }
 }
 
-impl OwnRules {
+impl ScannerRules {
     /// Loads the rules from this user's `$BOTTLE_HOME`. If the directory does not exist, there are none. Files that
     /// these files extend may be elsewhere; a relative path starts at the directory.
     ///
     /// # Errors
-    /// Returns [`OwnRulesError`], which names the file and, if known, the line.
-    pub fn load(host: &Host) -> Result<Self, OwnRulesError> {
+    /// Returns [`ScannerRulesError`], which names the file and, if known, the line.
+    pub fn load(host: &Host) -> Result<Self, ScannerRulesError> {
         let directory = host.home.join("rules");
         let mut files = Vec::new();
         let mut remaining = MAX_BYTES;
         let mut waiting: VecDeque<String> = names(&directory)?.into();
         while let Some(name) = waiting.pop_front() {
             let path = directory.join(&name);
-            let unreadable = |source| OwnRulesError::Unreadable(FileError::read(&path, source));
-            let too_large = || OwnRulesError::TooLarge(directory.clone());
+            let unreadable = |source| ScannerRulesError::Unreadable(FileError::read(&path, source));
+            let too_large = || ScannerRulesError::TooLarge(directory.clone());
             let real = path.canonicalize().map_err(unreadable)?;
             let bytes = plain_file::read(&real, remaining).map_err(unreadable)?;
             remaining = remaining.checked_sub(bytes.len() as u64).ok_or_else(too_large)?;
@@ -111,10 +111,10 @@ impl OwnRules {
         }
         let is_long = MAX_BYTES - remaining > MAX_PACKED as u64;
         if is_long && serde_json::to_vec(&files).map_or(usize::MAX, |packed| packed.len()) > MAX_PACKED {
-            return Err(OwnRulesError::TooLarge(directory));
+            return Err(ScannerRulesError::TooLarge(directory));
         }
         let texts = files.iter().map(|file| (file.name.as_str(), file.text.as_str()));
-        let rules = RuleFiles::parse(texts).map_err(|error| OwnRulesError::Wrong { directory, error })?;
+        let rules = RuleFiles::parse(texts).map_err(|error| ScannerRulesError::Wrong { directory, error })?;
         Ok(Self { files, rules })
     }
 
@@ -137,8 +137,8 @@ impl OwnRules {
 }
 
 /// Returns the names of files that end in `.toml`, sorted. Hidden files are left out.
-fn names(directory: &Path) -> Result<Vec<String>, OwnRulesError> {
-    let unreadable = |source| OwnRulesError::Unreadable(FileError::read(directory, source));
+fn names(directory: &Path) -> Result<Vec<String>, ScannerRulesError> {
+    let unreadable = |source| ScannerRulesError::Unreadable(FileError::read(directory, source));
     let entries = match directory.read_dir() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries.map_err(unreadable)?,
