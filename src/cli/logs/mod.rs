@@ -4,11 +4,10 @@
 //! sequences.
 //!
 //! - `rendered`: renders the agent's output as lines · `cli::plain`: converts terminal bytes to lines of text ·
-//!   `screen`: a model of a screen, for output that moves the cursor · `grid`: the rows of a screen
+//!   `screen`: a model of a screen, for output that moves the cursor
 //! - `egress_log`: reads and follows the proxy's ring of files · `console::decision`: formats one line of the log
 
 mod egress_log;
-mod grid;
 mod rendered;
 mod screen;
 

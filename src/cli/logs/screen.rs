@@ -1,22 +1,19 @@
-//! A model of a terminal's screen, with the lines that scrolled out of it. It renders output that moves the cursor, as
+//! The screen of a terminal, with the lines that scrolled out of it. It renders output that moves the cursor, as
 //! full-screen agents write it, to lines of text.
 //!
-//! The output is untrusted. The size of the screen and the amount of text outside of it are limited, and an empty row
-//! takes no space, so a short sequence cannot cause much work.
+//! The output is untrusted. The size of the screen, the work of a sequence and the amount of text outside of the screen
+//! are limited.
 
 use std::collections::VecDeque;
+use std::fmt;
+use std::num::NonZero;
 
 use bottle_contract::session::guest::Size;
-use dialoguer::console::measure_text_width;
+use vt100::capture::{BasicFormattedCaptureState, RowContents, basic_formatted_to_plain};
 use vte::{Params, Perform};
-
-use super::grid::{Grid, Row};
 
 /// The largest number of rows and of columns.
 const SIDE_MAX: u16 = 1000;
-
-/// The size of a terminal that no client has set.
-const DEFAULT: Size = Size { rows: 24, columns: 80 };
 
 /// The maximum number of lines outside of the screen. The oldest are dropped.
 const LINES_MAX: usize = 100_000;
@@ -27,10 +24,17 @@ const BYTES_MAX: usize = 16 << 20;
 /// The maximum length of one of these lines in bytes. A longer line is split.
 const LINE_MAX: usize = 64 * 1024;
 
+/// The control character that cancels a sequence.
+const CANCEL: &[u8] = b"\x18";
+
 /// The screen of a terminal.
 pub(super) struct Screen {
-    parser: vte::Parser,
-    terminal: Terminal,
+    parser: vt100::Parser<Lines>,
+    watcher: vte::Parser,
+    watched: Watched,
+    /// Whether a line feed also returns to the first column: a program on pipes writes no carriage returns, which the
+    /// terminal would add.
+    returns: bool,
     /// The beginning of a character whose other bytes have not arrived.
     begun: Vec<u8>,
 }
@@ -38,51 +42,173 @@ pub(super) struct Screen {
 impl Screen {
     /// An empty screen. `size` is that of the agent's terminal. `None` if the agent runs on pipes, or it is not known.
     pub(super) fn new(size: Option<Size>) -> Self {
-        let known = size.filter(|size| size.rows > 0 && size.columns > 0).unwrap_or(DEFAULT);
-        let (rows, columns) = (known.rows.min(SIDE_MAX), known.columns.min(SIDE_MAX));
-        let terminal = Terminal {
-            main: Grid::new(rows.into(), columns.into()),
-            alternate: None,
-            lines: Lines::default(),
-            last: ' ',
-            inserts: false,
+        let side = |side: fn(Size) -> u16| size.and_then(|size| NonZero::new(side(size).min(SIDE_MAX)));
+        let rows = side(|size| size.rows).unwrap_or(vt100::Parser::DEFAULT_ROWS);
+        let columns = side(|size| size.columns).unwrap_or(vt100::Parser::DEFAULT_COLS);
+        Self {
+            parser: vt100::Parser::new_with_callbacks(rows, columns, 0, Lines::default()),
+            watcher: vte::Parser::new(),
+            watched: Watched { columns: columns.get(), found: None },
             returns: size.is_none(),
-        };
-        Self { parser: vte::Parser::new(), terminal, begun: Vec::new() }
+            begun: Vec::new(),
+        }
     }
 
     /// Writes output to the screen.
     pub(super) fn feed(&mut self, bytes: &[u8]) {
         // The parser loses a character behind one that it gets in two parts.
         let mut whole = std::mem::take(&mut self.begun);
-        whole.extend_from_slice(bytes);
+        for &byte in bytes {
+            if self.returns && byte == b'\n' {
+                whole.push(b'\r');
+            }
+            whole.push(byte);
+        }
         self.begun = whole.split_off(end_of_characters(&whole));
-        self.parser.advance(&mut self.terminal, &whole);
+        self.write(&whole);
+    }
+
+    fn write(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            let length = self.watcher.advance_until_terminated(&mut self.watched, bytes);
+            let (now, later) = bytes.split_at(length);
+            bytes = later;
+            let Some((found, (last, before))) = self.watched.found.take().zip(now.split_last()) else {
+                self.parser.process(now);
+                continue;
+            };
+            self.parser.process(before);
+            match found {
+                Found::LeavesAlternate => self.keep_alternate(),
+                Found::ForgetsLines => *self.lines() = Lines::default(),
+                Found::Erases(erase) => {
+                    self.parser.process(CANCEL);
+                    self.end_line_above(erase.contains('2'));
+                    self.parser.process(erase.as_bytes());
+                    continue;
+                }
+                Found::Equals(other) => {
+                    self.parser.process(CANCEL);
+                    self.write(other.as_bytes());
+                    continue;
+                }
+            }
+            self.parser.process(&[*last]);
+        }
+    }
+
+    fn lines(&mut self) -> &mut Lines {
+        self.parser.callbacks_mut()
+    }
+
+    /// The rows of the screen, and whether the line continues in the next row.
+    fn rows(&self) -> Vec<(String, bool)> {
+        let screen = self.parser.screen();
+        let rows = screen.rows(0, screen.size().1.get()).zip(0..);
+        rows.map(|(row, at)| (row, screen.row_wrapped(at))).collect()
+    }
+
+    /// Ends the line of the row above the cursor, if the row of the cursor is erased from its first column on: what is
+    /// written there then does not continue the line. The parser ends a line whose last character is erased, so this
+    /// erases it and writes it again.
+    fn end_line_above(&mut self, whole_row: bool) {
+        let (screen, columns) = (self.parser.screen(), self.watched.columns);
+        let (row, column) = screen.cursor_position();
+        let erases = column == 0 || (whole_row && column < columns);
+        let Some(above) = row.checked_sub(1).filter(|above| erases && screen.row_wrapped(*above)) else {
+            return;
+        };
+        let width = [1, 2].into_iter().find(|width| {
+            let cell = columns.checked_sub(*width).and_then(|at| screen.cell(above, at));
+            cell.is_some_and(|cell| !cell.is_wide_continuation())
+        });
+        let width = width.unwrap_or(1);
+        let last = screen.cell(above, columns - width).map_or("", |cell| cell.contents());
+        let [up, start, down, back] = [above + 1, columns - width + 1, row + 1, column + 1];
+        let sequence = format!("\x1b[{up}d\x1b[{start}G\x1b[{width}X{last}\x1b[{down}d\x1b[{back}G");
+        self.parser.process(sequence.as_bytes());
+    }
+
+    /// Keeps the alternate screen, if a program uses it, as lines. The terminal forgets it, but it may be all that the
+    /// agent showed.
+    fn keep_alternate(&mut self) {
+        if self.parser.screen().alternate_screen() {
+            let rows = self.rows();
+            if rows.iter().any(|(row, _)| !row.trim().is_empty()) {
+                self.lines().end();
+                self.lines().push_all(rows);
+            }
+        }
     }
 
     /// Takes the lines that scrolled out of the screen.
     pub(super) fn take_lines(&mut self) -> Vec<String> {
-        self.terminal.lines.bytes = 0;
-        self.terminal.lines.whole.drain(..).collect()
+        self.lines().bytes = 0;
+        self.lines().whole.drain(..).collect()
     }
 
     /// Returns the lines that were not taken yet: those that scrolled out, and the screen.
     pub(super) fn finish(mut self) -> Vec<String> {
-        let alternate = self.terminal.alternate.take();
-        self.terminal.main.rows().for_each(|row| self.terminal.lines.push(row));
-        self.terminal.lines.end();
-        self.terminal.lines.trim();
-        if let Some(grid) = alternate {
-            grid.rows().for_each(|row| self.terminal.lines.push(row));
-            self.terminal.lines.end();
-            self.terminal.lines.trim();
-        }
+        let alternate = self.parser.screen().alternate_screen().then(|| self.rows());
+        self.parser.process(b"\x1b[?47l");
+        let main = self.rows();
+        self.lines().push_all(main);
+        self.lines().push_all(alternate.unwrap_or_default());
         self.take_lines()
     }
+}
 
-    #[cfg(test)]
-    fn rows(&self) -> Vec<String> {
-        self.terminal.grid().rows().map(|row| row.text().trim_end().to_owned()).collect()
+/// Finds the sequences before which something has to be done.
+struct Watched {
+    columns: u16,
+    found: Option<Found>,
+}
+
+enum Found {
+    /// The sequence ends the alternate screen.
+    LeavesAlternate,
+    /// The sequence clears the lines outside of the screen.
+    ForgetsLines,
+    /// The sequence is this one, which erases a row or more.
+    Erases(String),
+    /// The parser does not know the sequence, but this one that does the same.
+    Equals(String),
+}
+
+impl Perform for Watched {
+    fn esc_dispatch(&mut self, intermediates: &[u8], _: bool, byte: u8) {
+        self.found = match (intermediates, byte) {
+            ([], b'D') => Some(Found::Equals("\n".to_owned())),
+            ([], b'E') => Some(Found::Equals("\r\n".to_owned())),
+            ([], b'c') => Some(Found::LeavesAlternate),
+            _ => None,
+        };
+    }
+
+    fn csi_dispatch(&mut self, params: &Params, intermediates: &[u8], _: bool, action: char) {
+        let has = |mode: u16| params.iter().any(|param| param == [mode]);
+        let count = params.iter().next().and_then(|param| param.first()).copied().unwrap_or(0);
+        let equals = |sequence: String| Some(Found::Equals(sequence));
+        self.found = match (intermediates, action) {
+            ([b'?'], 'h' | 'l') if has(1047) => equals(format!("\x1b[?47{action}")),
+            ([b'?'], 'l') if has(47) || has(1049) => Some(Found::LeavesAlternate),
+            ([] | [b'?'], 'J') if count == 3 => Some(Found::ForgetsLines),
+            ([] | [b'?'], 'J' | 'K') if matches!(count, 0 | 2) => {
+                Some(Found::Erases(format!("\x1b[{count}{action}")))
+            }
+            ([], 'I') => equals("\t".repeat(count.clamp(1, self.columns).into())),
+            ([], 'a') => equals(format!("\x1b[{count}C")),
+            // A repeated character fills a row at most.
+            ([], 'b') if count > self.columns => equals(format!("\x1b[{}b", self.columns)),
+            ([], 'e') => equals(format!("\x1b[{count}B")),
+            ([], 's') => equals("\x1b7".to_owned()),
+            ([], 'u') => equals("\x1b8".to_owned()),
+            _ => None,
+        };
+    }
+
+    fn terminated(&self) -> bool {
+        self.found.is_some()
     }
 }
 
@@ -103,7 +229,7 @@ fn end_of_characters(bytes: &[u8]) -> usize {
 }
 
 /// Lines outside of the screen.
-#[derive(Default)]
+#[derive(Debug, Clone, Default)]
 struct Lines {
     whole: VecDeque<String>,
     /// The size of `whole` in bytes.
@@ -114,14 +240,21 @@ struct Lines {
 
 impl Lines {
     /// Adds a row. A row that continues in the next one is a part of the same line.
-    fn push(&mut self, row: &Row) {
+    fn push(&mut self, row: &str, wrapped: bool) {
         let mut line = self.begun.take().unwrap_or_default();
-        line.push_str(&row.text());
-        if row.wrapped && line.len() < LINE_MAX {
+        line.push_str(row);
+        if wrapped && line.len() < LINE_MAX {
             self.begun = Some(line);
         } else {
             self.add(line);
         }
+    }
+
+    /// Adds the rows of a screen, without empty ones at its end.
+    fn push_all(&mut self, rows: Vec<(String, bool)>) {
+        rows.iter().for_each(|(row, wrapped)| self.push(row, *wrapped));
+        self.end();
+        self.trim();
     }
 
     /// Ends a line whose next row does not follow.
@@ -145,221 +278,33 @@ impl Lines {
     fn trim(&mut self) {
         while self.whole.pop_back_if(|line| line.is_empty()).is_some() {}
     }
-
-    fn clear(&mut self) {
-        *self = Self::default();
-    }
 }
 
-struct Terminal {
-    main: Grid,
-    /// The alternate screen, while a program uses it.
-    alternate: Option<Grid>,
-    lines: Lines,
-    /// The last character that was printed.
-    last: char,
-    /// Whether characters move those behind them.
-    inserts: bool,
-    /// Whether a line feed also returns to the first column: a program on pipes writes no carriage returns, which the
-    /// terminal would add.
-    returns: bool,
-}
-
-impl Terminal {
-    fn grid(&self) -> &Grid {
-        self.alternate.as_ref().unwrap_or(&self.main)
-    }
-
-    fn grid_mut(&mut self) -> &mut Grid {
-        self.alternate.as_mut().unwrap_or(&mut self.main)
-    }
-
-    /// Scrolls up. Rows that leave the main screen at its top are kept as lines.
-    fn scroll_up(&mut self, count: usize) {
-        match &mut self.alternate {
-            Some(grid) => grid.scroll_up(count, |_| {}),
-            None => {
-                let lines = &mut self.lines;
-                self.main.scroll_up(count, |row| lines.push(row));
-            }
-        }
-    }
-
-    fn line_feed(&mut self) {
-        if self.grid_mut().down_or_scroll() {
-            self.scroll_up(1);
-        }
-    }
-
-    fn text(&mut self, character: char) {
-        let width = match character {
-            ' '..='~' => 1,
-            other => measure_text_width(other.encode_utf8(&mut [0; 4])),
-        };
-        if width == 0 {
-            self.grid_mut().combine(character);
+impl vt100::Callbacks for Lines {
+    fn on_scroll(&mut self, row: RowContents<'_>, alternate_screen: bool) {
+        if alternate_screen {
             return;
         }
-        if self.grid_mut().wraps_before(width) {
-            self.line_feed();
-        }
-        let inserts = self.inserts;
-        self.grid_mut().put(character, width, inserts);
-        self.last = character;
-    }
-
-    fn repeat(&mut self, count: usize) {
-        let count = count.min(self.grid().columns());
-        (0..count).for_each(|_| self.text(self.last));
-    }
-
-    /// Begins to use the alternate screen, which is empty. Its cursor begins where the cursor was.
-    fn enter_alternate(&mut self) {
-        if self.alternate.is_none() {
-            self.alternate = Some(self.main.empty());
-        }
-    }
-
-    /// Ends the alternate screen. The terminal forgets it, but it may be all that the agent showed, so it is kept as
-    /// lines.
-    fn leave_alternate(&mut self) {
-        let Some(grid) = self.alternate.take() else { return };
-        if grid.rows().any(|row| !row.text().trim().is_empty()) {
-            self.lines.end();
-            grid.rows().for_each(|row| self.lines.push(row));
-            self.lines.end();
-            self.lines.trim();
-        }
-    }
-
-    fn set_private_mode(&mut self, mode: u16, on: bool) {
-        match (mode, on) {
-            (6, _) => self.grid_mut().set_origin(on),
-            (7, _) => self.grid_mut().autowrap = on,
-            (47 | 1047, true) => self.enter_alternate(),
-            (47 | 1047, false) => self.leave_alternate(),
-            (1048, true) => self.grid_mut().save_cursor(),
-            (1048, false) => self.grid_mut().restore_cursor(),
-            (1049, true) => {
-                self.main.save_cursor();
-                self.enter_alternate();
-            }
-            (1049, false) => {
-                self.leave_alternate();
-                self.main.restore_cursor();
-            }
-            _ => {}
-        }
-    }
-
-    fn erase_display(&mut self, mode: u16) {
-        match mode {
-            0 => self.grid_mut().erase_below(),
-            1 => self.grid_mut().erase_above(),
-            2 => self.grid_mut().erase_all(),
-            3 => self.lines.clear(),
-            _ => {}
-        }
-    }
-
-    fn reset(&mut self) {
-        self.leave_alternate();
-        self.main.reset();
-        self.inserts = false;
+        let (mut text, mut next, mut state) =
+            (String::new(), FirstText::default(), BasicFormattedCaptureState::new());
+        // Writing to a string does not fail.
+        let _ = row.write_formatted_basic(&mut text, &mut state);
+        // What follows a row begins with a line break, unless the line continues in the next row.
+        let _ = row.write_formatted_basic(&mut next, &mut state);
+        self.push(&basic_formatted_to_plain(&text).collect::<String>(), !next.is_break);
     }
 }
 
-impl Perform for Terminal {
-    fn print(&mut self, character: char) {
-        if character != '\u{fffd}' && !character.is_control() {
-            self.text(character);
-        }
-    }
+/// Takes the first text that is written, and refuses the rest.
+#[derive(Default)]
+struct FirstText {
+    is_break: bool,
+}
 
-    fn execute(&mut self, byte: u8) {
-        match byte {
-            8 => self.grid_mut().left(1),
-            9 => self.grid_mut().tab(),
-            10..=12 => {
-                if self.returns {
-                    self.grid_mut().set_column(0);
-                }
-                self.line_feed();
-            }
-            13 => self.grid_mut().set_column(0),
-            _ => {}
-        }
-    }
-
-    fn esc_dispatch(&mut self, intermediates: &[u8], _: bool, byte: u8) {
-        match (intermediates, byte) {
-            ([], b'7') => self.grid_mut().save_cursor(),
-            ([], b'8') => self.grid_mut().restore_cursor(),
-            ([], b'D') => self.line_feed(),
-            ([], b'E') => {
-                self.grid_mut().set_column(0);
-                self.line_feed();
-            }
-            ([], b'M') => self.grid_mut().up_or_scroll(),
-            ([], b'c') => self.reset(),
-            _ => {}
-        }
-    }
-
-    fn csi_dispatch(&mut self, params: &Params, intermediates: &[u8], _: bool, action: char) {
-        let mut numbers = params.iter().map(|param| param.first().copied().unwrap_or(0));
-        match intermediates {
-            [] => {}
-            [b'?'] => {
-                match action {
-                    'h' => numbers.for_each(|mode| self.set_private_mode(mode, true)),
-                    'l' => numbers.for_each(|mode| self.set_private_mode(mode, false)),
-                    'J' => self.erase_display(numbers.next().unwrap_or(0)),
-                    'K' => self.grid_mut().erase_in_row(numbers.next().unwrap_or(0)),
-                    _ => {}
-                }
-                return;
-            }
-            _ => return,
-        }
-        let first = numbers.next().unwrap_or(0);
-        let second = numbers.next().unwrap_or(0);
-        // An absent count is 1, and so is 0.
-        let count = usize::from(first.max(1));
-        let (row, column) = (count - 1, usize::from(second.max(1)) - 1);
-        match action {
-            '@' => self.grid_mut().insert_cells(count),
-            'A' => self.grid_mut().up(count),
-            'B' | 'e' => self.grid_mut().down(count),
-            'C' | 'a' => self.grid_mut().right(count),
-            'D' => self.grid_mut().left(count),
-            'E' => {
-                self.grid_mut().set_column(0);
-                self.grid_mut().down(count);
-            }
-            'F' => {
-                self.grid_mut().set_column(0);
-                self.grid_mut().up(count);
-            }
-            'G' | '`' => self.grid_mut().set_column(row),
-            'H' | 'f' => self.grid_mut().set_position(row, column),
-            'I' => (0..count.min(SIDE_MAX.into())).for_each(|_| self.grid_mut().tab()),
-            'J' => self.erase_display(first),
-            'K' => self.grid_mut().erase_in_row(first),
-            'L' => self.grid_mut().insert_lines(count),
-            'M' => self.grid_mut().delete_lines(count),
-            'P' => self.grid_mut().delete_cells(count),
-            'S' => self.scroll_up(count),
-            'T' => self.grid_mut().scroll_down(count),
-            'X' => self.grid_mut().erase_cells(count),
-            'b' => self.repeat(count),
-            'd' => self.grid_mut().set_row(row),
-            'h' | 'l' if first == 4 => self.inserts = action == 'h',
-            'r' => self.grid_mut().set_region(row, usize::from(second)),
-            's' => self.grid_mut().save_cursor(),
-            'u' => self.grid_mut().restore_cursor(),
-            _ => {}
-        }
+impl fmt::Write for FirstText {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.is_break = text == "\n";
+        Err(fmt::Error)
     }
 }
 
@@ -371,21 +316,17 @@ mod tests {
 
     const SIZE: Size = Size { rows: 6, columns: 20 };
 
-    /// What the reference implementation shows: its rows, and the rows that scrolled out.
-    fn reference(bytes: &[u8]) -> (Vec<String>, Vec<String>) {
-        let mut parser = vt100::Parser::new(SIZE.rows, SIZE.columns, 10_000);
+    /// The rows that scrolled out of the screen, as the parser keeps them itself.
+    fn scrolled_out(bytes: &[u8]) -> Vec<String> {
+        let [rows, columns] = [SIZE.rows, SIZE.columns].map(|side| NonZero::new(side).expect("a side"));
+        let mut parser = vt100::Parser::new(rows, columns, 10_000);
         parser.process(bytes);
-        let rows = |parser: &vt100::Parser| -> Vec<String> {
-            parser.screen().rows(0, SIZE.columns).map(|row| row.trim_end().to_owned()).collect()
-        };
-        let shown = rows(&parser);
-        parser.screen_mut().set_scrollback(usize::MAX);
-        let count = parser.screen().scrollback();
-        let lost = (1..=count).rev().filter_map(|at| {
-            parser.screen_mut().set_scrollback(at);
-            rows(&parser).into_iter().next()
+        let screen = parser.screen_mut();
+        let rows = (1..=screen.scrollback_len()).rev().filter_map(|at| {
+            screen.set_scrollback(at);
+            screen.rows(0, SIZE.columns).next()
         });
-        (shown, lost.collect())
+        rows.collect()
     }
 
     fn screen(bytes: &[u8]) -> Screen {
@@ -436,47 +377,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn shows_what_a_terminal_shows(
-            parts in proptest::collection::vec(prop_oneof![words(), moves()], 0..60),
+        fn keeps_the_rows_that_scroll_out(
+            parts in proptest::collection::vec(prop_oneof![words(), moves(), region()], 0..60),
         ) {
             let bytes = parts.concat().into_bytes();
-            let (shown, lost) = reference(&bytes);
-            let screen = screen(&bytes);
-            prop_assert_eq!(screen.rows(), shown);
-            let joined = |rows: &[String]| rows.concat().replace(' ', "");
-            let mut lines = screen.terminal.lines.whole.iter().cloned().collect::<Vec<_>>();
-            lines.extend(screen.terminal.lines.begun.clone());
-            prop_assert_eq!(joined(&lines), joined(&lost));
-        }
-
-        #[test]
-        fn scrolls_a_region_as_a_terminal_does(
-            parts in proptest::collection::vec(
-                prop_oneof![
-                    3 => words(),
-                    1 => region(),
-                    1 => (1_u16..4).prop_map(|count| format!("\x1b[{count}S")),
-                    1 => (1_u16..4).prop_map(|count| format!("\x1b[{count}T")),
-                    1 => (1_u16..7).prop_map(|row| format!("\x1b[{row};3H")),
-                ],
-                0..60,
-            ),
-        ) {
-            let bytes = parts.concat().into_bytes();
-            prop_assert_eq!(screen(&bytes).rows(), reference(&bytes).0);
-        }
-
-        #[test]
-        fn shows_the_alternate_screen_as_a_terminal_does(
-            before in proptest::collection::vec(words(), 0..9),
-            during in proptest::collection::vec(prop_oneof![words(), moves()], 0..30),
-            after in proptest::option::of(proptest::collection::vec(words(), 0..9)),
-        ) {
-            let mut bytes = format!("{}\x1b[?1049h\x1b[H{}", before.concat(), during.concat());
-            if let Some(after) = after {
-                bytes += &format!("\x1b[?1049l{}", after.concat());
-            }
-            prop_assert_eq!(screen(bytes.as_bytes()).rows(), reference(bytes.as_bytes()).0);
+            let lines = screen(&bytes).parser.callbacks().clone();
+            let joined = |rows: Vec<String>| rows.concat().replace(' ', "");
+            let kept = lines.whole.into_iter().chain(lines.begun).collect();
+            prop_assert_eq!(joined(kept), joined(scrolled_out(&bytes)));
         }
 
         #[test]
@@ -506,14 +414,50 @@ mod tests {
     }
 
     #[test]
+    fn sequences_that_the_parser_does_not_know_work() {
+        for (sequence, same) in [
+            ("\x1bD", "\n"),
+            ("\x1bE", "\r\n"),
+            ("\x1b[3a", "\x1b[3C"),
+            ("\x1b[2I", "\t\t"),
+            ("\x1b[2e", "\x1b[2B"),
+            ("\x1b[s\x1b[H\x1b[u", "\x1b7\x1b[H\x1b8"),
+            ("\x1b[99b", &"c".repeat(SIZE.columns.into())),
+            ("\x1b[?1047h\x1b[Hx\x1b[?1047l", "\x1b[?47h\x1b[Hx\x1b[?47l"),
+        ] {
+            let lines = |words: &str| screen(format!("ab\r\nc{words}d").as_bytes()).finish();
+            assert_eq!(lines(sequence), lines(same), "{sequence:?}");
+            assert_eq!(lines(sequence) == lines(""), sequence.contains('s'), "{sequence:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_written_to_an_erased_row_does_not_continue_the_line_above() {
+        for full in ["0".repeat(20), "0".repeat(18) + "日", "0".repeat(19) + "e\u{301}"] {
+            for (erase, separate) in [
+                ("", false),
+                ("\x1b[1K", false),
+                ("\x1b[K", true),
+                ("\x1b[J", true),
+                ("\x1b[3C\x1b[2K\x1b[G", true),
+            ] {
+                let bytes = format!("{full}xyz\x1b[2;1H{erase}new");
+                let lines =
+                    if separate { vec![full.clone(), "new".to_owned()] } else { vec![full.clone() + "new"] };
+                assert_eq!(screen(bytes.as_bytes()).finish(), lines, "{bytes:?}");
+            }
+        }
+    }
+
+    #[test]
     fn a_short_sequence_causes_little_work() {
         let begun = std::time::Instant::now();
         let mut screen = Screen::new(Some(Size { rows: 9999, columns: 9999 }));
-        for _ in 0..3000 {
+        for _ in 0..100 {
             screen.feed(b"x\x1b[65535b\x1b[65535S\x1b[65535T\x1b[65535L\x1b[65535M\x1b[65535@\x1b[65535I");
         }
-        let terminal = &screen.terminal;
-        assert!(terminal.lines.whole.len() <= LINES_MAX && terminal.lines.bytes <= BYTES_MAX);
+        let lines = screen.lines();
+        assert!(lines.whole.len() <= LINES_MAX && lines.bytes <= BYTES_MAX);
         assert!(begun.elapsed() < std::time::Duration::from_secs(120), "{:?}", begun.elapsed());
     }
 }

@@ -4,6 +4,7 @@ mod child;
 
 use std::fs::File;
 use std::io::{Read, Write};
+use std::num::NonZero;
 use std::os::fd::OwnedFd;
 use std::process::{Child, Command};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -56,8 +57,7 @@ impl Pty {
     /// Returns an error if there is no free terminal, or the program cannot be started.
     pub fn spawn(command: Command, rows: u16, columns: u16) -> Result<Self> {
         let (child, master) = child::spawn(command, size(rows, columns))?;
-        // The parser needs a size even if the terminal reports none.
-        let (rows, columns) = if rows == 0 || columns == 0 { (24, 80) } else { (rows, columns) };
+        let (rows, columns) = parsed(rows, columns);
         let state = State { parser: vt100::Parser::new(rows, columns, 0), raw: Vec::new(), ended: false };
         let screen = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
         let mut output = master.try_clone()?;
@@ -134,7 +134,7 @@ impl Pty {
         let state = self.screen.lock();
         let screen = state.parser.screen();
         let (_, columns) = screen.size();
-        let rows = screen.rows(0, columns).zip(0..);
+        let rows = screen.rows(0, columns.get()).zip(0..);
         rows.filter(|(_, row)| screen.row_wrapped(*row)).map(|(text, _)| text).collect()
     }
 
@@ -218,6 +218,7 @@ impl Pty {
     /// Returns an error if the terminal was closed.
     pub fn resize(&mut self, rows: u16, columns: u16) -> Result<()> {
         tcsetwinsize(self.master()?, size(rows, columns)).context("resize the terminal")?;
+        let (rows, columns) = parsed(rows, columns);
         self.screen.lock().parser.screen_mut().set_size(rows, columns);
         Ok(())
     }
@@ -298,6 +299,12 @@ fn has_output(master: &File) -> Result<bool> {
 
 fn size(rows: u16, columns: u16) -> Winsize {
     Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 }
+}
+
+/// The size of the parsed screen, which needs one even if the terminal reports none.
+fn parsed(rows: u16, columns: u16) -> (NonZero<u16>, NonZero<u16>) {
+    let size = NonZero::new(rows).zip(NonZero::new(columns));
+    size.unwrap_or((vt100::Parser::DEFAULT_ROWS, vt100::Parser::DEFAULT_COLS))
 }
 
 #[cfg(test)]
