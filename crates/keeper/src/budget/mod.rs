@@ -44,12 +44,6 @@ use stopped::Stopped;
 /// How often requests that wait are tried again. A top-up by another process takes effect after this time.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How long a request waits at least for tokens that other requests have reserved.
-const SHORTAGE_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// How long a request waits at least for tokens of a limit for each minute.
-const MINUTE_TIMEOUT: Duration = Duration::from_secs(90);
-
 /// Time limit for pid 1 to pause or continue the bottle.
 const PAUSE_TIMEOUT: Duration = Duration::from_secs(5);
 

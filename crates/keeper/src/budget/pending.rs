@@ -8,6 +8,12 @@ use bottle_host::budget::{Declared, OnSpent, Window};
 use super::budgets::OnShortage;
 use crate::ledger::Shortage;
 
+/// How long a request waits at least for tokens that other requests have reserved.
+const SHORTAGE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How long a request waits at least for tokens of a limit for each minute.
+const MINUTE_TIMEOUT: Duration = Duration::from_secs(90);
+
 /// A request without an answer.
 #[derive(Debug)]
 pub(super) struct PendingRequest {
@@ -68,8 +74,8 @@ impl PendingRequest {
         if shortage.may_pass {
             self.state = State::WaitsForOthers;
             let least = match shortage.declared.limit.window {
-                Window::Minute => super::MINUTE_TIMEOUT,
-                Window::Run | Window::Day | Window::Month | Window::Total => super::SHORTAGE_TIMEOUT,
+                Window::Minute => MINUTE_TIMEOUT,
+                Window::Run | Window::Day | Window::Month | Window::Total => SHORTAGE_TIMEOUT,
             };
             let late = now.duration_since(self.since) >= rules.pause.max(least);
             return if late { Step::Deny } else { Step::Wait };

@@ -1,12 +1,25 @@
 //! What is kept of a bottle that ended, and why. Pure: no clock, no message, no file.
 
+use std::time::Duration;
+
 use bottle_backend::{LAYERS, Resource};
 use bottle_contract::session::guest::Exit;
 use bottle_instance::record::KeptFor;
 use bottle_instance::work::Unsaved;
 
-use super::End;
 use crate::protocol::{EndCause, EndChoice, Resumable};
+
+/// Why the bottle ends, and how.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct End {
+    pub(crate) cause: EndCause,
+    pub(crate) exit: Option<Exit>,
+    pub(crate) grace: Duration,
+    /// Whether a client was attached at any time.
+    pub(crate) attached: bool,
+    /// The user's decision about unsaved work.
+    pub(crate) choice: EndChoice,
+}
 
 /// What a bottle had when it ended.
 #[derive(Debug, Clone)]
@@ -115,8 +128,6 @@ fn kept_for(choice: EndChoice, failed: bool, found: Found) -> Option<KeptFor> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use bottle_host::budget::OnSpent;
     use proptest::prelude::*;
 

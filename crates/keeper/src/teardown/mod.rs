@@ -40,32 +40,17 @@ use bottle_instance::{Claim, learn, snapshots};
 use bottle_scan::Redactor;
 use tokio::task::{JoinHandle, spawn_blocking};
 
+pub(super) use self::decision::End;
 use self::decision::{Directory, Found, Keeping, Talked};
 use self::report::{live_changes, retrieval};
 pub(super) use self::unsaved::unsaved;
-use self::unsaved::{end_guest, is_lost, search, unsaved_at_end};
-use super::protocol::{EndCause, EndChoice, Ended};
+use self::unsaved::{STEP_TIMEOUT, end_guest, is_lost, search, unsaved_at_end};
+use super::protocol::Ended;
 use super::{activity, budget, log, transcript};
 use crate::launch::agent_end;
 
-/// Time limit of a teardown step that waits for pid 1, for the bundle or for the last usage records. After it, the
-/// teardown continues without the result. Stopping the agent additionally has the agent's grace period.
-const STEP_TIMEOUT: Duration = Duration::from_secs(5);
-
 /// Time limit to measure the kept files, which runs in parallel with other steps.
 const MEASURED_WITHIN: Duration = Duration::from_millis(300);
-
-/// Why the bottle ends, and how.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct End {
-    pub(super) cause: EndCause,
-    pub(super) exit: Option<Exit>,
-    pub(super) grace: Duration,
-    /// Whether a client was attached at any time.
-    pub(super) attached: bool,
-    /// The user's decision about unsaved work.
-    pub(super) choice: EndChoice,
-}
 
 /// The inputs of the teardown.
 pub(super) struct Teardown<'a> {

@@ -10,7 +10,9 @@ use bottle_instance::record::Record;
 use bottle_instance::work::{self, Unsaved};
 use bottle_instance::{Claim, engines};
 
-use super::STEP_TIMEOUT;
+/// Time limit of a teardown step that waits for pid 1, for the bundle or for the last usage records. After it, the
+/// teardown continues without the result. Stopping the agent additionally has the agent's grace period.
+pub(super) const STEP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Time limit for pid 1 to answer what changed in the workspace. Pid 1 itself ends a long search, so it only lacks
 /// processor time. After this limit, the backend searches, or the bottle counts as having unsaved work.
