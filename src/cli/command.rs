@@ -146,6 +146,13 @@ impl End {
         match outcome {
             Outcome::Exited(exit) => {
                 let code = if timed_out { exit::TIMED_OUT } else { exit.shell_code() };
+                if matches!(exit, Exit::Signal(_))
+                    && !timed_out
+                    && let Some(ended) = connection.end_of_bottle().await
+                {
+                    let hint = ended.hint.map(|hint| format!("; {hint}")).unwrap_or_default();
+                    output.warn(format!("{}{hint}", ended.message));
+                }
                 Ok(Self { exit: Some(exit), timed_out, code })
             }
             Outcome::Failed(failure) => Err(guest_failure(failure)),

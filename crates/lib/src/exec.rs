@@ -207,8 +207,12 @@ impl<'a> Connection<'a> {
 
     /// The failure when the connection was lost: if the bottle ended meanwhile, how its agent ended.
     pub async fn lost(&self, error: impl Display) -> Failure {
-        let ended = if self.was_running { end_of(self.host, self.slug).await } else { None };
-        ended.unwrap_or_else(|| keeper_lost(error)).about(self.slug)
+        self.end_of_bottle().await.unwrap_or_else(|| keeper_lost(error)).about(self.slug)
+    }
+
+    /// How the agent ended if the bottle ended after this connection was made, and the command with it.
+    pub async fn end_of_bottle(&self) -> Option<Failure> {
+        if self.was_running { end_of(self.host, self.slug).await } else { None }
     }
 }
 
