@@ -208,6 +208,10 @@ pub(crate) const USAGE_BATCH: usize = 64;
 /// records.
 pub(crate) const USAGE_FILE: u64 = 32 << 20;
 
+/// How long a usage record may stay unacknowledged before its file is synced. A connected keeper acknowledges records
+/// within milliseconds.
+pub(crate) const USAGE_SYNCED_WITHIN: Duration = Duration::from_millis(100);
+
 /// How long the shutdown waits for a keeper process to acknowledge the usage records. Records without an
 /// acknowledgement remain in their file. The deadline allows for a slow disk.
 pub(crate) const USAGE_TAKEN_WITHIN: Duration = Duration::from_secs(1);

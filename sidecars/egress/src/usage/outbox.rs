@@ -4,6 +4,10 @@
 //! log directory, so that the bottle's cleanup can find it if this process is killed. Before a request is sent for which a
 //! budget has tokens reserved, the file gets a record that counts all of them, which a later line replaces. The file is
 //! truncated when the queue is empty and no such request is in progress.
+//!
+//! A written line survives the end of this process at once. Lines that the keeper has not acknowledged within
+//! [`bounds::USAGE_SYNCED_WITHIN`] are synced together, so that they also survive a power failure. Until then the tokens
+//! of such a record count as reserved, because the keeper's ledger has the lease.
 
 use std::collections::{HashMap, VecDeque};
 use std::fs::{File, OpenOptions};
@@ -16,7 +20,8 @@ use bottle_channel::Stream;
 use bottle_contract::session::bundle::{BundleEvent, Written};
 use bottle_contract::usage::{Usage, WAITING_FILE, WaitingLine};
 use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::task::spawn_blocking;
+use tokio::time::{sleep, timeout};
 
 use super::tracker::PendingUsage;
 use crate::bounds;
@@ -26,7 +31,7 @@ use crate::report::backlog::Backlog;
 /// The usage records that the keeper has not acknowledged, in memory and on disk.
 pub(crate) struct Outbox {
     path: PathBuf,
-    pending: Mutex<Pending>,
+    pending: Arc<Mutex<Pending>>,
     /// Number of pending records.
     count: watch::Sender<usize>,
     keepers: ConnectedKeepers,
@@ -48,6 +53,10 @@ struct Pending {
     written: u64,
     /// Size of the file after it was last rewritten, in bytes.
     rewritten: u64,
+    /// Whether a record was written since the last sync.
+    is_unsynced: bool,
+    /// Whether a task will sync the file.
+    is_syncing: bool,
 }
 
 impl Outbox {
@@ -55,7 +64,7 @@ impl Outbox {
     pub(crate) fn new(directory: &Path, backlog: Arc<Backlog>) -> Self {
         Self {
             path: directory.join(WAITING_FILE),
-            pending: Mutex::default(),
+            pending: Arc::default(),
             count: watch::Sender::new(0),
             keepers: ConnectedKeepers::default(),
             in_flight: Mutex::default(),
@@ -108,10 +117,8 @@ impl Outbox {
             return;
         }
         // If this fails, the record is still in memory.
-        pending
-            .append(&self.path, &usage.clone().into())
-            .and_then(|()| pending.sync())
-            .unwrap_or_else(|error| warn(&error));
+        pending.append(&self.path, &usage.clone().into()).unwrap_or_else(|error| warn(&error));
+        self.sync_later(&mut pending);
         let number = pending.next;
         pending.next += 1;
         pending.records.push_back((number, usage));
@@ -154,8 +161,12 @@ impl Outbox {
                 () = self.keepers.none() => {}
             }
         };
-        // The file contains the remaining records.
         let _ = timeout(bounds::USAGE_TAKEN_WITHIN, settled).await;
+        // The file contains the remaining records.
+        let file = self.pending().take_unsynced();
+        if let Some(file) = file {
+            sync(file).await;
+        }
     }
 
     /// Returns the first batch of records, and the number of the last record in it.
@@ -175,8 +186,35 @@ impl Outbox {
     }
 
     fn pending(&self) -> MutexGuard<'_, Pending> {
-        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.pending)
     }
+
+    /// Syncs the file after [`bounds::USAGE_SYNCED_WITHIN`], once for all records that are written until then.
+    fn sync_later(&self, pending: &mut Pending) {
+        pending.is_unsynced = true;
+        let runtime = tokio::runtime::Handle::try_current().ok().filter(|_| !pending.is_syncing);
+        let Some(runtime) = runtime else { return };
+        pending.is_syncing = true;
+        let pending = Arc::clone(&self.pending);
+        runtime.spawn(async move {
+            loop {
+                sleep(bounds::USAGE_SYNCED_WITHIN).await;
+                let file = lock(&pending).take_unsynced();
+                let Some(file) = file else { return };
+                sync(file).await;
+            }
+        });
+    }
+}
+
+async fn sync(file: File) {
+    if let Ok(Err(error)) = spawn_blocking(move || file.sync_data()).await {
+        warn(&error);
+    }
+}
+
+fn lock(pending: &Mutex<Pending>) -> MutexGuard<'_, Pending> {
+    pending.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Pending {
@@ -196,14 +234,13 @@ impl Pending {
         Ok(())
     }
 
-    /// Writes the file to disk, so that it survives a power failure.
-    fn sync(&self) -> io::Result<()> {
-        let Some(file) = &self.file else { return Ok(()) };
-        let synced = file.try_clone()?;
-        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn_blocking(move || synced.sync_data());
-        }
-        Ok(())
+    /// The file, if it has records that must be synced. If not, the caller is the last one to sync.
+    fn take_unsynced(&mut self) -> Option<File> {
+        // The keeper has all records of an empty queue on disk.
+        let is_needed = std::mem::take(&mut self.is_unsynced) && !self.records.is_empty();
+        let file = self.file.as_ref().filter(|_| is_needed).and_then(|file| file.try_clone().ok());
+        self.is_syncing = file.is_some();
+        file
     }
 
     /// Truncates the file when no records are pending or reserved. Rewrites it when it has many old lines.
@@ -247,4 +284,56 @@ fn encoded(line: &WaitingLine) -> io::Result<Vec<u8>> {
     let mut line = serde_json::to_vec(line)?;
     line.push(b'\n');
     Ok(line)
+}
+
+#[cfg(test)]
+mod tests {
+    use bottle_contract::usage::{Api, Tokens};
+
+    use super::*;
+
+    fn usage(id: &str) -> Usage {
+        Usage {
+            id: id.to_owned(),
+            time: jiff::Timestamp::UNIX_EPOCH,
+            provider: "claude".to_owned(),
+            host: "api.anthropic.com".to_owned(),
+            api: Api::Messages,
+            model: None,
+            tokens: Tokens::default(),
+            interrupted: false,
+            estimated: false,
+            provider_route: true,
+            source: None,
+        }
+    }
+
+    #[test]
+    fn only_records_that_no_keeper_has_are_synced_each_once() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let outbox = Outbox::new(directory.path(), Arc::new(Backlog::new(1)));
+        assert!(outbox.pending().take_unsynced().is_none());
+        outbox.put(usage("a"));
+        outbox.put(usage("b"));
+        assert!(outbox.pending().take_unsynced().is_some());
+        assert!(outbox.pending().take_unsynced().is_none(), "nothing was written since");
+        outbox.put(usage("c"));
+        outbox.acknowledge(2);
+        assert!(outbox.pending().take_unsynced().is_none(), "the keeper has all records");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_task_syncs_the_records_of_a_moment() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let outbox = Outbox::new(directory.path(), Arc::new(Backlog::new(1)));
+        outbox.put(usage("a"));
+        outbox.put(usage("b"));
+        assert!(outbox.pending().is_syncing);
+        while outbox.pending().is_syncing {
+            sleep(bounds::USAGE_SYNCED_WITHIN).await;
+        }
+        assert!(!outbox.pending().is_unsynced);
+        outbox.put(usage("c"));
+        assert!(outbox.pending().is_syncing, "another task syncs later records");
+    }
 }
