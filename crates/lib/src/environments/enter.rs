@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bottle_contract::names::Slug;
+use bottle_contract::session::guest::Process;
 use bottle_host::Settings;
 use bottle_host::environment_settings::Choices;
 use bottle_host::file_lock::FileLock;
@@ -10,10 +11,13 @@ use bottle_instance::{State, Store};
 use bottle_keeper::client::{self, ClientError};
 use jiff::Timestamp;
 
-use super::{Environments, locked, reaper, slug_of, unusable};
+use super::home::{Environments, locked, slug_of, unusable};
+use super::reaper;
 use crate::connect::end_of;
+use crate::exec::{self, Place};
 use crate::failure::Failure;
 use crate::notice::{Notice, Notify};
+use crate::report::Executed;
 
 /// How often a connection is tried again after it failed.
 const RETRIES: u32 = 5;
@@ -63,6 +67,23 @@ impl Drop for InUse<'_> {
 }
 
 impl Environments<'_> {
+    /// Runs a command in the bottle of a task to its end, with this input, at most for `limit`. Makes the bottle if there
+    /// is none. If the future is dropped, a start is undone, and the command is ended.
+    ///
+    /// # Errors
+    /// As [`Environments::enter`] and [`exec::run`].
+    pub async fn run(
+        &self,
+        wanted: Use,
+        process: Process,
+        input: Option<&[u8]>,
+        limit: Duration,
+        notify: Notify<'_>,
+    ) -> Result<Executed, Failure> {
+        let used = self.enter(wanted, notify).await?;
+        exec::run((self.host, used.slug(), Place::Running), process, input, limit).await
+    }
+
     /// Makes sure that the bottle of a task runs, and that commands can connect to it. Waits until no other command starts,
     /// stops or removes it. If the future is dropped, a start is undone.
     ///

@@ -10,7 +10,7 @@ use bottle_plan::Flags;
 use indicatif::BinaryBytes;
 use rustix::fs::statvfs;
 
-use super::{Environments, locked};
+use super::home::{Environments, locked};
 use crate::connect::settled;
 use crate::failure::Failure;
 use crate::launch::resume::ResumeOrder;

@@ -11,7 +11,7 @@ use bottle_instance::environments::{Environment, Environments as Records};
 use bottle_keeper::client;
 use jiff::{SignedDuration, Timestamp};
 
-use super::{Environments, unusable};
+use super::home::{Environments, unusable};
 use crate::connect::{connect, unexpected_answer};
 use crate::failure::Failure;
 use crate::processes::ask;

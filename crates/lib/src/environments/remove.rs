@@ -5,7 +5,7 @@ use std::time::Duration;
 use bottle_contract::names::Slug;
 use bottle_instance::{State, Store};
 
-use super::{Environments, slug_of, unusable};
+use super::home::{Environments, slug_of, unusable};
 use crate::discard::{discard, is_discardable};
 use crate::failure::Failure;
 use crate::report::RemovedEnvironment;
