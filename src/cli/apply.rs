@@ -2,11 +2,10 @@
 
 use std::path::PathBuf;
 
-use bottle_backend::Access;
 use bottle_contract::names::Slug;
 use bottle_host::Host;
 use bottle_instance::tool_files::tool_files;
-use bottle_lib::connect::{connect_or_open_files, record};
+use bottle_lib::connect::open_files;
 use bottle_lib::text::shown;
 use bottle_lib::work::{Conflict, Merged, Merges, Root, require_copy_to_apply};
 
@@ -64,9 +63,7 @@ impl Apply {
     }
 
     async fn apply(&self, host: &Host, output: &Output) -> Result<u8, CliError> {
-        let record = record(host, &self.slug).await?;
-        require_copy_to_apply(&record)?;
-        let channel = connect_or_open_files(host, &self.slug, Access::Read).await?;
+        let (record, channel) = open_files(host, &self.slug, require_copy_to_apply).await?;
         let directory = self.directory.as_deref();
         let mut roots = Root::of(host, &record, directory)?;
         confirm_repositories(&mut roots, self.repository.as_deref(), None, output)?;

@@ -11,9 +11,9 @@
 //! ended          how a bottle ended            bottle_status  the status of a bottle in words
 //! select_bottle  the bottle of a command       save_snapshot  commits with their progress
 //! snapshot_table the table of snapshots        probe_table    the table of a probe
-//! plain          a program's output as lines   process_output the output of a process
-//! command        a command in a bottle         since          the values of `--since`
-//! route_args     arguments of allow and deny   route_addition the changed lines of a bottle manifest
+//! command        a command in a bottle         process_output the output of a process
+//! route_args     arguments of allow and deny   since          the values of `--since`
+//! route_addition the changed lines of a bottle manifest
 //! command_groups commands by task, and suggestions
 //! overview       what `bottle` prints without a command
 //! confirm_repositories  whether a repository may be used
@@ -68,7 +68,6 @@ mod man;
 mod mcp;
 mod overview;
 mod page;
-mod plain;
 mod policy;
 mod probe;
 #[cfg(target_os = "linux")]

@@ -2,10 +2,9 @@
 
 use std::path::PathBuf;
 
-use bottle_backend::Access;
 use bottle_contract::names::Slug;
 use bottle_host::Host;
-use bottle_lib::connect::{connect_or_open_files, record};
+use bottle_lib::connect::open_files;
 use bottle_lib::work::{PulledWork, Root, Wanted, forks, pull};
 
 use super::candidates;
@@ -93,8 +92,7 @@ impl Pull {
         output: &Output,
     ) -> Result<PulledWork, CliError> {
         let pulled = async {
-            let record = record(host, slug).await?;
-            let channel = connect_or_open_files(host, slug, Access::Read).await?;
+            let (record, channel) = open_files(host, slug, |_| Ok(())).await?;
             let directory = self.directory.as_deref();
             let mut roots = Root::of(host, &record, directory)?;
             confirm_repositories(&mut roots, self.repository.as_deref(), Some(&host.cwd), output)?;

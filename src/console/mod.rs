@@ -8,8 +8,10 @@
 //! runtime      the runtime of asynchronous work  signals      the signals that end a command
 //! editor       the user's editor                 loopback     HTTP on the loopback interface
 //! decision     a line of the proxy's access log
+//! agent_log    an agent's output as lines     plain        a program's output as lines
 //! ```
 
+pub(crate) mod agent_log;
 pub(crate) mod decision;
 pub(crate) mod editor;
 pub(crate) mod error;
@@ -18,6 +20,7 @@ pub(crate) mod global;
 pub(crate) mod layout;
 pub(crate) mod loopback;
 pub(crate) mod output;
+pub(crate) mod plain;
 pub(crate) mod progress;
 pub(crate) mod runtime;
 pub(crate) mod signals;

@@ -23,8 +23,6 @@ pub(super) struct Call {
     pub(super) request: Option<Request>,
     /// What the command policy checks.
     pub(super) checked: Checked,
-    /// Whether the command prints text, and not a JSON document.
-    pub(super) is_text: bool,
     /// The time limit in seconds, beyond which the call fails. `None` for the usual one.
     pub(super) seconds: Option<u64>,
 }
@@ -105,10 +103,6 @@ impl Call {
 
     pub(super) fn seconds(self, seconds: u64) -> Self {
         Self { seconds: Some(seconds), ..self }
-    }
-
-    pub(super) fn text(self) -> Self {
-        Self { is_text: true, ..self }
     }
 
     /// The time limit, beyond which the call fails.

@@ -2,15 +2,15 @@
 //!
 //! ```text
 //! client ─► server ─► scope ─► arguments ─► call ─► command policy ─┬► requests: the library
-//!                                                                   └► program: `bottle … --json`
+//!                                                                   └► program: `bottle env … --json`
 //! ```
 //! Each tool does what the documents of the command say.
 //!
 //! - `tools`: the tools and their calls · `arguments`: their schemas and checks · `call`: what carries out a call ·
-//!   `requests`: sends requests to a bottle · `program`: runs a command · `result`: what a call returns ·
+//!   `requests`: calls the library · `program`: runs a command · `result`: what a call returns ·
 //!   `resources`: logs and files
 //! - `scope`: which bottles and tools a client may use · `server`: the server of one client
-//! - `relay`: the calls of agents in bottles
+//! - `relay`: the calls of agents in bottles, in the processes of their keepers
 //! - `http`, `tokens`: servers for clients with a token · `install`: registers the server in a client
 
 mod arguments;

@@ -74,9 +74,9 @@ async fn finish(child: &mut Child, call: &Call) -> Result<CallResult, String> {
     let status = child.wait().await.map_err(|error| format!("cannot wait for bottle: {error}"))?;
     match serde_json::from_str::<Value>(&printed) {
         // Commands that pass on the exit code of a program print a document too.
-        Ok(document) if !call.is_text => Ok(CallResult::Document(document)),
+        Ok(document) => Ok(CallResult::Document(document)),
         _ if !status.success() => Err(complaint(&notes)),
-        _ if call.is_text || !printed.is_empty() => Ok(CallResult::Text(printed)),
+        _ if !printed.is_empty() => Ok(CallResult::Text(printed)),
         _ => Ok(CallResult::Document(json!({"done": true, "notes": notes.trim()}))),
     }
 }

@@ -1,4 +1,4 @@
-//! The requests to a bottle that carry out calls, which the library sends in this process.
+//! The requests that carry out calls: each is a call of the library in this process.
 
 use std::time::Duration;
 
@@ -15,16 +15,19 @@ use bottle_lib::bottle::Bottle;
 use bottle_lib::bottles::active_bottles;
 use bottle_lib::environments::{Environments, Use};
 use bottle_lib::failure::Failure;
+use bottle_lib::launch::fork::ForkOrder;
 use bottle_lib::launch::resume::ResumeOrder;
 use bottle_lib::launch::start::{CopyIn, StartOrder};
-use bottle_lib::launch::unattended;
+use bottle_lib::launch::unattended::{self, Forked};
 use bottle_lib::lines::pattern;
 use bottle_lib::manifests::listed;
-use bottle_lib::notice::Notice;
+use bottle_lib::notice::unheard;
 use bottle_lib::processes::parse_signal;
 use bottle_lib::report::{Committed, Discarded, ProcessEnd, ProcessOutput, Stopped};
 use bottle_lib::save_snapshot::{self, Saving};
 use bottle_lib::services::Services;
+use bottle_lib::snapshot_selector::SnapshotSelector;
+use bottle_lib::work::Wanted;
 use bottle_manifest::Kind;
 use bottle_manifest::services::{BadCheck, ReadinessCheck, ServiceLayer, Time};
 use bottle_plan::Flags;
@@ -33,6 +36,7 @@ use serde_json::{Value, json};
 
 use super::result::{CallResult, RESULT_MAX, sentence, too_large};
 use super::scope::Scope;
+use crate::console::agent_log::lines;
 
 /// How long a stopped service may take to end before it is killed.
 const STOP_GRACE: Duration = Duration::from_secs(5);
@@ -67,6 +71,18 @@ pub(super) enum BottleRequest {
     Discard,
     /// Saves a snapshot, with this name if there is one.
     Commit(Option<String>),
+    /// Starts bottles from its files.
+    Fork(Fork),
+    /// Compares its workspace with the start, or only this directory of it.
+    Diff(Option<String>),
+    /// Fetches its work.
+    Pull(Pull),
+    /// Puts these files back to the start, or all.
+    Reset { paths: Vec<String>, dry_run: bool },
+    /// Reads the last lines of what its agent wrote.
+    Log(u64),
+    /// Reads the last decisions of its proxy.
+    AccessLog(u64),
     /// About its files.
     Files(FileRequest),
     /// Lists its processes.
@@ -115,6 +131,26 @@ pub(super) struct RunInEnvironment {
     pub(super) limit: Duration,
     /// Whether the client must have started the bottle.
     pub(super) is_own: bool,
+}
+
+/// Bottles to start from the files of another one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Fork {
+    /// The name of the snapshot. `None` for the current files.
+    pub(super) snapshot: Option<String>,
+    pub(super) count: u16,
+    pub(super) label: Option<String>,
+    pub(super) prompt: Option<String>,
+}
+
+/// Work to fetch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Pull {
+    /// The branch instead of the bottle's HEAD.
+    pub(super) branch: Option<String>,
+    pub(super) uncommitted: bool,
+    /// Only this directory of the workspace.
+    pub(super) directory: Option<String>,
 }
 
 /// A service to start. At most one of `http`, `tcp`, `file` and `check` says when it is ready.
@@ -179,12 +215,12 @@ impl BottleRequest {
     }
 }
 
-/// Carries out the request of a client's call with its input, and returns the document about the answer. If it is cancelled or takes
-/// longer than `limit`, the bottle drops what it got of the request.
+/// Carries out the request of a client's call with its input. If it is cancelled or takes longer than `limit`, the bottle
+/// drops what it got of the request, and the library undoes what it began.
 ///
 /// # Errors
 /// Returns a sentence for the model.
-pub(super) async fn document(
+pub(super) async fn carry_out(
     (host, scope): (&Host, &Scope),
     bottle: &str,
     request: Request,
@@ -192,17 +228,18 @@ pub(super) async fn document(
     cancelled: impl Future<Output = ()>,
 ) -> Result<CallResult, String> {
     let input = input.map(str::as_bytes);
-    let document = tokio::select! {
-        document = answer(host, scope, bottle, request, input) => document?,
+    let result = tokio::select! {
+        result = answer(host, scope, bottle, request, input) => result?,
         () = cancelled => return Err("the call was cancelled".to_owned()),
         () = tokio::time::sleep(limit) => {
             return Err(format!("the call took longer than {} seconds", limit.as_secs()));
         }
     };
-    if document.to_string().len() as u64 > RESULT_MAX {
-        return Err(too_large());
-    }
-    Ok(CallResult::Document(document))
+    let size = match &result {
+        CallResult::Document(document) => document.to_string().len(),
+        CallResult::Text(text) => text.len(),
+    };
+    if size as u64 > RESULT_MAX { Err(too_large()) } else { Ok(result) }
 }
 
 async fn answer(
@@ -211,8 +248,8 @@ async fn answer(
     bottle: &str,
     request: Request,
     input: Option<&[u8]>,
-) -> Result<Value, String> {
-    match request {
+) -> Result<CallResult, String> {
+    let document = match request {
         Request::Bottles => {
             let mut bottles = active_bottles(host, true).await.map_err(said)?;
             bottles.retain(|listed| scope.bottle(host, &listed.slug).is_ok());
@@ -237,13 +274,33 @@ async fn answer(
         }
         Request::Bottle(request) => {
             let slug: Slug = bottle.parse().map_err(|_| format!("{bottle:?} is not a bottle"))?;
-            send(host, &slug, request, input).await
+            match request {
+                BottleRequest::Log(lines) => return log(host, slug, lines).await.map(CallResult::Text),
+                BottleRequest::AccessLog(lines) => {
+                    let lines = usize::try_from(lines).unwrap_or(usize::MAX);
+                    let read = Bottle::new(host, slug).access_log(lines).await;
+                    return Ok(CallResult::Text(text(read.map_err(said)?)));
+                }
+                request => send(host, &slug, request, input).await,
+            }
         }
-    }
+    };
+    document.map(CallResult::Document)
 }
 
-/// Drops what is said beside a result, which models do not read.
-fn unheard(_: Notice) {}
+/// The last lines of what an agent wrote.
+async fn log(host: &Host, slug: Slug, tail: u64) -> Result<String, String> {
+    let mut log = Bottle::new(host, slug).log().await.map_err(said)?;
+    if let Some(lost) = log.lost.take() {
+        return Err(said(lost));
+    }
+    let rendered = tokio::task::spawn_blocking(move || text(lines(&log, Some(tail))));
+    rendered.await.map_err(|error| format!("cannot render the log: {error}"))
+}
+
+fn text(lines: Vec<String>) -> String {
+    lines.into_iter().map(|line| line + "\n").collect()
+}
 
 async fn send(
     host: &Host,
@@ -265,6 +322,18 @@ async fn send(
             shown(discarded.map(|snapshot| Discarded { slug: slug.to_string(), snapshot }))
         }
         BottleRequest::Commit(name) => shown(commit(host, slug, name).await),
+        BottleRequest::Fork(forked) => shown(fork(&bottle, forked).await),
+        BottleRequest::Diff(directory) => shown(bottle.diff(directory.as_deref()).await),
+        BottleRequest::Pull(Pull { branch: Some(_), uncommitted: true, .. }) => {
+            Err("at most one of `branch` and `uncommitted` says what to fetch".to_owned())
+        }
+        BottleRequest::Pull(Pull { branch, uncommitted, directory }) => {
+            let (branch, directory) = (branch.as_deref(), directory.as_deref());
+            let pulled = bottle.pull(Wanted { branch, uncommitted, directory, roots: None }).await;
+            shown(pulled.map(|pulled| pulled.document()))
+        }
+        BottleRequest::Reset { paths, dry_run } => shown(bottle.reset(&paths, dry_run).await),
+        BottleRequest::Log(_) | BottleRequest::AccessLog(_) => Err("a log is no document".to_owned()),
         BottleRequest::Files(request) => shown(bottle.files().document(request, content).await),
         BottleRequest::Exec(process, limit) => shown(bottle.exec(process, input, limit).await),
         BottleRequest::Processes => shown(processes.list().await),
@@ -347,6 +416,21 @@ async fn commit(host: &Host, slug: &Slug, name: Option<String>) -> Result<Commit
     };
     let committed = committed.await.map_err(|failure| failure.about(slug))?;
     Ok(save_snapshot::document(host, committed))
+}
+
+async fn fork(bottle: &Bottle<'_>, fork: Fork) -> Result<Value, Failure> {
+    let name = fork.snapshot.map(|name| name.parse()).transpose();
+    let name =
+        name.map_err(|error| Failure::usage(format!("the name of the snapshot is invalid: {error}")))?;
+    let from = SnapshotSelector { slug: bottle.slug().clone(), name };
+    let flags = Flags { task: fork.prompt, ..Flags::default() };
+    let order = ForkOrder { from, count: fork.count, label: fork.label, flags };
+    let Forked { slugs, failure } = bottle.fork(order).await?;
+    let mut document = json!({"forked_from": bottle.slug(), "slugs": slugs});
+    if let Some(failure) = failure {
+        document["failed"] = said(failure).into();
+    }
+    Ok(document)
 }
 
 async fn start_service(services: Services<'_>, start: StartService) -> Result<Value, String> {

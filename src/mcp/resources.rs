@@ -4,6 +4,7 @@ use bottle_contract::session::files::{FilePath, FileRequest, Read};
 use percent_encoding::percent_decode_str;
 
 use super::call::Call;
+use super::requests::BottleRequest;
 
 /// The MIME type of a log.
 pub(super) const TEXT: &str = "text/plain";
@@ -56,9 +57,9 @@ impl Part {
         }
     }
 
-    pub(super) fn call(&self, bottle: &str) -> Call {
+    pub(super) fn call(&self) -> Call {
         match self {
-            Self::Log => Call::of(&["logs", bottle]).value("--tail", Some(LINES)).text(),
+            Self::Log => Call::bottle(BottleRequest::Log(LINES)),
             Self::File(path) => {
                 Call::files(FileRequest::Read(Read { path: FilePath::from(path), offset: 0, max: FILE_MAX }))
             }

@@ -200,7 +200,7 @@ impl Server {
         Ok(match call.request.clone() {
             Some(request) => {
                 let given = (call.input.as_deref(), call.limit());
-                requests::document((&self.parent(), &self.scope), bottle, request, given, cancelled).await?
+                requests::carry_out((&self.parent(), &self.scope), bottle, request, given, cancelled).await?
             }
             None => program::run(&self.host, &self.scope.name, call, cancelled).await?,
         })
@@ -230,7 +230,7 @@ impl Server {
             return Err(Mistake(format!("you may not use {}", part.tool())));
         }
         let slug = self.scope.bottle(&self.host, &bottle)?;
-        let printed = self.print(&part.call(slug.as_str()), slug.as_str(), &context.ct).await?;
+        let printed = self.print(&part.call(), slug.as_str(), &context.ct).await?;
         Ok(match printed {
             CallResult::Text(text) => ResourceContents::text(text, uri),
             CallResult::Document(document) => match document["base64"].as_str() {

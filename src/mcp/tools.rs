@@ -11,7 +11,7 @@ use bottle_lib::processes::TERMINAL_SIZE;
 
 use super::arguments::{Arguments, Field, Kind, optional, required};
 use super::call::{Call, Checked};
-use super::requests::{BottleRequest, Request, RunInEnvironment, Start, StartService};
+use super::requests::{BottleRequest, Fork, Pull, Request, RunInEnvironment, Start, StartService};
 
 /// A tool.
 #[derive(Debug)]
@@ -481,15 +481,10 @@ pub(super) const ALL: &[Tool] = &[
             ),
             optional("dry_run", Kind::Flag, "List the files only, and change none."),
         ],
-        call: |given, bottle| {
-            let dry_run = given.flag("dry_run");
-            let call = Call::of(&["fs", "reset"])
-                .flag("--dry-run", dry_run)
-                .flag("--yes", !dry_run)
-                .then([bottle])
-                .then(given.texts("paths"))
-                .seconds(LONG);
-            if dry_run { call } else { call.changes(given.texts("paths")) }
+        call: |given, _| {
+            let (paths, dry_run) = (given.texts("paths"), given.flag("dry_run"));
+            let call = Call::bottle(BottleRequest::Reset { paths: paths.clone(), dry_run }).seconds(LONG);
+            if dry_run { call } else { call.changes(paths) }
         },
     },
     Tool {
@@ -652,14 +647,14 @@ pub(super) const ALL: &[Tool] = &[
             LABEL,
             PROMPT,
         ],
-        call: |given, bottle| {
-            let from =
-                given.text("snapshot").map_or_else(|| bottle.to_owned(), |name| format!("{bottle}@{name}"));
-            Call::of(&["fork", "--detach", "--yes"])
-                .value("--prompt", given.text("prompt"))
-                .value("--count", given.number("count"))
-                .value("--label", given.text("label"))
-                .word(from)
+        call: |given, _| {
+            let fork = Fork {
+                snapshot: given.text("snapshot").map(str::to_owned),
+                count: given.number("count").and_then(|count| u16::try_from(count).ok()).unwrap_or(1),
+                label: given.text("label").map(str::to_owned),
+                prompt: prompt(given),
+            };
+            Call::bottle(BottleRequest::Fork(fork)).seconds(LONG)
         },
     },
     Tool {
@@ -667,7 +662,7 @@ pub(super) const ALL: &[Tool] = &[
         effect: Effect::Reads,
         about: "Shows what changed in a bottle's workspace since its start, as a patch.",
         fields: &[BOTTLE, COPIED_DIRECTORY],
-        call: |given, bottle| Call::of(&["diff", bottle]).value("--directory", given.text("directory")),
+        call: |given, _| Call::bottle(BottleRequest::Diff(given.text("directory").map(str::to_owned))),
     },
     Tool {
         name: "bottle_pull",
@@ -684,12 +679,11 @@ pub(super) const ALL: &[Tool] = &[
             ),
             COPIED_DIRECTORY,
         ],
-        call: |given, bottle| {
-            Call::of(&["pull", bottle])
-                .value("--branch", given.text("branch"))
-                .flag("--uncommitted", given.flag("uncommitted"))
-                .value("--directory", given.text("directory"))
-                .seconds(LONG)
+        call: |given, _| {
+            let text = |name| given.text(name).map(str::to_owned);
+            let uncommitted = given.flag("uncommitted");
+            let pull = Pull { branch: text("branch"), uncommitted, directory: text("directory") };
+            Call::bottle(BottleRequest::Pull(pull)).seconds(LONG)
         },
     },
     Tool {
@@ -701,11 +695,12 @@ pub(super) const ALL: &[Tool] = &[
             optional("tail", Kind::Number(1, 2000), "The number of lines. By default 200."),
             optional("egress", Kind::Flag, "Show the decisions of the egress proxy instead."),
         ],
-        call: |given, bottle| {
-            Call::of(&["logs", bottle])
-                .flag("--egress", given.flag("egress"))
-                .value("--tail", Some(given.number("tail").unwrap_or(200)))
-                .text()
+        call: |given, _| {
+            let lines = given.number("tail").unwrap_or(200);
+            Call::bottle(match given.flag("egress") {
+                true => BottleRequest::AccessLog(lines),
+                false => BottleRequest::Log(lines),
+            })
         },
     },
 ];

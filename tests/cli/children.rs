@@ -1,5 +1,6 @@
 //! Agents that start bottles: the key `mcp` of a bottle manifest, and the tools that it gives the agent.
 
+use std::fs;
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
@@ -257,6 +258,74 @@ fn a_child_ends_when_its_parent_ends() -> Result<()> {
             bail!("{kid} goes on");
         }
         std::thread::sleep(Duration::from_millis(100));
+    }
+    Ok(())
+}
+
+/// The processes of bottles of this home, except those of the bottle `one`.
+fn processes(home: &TestHome) -> Result<Vec<String>> {
+    let hash = format!("\0{}\0", bottle_host::home_hash(&home.bottle_home()));
+    let lines = fs::read_dir("/proc")?.filter_map(|entry| fs::read(entry.ok()?.path().join("cmdline")).ok());
+    let lines = lines.map(|line| String::from_utf8_lossy(&line).into_owned());
+    Ok(lines
+        .filter(|line| line.contains(&hash) && !line.contains("\0one\0"))
+        .map(|line| line.replace('\0', " "))
+        .collect())
+}
+
+/// The call runs in the keeper of the parent, so it ends with it.
+#[test]
+fn a_start_whose_parent_ends_leaves_nothing() -> Result<()> {
+    let Some(home) = parent("starts that are dropped", "mcp: {agents: [kid], bottles: 2}\n")? else {
+        return Ok(());
+    };
+    let ask = "bottle-ask call bottle_start '{\"agent\": \"kid\"}' >/tmp/answer 2>&1";
+    for delay in [30, 300, 900] {
+        for end in ["the agent gives up", "the parent is stopped", "the keeper is killed"] {
+            let case = format!("{end} after {delay} ms");
+            let script = match end {
+                "the agent gives up" => {
+                    format!("{ask} & sleep {}; kill -9 $! || true", f64::from(delay) / 1000.0)
+                }
+                _ => format!("setsid {ask} & sleep {}", f64::from(delay) / 1000.0),
+            };
+            let _ = inside(&home, "one", &["sh", "-c", &script])?.expect_code(0);
+            match end {
+                "the agent gives up" => {}
+                "the parent is stopped" => {
+                    let _ = run(&home, &["stop", "one", "--time", "0", "-q"])?.expect_code(0);
+                }
+                _ => kill_keeper(&home, "one")?,
+            }
+            let deadline = Instant::now() + PATIENCE;
+            loop {
+                let _ = run(&home, &["cleanup", "--yes", "-q"])?;
+                let listed = run(&home, &["list", "--json"])?.expect_code(0).json()?;
+                let bottles = listed.as_array().context("a list")?;
+                // A start that was complete before is not undone.
+                let kids = bottles.iter().filter(|bottle| bottle["slug"] != "one");
+                let done = kids.clone().all(|kid| end == "the agent gives up" && kid["status"] == "running");
+                let tmp = fs::read_dir(home.bottle_home().join("tmp")).map_or(0, Iterator::count);
+                let processes = processes(&home)?;
+                let is_quiet = kids.clone().next().is_some() || processes.is_empty();
+                if done && tmp == 0 && is_quiet {
+                    for kid in kids.filter_map(|kid| kid["slug"].as_str()) {
+                        let _ = run(&home, &["stop", kid, "--time", "0", "-q"])?.expect_code(0);
+                    }
+                    break;
+                }
+                ensure!(Instant::now() < deadline, "{case}: {listed}, {tmp} temporary, {processes:?}");
+                std::thread::sleep(Duration::from_millis(100));
+            }
+            if end != "the agent gives up" {
+                // A bottle without a keeper goes on until a command adopts it.
+                let _ = run(&home, &["stop", "one", "--time", "0", "-q"])?;
+                let _ = run(&home, &["discard", "one", "--yes", "-q"])?;
+                start(&home, "parent", "one")?;
+            }
+            // The keeper still carries out calls.
+            ensure!(done(&home, "bottle_list", &json!({}))?["items"].is_array(), "{case}");
+        }
     }
     Ok(())
 }

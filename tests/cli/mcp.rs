@@ -12,6 +12,7 @@ use bottle_test_support::mcp_server::{McpServer, token};
 use serde_json::{Value, json};
 
 use crate::home::{home, run, snapshot, transcripts};
+use crate::pull::{inside, with_a_copy};
 
 /// Time limit for one answer.
 const SOON: Duration = Duration::from_secs(60);
@@ -67,8 +68,11 @@ impl Client {
         Ok(id)
     }
 
-    /// Cancels a request.
-    fn cancel(&mut self, id: u64) -> Result<()> {
+    /// Cancels the request with this id, or is killed.
+    fn give_up(&mut self, id: u64, is_killed: bool) -> Result<()> {
+        if is_killed {
+            return Ok(self.server.kill()?);
+        }
         let params = json!({"requestId": id});
         self.send(&json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}))
     }
@@ -191,6 +195,10 @@ fn a_client_drives_a_bottle_from_its_start_to_its_end() -> Result<()> {
     let log = client.done("process_log", json!({"bottle": bottle, "process": handle}))?;
     ensure!(log["text"] == "hello\n", "{log}");
 
+    let log = client.call("bottle_logs", json!({"bottle": bottle}))?;
+    ensure!(log["content"][0]["text"] == "", "{log}");
+    let decisions = client.call("bottle_logs", json!({"bottle": bottle, "egress": true}))?;
+    ensure!(decisions["isError"] == false && decisions["content"][0]["text"] == "", "{decisions}");
     let resources = client.ask("resources/list", json!({}))?;
     ensure!(resources["result"]["resources"][0]["uri"] == "bottle://one/log", "{resources}");
     let file = client.ask("resources/read", json!({"uri": "bottle://one/files/-dash"}))?;
@@ -343,15 +351,151 @@ fn a_start_of_a_killed_or_cancelling_client_is_undone_at_every_step() -> Result<
                 "check" | "prepare" => std::thread::sleep(Duration::from_millis(300)),
                 _ => wait_until(&format!("{step} begins"), || state.exists())?,
             }
-            if is_killed {
-                client.server.kill()?;
-            } else {
-                client.cancel(id)?;
-            }
+            client.give_up(id, is_killed)?;
             wait_until(&format!("{step} is undone"), || !state.exists())?;
             ensure!(run(&home, &["list", "--json"])?.expect_code(0).stdout.trim() == "[]");
         }
     }
+    Ok(())
+}
+
+/// The entries of a directory of the home.
+fn entries(home: &TestHome, directory: &str) -> Vec<String> {
+    let entries = std::fs::read_dir(home.bottle_home().join(directory)).into_iter().flatten();
+    entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect()
+}
+
+/// The server forks in its own process, up to the steps of the keepers: that of the bottle, which saves the snapshot, and
+/// that of the new one.
+#[test]
+fn a_fork_of_a_killed_or_cancelling_client_leaves_nothing_at_every_step() -> Result<()> {
+    for (step, is_running) in [
+        ("freeze", true),
+        ("frozen", true),
+        ("freeze", false),
+        ("frozen", false),
+        ("prepare", true),
+        ("make_network", true),
+        ("thawing", true),
+        ("connect_guest", true),
+    ] {
+        for is_killed in [true, false] {
+            let case = format!("{step}, running: {is_running}, killed: {is_killed}");
+            let mut home = home()?;
+            home.write("project/note", "remember\n")?;
+            // A keeper goes on to save a snapshot, so it waits; the other steps never end.
+            let saves = step.starts_with("fr");
+            let fault = format!("{step}:{}", if saves { "wait" } else { "hang" });
+            if saves && is_running {
+                home.env("BOTTLE_FAKE_FAIL", &fault);
+            }
+            let _ =
+                run(&home, &["start", "nap", "--detach", "--yes", "-q", "--label", "one"])?.expect_code(0);
+            let _ = run(&home, &["cp", "note", "one:note", "-q"])?.expect_code(0);
+            if !is_running {
+                let _ = run(&home, &["stop", "one", "--time", "0", "-q"])?.expect_code(0);
+            }
+            home.env("BOTTLE_FAKE_FAIL", &fault);
+            let mut client = Client::start(&home, &["--scope", "all"])?;
+            let fork = json!({"name": "bottle_fork", "arguments": {"bottle": "one", "label": "two"}});
+            let id = client.begin("tools/call", fork)?;
+            let state = home.bottle_home().join("state/two");
+            match step {
+                "make_network" | "thawing" | "connect_guest" => {
+                    wait_until(&format!("{case}: begins"), || state.exists())?;
+                }
+                _ => std::thread::sleep(Duration::from_millis(300)),
+            }
+            client.give_up(id, is_killed)?;
+            if !is_killed {
+                client.ask("ping", json!({}))?;
+            }
+            home.write("home/.bottle/fake-continue", "")?;
+            if is_killed && is_running {
+                // The keeper removes the snapshot of a killed process with the next commit, or at the bottle's end.
+                let _ = run(&home, &["stop", "one", "--time", "0", "-q"])?.expect_code(0);
+            }
+            let mut left = String::new();
+            let undone = wait_until(&case, || {
+                if is_killed {
+                    let _ = run(&home, &["cleanup", "--yes", "-q"]);
+                }
+                let snapshots = run(&home, &["snapshots", "--json"]).map(|outcome| outcome.stdout);
+                left = format!("{snapshots:?} {:?} {:?}", entries(&home, "tmp"), entries(&home, "state"));
+                snapshots.is_ok_and(|snapshots| snapshots.trim() == "[]")
+                    && entries(&home, "tmp").is_empty()
+                    && entries(&home, "state") == ["one"]
+            });
+            undone.with_context(|| left)?;
+        }
+    }
+    Ok(())
+}
+
+/// The server reads and compares files in its own process, on threads.
+#[test]
+fn a_comparison_of_a_killed_or_cancelling_client_leaves_nothing() -> Result<()> {
+    let Some(home) = with_a_copy("cancelled comparisons")? else { return Ok(()) };
+    inside(&home, "echo two >code; git commit -qam more; echo three >code")?;
+    let slow = "mkdir -p ~/.local/bin; printf '#!/bin/sh\\nexec sleep 600\\n' >~/.local/bin/git; chmod +x ~/.local/bin/git";
+    let calls = [
+        ("bottle_diff", json!({"bottle": "one"})),
+        ("bottle_pull", json!({"bottle": "one"})),
+        ("bottle_pull", json!({"bottle": "one", "uncommitted": true})),
+        ("file_reset", json!({"bottle": "one", "dry_run": true})),
+    ];
+    for is_killed in [true, false] {
+        for (tool, arguments) in &calls {
+            // The bottle's git never answers, or the call ends somewhere in the middle.
+            for delay in [None, Some(20), Some(150)] {
+                let case = format!("{tool} {arguments} {delay:?}, killed: {is_killed}");
+                if delay.is_none() {
+                    inside(&home, slow)?;
+                }
+                let mut client = Client::start(&home, &["--scope", "all"])?;
+                let id = client.begin("tools/call", json!({"name": tool, "arguments": arguments}))?;
+                std::thread::sleep(Duration::from_millis(delay.unwrap_or(500)));
+                client.give_up(id, is_killed)?;
+                if !is_killed {
+                    client.ask("ping", json!({}))?;
+                }
+                let undone = wait_until(&case, || {
+                    if is_killed {
+                        let _ = run(&home, &["cleanup", "--yes", "-q"]);
+                    }
+                    let processes = run(&home, &["process", "ls", "one", "--json"]);
+                    let is_quiet = processes.is_ok_and(|outcome| !outcome.stdout.contains("upload-pack"));
+                    entries(&home, "tmp").is_empty() && is_quiet
+                });
+                undone?;
+                if delay.is_none() {
+                    inside(&home, "rm ~/.local/bin/git")?;
+                    ensure!(home.git(&["branch", "--list", "bottle/*"])?.is_empty(), "{case}");
+                }
+                // A branch is either unchanged or complete.
+                home.git(&["fsck", "--strict"])?;
+                if !home.git(&["branch", "--list", "bottle/*"])?.is_empty() {
+                    ensure!(
+                        ["two\n", "three\n"].contains(&home.git(&["show", "bottle/one:code"])?.as_str()),
+                        "{case}"
+                    );
+                    home.git(&["branch", "-q", "-D", "bottle/one"])?;
+                }
+            }
+        }
+    }
+    let mut client = Client::start(&home, &["--scope", "all"])?;
+    let diff = client.done("bottle_diff", json!({"bottle": "one"}))?;
+    ensure!(diff["slug"] == "one" && diff["diff"].to_string().contains("+three"), "{diff}");
+    let pulled = client.done("bottle_pull", json!({"bottle": "one"}))?;
+    ensure!(pulled["branch"] == "bottle/one" && pulled["uncommitted"] == 1, "{pulled}");
+    let both =
+        client.mistake("bottle_pull", json!({"bottle": "one", "branch": "main", "uncommitted": true}))?;
+    ensure!(both.contains("at most one"), "{both}");
+    let reset = client.done("file_reset", json!({"bottle": "one", "paths": ["code"]}))?;
+    ensure!(reset["applied"] == true && reset["files"][0]["path"] == "code", "{reset}");
+    let outside = client.mistake("file_reset", json!({"bottle": "one", "paths": ["../x"]}))?;
+    ensure!(outside.contains("outside the workspace"), "{outside}");
     Ok(())
 }
 
@@ -377,7 +521,7 @@ fn a_cancelled_call_ends_its_command_and_long_ones_report_progress() -> Result<(
         progress["method"] == "notifications/progress" && progress["params"]["progressToken"] == "t",
         "{progress}"
     );
-    client.cancel(id)?;
+    client.give_up(id, false)?;
     let end = std::time::Instant::now() + SOON;
     loop {
         let listed = client.done("process_list", json!({"bottle": "one"}))?;
@@ -405,7 +549,7 @@ fn a_cancelled_call_starts_no_environment_and_uses_none() -> Result<()> {
     let mut client = Client::start(&home, &[])?;
     let id = begin(&mut client, &["true"])?;
     wait_until("the start begins", || bottles() > 0)?;
-    client.cancel(id)?;
+    client.give_up(id, false)?;
     wait_until("the start is undone", || bottles() == 0)?;
     drop(client);
     home.env("BOTTLE_FAKE_FAIL", "");
@@ -418,7 +562,7 @@ fn a_cancelled_call_starts_no_environment_and_uses_none() -> Result<()> {
     };
     wait_until("the command begins", is_used)?;
     client.mistake("env_remove", json!({"task": "one"}))?;
-    client.cancel(id)?;
+    client.give_up(id, false)?;
     wait_until("the use ends", || !is_used())?;
     client.done("env_remove", json!({"task": "one"}))?;
     Ok(())

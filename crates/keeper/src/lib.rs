@@ -25,11 +25,13 @@
 //! - `tool_calls`: carries out calls with which the agent starts bottles · `parent`: ends a bottle with its parent ·
 //!   `family`: passes on to its children what the user does to the parent
 //! - `activity`: reports what the agent does, and the bottle's size · `health`: of the sidecars
+//! - `blocking`: work on threads of its own
 //! - `decisions`: applies the user's answers, including new routes · `budget`: grants leases, and enforces budgets
 
 mod access_log;
 mod activity;
 mod adoption;
+pub mod blocking;
 mod budget;
 pub mod client;
 mod clients;

@@ -16,10 +16,9 @@ use bottle_contract::names::Slug;
 use bottle_contract::session::bundle::{BundleEvent, BundleRequest};
 use bottle_contract::session::tools::{MAX_CONTENT, ToolAnswer, ToolRequest};
 use bottle_host::Host;
-use tokio::runtime::Handle;
-use tokio::sync::{Semaphore, oneshot};
-use tracing::Instrument as _;
+use tokio::sync::Semaphore;
 
+use super::blocking;
 use super::client::environment;
 
 /// Carries out a call of the agent in the bottle with this slug. The future may block its thread. Dropping it cancels the
@@ -94,27 +93,17 @@ impl ToolCalls {
     async fn carry_out(&self, request: ToolRequest) -> ToolAnswer {
         let permit = tokio::time::timeout(ENDS_WITHIN, Arc::clone(&self.permits).acquire_owned()).await;
         let Ok(Ok(permit)) = permit else { return ToolAnswer::mistake(FAILED) };
-        let (is_wanted, unwanted) = oneshot::channel::<()>();
         let (host, slug, handler) = (Host::clone(&self.host), self.slug.clone(), self.handler);
-        let (runtime, span) = (Handle::current(), tracing::Span::current());
-        let call = tokio::task::spawn_blocking(move || {
+        let call = blocking::run(async move |mut caller| {
             let _permit = permit;
-            let call = async {
-                tokio::select! {
-                    answer = tokio::time::timeout(LIMIT, handler(host, slug, request)) => answer.ok(),
-                    _ = unwanted => None,
-                }
-            };
-            runtime.block_on(call.instrument(span)).map(bounded)
+            let call = tokio::time::timeout(LIMIT, handler(host, slug, request));
+            caller.waits_for(call).await?.ok().map(bounded)
         });
-        let answer = call.await;
-        drop(is_wanted);
-        answer
-            .unwrap_or_else(|error| {
-                tracing::warn!("a tool call failed: {error}");
-                None
-            })
-            .unwrap_or_else(|| ToolAnswer::mistake(FAILED))
+        let answer = call.await.unwrap_or_else(|error| {
+            tracing::warn!("a tool call failed: {error}");
+            None
+        });
+        answer.unwrap_or_else(|| ToolAnswer::mistake(FAILED))
     }
 
     /// Waits until cancelled calls have undone what they began, at most [`ENDS_WITHIN`].

@@ -8,18 +8,20 @@ use bottle_contract::session::guest::Process;
 use bottle_host::{Host, Settings};
 use bottle_keeper::protocol::Ended;
 
-use super::connect::{connect_or_open_files, record};
+use super::connect::{connect_or_open_files, open_files};
 use super::exec::Place;
 use super::failure::Failure;
 use super::files::Files;
+use super::launch::fork::ForkOrder;
 use super::launch::start::StartOrder;
-use super::launch::unattended;
-use super::notice::Notify;
+use super::launch::unattended::{self, Forked};
+use super::logs::{self, AgentLog};
+use super::notice::{Notify, unheard};
 use super::processes::Processes;
-use super::report::Executed;
+use super::report::{Difference, Executed, ResetFiles};
 use super::services::Services;
-use super::work::{PulledWork, Root, Wanted};
-use super::{discard, exec, stop, work};
+use super::work::{Differences, Form, PulledWork, Root, Wanted};
+use super::{discard, exec, stop, threads, work};
 
 /// A bottle of a home. The value holds no connection: each request connects anew, and dropping it leaves the bottle as it
 /// is.
@@ -79,19 +81,98 @@ impl<'a> Bottle<'a> {
         Services::new(self.host, &self.slug)
     }
 
-    /// Fetches its work into the branch `bottle/SLUG` of the repository that was copied. See [`work::pull()`].
+    /// Fetches its work into the branch `bottle/SLUG` of the repository that was copied. See [`work::pull()`]. If the future
+    /// is dropped, the branch is either unchanged or complete.
     ///
     /// # Errors
     /// When nothing can be fetched, or the repository is not known to be the one that was copied.
     pub async fn pull(&self, wanted: Wanted<'_>) -> Result<PulledWork, Failure> {
-        let record = record(self.host, &self.slug).await?;
-        let channel = connect_or_open_files(self.host, &self.slug, Access::Read).await?;
-        let roots = Root::of(self.host, &record, wanted.directory)?;
-        if let Some(unconfirmed) = roots.iter().find_map(|root| root.unconfirmed(Some(&self.host.cwd))) {
-            return Err(unconfirmed.not_asked());
-        }
-        let wanted = Wanted { roots: Some(&roots), ..wanted };
-        work::pull(self.host, &record, &channel, wanted).await
+        let uncommitted = wanted.uncommitted;
+        let [branch, directory] = [wanted.branch, wanted.directory].map(|name| name.map(str::to_owned));
+        let (host, slug) = (self.host.clone(), self.slug.clone());
+        let pulling = threads::cancelled_on_drop(async move || {
+            let (record, channel) = open_files(&host, &slug, |_| Ok(())).await?;
+            let roots = Root::of(&host, &record, directory.as_deref())?;
+            Root::require_confirmed(&roots, Some(&host.cwd))?;
+            let (branch, directory) = (branch.as_deref(), directory.as_deref());
+            let wanted = Wanted { branch, uncommitted, directory, roots: Some(&roots) };
+            work::pull(&host, &record, &channel, wanted).await
+        });
+        self.named(pulling.await)
+    }
+
+    /// Compares its workspace, or this directory of it, with the start. The patch in the result is of limited length.
+    ///
+    /// # Errors
+    /// When the files cannot be read or compared, or the repository is not known to be the one that was copied.
+    pub async fn diff(&self, directory: Option<&str>) -> Result<Difference, Failure> {
+        let directory = directory.map(str::to_owned);
+        let (host, slug) = (self.host.clone(), self.slug.clone());
+        let comparing = threads::cancelled_on_drop(async move || {
+            let (record, channel) = open_files(&host, &slug, |_| Ok(())).await?;
+            let roots = Root::of(&host, &record, directory.as_deref())?;
+            Root::require_confirmed(&roots, None)?;
+            let (bottle, roots) = ((&record, &channel), (roots, directory.is_none()));
+            let compared = work::compare(&host, bottle, roots, Form::BoundedPatch, &unheard).await?;
+            Ok(compared.document(&slug))
+        });
+        self.named(comparing.await)
+    }
+
+    /// Puts files back to the state with which [`Self::diff`] compares: these files and directories, or all. With
+    /// `dry_run`, only lists them. If the future is dropped, a part may be reset.
+    ///
+    /// # Errors
+    /// When a path is outside of the workspace, files cannot be compared or reset, or the repository is not known to be the
+    /// one that was copied.
+    pub async fn reset(&self, paths: &[String], dry_run: bool) -> Result<ResetFiles, Failure> {
+        let paths = paths.iter().map(|path| work::in_workspace(path.as_ref()));
+        let paths = paths.collect::<Result<Vec<_>, _>>()?;
+        let (host, slug) = (self.host.clone(), self.slug.clone());
+        let resetting = threads::cancelled_on_drop(async move || {
+            let (record, channel) = open_files(&host, &slug, work::require_copy_to_reset).await?;
+            let mut roots = Root::of(&host, &record, None)?;
+            work::retain_roots(&mut roots, &paths);
+            Root::require_confirmed(&roots, None)?;
+            let mut found = Differences::find(&host, &slug, &channel, roots, &unheard).await?;
+            found.select(&paths);
+            let applies = !dry_run && found.changes().next().is_some();
+            if applies {
+                let channel = connect_or_open_files(&host, &slug, Access::Write).await?;
+                found.reset(&channel).await?;
+            }
+            Ok(found.document(applies))
+        });
+        self.named(resetting.await)
+    }
+
+    /// Starts bottles from its files. See [`unattended::fork`].
+    ///
+    /// # Errors
+    /// As [`unattended::fork`].
+    pub async fn fork(&self, order: ForkOrder) -> Result<Forked, Failure> {
+        self.named(unattended::fork(self.host, order).await)
+    }
+
+    /// What its agent wrote. See [`logs::of_agent`].
+    ///
+    /// # Errors
+    /// As [`logs::of_agent`].
+    pub async fn log(&self) -> Result<AgentLog, Failure> {
+        logs::of_agent(self.host, &self.slug).await
+    }
+
+    /// The last lines of the proxy's access log. See [`logs::egress::last`].
+    ///
+    /// # Errors
+    /// As [`logs::egress::last`].
+    pub async fn access_log(&self, lines: usize) -> Result<Vec<String>, Failure> {
+        logs::egress::last(self.host, &self.slug, lines).await
+    }
+
+    /// A failure names the bottle.
+    fn named<T>(&self, result: Result<T, Failure>) -> Result<T, Failure> {
+        result.map_err(|failure| failure.about_if_unset(&self.slug))
     }
 
     /// Stops it. Its agent has `grace` to end. Its files are kept if they have work that was neither pulled nor committed.

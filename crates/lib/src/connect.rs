@@ -109,6 +109,24 @@ pub async fn connect_or_open_files(host: &Host, slug: &Slug, access: Access) -> 
     })
 }
 
+/// Opens the files of a bottle that runs or is preserved, to read them. `check` may refuse the bottle before that.
+///
+/// # Errors
+/// When there is no such bottle, or its files cannot be read. The failure names the bottle.
+pub async fn open_files(
+    host: &Host,
+    slug: &Slug,
+    check: impl FnOnce(&Record) -> Result<(), Failure>,
+) -> Result<(Record, Channel), Failure> {
+    let opened = async {
+        let record = record(host, slug).await?;
+        check(&record)?;
+        let channel = connect_or_open_files(host, slug, Access::Read).await?;
+        Ok((record, channel))
+    };
+    opened.await.map_err(|error: Failure| error.about_if_unset(slug))
+}
+
 /// Returns the error for a bottle that has no keeper, as [`connect`] reports it.
 pub async fn unavailable(host: &Host, slug: &Slug) -> Failure {
     connect(host, slug).await.err().unwrap_or_else(|| keeper_lost("its state changed"))

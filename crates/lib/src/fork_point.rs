@@ -1,6 +1,6 @@
 //! The snapshot that a fork or an export starts from: a named one, or a temporary one of the bottle as it is now.
 
-use bottle_backend::{Backend, Snapshot};
+use bottle_backend::{Backend, ProgressSink, Snapshot};
 use bottle_contract::names::Name;
 use bottle_host::Host;
 use bottle_host::process::ProcessId;
@@ -28,6 +28,22 @@ pub struct Unsaved {
     /// The snapshot that is being saved.
     pub saving: Saving,
     name: Name,
+}
+
+impl Found {
+    /// The snapshot, which is saved if necessary.
+    ///
+    /// # Errors
+    /// When it cannot be saved.
+    pub async fn saved(self) -> Result<ForkPoint, Failure> {
+        match self {
+            Self::Snapshot(point) => Ok(point),
+            Self::Unsaved(unsaved) => {
+                let (saving, saved) = unsaved.split();
+                saving.run(ProgressSink::discard()).await.map(saved)
+            }
+        }
+    }
 }
 
 impl Unsaved {

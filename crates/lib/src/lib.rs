@@ -17,7 +17,8 @@
 //! report     the documents that faces print as JSON     text       words of messages
 //! cleanup    what ended bottles left                    prune      old records, and unused images
 //! work       what an agent changed, and how the user takes it over
-//! dashboard  what the dashboards show and do            access_log  a line of the log of the proxy
+//! logs       what was logged of a bottle                access_log  a line of the log of the proxy
+//! dashboard  what the dashboards show and do
 //! notice     what is said beside a result               scanner_rules  the scanner rules of the user
 //!
 //! saved_routes       the bottle manifest that routes are saved to
@@ -27,6 +28,7 @@
 //! clip, line_diff    the two ends of a long output, and the changed lines of a text
 //! natural            the order of names with numbers
 //! lines              a line in the output of a process
+//! threads            operations that block their thread
 //! ```
 //! Nothing here reads a flag, asks a question, prints or chooses an exit code.
 //!
@@ -58,6 +60,7 @@ pub mod launch;
 pub mod learn;
 pub mod line_diff;
 pub mod lines;
+pub mod logs;
 pub mod manifests;
 pub mod natural;
 pub mod notice;
@@ -78,5 +81,6 @@ pub mod snapshot_selector;
 pub mod snapshots;
 pub mod stop;
 pub mod text;
+mod threads;
 pub mod usage;
 pub mod work;

@@ -1,11 +1,8 @@
 //! Compares the workspaces of two bottles.
 
-use bottle_backend::Access;
-use bottle_channel::Channel;
 use bottle_contract::names::Slug;
 use bottle_host::Host;
-use bottle_instance::record::Record;
-use bottle_lib::connect::{connect_or_open_files, record};
+use bottle_lib::connect::open_files;
 use bottle_lib::work::{ComparedPair, Form, Pairs, document_of_pairs};
 
 use super::print;
@@ -30,8 +27,8 @@ pub(super) async fn show(
             .about(slug)
             .hint(format!("`bottle diff {slug}` shows its changes")));
     }
-    let (record, channel) = open(slug, host).await?;
-    let (other_record, other_channel) = open(other, host).await?;
+    let (record, channel) = open_files(host, slug, |_| Ok(())).await?;
+    let (other_record, other_channel) = open_files(host, other, |_| Ok(())).await?;
     let pairs = Pairs::of(host, [&record, &other_record], directory)?;
     let comparing = async |_| Ok(pairs.compare(host, [&channel, &other_channel], form).await?);
     let compared = progress::with_progress("comparing", "nothing was changed", output, comparing).await?;
@@ -58,12 +55,4 @@ pub(super) async fn show(
         output.warn("the diff is truncated; `bottle cp` copies the files out");
     }
     Ok(exit::DONE)
-}
-
-async fn open(slug: &Slug, host: &Host) -> Result<(Record, Channel), CliError> {
-    let opened = async {
-        let record = record(host, slug).await?;
-        Ok((record, connect_or_open_files(host, slug, Access::Read).await?))
-    };
-    opened.await.map_err(|error: CliError| error.about_if_unset(slug))
 }

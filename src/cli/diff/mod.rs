@@ -5,10 +5,9 @@ mod between;
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 
-use bottle_backend::Access;
 use bottle_contract::names::Slug;
 use bottle_host::Host;
-use bottle_lib::connect::{connect_or_open_files, record};
+use bottle_lib::connect::open_files;
 use bottle_lib::work::{Compared, ComparedRoot, Comparison, Content, Form, Root, Text, compare};
 
 use crate::cli::candidates;
@@ -82,8 +81,7 @@ impl Diff {
     }
 
     async fn show(&self, host: &Host, output: &Output) -> Result<u8, CliError> {
-        let record = record(host, &self.slug).await?;
-        let channel = connect_or_open_files(host, &self.slug, Access::Read).await?;
+        let (record, channel) = open_files(host, &self.slug, |_| Ok(())).await?;
         let form = self.form(output);
         let directory = self.directory.as_deref();
         let mut roots = Root::of(host, &record, directory)?;

@@ -8,10 +8,10 @@ use bottle_lib::report::WrittenFile;
 
 use super::{Client, Target};
 use crate::cli::connect::unexpected_answer;
-use crate::cli::plain::Printer;
 use crate::console::error::CliError;
 use crate::console::exit;
 use crate::console::output::{Output, counted, write_failed};
+use crate::console::plain::Printer;
 
 /// How many bytes are read with `--json`, unless `--max` says so.
 const JSON_MAX: u64 = 256 << 10;

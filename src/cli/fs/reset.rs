@@ -7,7 +7,7 @@ use bottle_backend::Access;
 use bottle_contract::names::Slug;
 use bottle_contract::session::files::FilePath;
 use bottle_host::Host;
-use bottle_lib::connect::{connect_or_open_files, record};
+use bottle_lib::connect::{connect_or_open_files, open_files};
 use bottle_lib::work::{
     Change, Differences, Root, RootDifferences, in_workspace, require_copy_to_reset, retain_roots,
 };
@@ -101,9 +101,7 @@ impl Reset {
         paths: &[PathBuf],
         output: &Output,
     ) -> Result<Differences<'a>, CliError> {
-        let record = record(host, &self.slug).await?;
-        require_copy_to_reset(&record)?;
-        let channel = connect_or_open_files(host, &self.slug, Access::Read).await?;
+        let (record, channel) = open_files(host, &self.slug, require_copy_to_reset).await?;
         let mut roots = Root::of(host, &record, None)?;
         retain_roots(&mut roots, paths);
         confirm_repositories(&mut roots, self.repository.as_deref(), None, output)?;

@@ -31,18 +31,12 @@ pub(crate) async fn confirm<'a>(
     asks: Asks,
     signals: &mut Signals,
 ) -> Result<Vec<GitDirectory>, CliError> {
-    let mut confirmed: Vec<GitDirectory> = Vec::new();
-    for outside in Outside::find(directories, host, named)? {
-        let is_known =
-            outside.is_named || outside.kind == OutsideKind::Lender && confirmed.contains(&outside.directory);
+    let confirmed = Outside::confirm(directories, host, named, async |outside: &Outside| {
         let is_asked = match outside.kind {
             OutsideKind::GitDirectory => asks.git_directories,
             OutsideKind::Lender => asks.lenders,
         };
-        if !(is_known || is_asked && ask(outside.question(), signals).await?) {
-            return Err(outside.not_confirmed().into());
-        }
-        confirmed.push(outside.directory);
-    }
-    Ok(confirmed)
+        Ok(is_asked && ask(outside.question(), signals).await?)
+    });
+    confirmed.await
 }

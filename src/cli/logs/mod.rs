@@ -3,45 +3,31 @@
 //! All output except that of `--raw` is escaped, even in a pipe: it contains text and line breaks, but no escape
 //! sequences.
 //!
-//! - `rendered`: renders the agent's output as lines · `cli::plain`: converts terminal bytes to lines of text ·
-//!   `screen`: a model of a screen, for output that moves the cursor
-//! - `egress_log`: reads and follows the proxy's ring of files · `console::decision`: formats one line of the log
+//! - `egress_log`: follows the proxy's access log · `console::agent_log`: renders the agent's output ·
+//!   `console::decision`: formats one line of the access log
 
 mod egress_log;
-mod rendered;
-mod screen;
 
-use std::io::{self, IsTerminal, Read};
-use std::path::Path;
-use std::time::Duration;
+use std::io::{self, IsTerminal};
 
-use bottle_backend::SIDECAR_LOGS;
-use bottle_channel::{Channel, Event};
+use bottle_channel::Event;
 use bottle_contract::names::Slug;
-use bottle_contract::session::guest::{GuestEvent, GuestRequest, Logs as LogsRequest, STDERR, STDOUT, Size};
+use bottle_contract::session::guest::{GuestEvent, GuestRequest, Logs as LogsRequest, STDERR, STDOUT};
 use bottle_host::Host;
-use bottle_instance::record::Record;
-use bottle_instance::{State, Store};
+use bottle_instance::Store;
+use bottle_lib::logs::{self, AgentLog};
 use jiff::Timestamp;
 
-use crate::cli::since::since;
-use crate::console::runtime::block_on;
-
-use self::rendered::{Rendered, render};
-use super::connect::{connect, guest_failure, keeper_lost, open_guest};
-use super::plain::{print, write_out};
+use super::connect::{connect, keeper_lost, open_guest};
 use crate::cli::candidates;
+use crate::cli::since::since;
+use crate::console::agent_log::{Rendered, lines};
 use crate::console::error::CliError;
 use crate::console::exit;
 use crate::console::output::{Output, reader_gone};
+use crate::console::plain::{print, write_out};
+use crate::console::runtime::block_on;
 use crate::console::signals::Signals;
-
-/// The maximum number of bytes of output that are rendered. Longer output is truncated, which does not occur, because
-/// the guest keeps only 1 MiB of each stream.
-const SAVED_MAX: usize = 8 << 20;
-
-/// Time limit for the guest to report the size of the agent's terminal.
-const SIZE_WITHIN: Duration = Duration::from_secs(2);
 
 /// Show an agent's output, or with `--egress` the proxy's access log
 #[derive(Debug, clap::Args)]
@@ -76,125 +62,76 @@ impl Logs {
             .about("--raw")
             .hint(format!("`bottle logs {} --raw >FILE`; `bottle attach --read-only` shows it", self.slug)));
         }
-        let store = Store::of(host);
-        let directory = store.directory(&self.slug).join("logs");
-        match (store.state(&self.slug), self.egress) {
-            (Some(_), true) => {
-                egress_log::show(&store.directory(&self.slug).join(SIDECAR_LOGS), &self, host, output)
-            }
-            (Some(State::Dead(record)), false) if record.agent_exit.is_some() => {
-                self.saved(&directory, &record)
-            }
-            (Some(State::Preserved(record)), false) => self.saved(&directory, &record),
-            // For a slug that does not exist, `connect` creates the error.
-            _ => block_on(self.live(host)),
+        if self.egress && Store::of(host).state(&self.slug).is_some() {
+            return egress_log::show(&self, host, output);
+        }
+        match logs::saved_record(host, &self.slug) {
+            Some(record) => self.show(logs::saved(host, &record)?),
+            None => block_on(self.live(host)),
         }
     }
 
-    /// Shows the output that the guest has buffered, and follows new output.
+    /// Shows the output of a bottle that runs. For a slug that does not exist, the connection creates the error.
     async fn live(&self, host: &Host) -> Result<u8, CliError> {
         let mut signals = Signals::catch()?;
+        let log = async {
+            if self.follow {
+                self.follow(host).await.map(|()| None)
+            } else {
+                self.buffered(host).await.map(Some)
+            }
+        };
+        let log = tokio::select! {
+            log = log => log?,
+            number = signals.end() => return Ok(128u8.saturating_add(number)),
+            gone = reader_gone() => return Err(gone),
+        };
+        log.map_or(Ok(exit::DONE), |log| self.show(log))
+    }
+
+    async fn buffered(&self, host: &Host) -> Result<AgentLog, CliError> {
+        Ok(logs::live(host, &self.slug).await?)
+    }
+
+    /// Shows the output that the guest has buffered, and new output.
+    async fn follow(&self, host: &Host) -> Result<(), CliError> {
         let channel = connect(host, &self.slug).await?;
-        let mut shown = match (self.raw, self.follow) {
-            (true, _) => Display::Raw,
-            (false, false) => Display::Whole(Vec::new(), terminal_size(&channel).await),
-            (false, true) => Display::Followed(Box::new(Rendered::new(terminal_size(&channel).await))),
+        let mut rendered = match self.raw {
+            true => None,
+            false => Some(Rendered::new(logs::terminal_size(&channel).await)),
         };
         // Only of output that is followed, the guest counts the lines: a screen has other lines than its output.
-        let request = LogsRequest { tail: self.tail.filter(|_| self.follow), follow: self.follow };
+        let request = LogsRequest { tail: self.tail, follow: true };
         let mut stream = open_guest(&channel, GuestRequest::Logs(request)).await?;
-        loop {
-            let event = tokio::select! {
-                event = stream.next() => event,
-                number = signals.end() => return Ok(128u8.saturating_add(number)),
-                gone = reader_gone() => return Err(gone),
-            };
-            match event {
-                Some(Event::Data { fd: STDOUT | STDERR, bytes }) => shown.feed(&bytes)?,
+        let lost = loop {
+            match stream.next().await {
+                Some(Event::Data { fd: STDOUT | STDERR, bytes }) => match &mut rendered {
+                    Some(rendered) => print(rendered.feed(&bytes).into_iter())?,
+                    None => write_out(&bytes)?,
+                },
                 Some(Event::Message(json)) => {
                     if let Ok(GuestEvent::Failed(failure)) = serde_json::from_slice(&json) {
-                        return Err(guest_failure(failure).exit(exit::FAILED).about(&self.slug));
+                        return Err(logs::refused(failure, &self.slug).into());
                     }
                 }
                 Some(Event::Data { .. }) => {}
-                Some(Event::Reset(why)) => {
-                    shown.finish(self.tail)?;
-                    return Err(keeper_lost(why).about(&self.slug));
-                }
-                Some(Event::End) | None => break,
+                Some(Event::Reset(why)) => break Some(keeper_lost(why).about(&self.slug)),
+                Some(Event::End) | None => break None,
             }
+        };
+        if let Some(rendered) = rendered {
+            print(rendered.finish().into_iter())?;
         }
-        shown.finish(self.tail)?;
-        Ok(exit::DONE)
+        lost.map_or(Ok(()), Err)
     }
 
-    /// Shows the output of an ended agent, which the keeper saved.
-    fn saved(&self, directory: &Path, record: &Record) -> Result<u8, CliError> {
-        let path = directory.join("agent.log");
-        let mut bytes = Vec::new();
-        match std::fs::File::open(&path) {
-            Ok(file) => file.take(SAVED_MAX as u64).read_to_end(&mut bytes),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Err(CliError::state("the agent's output was not saved")
-                    .about(&self.slug)
-                    .hint("bottle saves the output when a bottle ends in an orderly way"));
-            }
-            Err(error) => Err(error),
+    /// Shows output as a whole.
+    fn show(&self, log: AgentLog) -> Result<u8, CliError> {
+        if self.raw {
+            write_out(&log.bytes)?;
+        } else {
+            print(lines(&log, self.tail).into_iter())?;
         }
-        .map_err(|error| CliError::cannot(format_args!("read {}", path.display()), error))?;
-        let mut shown =
-            if self.raw { Display::Raw } else { Display::Whole(Vec::new(), record.terminal_size) };
-        shown.feed(&bytes)?;
-        shown.finish(self.tail)?;
-        Ok(exit::DONE)
-    }
-}
-
-/// The size of the agent's terminal. `None` if it has none, or if that is not known.
-async fn terminal_size(channel: &Channel) -> Option<Size> {
-    let query = async {
-        match open_guest(channel, GuestRequest::Status).await.ok()?.receive().await.ok()? {
-            GuestEvent::Status { terminal, .. } => terminal,
-            _ => None,
-        }
-    };
-    tokio::time::timeout(SIZE_WITHIN, query).await.ok().flatten()
-}
-
-/// How the agent's output is shown.
-enum Display {
-    /// As the agent wrote it.
-    Raw,
-    /// All of it is rendered when it is complete.
-    Whole(Vec<u8>, Option<Size>),
-    /// It is rendered while it arrives.
-    Followed(Box<Rendered>),
-}
-
-impl Display {
-    fn feed(&mut self, bytes: &[u8]) -> Result<(), CliError> {
-        match self {
-            Self::Raw => write_out(bytes),
-            Self::Whole(all, _) => {
-                let room = SAVED_MAX.saturating_sub(all.len()).min(bytes.len());
-                all.extend_from_slice(&bytes[..room]);
-                Ok(())
-            }
-            Self::Followed(rendered) => print(rendered.feed(bytes).into_iter()),
-        }
-    }
-
-    /// Prints what was not printed yet; with `tail`, only so many of its lines if it is rendered as a whole.
-    fn finish(self, tail: Option<u64>) -> Result<(), CliError> {
-        match self {
-            Self::Raw => Ok(()),
-            Self::Whole(bytes, size) => {
-                let lines = render(&bytes, size);
-                let most = tail.map_or(usize::MAX, |lines| usize::try_from(lines).unwrap_or(usize::MAX));
-                let omitted = lines.len().saturating_sub(most);
-                print(lines.into_iter().skip(omitted))
-            }
-            Self::Followed(rendered) => print(rendered.finish().into_iter()),
-        }
+        log.lost.map_or(Ok(exit::DONE), |lost| Err(lost.into()))
     }
 }

@@ -10,11 +10,11 @@ use bottle_lib::processes::{self, FOLLOW, PART, Processes};
 use bottle_lib::report::ProcessOutput;
 
 pub(crate) use self::target::Target;
-use crate::cli::plain::Printer;
 use crate::cli::time_limit::time_limit;
 use crate::console::error::CliError;
 use crate::console::exit;
 use crate::console::output::{Output, counted, reader_gone};
+use crate::console::plain::Printer;
 use crate::console::runtime::block_on;
 use crate::console::signals::Signals;
 

@@ -21,11 +21,11 @@ const CLONE: &str = "copy a clone of the repository, which `git clone` makes";
 #[derive(Debug)]
 pub struct Outside {
     /// The directory of git.
-    pub directory: GitDirectory,
+    directory: GitDirectory,
     /// What it has to do with the repository.
     pub kind: OutsideKind,
     /// Whether the user has named it already.
-    pub is_named: bool,
+    is_named: bool,
     /// The directory that is copied or mounted.
     top: String,
     /// The path by which the user can name it.
@@ -47,7 +47,7 @@ impl Outside {
     ///
     /// # Errors
     /// When the repository of a directory cannot be used.
-    pub fn find<'a>(
+    fn find<'a>(
         directories: impl IntoIterator<Item = &'a Path>,
         host: &Host,
         named: &[PathBuf],
@@ -85,6 +85,28 @@ impl Outside {
         Ok(found)
     }
 
+    /// Returns those outside of these directories that the user has confirmed: by name, or because `asks` says so.
+    ///
+    /// # Errors
+    /// When one is not confirmed, or the repository of a directory cannot be used; or the error of `asks`.
+    pub async fn confirm<'a, E: From<Failure>>(
+        directories: impl IntoIterator<Item = &'a Path>,
+        host: &Host,
+        named: &[PathBuf],
+        mut asks: impl AsyncFnMut(&Self) -> Result<bool, E>,
+    ) -> Result<Vec<GitDirectory>, E> {
+        let mut confirmed: Vec<GitDirectory> = Vec::new();
+        for outside in Self::find(directories, host, named)? {
+            let is_known = outside.is_named
+                || outside.kind == OutsideKind::Lender && confirmed.contains(&outside.directory);
+            if !(is_known || asks(&outside).await?) {
+                return Err(outside.not_confirmed().into());
+            }
+            confirmed.push(outside.directory);
+        }
+        Ok(confirmed)
+    }
+
     /// The question whether to use it.
     pub fn question(&self) -> String {
         let Self { top, path, .. } = self;
@@ -99,7 +121,7 @@ impl Outside {
     }
 
     /// The failure if the user does not confirm it.
-    pub fn not_confirmed(&self) -> Failure {
+    fn not_confirmed(&self) -> Failure {
         let Self { top, path, .. } = self;
         let (cause, when) = match self.kind {
             OutsideKind::GitDirectory => (

@@ -252,6 +252,17 @@ impl Root {
         (!is_known).then(|| Unconfirmed { label: self.label(), is_copy: self.is_copy, directory, found })
     }
 
+    /// Refuses roots of which the user would have to confirm a repository, for callers that have no user to ask.
+    ///
+    /// # Errors
+    /// When there is one.
+    pub fn require_confirmed(roots: &[Self], instead: Option<&Path>) -> Result<(), Failure> {
+        match roots.iter().find_map(|root| root.unconfirmed(instead)) {
+            Some(unconfirmed) => Err(unconfirmed.not_asked()),
+            None => Ok(()),
+        }
+    }
+
     /// Uses a repository that the user has confirmed.
     pub fn confirm_repository(&mut self, confirmed: &Unconfirmed) {
         self.confirm(&confirmed.found);

@@ -5,8 +5,8 @@ use bottle_contract::session::guest::Size;
 use vte::{Params, Perform};
 
 use super::screen::Screen;
-use crate::cli::plain::Plain;
 use crate::console::output::inert;
+use crate::console::plain::Plain;
 
 /// Renders all lines of the output. `size` is that of the agent's terminal, if it is known.
 pub(super) fn render(bytes: &[u8], size: Option<Size>) -> Vec<String> {
@@ -20,7 +20,7 @@ pub(super) fn render(bytes: &[u8], size: Option<Size>) -> Vec<String> {
 }
 
 /// Renders output while it arrives. Output is plain until it moves the cursor for the first time.
-pub(super) struct Rendered {
+pub(crate) struct Rendered {
     output: Output,
     detector: Detector,
     size: Option<Size>,
@@ -32,12 +32,12 @@ enum Output {
 }
 
 impl Rendered {
-    pub(super) fn new(size: Option<Size>) -> Self {
+    pub(crate) fn new(size: Option<Size>) -> Self {
         Self { output: Output::Plain(Plain::default()), detector: Detector::default(), size }
     }
 
     /// Returns the lines that are complete: of plain output each line, of a screen those that scrolled out of it.
-    pub(super) fn feed(&mut self, bytes: &[u8]) -> Vec<String> {
+    pub(crate) fn feed(&mut self, bytes: &[u8]) -> Vec<String> {
         if let Output::Plain(plain) = &mut self.output
             && self.detector.moves_cursor(bytes)
         {
@@ -55,7 +55,7 @@ impl Rendered {
     }
 
     /// Returns the remaining lines: an unfinished one, or what the screen shows.
-    pub(super) fn finish(self) -> Vec<String> {
+    pub(crate) fn finish(self) -> Vec<String> {
         match self.output {
             Output::Plain(mut plain) => plain.finish().into_iter().collect(),
             Output::Screen(screen) => harmless(screen.finish()),

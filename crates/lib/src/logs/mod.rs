@@ -1,0 +1,125 @@
+//! What was logged of a bottle: the output of its agent, and the decisions of its proxy ([`egress`]).
+
+pub mod egress;
+
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::Path;
+use std::time::Duration;
+
+use bottle_channel::{Channel, Event};
+use bottle_contract::names::Slug;
+use bottle_contract::session::guest::{GuestEvent, GuestRequest, Logs, STDERR, STDOUT, Size};
+use bottle_host::Host;
+use bottle_instance::record::Record;
+use bottle_instance::{State, Store};
+
+use super::connect::{connect, guest_failure, keeper_lost, open_guest};
+use super::failure::Failure;
+
+/// The maximum number of bytes of output that are kept. Longer output is truncated, which does not occur, because the
+/// guest keeps only 1 MiB of each stream.
+pub const AGENT_LOG_MAX: usize = 8 << 20;
+
+/// Time limit for the guest to report the size of the agent's terminal.
+const SIZE_WITHIN: Duration = Duration::from_secs(2);
+
+/// What an agent wrote.
+#[derive(Debug, Default)]
+pub struct AgentLog {
+    /// The bytes, with escape sequences.
+    pub bytes: Vec<u8>,
+    /// The size of the agent's terminal. `None` if it has none, or if that is not known.
+    pub terminal: Option<Size>,
+    /// Why the output is not complete.
+    pub lost: Option<Failure>,
+}
+
+/// The output of a bottle's agent: what the guest has of it, or what the keeper saved when the bottle ended.
+///
+/// # Errors
+/// When there is no such bottle, its output was not saved, or it cannot be read.
+pub async fn of_agent(host: &Host, slug: &Slug) -> Result<AgentLog, Failure> {
+    match saved_record(host, slug) {
+        Some(record) => saved(host, &record),
+        None => live(host, slug).await,
+    }
+}
+
+/// The record of a bottle whose keeper saved the output. For a bottle that does not exist, the connection creates the
+/// error.
+pub fn saved_record(host: &Host, slug: &Slug) -> Option<Record> {
+    match Store::of(host).state(slug) {
+        Some(State::Dead(record)) if record.agent_exit.is_some() => Some(*record),
+        Some(State::Preserved(record)) => Some(*record),
+        _ => None,
+    }
+}
+
+/// The output that the keeper saved.
+///
+/// # Errors
+/// When it was not saved, or cannot be read.
+pub fn saved(host: &Host, record: &Record) -> Result<AgentLog, Failure> {
+    let path = Store::of(host).directory(&record.slug).join("logs/agent.log");
+    match read(&path) {
+        Ok(bytes) => Ok(AgentLog { bytes, terminal: record.terminal_size, lost: None }),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            Err(Failure::state("the agent's output was not saved")
+                .about(&record.slug)
+                .hint("bottle saves the output when a bottle ends in an orderly way"))
+        }
+        Err(error) => Err(Failure::cannot(format_args!("read {}", path.display()), error)),
+    }
+}
+
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(AGENT_LOG_MAX as u64).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// The output that the guest of a running bottle has.
+///
+/// # Errors
+/// When the bottle does not run, or its guest does not return the output.
+pub async fn live(host: &Host, slug: &Slug) -> Result<AgentLog, Failure> {
+    let channel = connect(host, slug).await?;
+    let mut log = AgentLog { terminal: terminal_size(&channel).await, ..AgentLog::default() };
+    let mut stream = open_guest(&channel, GuestRequest::Logs(Logs { tail: None, follow: false })).await?;
+    loop {
+        match stream.next().await {
+            Some(Event::Data { fd: STDOUT | STDERR, bytes }) => {
+                let room = AGENT_LOG_MAX.saturating_sub(log.bytes.len()).min(bytes.len());
+                log.bytes.extend_from_slice(&bytes[..room]);
+            }
+            Some(Event::Message(json)) => {
+                if let Ok(GuestEvent::Failed(failure)) = serde_json::from_slice(&json) {
+                    return Err(refused(failure, slug));
+                }
+            }
+            Some(Event::Data { .. }) => {}
+            Some(Event::Reset(why)) => {
+                log.lost = Some(keeper_lost(why).about(slug));
+                return Ok(log);
+            }
+            Some(Event::End) | None => return Ok(log),
+        }
+    }
+}
+
+/// The failure if the guest does not return the output.
+pub fn refused(failure: bottle_contract::session::guest::Failure, slug: &Slug) -> Failure {
+    guest_failure(failure).about(slug)
+}
+
+/// The size of the agent's terminal. `None` if it has none, or if that is not known.
+pub async fn terminal_size(channel: &Channel) -> Option<Size> {
+    let query = async {
+        match open_guest(channel, GuestRequest::Status).await.ok()?.receive().await.ok()? {
+            GuestEvent::Status { terminal, .. } => terminal,
+            _ => None,
+        }
+    };
+    tokio::time::timeout(SIZE_WITHIN, query).await.ok().flatten()
+}
