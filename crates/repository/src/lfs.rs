@@ -3,12 +3,16 @@
 use std::ffi::OsString;
 use std::io::{self, Read, Seek};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::conversion::Pointer;
 use crate::repository::Repository;
 
 /// The mode of a content, as Git LFS makes it.
 const MODE: u32 = 0o444;
+
+/// Distinguishes the temporary files of this process.
+static NUMBER: AtomicU32 = AtomicU32::new(0);
 
 impl Repository {
     /// Adds a content to the directory `lfs/objects`. Nothing is written if it has the content already.
@@ -30,7 +34,8 @@ impl Repository {
         if directory.entry_stat(&name)?.is_some() {
             return Ok(());
         }
-        let temporary = OsString::from(format!("{}-bottle-{}", pointer.id, std::process::id()));
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let temporary = OsString::from(format!("{}-bottle-{}-{number}", pointer.id, std::process::id()));
         let mut file = directory.create(&temporary, MODE)?;
         file.copy_from(content)?;
         file.rename(&name)
