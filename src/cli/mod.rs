@@ -25,7 +25,7 @@
 
 mod allow;
 mod apply;
-pub(crate) mod args;
+mod args;
 mod attach;
 mod audit;
 mod bottle_status;

@@ -1,14 +1,12 @@
 //! `bottle mcp`: an MCP server on the host, with which another agent drives bottles.
 //!
 //! ```text
-//! client ─► server ─► scope ─► arguments ─► call ─► command policy ─┬► requests: the library
-//!                                                                   └► program: `bottle env … --json`
+//! client ─► server ─► scope ─► arguments ─► call ─► command policy ─► requests ─► the library
 //! ```
 //! Each tool does what the documents of the command say.
 //!
-//! - `tools`: the tools and their calls · `arguments`: their schemas and checks · `call`: what carries out a call ·
-//!   `requests`: calls the library · `program`: runs a command · `result`: what a call returns ·
-//!   `resources`: logs and files
+//! - `tools`: the tools and their calls · `arguments`: their schemas and checks · `call`: what a call asks ·
+//!   `requests`: calls the library · `result`: what a call returns · `resources`: logs and files
 //! - `scope`: which bottles and tools a client may use · `server`: the server of one client
 //! - `relay`: the calls of agents in bottles, in the processes of their keepers
 //! - `http`, `tokens`: servers for clients with a token · `install`: registers the server in a client
@@ -17,7 +15,6 @@ mod arguments;
 mod call;
 mod http;
 pub(crate) mod install;
-mod program;
 pub(crate) mod relay;
 mod requests;
 mod resources;

@@ -20,7 +20,6 @@ use tokio_util::sync::CancellationToken;
 
 use super::arguments::{Arguments, schema};
 use super::call::{Call, Checked};
-use super::program;
 use super::requests::{self, Request};
 use super::resources;
 use super::result::CallResult;
@@ -109,7 +108,7 @@ impl Server {
         let given = Arguments::check(tool.fields, arguments)?;
         let (bottle, is_new) = self.target(tool, &given)?;
         let mut call = (tool.call)(&given, &bottle);
-        if let Some(Request::RunInEnvironment(run)) = &mut call.request {
+        if let Request::RunInEnvironment(run) = &mut call.request {
             // Another client may make it meanwhile.
             run.is_own = is_new;
         }
@@ -197,13 +196,10 @@ impl Server {
             return Err(Mistake("the server is stopping".to_owned()));
         };
         let cancelled = cancelled.cancelled();
-        Ok(match call.request.clone() {
-            Some(request) => {
-                let given = (call.input.as_deref(), call.limit());
-                requests::carry_out((&self.parent(), &self.scope), bottle, request, given, cancelled).await?
-            }
-            None => program::run(&self.host, &self.scope.name, call, cancelled).await?,
-        })
+        let (request, given) = (call.request.clone(), (call.input.as_deref(), call.limit()));
+        let result =
+            requests::carry_out((&self.parent(), &self.scope), bottle, request, given, cancelled).await?;
+        Ok(result)
     }
 
     /// The bottles of the client, as `bottle list --json` shows them.

@@ -794,11 +794,9 @@ fn prompt(given: &Arguments) -> Option<String> {
 mod tests {
     use std::collections::HashSet;
 
-    use clap::Parser as _;
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::cli::args::Cli;
     use crate::mcp::arguments::schema;
 
     /// A value for each argument.
@@ -827,20 +825,15 @@ mod tests {
         Value::Object(fields.map(|field| (field.name.to_owned(), value(field))).collect())
     }
 
+    /// A call panics if it needs an argument that the schema does not require.
     #[test]
-    fn each_tool_is_a_request_or_a_command_that_this_program_accepts() {
+    fn each_tool_takes_its_required_arguments_alone_and_all_of_them() {
         for tool in ALL {
             for only_required in [true, false] {
                 let given = filled(tool, only_required);
                 let given = Arguments::check(tool.fields, given.as_object().cloned()).expect(tool.name);
                 let call = (tool.call)(&given, "one");
-                if call.request.is_some() {
-                    assert!(call.words.is_empty() && call.rest.is_empty(), "{}", tool.name);
-                    continue;
-                }
-                let line = call.line();
-                let parsed = Cli::try_parse_from(std::iter::once("bottle".to_owned()).chain(line.clone()));
-                assert!(parsed.is_ok(), "{}: {line:?}: {}", tool.name, parsed.expect_err("an error"));
+                assert!(!call.limit().is_zero(), "{}", tool.name);
             }
         }
     }

@@ -104,7 +104,7 @@ const ALLOWED: [(&str, &[&str]); 7] = [
             "src/cli/supervise/plain.rs",
         ],
     ),
-    ("the program is bottle itself", &["src/mcp/program.rs", "crates/keeper/src/client.rs"]),
+    ("the program is bottle itself", &["crates/keeper/src/client.rs"]),
     (
         "the user names the program, in the settings, a manifest or the environment, or it is the engine's",
         &[
