@@ -7,9 +7,9 @@ use std::fmt::Write;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use bottle_contract::decide::{Findings, Ingress, RequestFacts, UrlScheme, Verdict, decide};
-use bottle_contract::route::{Form, RouteTable, parse_routes};
 use bottle_egress::Leaves;
+use bottle_policy::decide::{Findings, Ingress, RequestFacts, UrlScheme, Verdict, decide};
+use bottle_policy::route::{Form, RouteTable, parse_routes};
 use criterion::Criterion;
 use http::HeaderMap;
 

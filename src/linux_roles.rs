@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use bottle_containers::apple::roles;
 use bottle_containers::docker::container_roles;
-use bottle_contract::names::ASK_COMMAND;
+use bottle_policy::names::ASK_COMMAND;
 use bottle_sandbox::smolvm::machine_entry;
 use bottle_sandbox::{guest_entry, local};
 

@@ -16,13 +16,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use bottle_channel::{Channel, Event, Stream, StreamReceiver};
-use bottle_contract::session::guest::{Attach, Exit, GuestEvent, GuestRequest, Process, STDIN, Size};
-use bottle_contract::session::process::{ProcessName, StartProcess};
 use bottle_host::Host;
 use bottle_instance::record::Status;
 use bottle_instance::{State, Store};
 use bottle_keeper::client;
 use bottle_keeper::protocol::KeeperRequest;
+use bottle_protocol::session::guest::{Attach, Exit, GuestEvent, GuestRequest, Process, STDIN, Size};
+use bottle_protocol::session::process::{ProcessName, StartProcess};
 use bottle_test_support::engine;
 use bottle_test_support::measure::{Contender, Sample, interleaved, timed};
 use rustix::process::{Pid, Signal, kill_process};

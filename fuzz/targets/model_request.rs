@@ -4,7 +4,7 @@
 
 use std::hash::RandomState;
 
-use bottle_contract::usage::Api;
+use bottle_protocol::usage::Api;
 use bottle_meter::MeteredRequest;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {

@@ -2,7 +2,7 @@
 //! routes, in the manifest form and in the runtime form.
 #![no_main]
 
-use bottle_contract::route::{Form, parse_routes, render_routes};
+use bottle_policy::route::{Form, parse_routes, render_routes};
 
 libfuzzer_sys::fuzz_target!(|text: &str| {
     for form in [Form::Manifest, Form::Runtime] {

@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, LazyLock};
 
-use bottle_contract::secret::Secret;
+use bottle_policy::secret::Secret;
 use bottle_scan::{KnownSecrets, Scanner};
 
 static SCANNER: LazyLock<Scanner> = LazyLock::new(|| {

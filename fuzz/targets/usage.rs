@@ -1,7 +1,7 @@
 //! Fuzzes the usage meter. The measured usage must not depend on how the response is divided into chunks.
 #![no_main]
 
-use bottle_contract::usage::Api;
+use bottle_protocol::usage::Api;
 use bottle_meter::{Expected, Meter};
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {

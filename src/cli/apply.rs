@@ -2,12 +2,12 @@
 
 use std::path::PathBuf;
 
-use bottle_contract::names::Slug;
 use bottle_host::Host;
 use bottle_instance::tool_files::tool_files;
 use bottle_lib::connect::open_files;
 use bottle_lib::text::shown;
 use bottle_lib::work::{Conflict, Merged, Merges, Root, require_copy_to_apply};
+use bottle_policy::names::Slug;
 
 use super::candidates;
 use super::confirm_repositories::confirm_repositories;

@@ -1,9 +1,9 @@
 //! `bottle attach`: connects the terminal to a running agent.
 
-use bottle_contract::names::Slug;
 use bottle_host::{Host, Settings};
 use bottle_instance::{State, Store};
 use bottle_lib::bottles::is_running;
+use bottle_policy::names::Slug;
 
 use super::candidates;
 use super::client::{Client, on_terminal, title};

@@ -1,14 +1,14 @@
 //! `bottle audit`: shows the audit log and verifies its hash chain.
 
-use bottle_contract::audit::Record;
-use bottle_contract::lock_out::LockOut;
-use bottle_contract::names::Slug;
-use bottle_contract::route::edit::{Action, RouteEdit};
 use bottle_host::Host;
 use bottle_host::causes;
 use bottle_instance::Store;
 use bottle_instance::audit::{self, AuditError, Entry, Trail};
 use bottle_lib::report::{AuditLine, VerifiedLog};
+use bottle_policy::lock_out::LockOut;
+use bottle_policy::names::Slug;
+use bottle_policy::route::edit::{Action, RouteEdit};
+use bottle_protocol::audit::Record;
 use clap::Subcommand;
 
 use crate::console::error::{CliError, Kind};
@@ -93,7 +93,7 @@ fn show(host: &Host, output: &Output, slug: Option<Slug>) -> Result<u8, CliError
 
 /// Returns the kind of an audit log entry and what the entry is about.
 fn describe(entry: &Entry) -> (&'static str, String) {
-    use bottle_contract::queue::{Scope, Status};
+    use bottle_protocol::queue::{Scope, Status};
     let status = |status: &Status| match status {
         Status::Approved => "approved",
         Status::Modified => "changed",

@@ -1,6 +1,5 @@
 //! `bottle budget`: shows what is spent of each budget, and raises budgets.
 
-use bottle_contract::names::{Name, Slug};
 use bottle_host::account;
 use bottle_host::budget::{self, Declared, Limit, OnSpent, Scope, Window, governing};
 use bottle_host::{Host, Settings};
@@ -9,6 +8,7 @@ use bottle_keeper::ledger::{Ledger, Standing};
 use bottle_lib::report::BudgetLine;
 use bottle_lib::usage::up_to_date;
 use bottle_manifest::{Kind as ManifestKind, Place};
+use bottle_policy::names::{Name, Slug};
 use clap::Subcommand;
 use indicatif::HumanCount;
 use jiff::Zoned;

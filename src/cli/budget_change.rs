@@ -1,10 +1,10 @@
 //! `bottle budget stop` and `bottle budget continue`: order what a budget that is spent would cause.
 
-use bottle_contract::names::Slug;
 use bottle_host::Host;
 use bottle_host::budget::OnSpent;
 use bottle_keeper::protocol::BudgetChange;
 use bottle_lib::budget::{end, send};
+use bottle_policy::names::Slug;
 
 use super::ended::report_end;
 use crate::console::error::{CliError, require_answer};

@@ -1,11 +1,11 @@
 //! Finds the agent and the bottle manifests that the user chose, and resolves them. Used by `start`, `info`
 //! and `policy check`.
 
-use bottle_contract::names::Name;
 use bottle_lib::failure::Failure;
 pub(crate) use bottle_lib::manifests::manifests;
 use bottle_manifest::resolve::{ResolveError, Resolved, Selection, resolve};
 use bottle_manifest::{Kind as ManifestKind, Manifests};
+use bottle_policy::names::Name;
 
 use crate::console::error::CliError;
 

@@ -4,10 +4,10 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use bottle_backend::{Snapshot, Unused};
-use bottle_contract::names::Slug;
 use bottle_host::Host;
 use bottle_instance::cleanup::{Found, Keeps, Orphan, Unrecorded};
 use bottle_lib::cleanup::{Leftovers, Progress};
+use bottle_policy::names::Slug;
 use indicatif::HumanBytes;
 
 use crate::console::error::{CliError, require_answer};

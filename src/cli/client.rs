@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use bottle_channel::Channel;
-use bottle_contract::names::{Name, Slug};
-use bottle_contract::session::guest::{AgentState, Attach as AttachRequest, Exit, GuestEvent, GuestRequest};
-use bottle_contract::terminal::Pass;
 use bottle_host::{Host, Settings};
 use bottle_keeper::protocol::{KeeperEvent, KeeperRequest};
 use bottle_lib::exec::Deadline;
+use bottle_policy::names::{Name, Slug};
+use bottle_protocol::session::guest::{AgentState, Attach as AttachRequest, Exit, GuestEvent, GuestRequest};
+use bottle_text::terminal::Pass;
 
 use super::connect::{guest_failure, keeper_lost, open_guest};
 use super::ended::report_end;

@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use bottle_contract::names::Slug;
-use bottle_contract::session::guest::{Exit, Process};
-use bottle_contract::terminal::Pass;
 use bottle_host::{Host, Settings};
 use bottle_lib::exec::{Connection, Deadline, OUTPUT_KEPT, Place};
 use bottle_lib::report::Executed;
+use bottle_policy::names::Slug;
+use bottle_protocol::session::guest::{Exit, Process};
+use bottle_text::terminal::Pass;
 
 use super::connect::{guest_failure, report_delay};
 use super::program_args::ProgramArgs;

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::io::IsTerminal;
 
-use bottle_contract::suggest::suggest;
+use bottle_text::suggest::suggest;
 use clap::Command;
 use clap::builder::styling::{Style, Styles};
 use clap::error::{ContextKind, ContextValue, ErrorKind};

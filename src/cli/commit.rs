@@ -1,12 +1,12 @@
 //! `bottle commit`: saves a snapshot of a bottle without stopping it.
 
-use bottle_contract::names::{Name, Slug};
 use bottle_host::Host;
 use bottle_instance::State;
 use bottle_instance::snapshots::CommitOptions;
 use bottle_lib::bottles::is_running;
 use bottle_lib::report;
 use bottle_lib::save_snapshot::document;
+use bottle_policy::names::{Name, Slug};
 
 use super::candidates;
 use super::save_snapshot::save;

@@ -3,11 +3,11 @@
 use std::fmt::Display;
 
 use bottle_channel::Channel;
-use bottle_contract::session::guest::{Failure, FailureKind};
 use bottle_host::files::FileError;
 use bottle_keeper::protocol::{KeeperEvent, KeeperRequest, Notice};
 use bottle_lib::connect;
 pub(crate) use bottle_lib::connect::{connect, connect_or_open_files, open_guest, receive_failed};
+use bottle_protocol::session::guest::{Failure, FailureKind};
 
 use crate::console::error::CliError;
 use crate::console::exit;

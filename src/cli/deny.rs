@@ -1,7 +1,7 @@
 //! `bottle deny`: denies a running bottle requests.
 
-use bottle_contract::route::edit::Action;
 use bottle_host::Host;
+use bottle_policy::route::edit::Action;
 
 use super::route_args::Target;
 use super::route_change::change;

@@ -1,11 +1,11 @@
 //! `bottle discard`: deletes a preserved bottle.
 
-use bottle_contract::names::Slug;
 use bottle_host::Host;
 use bottle_instance::{State, cleanup};
 use bottle_lib::discard::{discardable, incomplete, is_discardable};
 use bottle_lib::record::backend_of;
 use bottle_lib::report::Discarded;
+use bottle_policy::names::Slug;
 
 use super::candidates;
 use super::select_bottle::{Question, finish_all, names, print_results};

@@ -1,7 +1,6 @@
 //! `bottle edit`: opens a manifest in the user's editor, and checks the edited text before it replaces the
 //! file.
 
-use bottle_contract::names::Name;
 use bottle_host::Host;
 use bottle_lib::text::from_home;
 use bottle_manifest::resolve::{ResolveError, lineage};
@@ -9,6 +8,7 @@ use bottle_manifest::write_manifest::{path_of, write_manifest};
 use bottle_manifest::{
     AgentManifest, BottleLayer, Kind as ManifestKind, ManifestError, Manifests, Place, Source,
 };
+use bottle_policy::names::Name;
 
 use super::candidates;
 use super::choice::manifests;
@@ -18,7 +18,7 @@ use crate::console::exit;
 use crate::console::output::Output;
 use crate::console::terminal::{TerminalUser, interactive};
 use crate::screens::picker::{self, Choice};
-use bottle_contract::suggest::suggest;
+use bottle_text::suggest::suggest;
 
 /// Change an agent or bottle manifest in your editor
 ///

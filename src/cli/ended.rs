@@ -1,11 +1,11 @@
 //! Reports how a bottle ended.
 
-use bottle_contract::names::Slug;
-use bottle_contract::session::guest::{Limited, Overrun};
 use bottle_host::budget::OnSpent;
 use bottle_host::byte_size::ByteSize;
 use bottle_instance::record::KeptFor;
 use bottle_keeper::protocol::{EndCause, Ended, Resumable};
+use bottle_policy::names::Slug;
+use bottle_protocol::session::guest::{Limited, Overrun};
 
 use super::kept_reason;
 use super::live;

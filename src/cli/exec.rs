@@ -1,8 +1,8 @@
 //! `bottle exec`: runs another program in a bottle.
 
-use bottle_contract::names::Slug;
 use bottle_host::Host;
 use bottle_lib::exec::Place;
+use bottle_policy::names::Slug;
 
 use super::candidates;
 use super::command::Command;

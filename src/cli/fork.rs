@@ -1,6 +1,5 @@
 //! `bottle fork`: makes new bottles from the files of one that runs or is preserved.
 
-use bottle_contract::names::Slug;
 use bottle_host::{Host, Settings};
 use bottle_lib::launch::Confirmed;
 use bottle_lib::launch::child::require_no_parent;
@@ -8,6 +7,7 @@ use bottle_lib::launch::fork::{Fork as Forking, ForkOrder, ForkOrders, ForkPrefl
 use bottle_lib::scanner_rules;
 use bottle_lib::snapshot_selector::SnapshotSelector;
 use bottle_plan::Flags;
+use bottle_policy::names::Slug;
 
 use super::candidates;
 use super::launch::changed_manifests::show_before;

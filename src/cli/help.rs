@@ -5,7 +5,7 @@ use super::page::render;
 use crate::console::error::CliError;
 use crate::console::exit;
 use crate::console::output::Output;
-use bottle_contract::suggest::suggest;
+use bottle_text::suggest::suggest;
 
 /// Show help on all commands, one command, or a topic
 #[derive(Debug, clap::Args)]

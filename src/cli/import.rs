@@ -7,11 +7,11 @@ use std::time::Instant;
 
 use bottle_backend::portable_image::RootKind;
 use bottle_backend::{Copied, ProgressSink};
-use bottle_contract::names::Name;
 use bottle_host::{Host, Settings};
 use bottle_lib::import::{Archive, ImportOrder, ImportPreflight, Signer};
 use bottle_lib::launch::changed_manifests::diff;
 use bottle_manifest::agent_provider::Image;
+use bottle_policy::names::Name;
 use indicatif::HumanBytes;
 
 use super::candidates;

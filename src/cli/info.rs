@@ -1,9 +1,9 @@
 //! `bottle info`: shows the resolved configuration of an agent and its bottles.
 
-use bottle_contract::names::Name;
 use bottle_host::Host;
 use bottle_lib::text::from_home;
 use bottle_manifest::resolve::{Resolved, explain};
+use bottle_policy::names::Name;
 
 use super::candidates;
 use super::choice::{manifests, resolved};

@@ -2,12 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use bottle_contract::names::Name;
 use bottle_host::{Host, disk};
 use bottle_lib::text::from_home;
 use bottle_manifest::resolve;
 use bottle_manifest::write_manifest::{path_of, write_new_manifest};
 use bottle_manifest::{Homes, Imported, Kind as ManifestKind, Manifests, import};
+use bottle_policy::names::Name;
 use serde::Serialize;
 
 use super::choice::manifests;

@@ -1,9 +1,9 @@
 //! Says why something of an ended bottle is kept, and how its work gets out.
 
-use bottle_contract::names::Slug;
 use bottle_instance::record::KeptFor;
 use bottle_instance::work::Unsaved;
 use bottle_keeper::protocol::{Ended, Retrieval};
+use bottle_policy::names::Slug;
 
 use crate::console::output::{counted, one_line};
 

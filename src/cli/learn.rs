@@ -3,11 +3,11 @@
 //! The routes become a proposal in the bottle's supervise queue, as if the bottle's agent had made it. The
 //! user answers it with `bottle supervise`.
 
-use bottle_contract::names::{Name, Slug};
-use bottle_contract::proposal;
 use bottle_host::Host;
 use bottle_lib::learn::Learnt;
 use bottle_lib::saved_routes::{Addition, SaveError};
+use bottle_policy::names::{Name, Slug};
+use bottle_policy::proposal;
 
 use super::candidates;
 use super::route_addition::show_addition;

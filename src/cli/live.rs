@@ -1,7 +1,7 @@
 //! Messages about bottles whose workspace is a directory of the user (`--cwd=live`).
 
-use bottle_contract::names::Slug;
 use bottle_instance::live_changes::LiveChanges;
+use bottle_policy::names::Slug;
 
 use crate::console::output::{Output, counted, one_line};
 

@@ -5,13 +5,13 @@
 
 use std::time::Duration;
 
-use bottle_contract::names::Slug;
-use bottle_contract::session::guest::{Attempt, GuestEvent, GuestRequest};
 use bottle_host::Host;
 use bottle_instance::{State, Store};
 use bottle_keeper::launch::isolation::{Controls, JudgedAttempt, all_blocked};
 use bottle_lib::record::backend_of;
 use bottle_lib::report::ProbeAttempt;
+use bottle_policy::names::Slug;
+use bottle_protocol::session::guest::{Attempt, GuestEvent, GuestRequest};
 
 use super::candidates;
 use super::connect::{connect, guest_failure, keeper_lost, open_guest, unexpected_answer};

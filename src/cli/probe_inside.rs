@@ -3,9 +3,9 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use bottle_contract::secret::Secret;
-use bottle_contract::session::guest::Probe as ProbeRequest;
 use bottle_keeper::launch::isolation::all_blocked;
+use bottle_policy::secret::Secret;
+use bottle_protocol::session::guest::Probe as ProbeRequest;
 use clap::ColorChoice;
 
 use super::probe_table::table;

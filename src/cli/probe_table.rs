@@ -1,6 +1,6 @@
 //! The table of the attempts of `bottle probe`.
 
-use bottle_contract::session::guest::{Attempt, Reach};
+use bottle_protocol::session::guest::{Attempt, Reach};
 
 use crate::console::layout::Table;
 use crate::console::output::inert;

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 
-use bottle_contract::names::Slug;
-use bottle_contract::session::guest::Process;
 use bottle_host::Host;
 use bottle_lib::permit::{Ask, permit, permit_script};
+use bottle_policy::names::Slug;
+use bottle_protocol::session::guest::Process;
 
 use crate::console::error::CliError;
 use crate::console::exit;

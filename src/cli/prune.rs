@@ -3,10 +3,10 @@
 use std::fmt::Write as _;
 
 use bottle_backend::Unused;
-use bottle_contract::names::Slug;
 use bottle_host::Host;
 use bottle_instance::prune::{Kind, OldRecord};
 use bottle_lib::prune::{Image, Unneeded};
+use bottle_policy::names::Slug;
 use indicatif::HumanBytes;
 use jiff::Timestamp;
 

@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-use bottle_contract::names::Slug;
 use bottle_host::Host;
 use bottle_lib::connect::open_files;
 use bottle_lib::work::{PulledWork, Root, Wanted, forks, pull};
+use bottle_policy::names::Slug;
 
 use super::candidates;
 use super::confirm_repositories::confirm_repositories;

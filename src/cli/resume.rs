@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use bottle_contract::names::{Name, Slug};
 use bottle_host::{Host, Settings};
 use bottle_instance::State;
 use bottle_lib::failure::Failure;
@@ -10,6 +9,7 @@ use bottle_lib::launch::child::require_no_parent;
 use bottle_lib::launch::resume::{ResumeOrder, ResumePreflight};
 use bottle_lib::scanner_rules;
 use bottle_plan::Flags;
+use bottle_policy::names::{Name, Slug};
 
 use super::candidates;
 use super::launch::changed_manifests::{changed, show_before};

@@ -2,10 +2,10 @@
 
 use std::str::FromStr;
 
-use bottle_contract::names::{Name, Slug};
-use bottle_contract::route::edit::{Action, RouteEdit, Setting};
-use bottle_contract::route::{InboundDetector, OnMatch, OutboundDetector};
 use bottle_keeper::protocol::RouteChange;
+use bottle_policy::names::{Name, Slug};
+use bottle_policy::route::edit::{Action, RouteEdit, Setting};
+use bottle_policy::route::{InboundDetector, OnMatch, OutboundDetector};
 use clap::Parser as _;
 use serde::de::DeserializeOwned;
 

@@ -9,9 +9,6 @@
 use std::path::PathBuf;
 
 use bottle_channel::Channel;
-use bottle_contract::names::Slug;
-use bottle_contract::route::HostPattern;
-use bottle_contract::route::edit::RouteEdit;
 use bottle_host::Host;
 use bottle_host::account;
 use bottle_keeper::protocol::{Consent, RouteChange, RouteReport, RouteRequest};
@@ -21,6 +18,9 @@ use bottle_lib::report::{ChangedRoutes, UnsavedManifest};
 use bottle_lib::routes::change_routes;
 use bottle_lib::saved_routes::{Addition, SaveError};
 use bottle_manifest::resolve::Weakening;
+use bottle_policy::names::Slug;
+use bottle_policy::route::HostPattern;
+use bottle_policy::route::edit::RouteEdit;
 
 use super::route_addition::show_addition;
 use super::route_args::Target;

@@ -3,12 +3,12 @@
 use std::time::Instant;
 
 use bottle_backend::{Copied, ProgressSink};
-use bottle_contract::names::Slug;
 use bottle_host::Host;
 use bottle_instance::snapshots::CommitOptions;
 use bottle_keeper::protocol::Committed;
 use bottle_lib::fork_point::{ForkPoint, Found};
 use bottle_lib::save_snapshot::Saving;
+use bottle_policy::names::Slug;
 use indicatif::HumanBytes;
 
 use crate::console::error::CliError;

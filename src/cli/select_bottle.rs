@@ -1,10 +1,10 @@
 //! Selects the bottle that a command works on: the one named on the command line, otherwise one that the user
 //! chooses from a list.
 
-use bottle_contract::names::Slug;
 use bottle_host::Host;
 use bottle_instance::{Listed, State, Store};
 use bottle_lib::report::ActiveBottle;
+use bottle_policy::names::Slug;
 use serde::Serialize;
 
 use super::connect::unlistable;

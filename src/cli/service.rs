@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use bottle_contract::names::Slug;
-use bottle_contract::session::process::ProcessName;
-use bottle_contract::session::service::{Restart, Service as GuestService, ServiceState, StopService};
 use bottle_host::Host;
 use bottle_lib::report::BottleService;
 use bottle_lib::services::Services;
 use bottle_manifest::services::{BadCheck, ReadinessCheck};
+use bottle_policy::names::Slug;
+use bottle_protocol::session::process::ProcessName;
+use bottle_protocol::session::service::{Restart, Service as GuestService, ServiceState, StopService};
 
 use super::candidates;
 use super::process_output::Log;

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use bottle_channel::Channel;
-use bottle_contract::names::Slug;
-use bottle_contract::session::guest::{Attach, Failure, FailureKind, GuestEvent, GuestRequest, Process};
-use bottle_contract::session::process::{ProcessInfo, ProcessName, ProcessState, StartProcess};
 use bottle_host::{Host, Settings};
 use bottle_lib::exec::Deadline;
 use bottle_lib::processes::ask;
+use bottle_policy::names::Slug;
+use bottle_protocol::session::guest::{Attach, Failure, FailureKind, GuestEvent, GuestRequest, Process};
+use bottle_protocol::session::process::{ProcessInfo, ProcessName, ProcessState, StartProcess};
 
 use super::candidates;
 use super::client::on_terminal;

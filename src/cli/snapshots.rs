@@ -1,11 +1,11 @@
 //! `bottle snapshots`: lists, shows and removes snapshots.
 
-use bottle_contract::names::Name;
 use bottle_host::Host;
 use bottle_instance::snapshots::Removal;
 use bottle_lib::report::ListedSnapshot;
 use bottle_lib::snapshot_selector::SnapshotSelector;
 use bottle_lib::snapshots::{no_snapshot, remove};
+use bottle_policy::names::Name;
 use clap::Subcommand;
 use jiff::{SignedDuration, Timestamp};
 

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bottle_contract::names::Slug;
 use bottle_host::Host;
 use bottle_keeper::protocol::Ended;
 use bottle_lib::bottles::is_running;
 use bottle_lib::failure::Failure;
 use bottle_lib::report::Stopped;
 use bottle_lib::stop::stop;
+use bottle_policy::names::Slug;
 
 use super::candidates;
 use super::ended::report_end;

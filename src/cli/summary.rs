@@ -4,13 +4,13 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use bottle_contract::names::Name;
-use bottle_contract::route::{Dlp, OnMatch, OutboundDetector, PathMatch, RequestMatch, Route};
 use bottle_lib::launch::preflight::of_project;
 use bottle_lib::text::{from_home, names};
 use bottle_manifest::git_gate::RefRules;
 use bottle_manifest::mcp::{Access, ChildRules};
 use bottle_manifest::resolve::{GitUser, Resolved, ResolvedManifest, weakening_settings};
+use bottle_policy::names::Name;
+use bottle_policy::route::{Dlp, OnMatch, OutboundDetector, PathMatch, RequestMatch, Route};
 use dialoguer::console::measure_text_width;
 
 use crate::console::output::{Styles, counted, inert};
@@ -312,7 +312,7 @@ fn path(path: &PathMatch) -> String {
 
 #[cfg(test)]
 mod tests {
-    use bottle_contract::route::{Form, parse_route};
+    use bottle_policy::route::{Form, parse_route};
 
     use super::*;
 

@@ -7,12 +7,12 @@
 use std::time::Duration;
 
 use bottle_channel::{Channel, Stream};
-use bottle_contract::names::Slug;
 use bottle_host::Host;
 use bottle_instance::work::Unsaved;
 use bottle_instance::{State, Store};
 use bottle_keeper::protocol::{EndChoice, KeeperEvent};
 use bottle_lib::work::{self, Root, Wanted};
+use bottle_policy::names::Slug;
 
 use super::kept_reason;
 use super::pulled_work;

@@ -8,9 +8,9 @@ use std::fmt;
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-pub(crate) use bottle_contract::terminal::{inert, inert_json};
 use bottle_lib::notice::Notice;
 pub(crate) use bottle_lib::text::{counted, one_line};
+pub(crate) use bottle_text::terminal::{inert, inert_json};
 use indicatif::HumanCount;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bottle_contract::session::files::FileRequest;
+use bottle_protocol::session::files::FileRequest;
 
 use super::requests::{BottleRequest, Request};
 

@@ -5,12 +5,12 @@
 
 use std::pin::Pin;
 
-use bottle_contract::names::{Name, Slug};
-use bottle_contract::session::tools::{ToolAnswer, ToolRequest};
 use bottle_host::Host;
 use bottle_instance::children::{self, Parent};
 use bottle_instance::{State, Store};
 use bottle_manifest::mcp::Access;
+use bottle_policy::names::{Name, Slug};
+use bottle_protocol::session::tools::{ToolAnswer, ToolRequest};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 

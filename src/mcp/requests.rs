@@ -3,11 +3,6 @@
 use std::time::Duration;
 
 use bottle_backend::ProgressSink;
-use bottle_contract::names::{Name, Slug};
-use bottle_contract::session::files::FileRequest;
-use bottle_contract::session::guest::Process;
-use bottle_contract::session::process::{ProcessName, ProcessState, ReadFrom, StartProcess};
-use bottle_contract::session::service::{Restart, StopService};
 use bottle_host::environment_settings::Choices;
 use bottle_host::{Host, Settings};
 use bottle_instance::snapshots::CommitOptions;
@@ -31,6 +26,11 @@ use bottle_lib::work::Wanted;
 use bottle_manifest::Kind;
 use bottle_manifest::services::{BadCheck, ReadinessCheck, ServiceLayer, Time};
 use bottle_plan::Flags;
+use bottle_policy::names::{Name, Slug};
+use bottle_protocol::session::files::FileRequest;
+use bottle_protocol::session::guest::Process;
+use bottle_protocol::session::process::{ProcessName, ProcessState, ReadFrom, StartProcess};
+use bottle_protocol::session::service::{Restart, StopService};
 use serde::Serialize;
 use serde_json::{Value, json};
 

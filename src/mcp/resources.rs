@@ -1,6 +1,6 @@
 //! The resources: `bottle://SLUG/log`, and `bottle://SLUG/files/PATH` for the files of a workspace.
 
-use bottle_contract::session::files::{FilePath, FileRequest, Read};
+use bottle_protocol::session::files::{FilePath, FileRequest, Read};
 use percent_encoding::percent_decode_str;
 
 use super::call::Call;

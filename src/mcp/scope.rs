@@ -1,11 +1,11 @@
 //! What a client may use: which bottles, which tools, and how strictly the command policy decides.
 
 use bottle_command_policy::Mode;
-use bottle_contract::names::Slug;
 use bottle_host::Host;
 use bottle_instance::environments::{self, Environments};
 use bottle_instance::record::Record;
 use bottle_instance::{State, Store};
+use bottle_policy::names::Slug;
 use globset::{Glob, GlobSet, GlobSetBuilder};
 
 /// The word for the bottles that the client started.

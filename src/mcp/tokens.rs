@@ -7,7 +7,7 @@ use std::io::Read;
 use std::path::Path;
 
 use bottle_command_policy::Mode;
-use bottle_contract::yaml;
+use bottle_text::yaml;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 

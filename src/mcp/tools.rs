@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
-use bottle_contract::session::files::{self, ENTRIES_MAX, FilePath, FileRequest, Scope};
-use bottle_contract::session::guest::Process;
-use bottle_contract::session::process::ReadFrom;
-use bottle_contract::session::service::Restart;
 use bottle_lib::processes::TERMINAL_SIZE;
+use bottle_protocol::session::files::{self, ENTRIES_MAX, FilePath, FileRequest, Scope};
+use bottle_protocol::session::guest::Process;
+use bottle_protocol::session::process::ReadFrom;
+use bottle_protocol::session::service::Restart;
 
 use super::arguments::{Arguments, Field, Kind, optional, required};
 use super::call::{Call, Checked};

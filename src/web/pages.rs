@@ -1,9 +1,9 @@
 //! The pages, as HTML. Every text is escaped by the template; texts of bottles are also made visible, so that control
 //! characters and marks of direction cannot change how a page reads.
 
-use bottle_contract::queue::Tool;
-use bottle_contract::terminal::inert;
 use bottle_lib::proposals::review::{Listed, Review};
+use bottle_protocol::queue::Tool;
+use bottle_text::terminal::inert;
 use jiff::tz::TimeZone;
 use maud::{DOCTYPE, Markup, html};
 

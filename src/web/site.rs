@@ -5,14 +5,14 @@ use std::convert::Infallible;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use bottle_contract::names::Slug;
-use bottle_contract::queue::Id;
 use bottle_host::Host;
 use bottle_host::budget::{OnSpent, parse_tokens};
 use bottle_keeper::ledger::GroupBy;
 use bottle_keeper::protocol::BudgetChange;
 use bottle_lib::failure::Failure;
 use bottle_lib::proposals::review;
+use bottle_policy::names::Slug;
+use bottle_protocol::queue::Id;
 use bytes::Bytes;
 use http::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, LOCATION, REFERRER_POLICY, SET_COOKIE,

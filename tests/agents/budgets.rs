@@ -5,8 +5,8 @@ use std::hash::RandomState;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use bottle_contract::usage::Api;
 use bottle_meter::{Limits, MeteredRequest};
+use bottle_protocol::usage::Api;
 use bottle_test_support::agents;
 use serde_json::Value;
 

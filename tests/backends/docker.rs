@@ -7,11 +7,11 @@ use std::os::fd::AsRawFd;
 use std::process::Command;
 
 use bottle_backend::{BackendErrorKind, ProgressSink, Resource, ResourceLog, SIDECAR_LOGS};
-use bottle_contract::session::guest::{GuestEvent, GuestRequest, Probe, Provision, ProvisionedFile, Reach};
-use bottle_contract::usage::WAITING_FILE;
 use bottle_host::Host;
 use bottle_lib::registry;
 use bottle_plan::{ImageSource, Resources};
+use bottle_protocol::session::guest::{GuestEvent, GuestRequest, Probe, Provision, ProvisionedFile, Reach};
+use bottle_protocol::usage::WAITING_FILE;
 use bottle_test_support::{engine, skip};
 
 use crate::fixture::{Bottle, Fixture, docker, run};

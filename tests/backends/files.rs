@@ -3,9 +3,9 @@
 use std::os::unix::fs::PermissionsExt;
 
 use bottle_backend::{Exposed, HostFiles, Prepared, ProgressSink};
-use bottle_contract::names::GUEST_PROGRAM;
-use bottle_contract::session::guest::{Changed, Exit};
 use bottle_plan::Resources;
+use bottle_policy::names::GUEST_PROGRAM;
+use bottle_protocol::session::guest::{Changed, Exit};
 use bottle_repository::{Directory, Stop, Walk};
 use jiff::Timestamp;
 

@@ -11,11 +11,6 @@ use bottle_backend::{
     Origin, Prepared, ProgressSink, Resource, ResourceLog, Sandbox, Snapshot,
 };
 use bottle_channel::{Channel, Event, Side};
-use bottle_contract::names::Slug;
-use bottle_contract::session::guest::{
-    CopyIn, Exit, Failure, FailureKind, GuestEvent, GuestRequest, Process, Provision, STDERR, STDIN, STDOUT,
-};
-use bottle_contract::session::{Hello, Role};
 use bottle_host::Host;
 use bottle_host::process::ProcessId;
 use bottle_lib::registry;
@@ -24,6 +19,11 @@ use bottle_plan::{
     AgentProcess, Egress, GitField, GitFieldSource, GitIdentity, Identity, ImageSource, Plan, Resources,
     Workspace,
 };
+use bottle_policy::names::Slug;
+use bottle_protocol::session::guest::{
+    CopyIn, Exit, Failure, FailureKind, GuestEvent, GuestRequest, Process, Provision, STDERR, STDIN, STDOUT,
+};
+use bottle_protocol::session::{Hello, Role};
 use bottle_test_support::program::Program;
 use bottle_test_support::{engine, skip, small_root};
 use tokio::sync::OnceCell;

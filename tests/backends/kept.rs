@@ -1,8 +1,8 @@
 //! Tests what only container engines do with the files of a kept bottle: volumes, images and limits.
 
 use bottle_backend::{Access, BackendError, LAYERS, NewSnapshot, Origin, Prepared, ProgressSink, Resource};
-use bottle_contract::names::WORKSPACE;
 use bottle_plan::Resources;
+use bottle_policy::names::WORKSPACE;
 use bottle_test_support::engine;
 
 use crate::fixture::{Bottle, Fixture, docker, read, run, write};

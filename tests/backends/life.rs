@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bottle_backend::{BackendErrorKind, LAYERS};
-use bottle_contract::session::guest::{AgentState, GuestEvent, GuestRequest, Process};
+use bottle_protocol::session::guest::{AgentState, GuestEvent, GuestRequest, Process};
 
 use crate::fixture::{close, every_backend, every_isolating_backend, read, run, write};
 

@@ -1,9 +1,9 @@
 //! Tests the start, enumeration and channel of the bundle, and connections to the proxy with and without a bundle.
 
 use bottle_channel::{Channel, Side};
-use bottle_contract::names::EGRESS_PORT;
-use bottle_contract::session::bundle::{BundleEvent, BundleRequest, Provision};
-use bottle_contract::session::{Hello, Role};
+use bottle_policy::names::EGRESS_PORT;
+use bottle_protocol::session::bundle::{BundleEvent, BundleRequest, Provision};
+use bottle_protocol::session::{Hello, Role};
 
 use bottle_test_support::engine;
 

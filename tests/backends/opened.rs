@@ -1,8 +1,8 @@
 //! Tests opening the files of a bottle that ended and was preserved.
 
 use bottle_backend::{Access, LAYERS, Origin, Prepared};
-use bottle_contract::names::{LISTENER_DIR, WORKSPACE};
 use bottle_plan::Resources;
+use bottle_policy::names::{LISTENER_DIR, WORKSPACE};
 
 use crate::fixture::{every_backend, every_isolating_backend, read, run, write};
 

@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use bottle_backend::portable_image::{ContentScanner, Export, Import, Imported, LayerStore, RootKind};
 use bottle_backend::{BackendError, BackendErrorKind, Origin, ProgressSink, Snapshot};
-use bottle_contract::names::{AGENT_USER, WORKSPACE};
 use bottle_instance::portable::{FORMAT, Metadata, Writer, receive};
 use bottle_plan::ImageSource;
+use bottle_policy::names::{AGENT_USER, WORKSPACE};
 
 use crate::fixture::{Bottle, Fixture, every_backend, read, write as write_file};
 

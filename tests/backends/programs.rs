@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use bottle_contract::session::guest::Exit;
 use bottle_plan::Resources;
+use bottle_protocol::session::guest::Exit;
 use bottle_test_support::skip;
 
 use crate::fixture::{Fixture, run};

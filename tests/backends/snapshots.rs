@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bottle_backend::{
     BackendErrorKind, Copied, NewSnapshot, Origin, ProgressSink, RepositoryObjects, Snapshot,
 };
-use bottle_contract::names::{AGENT_USER, CA_FILE, GIT_OBJECTS_DIR, WORKSPACE};
 use bottle_plan::Workspace;
+use bottle_policy::names::{AGENT_USER, CA_FILE, GIT_OBJECTS_DIR, WORKSPACE};
 use bottle_repository::Directory;
 
 use crate::fixture::{every_backend, read, run, write};

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
-use bottle_contract::queue::Tool;
+use bottle_protocol::queue::Tool;
 use bottle_test_support::home::TestHome;
 use jiff::SignedDuration;
 use serde_json::Value;

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use bottle_contract::lock_out::HITS;
+use bottle_policy::lock_out::HITS;
 use bottle_test_support::home::TestHome;
 use bottle_test_support::server;
 use rustix::process::{Signal, kill_process};

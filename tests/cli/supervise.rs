@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use bottle_contract::queue::{Answer, Id, Proposal, Question, Response, Status, Tool};
+use bottle_protocol::queue::{Answer, Id, Proposal, Question, Response, Status, Tool};
 use bottle_queue::{Asker, Decide, Listing, Outcome, State};
 use bottle_test_support::home::TestHome;
 use jiff::{SignedDuration, Timestamp};

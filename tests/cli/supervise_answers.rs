@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use bottle_contract::queue::{Answer, Id, Proposal, Question, Status, Tool};
+use bottle_protocol::queue::{Answer, Id, Proposal, Question, Status, Tool};
 use bottle_test_support::home::TestHome;
 use bottle_test_support::pty::Pty;
 use jiff::{SignedDuration, Timestamp};

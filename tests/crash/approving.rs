@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
-use bottle_contract::names::{EGRESS_PORT, SUPERVISE_PORTS};
+use bottle_policy::names::{EGRESS_PORT, SUPERVISE_PORTS};
 use bottle_test_support::home::TestHome;
 use bottle_test_support::program::Outcome;
 use serde_json::{Value, json};

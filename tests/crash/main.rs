@@ -27,7 +27,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use bottle_contract::names::{EGRESS_PORTS, LISTENER_PORTS, SUPERVISE_PORTS};
+use bottle_policy::names::{EGRESS_PORTS, LISTENER_PORTS, SUPERVISE_PORTS};
 use bottle_test_support::home::TestHome;
 use bottle_test_support::program::Outcome;
 use left::{Left, all_with, process_with};

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use bottle_backend::Prepared;
-use bottle_contract::session::guest::{Exit, GuestEvent, GuestRequest, Limited, Overrun};
 use bottle_plan::Resources;
+use bottle_protocol::session::guest::{Exit, GuestEvent, GuestRequest, Limited, Overrun};
 use bottle_test_support::home::TestHome;
 use bottle_test_support::skip;
 

@@ -135,7 +135,7 @@ async fn other_system_call_numberings_are_refused() {
             let channel = bottle.connect().await;
             let argv = ["/usr/bin/python3", "-c", OLD_NUMBERING];
             let (said, exit) = crate::fixture::run(&channel, &argv).await.expect("ran");
-            let ended = bottle_contract::session::guest::Exit::Signal(31);
+            let ended = bottle_protocol::session::guest::Exit::Signal(31);
             assert_eq!((said.as_str(), exit), ("", ended), "{}", fixture.name());
         }
         bottle.remove().await;

@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt;
 
-use bottle_contract::session::guest::Changed;
+use bottle_protocol::session::guest::Changed;
 
 use crate::fixture::every_isolating_backend;
 

@@ -1,7 +1,7 @@
 //! The restrictions of each mount, as the kernel reports them.
 
-use bottle_contract::names::GIT_OBJECTS_DIR;
 use bottle_plan::Workspace;
+use bottle_policy::names::GIT_OBJECTS_DIR;
 
 use crate::fixture::{every_isolating_backend, run};
 

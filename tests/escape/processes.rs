@@ -2,7 +2,7 @@
 
 use std::process::{Child, Command};
 
-use bottle_contract::session::guest::Exit;
+use bottle_protocol::session::guest::Exit;
 
 use crate::attempts;
 use crate::fixture::{every_isolating_backend, run};

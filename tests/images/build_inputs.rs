@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use bottle_backend::BackendError;
 use bottle_containers::docker::images::AgentImage;
-use bottle_contract::secret::Secret;
-use bottle_contract::session::guest::SecretText;
+use bottle_policy::secret::Secret;
+use bottle_protocol::session::guest::SecretText;
 
 use crate::fixture::{Fixture, docker, in_image};
 

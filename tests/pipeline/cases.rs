@@ -4,9 +4,9 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use bottle_contract::yaml;
 use bottle_manifest::resolve::{ResolveError, Resolved, Selection, explain, resolve, weakening_settings};
 use bottle_manifest::{Homes, Manifests};
+use bottle_text::yaml;
 
 use super::{directory, each, entries, expect, runs};
 

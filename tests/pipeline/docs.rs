@@ -9,11 +9,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use bottle_contract::names::Name;
 use bottle_host::rates::Rates;
 use bottle_host::{Host, Settings};
 use bottle_manifest::resolve::{Selection, resolve};
 use bottle_manifest::{Homes, Manifests};
+use bottle_policy::names::Name;
 
 use super::{each, entries};
 

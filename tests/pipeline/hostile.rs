@@ -3,9 +3,9 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
-use bottle_contract::names::Name;
 use bottle_manifest::resolve::{ResolveError, Selection, resolve};
 use bottle_manifest::{Homes, Kind, Manifests, Place};
+use bottle_policy::names::Name;
 
 struct World {
     _temp: tempfile::TempDir,

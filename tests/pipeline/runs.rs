@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
 
-use bottle_contract::route::render_routes;
-use bottle_contract::session::guest::{SecretText, Size};
 use bottle_host::Host;
 use bottle_host::git_user::HostGitUser;
 use bottle_manifest::resolve::Resolved;
 use bottle_plan::{Flags, Plan, Value, Workspace};
+use bottle_policy::route::render_routes;
+use bottle_protocol::session::guest::{SecretText, Size};
 
 /// Renders the plans of a case with `runs.txt`, which has one run per line: the words `terminal`, `resumed`,
 /// `-p TASK` (a single word) and arguments after `--`. Each line of `secrets.txt` is a value of the login's

@@ -29,7 +29,7 @@ fn every_agent_resolves_with_its_default_bottle() {
 #[test]
 fn every_known_host_is_opened_by_its_manifest() {
     let (_empty, manifests) = shipped_only();
-    for (host, manifest) in bottle_contract::known_hosts::opened() {
+    for (host, manifest) in bottle_policy::known_hosts::opened() {
         let bottles = vec![manifest.parse().expect("name")];
         let selection = Selection { agent: "shell".parse().expect("name"), bottles };
         let resolved = resolve(&selection, &manifests).unwrap_or_else(|error| panic!("{error}"));

@@ -15,10 +15,7 @@ const BAR: f64 = 90.0;
 
 /// The parts of the code in which a mistake could let data leave a bottle, with their files and directories.
 const PARTS: [(&str, &[&str]); 6] = [
-    (
-        "decision",
-        &["crates/contract/src/decide/", "crates/contract/src/canonical/", "crates/contract/src/route/"],
-    ),
+    ("decision", &["crates/policy/src/decide/", "crates/policy/src/canonical/", "crates/policy/src/route/"]),
     ("scan", &["crates/scan/src/"]),
     ("resolve", &["crates/manifest/src/resolve/"]),
     (
@@ -33,8 +30,8 @@ const PARTS: [(&str, &[&str]); 6] = [
             "sidecars/git-gate/src/tree_index.rs",
         ],
     ),
-    ("queue", &["sidecars/queue/src/", "crates/contract/src/queue.rs"]),
-    ("audit", &["crates/contract/src/audit.rs", "crates/instance/src/audit.rs"]),
+    ("queue", &["sidecars/queue/src/", "crates/protocol/src/queue.rs"]),
+    ("audit", &["crates/protocol/src/audit.rs", "crates/instance/src/audit.rs"]),
 ];
 
 #[derive(Deserialize)]

@@ -6,12 +6,12 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 use bottle_channel::{Channel, Side, Stream};
-use bottle_contract::credential::{Binding, Scheme};
-use bottle_contract::session::bundle::{BundleEvent, BundleRequest, Credential, Provision, Written};
-use bottle_contract::session::lease::{LeaseAnswer, LeaseRequest};
-use bottle_contract::session::{Hello, Role};
 use bottle_daemon::ListenerConfig;
 use bottle_egress::daemon::EgressConfig;
+use bottle_policy::credential::{Binding, Scheme};
+use bottle_protocol::session::bundle::{BundleEvent, BundleRequest, Credential, Provision, Written};
+use bottle_protocol::session::lease::{LeaseAnswer, LeaseRequest};
+use bottle_protocol::session::{Hello, Role};
 use tempfile::TempDir;
 use tokio::net::UnixStream;
 

@@ -3,7 +3,7 @@
 use std::io::{self, Read};
 
 use bottle_channel::{Event, Stream};
-use bottle_contract::session::guest::{Failure, GuestEvent, STDOUT};
+use bottle_protocol::session::guest::{Failure, GuestEvent, STDOUT};
 use bytes::Bytes;
 use tokio::sync::mpsc;
 

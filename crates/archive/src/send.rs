@@ -4,7 +4,7 @@
 use std::io::{self, Write};
 
 use bottle_channel::{ChannelError, Stream};
-use bottle_contract::session::guest::STDIN;
+use bottle_protocol::session::guest::STDIN;
 use bytes::Bytes;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;

@@ -218,7 +218,7 @@ fn stays_within(relative: &Path, link: &Path) -> bool {
 }
 #[cfg(test)]
 mod tests {
-    use bottle_contract::secret::Secret;
+    use bottle_policy::secret::Secret;
     use tar::EntryType;
 
     use super::*;

@@ -12,7 +12,7 @@
 //!
 //! A backend creates and removes resources, and opens byte streams to the bundle and to pid 1. It makes no policy
 //! decisions: `bottle_keeper::launch` runs the phases in order, provisions the sidecars and pid 1, and undoes a failed
-//! launch. The crate `bottle_contract` defines the messages on the streams. The guest implements exec, terminals,
+//! launch. The crate `bottle_protocol` defines the messages on the streams. The guest implements exec, terminals,
 //! copies and logs, so these work the same on every backend. Only a backend's own directory contains code for its engine.
 //! For each promise in this file, one function in `tests/backends` tests it on every available backend.
 //!
@@ -46,9 +46,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use bottle_contract::names::{GIT_OBJECTS_DIR, GIT_OBJECTS_OF_SEVERAL, Slug};
-use bottle_contract::session::guest::{Changed, Changes, Overrun, SecretText};
 use bottle_plan::{LiveDirectory, Plan, Resources};
+use bottle_policy::names::{GIT_OBJECTS_DIR, GIT_OBJECTS_OF_SEVERAL, Slug};
+use bottle_protocol::session::guest::{Changed, Changes, Overrun, SecretText};
 use bottle_repository::{Directory, Entry, Stop};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncWrite};

@@ -12,8 +12,8 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use bottle_contract::names::Slug;
 use bottle_host::files;
+use bottle_policy::names::Slug;
 
 /// The [`crate::Resource::kind`] of the runtime directory.
 pub const RUNTIME_DIRECTORY: &str = "runtime-folder";

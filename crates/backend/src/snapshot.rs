@@ -8,7 +8,7 @@
 //! A snapshot contains the files that belong to the bottle: installed software and the agent's work. It never contains
 //! data of one launch (certificates, secrets, the proxy's sockets, `/tmp`).
 
-use bottle_contract::names::{Name, Slug};
+use bottle_policy::names::{Name, Slug};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 

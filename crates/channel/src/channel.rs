@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use bottle_contract::session::Hello;
+use bottle_protocol::session::Hello;
 use bytes::Bytes;
 use serde::Serialize;
 use serde::de::DeserializeOwned;

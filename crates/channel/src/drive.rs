@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bottle_contract::session::frame::{CLOSING, HEADER, Header};
+use bottle_protocol::session::frame::{CLOSING, HEADER, Header};
 use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{Notify, watch};

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use bottle_contract::session::frame::{Header, Kind, MAX_SENTENCE, WINDOW};
+use bottle_protocol::session::frame::{Header, Kind, MAX_SENTENCE, WINDOW};
 use bytes::Bytes;
 use tokio::sync::{Mutex, Notify};
 

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use bottle_contract::session::Hello;
-use bottle_contract::session::frame::{HEADER, Header, Kind};
+use bottle_protocol::session::Hello;
+use bottle_protocol::session::frame::{HEADER, Header, Kind};
 use serde::Deserialize;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
@@ -77,7 +77,7 @@ async fn receive<R: AsyncRead + Unpin>(reader: &mut R, ours: u32) -> Result<Hell
 
 #[cfg(test)]
 mod tests {
-    use bottle_contract::session::Role;
+    use bottle_protocol::session::Role;
 
     use super::*;
 

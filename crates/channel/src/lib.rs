@@ -1,7 +1,7 @@
 //! Multiplexes independent streams over one byte stream, in the frames of the session protocol.
 //!
 //! This crate implements the handshake, the stream table, flow control and fairness between streams. The
-//! crate does not interpret requests and messages, which are JSON of types in `bottle_contract::session`.
+//! crate does not interpret requests and messages, which are JSON of types in `bottle_protocol::session`.
 //!
 //! ```text
 //!  Channel::open ─┐                                        ┌─► Incoming::next ─► Request::accept
@@ -11,8 +11,8 @@
 //! ```
 //!
 //! The peer is untrusted. The amount of data that is buffered for a slow reader is bounded for each stream
-//! ([`WINDOW`](bottle_contract::session::frame::WINDOW)), each side
-//! ([`MAX_STREAMS`](bottle_contract::session::frame::MAX_STREAMS)) and each connection. The connection is
+//! ([`WINDOW`](bottle_protocol::session::frame::WINDOW)), each side
+//! ([`MAX_STREAMS`](bottle_protocol::session::frame::MAX_STREAMS)) and each connection. The connection is
 //! closed if the peer exceeds its credit, uses a stream that was never opened, sends on a stream after ending
 //! it, or announces a frame length over the bound. [`Channel::closed`] returns the reason for the close. The
 //! peer's messages in resets are not escaped: callers must escape them before display.

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use bottle_contract::session::frame::{MAX_DATA, MAX_PAYLOAD};
+use bottle_protocol::session::frame::{MAX_DATA, MAX_PAYLOAD};
 use bytes::Bytes;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -24,7 +24,7 @@ pub enum Event {
     Message(Bytes),
     /// Bytes from a descriptor.
     Data {
-        /// The descriptor, for example `bottle_contract::session::guest::STDIN`.
+        /// The descriptor, for example `bottle_protocol::session::guest::STDIN`.
         fd: u8,
         /// The bytes.
         bytes: Bytes,

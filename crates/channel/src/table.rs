@@ -12,7 +12,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use bottle_contract::session::frame::{Header, Kind, MAX_STREAMS, WINDOW};
+use bottle_protocol::session::frame::{Header, Kind, MAX_STREAMS, WINDOW};
 use bytes::{Buf, Bytes};
 
 use crate::entry::{Entry, Frame, Half, Signals};

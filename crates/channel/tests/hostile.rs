@@ -5,8 +5,8 @@
 use std::time::Duration;
 
 use bottle_channel::{Channel, ChannelError, Incoming, Side};
-use bottle_contract::session::frame::{Header, Kind, MAX_STREAMS, WINDOW};
-use bottle_contract::session::{Hello, PROTOCOL, Role};
+use bottle_protocol::session::frame::{Header, Kind, MAX_STREAMS, WINDOW};
+use bottle_protocol::session::{Hello, PROTOCOL, Role};
 use proptest::prelude::*;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::time::timeout;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bottle_channel::rejoin::RUN;
 use bottle_channel::{Channel, ChannelError, Event, Incoming, Rejoinable, Side, rejoin};
-use bottle_contract::session::{Hello, Role};
+use bottle_protocol::session::{Hello, Role};
 use proptest::prelude::*;
 use tokio::io::{
     AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, ReadHalf, WriteHalf, duplex, join,

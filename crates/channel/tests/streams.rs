@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use bottle_channel::{Channel, ChannelError, Event, Incoming, Side, Stream, splice};
-use bottle_contract::session::frame::{MAX_DATA, MAX_PAYLOAD, MAX_STREAMS, WINDOW};
-use bottle_contract::session::{Hello, PROTOCOL, Role};
+use bottle_protocol::session::frame::{MAX_DATA, MAX_PAYLOAD, MAX_STREAMS, WINDOW};
+use bottle_protocol::session::{Hello, PROTOCOL, Role};
 use tokio::time::timeout;
 
 const SOON: Duration = Duration::from_secs(10);
@@ -243,8 +243,8 @@ async fn closing_does_not_wait_for_a_peer_that_does_not_read() {
     let stuck = tokio::spawn(async move {
         let mut far = far;
         let hello = serde_json::to_vec(&Hello::of(Role::Guest)).unwrap();
-        let header = bottle_contract::session::frame::Header::new(
-            bottle_contract::session::frame::Kind::Hello,
+        let header = bottle_protocol::session::frame::Header::new(
+            bottle_protocol::session::frame::Kind::Hello,
             0,
             hello.len(),
         );

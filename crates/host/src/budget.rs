@@ -11,10 +11,10 @@
 
 use std::fmt;
 
-use bottle_contract::names::{Name, Slug};
-use bottle_contract::route::HostPattern;
-use bottle_contract::suggest::suggest;
-use bottle_contract::yaml::{Position, Spanned};
+use bottle_policy::names::{Name, Slug};
+use bottle_policy::route::HostPattern;
+use bottle_text::suggest::suggest;
+use bottle_text::yaml::{Position, Spanned};
 use jiff::{SignedDuration, Timestamp, Zoned};
 use serde::de::{self, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -465,7 +465,7 @@ fn of_provider(
 
 #[cfg(test)]
 mod tests {
-    use bottle_contract::yaml;
+    use bottle_text::yaml;
 
     use super::*;
 

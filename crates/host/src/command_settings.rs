@@ -1,7 +1,7 @@
 //! Parses the section `commands:` of `settings.yml`, which sets the command policy.
 
 use bottle_command_policy::{Approval, Mode, Rule};
-use bottle_contract::yaml::Spanned;
+use bottle_text::yaml::Spanned;
 use serde::Deserialize;
 
 /// The settings of the command policy, with defaults applied.

@@ -2,7 +2,7 @@
 
 use std::net::Ipv4Addr;
 
-use bottle_contract::yaml::{Node, Spanned, Value};
+use bottle_text::yaml::{Node, Spanned, Value};
 use ipnet::Ipv4Net;
 use serde::Deserialize;
 

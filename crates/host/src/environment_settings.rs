@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use bottle_contract::names::Name;
-use bottle_contract::yaml::Spanned;
+use bottle_policy::names::Name;
+use bottle_text::yaml::Spanned;
 use serde::Deserialize;
 
 use super::pause::Pause;

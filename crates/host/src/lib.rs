@@ -36,7 +36,7 @@ use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use bottle_contract::names::Slug;
+use bottle_policy::names::Slug;
 use sha2::{Digest, Sha256};
 
 pub use process_host::HostError;

@@ -8,7 +8,7 @@ use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use bottle_contract::names::SLUG_MAX;
+use bottle_policy::names::SLUG_MAX;
 
 use super::account::Account;
 use super::{Host, disk, private_home};

@@ -14,7 +14,7 @@ use std::fmt;
 use std::io::{self, Read};
 use std::path::PathBuf;
 
-use bottle_contract::yaml;
+use bottle_text::yaml;
 use serde::Deserialize;
 
 use super::{Host, plain_file};

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use bottle_contract::session::bundle::RuleFile;
+use bottle_protocol::session::bundle::RuleFile;
 use bottle_scan::{BadRuleFile, Remarks, RuleFiles};
 
 use super::files::FileError;

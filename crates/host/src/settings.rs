@@ -9,9 +9,9 @@ use std::io::{self, Read};
 use std::path::PathBuf;
 
 use bottle_command_policy::Approval;
-use bottle_contract::session::bundle::{Limits, ModelRules};
-use bottle_contract::terminal::Pass;
-use bottle_contract::yaml;
+use bottle_protocol::session::bundle::{Limits, ModelRules};
+use bottle_text::terminal::Pass;
+use bottle_text::yaml;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 

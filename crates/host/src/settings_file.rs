@@ -5,10 +5,10 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use bottle_contract::endpoints::BadEndpoint;
-use bottle_contract::session::bundle::{Limits, ModelRules};
-use bottle_contract::terminal::Pass;
-use bottle_contract::yaml::{self, Position, Spanned, YamlError};
+use bottle_protocol::endpoints::BadEndpoint;
+use bottle_protocol::session::bundle::{Limits, ModelRules};
+use bottle_text::terminal::Pass;
+use bottle_text::yaml::{self, Position, Spanned, YamlError};
 use serde::de::value::SeqAccessDeserializer;
 use serde::de::{SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};

@@ -1,6 +1,6 @@
 //! The audit log of the user's decisions and of route changes: `$BOTTLE_HOME/audit/<slug>.jsonl`.
 //!
-//! Each line is an entry that contains the hash of the previous line ([`bottle_contract::audit`]). The number and hash
+//! Each line is an entry that contains the hash of the previous line ([`bottle_protocol::audit`]). The number and hash
 //! of the last line (the *head*) are also stored in `audit/heads/<slug>`, so that a truncated log is detected. Log and
 //! head outlive the bottle. Bottles of the same slug share them.
 
@@ -9,12 +9,12 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use bottle_contract::audit::{self, Head, Record};
-use bottle_contract::lock_out::LockOut;
-use bottle_contract::names::Slug;
-use bottle_contract::queue::{Id, Scope, Status, Tool};
-use bottle_contract::route::edit::RouteEdit;
 use bottle_host::files;
+use bottle_policy::lock_out::LockOut;
+use bottle_policy::names::Slug;
+use bottle_policy::route::edit::RouteEdit;
+use bottle_protocol::audit::{self, Head, Record};
+use bottle_protocol::queue::{Id, Scope, Status, Tool};
 use jiff::Timestamp;
 use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};

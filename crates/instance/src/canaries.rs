@@ -7,8 +7,8 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-use bottle_contract::session::guest::SecretText;
 use bottle_host::files;
+use bottle_protocol::session::guest::SecretText;
 
 /// The file's name in the bottle's directory: one value on each line, oldest first.
 const NAME: &str = "canaries";

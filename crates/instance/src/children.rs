@@ -11,12 +11,12 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
-use bottle_contract::names::Slug;
 use bottle_host::file_lock::{self, FileLock};
 use bottle_host::files;
 use bottle_host::files::FileError;
 use bottle_manifest::mcp::ChildRules;
 use bottle_plan::{Ceiling, Plan};
+use bottle_policy::names::Slug;
 use serde::{Deserialize, Serialize};
 
 use super::record::{Record, Status};

@@ -13,12 +13,12 @@ use std::fs;
 use std::path::PathBuf;
 
 use bottle_backend::{Backend, BackendErrorKind, LAYERS, PausedBy, Resource, Snapshot, Unused};
-use bottle_contract::names::Slug;
 use bottle_host::Host;
 use bottle_host::causes;
 use bottle_host::files::FileError;
 use bottle_host::settings::Settings;
 use bottle_host::temporary;
+use bottle_policy::names::Slug;
 use jiff::Timestamp;
 
 use super::away::AwayBottles;

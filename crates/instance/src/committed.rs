@@ -6,9 +6,9 @@ use std::io::{self, Read, Write};
 use std::path::Path;
 
 use bottle_backend::Snapshot;
-use bottle_contract::names::Name;
 use bottle_host::files;
 use bottle_host::process::ProcessId;
+use bottle_policy::names::Name;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 

@@ -6,14 +6,14 @@
 
 use std::collections::BTreeMap;
 
-use bottle_contract::names::Name;
-use bottle_contract::session::guest::SecretText;
 use bottle_host::Host;
 use bottle_host::causes;
 use bottle_host::roots::{self, CaBundleError};
 use bottle_plan::forge::{Api, Fault, ForgeError, KeyFault, SshKey};
 use bottle_plan::secrets::{self, SecretError};
 use bottle_plan::{Plan, PlannedKey, SecretNeed, SecretSource};
+use bottle_policy::names::Name;
+use bottle_protocol::session::guest::SecretText;
 use serde::{Deserialize, Serialize};
 
 use super::record::DeployKey;

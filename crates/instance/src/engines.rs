@@ -7,7 +7,7 @@
 use std::path::Path;
 
 use bottle_backend::{Backend, BackendError, BackendErrorKind, EngineIdentity, LAYERS, Resource};
-use bottle_contract::session::guest::Changed;
+use bottle_protocol::session::guest::Changed;
 
 use super::committed;
 use super::record::Record;

@@ -14,10 +14,10 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use bottle_contract::names::Slug;
 use bottle_host::Host;
 use bottle_host::file_lock::{FileLock, try_lock, try_lock_shared};
 use bottle_host::files::{create_private_directory, replace};
+use bottle_policy::names::Slug;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};

@@ -15,9 +15,9 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use bottle_contract::session::guest::Exit;
-use bottle_contract::session::process::{OutputRead, ProcessInfo, ProcessName, ProcessState, ReadFrom};
 use bottle_host::files;
+use bottle_protocol::session::guest::Exit;
+use bottle_protocol::session::process::{OutputRead, ProcessInfo, ProcessName, ProcessState, ReadFrom};
 use serde::{Deserialize, Serialize};
 
 /// The maximum size of a log in bytes. The older half is dropped when it is reached.

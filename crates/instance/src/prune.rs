@@ -8,8 +8,8 @@ use std::fs::{self, Metadata};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use bottle_contract::names::Slug;
 use bottle_host::Host;
+use bottle_policy::names::Slug;
 use jiff::Timestamp;
 
 use super::record::Record;

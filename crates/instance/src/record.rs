@@ -3,9 +3,6 @@
 use std::path::PathBuf;
 
 use bottle_backend::{EngineIdentity, Resource, Sandbox};
-use bottle_contract::lock_out::LockOut;
-use bottle_contract::names::{Name, Slug};
-use bottle_contract::session::guest::{Exit, Size};
 use bottle_host::budget::{Declared, OnSpent};
 use bottle_host::{Host, clock};
 use bottle_manifest::agent_provider::Template;
@@ -13,6 +10,9 @@ use bottle_plan::forge::{Keys, Named};
 use bottle_plan::{
     CopiedDirectory, GitIdentity, ImageSource, InRepository, LiveDirectory, Plan, SecretSource,
 };
+use bottle_policy::lock_out::LockOut;
+use bottle_policy::names::{Name, Slug};
+use bottle_protocol::session::guest::{Exit, Size};
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 

@@ -8,8 +8,8 @@
 use std::fs;
 use std::path::Path;
 
-use bottle_contract::names::Slug;
 use bottle_host::Host;
+use bottle_policy::names::Slug;
 use jiff::Timestamp;
 
 use super::prune::{self, Kind, OldRecord};

@@ -7,9 +7,9 @@
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use bottle_contract::route::RouteTable;
-use bottle_contract::session::bundle::{OneTimeGrant, Routes};
 use bottle_host::files;
+use bottle_policy::route::RouteTable;
+use bottle_protocol::session::bundle::{OneTimeGrant, Routes};
 use serde::{Deserialize, Serialize};
 
 /// The path of the routes file in a bottle's directory.

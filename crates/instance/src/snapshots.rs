@@ -11,10 +11,10 @@ use std::io;
 use std::path::Path;
 
 use bottle_backend::{Backend, BackendError, NewSnapshot, ProgressSink, Snapshot};
-use bottle_contract::names::{Name, Slug};
 use bottle_guest::file_clock::before_any_change;
 use bottle_host::causes;
 use bottle_host::clock;
+use bottle_policy::names::{Name, Slug};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 

@@ -8,11 +8,11 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use bottle_backend::{BackendError, Origin, Resource, ResourceLog};
-use bottle_contract::names::Slug;
 use bottle_host::causes;
 use bottle_host::file_lock::FileLock;
 use bottle_host::files::{self, FileError, Filled};
 use bottle_host::{Host, disk, temporary};
+use bottle_policy::names::Slug;
 use rustix::io::Errno;
 
 use super::committed::{self, CommittedList};

@@ -7,8 +7,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use bottle_contract::names::Slug;
 use bottle_host::{files, temporary};
+use bottle_policy::names::Slug;
 use jiff::Timestamp;
 use tempfile::TempDir;
 

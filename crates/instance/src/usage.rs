@@ -13,10 +13,10 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use bottle_backend::SIDECAR_LOGS;
-use bottle_contract::names::{Name, Slug};
-use bottle_contract::usage::{MAX_LINE, Usage, WAITING_FILE, WaitingLine};
 use bottle_host::{files, plain_file};
 use bottle_manifest::agent_provider::Template;
+use bottle_policy::names::{Name, Slug};
+use bottle_protocol::usage::{MAX_LINE, Usage, WAITING_FILE, WaitingLine};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -338,7 +338,7 @@ fn is_older(line: &[u8], then: Timestamp) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use bottle_contract::usage::{Api, Tokens};
+    use bottle_protocol::usage::{Api, Tokens};
 
     use super::*;
 

@@ -13,8 +13,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use bottle_backend::Backend;
-use bottle_contract::session::files::FilePath;
-use bottle_contract::session::guest::{Changed, Changes, GivenDirectory, RuleFile, SuspectDirectory};
+use bottle_protocol::session::files::FilePath;
+use bottle_protocol::session::guest::{Changed, Changes, GivenDirectory, RuleFile, SuspectDirectory};
 use bottle_repository::{Given, GivenRules, IgnoredPaths, RuleError};
 use tokio::task::spawn_blocking;
 

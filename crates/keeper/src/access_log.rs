@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use bottle_backend::SIDECAR_LOGS;
 use bottle_channel::Channel;
-use bottle_contract::session::bundle::{BundleEvent, BundleRequest, Written};
 use bottle_egress::report::LogFiles;
 use bottle_host::files;
+use bottle_protocol::session::bundle::{BundleEvent, BundleRequest, Written};
 use tokio::task::spawn_blocking;
 
 /// Pause before the next attempt to write the lines.

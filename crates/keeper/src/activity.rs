@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use bottle_backend::Backend;
 use bottle_channel::Channel;
-use bottle_contract::session::bundle::Daemon;
-use bottle_contract::session::guest::{AgentState, GuestEvent, GuestRequest};
-use bottle_contract::session::process::{ProcessInfo, ProcessState};
 use bottle_host::causes;
 use bottle_instance::Claim;
 use bottle_instance::record::Measured;
+use bottle_protocol::session::bundle::Daemon;
+use bottle_protocol::session::guest::{AgentState, GuestEvent, GuestRequest};
+use bottle_protocol::session::process::{ProcessInfo, ProcessState};
 use jiff::{SignedDuration, Timestamp};
 use tokio::sync::watch;
 

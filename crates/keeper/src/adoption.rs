@@ -2,11 +2,11 @@
 
 use bottle_backend::{Backend, PausedBy};
 use bottle_channel::{Request, Stream};
-use bottle_contract::names::Slug;
-use bottle_contract::session::guest::{Attach, GuestRequest};
 use bottle_host::process::ProcessId;
 use bottle_host::{Host, causes};
 use bottle_instance::{Claim, ClaimError, Store, engines};
+use bottle_policy::names::Slug;
+use bottle_protocol::session::guest::{Attach, GuestRequest};
 
 use super::first::First;
 use super::owner::Owned;

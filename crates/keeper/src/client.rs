@@ -11,13 +11,13 @@ use std::time::Duration;
 
 use bottle_backend::Access;
 use bottle_channel::{Channel, ChannelError, Side, StreamReceiver};
-use bottle_contract::names::Slug;
-use bottle_contract::session::{Hello, Role};
 use bottle_host::Host;
 use bottle_host::process::ProcessId;
 use bottle_instance::deploy_keys::Tokens;
 use bottle_instance::record::{Record, Status};
 use bottle_instance::{State, Store};
+use bottle_policy::names::Slug;
+use bottle_protocol::session::{Hello, Role};
 use bottle_repository::program::absolute_path;
 use tokio::net::UnixStream;
 use tokio::process::Command;
@@ -25,7 +25,7 @@ use tokio::process::Command;
 use super::protocol::{Activity, Inherited, KeeperEvent, KeeperRequest, LaunchFailure, LaunchFailureKind};
 use crate::launch::TERMINAL_HINTS;
 use crate::launch::order::LaunchOrder;
-use bottle_contract::suggest::suggest;
+use bottle_text::suggest::suggest;
 
 /// How long a command tries to connect to a keeper before the command fails. The keeper may still be launching, or
 /// another process may hold the bottle's lock for a moment.

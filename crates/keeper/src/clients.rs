@@ -5,10 +5,10 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use bottle_channel::{Channel, Request, Stream, splice};
-use bottle_contract::queue::{Answer, Question, Scope, Status};
-use bottle_contract::session::guest::{Attach, Failure, FailureKind, GuestEvent, GuestRequest};
 use bottle_instance::record::ApprovedCommand;
 use bottle_instance::snapshots::{CommitOptions, Removal};
+use bottle_protocol::queue::{Answer, Question, Scope, Status};
+use bottle_protocol::session::guest::{Attach, Failure, FailureKind, GuestEvent, GuestRequest};
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
 use super::activity;

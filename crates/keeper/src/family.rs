@@ -10,12 +10,12 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bottle_contract::names::Slug;
 use bottle_host::Host;
 use bottle_host::causes;
 use bottle_instance::children::{self, Parent};
 use bottle_instance::record::Record;
 use bottle_instance::{State, Store};
+use bottle_policy::names::Slug;
 
 use super::client;
 use super::notices::Notices;

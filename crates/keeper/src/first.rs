@@ -1,7 +1,7 @@
 //! The connection of the command that started the keeper.
 
 use bottle_channel::{Channel, Incoming, Side, Stream};
-use bottle_contract::session::{Hello, Role};
+use bottle_protocol::session::{Hello, Role};
 
 use super::protocol::{KeeperEvent, LaunchFailure};
 use super::shared::send_last;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bottle_channel::Channel;
-use bottle_contract::session::bundle::{BundleEvent, BundleRequest, Daemon};
+use bottle_protocol::session::bundle::{BundleEvent, BundleRequest, Daemon};
 
 /// Time limit for the bundle to report the health of its sidecars. After it, their health is unknown.
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(2);

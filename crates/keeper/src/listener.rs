@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bottle_channel::{Channel, Incoming, Request, Side};
-use bottle_contract::session::{Hello, Role};
 use bottle_host::files;
+use bottle_protocol::session::{Hello, Role};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::watch;
 use tracing::Instrument as _;

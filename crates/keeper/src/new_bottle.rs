@@ -7,8 +7,6 @@ use std::time::Duration;
 
 use bottle_backend::{Backend, BackendError, EngineIdentity, Prepared, Sandbox};
 use bottle_channel::{Request, Stream};
-use bottle_contract::session::bundle::Routes;
-use bottle_contract::session::guest::SecretText;
 use bottle_host::Host;
 use bottle_host::files::FileError;
 use bottle_host::process::ProcessId;
@@ -19,6 +17,8 @@ use bottle_instance::record::Record;
 use bottle_instance::repositories::CopiedRepository;
 use bottle_instance::{Claim, ClaimError, Store, canaries, children, routes};
 use bottle_plan::{Plan, Workspace};
+use bottle_protocol::session::bundle::Routes;
+use bottle_protocol::session::guest::SecretText;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tracing::Instrument as _;

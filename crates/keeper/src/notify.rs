@@ -12,11 +12,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use bottle_contract::lock_out::LockOut;
-use bottle_contract::names::Slug;
-use bottle_contract::queue::Proposal;
 use bottle_host::causes;
 use bottle_host::{Host, Settings};
+use bottle_policy::lock_out::LockOut;
+use bottle_policy::names::Slug;
+use bottle_protocol::queue::Proposal;
 use serde_json::json;
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
@@ -27,7 +27,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The maximum number of notifications whose commands run at the same time; a further notification is only logged. It
 /// equals the maximum number of pending proposals.
-const MAX_RUNNING: usize = bottle_contract::queue::MAX_PENDING;
+const MAX_RUNNING: usize = bottle_protocol::queue::MAX_PENDING;
 
 /// Environment variables that the notification commands inherit. They contain paths and socket addresses, never
 /// secrets.

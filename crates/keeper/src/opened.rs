@@ -19,13 +19,13 @@ use std::time::Duration;
 
 use bottle_backend::{Access, Backend, LAYERS, Sandbox};
 use bottle_channel::{Channel, Request, Stream};
-use bottle_contract::names::Slug;
-use bottle_contract::session::guest::{GuestRequest, Stop};
 use bottle_host::Host;
 use bottle_host::process::ProcessId;
 use bottle_instance::live_directory::identify_again;
 use bottle_instance::record::{Record, Status};
 use bottle_instance::{Claim, engines};
+use bottle_policy::names::Slug;
+use bottle_protocol::session::guest::{GuestRequest, Stop};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{oneshot, watch};
 use tracing::Instrument as _;

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bottle_contract::names::Slug;
 use bottle_host::Host;
 use bottle_instance::Store;
 use bottle_instance::children::{Parent, ParentState};
+use bottle_policy::names::Slug;
 use tokio::sync::mpsc;
 
 use super::protocol::Notice;

@@ -1,7 +1,7 @@
 //! Which requests of clients a keeper carries out. Pure.
 
 use bottle_backend::Access;
-use bottle_contract::session::guest::GuestRequest;
+use bottle_protocol::session::guest::GuestRequest;
 
 use super::protocol::KeeperRequest;
 

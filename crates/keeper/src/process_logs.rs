@@ -10,12 +10,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bottle_channel::{Channel, Event};
-use bottle_contract::secret::Secret;
-use bottle_contract::session::guest::{GuestEvent, GuestRequest, STDERR, STDOUT};
-use bottle_contract::session::process::{
+use bottle_instance::process_logs::ProcessLogs;
+use bottle_policy::secret::Secret;
+use bottle_protocol::session::guest::{GuestEvent, GuestRequest, STDERR, STDOUT};
+use bottle_protocol::session::process::{
     PROCESSES_MAX, ProcessInfo, ProcessName, ProcessState, ReadFrom, ReadOutput,
 };
-use bottle_instance::process_logs::ProcessLogs;
 use bottle_scan::Redactor;
 use tokio::task::{JoinSet, spawn_blocking};
 

@@ -8,19 +8,19 @@
 //! ([`KeeperRequest::Open`]).
 
 use bottle_backend::{Access, Copied, Snapshot};
-use bottle_contract::lock_out::LockOut;
-use bottle_contract::names::{Name, Slug};
-use bottle_contract::queue::{Answer, Id, Question, Response, Tool};
-use bottle_contract::route::RouteTable;
-use bottle_contract::route::edit::RouteEdit;
-use bottle_contract::session::bundle::Refused;
-use bottle_contract::session::guest::{Exit, GuestRequest, Overrun, SecretText};
 use bottle_host::budget::OnSpent;
 use bottle_instance::deploy_keys::Tokens;
 use bottle_instance::live_changes::LiveChanges;
 use bottle_instance::record::{ApprovedCommand, KeptFor, Measured};
 use bottle_instance::snapshots::CommitOptions;
 use bottle_instance::work::Unsaved;
+use bottle_policy::lock_out::LockOut;
+use bottle_policy::names::{Name, Slug};
+use bottle_policy::route::RouteTable;
+use bottle_policy::route::edit::RouteEdit;
+use bottle_protocol::queue::{Answer, Id, Question, Response, Tool};
+use bottle_protocol::session::bundle::Refused;
+use bottle_protocol::session::guest::{Exit, GuestRequest, Overrun, SecretText};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 

@@ -6,8 +6,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use bottle_channel::Channel;
-use bottle_contract::queue::{Id, Proposal, Response};
 use bottle_instance::retention;
+use bottle_protocol::queue::{Id, Proposal, Response};
 use bottle_queue::{Decide, Outcome};
 use bottle_scan::Redactor;
 

@@ -4,10 +4,10 @@ use std::io;
 use std::sync::{Arc, Mutex};
 
 use bottle_channel::{Channel, Stream};
-use bottle_contract::lock_out::LockOut;
 use bottle_host::budget::OnSpent;
 use bottle_instance::record::{ApprovedCommand, Measured, Mode, Record, Service};
 use bottle_instance::snapshots::{CommitOptions, Removal};
+use bottle_policy::lock_out::LockOut;
 use bottle_queue::Asker;
 use jiff::Timestamp;
 use tokio::sync::{mpsc, oneshot, watch};

@@ -12,10 +12,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bottle_channel::Channel;
-use bottle_contract::names::Slug;
-use bottle_contract::session::bundle::{BundleEvent, BundleRequest};
-use bottle_contract::session::tools::{MAX_CONTENT, ToolAnswer, ToolRequest};
 use bottle_host::Host;
+use bottle_policy::names::Slug;
+use bottle_protocol::session::bundle::{BundleEvent, BundleRequest};
+use bottle_protocol::session::tools::{MAX_CONTENT, ToolAnswer, ToolRequest};
 use tokio::sync::Semaphore;
 
 use super::blocking;

@@ -9,10 +9,10 @@ use std::time::Duration;
 use anyhow::Context as _;
 use bottle_archive::{ReceiveError, Rules};
 use bottle_channel::Channel;
-use bottle_contract::secret::Secret;
-use bottle_contract::session::guest::{CopyOut, GuestRequest};
 use bottle_host::files;
 use bottle_instance::transcripts::Transcripts;
+use bottle_policy::secret::Secret;
+use bottle_protocol::session::guest::{CopyOut, GuestRequest};
 use bottle_repository::Directory;
 use bottle_scan::Redactor;
 

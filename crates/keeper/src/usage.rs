@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bottle_channel::Channel;
-use bottle_contract::names::Slug;
-use bottle_contract::session::bundle::{BundleEvent, BundleRequest, Written};
-use bottle_contract::usage::Usage;
 use bottle_instance::usage::{self, Labels, UsageFile};
+use bottle_policy::names::Slug;
+use bottle_protocol::session::bundle::{BundleEvent, BundleRequest, Written};
+use bottle_protocol::usage::Usage;
 use tokio::task::spawn_blocking;
 
 use super::protocol::Notice;

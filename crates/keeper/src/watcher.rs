@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bottle_channel::Request;
-use bottle_contract::names::Slug;
 use bottle_host::{Host, causes};
+use bottle_policy::names::Slug;
 
 use super::client::{self, ClientError};
 use super::protocol::{Inherited, KeeperEvent, KeeperRequest};
@@ -162,8 +162,8 @@ pub(super) async fn serve(request: Request, shared: &Shared) {
 
 #[cfg(test)]
 mod tests {
-    use bottle_contract::secret::Secret;
-    use bottle_contract::session::guest::SecretText;
+    use bottle_policy::secret::Secret;
+    use bottle_protocol::session::guest::SecretText;
 
     use super::*;
     use crate::protocol::{LaunchFailure, LaunchFailureKind};

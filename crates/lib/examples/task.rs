@@ -7,14 +7,14 @@
 
 use std::time::Duration;
 
-use bottle_contract::session::files::{FilePath, FileRequest, Read};
-use bottle_contract::session::guest::Process;
 use bottle_host::Host;
 use bottle_lib::bottle::Bottle;
 use bottle_lib::failure::Failure;
 use bottle_lib::launch::start::{CopyIn, StartOrder};
 use bottle_lib::report::FileDocument;
 use bottle_lib::work::Wanted;
+use bottle_protocol::session::files::{FilePath, FileRequest, Read};
+use bottle_protocol::session::guest::Process;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), String> {

@@ -1,7 +1,7 @@
 //! A line of the proxy's access log, in the parts that a user reads.
 
-use bottle_contract::decide::Reason;
-use bottle_contract::names::HTTPS_PORT;
+use bottle_policy::decide::Reason;
+use bottle_policy::names::HTTPS_PORT;
 use indicatif::HumanBytes;
 use jiff::Timestamp;
 use serde::Deserialize;

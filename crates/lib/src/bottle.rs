@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use bottle_backend::Access;
-use bottle_contract::names::Slug;
-use bottle_contract::session::guest::Process;
 use bottle_host::{Host, Settings};
 use bottle_keeper::protocol::Ended;
+use bottle_policy::names::Slug;
+use bottle_protocol::session::guest::Process;
 
 use super::connect::{connect_or_open_files, open_files};
 use super::exec::Place;

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use crate::registry;
-use bottle_contract::names::Slug;
 use bottle_host::Host;
 use bottle_host::budget::OnSpent;
 use bottle_instance::record::{Mode, Record, Status};
 use bottle_instance::{Listed, State, Store};
 use bottle_keeper::client;
 use bottle_keeper::protocol::Activity;
+use bottle_policy::names::Slug;
 use futures_util::future::join_all;
 
 use super::connect::unlistable;

@@ -1,12 +1,12 @@
 //! The budgets of launches and of running bottles.
 
-use bottle_contract::names::Slug;
-use bottle_contract::route::HostPattern;
 use bottle_host::budget::{ALL, Declared, Window, governing};
 use bottle_host::{Host, Settings, account};
 use bottle_keeper::ledger::Standing;
 use bottle_keeper::protocol::{BudgetChange, Ended, KeeperEvent, KeeperRequest};
 use bottle_plan::{Plan, ineffective_budget};
+use bottle_policy::names::Slug;
+use bottle_policy::route::HostPattern;
 use indicatif::HumanCount;
 use jiff::Zoned;
 

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use crate::registry;
 use bottle_backend::Backend;
-use bottle_contract::names::Slug;
 use bottle_host::{Host, causes};
 use bottle_instance::cleanup::{self, Found, Keeps, Orphan};
 use bottle_instance::record::DeployKey;
 use bottle_instance::{State, Store};
 use bottle_keeper::ledger::Ledger;
+use bottle_policy::names::Slug;
 
 use crate::bottles::is_running;
 use crate::connect::unlistable;

@@ -7,8 +7,6 @@ use std::time::{Duration, Instant};
 use bottle_archive::ReceiveError;
 use bottle_backend::Access;
 use bottle_channel::{Channel, Stream};
-use bottle_contract::names::Slug;
-use bottle_contract::session::guest::{self, Exit, FailureKind, GuestRequest};
 use bottle_host::Host;
 use bottle_host::files::FileError;
 use bottle_instance::environments::Environments;
@@ -16,6 +14,8 @@ use bottle_instance::record::{Record, Status};
 use bottle_instance::{State, Store};
 use bottle_keeper::client::{self, ClientError};
 use bottle_keeper::protocol::{KeeperEvent, KeeperRequest, LaunchFailureKind};
+use bottle_policy::names::Slug;
+use bottle_protocol::session::guest::{self, Exit, FailureKind, GuestRequest};
 
 use super::failure::{Failure, Kind};
 

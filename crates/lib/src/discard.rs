@@ -1,10 +1,10 @@
 //! Deletes a bottle that ended, but not its snapshots.
 
 use bottle_backend::{BackendError, BackendErrorKind};
-use bottle_contract::names::Slug;
 use bottle_host::Host;
 use bottle_instance::record::Record;
 use bottle_instance::{State, Store, cleanup};
+use bottle_policy::names::Slug;
 
 use super::failure::Failure;
 use super::record::{backend_of, preserved};

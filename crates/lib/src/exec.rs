@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 
 use bottle_backend::Access;
 use bottle_channel::{Channel, Event, Stream, StreamReceiver, StreamSender};
-use bottle_contract::names::Slug;
-use bottle_contract::session::guest::{
-    self, ClientMessage, Exit, GuestEvent, GuestRequest, Process, STDERR, STDIN, STDOUT,
-};
 use bottle_host::Host;
 use bottle_instance::{State, Store};
 use bottle_keeper::protocol::KeeperRequest;
+use bottle_policy::names::Slug;
+use bottle_protocol::session::guest::{
+    self, ClientMessage, Exit, GuestEvent, GuestRequest, Process, STDERR, STDIN, STDOUT,
+};
 use tokio::io::AsyncRead;
 
 use super::clip::Clip;
@@ -251,7 +251,7 @@ pub async fn run(
 #[cfg(test)]
 mod tests {
     use bottle_channel::Side;
-    use bottle_contract::session::{Hello, Role};
+    use bottle_protocol::session::{Hello, Role};
 
     use super::*;
     use crate::input::PIECE;

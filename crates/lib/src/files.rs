@@ -2,12 +2,12 @@
 
 use bottle_backend::Access;
 use bottle_channel::{Event, StreamReceiver};
-use bottle_contract::names::Slug;
-use bottle_contract::session::files::{
+use bottle_host::Host;
+use bottle_policy::names::Slug;
+use bottle_protocol::session::files::{
     ENTRIES_MAX, Entries, FileEvent, FileInfo, FilePath, FileRequest, Glob, List, Read,
 };
-use bottle_contract::session::guest::{GuestEvent, GuestRequest, STDOUT};
-use bottle_host::Host;
+use bottle_protocol::session::guest::{GuestEvent, GuestRequest, STDOUT};
 use bytes::Bytes;
 use tokio::io::AsyncRead;
 

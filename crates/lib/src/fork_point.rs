@@ -1,13 +1,13 @@
 //! The snapshot that a fork or an export starts from: a named one, or a temporary one of the bottle as it is now.
 
 use bottle_backend::{Backend, ProgressSink, Snapshot};
-use bottle_contract::names::Name;
 use bottle_host::Host;
 use bottle_host::process::ProcessId;
 use bottle_instance::record::Record;
 use bottle_instance::snapshots::{CommitOptions, Removal};
 use bottle_instance::{State, Store};
 use bottle_keeper::protocol::Committed;
+use bottle_policy::names::Name;
 
 use crate::failure::Failure;
 use crate::notice::{Notice, Notify};

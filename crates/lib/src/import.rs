@@ -12,8 +12,6 @@ use std::path::PathBuf;
 
 use bottle_backend::portable_image::{Import as Request, Imported, RootKind};
 use bottle_backend::{Origin, Prepared, Preview, ProgressSink, Step};
-use bottle_contract::names::Name;
-use bottle_contract::session::guest::SecretText;
 use bottle_guest::file_clock::before_any_change;
 use bottle_host::{Host, Settings, disk};
 use bottle_instance::committed::{self, Committed, CommittedList};
@@ -23,6 +21,8 @@ use bottle_instance::{Claim, Store, canaries};
 use bottle_manifest::agent_provider::Image;
 use bottle_manifest::resolve::{Selection, resolve};
 use bottle_plan::{Flags, ImageSource, Plan, Workspace};
+use bottle_policy::names::Name;
+use bottle_protocol::session::guest::SecretText;
 use jiff::Timestamp;
 use rand::RngExt as _;
 

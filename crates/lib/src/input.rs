@@ -1,7 +1,7 @@
 //! Sends the input of a request.
 
 use bottle_channel::StreamSender;
-use bottle_contract::session::guest::STDIN;
+use bottle_protocol::session::guest::STDIN;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
 use super::connect::keeper_lost;

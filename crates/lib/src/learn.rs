@@ -4,15 +4,15 @@
 
 use std::time::Duration;
 
-use bottle_contract::names::Slug;
-use bottle_contract::proposal;
-use bottle_contract::queue::{Question, Tool};
-use bottle_contract::session::bundle::Routes;
 use bottle_host::Host;
 use bottle_instance::learn::{self, Learned};
 use bottle_instance::{State, Store};
 use bottle_keeper::decisions;
 use bottle_keeper::protocol::KeeperRequest;
+use bottle_policy::names::Slug;
+use bottle_policy::proposal;
+use bottle_protocol::queue::{Question, Tool};
+use bottle_protocol::session::bundle::Routes;
 use bottle_queue::question;
 
 use crate::connect::{carry_out, connect, no_such_bottle};

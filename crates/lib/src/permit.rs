@@ -5,12 +5,12 @@ use std::time::Duration;
 use bottle_command_policy::{
     Approval, Assessment, Decision, Finding, Mode, READ_ONLY_ENVIRONMENT, Rule, assess, assess_file_change,
 };
-use bottle_contract::names::Slug;
-use bottle_contract::queue::{Answer, Status, Tool};
 use bottle_host::{Host, Settings};
 use bottle_instance::record::ApprovedCommand;
 use bottle_instance::{State, Store};
 use bottle_keeper::protocol::{KeeperEvent, KeeperRequest};
+use bottle_policy::names::Slug;
+use bottle_protocol::queue::{Answer, Status, Tool};
 use bottle_queue::question;
 use serde_json::json;
 

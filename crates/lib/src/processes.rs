@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use bottle_channel::{Channel, Event, StreamReceiver};
-use bottle_contract::names::Slug;
-use bottle_contract::session::guest::{self, Exit, GuestEvent, GuestRequest, STDERR, STDOUT, Size};
-use bottle_contract::session::process::{
-    EndProcess, OutputRead, ProcessInfo, ProcessName, ProcessState, REDACTED, ReadFrom, ReadOutput,
-    SignalProcess, StartProcess, WriteInput,
-};
 use bottle_host::Host;
 use bottle_instance::process_logs::ProcessLogs;
 use bottle_instance::{State, Store};
+use bottle_policy::names::Slug;
+use bottle_protocol::session::guest::{self, Exit, GuestEvent, GuestRequest, STDERR, STDOUT, Size};
+use bottle_protocol::session::process::{
+    EndProcess, OutputRead, ProcessInfo, ProcessName, ProcessState, REDACTED, ReadFrom, ReadOutput,
+    SignalProcess, StartProcess, WriteInput,
+};
 use nix::sys::signal::Signal;
 use regex::bytes::Regex;
 use tokio::io::AsyncRead;

@@ -2,10 +2,10 @@
 
 use crate::registry;
 use bottle_backend::Backend;
-use bottle_contract::names::Slug;
 use bottle_host::Host;
 use bottle_instance::record::{Record, Status};
 use bottle_instance::{ClaimError, State, Store};
+use bottle_policy::names::Slug;
 
 use super::connect::unavailable;
 use super::failure::{Failure, Kind};

@@ -1,8 +1,8 @@
 //! Changes the routes of a running bottle.
 
 use bottle_channel::Channel;
-use bottle_contract::names::Slug;
 use bottle_keeper::protocol::{KeeperEvent, KeeperRequest, RouteReport, RouteRequest};
+use bottle_policy::names::Slug;
 
 use super::connect::{keeper_lost, unexpected_answer};
 use super::failure::Failure;

@@ -2,12 +2,12 @@
 
 use bottle_backend::{Backend, ProgressSink};
 use bottle_channel::Channel;
-use bottle_contract::names::Slug;
 use bottle_host::Host;
 use bottle_instance::record::Record;
 use bottle_instance::snapshots::{self, CommitOptions};
 use bottle_instance::{Claim, State, Store, engines};
 use bottle_keeper::protocol::{Committed, KeeperEvent, KeeperRequest, LaunchFailureKind};
+use bottle_policy::names::Slug;
 
 use super::connect::{connect, keeper_lost, unavailable, unexpected_answer};
 use super::failure::{Failure, Kind};

@@ -4,16 +4,16 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::PathBuf;
 
-use bottle_contract::names::{Name, Slug};
-use bottle_contract::proposal::Proposal as Routes;
-use bottle_contract::route::edit::RouteEdit;
-use bottle_contract::route::{RouteTable, render_list};
 use bottle_host::Host;
 use bottle_instance::{State, Store};
 use bottle_manifest::append::{AppendError, append, apply, from_routes};
 use bottle_manifest::resolve::ResolveError;
 use bottle_manifest::write_manifest::{path_of, write_manifest, write_new_manifest};
 use bottle_manifest::{Kind as ManifestKind, Manifests, Place, Source};
+use bottle_policy::names::{Name, Slug};
+use bottle_policy::proposal::Proposal as Routes;
+use bottle_policy::route::edit::RouteEdit;
+use bottle_policy::route::{RouteTable, render_list};
 
 use super::failure::Failure;
 use super::line_diff::{Changed, changed};

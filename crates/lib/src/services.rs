@@ -1,10 +1,10 @@
 //! Requests about the services of a running bottle.
 
-use bottle_contract::names::Slug;
-use bottle_contract::session::guest::{GuestEvent, GuestRequest};
-use bottle_contract::session::process::ProcessName;
-use bottle_contract::session::service::{Service, StopService};
 use bottle_host::Host;
+use bottle_policy::names::Slug;
+use bottle_protocol::session::guest::{GuestEvent, GuestRequest};
+use bottle_protocol::session::process::ProcessName;
+use bottle_protocol::session::service::{Service, StopService};
 
 use super::connect::{connect, guest_failure, keeper_lost, open_guest, unexpected_answer};
 use super::failure::Failure;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use bottle_backend::Snapshot;
-use bottle_contract::names::{BadName, Name, Slug};
+use bottle_policy::names::{BadName, Name, Slug};
 
 /// A snapshot of a bottle, by its name. `SLUG` is the snapshot that has no name.
 #[derive(Debug, Clone, PartialEq, Eq)]

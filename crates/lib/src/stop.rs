@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use bottle_contract::names::Slug;
 use bottle_host::Host;
 use bottle_keeper::protocol::{Ended, KeeperEvent, KeeperRequest, Notice};
+use bottle_policy::names::Slug;
 
 use super::connect::{connect_to_stop, keeper_lost, unexpected_answer};
 use super::failure::Failure;

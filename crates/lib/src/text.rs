@@ -3,8 +3,8 @@
 use std::fmt;
 use std::path::Path;
 
-use bottle_contract::names::Name;
-pub use bottle_contract::terminal::inert;
+use bottle_policy::names::Name;
+pub use bottle_text::terminal::inert;
 
 /// Formats a number with its noun: `1 file`, `3 files`.
 pub fn counted<N: fmt::Display + PartialEq + From<u8>>(count: N, noun: &str) -> String {

@@ -1,9 +1,9 @@
 //! Agent manifests. An agent manifest may come from a project, so none of its settings can give the agent
 //! more access.
 
-use bottle_contract::names::Name;
-use bottle_contract::yaml::Node;
 use bottle_host::budget::{self, Limit, OnSpent};
+use bottle_policy::names::Name;
+use bottle_text::yaml::Node;
 
 use super::Spanned;
 use super::all_errors::decode_all;

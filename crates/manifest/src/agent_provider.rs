@@ -6,7 +6,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use bottle_contract::route::Narrowing;
+use bottle_policy::route::Narrowing;
 use serde::{Serialize, Serializer};
 
 use super::error::Fault;

@@ -3,7 +3,7 @@
 //! Decoding stops at the first error. So the part of the document that has the error is removed, and the rest is
 //! decoded again. The removed part is large enough that its absence causes no further error.
 
-use bottle_contract::yaml::{Node, Position, Value};
+use bottle_text::yaml::{Node, Position, Value};
 
 use super::error::Fault;
 

@@ -5,10 +5,10 @@
 //! parsed again. If its content is not the old content with these routes, the change is refused, and the user must
 //! edit the file by hand.
 
-use bottle_contract::names::Name;
-use bottle_contract::route::edit::{EditError, RouteEdit};
-use bottle_contract::route::{HostPattern, Route, RouteTable, render_list};
-use bottle_contract::yaml::{self, Lines, Node};
+use bottle_policy::names::Name;
+use bottle_policy::route::edit::{EditError, RouteEdit};
+use bottle_policy::route::{HostPattern, Route, RouteTable, render_list};
+use bottle_text::yaml::{self, Lines, Node};
 
 use super::Position;
 use super::bottle::BottleLayer;
@@ -170,7 +170,7 @@ fn body(text: &str) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
-    use bottle_contract::proposal;
+    use bottle_policy::proposal;
     use proptest::prelude::*;
 
     use super::super::source::Place;
@@ -239,7 +239,7 @@ mod tests {
 
     #[test]
     fn an_edit_changes_only_the_lines_of_its_routes() {
-        use bottle_contract::route::edit::Action;
+        use bottle_policy::route::edit::Action;
         let text = "---\negress:\n  routes:  # all\n  # first\n  - host: a.example  # one\n    matches:\n    - methods: [GET]\n\n  # second\n  - host: b.example\n  log: 1\n---\nwords\n";
         let change = |text: &str, action, host: &str, method: Option<&str>| {
             let edit = RouteEdit {

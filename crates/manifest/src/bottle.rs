@@ -3,10 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use bottle_contract::names::Name;
-use bottle_contract::session::process::ProcessName;
-use bottle_contract::yaml::Node;
 use bottle_host::budget::{self, Limit, OnSpent};
+use bottle_policy::names::Name;
+use bottle_protocol::session::process::ProcessName;
+use bottle_text::yaml::Node;
 
 use super::agent_provider::ProviderLayer;
 use super::all_errors::decode_all;

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use bottle_contract::route::{Auth, AuthSource, Form, Route, RouteSpec};
-use bottle_contract::session::bundle::LogLevel;
+use bottle_policy::route::{Auth, AuthSource, Form, Route, RouteSpec};
+use bottle_protocol::session::bundle::LogLevel;
 use serde::{Serialize, Serializer};
 use url::Url;
 

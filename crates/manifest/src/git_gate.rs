@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use bottle_contract::names::Name;
+use bottle_policy::names::Name;
 use serde::{Serialize, Serializer};
 use url::Url;
 

@@ -6,8 +6,8 @@
 
 use std::path::Path;
 
-use bottle_contract::names::Name;
-use bottle_contract::yaml;
+use bottle_policy::names::Name;
+use bottle_text::yaml;
 use serde_json::Value;
 
 use super::error::ManifestError;

@@ -1,7 +1,7 @@
 //! Decodes frontmatter into its schema. The error for an unknown key has a hint: the most similar key, or the
 //! kind of manifest in which the key belongs.
 
-use bottle_contract::yaml::{self, Node, Problem, Value, YamlError};
+use bottle_text::yaml::{self, Node, Problem, Value, YamlError};
 use serde::de::DeserializeOwned;
 
 use super::error::Fault;

@@ -51,7 +51,7 @@ pub mod write_manifest;
 
 pub use agent::AgentManifest;
 pub use bottle::BottleLayer;
-pub use bottle_contract::yaml::{Position, Spanned};
+pub use bottle_text::yaml::{Position, Spanned};
 pub use error::ManifestError;
 pub use import::Imported;
 pub use locate::{Entry, Homes, Listing, Manifests};

@@ -14,10 +14,10 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use bottle_contract::names::Name;
-use bottle_contract::yaml::MAX_DOCUMENT;
 use bottle_host::Host;
+use bottle_policy::names::Name;
 use bottle_repository::{Directory, ReadError};
+use bottle_text::yaml::MAX_DOCUMENT;
 
 use super::agent::AgentManifest;
 use super::bottle::BottleLayer;

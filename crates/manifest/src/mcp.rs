@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use bottle_contract::names::Name;
+use bottle_policy::names::Name;
 use serde::{Deserialize, Serialize};
 
 use super::Spanned;

@@ -1,6 +1,6 @@
 //! Names in manifests.
 
-use bottle_contract::names::Name;
+use bottle_policy::names::Name;
 
 use super::Spanned;
 use super::error::Fault;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use bottle_contract::names::Name;
+use bottle_policy::names::Name;
 use serde::{Serialize, Serializer};
 
 use super::{AgentManifest, Position, Source};

@@ -7,10 +7,10 @@
 
 use std::fmt;
 
-use bottle_contract::route::{Narrowing, RouteSpec};
-use bottle_contract::secret::Secret;
-use bottle_contract::session::service::Restart;
 use bottle_host::budget::{OnSpent, Written};
+use bottle_policy::route::{Narrowing, RouteSpec};
+use bottle_policy::secret::Secret;
+use bottle_protocol::session::service::Restart;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 

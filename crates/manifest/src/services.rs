@@ -5,9 +5,9 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
-use bottle_contract::session::guest::Process;
-use bottle_contract::session::process::ProcessName;
-use bottle_contract::session::service::{HttpCheck, Readiness, Restart, SERVICES_MAX, Service};
+use bottle_protocol::session::guest::Process;
+use bottle_protocol::session::process::ProcessName;
+use bottle_protocol::session::service::{HttpCheck, Readiness, Restart, SERVICES_MAX, Service};
 use jiff::SignedDuration;
 use serde::{Serialize, Serializer};
 use url::{Host, Url};

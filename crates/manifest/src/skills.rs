@@ -9,8 +9,8 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use bottle_contract::names::Name;
 use bottle_host::plain_file;
+use bottle_policy::names::Name;
 use serde::Serialize;
 
 use super::locate::Homes;

@@ -3,8 +3,8 @@
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use bottle_contract::names::Name;
 use bottle_host::{disk, files};
+use bottle_policy::names::Name;
 
 use super::source::Kind;
 

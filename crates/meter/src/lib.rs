@@ -15,7 +15,7 @@ mod json;
 mod models;
 mod request;
 
-use bottle_contract::usage::{Api, Tokens};
+use bottle_protocol::usage::{Api, Tokens};
 use events::{Events, Piece};
 use json::{JsonPath, Reader, Scalar};
 

@@ -2,8 +2,8 @@
 //! Also responses that are interrupted or not model responses.
 #![allow(missing_docs)]
 
-use bottle_contract::usage::{Api, Tokens};
 use bottle_meter::{Expected, Meter, Reading};
+use bottle_protocol::usage::{Api, Tokens};
 use proptest::prelude::*;
 
 const MESSAGE: &str = r#"{"id":"msg_01","type":"message","role":"assistant","model":"claude-sonnet-4-5-20250929",

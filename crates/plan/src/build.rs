@@ -4,11 +4,6 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::PathBuf;
 
-use bottle_contract::names::{AGENT_USER, BadName, Name, Slug};
-use bottle_contract::route::{AuthSource, Route, RouteError, RouteTable};
-use bottle_contract::session::bundle::LogLevel;
-use bottle_contract::session::bundle::{Limits, ModelRules};
-use bottle_contract::session::guest::Size;
 use bottle_host::budget::{Declared, Limit, Scope};
 use bottle_host::git_user::HostGitUser;
 use bottle_host::settings::Waits;
@@ -21,6 +16,11 @@ use bottle_manifest::provider::{self, ArgvError, Login, LoginSource, Provider, R
 use bottle_manifest::resolve::{ResolvedManifest, comparable};
 use bottle_manifest::secret_ref::SecretRef;
 use bottle_manifest::skills::{Skill, SkillError};
+use bottle_policy::names::{AGENT_USER, BadName, Name, Slug};
+use bottle_policy::route::{AuthSource, Route, RouteError, RouteTable};
+use bottle_protocol::session::bundle::LogLevel;
+use bottle_protocol::session::bundle::{Limits, ModelRules};
+use bottle_protocol::session::guest::Size;
 use sha2::{Digest, Sha256};
 
 use super::secret_needs::{Needs, source_of, source_of_env};

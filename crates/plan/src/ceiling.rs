@@ -5,10 +5,10 @@
 
 use std::path::PathBuf;
 
-use bottle_contract::added_permissions::gains;
-use bottle_contract::credential::Scheme;
-use bottle_contract::route::{Auth, Route, RouteTable};
 use bottle_host::budget::{Declared, governing};
+use bottle_policy::added_permissions::gains;
+use bottle_policy::credential::Scheme;
+use bottle_policy::route::{Auth, Route, RouteTable};
 use serde::{Deserialize, Serialize};
 
 use super::{Plan, PlannedRepo, Resources, SecretNeed, SecretSource, Value};
@@ -153,8 +153,8 @@ impl Resources {
 
 #[cfg(test)]
 mod tests {
-    use bottle_contract::route::{Form, parse_routes};
     use bottle_host::budget::{Limit, Scope, Window};
+    use bottle_policy::route::{Form, parse_routes};
     use proptest::prelude::*;
 
     use super::*;

@@ -4,15 +4,15 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use bottle_contract::canonical;
-use bottle_contract::names::{GIT_GATE_HOST, GIT_GATE_PORT, NO_PROXY, Name};
-use bottle_contract::session::git_gate::GateRefs;
 use bottle_host::files::FileError;
 use bottle_host::{Host, known_hosts};
 use bottle_manifest::git_gate::{OnMatch, RefRules, RepoUrl};
 use bottle_manifest::git_key::{DeployKey, KeySource};
 use bottle_manifest::host_path;
 use bottle_manifest::resolve::{Repo, ResolvedManifest};
+use bottle_policy::canonical;
+use bottle_policy::names::{GIT_GATE_HOST, GIT_GATE_PORT, NO_PROXY, Name};
+use bottle_protocol::session::git_gate::GateRefs;
 use serde::{Deserialize, Serialize};
 use url::Url;
 

@@ -32,16 +32,16 @@ pub use unlimited::ineffective_budget;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use bottle_contract::names::{Name, Slug};
-use bottle_contract::route::RouteTable;
-use bottle_contract::session::bundle::{Limits, LogLevel, ModelRules};
-use bottle_contract::session::guest::Size;
-use bottle_contract::session::process::ProcessName;
-use bottle_contract::session::service::Service;
 use bottle_host::budget::{Declared, OnSpent};
 use bottle_host::settings::Waits;
 use bottle_manifest::agent_provider::Template;
 use bottle_manifest::mcp::ChildRules;
+use bottle_policy::names::{Name, Slug};
+use bottle_policy::route::RouteTable;
+use bottle_protocol::session::bundle::{Limits, LogLevel, ModelRules};
+use bottle_protocol::session::guest::Size;
+use bottle_protocol::session::process::ProcessName;
+use bottle_protocol::session::service::Service;
 use serde::{Deserialize, Serialize};
 
 /// A completely specified launch.

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use bottle_contract::names::REPOSITORY;
+use bottle_policy::names::REPOSITORY;
 use serde::{Deserialize, Serialize};
 
 /// A directory of the user that a bottle sees as its workspace and may change.

@@ -5,10 +5,10 @@
 
 use std::collections::BTreeMap;
 
-use bottle_contract::credential::Scheme;
-use bottle_contract::route::{Auth, RouteError, RouteTable};
-use bottle_contract::session::guest::SecretText;
 use bottle_manifest::provider::{LoginForm, codex};
+use bottle_policy::credential::Scheme;
+use bottle_policy::route::{Auth, RouteError, RouteTable};
+use bottle_protocol::session::guest::SecretText;
 use serde::{Deserialize, Serialize};
 
 use super::build::{PlanError, private};

@@ -6,9 +6,9 @@
 
 use std::collections::BTreeSet;
 
-use bottle_contract::secret::Secret;
-use bottle_contract::session::guest::SecretText;
 use bottle_host::Host;
+use bottle_policy::secret::Secret;
+use bottle_protocol::session::guest::SecretText;
 use bottle_scan::SHORTEST_ANYWHERE;
 
 use super::{Plan, Value};

@@ -1,6 +1,6 @@
 //! Creates the bottle's slug from the label, or from the agent's name and five random characters.
 
-use bottle_contract::names::{BadName, Name, SLUG_MAX, Slug};
+use bottle_policy::names::{BadName, Name, SLUG_MAX, Slug};
 
 /// The lower-case base32 alphabet of RFC 4648, which omits digits that look like letters.
 const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";

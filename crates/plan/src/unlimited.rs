@@ -1,9 +1,9 @@
 //! Finds budgets that limit nothing: the proxy cannot count the tokens of what they name, or the bottle cannot reach it.
 
-use bottle_contract::endpoints::{serves_models, unmetered_provider};
-use bottle_contract::route::{HostPattern, Route, RouteTable};
 use bottle_host::budget::{ALL, Declared, Scope, governing};
 use bottle_manifest::agent_provider::Template;
+use bottle_policy::route::{HostPattern, Route, RouteTable};
+use bottle_protocol::endpoints::{serves_models, unmetered_provider};
 
 /// Returns the first budget that governs this launch and limits nothing, and the reason as a clause. `declared` begins
 /// with the nearest scope.

@@ -7,9 +7,9 @@ use std::io;
 use std::process::ExitCode;
 
 use bottle_backend::restrictions::set_id;
-use bottle_contract::names;
 use bottle_guest::{ForwardConfig, GuestConfig, Programs, Transport};
 use bottle_host::causes;
+use bottle_policy::names;
 
 use super::guest_spec::{GuestSpec, transport};
 use super::linux::enter::{Entered, enter};

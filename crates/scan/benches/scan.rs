@@ -10,7 +10,7 @@ use std::io::{self, Write as _};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bottle_contract::secret::Secret;
+use bottle_policy::secret::Secret;
 use bottle_scan::{KnownSecrets, Scanner};
 use criterion::Criterion;
 

@@ -3,8 +3,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use bottle_contract::credential::exempt::Exempt;
-use bottle_contract::lock_out::{HITS, Piece};
+use bottle_policy::credential::exempt::Exempt;
+use bottle_policy::lock_out::{HITS, Piece};
 
 /// How serious a finding is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -10,8 +10,8 @@
 use std::fmt;
 use std::ops::Range;
 
-use bottle_contract::lock_out::Piece;
-use bottle_contract::secret::Secret;
+use bottle_policy::lock_out::Piece;
+use bottle_policy::secret::Secret;
 use zeroize::Zeroizing;
 
 use crate::alphanumerics::{Letters, positions};

@@ -23,7 +23,7 @@ use std::ops::Range;
 use base64::Engine;
 use base64::alphabet::{STANDARD, URL_SAFE};
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
-use bottle_contract::secret::Secret;
+use bottle_policy::secret::Secret;
 use zeroize::Zeroizing;
 
 use crate::key_numbers;

@@ -5,7 +5,7 @@ use std::fmt;
 use std::ops::Range;
 
 use aho_corasick::{AhoCorasick, AhoCorasickKind, Match};
-use bottle_contract::secret::Secret;
+use bottle_policy::secret::Secret;
 
 use crate::secret_spellings;
 

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD, URL_SAFE, URL_SAFE_NO_PAD};
-use bottle_contract::lock_out::Piece;
-use bottle_contract::secret::Secret;
+use bottle_policy::lock_out::Piece;
+use bottle_policy::secret::Secret;
 use bottle_scan::{Detector, KnownSecrets, Report, Scanner, Severity, Shape, rewrite};
 use proptest::prelude::*;
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD, URL_SAFE_NO_PAD};
-use bottle_contract::secret::Secret;
+use bottle_policy::secret::Secret;
 use bottle_scan::{KnownSecrets, Scanner};
 use proptest::prelude::*;
 

@@ -24,7 +24,7 @@ pub struct BundleConfig {
     /// Whether the access log is sent to the keeper ([`BundleRequest::Log`]) instead of written to
     /// [`Self::logs`], because the keeper cannot read that directory.
     ///
-    /// [`BundleRequest::Log`]: bottle_contract::session::bundle::BundleRequest::Log
+    /// [`BundleRequest::Log`]: bottle_protocol::session::bundle::BundleRequest::Log
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub relay_log: bool,
     /// The user that the bundle and the daemons switch to; set only by a backend that runs as root. The user

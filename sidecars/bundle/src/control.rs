@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bottle_channel::{Channel, Incoming, Request, Side, Stream, splice};
-use bottle_contract::lock_out::HITS;
-use bottle_contract::session::bundle::{BundleEvent, BundleRequest, Daemon, Written};
-use bottle_contract::session::{Hello, Role};
 use bottle_daemon::Lockout;
 use bottle_egress::report::backlog::Backlog;
 use bottle_harden::MissingProtection;
+use bottle_policy::lock_out::HITS;
+use bottle_protocol::session::bundle::{BundleEvent, BundleRequest, Daemon, Written};
+use bottle_protocol::session::{Hello, Role};
 use bottle_queue::Questions;
 use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -333,8 +333,8 @@ mod tests {
     use std::process::{Command, Stdio};
     use std::time::Duration;
 
-    use bottle_contract::lock_out::{LockOut, Piece};
     use bottle_daemon::ListenerConfig;
+    use bottle_policy::lock_out::{LockOut, Piece};
     use tokio::net::UnixStream;
 
     use super::*;

@@ -10,12 +10,12 @@ use std::time::Duration;
 
 use anyhow::Context;
 use bottle_channel::{Channel, ChannelError, Side};
-use bottle_contract::lock_out::{HITS, LockOut};
-use bottle_contract::names::{EGRESS_PORTS, GATE_PORTS, SUPERVISE_PORTS};
-use bottle_contract::session::bundle::{BundleEvent, BundleRequest};
-use bottle_contract::session::{Hello, Role};
 use bottle_egress::daemon::EgressConfig;
 use bottle_git_gate::{FORWARD_SECONDS, GateConfig};
+use bottle_policy::lock_out::{HITS, LockOut};
+use bottle_policy::names::{EGRESS_PORTS, GATE_PORTS, SUPERVISE_PORTS};
+use bottle_protocol::session::bundle::{BundleEvent, BundleRequest};
+use bottle_protocol::session::{Hello, Role};
 use bottle_supervise::SuperviseConfig;
 use bytes::Bytes;
 use serde::Serialize;

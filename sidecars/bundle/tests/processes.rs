@@ -14,14 +14,14 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use bottle_bundle::{BundleConfig, Control, Identity, ListenerConfig};
 use bottle_channel::{Channel, Side, Stream, rejoin};
-use bottle_contract::credential::{Binding, Scheme};
-use bottle_contract::lock_out::{HITS, LockOut, SENTENCE};
-use bottle_contract::route::RouteTable;
-use bottle_contract::session::bundle::{
+use bottle_policy::credential::{Binding, Scheme};
+use bottle_policy::lock_out::{HITS, LockOut, SENTENCE};
+use bottle_policy::route::RouteTable;
+use bottle_protocol::session::bundle::{
     BundleEvent, BundleRequest, Credential, Daemon, LogLevel, Provision, Routes, SuperviseProvision,
 };
-use bottle_contract::session::git_gate::{GateKey, GateProvision, GateRefs, GateRepo};
-use bottle_contract::session::{Hello, Role};
+use bottle_protocol::session::git_gate::{GateKey, GateProvision, GateRefs, GateRepo};
+use bottle_protocol::session::{Hello, Role};
 use libtest_mimic::{Arguments, Trial};
 use nix::sys::signal::Signal;
 use tempfile::TempDir;

@@ -1,5 +1,5 @@
 //! Counts the pieces of secrets that a bottle sends although its agent does not hold them, and locks the bottle when a
-//! limit is reached ([`bottle_contract::lock_out`]).
+//! limit is reached ([`bottle_policy::lock_out`]).
 //!
 //! ```text
 //! egress   ─ new pieces ─┐                       ┌─ lock ─► every daemon
@@ -17,8 +17,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bottle_channel::Stream;
-use bottle_contract::lock_out::{LockOut, Piece};
-use bottle_contract::session::bundle::{BundleEvent, Written};
+use bottle_policy::lock_out::{LockOut, Piece};
+use bottle_protocol::session::bundle::{BundleEvent, Written};
 use tokio::sync::watch;
 
 /// How long a daemon waits for the bundle to count a piece. The bundle may have to lock each other daemon meanwhile,
@@ -172,8 +172,8 @@ mod tests {
     use std::collections::HashSet;
 
     use bottle_channel::{Channel, Side};
-    use bottle_contract::session::bundle::BundleRequest;
-    use bottle_contract::session::{Hello, Role};
+    use bottle_protocol::session::bundle::BundleRequest;
+    use bottle_protocol::session::{Hello, Role};
     use proptest::prelude::*;
     use tokio::net::UnixStream;
 

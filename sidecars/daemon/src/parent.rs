@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use bottle_channel::{Channel, Request, Side, Stream};
-use bottle_contract::session::bundle::{BundleEvent, BundleRequest, Daemon};
-use bottle_contract::session::{Hello, Role};
 use bottle_harden::MissingProtection;
+use bottle_protocol::session::bundle::{BundleEvent, BundleRequest, Daemon};
+use bottle_protocol::session::{Hello, Role};
 use bottle_queue::Questions;
 use tokio::net::UnixStream;
 

@@ -28,6 +28,6 @@ pub struct EgressConfig {
     /// The address of the user's machine as seen from this process; `None` means loopback.
     #[serde(default)]
     pub machine: Option<IpAddr>,
-    /// Hits after which the bottle is locked ([`bottle_contract::lock_out::HITS`]); `None` disables the lockout.
+    /// Hits after which the bottle is locked ([`bottle_policy::lock_out::HITS`]); `None` disables the lockout.
     pub lock_after: Option<usize>,
 }

@@ -5,10 +5,10 @@
 
 use std::collections::HashMap;
 
-use bottle_contract::credential::{BadCredential, Binding, Scheme, binding, header_value};
-use bottle_contract::route::Route;
-use bottle_contract::secret::Secret;
-use bottle_contract::session::bundle::Credential;
+use bottle_policy::credential::{BadCredential, Binding, Scheme, binding, header_value};
+use bottle_policy::route::Route;
+use bottle_policy::secret::Secret;
+use bottle_protocol::session::bundle::Credential;
 use bottle_scan::KnownSecret;
 use http::{HeaderName, HeaderValue};
 
@@ -93,8 +93,8 @@ impl Loaded {
 mod tests {
     use std::sync::Arc;
 
-    use bottle_contract::credential::Scheme;
-    use bottle_contract::route::{Form, parse_route};
+    use bottle_policy::credential::Scheme;
+    use bottle_policy::route::{Form, parse_route};
     use bottle_scan::{KnownSecrets, Scanner};
 
     use super::*;

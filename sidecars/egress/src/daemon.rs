@@ -7,13 +7,13 @@ use std::sync::{Arc, OnceLock};
 
 use anyhow::{Context, bail, ensure};
 use bottle_channel::Stream;
-use bottle_contract::names::EGRESS_PORTS;
-use bottle_contract::session::Role;
-use bottle_contract::session::bundle::{BundleEvent, BundleRequest, Provision};
 use bottle_daemon::{Confinement, Lockout, Serve};
 use bottle_harden::daemon_syscalls;
 use bottle_harden::directory_access::{self, Held};
 use bottle_harden::landlock::Files;
+use bottle_policy::names::EGRESS_PORTS;
+use bottle_protocol::session::Role;
+use bottle_protocol::session::bundle::{BundleEvent, BundleRequest, Provision};
 use bottle_queue::Questions;
 
 use crate::bounds;

@@ -4,10 +4,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bottle_contract::credential::BadCredential;
-use bottle_contract::secret::Secret;
-use bottle_contract::session::bundle::{ModelRules, Provision};
 use bottle_daemon::Lockout;
+use bottle_policy::credential::BadCredential;
+use bottle_policy::secret::Secret;
+use bottle_protocol::session::bundle::{ModelRules, Provision};
 use bottle_queue::Questions;
 use bottle_scan::{BadRuleFile, KnownSecret, RuleFiles, TooLarge};
 use tokio::sync::Semaphore;

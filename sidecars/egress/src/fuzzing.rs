@@ -4,9 +4,9 @@
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use bottle_contract::names::{EGRESS_PORT, HTTP_PORT, HTTPS_PORT};
-use bottle_contract::secret::Secret;
 use bottle_daemon::Socket;
+use bottle_policy::names::{EGRESS_PORT, HTTP_PORT, HTTPS_PORT};
+use bottle_policy::secret::Secret;
 use bottle_scan::{KnownSecrets, Scanner};
 use bytes::BytesMut;
 use http::HeaderMap;

@@ -10,7 +10,7 @@
 //! ```
 //! - [`daemon`]: the process. The bundle starts it; it sandboxes itself and serves requests on its channel.
 //! - `listener`: turns accepted sockets into HTTP requests, within fixed bounds.
-//! - `request`: decides on each request by the policy in `bottle_contract`, then forwards or denies it.
+//! - `request`: decides on each request by the policy in `bottle_policy`, then forwards or denies it.
 //! - `upstream`: resolves names and checks addresses, verifies certificates, pools connections.
 //! - `live`, `credential_store`: the routes, which can change at run time, and the credentials, which cannot.
 //! - [`report`]: reports denials and writes logs, with secrets redacted.
@@ -20,7 +20,7 @@
 //! - `config`: the configuration that the bundle passes to the daemon.
 //! - `bounds`: limits and deadlines of connections, requests, logs and usage records.
 //!
-//! The crate contains no policy. `bottle_contract::decide` decides on each request, and `bottle policy check` calls the
+//! The crate contains no policy. `bottle_policy::decide` decides on each request, and `bottle policy check` calls the
 //! same function.
 
 mod bounds;

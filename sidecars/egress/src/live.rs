@@ -8,11 +8,11 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use bottle_contract::credential::{self, Binding, Moved};
-use bottle_contract::proposal::{self, ProposalError};
-use bottle_contract::queue::Id;
-use bottle_contract::route::{Route, RouteTable};
-use bottle_contract::session::bundle::{self, BundleEvent, Routes};
+use bottle_policy::credential::{self, Binding, Moved};
+use bottle_policy::proposal::{self, ProposalError};
+use bottle_policy::route::{Route, RouteTable};
+use bottle_protocol::queue::Id;
+use bottle_protocol::session::bundle::{self, BundleEvent, Routes};
 
 use crate::upstream::Target;
 

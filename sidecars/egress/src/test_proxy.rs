@@ -4,10 +4,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bottle_channel::{Channel, Side, Stream};
-use bottle_contract::session::bundle::{BundleRequest, Provision};
-use bottle_contract::session::lease::{LeaseAnswer, LeaseRequest};
-use bottle_contract::session::{Hello, Role};
 use bottle_daemon::ListenerConfig;
+use bottle_protocol::session::bundle::{BundleRequest, Provision};
+use bottle_protocol::session::lease::{LeaseAnswer, LeaseRequest};
+use bottle_protocol::session::{Hello, Role};
 use bottle_queue::Questions;
 use tempfile::TempDir;
 use tokio::task::JoinHandle;

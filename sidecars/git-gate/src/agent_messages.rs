@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-use bottle_contract::terminal::inert;
+use bottle_text::terminal::inert;
 
 /// The message for a full disk. git reports a full disk only within other text.
 pub(crate) const DISK_FULL: &str =

@@ -4,7 +4,7 @@
 //!
 //! A push is refused if the archives in one of its blobs exceed a limit of this module.
 
-use bottle_contract::secret_files::is_secret_file;
+use bottle_protocol::secret_files::is_secret_file;
 use bottle_scan::archive_finder::{ArchiveFinder, Content, GZIP, Visitor, ZIP};
 use bottle_scan::{Finding, Report, Scanner, Severity, Stream};
 use flate2::{Decompress, FlushDecompress, Status};
@@ -362,7 +362,7 @@ mod tests {
     use std::io::Write;
     use std::sync::Arc;
 
-    use bottle_contract::secret::Secret;
+    use bottle_policy::secret::Secret;
     use bottle_scan::KnownSecrets;
 
     use super::*;

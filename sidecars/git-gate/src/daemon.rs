@@ -11,15 +11,15 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
-use bottle_contract::names::{GATE_PORTS, GIT_GATE_PORT};
-use bottle_contract::session::Role;
-use bottle_contract::session::bundle::{BundleEvent, BundleRequest};
-use bottle_contract::session::git_gate::GateProvision;
 use bottle_daemon::{Confinement, Listener, ListenerConfig, Lockout, Serve};
 use bottle_harden::daemon_syscalls;
 use bottle_harden::directory_access::Held;
 use bottle_harden::identity::Identity;
 use bottle_harden::landlock::Files;
+use bottle_policy::names::{GATE_PORTS, GIT_GATE_PORT};
+use bottle_protocol::session::Role;
+use bottle_protocol::session::bundle::{BundleEvent, BundleRequest};
+use bottle_protocol::session::git_gate::GateProvision;
 use bottle_queue::Questions;
 use bottle_scan::{KnownSecrets, Redactor, RuleFiles, Scanner};
 use serde::{Deserialize, Serialize};
@@ -64,7 +64,7 @@ pub struct GateConfig {
     /// The time limit in seconds for an upstream to accept a push. After it, the push fails as unconfirmed.
     pub forward_seconds: u64,
     /// The number of pushed parts of the gate's credentials after which the bottle is locked
-    /// ([`bottle_contract::lock_out::HITS`]); `None` disables the lock-out.
+    /// ([`bottle_policy::lock_out::HITS`]); `None` disables the lock-out.
     pub lock_after: Option<usize>,
 }
 

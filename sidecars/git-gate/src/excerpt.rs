@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use bottle_contract::terminal::inert;
 use bottle_scan::{Excerpt, Scanner};
+use bottle_text::terminal::inert;
 
 /// The maximum number of bytes of a line that are shown on each side of a finding.
 const AROUND: usize = 60;
@@ -38,7 +38,7 @@ pub(crate) fn excerpt(
 mod tests {
     use std::sync::Arc;
 
-    use bottle_contract::secret::Secret;
+    use bottle_policy::secret::Secret;
     use bottle_scan::KnownSecrets;
 
     use super::*;

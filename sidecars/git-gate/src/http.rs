@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bottle_contract::lock_out;
 use bottle_daemon::Socket;
+use bottle_policy::lock_out;
 use bytes::{Bytes, BytesMut};
 use http::header::{CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, EXPIRES, LOCATION, PRAGMA};
 use http::{Method, Request, Response, StatusCode};

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use bottle_contract::secret_files::{is_secret_file, normalized};
+use bottle_protocol::secret_files::{is_secret_file, normalized};
 use bottle_scan::Scanner;
 
 use crate::archives::split;

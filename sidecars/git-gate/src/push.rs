@@ -5,10 +5,10 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bottle_contract::queue::{Answer, Status, Tool};
-use bottle_contract::terminal::inert;
+use bottle_protocol::queue::{Answer, Status, Tool};
 use bottle_queue::question;
 use bottle_scan::{Pieces, Severity};
+use bottle_text::terminal::inert;
 use serde_json::json;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::unix::pipe::{Receiver, Sender};

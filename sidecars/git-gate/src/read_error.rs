@@ -94,5 +94,5 @@ pub(crate) fn display_path(path: &[u8], id: &str) -> String {
     if path.is_empty() {
         return format!("the object {id}");
     }
-    bottle_contract::terminal::inert(&String::from_utf8_lossy(path).replace(['\n', '\t'], "?"))
+    bottle_text::terminal::inert(&String::from_utf8_lossy(path).replace(['\n', '\t'], "?"))
 }

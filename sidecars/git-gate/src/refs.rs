@@ -4,8 +4,8 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use bottle_contract::secret_files::normalized;
-use bottle_contract::session::git_gate::GateRefs;
+use bottle_protocol::secret_files::normalized;
+use bottle_protocol::session::git_gate::GateRefs;
 
 use crate::upstream::{Upstream, is_id};
 

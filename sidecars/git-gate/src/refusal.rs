@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bottle_contract::lock_out;
+use bottle_policy::lock_out;
 
 use crate::agent_messages;
 use crate::findings::Found;

@@ -8,8 +8,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex as StdMutex, PoisonError};
 use std::time::Duration;
 
-use bottle_contract::names::Name;
-use bottle_contract::session::git_gate::{GateRefs, GateRepo};
+use bottle_policy::names::Name;
+use bottle_protocol::session::git_gate::{GateRefs, GateRepo};
 use tokio::sync::{Mutex, RwLock};
 use tokio::time::Instant;
 

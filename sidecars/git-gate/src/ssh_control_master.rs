@@ -10,7 +10,7 @@ use std::fs;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bottle_contract::names::Name;
+use bottle_policy::names::Name;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep, timeout};
 

@@ -8,8 +8,8 @@ use std::fs;
 use std::io::{self, Read};
 use std::path::PathBuf;
 
-use bottle_contract::session::git_gate::GateRefs;
 use bottle_daemon::remove_if_present;
+use bottle_protocol::session::git_gate::GateRefs;
 use serde_json::Value;
 
 use crate::refs::{is_well_formed, matches};

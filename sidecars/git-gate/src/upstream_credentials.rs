@@ -14,10 +14,10 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bottle_contract::names::Name;
-use bottle_contract::secret::Secret;
-use bottle_contract::session::git_gate::{GateKey, GateRepo};
 use bottle_daemon::remove_if_present;
+use bottle_policy::names::Name;
+use bottle_policy::secret::Secret;
+use bottle_protocol::session::git_gate::{GateKey, GateRepo};
 use bottle_scan::{Redactor, TooLarge};
 
 use crate::git::{self, Git, GitError, ReservedFds, Running};

@@ -1,7 +1,7 @@
 //! Answers requests of the host.
 
 use bottle_channel::Stream;
-use bottle_contract::session::guest::GuestEvent;
+use bottle_protocol::session::guest::GuestEvent;
 use rustix::process::Pid;
 
 /// Sends the last event of a stream, and ends the stream.

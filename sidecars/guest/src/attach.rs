@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bottle_channel::{Event, Stream, StreamReceiver, StreamSender};
-use bottle_contract::session::guest::{Attach, ClientMessage, GuestEvent, STDIN};
+use bottle_protocol::session::guest::{Attach, ClientMessage, GuestEvent, STDIN};
 use rustix::process::Signal;
 
 use crate::guest::Guest;

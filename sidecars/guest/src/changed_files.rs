@@ -5,8 +5,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use bottle_contract::session::files::FilePath;
-use bottle_contract::session::guest::{Changed, Changes, GivenDirectory, RuleFile, SuspectDirectory};
+use bottle_protocol::session::files::FilePath;
+use bottle_protocol::session::guest::{Changed, Changes, GivenDirectory, RuleFile, SuspectDirectory};
 use bottle_repository::unsaved::{self, Search};
 use bottle_repository::{Directory, GivenRules, RuleText, Stop, Walk};
 use jiff::Timestamp;

@@ -11,7 +11,7 @@ use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bottle_contract::session::guest::Exit;
+use bottle_protocol::session::guest::Exit;
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, kill_process_group, wait};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bottle_channel::{Event, Stream, StreamReceiver, StreamSender};
-use bottle_contract::session::frame::MAX_DATA;
-use bottle_contract::session::guest::{ClientMessage, GuestEvent, Process, STDIN};
+use bottle_protocol::session::frame::MAX_DATA;
+use bottle_protocol::session::guest::{ClientMessage, GuestEvent, Process, STDIN};
 use bytes::Bytes;
 use rustix::process::{Pid, Signal};
 

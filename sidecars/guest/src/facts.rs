@@ -2,7 +2,7 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use bottle_contract::names::WORKSPACE;
+use bottle_policy::names::WORKSPACE;
 use rustix::process::Rlimit;
 
 use crate::config::{Confine, Programs};

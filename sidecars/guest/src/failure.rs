@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use bottle_contract::session::guest::{Failure, FailureKind};
+use bottle_protocol::session::guest::{Failure, FailureKind};
 
 /// The result of handling a request.
 pub(crate) type Outcome<T> = Result<T, Failure>;

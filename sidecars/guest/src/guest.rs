@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use bottle_channel::Channel;
-use bottle_contract::names::WORKSPACE;
-use bottle_contract::secret::Secret;
-use bottle_contract::session::guest::{Overrun, Process};
+use bottle_policy::names::WORKSPACE;
+use bottle_policy::secret::Secret;
+use bottle_protocol::session::guest::{Overrun, Process};
 use tokio::sync::watch;
 
 use crate::children::Children;

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bottle_channel::{Channel, Incoming, Rejoinable, Request, Side, Stdio, Stream};
-use bottle_contract::names::WORKSPACE;
-use bottle_contract::session::guest::{Changed, FailureKind, GuestEvent, GuestRequest};
-use bottle_contract::session::{Hello, Role};
+use bottle_policy::names::WORKSPACE;
+use bottle_protocol::session::guest::{Changed, FailureKind, GuestEvent, GuestRequest};
+use bottle_protocol::session::{Hello, Role};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::UnixListener;
 use tokio::net::unix::pipe::{Receiver, Sender};

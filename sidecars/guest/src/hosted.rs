@@ -10,7 +10,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bottle_channel::StreamSender;
-use bottle_contract::session::guest::{AgentState, Process, Size};
+use bottle_protocol::session::guest::{AgentState, Process, Size};
 use jiff::Timestamp;
 use rustix::process::{Pid, Signal};
 use tokio::sync::{Notify, watch};

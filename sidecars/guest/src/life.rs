@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bottle_contract::names::DNS_PORT;
+use bottle_policy::names::DNS_PORT;
 use bottle_resolver::Resolver;
 use rustix::process::{
     DumpableBehavior, Resource, Rlimit, getrlimit, set_child_subreaper, set_dumpable_behavior, setrlimit,
@@ -27,7 +27,7 @@ const OPEN_FILES: u64 = 4096;
 const THREAD_KEEP: Duration = Duration::from_secs(1);
 
 /// Runs the guest until the bottle stops. The bottle stops after
-/// [`Stop`](bottle_contract::session::guest::Stop), after SIGTERM, or when the transport is the standard
+/// [`Stop`](bottle_protocol::session::guest::Stop), after SIGTERM, or when the transport is the standard
 /// streams and they end. When this function returns, no other process of the bottle is running, except one
 /// that is stuck in the kernel.
 ///

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bottle_channel::Stream;
-use bottle_contract::session::guest::Logs;
+use bottle_protocol::session::guest::Logs;
 
 use crate::guest::Guest;
 use crate::scrollback::Piece;

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bottle_contract::session::guest::{STDERR, STDOUT, Size};
+use bottle_protocol::session::guest::{STDERR, STDOUT, Size};
 use bytes::Bytes;
 use rustix::process::{Pid, Signal};
 use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};

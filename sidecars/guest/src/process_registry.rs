@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use bottle_contract::session::guest::FailureKind;
-use bottle_contract::session::process::{PROCESSES_MAX, ProcessName};
+use bottle_protocol::session::guest::FailureKind;
+use bottle_protocol::session::process::{PROCESSES_MAX, ProcessName};
 use rustix::process::Pid;
 use tokio::sync::watch;
 

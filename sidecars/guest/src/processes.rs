@@ -4,15 +4,15 @@
 //!   start ─► handle ─► list, watch, read (by position), write, signal, attach, wait, end
 //! ```
 //! The guest keeps them while keepers and clients come and go. When there are
-//! [`PROCESSES_MAX`](bottle_contract::session::process::PROCESSES_MAX), the next start makes it forget the oldest of
+//! [`PROCESSES_MAX`](bottle_protocol::session::process::PROCESSES_MAX), the next start makes it forget the oldest of
 //! those that have ended.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use bottle_channel::{ChannelError, Event, Stream, StreamSender};
-use bottle_contract::session::guest::{Exit, GuestEvent, Process, STDIN};
-use bottle_contract::session::process::{
+use bottle_protocol::session::guest::{Exit, GuestEvent, Process, STDIN};
+use bottle_protocol::session::process::{
     EndProcess, OutputRead, ProcessInfo, ProcessName, ProcessState, ReadFrom, ReadOutput, SignalProcess,
     StartProcess, WriteInput,
 };

@@ -6,9 +6,9 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use bottle_contract::names::WORKSPACE;
-use bottle_contract::secret::Secret;
-use bottle_contract::session::guest::{FailureKind, Process};
+use bottle_policy::names::WORKSPACE;
+use bottle_policy::secret::Secret;
+use bottle_protocol::session::guest::{FailureKind, Process};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 
 use crate::config::Programs;
@@ -150,7 +150,7 @@ fn read_bounded(file: &Path) -> String {
 }
 
 /// Converts the error of a program that was found but could not be started.
-pub(crate) fn explain(program: &OsStr, error: &std::io::Error) -> bottle_contract::session::guest::Failure {
+pub(crate) fn explain(program: &OsStr, error: &std::io::Error) -> bottle_protocol::session::guest::Failure {
     let kind = match error.kind() {
         // The program's file exists, so its interpreter is missing.
         std::io::ErrorKind::NotFound | std::io::ErrorKind::PermissionDenied => FailureKind::NotExecutable,

@@ -6,9 +6,9 @@ use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 
-use bottle_contract::names::SECRETS_DIR;
-use bottle_contract::secret::Secret;
-use bottle_contract::session::guest::{FailureKind, Provision, ProvisionedFile};
+use bottle_policy::names::SECRETS_DIR;
+use bottle_policy::secret::Secret;
+use bottle_protocol::session::guest::{FailureKind, Provision, ProvisionedFile};
 use rustix::fs::{Mode, OFlags, fchmod};
 
 use crate::facts::relative_to_root;

@@ -10,8 +10,8 @@ mod stream;
 
 use std::ops::Range;
 
-use bottle_contract::secret::Secret;
-use bottle_contract::session::process::REDACTED;
+use bottle_policy::secret::Secret;
+use bottle_protocol::session::process::REDACTED;
 use bytes::Bytes;
 
 pub(crate) use self::stream::StreamRedaction;
@@ -142,7 +142,7 @@ fn replace(start: u64, bytes: Bytes, spans: &[Range<u64>]) -> Bytes {
 
 #[cfg(test)]
 mod tests {
-    use bottle_contract::session::guest::STDOUT;
+    use bottle_protocol::session::guest::STDOUT;
     use proptest::prelude::*;
 
     use super::*;

@@ -17,7 +17,7 @@ use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use bottle_contract::session::guest::{Exit, SCROLLBACK};
+use bottle_protocol::session::guest::{Exit, SCROLLBACK};
 use bytes::Bytes;
 use tokio::sync::Notify;
 
@@ -255,7 +255,7 @@ impl Buffer {
 mod tests {
     use std::time::Duration;
 
-    use bottle_contract::session::guest::{STDERR, STDOUT};
+    use bottle_protocol::session::guest::{STDERR, STDOUT};
     use proptest::prelude::*;
 
     use super::*;

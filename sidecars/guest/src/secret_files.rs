@@ -9,8 +9,8 @@ use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use bottle_contract::names::SECRETS_DIR;
-use bottle_contract::secret::Secret;
+use bottle_policy::names::SECRETS_DIR;
+use bottle_policy::secret::Secret;
 use rustix::fs::{AtFlags, Dir, Mode, OFlags, RenameFlags, mkdirat, renameat, renameat_with, unlinkat};
 use rustix::io::Errno;
 

@@ -16,7 +16,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use bottle_contract::session::guest::{Limited, Overrun};
+use bottle_protocol::session::guest::{Limited, Overrun};
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags};
 use tokio::sync::oneshot;
 

@@ -10,8 +10,8 @@
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use bottle_contract::proposal;
-use bottle_contract::queue::Proposal;
+use bottle_policy::proposal;
+use bottle_protocol::queue::Proposal;
 use serde_json::Value;
 
 /// The cooldown of a subject after its first rejection. Each further rejection doubles it, up to [`LONGEST`].
@@ -23,7 +23,7 @@ const LONGEST: Duration = Duration::from_secs(30 * 60);
 const MOST: usize = 512;
 
 /// The number of questions that an agent may abandon within [`ABANDONED_WITHIN`] before the next one is delayed.
-const ABANDONED: usize = bottle_contract::queue::MAX_PENDING;
+const ABANDONED: usize = bottle_protocol::queue::MAX_PENDING;
 
 /// How long an abandoned question counts. A client that is interrupted abandons few.
 const ABANDONED_WITHIN: Duration = Duration::from_secs(60);
@@ -119,7 +119,7 @@ impl Cooldowns {
 
 #[cfg(test)]
 mod tests {
-    use bottle_contract::queue::{Id, Tool};
+    use bottle_protocol::queue::{Id, Tool};
     use jiff::Timestamp;
 
     use super::*;

@@ -7,8 +7,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use bottle_contract::names::Slug;
-use bottle_contract::queue::Id;
+use bottle_policy::names::Slug;
+use bottle_protocol::queue::Id;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::queue_directory::{Directory, Pending};

@@ -9,8 +9,8 @@ use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use bottle_contract::names::Slug;
-use bottle_contract::queue::{
+use bottle_policy::names::Slug;
+use bottle_protocol::queue::{
     Answer, Id, MAX_PENDING, MAX_TEXT, Proposal, Question, Response, Status, bounded_excerpt,
 };
 use jiff::{SignedDuration, Timestamp};

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bottle_channel::{Channel, Stream};
-use bottle_contract::queue::{Answer, Id, MAX_TEXT, Question, Tool};
-use bottle_contract::session::bundle::{BundleEvent, BundleRequest};
+use bottle_protocol::queue::{Answer, Id, MAX_TEXT, Question, Tool};
+use bottle_protocol::session::bundle::{BundleEvent, BundleRequest};
 use jiff::Timestamp;
 use tokio::sync::{Notify, Semaphore, oneshot};
 

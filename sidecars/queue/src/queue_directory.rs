@@ -6,8 +6,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use bottle_contract::names::Slug;
-use bottle_contract::queue::{Id, MAX_PENDING, Proposal, Response};
+use bottle_policy::names::Slug;
+use bottle_protocol::queue::{Id, MAX_PENDING, Proposal, Response};
 use jiff::{SignedDuration, Timestamp};
 use rustix::fs::{AtFlags, Mode, OFlags};
 

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use bottle_channel::{Channel, Incoming, Side};
-use bottle_contract::queue::{Answer, MAX_TEXT, Question, Tool};
-use bottle_contract::session::bundle::{BundleEvent, BundleRequest};
-use bottle_contract::session::{Hello, Role};
+use bottle_protocol::queue::{Answer, MAX_TEXT, Question, Tool};
+use bottle_protocol::session::bundle::{BundleEvent, BundleRequest};
+use bottle_protocol::session::{Hello, Role};
 use bottle_queue::{Questions, forward, question};
 
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -10,8 +10,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant, SystemTime};
 
-use bottle_contract::names::Slug;
-use bottle_contract::queue::{
+use bottle_policy::names::Slug;
+use bottle_protocol::queue::{
     Answer, Id, MAX_PENDING, MAX_TEXT, Proposal, Question, Response, Scope, Status, Tool,
 };
 use bottle_queue::{

@@ -1,6 +1,6 @@
 //! The bottle's DNS resolver. The resolver resolves every name to the proxy and forwards no query.
 //!
-//! This crate handles the sockets; [`bottle_contract::dns::answer`] creates the responses. With the socket
+//! This crate handles the sockets; [`bottle_protocol::dns::answer`] creates the responses. With the socket
 //! transport, the resolver runs in the guest. With the network transport, it runs in the proxy's process.
 
 use std::io;
@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bottle_contract::dns;
+use bottle_protocol::dns;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::sync::Semaphore;

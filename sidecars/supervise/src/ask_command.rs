@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use bottle_contract::names::{ASK_COMMAND as COMMAND, SUPERVISE_HOST, SUPERVISE_PORT};
+use bottle_policy::names::{ASK_COMMAND as COMMAND, SUPERVISE_HOST, SUPERVISE_PORT};
 use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE, HOST};
 use http::{Method, Request};

@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use bottle_channel::Stream;
-use bottle_contract::names::{SUPERVISE_PORT, SUPERVISE_PORTS};
-use bottle_contract::session::Role;
-use bottle_contract::session::bundle::{BundleEvent, BundleRequest, SuperviseProvision};
 use bottle_daemon::{Confinement, Listener, ListenerConfig, Lockout, Serve};
 use bottle_harden::daemon_syscalls;
 use bottle_harden::identity::Identity;
+use bottle_policy::names::{SUPERVISE_PORT, SUPERVISE_PORTS};
+use bottle_protocol::session::Role;
+use bottle_protocol::session::bundle::{BundleEvent, BundleRequest, SuperviseProvision};
 use bottle_queue::Questions;
 use serde::{Deserialize, Serialize};
 

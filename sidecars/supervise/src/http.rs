@@ -5,8 +5,8 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bottle_contract::names::{SUPERVISE_HOST, SUPERVISE_PORT};
 use bottle_daemon::{Listener, Socket};
+use bottle_policy::names::{SUPERVISE_HOST, SUPERVISE_PORT};
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use http_body_util::combinators::BoxBody;

@@ -6,8 +6,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bottle_channel::Stream;
-use bottle_contract::session::bundle::BundleEvent;
-use bottle_contract::session::tools::{MAX_CONTENT, ToolAnswer, ToolRequest};
+use bottle_protocol::session::bundle::BundleEvent;
+use bottle_protocol::session::tools::{MAX_CONTENT, ToolAnswer, ToolRequest};
 use serde_json::Value;
 use tokio::sync::{Mutex, mpsc, oneshot};
 

@@ -4,10 +4,10 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bottle_contract::lock_out;
-use bottle_contract::queue::{Answer, Id, Scope, Status, Tool};
-use bottle_contract::route::display_value;
-use bottle_contract::session::tools::{ToolAnswer, ToolRequest};
+use bottle_policy::lock_out;
+use bottle_policy::route::display_value;
+use bottle_protocol::queue::{Answer, Id, Scope, Status, Tool};
+use bottle_protocol::session::tools::{ToolAnswer, ToolRequest};
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ErrorData, Implementation,
     ListToolsResult, PaginatedRequestParams, ProgressNotificationParam, ServerCapabilities, ServerConfig,
@@ -232,7 +232,7 @@ fn mistake(sentence: String) -> CallToolResult {
 
 /// The arguments of a call that proposes routes.
 struct Proposing {
-    proposal: bottle_contract::proposal::Proposal,
+    proposal: bottle_policy::proposal::Proposal,
     why: String,
     revision: Option<u64>,
 }

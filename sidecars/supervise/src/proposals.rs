@@ -7,11 +7,11 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
-use bottle_contract::proposal::{self, Proposal, ProposalError};
-use bottle_contract::queue::{Answer, Id, MAX_TEXT, Tool};
-use bottle_contract::route::RouteTable;
-use bottle_contract::session::bundle::Routes;
 use bottle_daemon::Lockout;
+use bottle_policy::proposal::{self, Proposal, ProposalError};
+use bottle_policy::route::RouteTable;
+use bottle_protocol::queue::{Answer, Id, MAX_TEXT, Tool};
+use bottle_protocol::session::bundle::Routes;
 use bottle_queue::{Questions, question};
 use tokio::sync::watch;
 

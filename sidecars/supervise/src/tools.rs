@@ -1,7 +1,7 @@
 //! Defines the MCP tools by their names, descriptions and schemas, and parses their arguments.
 
-use bottle_contract::proposal::{self, Proposal, ProposalError};
-use bottle_contract::queue::{BadId, Id, Tool};
+use bottle_policy::proposal::{self, Proposal, ProposalError};
+use bottle_protocol::queue::{BadId, Id, Tool};
 use rmcp::model::{JsonObject, Tool as Described, ToolAnnotations};
 use serde::Deserialize;
 use serde_json::{Value, json};

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use bottle_contract::names::Slug;
+use bottle_policy::names::Slug;
 
 /// A path, on this machine or in a bottle.
 #[derive(Debug, Clone, PartialEq, Eq)]

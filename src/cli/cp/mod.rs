@@ -16,10 +16,10 @@ use std::time::Duration;
 use bottle_archive::SendError;
 use bottle_backend::Access;
 use bottle_channel::Stream;
-use bottle_contract::names::Slug;
-use bottle_contract::session::guest::{CopyIn, CopyOut, GuestEvent, GuestRequest};
 use bottle_host::{Host, disk};
 use bottle_lib::failure::Failure;
+use bottle_policy::names::Slug;
+use bottle_protocol::session::guest::{CopyIn, CopyOut, GuestEvent, GuestRequest};
 use tokio::sync::oneshot;
 
 use self::endpoint::Endpoint;

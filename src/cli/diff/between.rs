@@ -1,9 +1,9 @@
 //! Compares the workspaces of two bottles.
 
-use bottle_contract::names::Slug;
 use bottle_host::Host;
 use bottle_lib::connect::open_files;
 use bottle_lib::work::{ComparedPair, Form, Pairs, document_of_pairs};
+use bottle_policy::names::Slug;
 
 use super::print;
 use crate::console::error::CliError;

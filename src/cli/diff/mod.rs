@@ -5,10 +5,10 @@ mod between;
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 
-use bottle_contract::names::Slug;
 use bottle_host::Host;
 use bottle_lib::connect::open_files;
 use bottle_lib::work::{Compared, ComparedRoot, Comparison, Content, Form, Root, Text, compare};
+use bottle_policy::names::Slug;
 
 use crate::cli::candidates;
 use crate::cli::confirm_repositories::confirm_repositories;

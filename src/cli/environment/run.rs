@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
-use bottle_contract::names::Name;
 use bottle_host::Host;
 use bottle_host::environment_settings::Choices;
 use bottle_lib::environments::{Environments, Use};
 use bottle_lib::exec::Place;
+use bottle_policy::names::Name;
 
 use crate::cli::candidates;
 use crate::cli::command::Command;

@@ -3,10 +3,10 @@
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
 
-use bottle_contract::names::Slug;
-use bottle_contract::session::files::{FileEvent, FileRequest};
 use bottle_host::Host;
 use bottle_lib::report::ImportedFiles;
+use bottle_policy::names::Slug;
+use bottle_protocol::session::files::{FileEvent, FileRequest};
 
 use super::{Client, path_or_workspace};
 use crate::cli::candidates;

@@ -2,9 +2,9 @@
 
 use std::io::{self, IsTerminal, Write as _};
 
-use bottle_contract::session::files::{self, FileEvent, FilePath, FileRequest, READ_MAX};
 use bottle_host::Host;
 use bottle_lib::report::WrittenFile;
+use bottle_protocol::session::files::{self, FileEvent, FilePath, FileRequest, READ_MAX};
 
 use super::{Client, Target};
 use crate::cli::connect::unexpected_answer;

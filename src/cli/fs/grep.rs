@@ -2,10 +2,10 @@
 
 use std::ffi::OsString;
 
-use bottle_contract::names::Slug;
-use bottle_contract::session::files::{self, ENTRIES_MAX, FileEvent, FileRequest, LineMatch};
 use bottle_host::Host;
 use bottle_lib::report::FileMatches;
+use bottle_policy::names::Slug;
+use bottle_protocol::session::files::{self, ENTRIES_MAX, FileEvent, FileRequest, LineMatch};
 
 use super::{Client, Excludes, shown};
 use crate::cli::candidates;

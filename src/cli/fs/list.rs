@@ -2,10 +2,10 @@
 
 use std::ffi::OsString;
 
-use bottle_contract::names::Slug;
-use bottle_contract::session::files::{self, FileEvent, FileInfo, FilePath, FileRequest, List};
 use bottle_host::Host;
 use bottle_lib::report::FileEntry;
+use bottle_policy::names::Slug;
+use bottle_protocol::session::files::{self, FileEvent, FileInfo, FilePath, FileRequest, List};
 use indicatif::BinaryBytes;
 
 use super::{Client, Excludes, Target, path_or_workspace, shown};

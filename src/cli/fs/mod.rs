@@ -14,11 +14,11 @@ mod reset;
 use std::ffi::OsString;
 use std::io::IsTerminal;
 
-use bottle_contract::names::Slug;
-use bottle_contract::session::files::{Entries, FileEvent, FileInfo, FilePath, FileRequest, Scope};
 use bottle_host::Host;
 use bottle_lib::files::Files;
 use bottle_lib::report::FileDocument;
+use bottle_policy::names::Slug;
+use bottle_protocol::session::files::{Entries, FileEvent, FileInfo, FilePath, FileRequest, Scope};
 use bytes::Bytes;
 use tokio::io::AsyncRead;
 

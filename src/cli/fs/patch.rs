@@ -2,10 +2,10 @@
 
 use std::ffi::OsString;
 
-use bottle_contract::names::Slug;
-use bottle_contract::session::files::{self, FileEvent, FilePath, FileRequest};
 use bottle_host::Host;
 use bottle_lib::report::{PatchedFile, PatchedFiles};
+use bottle_policy::names::Slug;
+use bottle_protocol::session::files::{self, FileEvent, FilePath, FileRequest};
 
 use super::{Client, shown};
 use crate::cli::candidates;

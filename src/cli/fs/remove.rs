@@ -1,8 +1,8 @@
 //! `bottle fs rm`.
 
-use bottle_contract::session::files::{FileEvent, FilePath, FileRequest};
 use bottle_host::Host;
 use bottle_lib::report::RemovedFiles;
+use bottle_protocol::session::files::{FileEvent, FilePath, FileRequest};
 
 use super::{Client, Target};
 use crate::cli::connect::unexpected_answer;

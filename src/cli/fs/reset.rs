@@ -4,13 +4,13 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use bottle_backend::Access;
-use bottle_contract::names::Slug;
-use bottle_contract::session::files::FilePath;
 use bottle_host::Host;
 use bottle_lib::connect::{connect_or_open_files, open_files};
 use bottle_lib::work::{
     Change, Differences, Root, RootDifferences, in_workspace, require_copy_to_reset, retain_roots,
 };
+use bottle_policy::names::Slug;
+use bottle_protocol::session::files::FilePath;
 
 use super::shown;
 use crate::cli::candidates;

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bottle_channel::Channel;
-use bottle_contract::names::Slug;
-use bottle_contract::session::guest::SecretText;
 use bottle_host::Host;
 use bottle_keeper::launch::order::LaunchOrder;
 use bottle_lib::failure::Failure;
 use bottle_lib::launch::{self, Launching, NotStarted, Running, SideBySide};
 use bottle_plan::Plan;
 use bottle_plan::secrets::{self, Ask, SecretError, Secrets};
+use bottle_policy::names::Slug;
+use bottle_protocol::session::guest::SecretText;
 use tokio::time::{Instant, sleep_until};
 
 use super::launch_failed;

@@ -11,11 +11,11 @@ mod egress_log;
 use std::io::{self, IsTerminal};
 
 use bottle_channel::Event;
-use bottle_contract::names::Slug;
-use bottle_contract::session::guest::{GuestEvent, GuestRequest, Logs as LogsRequest, STDERR, STDOUT};
 use bottle_host::Host;
 use bottle_instance::Store;
 use bottle_lib::logs::{self, AgentLog};
+use bottle_policy::names::Slug;
+use bottle_protocol::session::guest::{GuestEvent, GuestRequest, Logs as LogsRequest, STDERR, STDOUT};
 use jiff::Timestamp;
 
 use super::connect::{connect, keeper_lost, open_guest};

@@ -3,9 +3,9 @@
 mod check_request;
 mod replay;
 
-use bottle_contract::names::{Name, Slug};
 use bottle_host::Host;
 use bottle_lib::policy::{Decider, Whose};
+use bottle_policy::names::{Name, Slug};
 use clap::{ArgGroup, Subcommand};
 
 use super::candidates;

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use bottle_contract::names::Slug;
-use bottle_contract::session::guest::{Exit, Process};
-use bottle_contract::session::process::{ProcessName, ProcessState, StartProcess};
 use bottle_host::Host;
 use bottle_lib::processes::{Processes, TERMINAL_SIZE, parse_signal};
 use bottle_lib::report::ProcessEnd;
+use bottle_policy::names::Slug;
+use bottle_protocol::session::guest::{Exit, Process};
+use bottle_protocol::session::process::{ProcessName, ProcessState, StartProcess};
 
 use crate::cli::candidates;
 use crate::cli::process_output::Target;

@@ -1,9 +1,9 @@
 //! `bottle ps`: lists the processes that were started in a bottle.
 
-use bottle_contract::names::Slug;
 use bottle_host::Host;
 use bottle_lib::processes::Processes;
 use bottle_lib::report::BottleProcess;
+use bottle_policy::names::Slug;
 use indicatif::BinaryBytes;
 
 use crate::cli::candidates;

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use bottle_contract::session::process::ProcessState;
 use bottle_host::Host;
 use bottle_lib::lines::pattern;
 use bottle_lib::processes::Processes;
 use bottle_lib::report::ProcessEnd;
+use bottle_protocol::session::process::ProcessState;
 use regex::bytes::Regex;
 
 use crate::cli::process_output::Target;

@@ -4,10 +4,10 @@ mod target;
 
 use std::time::Duration;
 
-use bottle_contract::session::process::{ProcessState, ReadFrom};
 use bottle_host::Host;
 use bottle_lib::processes::{self, FOLLOW, PART, Processes};
 use bottle_lib::report::ProcessOutput;
+use bottle_protocol::session::process::{ProcessState, ReadFrom};
 
 pub(crate) use self::target::Target;
 use crate::cli::time_limit::time_limit;

@@ -1,7 +1,7 @@
 //! The arguments that name a process.
 
-use bottle_contract::names::Slug;
-use bottle_contract::session::process::ProcessName;
+use bottle_policy::names::Slug;
+use bottle_protocol::session::process::ProcessName;
 
 use crate::cli::candidates;
 

@@ -11,7 +11,6 @@ mod directories;
 mod pick;
 mod repository;
 
-use bottle_contract::names::Name;
 use bottle_host::{Host, Settings};
 use bottle_lib::launch::child::Child;
 use bottle_lib::launch::preflight::Preflight;
@@ -19,6 +18,7 @@ use bottle_lib::launch::start::{BACKEND_VARIABLE, CopyIn, NewWorkspace, StartOrd
 use bottle_lib::notice::Notify;
 use bottle_lib::scanner_rules;
 use bottle_plan::{Flags, Renewal};
+use bottle_policy::names::Name;
 
 use self::cwd::Cwd;
 use self::pick::Choices;

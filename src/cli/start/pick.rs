@@ -6,7 +6,6 @@
 
 use std::cmp::Reverse;
 
-use bottle_contract::names::{Name, Slug};
 use bottle_host::Host;
 use bottle_instance::Store;
 use bottle_lib::launch::start::StartOrder;
@@ -15,6 +14,7 @@ use bottle_lib::text::names;
 use bottle_manifest::provider::{self, ProviderConfig};
 use bottle_manifest::resolve::{self, ResolveError, Resolved, Selection};
 use bottle_manifest::{Kind as ManifestKind, Manifests, Place};
+use bottle_policy::names::{Name, Slug};
 
 use crate::cli::choice::manifests;
 use crate::cli::launch::preflight::answer;

@@ -3,7 +3,6 @@
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use bottle_contract::queue::{MAX_TEXT, Proposal, Tool};
 use bottle_host::Host;
 use bottle_lib::proposals::answer::{self, Decision, Saved};
 use bottle_lib::proposals::pending::{
@@ -12,6 +11,7 @@ use bottle_lib::proposals::pending::{
 use bottle_lib::proposals::route_change::{lookalike_warning, proposed_text, route_change};
 use bottle_lib::proposals::scope::{GrantScope, RequestedScope};
 use bottle_lib::report::{Answered, Question};
+use bottle_protocol::queue::{MAX_TEXT, Proposal, Tool};
 use bottle_queue::{Pending, State};
 use jiff::Timestamp;
 

@@ -1,7 +1,7 @@
 //! Renders the agent's output as lines of text: plain output line by line, and output that moves the cursor through a
 //! model of the screen.
 
-use bottle_contract::session::guest::Size;
+use bottle_protocol::session::guest::Size;
 use vte::{Params, Perform};
 
 use super::screen::Screen;

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::num::NonZero;
 
-use bottle_contract::session::guest::Size;
+use bottle_protocol::session::guest::Size;
 use vt100::capture::{BasicFormattedCaptureState, RowContents, basic_formatted_to_plain};
 use vte::{Params, Perform};
 

@@ -7,8 +7,8 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, IsTerminal, Read, Write};
 
-use bottle_contract::secret::Secret;
 use bottle_plan::secrets::Ask;
+use bottle_policy::secret::Secret;
 use rustix::termios::{InputModes, LocalModes, OptionalActions, tcgetattr, tcsetattr};
 use zeroize::Zeroizing;
 

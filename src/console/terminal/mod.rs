@@ -22,7 +22,7 @@ mod screen;
 use std::io::{self, IsTerminal};
 use std::os::fd::AsFd;
 
-use bottle_contract::session::guest::Size;
+use bottle_protocol::session::guest::Size;
 
 pub(crate) use after_kill::restore_after_kill;
 pub(crate) use ask::{Decision, TerminalUser, interactive};

@@ -1,10 +1,10 @@
 //! The state of the screen, and how keys and events change it. This module does not draw, read files or wait.
 
-use bottle_contract::names::Slug;
 use bottle_host::budget::OnSpent;
 use bottle_host::budget::parse_tokens;
 use bottle_keeper::ledger::GroupBy;
 use bottle_keeper::protocol::BudgetChange;
+use bottle_policy::names::Slug;
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use jiff::{SignedDuration, Timestamp};
 

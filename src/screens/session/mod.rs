@@ -18,9 +18,9 @@ mod pump;
 use std::io;
 
 use bottle_channel::Stream;
-use bottle_contract::session::guest::{Exit, Failure};
-use bottle_contract::terminal::Pass;
 use bottle_lib::exec::Ended;
+use bottle_protocol::session::guest::{Exit, Failure};
+use bottle_text::terminal::Pass;
 use tokio::sync::watch;
 
 pub(crate) use capture::capture;

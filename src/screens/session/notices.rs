@@ -9,9 +9,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bottle_channel::Channel;
-use bottle_contract::queue::{Id, Tool};
-use bottle_contract::session::bundle::Refused;
 use bottle_keeper::protocol::{Ended, KeeperEvent, KeeperRequest, Notice};
+use bottle_protocol::queue::{Id, Tool};
+use bottle_protocol::session::bundle::Refused;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -238,7 +238,7 @@ fn request_line(refused: &Refused) -> String {
 
 #[cfg(test)]
 mod tests {
-    use bottle_contract::decide::Reason;
+    use bottle_policy::decide::Reason;
 
     use super::*;
 

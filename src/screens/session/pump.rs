@@ -4,9 +4,9 @@ use std::io::{self, IsTerminal};
 use std::time::Duration;
 
 use bottle_channel::{Event, StreamReceiver, StreamSender};
-use bottle_contract::session::guest::{ClientMessage, STDERR, STDIN, STDOUT};
-use bottle_contract::terminal::{Filter, Pass};
 use bottle_lib::exec::{Deadline, Ended};
+use bottle_protocol::session::guest::{ClientMessage, STDERR, STDIN, STDOUT};
+use bottle_text::terminal::{Filter, Pass};
 use tokio::io::{AsyncWrite, AsyncWriteExt, Stderr, Stdout};
 use tokio::sync::watch;
 use tokio::time::Instant;

@@ -2,8 +2,8 @@
 //!
 //! Text is wrapped again only when the text or the width changes, because an agent's text may be long.
 
-use bottle_contract::queue::Id;
-use bottle_contract::route::edit::Action;
+use bottle_policy::route::edit::Action;
+use bottle_protocol::queue::Id;
 use jiff::Timestamp;
 use ratatui::text::Line;
 

@@ -36,9 +36,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use bottle_contract::names::Slug;
 use bottle_host::Host;
 use bottle_lib::report::UnsavedManifest;
+use bottle_policy::names::Slug;
 
 pub(crate) use self::line::{InputResult, TypedLine};
 pub(crate) use self::queue_view::{EditRequest, QueueView, Step};

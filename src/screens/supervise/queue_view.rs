@@ -4,15 +4,15 @@
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
-use bottle_contract::names::Slug;
-use bottle_contract::proposal::ProposalError;
-use bottle_contract::queue::Id;
 use bottle_host::Host;
 use bottle_keeper::protocol::{Consent, RouteReport};
 use bottle_lib::proposals::answer::{self, AnswerOutcome, Decision};
 use bottle_lib::proposals::pending::{queue_error, scanner_warnings};
 use bottle_lib::proposals::route_change::{RouteChange, live_between, route_change};
 use bottle_lib::saved_routes::files;
+use bottle_policy::names::Slug;
+use bottle_policy::proposal::ProposalError;
+use bottle_protocol::queue::Id;
 use bottle_queue::{Listing, Pending, QueueWatcher};
 use jiff::Timestamp;
 use ratatui::Frame;

@@ -4,9 +4,9 @@
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
 
-use bottle_contract::proposal;
-use bottle_contract::queue::{Id, Tool};
 use bottle_lib::proposals::pending::first_line;
+use bottle_policy::proposal;
+use bottle_protocol::queue::{Id, Tool};
 use bottle_queue::Pending;
 use jiff::{SignedDuration, Timestamp};
 

@@ -3,14 +3,14 @@
 mod marking;
 
 use crate::cli::route_args::parse_typed;
-use bottle_contract::queue::{Id, Proposal, Tool};
-use bottle_contract::route::edit::RouteEdit;
-use bottle_contract::session::bundle::Routes;
 use bottle_instance::proxy_log::Warning;
 use bottle_keeper::protocol::{RouteChange as RoutesChange, RouteReport};
 use bottle_lib::proposals::answer::{AnswerOutcome, Decision};
 use bottle_lib::proposals::route_change::RouteChange;
 use bottle_lib::proposals::scope::{GrantScope, RequestedScope};
+use bottle_policy::route::edit::RouteEdit;
+use bottle_protocol::queue::{Id, Proposal, Tool};
+use bottle_protocol::session::bundle::Routes;
 use bottle_queue::{Damaged, Listing, Pending, State as ProposalState};
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use dialoguer::console::measure_text_width;

@@ -1,12 +1,12 @@
 //! A change of routes that the user types on the screen, in the words of `bottle allow` and `bottle deny`.
 
-use bottle_contract::names::Slug;
-use bottle_contract::route::edit::Action;
 use bottle_host::Host;
 use bottle_host::account;
 use bottle_keeper::protocol::{Consent, RouteChange, RouteReport, RouteRequest};
 use bottle_lib::connect::connect;
 use bottle_lib::routes::change_routes;
+use bottle_policy::names::Slug;
+use bottle_policy::route::edit::Action;
 
 use crate::console::error::CliError;
 use crate::console::runtime::block_on;

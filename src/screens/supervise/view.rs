@@ -1,11 +1,11 @@
 //! What the screen shows besides the list: the view, windows above it, messages, and the effect of a proposal.
 
-use bottle_contract::names::Name;
-use bottle_contract::proposal::ProposalError;
-use bottle_contract::queue::Id;
-use bottle_contract::route::edit::Action;
 use bottle_lib::proposals::route_change::RouteChange;
 use bottle_lib::proposals::scope::{GrantScope, RequestedScope};
+use bottle_policy::names::Name;
+use bottle_policy::proposal::ProposalError;
+use bottle_policy::route::edit::Action;
+use bottle_protocol::queue::Id;
 use bottle_queue::Pending;
 
 use super::line::TypedLine;

@@ -1,7 +1,7 @@
 //! Determines the agent's user account in an image from `USER` and `/etc/passwd`, as a container engine does. The
 //! module has no side effects.
 
-use bottle_contract::names::{AGENT_UID, AGENT_USER};
+use bottle_policy::names::{AGENT_UID, AGENT_USER};
 use serde::{Deserialize, Serialize};
 
 /// The label of an image that contains the agent's account.

@@ -3,8 +3,8 @@
 use std::io;
 use std::path::Path;
 
-use bottle_contract::names::Slug;
 use bottle_plan::ImageSource;
+use bottle_policy::names::Slug;
 use serde::{Deserialize, Serialize};
 
 use super::layers::LayerStore;

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
-use bottle_contract::session::guest::SecretText;
 use bottle_guest::archive::{Members, What};
+use bottle_protocol::session::guest::SecretText;
 use bottle_scan::{Detector, KnownSecrets, RuleFiles, Scanner, Severity};
 
 /// The rule of a finding of a canary.

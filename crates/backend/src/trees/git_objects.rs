@@ -21,7 +21,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use bottle_contract::names::GIT_OBJECTS_OF_SEVERAL;
+use bottle_policy::names::GIT_OBJECTS_OF_SEVERAL;
 use bottle_repository::Directory;
 use rustix::fs::{
     AtFlags, FileType, Mode, OFlags, Stat, ioctl_ficlone, linkat, mkdirat, openat, statat, unlinkat,

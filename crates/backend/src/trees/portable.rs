@@ -6,8 +6,8 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
-use bottle_contract::names::{AGENT_UID, AGENT_USER, GIT_OBJECTS_DIR, Slug};
 use bottle_host::temporary;
+use bottle_policy::names::{AGENT_UID, AGENT_USER, GIT_OBJECTS_DIR, Slug};
 
 use super::image_tree::Tree;
 use super::layer_tar::{LayerTar, Ownership};

@@ -29,7 +29,7 @@ mod host;
 pub use container::{Connection, Rejoinable};
 pub use host::{Rejoined, rejoin};
 
-use bottle_contract::session::frame::MAX_DATA;
+use bottle_protocol::session::frame::MAX_DATA;
 
 /// The number of zero bytes that end a connection. It exceeds the longest payload that may consist of zeros,
 /// including the headers around it.

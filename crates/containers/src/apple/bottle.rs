@@ -22,8 +22,8 @@ use bottle_backend::image::account::{ACCOUNT_LABEL, Account};
 use bottle_backend::memory::{self, PROCESSES};
 use bottle_backend::{BackendError, ImageInfo, RoleInputs};
 use bottle_bundle::{BundleConfig, Control, ListenerConfig};
-use bottle_contract::names::{LISTENER_PORTS, Slug};
 use bottle_plan::{Plan, Resources};
+use bottle_policy::names::{LISTENER_PORTS, Slug};
 use sha2::{Digest, Sha256};
 
 use super::args::{self, Mount, NewContainer, Socket};

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use bottle_backend::runtime_directory::{self, RUNTIME_DIRECTORY};
 use bottle_backend::{BackendError, LAYERS, Resource};
-use bottle_contract::names::Slug;
+use bottle_policy::names::Slug;
 
 use super::AppleBackend;
 use super::launch::is_runtime_directory;

@@ -19,11 +19,11 @@ use bottle_backend::{
     Resource, ResourceLog, unix_connect,
 };
 use bottle_channel::{Channel, ChannelError, Side};
-use bottle_contract::names::Slug;
-use bottle_contract::session::guest::{Changed, Changes, GuestEvent, GuestRequest};
-use bottle_contract::session::{Hello, Role};
-use bottle_contract::terminal::inert;
 use bottle_plan::Resources;
+use bottle_policy::names::Slug;
+use bottle_protocol::session::guest::{Changed, Changes, GuestEvent, GuestRequest};
+use bottle_protocol::session::{Hello, Role};
+use bottle_text::terminal::inert;
 use tokio::time::{Instant, sleep};
 
 use super::AppleBackend;

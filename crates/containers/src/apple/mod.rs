@@ -50,10 +50,10 @@ use bottle_backend::{
     Lifecycle, MadeSnapshot, NewSnapshot, Prepared, Preview, ProgressSink, Resource, RunState, Snapshot,
     Snapshots, Step, Unused,
 };
-use bottle_contract::names::Slug;
-use bottle_contract::session::guest::{Changed, Changes, SecretText};
 use bottle_host::Host;
 use bottle_plan::{ImageSource, Plan, Renewal};
+use bottle_policy::names::Slug;
+use bottle_protocol::session::guest::{Changed, Changes, SecretText};
 
 use self::check::Facts;
 use self::cli::Cli;

@@ -16,12 +16,12 @@ use bottle_backend::restrictions::clear_bounding_set;
 use bottle_backend::restrictions::seccomp;
 use bottle_backend::trees::layer_tar::{LayerTar, Ownership};
 use bottle_bundle::{BundleConfig, Identity};
-use bottle_contract::names::{
+use bottle_guest::{ForwardConfig, GuestConfig, Limit, Limits, Programs, Transport};
+use bottle_host::causes;
+use bottle_policy::names::{
     ASK_COMMAND, COMMANDS_DIR, EGRESS_HOST, GIT_GATE_HOST, GUEST_PROGRAM, LISTENER_PORTS, PROXY_LOOPBACK,
     RUN_DIR, SUPERVISE_HOST,
 };
-use bottle_guest::{ForwardConfig, GuestConfig, Limit, Limits, Programs, Transport};
-use bottle_host::causes;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Gid, Pid, Uid, chown};
 use rustix::process::{Resource, Rlimit, setrlimit};

@@ -17,8 +17,8 @@ use bottle_backend::image::saved::layer::{self, Budget};
 use bottle_backend::image::saved::{BadImage, Container as SavedContainer, Saved, architecture};
 use bottle_backend::portable_image::{Export, ExportedImage, ImageConfig, Import, Imported, RootKind};
 use bottle_backend::{BackendError, Copied, MadeSnapshot, NewSnapshot, ProgressSink, Snapshot, run_blocking};
-use bottle_contract::names::{Name, Slug};
 use bottle_plan::ImageSource;
+use bottle_policy::names::{Name, Slug};
 use jiff::Timestamp;
 
 use super::AppleBackend;

@@ -11,10 +11,10 @@ use bollard::models::{
     MountVolumeOptions, NetworkingConfig,
 };
 use bottle_backend::memory;
-use bottle_contract::names::{
+use bottle_plan::Resources;
+use bottle_policy::names::{
     EGRESS_HOST, GIT_GATE_HOST, LISTENER_DIR, PROXY_LOOPBACK, RUN_DIR, SUPERVISE_HOST, Slug, WORKSPACE,
 };
-use bottle_plan::Resources;
 
 use super::container_entry::{GUEST_FLAG, GuestSpec, PROGRAM_DIR, PROGRAM_FILE, to_argument};
 use super::hardened::{Tmpfs, container, host_config};

@@ -13,8 +13,8 @@ use bollard::models::{
 };
 use bottle_backend::memory;
 use bottle_bundle::{BundleConfig, Control, ListenerConfig};
-use bottle_contract::names::{LISTENER_DIR, RUN_DIR, Slug};
-use bottle_contract::usage::WAITING_FILE;
+use bottle_policy::names::{LISTENER_DIR, RUN_DIR, Slug};
+use bottle_protocol::usage::WAITING_FILE;
 
 use super::agent::{fixed, volume_mount};
 use super::container_entry::{BUNDLE_FLAG, SIDECARS_PROGRAM, to_argument};

@@ -10,9 +10,9 @@ use bollard::errors::Error as Bollard;
 use bollard::query_parameters::{KillContainerOptions, WaitContainerOptions};
 use bottle_backend::BackendError;
 use bottle_channel::{Channel, ChannelError, Side, rejoin};
-use bottle_contract::names::Slug;
-use bottle_contract::session::guest::{Changed, Changes, GuestEvent, GuestRequest};
-use bottle_contract::session::{Hello, Role};
+use bottle_policy::names::Slug;
+use bottle_protocol::session::guest::{Changed, Changes, GuestEvent, GuestRequest};
+use bottle_protocol::session::{Hello, Role};
 use futures_util::StreamExt;
 
 use super::attach::{Attached, attach};

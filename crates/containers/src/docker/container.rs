@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bollard::models::{ContainerCreateBody, ContainerStateStatusEnum};
 use bollard::query_parameters::{CreateContainerOptionsBuilder, StartContainerOptions};
-use bottle_contract::names::Slug;
+use bottle_policy::names::Slug;
 
 use super::engine::{Engine, EngineError};
 use super::names::{Names, Part};

@@ -7,8 +7,8 @@ use std::io;
 use std::path::Path;
 
 use bottle_backend::restrictions::set_id;
-use bottle_contract::names::{REPOSITORY, WORKSPACE};
 use bottle_guest::Confine;
+use bottle_policy::names::{REPOSITORY, WORKSPACE};
 use rustix::fs::{AtFlags, CWD, FileType, statat};
 
 use super::container_entry::LiveSpec;

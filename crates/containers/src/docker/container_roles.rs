@@ -6,11 +6,11 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use bottle_backend::restrictions::seccomp;
-use bottle_contract::names::{
-    ASK_COMMAND, COMMANDS_DIR, GUEST_PROGRAM, LISTENER_DIR, LISTENER_PORTS, PROXY_LOOPBACK,
-};
 use bottle_guest::{ForwardConfig, GuestConfig, Limits, Programs, Transport};
 use bottle_host::causes;
+use bottle_policy::names::{
+    ASK_COMMAND, COMMANDS_DIR, GUEST_PROGRAM, LISTENER_DIR, LISTENER_PORTS, PROXY_LOOPBACK,
+};
 use rustix::process::{Resource, Rlimit, setrlimit};
 use serde::de::DeserializeOwned;
 

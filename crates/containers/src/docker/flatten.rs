@@ -13,7 +13,7 @@ use std::io;
 use bollard::models::{ContainerConfig, ContainerCreateBody, HostConfig};
 use bollard::query_parameters::{CreateImageOptionsBuilder, RemoveContainerOptionsBuilder};
 use bottle_backend::{Copied, ProgressSink};
-use bottle_contract::names::Slug;
+use bottle_policy::names::Slug;
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt, stream};
 use tokio::sync::mpsc;

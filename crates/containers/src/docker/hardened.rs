@@ -6,7 +6,7 @@ use bollard::models::{
     ContainerCreateBody, HealthConfig, HostConfig, HostConfigLogConfig, ResourcesUlimits, RestartPolicy,
     RestartPolicyNameEnum,
 };
-use bottle_contract::names::Slug;
+use bottle_policy::names::Slug;
 
 use super::names::{Names, Part};
 

@@ -1,7 +1,7 @@
 //! The labels of a snapshot that an import makes, and the snapshot itself.
 
 use bottle_backend::{BackendError, Snapshot};
-use bottle_contract::names::Slug;
+use bottle_policy::names::Slug;
 use jiff::Timestamp;
 
 use super::commit::{SNAPSHOT_HOME, SNAPSHOT_MADE_AT, SNAPSHOT_NAME, SNAPSHOT_PARENT, SNAPSHOT_SLUG};

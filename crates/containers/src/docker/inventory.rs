@@ -9,8 +9,8 @@ use bollard::query_parameters::{
     RemoveVolumeOptions,
 };
 use bottle_backend::{BackendError, LAYERS, Resource};
-use bottle_contract::names::Slug;
 use bottle_host::causes;
+use bottle_policy::names::Slug;
 use futures_util::future::join_all;
 
 use super::container::find_agent;

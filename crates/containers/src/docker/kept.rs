@@ -11,7 +11,7 @@
 use bollard::models::{ContainerCreateBody, ContainerInspectResponse, ContainerUpdateBody, HostConfig};
 use bollard::query_parameters::{RemoveContainerOptionsBuilder, RemoveImageOptions, RenameContainerOptions};
 use bottle_backend::{BackendError, LAYERS, ProgressSink, Resource, ResourceLog};
-use bottle_contract::names::Slug;
+use bottle_policy::names::Slug;
 use sha2::{Digest, Sha256};
 
 use super::agent::Agent;

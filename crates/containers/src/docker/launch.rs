@@ -14,12 +14,12 @@ use bottle_backend::{
     Prepared, ProgressSink, RepositoryObjects, Resource, ResourceLog, RoleInputs,
 };
 use bottle_channel::rejoin;
-use bottle_contract::names::Slug;
-use bottle_contract::route::{OWN_MACHINE, RouteTable};
-use bottle_contract::terminal::inert;
 use bottle_host::docker_settings::DockerTransport;
 use bottle_host::plain_file;
 use bottle_plan::Workspace;
+use bottle_policy::names::Slug;
+use bottle_policy::route::{OWN_MACHINE, RouteTable};
+use bottle_text::terminal::inert;
 use ipnet::Ipv4Net;
 
 use super::agent::Agent;

@@ -17,8 +17,8 @@ use std::path::{Path, PathBuf};
 use bollard::models::{Mount, MountType};
 use bollard::query_parameters::{DownloadFromContainerOptionsBuilder, UploadToContainerOptionsBuilder};
 use bottle_backend::{BackendError, ImageInfo};
-use bottle_contract::names::{REPOSITORY, Slug, WORKSPACE};
 use bottle_plan::LiveDirectory;
+use bottle_policy::names::{REPOSITORY, Slug, WORKSPACE};
 use futures_util::TryStreamExt;
 
 use super::container_entry::LiveSpec;

@@ -89,13 +89,13 @@ use bottle_backend::{
     MadeSnapshot, NewSnapshot, PausedBy, Prepared, Preview, ProgressSink, RepositoryObjects, Resource,
     RunState, Snapshot, Snapshots, Step, Unused,
 };
-use bottle_contract::names::{EGRESS_PORT, Slug};
-use bottle_contract::session::guest::{Changed, Changes, SecretText};
 use bottle_host::Host;
 use bottle_host::causes;
 use bottle_host::docker_settings::{self, DockerSettings};
 use bottle_host::settings::Settings;
 use bottle_plan::Plan;
+use bottle_policy::names::{EGRESS_PORT, Slug};
+use bottle_protocol::session::guest::{Changed, Changes, SecretText};
 use tokio::sync::OnceCell;
 
 use self::engine::{Engine, EngineError};

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 
 use bottle_backend::BackendError;
-use bottle_contract::names::Slug;
+use bottle_policy::names::Slug;
 
 /// The label that contains the home's hash.
 pub(crate) const HOME: &str = "bottle.home";

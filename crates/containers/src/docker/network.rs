@@ -12,7 +12,7 @@ use std::net::Ipv4Addr;
 use bollard::models::{Ipam, IpamConfig, NetworkCreateRequest};
 use bollard::query_parameters::ListNetworksOptions;
 use bottle_backend::{BackendError, MAX_OTHER_LISTENERS, Resource, ResourceLog};
-use bottle_contract::names::Slug;
+use bottle_policy::names::Slug;
 use ipnet::Ipv4Net;
 
 use super::engine::{Engine, EngineError};

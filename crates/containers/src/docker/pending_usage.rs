@@ -8,8 +8,8 @@ use bollard::query_parameters::{
     ContainerArchiveInfoOptions, DownloadFromContainerOptionsBuilder, KillContainerOptions,
 };
 use bottle_backend::SIDECAR_LOGS;
-use bottle_contract::usage::WAITING_FILE;
 use bottle_host::files;
+use bottle_protocol::usage::WAITING_FILE;
 use bytes::BytesMut;
 use futures_util::TryStreamExt;
 

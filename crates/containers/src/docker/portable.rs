@@ -18,9 +18,9 @@ use bottle_backend::portable_image::{
     Export, ExportedImage, ImageConfig, Import, Imported, Layer, LayerStore, RootKind,
 };
 use bottle_backend::{BackendError, Copied, ProgressSink, run_blocking};
-use bottle_contract::names::Slug;
 use bottle_host::files;
 use bottle_plan::ImageSource;
+use bottle_policy::names::Slug;
 use futures_util::StreamExt;
 use jiff::Timestamp;
 use tokio::io::AsyncWriteExt;

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use bottle_backend::image::config::variables;
 use bottle_backend::{BackendError, ImageInfo, Prepared, ProgressSink, RoleInputs, Step};
-use bottle_contract::session::guest::SecretText;
 use bottle_plan::Plan;
+use bottle_protocol::session::guest::SecretText;
 
 use super::images::Images;
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bottle_backend::{BackendError, RunState};
-use bottle_contract::names::Slug;
+use bottle_policy::names::Slug;
 use tokio::time::{Instant, sleep};
 
 use super::container::find;

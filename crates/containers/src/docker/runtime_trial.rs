@@ -13,13 +13,13 @@ use std::time::Duration;
 use bollard::models::SystemInfo;
 use bottle_backend::{ImageInfo, Resource, RoleInputs};
 use bottle_channel::{Channel, Side, rejoin};
-use bottle_contract::names::Slug;
-use bottle_contract::session::guest::{Attempt, GuestEvent, GuestRequest, Probe, Reach};
-use bottle_contract::session::{Hello, Role};
-use bottle_contract::terminal::inert;
 use bottle_host::causes;
 use bottle_host::files;
 use bottle_plan::Resources;
+use bottle_policy::names::Slug;
+use bottle_protocol::session::guest::{Attempt, GuestEvent, GuestRequest, Probe, Reach};
+use bottle_protocol::session::{Hello, Role};
+use bottle_text::terminal::inert;
 use serde::{Deserialize, Serialize};
 
 use super::agent::Agent;

@@ -8,7 +8,7 @@ use std::path::Path;
 use bollard::models::ContainerConfig;
 use bollard::query_parameters::RemoveImageOptionsBuilder;
 use bottle_backend::{BackendError, Copied, MadeSnapshot, NewSnapshot, Snapshot};
-use bottle_contract::names::{Name, Slug, WORKSPACE};
+use bottle_policy::names::{Name, Slug, WORKSPACE};
 use jiff::Timestamp;
 
 use super::commit::{

@@ -4,8 +4,8 @@
 use std::path::{Path, PathBuf};
 
 use bottle_backend::BackendError;
-use bottle_contract::names::Slug;
 use bottle_host::files;
+use bottle_policy::names::Slug;
 
 use super::container::find_unpaused;
 use super::engine::Engine;

@@ -7,8 +7,8 @@ use std::path::Path;
 
 use bollard::query_parameters::UploadToContainerOptionsBuilder;
 use bottle_backend::{BackendError, ImageInfo};
-use bottle_contract::names::{REPOSITORY, WORKSPACE};
 use bottle_plan::LiveDirectory;
+use bottle_policy::names::{REPOSITORY, WORKSPACE};
 
 use super::engine::Engine;
 use super::images::writable::owned_directories;

@@ -3,9 +3,9 @@
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 
-use bottle_contract::decide::Reason;
-use bottle_contract::names::NEVER_LISTED;
 use bottle_host::plain_file;
+use bottle_policy::decide::Reason;
+use bottle_policy::names::NEVER_LISTED;
 use serde::Deserialize;
 
 use super::{Learning, Refused};
@@ -78,7 +78,7 @@ mod tests {
         std::os::unix::fs::symlink("egress.jsonl", directory.path().join("egress.2.jsonl")).expect("link");
         assert!(read(directory.path()).is_err(), "a link is refused");
         std::fs::remove_file(directory.path().join("egress.2.jsonl")).expect("removed");
-        let table = bottle_contract::route::parse_routes("routes: []", bottle_contract::route::Form::Runtime);
+        let table = bottle_policy::route::parse_routes("routes: []", bottle_policy::route::Form::Runtime);
         let learned = read(directory.path()).expect("read").learned(&table.expect("routes"));
         assert_eq!(learned.hosts, [("new.example".to_owned(), 1), ("old.example".to_owned(), 1)]);
         assert_eq!(learned.left_out, []);

@@ -20,13 +20,13 @@ use std::io;
 use std::path::Path;
 
 use bottle_backend::SIDECAR_LOGS;
-use bottle_contract::canonical;
-use bottle_contract::decide::Reason;
-use bottle_contract::names::HTTPS_PORT;
-use bottle_contract::proposal::{self, Proposal};
-use bottle_contract::queue::MAX_TEXT;
-use bottle_contract::route::RouteTable;
-use bottle_contract::session::bundle::Routes;
+use bottle_policy::canonical;
+use bottle_policy::decide::Reason;
+use bottle_policy::names::HTTPS_PORT;
+use bottle_policy::proposal::{self, Proposal};
+use bottle_policy::route::RouteTable;
+use bottle_protocol::queue::MAX_TEXT;
+use bottle_protocol::session::bundle::Routes;
 use bottle_scan::MASK;
 use serde_json::{Value, json};
 

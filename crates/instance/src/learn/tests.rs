@@ -1,5 +1,5 @@
-use bottle_contract::decide::{Verdict, decide_url};
-use bottle_contract::route::{Form, parse_routes};
+use bottle_policy::decide::{Verdict, decide_url};
+use bottle_policy::route::{Form, parse_routes};
 use http::HeaderMap;
 use proptest::prelude::*;
 

@@ -1,7 +1,7 @@
 //! The content of `bottle/bottle.json`. The file has a version.
 
 use bottle_backend::portable_image::RootKind;
-use bottle_contract::names::{Name, Slug};
+use bottle_policy::names::{Name, Slug};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 

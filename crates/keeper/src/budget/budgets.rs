@@ -5,8 +5,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use bottle_contract::names::Slug;
-use bottle_contract::session::lease::{BudgetKey, LeaseRequest};
 use bottle_host::budget::{Declared, OnSpent, governing};
 use bottle_host::{Host, Settings};
 use bottle_instance::Store;
@@ -14,6 +12,8 @@ use bottle_instance::audit::{Entry, Trail};
 use bottle_instance::record::{Mode, Record};
 use bottle_instance::usage::{self, Labels};
 use bottle_manifest::agent_provider::Template;
+use bottle_policy::names::Slug;
+use bottle_protocol::session::lease::{BudgetKey, LeaseRequest};
 use jiff::Zoned;
 use tokio::task::spawn_blocking;
 
@@ -242,8 +242,8 @@ mod tests {
     use std::fs;
 
     use bottle_backend::SIDECAR_LOGS;
-    use bottle_contract::usage::{WAITING_FILE, WaitingLine};
     use bottle_host::budget::{Limit, Scope, Window};
+    use bottle_protocol::usage::{WAITING_FILE, WaitingLine};
     use serde_json::json;
 
     use super::*;

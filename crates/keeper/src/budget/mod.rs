@@ -24,12 +24,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bottle_channel::{Channel, StreamSender};
-use bottle_contract::queue::{Answer, Status};
-use bottle_contract::session::bundle::BundleRequest;
-use bottle_contract::session::guest::{GuestEvent, GuestRequest};
-use bottle_contract::session::lease::{BudgetKey, LeaseAnswer, LeaseRequest};
 use bottle_host::budget::OnSpent;
 use bottle_host::causes;
+use bottle_protocol::queue::{Answer, Status};
+use bottle_protocol::session::bundle::BundleRequest;
+use bottle_protocol::session::guest::{GuestEvent, GuestRequest};
+use bottle_protocol::session::lease::{BudgetKey, LeaseAnswer, LeaseRequest};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 

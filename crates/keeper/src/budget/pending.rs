@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use bottle_contract::session::lease::LeaseRequest;
 use bottle_host::budget::{Declared, OnSpent, Window};
+use bottle_protocol::session::lease::LeaseRequest;
 
 use super::budgets::OnShortage;
 use crate::ledger::Shortage;
@@ -124,8 +124,8 @@ impl PendingRequest {
 
 #[cfg(test)]
 mod tests {
-    use bottle_contract::session::lease::BudgetKey;
     use bottle_host::budget::{Limit, Scope};
+    use bottle_protocol::session::lease::BudgetKey;
 
     use super::*;
     use crate::ledger::Standing;

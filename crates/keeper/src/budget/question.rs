@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use bottle_contract::queue::{Question, Tool};
 use bottle_host::budget::{Declared, Window};
+use bottle_protocol::queue::{Question, Tool};
 use bottle_queue::question as new_question;
 use indicatif::HumanCount;
 use serde_json::json;

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use bottle_contract::decide::Reason;
-use bottle_contract::names::Slug;
-use bottle_contract::session::lease::{BudgetKey, LeaseAnswer, LeaseRequest};
 use bottle_host::budget::{OnSpent, Window};
+use bottle_policy::decide::Reason;
+use bottle_policy::names::Slug;
+use bottle_protocol::session::lease::{BudgetKey, LeaseAnswer, LeaseRequest};
 
 use super::budgets::LeaseOutcome;
 use super::pending::{PendingRequest, Step};

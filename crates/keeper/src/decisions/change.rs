@@ -1,13 +1,13 @@
 //! What an answer to a proposal, and the user's own change, make of the routes. Pure: no clock, no message, no file.
 
 use anyhow::{Context as _, ensure};
-use bottle_contract::added_permissions::{self, What};
-use bottle_contract::proposal;
-use bottle_contract::queue::{Id, Scope, Status, Tool};
-use bottle_contract::route::edit::{Action, RouteEdit, weakenings};
-use bottle_contract::route::{HostPattern, Route, RouteTable, render_route, render_routes};
-use bottle_contract::session::bundle::{OneTimeGrant, Routes};
 use bottle_instance::routes::Replaced;
+use bottle_policy::added_permissions::{self, What};
+use bottle_policy::proposal;
+use bottle_policy::route::edit::{Action, RouteEdit, weakenings};
+use bottle_policy::route::{HostPattern, Route, RouteTable, render_route, render_routes};
+use bottle_protocol::queue::{Id, Scope, Status, Tool};
+use bottle_protocol::session::bundle::{OneTimeGrant, Routes};
 use similar::TextDiff;
 
 use crate::protocol::{Consent, RouteChange, RouteReport, RouteRequest};
@@ -189,8 +189,8 @@ pub fn gains(old: &RouteTable, new: &RouteTable) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use bottle_contract::route::edit::Setting;
-    use bottle_contract::route::{Form, parse_routes};
+    use bottle_policy::route::edit::Setting;
+    use bottle_policy::route::{Form, parse_routes};
 
     use super::*;
 

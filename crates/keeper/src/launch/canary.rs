@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use bottle_contract::canary;
-use bottle_contract::session::guest::SecretText;
+use bottle_protocol::canary;
+use bottle_protocol::session::guest::SecretText;
 use rand::RngExt as _;
 use rand::seq::IndexedRandom as _;
 

@@ -6,9 +6,9 @@ use std::time::Duration;
 use bottle_archive::SendError;
 use bottle_backend::{Backend, BackendErrorKind};
 use bottle_channel::{Channel, ChannelError, Side, Stream};
-use bottle_contract::names::Slug;
-use bottle_contract::session::guest::{GuestEvent, GuestRequest};
-use bottle_contract::session::{Hello, Role};
+use bottle_policy::names::Slug;
+use bottle_protocol::session::guest::{GuestEvent, GuestRequest};
+use bottle_protocol::session::{Hello, Role};
 
 use super::error::{LaunchError, Peer};
 

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use bottle_backend::{Backend, Launch, ProgressSink};
-use bottle_contract::names::Name;
-use bottle_contract::session::guest::SecretText;
 use bottle_host::Host;
 use bottle_instance::Claim;
+use bottle_policy::names::Name;
+use bottle_protocol::session::guest::SecretText;
 
 use super::canary::Canary;
 use super::order::LaunchOrder;

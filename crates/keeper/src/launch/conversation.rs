@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bottle_channel::Channel;
-use bottle_contract::session::guest::{CopyIn, CopyOut, GuestRequest};
 use bottle_guest::archive::{Members, What};
+use bottle_protocol::session::guest::{CopyIn, CopyOut, GuestRequest};
 
 use super::connection::{open, send};
 use super::error::LaunchError;

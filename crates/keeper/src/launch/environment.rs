@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use bottle_backend::{JAVA_ROOT_FILES, Prepared};
-use bottle_contract::names::{self, Slug};
-use bottle_contract::session::guest::SecretText;
 use bottle_host::Host;
 use bottle_plan::{Plan, Value};
+use bottle_policy::names::{self, Slug};
+use bottle_protocol::session::guest::SecretText;
 
 use super::context::LaunchContext;
 use super::error::LaunchError;

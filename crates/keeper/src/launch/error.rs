@@ -4,14 +4,14 @@ use std::{fmt, io};
 
 use bottle_backend::BackendError;
 use bottle_channel::ChannelError;
-use bottle_contract::names::Name;
-use bottle_contract::route::RoutesError;
-use bottle_contract::session::guest::{Attempt, Reach};
-use bottle_contract::terminal::inert;
 use bottle_host::ScannerRulesError;
 use bottle_host::roots::CaBundleError;
 use bottle_instance::deploy_keys::KeyError;
 use bottle_plan::HostKeyError;
+use bottle_policy::names::Name;
+use bottle_policy::route::RoutesError;
+use bottle_protocol::session::guest::{Attempt, Reach};
+use bottle_text::terminal::inert;
 
 /// Why a launch failed.
 #[derive(Debug, thiserror::Error)]

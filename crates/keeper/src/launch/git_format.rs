@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use bottle_channel::{Channel, Event};
-use bottle_contract::session::guest::{Exit, FailureKind, GuestEvent, GuestRequest, Process, STDERR};
-use bottle_contract::terminal::inert;
+use bottle_protocol::session::guest::{Exit, FailureKind, GuestEvent, GuestRequest, Process, STDERR};
+use bottle_text::terminal::inert;
 
 use super::connection::open;
 use super::error::{LaunchError, Peer};

@@ -3,11 +3,11 @@
 use std::time::Instant;
 
 use bottle_channel::{Channel, Event, Stream};
-use bottle_contract::names;
-use bottle_contract::session::guest::{
+use bottle_plan::{LiveDirectory, Plan, PlannedFile};
+use bottle_policy::names;
+use bottle_protocol::session::guest::{
     CopyIn, Exit, FailureKind, GuestEvent, GuestRequest, Process, Provision, ProvisionedFile, Reach,
 };
-use bottle_plan::{LiveDirectory, Plan, PlannedFile};
 
 use super::connection::{answer, connect, done, open, send};
 use super::context::{LaunchContext, Trust};

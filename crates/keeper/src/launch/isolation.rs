@@ -15,8 +15,8 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bottle_contract::session::guest::{Attempt, Probe, Reach};
 use bottle_host::addresses;
+use bottle_protocol::session::guest::{Attempt, Probe, Reach};
 use futures_util::future::join_all;
 use serde::Serialize;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use bottle_backend::{Access, Backend, KeptFiles, Sandbox};
 use bottle_channel::Channel;
-use bottle_contract::session::guest::{GuestRequest, Provision};
 use bottle_host::Host;
 use bottle_instance::Claim;
+use bottle_protocol::session::guest::{GuestRequest, Provision};
 
 use super::connection::{connect, done, open};
 use super::environment;

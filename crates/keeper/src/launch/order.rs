@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use bottle_backend::{EngineIdentity, Origin, Prepared};
-use bottle_contract::names::Slug;
-use bottle_contract::session::guest::SecretText;
 use bottle_instance::repositories::CopiedRepository;
 use bottle_plan::{ImageSource, Plan, PlanError};
+use bottle_policy::names::Slug;
+use bottle_protocol::session::guest::SecretText;
 use serde::{Deserialize, Serialize};
 
 /// The inputs of a launch, including the secrets. They are never written to disk: they exist only in memory and on the

@@ -1,11 +1,11 @@
 //! Starts the bottle's services, and waits until they are ready.
 
 use bottle_channel::{Channel, Event};
-use bottle_contract::session::guest::{GuestEvent, GuestRequest};
-use bottle_contract::session::process::{ProcessName, ReadFrom, ReadOutput};
-use bottle_contract::session::service::{ServiceInfo, ServiceState};
-use bottle_contract::terminal::inert;
 use bottle_plan::PlannedService;
+use bottle_protocol::session::guest::{GuestEvent, GuestRequest};
+use bottle_protocol::session::process::{ProcessName, ReadFrom, ReadOutput};
+use bottle_protocol::session::service::{ServiceInfo, ServiceState};
+use bottle_text::terminal::inert;
 use futures_util::future::try_join_all;
 
 use super::connection::open;

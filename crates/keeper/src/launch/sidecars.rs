@@ -5,15 +5,15 @@ use std::io;
 use std::time::Duration;
 
 use bottle_channel::Channel;
-use bottle_contract::credential;
-use bottle_contract::names::Name;
-use bottle_contract::session::bundle::{
-    BundleEvent, BundleRequest, Credential, Provision, Routes, RuleFile, SuperviseProvision,
-};
-use bottle_contract::session::git_gate::{GateKey, GateProvision, GateRepo};
-use bottle_contract::session::guest::SecretText;
 use bottle_host::{ScannerRules, Settings, addresses, roots};
 use bottle_plan::{PlannedKey, PlannedRepo, Value};
+use bottle_policy::credential;
+use bottle_policy::names::Name;
+use bottle_protocol::session::bundle::{
+    BundleEvent, BundleRequest, Credential, Provision, Routes, RuleFile, SuperviseProvision,
+};
+use bottle_protocol::session::git_gate::{GateKey, GateProvision, GateRepo};
+use bottle_protocol::session::guest::SecretText;
 use tokio::task::JoinHandle;
 
 use super::connection::connect;

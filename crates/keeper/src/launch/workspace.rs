@@ -12,11 +12,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bottle_backend::{Copied, HostFiles, Origin, ProgressSink, RepositoryObjects};
 use bottle_channel::{Channel, Stream};
-use bottle_contract::names;
-use bottle_contract::session::guest::{CopyIn, GuestEvent, GuestRequest};
 use bottle_host::clock;
 use bottle_instance::{Store, given};
 use bottle_plan::{CopiedDirectory, Plan, PlannedFile, Workspace};
+use bottle_policy::names;
+use bottle_protocol::session::guest::{CopyIn, GuestEvent, GuestRequest};
 use bottle_repository::Stop;
 
 use super::connection::{answer, open, send};

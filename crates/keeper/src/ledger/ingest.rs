@@ -8,10 +8,10 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 use std::path::Path;
 
-use bottle_contract::names::Slug;
-use bottle_contract::usage::{Api, Counts, Source, Usage};
 use bottle_instance::usage::{self, Labels, MAX_STORED_LINE, StoredUsage};
 use bottle_manifest::agent_provider::Template;
+use bottle_policy::names::Slug;
+use bottle_protocol::usage::{Api, Counts, Source, Usage};
 use sha2::{Digest, Sha256};
 
 use super::error::LedgerError;

@@ -6,10 +6,10 @@
 
 use std::collections::HashSet;
 
-use bottle_contract::names::Slug;
-use bottle_contract::session::lease::LeaseRequest;
 use bottle_host::budget::{Declared, Window};
 use bottle_instance::usage::Labels;
+use bottle_policy::names::Slug;
+use bottle_protocol::session::lease::LeaseRequest;
 use jiff::{Timestamp, Zoned};
 
 use super::error::LedgerError;

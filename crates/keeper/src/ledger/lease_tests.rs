@@ -5,11 +5,11 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use bottle_contract::names::Slug;
-use bottle_contract::session::lease::{BudgetKey, LeaseRequest};
 use bottle_host::budget::{Declared, Limit, Scope, Window};
 use bottle_instance::usage::Labels;
 use bottle_manifest::agent_provider::Template;
+use bottle_policy::names::Slug;
+use bottle_protocol::session::lease::{BudgetKey, LeaseRequest};
 use jiff::{Timestamp, Zoned};
 
 use super::{LeaseGrant, Ledger, Lessee, Shortage, Standing};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use bottle_contract::names::Slug;
+use bottle_policy::names::Slug;
 use jiff::Timestamp;
 use rusqlite::params;
 

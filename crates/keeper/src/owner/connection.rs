@@ -4,17 +4,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bottle_channel::Channel;
-use bottle_contract::lock_out::LockOut;
-use bottle_contract::names::{NEVER_LISTED, Slug};
-use bottle_contract::queue::Id;
-use bottle_contract::session::bundle::{BundleEvent, BundleRequest};
-use bottle_contract::session::guest::{GuestEvent, GuestRequest};
-use bottle_contract::session::service::{ServiceInfo, ServiceState};
-use bottle_contract::terminal::inert;
 use bottle_host::{Host, Settings};
 use bottle_instance::Claim;
 use bottle_instance::children;
 use bottle_instance::usage::Labels;
+use bottle_policy::lock_out::LockOut;
+use bottle_policy::names::{NEVER_LISTED, Slug};
+use bottle_protocol::queue::Id;
+use bottle_protocol::session::bundle::{BundleEvent, BundleRequest};
+use bottle_protocol::session::guest::{GuestEvent, GuestRequest};
+use bottle_protocol::session::service::{ServiceInfo, ServiceState};
+use bottle_text::terminal::inert;
 use tokio::task::{JoinHandle, JoinSet};
 use tracing::Instrument as _;
 

@@ -10,14 +10,14 @@ use std::time::{Duration, Instant};
 
 use bottle_backend::Backend;
 use bottle_channel::{Channel, Stream};
-use bottle_contract::names::Slug;
-use bottle_contract::secret::Secret;
 use bottle_host::causes;
 use bottle_host::{Host, Settings};
 use bottle_instance::Claim;
 use bottle_instance::children::Parent;
 use bottle_instance::record::{Mode, Service, Status};
 use bottle_instance::{retention, routes};
+use bottle_policy::names::Slug;
+use bottle_policy::secret::Secret;
 use bottle_queue::Asker;
 use bottle_scan::Redactor;
 use tokio::signal::unix::{SignalKind, signal};

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use bottle_backend::RunState;
-use bottle_contract::session::guest::Exit;
 use bottle_host::budget::OnSpent;
 use bottle_instance::record::Mode;
+use bottle_protocol::session::guest::Exit;
 
 use crate::protocol::{EndCause, EndChoice};
 use crate::shared::{Command, Fact};

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use bottle_backend::{LAYERS, Resource};
-use bottle_contract::session::guest::Exit;
 use bottle_instance::record::KeptFor;
 use bottle_instance::work::Unsaved;
+use bottle_protocol::session::guest::Exit;
 
 use crate::protocol::{EndCause, EndChoice, Resumable};
 

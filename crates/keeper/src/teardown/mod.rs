@@ -24,11 +24,6 @@ use std::time::Duration;
 
 use bottle_backend::{Backend, PausedBy, Resource};
 use bottle_channel::{Channel, ChannelError, Event, Stream};
-use bottle_contract::secret::Secret;
-use bottle_contract::session::bundle::{BundleEvent, BundleRequest};
-use bottle_contract::session::guest::{
-    Changed, Exit, GuestEvent, GuestRequest, Logs, Overrun, SCROLLBACK, STDERR, STDOUT,
-};
 use bottle_host::{Host, causes};
 use bottle_instance::audit::Trail;
 use bottle_instance::deploy_keys::{self, Tokens};
@@ -37,6 +32,11 @@ use bottle_instance::record::{Measured, Record, Status};
 use bottle_instance::transcripts::Transcripts;
 use bottle_instance::work::{self, Unsaved};
 use bottle_instance::{Claim, learn, snapshots};
+use bottle_policy::secret::Secret;
+use bottle_protocol::session::bundle::{BundleEvent, BundleRequest};
+use bottle_protocol::session::guest::{
+    Changed, Exit, GuestEvent, GuestRequest, Logs, Overrun, SCROLLBACK, STDERR, STDOUT,
+};
 use bottle_scan::Redactor;
 use tokio::task::{JoinHandle, spawn_blocking};
 

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use bottle_backend::{Backend, BackendError};
 use bottle_channel::{Channel, ChannelError};
-use bottle_contract::session::guest::{Changed, Changes, GuestEvent, GuestRequest, Stop};
 use bottle_guest::changed_files::SEARCH_WITHIN;
 use bottle_instance::record::Record;
 use bottle_instance::work::{self, Unsaved};
 use bottle_instance::{Claim, engines};
+use bottle_protocol::session::guest::{Changed, Changes, GuestEvent, GuestRequest, Stop};
 
 /// Time limit of a teardown step that waits for pid 1, for the bundle or for the last usage records. After it, the
 /// teardown continues without the result. Stopping the agent additionally has the agent's grace period.
@@ -99,7 +99,7 @@ pub(super) async fn is_lost(backend: &dyn Backend, claim: &Claim) -> bool {
 #[cfg(test)]
 mod tests {
     use bottle_channel::Side;
-    use bottle_contract::session::{Hello, Role};
+    use bottle_protocol::session::{Hello, Role};
     use jiff::Timestamp;
 
     use super::*;

@@ -5,12 +5,12 @@ use std::time::Duration;
 use crate::budget;
 use crate::discard::discard;
 use crate::stop::stop;
-use bottle_contract::names::Slug;
 use bottle_host::Host;
 use bottle_host::account;
 use bottle_host::budget::{Declared, OnSpent};
 use bottle_keeper::ledger::Ledger;
 use bottle_keeper::protocol::{BudgetChange, Ended, Resumable};
+use bottle_policy::names::Slug;
 
 use super::words;
 use crate::failure::Failure;

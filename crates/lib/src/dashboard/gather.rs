@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 use crate::proposals::pending::count_pending;
 use crate::report::ActiveBottle;
 use bottle_backend::SIDECAR_LOGS;
-use bottle_contract::names::Slug;
 use bottle_host::budget::{Declared, Window};
 use bottle_host::rates::Rates;
 use bottle_host::{Host, Settings};
@@ -18,6 +17,7 @@ use bottle_instance::record::Record;
 use bottle_instance::{Listed, State, Store, proxy_log};
 use bottle_keeper::ledger::{GroupBy, Ledger, Minute, Standing};
 use bottle_manifest::agent_provider::Template;
+use bottle_policy::names::Slug;
 use jiff::{SignedDuration, Timestamp, Zoned};
 
 use super::model::{

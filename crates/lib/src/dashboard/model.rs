@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use bottle_contract::names::Slug;
 use bottle_host::budget::{ALL, Declared, Scope, Window, governing};
 use bottle_host::rates::{Cost, Rates};
 use bottle_keeper::ledger::{GroupBy, Minute, ModelGroup, SourceUsage, Standing, Totals};
+use bottle_policy::names::Slug;
 use jiff::Timestamp;
 
 use crate::access_log::Shown;

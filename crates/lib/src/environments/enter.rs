@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use bottle_contract::names::Slug;
-use bottle_contract::session::guest::Process;
 use bottle_host::Settings;
 use bottle_host::environment_settings::Choices;
 use bottle_host::file_lock::FileLock;
 use bottle_instance::{State, Store};
 use bottle_keeper::client::{self, ClientError};
+use bottle_policy::names::Slug;
+use bottle_protocol::session::guest::Process;
 use jiff::Timestamp;
 
 use super::home::{Environments, locked, slug_of, unusable};

@@ -3,11 +3,11 @@
 use std::io;
 use std::time::Duration;
 
-use bottle_contract::names::Slug;
 use bottle_host::Host;
 use bottle_host::file_lock::FileLock;
 use bottle_instance::environments::{self, Environment, Environments as Records};
 use bottle_instance::{State, Store};
+use bottle_policy::names::Slug;
 
 use crate::failure::Failure;
 use crate::report::ListedEnvironment;

@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use bottle_contract::names::Slug;
 use bottle_host::environment_settings::Choices;
 use bottle_host::{Host, Settings};
 use bottle_instance::State;
 use bottle_plan::Flags;
+use bottle_policy::names::Slug;
 use indicatif::BinaryBytes;
 use rustix::fs::statvfs;
 

@@ -3,12 +3,12 @@
 use std::process::Stdio;
 use std::time::Duration;
 
-use bottle_contract::names::Slug;
-use bottle_contract::session::guest::{GuestEvent, GuestRequest};
-use bottle_contract::session::process::ProcessState;
 use bottle_host::{Host, Settings};
 use bottle_instance::environments::{Environment, Environments as Records};
 use bottle_keeper::client;
+use bottle_policy::names::Slug;
+use bottle_protocol::session::guest::{GuestEvent, GuestRequest};
+use bottle_protocol::session::process::ProcessState;
 use jiff::{SignedDuration, Timestamp};
 
 use super::home::{Environments, unusable};

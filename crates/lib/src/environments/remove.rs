@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use bottle_contract::names::Slug;
 use bottle_instance::{State, Store};
+use bottle_policy::names::Slug;
 
 use super::home::{Environments, slug_of, unusable};
 use crate::discard::{discard, is_discardable};

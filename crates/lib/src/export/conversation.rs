@@ -8,8 +8,8 @@ use std::path::Path;
 
 use bottle_backend::portable_image::ExportedImage;
 use bottle_backend::trees::portable::add_to_home;
-use bottle_contract::names::AGENT_USER;
 use bottle_instance::transcripts::Transcripts;
+use bottle_policy::names::AGENT_USER;
 
 /// Adds the conversations at these paths of the bottle as a layer of their own. Blocks.
 ///

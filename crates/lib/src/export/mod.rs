@@ -19,8 +19,6 @@ use bottle_backend::portable_image::{
     CANARY, ContentFinding, ContentScanner, Export as Request, ExportedImage, LayerStore, RootKind,
 };
 use bottle_backend::{Backend, ProgressSink, Snapshot};
-use bottle_contract::names::Name;
-use bottle_contract::session::guest::SecretText;
 use bottle_host::{Host, disk};
 use bottle_instance::portable::{FORMAT, Metadata, SigningKey, Staging, Writer};
 use bottle_instance::record::Record;
@@ -28,6 +26,8 @@ use bottle_instance::record::Record;
 use bottle_instance::transcripts::Transcripts;
 use bottle_instance::{Store, canaries, engines};
 use bottle_plan::ImageSource;
+use bottle_policy::names::Name;
+use bottle_protocol::session::guest::SecretText;
 use tempfile::{NamedTempFile, PersistError};
 
 use crate::connect::record;

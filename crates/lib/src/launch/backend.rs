@@ -8,7 +8,7 @@ use bottle_manifest::resolve::Resolved;
 use bottle_plan::Plan;
 
 use crate::failure::{Failure, Kind};
-use bottle_contract::suggest::suggest;
+use bottle_text::suggest::suggest;
 
 /// Returns the backend that the manifest names, otherwise the one that the settings name.
 pub fn preferred(resolved: &Resolved, settings: &Settings) -> Option<String> {

@@ -1,9 +1,9 @@
 //! How manifests changed, as a unified diff.
 
-use bottle_contract::names::Slug;
 use bottle_host::Host;
 use bottle_instance::Store;
 use bottle_plan::Plan;
+use bottle_policy::names::Slug;
 use similar::TextDiff;
 
 /// Returns a unified diff from the manifest of the bottle's last start to the plan's; none if they are equal.

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use bottle_contract::names::Name;
-use bottle_contract::route::RouteTable;
 use bottle_host::Host;
 use bottle_host::file_lock::FileLock;
 use bottle_instance::children::{self, Children, Parent};
 use bottle_instance::record::Record;
 use bottle_instance::{Store, routes};
 use bottle_plan::{Ceiling, Plan};
+use bottle_policy::names::Name;
+use bottle_policy::route::RouteTable;
 
 use crate::failure::Failure;
 

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use bottle_backend::{Backend, Origin, Prepared, ProgressSink, Step};
-use bottle_contract::session::guest::SecretText;
 use bottle_host::Host;
 use bottle_keeper::launch::order::{LaunchOrder, Resumed};
 use bottle_plan::Plan;
 use bottle_plan::secrets::SecretError;
 use bottle_plan::sensitive_env::{self, SensitiveEnv};
+use bottle_protocol::session::guest::SecretText;
 
 use super::preflight::Preflight;
 use crate::failure::{Failure, Kind};

@@ -4,10 +4,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use bottle_contract::secret_files::is_secret_file;
 use bottle_host::Host;
 use bottle_keeper::launch::{CopiedWorktrees, FileSelection, GitDir, Objects, WorkspaceFiles};
 use bottle_plan::GitDirectory;
+use bottle_protocol::secret_files::is_secret_file;
 use bottle_repository::{Entry, GitFile, GitFileError, Stop, Walk, WalkError};
 use indicatif::HumanBytes;
 use rustix::fs::FileType;

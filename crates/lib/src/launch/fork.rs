@@ -10,8 +10,6 @@
 use std::time::Duration;
 
 use bottle_backend::Origin;
-use bottle_contract::names::Name;
-use bottle_contract::session::guest::{GuestEvent, GuestRequest};
 use bottle_host::git_user::HostGitUser;
 use bottle_host::{Host, Settings};
 use bottle_instance::live_directory::identify_again;
@@ -20,6 +18,8 @@ use bottle_instance::{State, Store, engines, work};
 use bottle_keeper::launch::order::{Forked, LaunchOrder, Resumed};
 use bottle_manifest::resolve::{Resolved, Selection, resolve};
 use bottle_plan::{Flags, Plan, PlanError, Workspace};
+use bottle_policy::names::Name;
+use bottle_protocol::session::guest::{GuestEvent, GuestRequest};
 use rand::RngExt as _;
 
 use super::backend;

@@ -4,7 +4,6 @@ use std::cell::RefCell;
 use std::pin::Pin;
 
 use bottle_channel::{Channel, StreamReceiver};
-use bottle_contract::names::Slug;
 use bottle_host::Host;
 use bottle_host::process::ProcessId;
 use bottle_instance::{State, Store};
@@ -12,6 +11,7 @@ use bottle_keeper::client::{self, Launched};
 use bottle_keeper::launch::order::LaunchOrder;
 use bottle_keeper::protocol::{KeeperEvent, LaunchFailure, LaunchFailureKind, Phase};
 use bottle_plan::Workspace;
+use bottle_policy::names::Slug;
 use futures_util::stream::{self, Stream, StreamExt};
 
 use crate::connect::keeper_lost;

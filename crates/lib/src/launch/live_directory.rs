@@ -7,11 +7,11 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use bottle_contract::names::Slug;
 use bottle_host::Host;
 use bottle_host::directory_walk::{Bounds, MAX_DEPTH, Next, Walked, walk};
 use bottle_instance::live_directory::{identify, identify_again};
 use bottle_plan::LiveDirectory;
+use bottle_policy::names::Slug;
 use rustix::fs::FileType;
 
 use super::copied::{Named, require_no_home};

@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bottle_backend::{Backend, Origin, Preview};
-use bottle_contract::route::render_routes;
 use bottle_keeper::launch::FileSelection;
 use bottle_keeper::launch::order::Resumed;
 use bottle_manifest::Place;
 use bottle_manifest::resolve::{BottleChoice, Resolved, weakening_settings};
 use bottle_plan::secrets::describe;
 use bottle_plan::{CopiedDirectory, GitField, GitFieldSource, GitIdentity, Plan, Workspace};
+use bottle_policy::route::render_routes;
 use bottle_repository::Stop;
 
 use super::copied::Copied;

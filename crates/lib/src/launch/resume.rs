@@ -9,7 +9,6 @@
 use std::path::Path;
 
 use bottle_backend::{Backend, Origin, Snapshot};
-use bottle_contract::names::{Name, Slug};
 use bottle_host::git_user::HostGitUser;
 use bottle_host::{Host, Settings};
 use bottle_instance::record::Record;
@@ -17,6 +16,7 @@ use bottle_instance::{Store, engines};
 use bottle_keeper::launch::order::Resumed;
 use bottle_manifest::resolve::{Resolved, Selection, resolve};
 use bottle_plan::{Flags, GitDirectory, Workspace};
+use bottle_policy::names::{Name, Slug};
 
 use super::backend;
 use super::changed_manifests::changes;

@@ -3,11 +3,11 @@
 use std::path::Path;
 
 use bottle_backend::Origin;
-use bottle_contract::names::Name;
 use bottle_host::git_user::{self, HostGitUser};
 use bottle_host::{Host, Settings};
 use bottle_manifest::resolve::{BottleChoice, Resolved, Selection, resolve};
 use bottle_plan::{CopiedDirectory, Flags, GitDirectory, InRepository, LiveDirectory, Plan, Workspace};
+use bottle_policy::names::Name;
 use rand::RngExt as _;
 
 use super::backend;

@@ -6,13 +6,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use bottle_backend::ProgressSink;
-use bottle_contract::names::Slug;
 use bottle_host::{Host, Settings};
 use bottle_instance::{State, Store};
 use bottle_keeper::blocking::Caller;
 use bottle_keeper::launch::order::LaunchOrder;
 use bottle_plan::Plan;
 use bottle_plan::secrets::{self, Secrets};
+use bottle_policy::names::Slug;
 
 use super::child::{Child, require_no_parent};
 use super::confirmed::{Confirmed, marked};

@@ -7,10 +7,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use bottle_backend::SIDECAR_LOGS;
-use bottle_contract::names::Slug;
 use bottle_host::{Host, plain_file};
 use bottle_instance::Store;
 use bottle_instance::proxy_log::{LINE_MAX, files};
+use bottle_policy::names::Slug;
 use jiff::Timestamp;
 
 use crate::connect::no_such_bottle;

@@ -8,11 +8,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use bottle_channel::{Channel, Event};
-use bottle_contract::names::Slug;
-use bottle_contract::session::guest::{GuestEvent, GuestRequest, Logs, STDERR, STDOUT, Size};
 use bottle_host::Host;
 use bottle_instance::record::Record;
 use bottle_instance::{State, Store};
+use bottle_policy::names::Slug;
+use bottle_protocol::session::guest::{GuestEvent, GuestRequest, Logs, STDERR, STDOUT, Size};
 
 use super::connect::{connect, guest_failure, keeper_lost, open_guest};
 use super::failure::Failure;
@@ -109,7 +109,7 @@ pub async fn live(host: &Host, slug: &Slug) -> Result<AgentLog, Failure> {
 }
 
 /// The failure if the guest does not return the output.
-pub fn refused(failure: bottle_contract::session::guest::Failure, slug: &Slug) -> Failure {
+pub fn refused(failure: bottle_protocol::session::guest::Failure, slug: &Slug) -> Failure {
     guest_failure(failure).about(slug)
 }
 

@@ -10,17 +10,17 @@ mod replay;
 
 use std::sync::Arc;
 
-use bottle_contract::credential::exempt::{self, Exempt};
-use bottle_contract::credential::strip::{self, StrippedHeaders};
-use bottle_contract::decide::{self, Allowed, BadUrl, Findings, Verdict, decide_url_with};
-use bottle_contract::names::{Name, Slug};
-use bottle_contract::route::{OutboundDetector, Route, RouteTable};
 use bottle_host::Host;
 use bottle_instance::record::Record;
 use bottle_instance::{State, Store, routes};
 use bottle_manifest::origin::Traced;
 use bottle_manifest::resolve::{ResolvedManifest, Selection, resolve};
 use bottle_plan::{Flags, Plan};
+use bottle_policy::credential::exempt::{self, Exempt};
+use bottle_policy::credential::strip::{self, StrippedHeaders};
+use bottle_policy::decide::{self, Allowed, BadUrl, Findings, Verdict, decide_url_with};
+use bottle_policy::names::{Name, Slug};
+use bottle_policy::route::{OutboundDetector, Route, RouteTable};
 use bottle_scan::{Detector, Finding, HeadPart, KnownSecrets, RuleFiles, Scanner, Severity, head_injection};
 use http::HeaderMap;
 

@@ -7,7 +7,7 @@
 use std::io::{self, BufRead, Read};
 use std::path::Path;
 
-use bottle_contract::decide::Reason;
+use bottle_policy::decide::Reason;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use serde::Deserialize;
 

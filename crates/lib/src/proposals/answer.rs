@@ -5,11 +5,11 @@
 
 use std::path::PathBuf;
 
-use bottle_contract::proposal::{self, ProposalError};
-use bottle_contract::queue::{Id, Proposal, Response, Scope, Status};
 use bottle_host::Host;
 use bottle_host::account;
 use bottle_keeper::protocol::{KeeperEvent, KeeperRequest};
+use bottle_policy::proposal::{self, ProposalError};
+use bottle_protocol::queue::{Id, Proposal, Response, Scope, Status};
 use bottle_queue::{Pending, RespondError, State};
 use jiff::Timestamp;
 

@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use bottle_backend::SIDECAR_LOGS;
-use bottle_contract::names::Slug;
 use bottle_host::Host;
 use bottle_instance::Store;
 use bottle_instance::proxy_log::{self, Warning};
+use bottle_policy::names::Slug;
 use bottle_queue::{Damaged, Listing, Pending, State};
 use jiff::{SignedDuration, Timestamp};
 

@@ -3,8 +3,8 @@
 //! The user approves what a page showed. The page's digest is a part of the answer, and the answer is refused if the
 //! proposal or its effect changed meanwhile.
 
-use bottle_contract::queue::{Id, Proposal, Tool};
 use bottle_host::Host;
+use bottle_protocol::queue::{Id, Proposal, Tool};
 use bottle_queue::{Pending, State};
 use jiff::Timestamp;
 use serde::Serialize;

@@ -1,15 +1,15 @@
 //! Computes how an approval changes a bottle's routes.
 
-use bottle_contract::names::Slug;
-use bottle_contract::proposal::{self, ProposalError};
-use bottle_contract::queue::Proposal;
-use bottle_contract::route::render_routes;
-use bottle_contract::session::bundle::Routes;
 use bottle_host::Host;
 use bottle_host::causes;
 use bottle_instance::audit::{Entry, Trail};
 use bottle_instance::{Store, routes};
 use bottle_keeper::decisions;
+use bottle_policy::names::Slug;
+use bottle_policy::proposal::{self, ProposalError};
+use bottle_policy::route::render_routes;
+use bottle_protocol::queue::Proposal;
+use bottle_protocol::session::bundle::Routes;
 
 use crate::line_diff::{Changed, changed};
 
@@ -61,7 +61,7 @@ impl RouteChange {
 /// error says why these requests are unknown.
 pub fn live_between(host: &Host, slug: &Slug, from: u64, to: u64) -> Result<Vec<String>, String> {
     let (records, _) = Trail::of(&host.home, slug).read().map_err(|error| causes::one_line(&error))?;
-    let is_live = |of: &bottle_contract::queue::Id, number: u64| {
+    let is_live = |of: &bottle_protocol::queue::Id, number: u64| {
         records.iter().any(
             |record| matches!(&record.entry, Entry::Live { proposal, revision } if proposal == of && *revision == number),
         )

@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use bottle_command_policy::{Approval, Rule};
-use bottle_contract::names::{BadName, Name};
-use bottle_contract::proposal;
-use bottle_contract::queue::{Proposal, Scope, Tool};
 use bottle_host::command_settings::entry;
 use bottle_host::settings::with_approvals;
 use bottle_host::{Host, files};
+use bottle_policy::names::{BadName, Name};
+use bottle_policy::proposal;
+use bottle_protocol::queue::{Proposal, Scope, Tool};
 
 use crate::failure::Failure;
 use crate::saved_routes::{Addition, SaveError};

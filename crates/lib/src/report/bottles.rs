@@ -1,13 +1,13 @@
 //! The JSON output of the commands that list, stop and remove bottles.
 
 use bottle_backend::Unused;
-use bottle_contract::lock_out::LockOut;
-use bottle_contract::names::Slug;
-use bottle_contract::session::guest::Exit;
 use bottle_instance::live_changes::LiveChanges;
 use bottle_instance::record::{KeptFor, Service};
 use bottle_keeper::protocol::{Ended, Resumable};
 use bottle_plan::CopiedDirectory;
+use bottle_policy::lock_out::LockOut;
+use bottle_policy::names::Slug;
+use bottle_protocol::session::guest::Exit;
 use jiff::Timestamp;
 use serde::Serialize;
 

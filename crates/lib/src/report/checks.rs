@@ -1,8 +1,8 @@
 //! The JSON output of the commands that check manifests, backends and the isolation.
 
 use bottle_backend::Check;
-use bottle_contract::session::guest::{Attempt, Reach};
 use bottle_keeper::launch::isolation::{Control, JudgedAttempt};
+use bottle_protocol::session::guest::{Attempt, Reach};
 use serde::Serialize;
 
 /// An element of the array that `bottle list agents --json` and `bottle list bottles --json` print.

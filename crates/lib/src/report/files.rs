@@ -2,7 +2,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use bottle_contract::session::files::{
+use bottle_protocol::session::files::{
     self, FileChange, FileEvent, FileInfo, FileKind, FilePath, LineMatch, Matches,
 };
 use jiff::Timestamp;

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use bottle_contract::session::guest::Exit;
-use bottle_contract::session::process::{OutputRead, ProcessInfo, ProcessState};
-use bottle_contract::session::service::ServiceInfo;
+use bottle_protocol::session::guest::Exit;
+use bottle_protocol::session::process::{OutputRead, ProcessInfo, ProcessState};
+use bottle_protocol::session::service::ServiceInfo;
 use jiff::Timestamp;
 use serde::Serialize;
 

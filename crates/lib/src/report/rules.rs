@@ -1,6 +1,6 @@
 //! The JSON output of the commands for rules and policies.
 
-use bottle_contract::decide::Reason;
+use bottle_policy::decide::Reason;
 use serde::Serialize;
 
 /// The output of `bottle rules check --json`.

@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use bottle_channel::Channel;
-use bottle_contract::names::Slug;
 use bottle_host::Host;
 use bottle_instance::record::Record;
 use bottle_instance::tool_files::tool_files;
+use bottle_policy::names::Slug;
 
 use super::bottle_git::copy_out_hint;
 use super::merge::{Deletions, Merge};

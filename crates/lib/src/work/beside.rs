@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use bottle_channel::Channel;
-use bottle_contract::names::Slug;
-use bottle_contract::session::files::{FileEvent, FilePath, FileRequest, List};
-use bottle_contract::session::guest::{GuestEvent, GuestRequest};
 use bottle_instance::record::Record;
+use bottle_policy::names::Slug;
+use bottle_protocol::session::files::{FileEvent, FilePath, FileRequest, List};
+use bottle_protocol::session::guest::{GuestEvent, GuestRequest};
 
 use crate::connect::{guest_failure, keeper_lost, open_guest, unexpected_answer};
 use crate::failure::Failure;

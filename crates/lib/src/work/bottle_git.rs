@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use bottle_channel::{Channel, Event};
-use bottle_contract::names::Slug;
-use bottle_contract::session::guest::{Exit, FailureKind, GuestEvent, GuestRequest, Process, STDERR, STDOUT};
+use bottle_policy::names::Slug;
+use bottle_protocol::session::guest::{Exit, FailureKind, GuestEvent, GuestRequest, Process, STDERR, STDOUT};
 
 use super::{ObjectId, Root};
 use crate::connect::{keeper_lost, open_guest};

@@ -1,9 +1,9 @@
 //! Compares workspaces: with the commit, or the files, with which each began, or with that of another bottle.
 
 use bottle_channel::Channel;
-use bottle_contract::names::Slug;
 use bottle_host::Host;
 use bottle_instance::record::Record;
+use bottle_policy::names::Slug;
 
 use super::root::compared;
 use super::scratch::Scratch;

@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
 
-use bottle_contract::secret_files::normalized;
+use bottle_protocol::secret_files::normalized;
 use bottle_repository::conversion::Pointer;
 use bottle_repository::{Directory, FastImport, ReadError};
 use rustix::fs::{FileType, Stat};

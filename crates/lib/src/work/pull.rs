@@ -3,12 +3,12 @@
 use std::path::PathBuf;
 
 use bottle_channel::Channel;
-use bottle_contract::names::Slug;
 use bottle_guest::file_clock::before_any_change;
 use bottle_host::Host;
 use bottle_instance::record::Record;
 use bottle_instance::{State, Store};
 use bottle_keeper::protocol::{KeeperEvent, KeeperRequest};
+use bottle_policy::names::Slug;
 use jiff::Timestamp;
 
 use super::bottle_git::{BottleGit, copy_out_hint, nothing_committed};

@@ -4,11 +4,11 @@ use std::ffi::OsStr;
 use std::path::PathBuf;
 
 use bottle_channel::{Channel, Stream};
-use bottle_contract::names::Slug;
-use bottle_contract::session::files::{FileEvent, FilePath, FileRequest};
-use bottle_contract::session::guest::{GuestEvent, GuestRequest};
 use bottle_host::Host;
 use bottle_instance::record::Record;
+use bottle_policy::names::Slug;
+use bottle_protocol::session::files::{FileEvent, FilePath, FileRequest};
+use bottle_protocol::session::guest::{GuestEvent, GuestRequest};
 
 use super::root::{compared, is_without_repository, require_copy};
 use super::{Change, LeftOut, Root, Work};

@@ -6,13 +6,13 @@ use std::fs::Metadata;
 use std::path::{Path, PathBuf};
 
 use bottle_backend::shared_objects;
-use bottle_contract::names::{GIT_OBJECTS_OF_SEVERAL, Slug, WORKSPACE};
-use bottle_contract::session::files::FilePath;
 use bottle_host::Host;
 use bottle_instance::record::Record;
 use bottle_instance::repositories::CopiedRepository;
 use bottle_instance::{Store, given};
 use bottle_plan::CopiedDirectory;
+use bottle_policy::names::{GIT_OBJECTS_OF_SEVERAL, Slug, WORKSPACE};
+use bottle_protocol::session::files::FilePath;
 use bottle_repository::locate::Kind;
 use bottle_repository::{Directory, FileId, Given as GivenRecord, Objects, Origin};
 

@@ -14,8 +14,8 @@ use std::io::Read;
 use std::path::Path;
 
 use bottle_channel::Channel;
-use bottle_contract::session::guest::{CopyOut, GuestRequest};
 use bottle_host::{Host, disk, git_user};
+use bottle_protocol::session::guest::{CopyOut, GuestRequest};
 use bottle_repository::changes::Started;
 use bottle_repository::changes::Version as Entry;
 use bottle_repository::git::Output;

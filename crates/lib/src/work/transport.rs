@@ -7,7 +7,7 @@
 use std::cell::RefCell;
 
 use bottle_channel::{Channel, Event, StreamReceiver, StreamSender};
-use bottle_contract::session::guest::{Exit, GuestEvent, GuestRequest, Process, STDERR, STDIN, STDOUT};
+use bottle_protocol::session::guest::{Exit, GuestEvent, GuestRequest, Process, STDERR, STDIN, STDOUT};
 use bottle_repository::Store;
 use bottle_repository::fetch::{FetchError, Fetched, Request};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};

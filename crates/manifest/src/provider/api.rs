@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use bottle_contract::credential::Scheme;
-use bottle_contract::route::{Auth, AuthSource, HostPattern, PathMatch, RequestMatch, Route, WebSocket};
+use bottle_policy::credential::Scheme;
+use bottle_policy::route::{Auth, AuthSource, HostPattern, PathMatch, RequestMatch, Route, WebSocket};
 
 use super::config::ProviderConfig;
 use super::{Login, LoginForm, LoginSource};

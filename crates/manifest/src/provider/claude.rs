@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use bottle_contract::names::{PROMPT_FILE, SUPERVISE_HOST, WORKSPACE};
-use bottle_contract::route::{HostPattern, Route};
+use bottle_policy::names::{PROMPT_FILE, SUPERVISE_HOST, WORKSPACE};
+use bottle_policy::route::{HostPattern, Route};
 use serde_json::json;
 
 use super::config::ProviderConfig;

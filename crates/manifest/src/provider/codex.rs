@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use bottle_contract::names::{SUPERVISE_HOST, WORKSPACE};
-use bottle_contract::route::{HostPattern, Route};
+use bottle_policy::names::{SUPERVISE_HOST, WORKSPACE};
+use bottle_policy::route::{HostPattern, Route};
 use serde_json::{Value, json};
 
 use super::config::ProviderConfig;

@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use bottle_contract::names::{PROMPT_FILE, TASK_FILE};
-use bottle_contract::route::Route;
+use bottle_policy::names::{PROMPT_FILE, TASK_FILE};
+use bottle_policy::route::Route;
 
 use super::config::ProviderConfig;
 use super::{ArgvError, HomeFile, Login, Provider, Run, UnsupportedSetting};

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use bottle_contract::route::Narrowing;
-use bottle_contract::secret::Secret;
+use bottle_policy::route::Narrowing;
+use bottle_policy::secret::Secret;
 use serde::{Serialize, Serializer};
 
 use crate::agent_provider::{Image, Template};

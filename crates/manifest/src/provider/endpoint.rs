@@ -1,7 +1,7 @@
 //! Converts the user's URL of a model API to the URL that the agent uses in the bottle.
 
-use bottle_contract::names::{HTTP_PORT, HTTPS_PORT};
-use bottle_contract::route::{ConnectTo, HostPattern, OWN_MACHINE};
+use bottle_policy::names::{HTTP_PORT, HTTPS_PORT};
+use bottle_policy::route::{ConnectTo, HostPattern, OWN_MACHINE};
 use url::{Host, Url};
 
 /// A model API.

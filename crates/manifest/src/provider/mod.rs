@@ -16,9 +16,9 @@ mod pi;
 
 use std::collections::BTreeMap;
 
-use bottle_contract::credential::Scheme;
-use bottle_contract::names::{SUPERVISE_HOST, SUPERVISE_PORT};
-use bottle_contract::route::Route;
+use bottle_policy::credential::Scheme;
+use bottle_policy::names::{SUPERVISE_HOST, SUPERVISE_PORT};
+use bottle_policy::route::Route;
 use serde::{Deserialize, Serialize};
 
 pub use config::{ProviderConfig, ProviderSettings};
@@ -88,9 +88,9 @@ pub struct Run<'a> {
     pub name: &'a str,
     /// The colour in which the bottle's name is shown.
     pub color: Option<&'a str>,
-    /// The body of the agent manifest. The file [`bottle_contract::names::PROMPT_FILE`] contains it too.
+    /// The body of the agent manifest. The file [`bottle_policy::names::PROMPT_FILE`] contains it too.
     pub prompt: &'a str,
-    /// The task given with `-p`. The file [`bottle_contract::names::TASK_FILE`] contains it too.
+    /// The task given with `-p`. The file [`bottle_policy::names::TASK_FILE`] contains it too.
     pub task: Option<&'a str>,
     /// The arguments after `--`.
     pub arguments: &'a [String],

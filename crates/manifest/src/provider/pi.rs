@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use bottle_contract::names::{HTTP_PORT, PROMPT_FILE};
-use bottle_contract::route::{PathMatch, Pattern, RequestMatch, Route};
+use bottle_policy::names::{HTTP_PORT, PROMPT_FILE};
+use bottle_policy::route::{PathMatch, Pattern, RequestMatch, Route};
 use serde_json::{Map, Value, json};
 
 use super::config::{ProviderConfig, ProviderSettings};
@@ -235,7 +235,7 @@ impl Api {
             Self::Google => api::bearer(env)
                 .into_iter()
                 .map(|form| LoginForm {
-                    scheme: bottle_contract::credential::Scheme::Header,
+                    scheme: bottle_policy::credential::Scheme::Header,
                     header: "x-goog-api-key".to_owned(),
                     ..form
                 })

@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-use bottle_contract::names::Name;
-use bottle_contract::suggest::suggest;
-use bottle_contract::yaml::listed;
+use bottle_policy::names::Name;
+use bottle_text::suggest::suggest;
+use bottle_text::yaml::listed;
 
 use crate::ManifestError;
 

@@ -3,12 +3,12 @@
 //! `info --explain`, the preflight and `--dry-run` show this text. The text is not a valid manifest: absent
 //! values without a default are omitted, and the prompt is replaced by its size.
 
-use bottle_contract::terminal::inert;
+use bottle_text::terminal::inert;
 use std::collections::BTreeMap;
 
-use bottle_contract::route::RouteSpec;
-use bottle_contract::session::bundle::LogLevel;
-use bottle_contract::yaml;
+use bottle_policy::route::RouteSpec;
+use bottle_protocol::session::bundle::LogLevel;
+use bottle_text::yaml;
 use serde::Serialize;
 
 use super::resolved::{Egress, GitUser, Repo, ResolvedAgent, ResolvedManifest, Resources};
@@ -180,7 +180,7 @@ impl Page {
         self.maybe(2, "supports_reasoning_effort", supports_reasoning_effort.as_ref());
     }
 
-    fn git_gate(&mut self, user: &GitUser, repos: &BTreeMap<bottle_contract::names::Name, Repo>) {
+    fn git_gate(&mut self, user: &GitUser, repos: &BTreeMap<bottle_policy::names::Name, Repo>) {
         let GitUser { name, email } = user;
         self.head(0, "git-gate");
         if name.is_some() || email.is_some() {

@@ -13,11 +13,11 @@
 
 use std::collections::BTreeMap;
 
-use bottle_contract::names::Name;
-use bottle_contract::route::Route;
-use bottle_contract::session::bundle::LogLevel;
-use bottle_contract::session::process::ProcessName;
 use bottle_host::budget::OnSpent;
+use bottle_policy::names::Name;
+use bottle_policy::route::Route;
+use bottle_protocol::session::bundle::LogLevel;
+use bottle_protocol::session::process::ProcessName;
 
 use super::DEFAULT_PIDS;
 use super::linearise::{Layer, ancestors};

@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use bottle_contract::names::Name;
+use bottle_policy::names::Name;
 
 use super::error::{ResolveError, names_hint};
 use crate::origin::{Origin, Traced, Via};

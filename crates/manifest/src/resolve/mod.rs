@@ -28,8 +28,8 @@ mod warnings;
 
 use std::collections::BTreeSet;
 
-use bottle_contract::names::Name;
 use bottle_host::budget::{Declared, Scope};
+use bottle_policy::names::Name;
 
 pub use error::ResolveError;
 pub use explain::{comparable, explain};

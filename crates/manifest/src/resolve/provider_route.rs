@@ -1,6 +1,6 @@
 //! The provider route: the route that the provider's template defines, and that no manifest declares.
 
-use bottle_contract::route::{Route, RouteTable};
+use bottle_policy::route::{Route, RouteTable};
 
 use super::linearise::Layer;
 use crate::origin::{Origin, Traced};

@@ -6,12 +6,12 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use bottle_contract::names::Name;
-use bottle_contract::route::{Route, RouteSpec};
-use bottle_contract::session::bundle::LogLevel;
-use bottle_contract::session::process::ProcessName;
 use bottle_host::budget::{Declared, OnSpent};
 use bottle_host::byte_size::ByteSize;
+use bottle_policy::names::Name;
+use bottle_policy::route::{Route, RouteSpec};
+use bottle_protocol::session::bundle::LogLevel;
+use bottle_protocol::session::process::ProcessName;
 use serde::{Serialize, Serializer};
 use url::Url;
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use bottle_contract::session::process::ProcessName;
+use bottle_protocol::session::process::ProcessName;
 
 use super::linearise::Layer;
 use crate::ManifestError;

@@ -18,7 +18,7 @@ use super::error::ResolveError;
 use super::fold::fold;
 use super::linearise::{Layer, RequestedBy, ancestors, linearise};
 use crate::{BottleLayer, Place, Source};
-use bottle_contract::names::Name;
+use bottle_policy::names::Name;
 
 /// Bottle manifests as text, by name.
 type Files = BTreeMap<String, String>;

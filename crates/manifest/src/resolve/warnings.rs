@@ -5,8 +5,8 @@
 
 use std::borrow::Cow;
 
-use bottle_contract::known_hosts;
-use bottle_contract::route::{Dlp, Route};
+use bottle_policy::known_hosts;
+use bottle_policy::route::{Dlp, Route};
 use serde::Serialize;
 
 use super::resolved::{Repo, ResolvedManifest};

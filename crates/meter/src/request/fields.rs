@@ -5,7 +5,7 @@
 //! <https://developers.openai.com/api/reference/resources/chat/subresources/completions/methods/create> and
 //! <https://openrouter.ai/docs/api-reference/chat-completion>.
 
-use bottle_contract::usage::Api;
+use bottle_protocol::usage::Api;
 
 /// What a field at the top of a request means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -13,7 +13,7 @@ mod walk;
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-use bottle_contract::usage::Api;
+use bottle_protocol::usage::Api;
 use serde::de::DeserializeSeed as _;
 
 use walk::{Reader, Request};

@@ -1,6 +1,6 @@
 //! Parses a forge's responses, which are untrusted.
 
-use bottle_contract::terminal::inert;
+use bottle_text::terminal::inert;
 use http::{HeaderMap, StatusCode};
 use jiff::Timestamp;
 use serde::Deserialize;

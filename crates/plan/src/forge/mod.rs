@@ -17,7 +17,7 @@ pub use ssh_key::{KeyFault, SshKey};
 use std::error::Error;
 use std::time::Duration;
 
-use bottle_contract::secret::Secret;
+use bottle_policy::secret::Secret;
 use bytes::Bytes;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, USER_AGENT};
 use http::{HeaderValue, Method, Request, StatusCode};

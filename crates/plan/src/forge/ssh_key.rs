@@ -5,8 +5,8 @@
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use bottle_contract::secret::Secret;
-use bottle_contract::session::guest::SecretText;
+use bottle_policy::secret::Secret;
+use bottle_protocol::session::guest::SecretText;
 use rand::RngExt as _;
 use ring::error::KeyRejected;
 use ring::signature::{Ed25519KeyPair, KeyPair as _};

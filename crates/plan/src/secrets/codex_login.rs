@@ -9,7 +9,7 @@ use std::path::Path;
 use anyhow::anyhow;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use bottle_contract::secret::Secret;
+use bottle_policy::secret::Secret;
 use jiff::Timestamp;
 use serde::Deserialize;
 

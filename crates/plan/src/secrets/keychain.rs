@@ -4,8 +4,8 @@
 //! for consent in a window of its own, unless the user has allowed the program to read the item.
 
 use anyhow::anyhow;
-use bottle_contract::secret::Secret;
 use bottle_host::Host;
+use bottle_policy::secret::Secret;
 
 use super::{SecretError, from_command, unreadable_with_hint};
 use crate::SecretNeed;

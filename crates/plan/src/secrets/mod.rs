@@ -17,10 +17,10 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{anyhow, ensure};
-use bottle_contract::secret::Secret;
-use bottle_contract::session::guest::SecretText;
 use bottle_host::Host;
 use bottle_manifest::secret_ref::SecretRef;
+use bottle_policy::secret::Secret;
+use bottle_protocol::session::guest::SecretText;
 use tokio::io::AsyncReadExt;
 use zeroize::Zeroizing;
 

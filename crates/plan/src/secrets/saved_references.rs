@@ -9,9 +9,9 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, anyhow, bail};
-use bottle_contract::yaml;
 use bottle_host::{Host, files};
 use bottle_manifest::secret_ref::{BadSecretRef, SecretRef};
+use bottle_text::yaml;
 
 /// The file's first line.
 const HEADING: &str = "# References for secrets whose variables are not set. Never a secret itself.\n";

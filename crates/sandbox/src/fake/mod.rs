@@ -20,10 +20,10 @@ use bottle_backend::{
     Launch, Lifecycle, MadeSnapshot, NewSnapshot, Prepared, Preview, ProgressSink, Resource, Snapshot,
     Snapshots,
 };
-use bottle_contract::names::{AGENT_USER, Slug};
-use bottle_contract::session::guest::{Changed, Changes, SecretText};
 use bottle_host::{Host, files};
 use bottle_plan::Plan;
+use bottle_policy::names::{AGENT_USER, Slug};
+use bottle_protocol::session::guest::{Changed, Changes, SecretText};
 
 use self::failing::{Failing, Step};
 use self::guest::PlainSpec;

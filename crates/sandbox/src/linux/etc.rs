@@ -9,8 +9,8 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use bottle_backend::{JAVA_ROOT_FILES, ROOT_FILES};
-use bottle_contract::names::{AGENT_UID, AGENT_USER, CA_BUNDLE_FILE, PROXY_LOOPBACK, TRUSTSTORE_FILE};
-use bottle_contract::names::{EGRESS_HOST, GIT_GATE_HOST, SUPERVISE_HOST};
+use bottle_policy::names::{AGENT_UID, AGENT_USER, CA_BUNDLE_FILE, PROXY_LOOPBACK, TRUSTSTORE_FILE};
+use bottle_policy::names::{EGRESS_HOST, GIT_GATE_HOST, SUPERVISE_HOST};
 use rustix::fs::{CWD, Mode, OFlags, openat, symlinkat};
 use rustix::io::Errno;
 

@@ -1,6 +1,6 @@
 //! Chooses the host user ids under which the agent and the sidecars of a bottle run. They are never root.
 //!
-//! Inside the bottle a single id exists: [`bottle_contract::names::AGENT_UID`] or the id of the image's user. If an
+//! Inside the bottle a single id exists: [`bottle_policy::names::AGENT_UID`] or the id of the image's user. If an
 //! ordinary user starts the bottle, it maps to that user's id, the only one that the user's sandbox may use. If root
 //! starts the bottle, it maps to an id chosen by a hash of home and slug, from the range that systemd's id plan leaves
 //! unused (0x7000_0000 to 0x7fff_ffff). The owner of a kept bottle's files therefore stays the same, and two bottles
@@ -13,7 +13,7 @@
 use std::fs;
 use std::io;
 
-use bottle_contract::names::Slug;
+use bottle_policy::names::Slug;
 use sha2::{Digest, Sha256};
 
 use super::spec::AgentIds;

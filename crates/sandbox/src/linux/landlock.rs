@@ -9,8 +9,8 @@
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use bottle_contract::names;
 use bottle_harden::HardenError;
+use bottle_policy::names;
 use landlock::{
     ABI, Access, AccessFs, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
     RulesetCreatedAttr, Scope,

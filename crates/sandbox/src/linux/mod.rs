@@ -55,13 +55,13 @@ use bottle_backend::{
     Backend, BackendError, BackendErrorKind, Capabilities, Check, Finding, Prepared, Preview, ProgressSink,
     Resource, ResourceLog, Step, Unused,
 };
-use bottle_contract::names::{self, Slug};
-use bottle_contract::session::guest::SecretText;
 use bottle_guest::{Limit, Limits};
 use bottle_host::Host;
 use bottle_host::causes;
 use bottle_host::settings::Settings;
 use bottle_plan::{ImageSource, Plan, Renewal, Resources};
+use bottle_policy::names::{self, Slug};
+use bottle_protocol::session::guest::SecretText;
 
 use self::check_cache::CheckCache;
 use self::image::{Image, Images};

@@ -18,7 +18,7 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
-use bottle_contract::names;
+use bottle_policy::names;
 use rustix::fs::{CWD, Mode, OFlags, symlinkat};
 use rustix::mount::{MountAttrFlags, UnmountFlags, unmount};
 

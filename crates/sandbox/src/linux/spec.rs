@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use bottle_contract::names::AGENT_UID;
 use bottle_guest::Limits;
 use bottle_plan::LiveDirectory;
+use bottle_policy::names::AGENT_UID;
 use serde::{Deserialize, Serialize};
 
 /// The specification of one sandbox. Contains no secrets.

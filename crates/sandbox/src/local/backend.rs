@@ -16,9 +16,9 @@ use bottle_backend::{
     NewSnapshot, Origin, Prepared, ProgressSink, RepositoryObjects, Resource, ResourceLog, Snapshot,
     Snapshots, run_blocking,
 };
-use bottle_contract::names::Slug;
-use bottle_contract::session::guest::{Changed, Changes, Overrun};
 use bottle_plan::{LiveDirectory, Plan, Resources, Workspace};
+use bottle_policy::names::Slug;
+use bottle_protocol::session::guest::{Changed, Changes, Overrun};
 use bottle_repository::Stop;
 
 use super::cgroups::Groups;

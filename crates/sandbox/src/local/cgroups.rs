@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use bottle_backend::BackendError;
-use bottle_contract::session::guest::{Limited, Overrun};
 use bottle_plan::Resources;
+use bottle_protocol::session::guest::{Limited, Overrun};
 use rustix::fs::Access;
 
 use super::failure::Step;

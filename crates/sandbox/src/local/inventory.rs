@@ -6,8 +6,8 @@ use std::time::Duration;
 use bottle_backend::runtime_directory::{self, RUNTIME_DIRECTORY, RuntimeDirectory};
 use bottle_backend::trees::{copy, remove_tree};
 use bottle_backend::{BackendError, LAYERS, Resource};
-use bottle_contract::names::Slug;
 use bottle_host::process::ProcessId;
+use bottle_policy::names::Slug;
 
 use super::Scope;
 use super::cgroups;

@@ -9,8 +9,8 @@ use std::ffi::OsString;
 use std::fs;
 use std::io;
 
-use bottle_contract::names::Slug;
 use bottle_host::process::{ProcessId, is_gone};
+use bottle_policy::names::Slug;
 
 use super::Scope;
 

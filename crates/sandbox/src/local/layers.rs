@@ -10,11 +10,11 @@ use std::path::{Path, PathBuf};
 
 pub(crate) use bottle_backend::trees::copy::UPPER;
 pub(crate) use bottle_backend::trees::{OBJECTS, WORKSPACE};
-use bottle_contract::names;
-use bottle_contract::session::guest::{Changed, Changes};
 use bottle_guest::changed_files;
 use bottle_host::files;
 use bottle_plan::LiveDirectory;
+use bottle_policy::names;
+use bottle_protocol::session::guest::{Changed, Changes};
 
 /// The directory name of the agent's home, for a bottle that uses the host's system files.
 pub(crate) const HOME: &str = "home";

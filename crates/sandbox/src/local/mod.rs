@@ -31,8 +31,8 @@ pub(crate) mod spawn_ipc;
 use std::path::{Path, PathBuf};
 
 use bottle_backend::runtime_directory::RuntimeDirectory;
-use bottle_contract::names::Slug;
 use bottle_host::Host;
+use bottle_policy::names::Slug;
 
 use self::labels::Role;
 use self::layers::Layers;

@@ -24,7 +24,7 @@ use bottle_backend::trees::layer_tar::{LayerTar, Ownership};
 use bottle_backend::trees::portable::{UNPACKED, has_objects, not_imported, objects_tree, unpack};
 use bottle_backend::trees::{explain, open_directory, remove_tree};
 use bottle_backend::{BackendError, ProgressSink, Snapshot};
-use bottle_contract::names::{AGENT_UID, AGENT_USER, GIT_OBJECTS_DIR, Slug, WORKSPACE as WORKSPACE_INSIDE};
+use bottle_policy::names::{AGENT_UID, AGENT_USER, GIT_OBJECTS_DIR, Slug, WORKSPACE as WORKSPACE_INSIDE};
 
 use super::Scope;
 use super::layer_snapshots::{add, stored};

@@ -16,9 +16,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bottle_backend::{BackendError, Resource, ResourceLog};
-use bottle_contract::names::Slug;
 use bottle_host::files;
 use bottle_host::process::ProcessId;
+use bottle_policy::names::Slug;
 use serde::Serialize;
 use tokio::process::{Child, Command};
 

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use bottle_contract::names::Slug;
+use bottle_policy::names::Slug;
 
 /// The label that contains the hash of `$BOTTLE_HOME`.
 pub(super) const HOME_LABEL: &str = "bottle.home";

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use bottle_contract::names::LISTENER_PORTS;
+use bottle_policy::names::LISTENER_PORTS;
 
 use super::args::{NewMachine, Socket};
 

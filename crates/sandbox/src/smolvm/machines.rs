@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use bottle_backend::command_line::runner::{Output, Program, RunError, last_words};
 use bottle_backend::{BackendError, BackendErrorKind};
-use bottle_contract::names::Slug;
 use bottle_host::Host;
+use bottle_policy::names::Slug;
 
 use super::args::{Machines as Arguments, NewMachine};
 use super::output::{self, Machine, NOT_FOUND};

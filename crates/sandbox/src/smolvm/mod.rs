@@ -43,12 +43,12 @@ use bottle_backend::{
     Backend, BackendError, Capabilities, Check, Finding, Prepared, Preview, ProgressSink, Resource, Step,
     Unused, run_blocking, static_program,
 };
-use bottle_contract::names::Slug;
-use bottle_contract::session::guest::SecretText;
 use bottle_guest::{Limit, Limits};
 use bottle_host::Host;
 use bottle_host::causes;
 use bottle_plan::{ImageSource, Plan, Renewal, Resources};
+use bottle_policy::names::Slug;
+use bottle_protocol::session::guest::SecretText;
 use tokio::net::UnixListener;
 
 use self::args::{NewMachine, Socket, Volume};

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use bottle_contract::credential::exempt::{self, Exempt};
+use bottle_policy::credential::exempt::{self, Exempt};
 use bottle_scan::{Finding, HeadPart, Range64, Scanner, Severity, Shape, head_injection, rewrite};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
@@ -251,7 +251,7 @@ fn replaced(headers: &HeaderMap, values: &[(usize, Option<HeaderValue>)]) -> Hea
 
 #[cfg(test)]
 mod tests {
-    use bottle_contract::secret::Secret;
+    use bottle_policy::secret::Secret;
     use bottle_scan::KnownSecrets;
 
     use super::*;

@@ -21,10 +21,10 @@ mod unreadable;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use bottle_contract::credential::exempt::Exempt;
-use bottle_contract::credential::{Binding, binding};
-use bottle_contract::decide;
-use bottle_contract::route::{Dlp, InboundDetector, OutboundDetector, Route};
+use bottle_policy::credential::exempt::Exempt;
+use bottle_policy::credential::{Binding, binding};
+use bottle_policy::decide;
+use bottle_policy::route::{Dlp, InboundDetector, OutboundDetector, Route};
 use bottle_scan::{Detector, Finding, KnownSecret, KnownSecrets, RuleFiles, Scanner, Severity, TooLarge};
 
 pub(crate) use decode::Coding;

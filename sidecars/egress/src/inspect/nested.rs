@@ -166,7 +166,7 @@ impl Visitor for Unpacker {
 mod tests {
     use std::io::Write;
 
-    use bottle_contract::secret::Secret;
+    use bottle_policy::secret::Secret;
     use bottle_scan::KnownSecrets;
 
     use super::*;

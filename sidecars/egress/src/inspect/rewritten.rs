@@ -109,7 +109,7 @@ pub(super) fn relative_to(finding: &Finding, part: Range<usize>) -> Option<Findi
 
 #[cfg(test)]
 mod tests {
-    use bottle_contract::secret::Secret;
+    use bottle_policy::secret::Secret;
     use bottle_scan::KnownSecrets;
     use http::HeaderValue;
 

@@ -14,7 +14,7 @@ use ring::rand::{SecureRandom, SystemRandom};
 use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 
-use bottle_contract::session::bundle::Limits;
+use bottle_protocol::session::bundle::Limits;
 
 /// The most bytes of one body that are kept in memory. The rest goes to an encrypted file.
 const IN_MEMORY: usize = 1 << 20;

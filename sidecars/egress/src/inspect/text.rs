@@ -219,7 +219,7 @@ pub(super) fn decoded(body: &[u8], codings: &[Coding], limit: usize) -> Result<V
 mod tests {
     use std::io::Write;
 
-    use bottle_contract::secret::Secret;
+    use bottle_policy::secret::Secret;
     use bottle_scan::KnownSecrets;
 
     use super::*;

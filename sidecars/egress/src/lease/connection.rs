@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bottle_channel::Stream;
-use bottle_contract::decide::Reason;
-use bottle_contract::session::lease::{LeaseAnswer, LeaseRequest};
+use bottle_policy::decide::Reason;
+use bottle_protocol::session::lease::{LeaseAnswer, LeaseRequest};
 use tokio::time::sleep;
 
 use super::{LeaseDenied, Leases};

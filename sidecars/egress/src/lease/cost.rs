@@ -3,8 +3,8 @@
 //! The prompt is estimated from its text, never below the estimate. What the request only refers to may fill the
 //! context of the model. The output is the request's own limit, or else the most that the model can write.
 
-use bottle_contract::usage::Counts;
 use bottle_meter::{Expected, Limits, MeteredRequest};
+use bottle_protocol::usage::Counts;
 
 /// The largest number of tokens that a request can ask for.
 const MAX_TOKENS: u64 = 1 << 53;
@@ -76,7 +76,7 @@ impl Cost {
 
 #[cfg(test)]
 mod tests {
-    use bottle_contract::usage::Api;
+    use bottle_protocol::usage::Api;
     use std::hash::RandomState;
 
     use super::*;

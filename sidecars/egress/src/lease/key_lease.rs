@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use bottle_contract::session::lease::{BudgetKey, LeaseRequest};
+use bottle_protocol::session::lease::{BudgetKey, LeaseRequest};
 use tokio::sync::oneshot;
 
 use super::{Answer, AnswerSender};

@@ -27,11 +27,11 @@ use std::hash::RandomState;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use bottle_contract::decide::{Reason, Refusal};
-use bottle_contract::endpoints;
-use bottle_contract::session::lease::BudgetKey;
-use bottle_contract::usage::{Api, Usage};
 use bottle_meter::{Limits, MeteredRequest, NotARequest};
+use bottle_policy::decide::{Reason, Refusal};
+use bottle_protocol::endpoints;
+use bottle_protocol::session::lease::BudgetKey;
+use bottle_protocol::usage::{Api, Usage};
 use tokio::sync::{oneshot, watch};
 
 use crate::bounds;

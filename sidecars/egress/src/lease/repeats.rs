@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
-use bottle_contract::session::lease::BudgetKey;
+use bottle_protocol::session::lease::BudgetKey;
 
 use crate::bounds;
 

@@ -20,9 +20,9 @@ pub(crate) mod tunnel;
 
 pub(crate) use bridge::bridge;
 
-use bottle_contract::canonical;
-use bottle_contract::decide::Ingress;
-use bottle_contract::names::{EGRESS_PORT, HTTP_PORT, HTTPS_PORT};
+use bottle_policy::canonical;
+use bottle_policy::decide::Ingress;
+use bottle_policy::names::{EGRESS_PORT, HTTP_PORT, HTTPS_PORT};
 
 /// Facts about a connection that are known before its first request.
 #[derive(Debug, Clone, PartialEq, Eq)]

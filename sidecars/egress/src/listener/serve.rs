@@ -5,8 +5,8 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use bottle_contract::names::{DNS_PORT, EGRESS_PORTS, HTTPS_PORT};
 use bottle_daemon::{BindError, Listener, ListenerConfig};
+use bottle_policy::names::{DNS_PORT, EGRESS_PORTS, HTTPS_PORT};
 use bottle_resolver::Resolver;
 use http::{Method, Version};
 use hyper::body::Incoming;

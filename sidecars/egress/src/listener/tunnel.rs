@@ -9,9 +9,9 @@ use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use bottle_contract::canonical;
-use bottle_contract::decide::{Ingress, Tunnel, decide_connect, decide_hello};
-use bottle_contract::names::HTTPS_PORT;
+use bottle_policy::canonical;
+use bottle_policy::decide::{Ingress, Tunnel, decide_connect, decide_hello};
+use bottle_policy::names::HTTPS_PORT;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::upgrade::{OnUpgrade, Parts};

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 
-use bottle_contract::session::bundle::BundleEvent;
+use bottle_protocol::session::bundle::BundleEvent;
 use tokio::sync::Notify;
 
 /// A bounded queue of events. When it is full, it drops the oldest event. The next reader first receives the number of

@@ -18,10 +18,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use bottle_contract::decide::Refusal;
-use bottle_contract::queue::Id;
-use bottle_contract::secret::Secret;
-use bottle_contract::session::bundle::{BundleEvent, LogLevel, Refused};
+use bottle_policy::decide::Refusal;
+use bottle_policy::secret::Secret;
+use bottle_protocol::queue::Id;
+use bottle_protocol::session::bundle::{BundleEvent, LogLevel, Refused};
 use bottle_scan::{Redactor, TooLarge};
 
 use crate::bounds;

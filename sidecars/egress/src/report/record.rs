@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::time::Instant;
 
-use bottle_contract::decide::Reason;
+use bottle_policy::decide::Reason;
 use serde::Serialize;
 
 /// The facts that are known before the verdict.

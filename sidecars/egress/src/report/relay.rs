@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bottle_channel::Stream;
-use bottle_contract::session::bundle::{BundleEvent, Written};
+use bottle_protocol::session::bundle::{BundleEvent, Written};
 use tokio::sync::watch;
 use tokio::time::timeout;
 

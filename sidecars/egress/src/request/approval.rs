@@ -7,8 +7,8 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use bottle_contract::decide::{Reason, Refusal};
-use bottle_contract::queue::{Answer, Question, Status, Tool};
+use bottle_policy::decide::{Reason, Refusal};
+use bottle_protocol::queue::{Answer, Question, Status, Tool};
 use bottle_queue::{Questions, question};
 use bottle_scan::Finding;
 use serde_json::json;

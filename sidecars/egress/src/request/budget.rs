@@ -10,11 +10,11 @@
 
 use std::sync::Arc;
 
-use bottle_contract::decide::{Reason, Refusal};
-use bottle_contract::endpoints::{self, Endpoint};
-use bottle_contract::session::lease::BudgetKey;
-use bottle_contract::usage::Api;
 use bottle_meter::MeteredRequest;
+use bottle_policy::decide::{Reason, Refusal};
+use bottle_protocol::endpoints::{self, Endpoint};
+use bottle_protocol::session::lease::BudgetKey;
+use bottle_protocol::usage::Api;
 use http::HeaderMap;
 use http::header::CONTENT_TYPE;
 

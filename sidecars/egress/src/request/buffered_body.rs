@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use bottle_contract::decide::Reason;
+use bottle_policy::decide::Reason;
 use bottle_scan::Scanner;
 use bytes::Bytes;
 use http::HeaderMap;

@@ -1,7 +1,7 @@
 //! Stage 7 of the request pipeline: strips the agent's credentials and injects the credential of the route.
 
-use bottle_contract::credential::strip::{self, StrippedHeaders};
-use bottle_contract::route::Route;
+use bottle_policy::credential::strip::{self, StrippedHeaders};
+use bottle_policy::route::Route;
 use http::header::SEC_WEBSOCKET_PROTOCOL;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
@@ -153,7 +153,7 @@ fn strip_subprotocols(headers: &mut HeaderMap) {
 
 #[cfg(test)]
 mod tests {
-    use bottle_contract::route::{Form, parse_routes};
+    use bottle_policy::route::{Form, parse_routes};
 
     use super::*;
 

@@ -3,7 +3,7 @@
 //! A client of MCP waits for the answer to its request, and reads a stream that only breaks as a lost connection. So the
 //! error has the id of the request (JSON-RPC 2.0, 5.1).
 
-use bottle_contract::decide::Refusal;
+use bottle_policy::decide::Refusal;
 use http::header::{ACCEPT, CONTENT_LENGTH, CONTENT_TYPE};
 use http::response::Parts;
 use http::{HeaderMap, StatusCode};
@@ -79,7 +79,7 @@ fn is_events(kind: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use bottle_contract::decide::Reason;
+    use bottle_policy::decide::Reason;
     use http::{HeaderValue, Response};
 
     use super::*;

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use bottle_contract::usage::Api;
+use bottle_protocol::usage::Api;
 use http::header::{
     ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, TRANSFER_ENCODING,
 };

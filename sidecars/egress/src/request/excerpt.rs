@@ -4,7 +4,7 @@
 
 use std::ops::Range;
 
-use bottle_contract::queue::bounded_excerpt;
+use bottle_protocol::queue::bounded_excerpt;
 use bottle_scan::{Finding, MASK, Scanner, Severity, excerpt};
 
 /// How many bytes before and after a finding are shown, so that a line stays within its bounds.
@@ -82,8 +82,8 @@ fn near_mask(text: &str, more: usize) -> impl Iterator<Item = String> {
 mod tests {
     use std::sync::Arc;
 
-    use bottle_contract::queue::{MAX_EXCERPT_LINE, MAX_EXCERPT_LINES};
-    use bottle_contract::secret::Secret;
+    use bottle_policy::secret::Secret;
+    use bottle_protocol::queue::{MAX_EXCERPT_LINE, MAX_EXCERPT_LINES};
     use bottle_scan::KnownSecrets;
     use proptest::prelude::*;
 

@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use bottle_contract::decide::Refusal;
-use bottle_contract::names::{HTTP_PORT, HTTPS_PORT};
+use bottle_policy::decide::Refusal;
+use bottle_policy::names::{HTTP_PORT, HTTPS_PORT};
 use bottle_scan::{Finding, Severity};
 use http::HeaderMap;
 

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use bottle_contract::decide::{
+use bottle_policy::decide::{
     CanonicalNames, Findings, Refusal, RequestFacts, UrlScheme, Verdict, decide_canonical,
     is_websocket_upgrade,
 };
-use bottle_contract::names::INTROSPECTION_HOST;
-use bottle_contract::route::RouteTable;
+use bottle_policy::names::INTROSPECTION_HOST;
+use bottle_policy::route::RouteTable;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Version};

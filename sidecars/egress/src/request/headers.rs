@@ -1,6 +1,6 @@
 //! Removes headers that apply to one connection and not to the request (hop-by-hop headers).
 
-use bottle_contract::credential::strip;
+use bottle_policy::credential::strip;
 use http::header::{
     ACCEPT_ENCODING, ALT_SVC, CONNECTION, CONTENT_LENGTH, EXPECT, HOST, PROXY_AUTHENTICATE, TE,
     TRANSFER_ENCODING, UPGRADE,

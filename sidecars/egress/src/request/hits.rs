@@ -1,7 +1,7 @@
 //! Counts findings of credentials that the agent does not hold. Hits count before the verdict and whatever the route's
 //! `outbound_on_match` is. After the configured number of distinct pieces (`lock_after`), the bottle is locked.
 
-use bottle_contract::decide::Refusal;
+use bottle_policy::decide::Refusal;
 use bottle_scan::Finding;
 
 use crate::egress::Egress;

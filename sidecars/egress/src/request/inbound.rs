@@ -18,8 +18,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bottle_contract::decide::{Reason, Refusal};
-use bottle_contract::route::InboundOnMatch;
+use bottle_policy::decide::{Reason, Refusal};
+use bottle_policy::route::InboundOnMatch;
 use bottle_scan::{Finding, Severity};
 use bytes::{Bytes, BytesMut};
 use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 
-use bottle_contract::canonical;
+use bottle_policy::canonical;
 use http::header::LOCATION;
 use http::uri::Scheme;
 use http::{Response, Uri};

@@ -1,7 +1,7 @@
 //! Builds the responses that the proxy itself sends: denials, and descriptions of its routes.
 
-use bottle_contract::decide::{Reason, Refusal};
-use bottle_contract::route::display_value;
+use bottle_policy::decide::{Reason, Refusal};
+use bottle_policy::route::display_value;
 use http::header::{CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, UPGRADE, USER_AGENT};
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use hyper::ext::ReasonPhrase;

@@ -41,7 +41,7 @@ mod websocket_upgrade;
 
 use std::sync::Arc;
 
-use bottle_contract::decide::Refusal;
+use bottle_policy::decide::Refusal;
 use http::{Method, Request, Response};
 use hyper::body::Incoming;
 use tokio::sync::OwnedSemaphorePermit;

@@ -6,9 +6,9 @@ use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use bottle_contract::decide::{Reason, Refusal};
-use bottle_contract::endpoints::Endpoint;
-use bottle_contract::usage::{Api, Source};
+use bottle_policy::decide::{Reason, Refusal};
+use bottle_protocol::endpoints::Endpoint;
+use bottle_protocol::usage::{Api, Source};
 use http::HeaderMap;
 use serde::Deserialize;
 use serde_json::json;

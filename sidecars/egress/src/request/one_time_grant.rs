@@ -1,7 +1,7 @@
 //! Claims one-time grants for requests that the routes deny.
 
-use bottle_contract::decide::{Findings, Verdict};
-use bottle_contract::route::RouteTable;
+use bottle_policy::decide::{Findings, Verdict};
+use bottle_policy::route::RouteTable;
 
 use super::head::RequestHead;
 use crate::egress::Egress;

@@ -11,8 +11,8 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use bottle_contract::decide::{Findings, Reason, Refusal, Verdict, form_methods, quick_action};
-use bottle_contract::route::RouteTable;
+use bottle_policy::decide::{Findings, Reason, Refusal, Verdict, form_methods, quick_action};
+use bottle_policy::route::RouteTable;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue};
 use hyper::body::Body as _;

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use bottle_contract::decide::Allowed;
-use bottle_contract::names::HTTP_PORT;
-use bottle_contract::route::Route;
+use bottle_policy::decide::Allowed;
+use bottle_policy::names::HTTP_PORT;
+use bottle_policy::route::Route;
 use http::header::HOST;
 use http::{HeaderMap, HeaderName};
 

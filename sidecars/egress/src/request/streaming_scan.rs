@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bottle_contract::decide::{Reason, Refusal};
+use bottle_policy::decide::{Reason, Refusal};
 use bottle_scan::{Finding, Scanner, Severity};
 use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
@@ -566,7 +566,7 @@ fn mask(secret: &mut [u8]) {
 
 #[cfg(test)]
 mod tests {
-    use bottle_contract::session::bundle::LogLevel;
+    use bottle_protocol::session::bundle::LogLevel;
     use bottle_scan::KnownSecrets;
     use http_body_util::BodyExt;
 

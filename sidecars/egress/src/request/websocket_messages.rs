@@ -10,8 +10,8 @@
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use bottle_contract::decide::{Reason, Refusal};
-use bottle_contract::route::InboundOnMatch;
+use bottle_policy::decide::{Reason, Refusal};
+use bottle_policy::route::InboundOnMatch;
 use bottle_scan::{Finding, Scanner, Severity};
 use bytes::BytesMut;
 use http::HeaderMap;

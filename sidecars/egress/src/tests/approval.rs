@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bottle_channel::{Channel, Side};
-use bottle_contract::decide::Reason;
-use bottle_contract::queue::{Answer, Question, Response, Scope, Status};
-use bottle_contract::session::bundle::Provision;
-use bottle_contract::session::{Hello, Role};
+use bottle_policy::decide::Reason;
+use bottle_protocol::queue::{Answer, Question, Response, Scope, Status};
+use bottle_protocol::session::bundle::Provision;
+use bottle_protocol::session::{Hello, Role};
 use bottle_queue::forward;
 use bottle_test_support::upstream::Site;
 use tokio::sync::watch;

@@ -11,9 +11,9 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bottle_channel::{Channel, Stream};
-use bottle_contract::decide::Reason;
-use bottle_contract::session::bundle::{BundleEvent, Written};
-use bottle_contract::session::lease::{LeaseAnswer, LeaseRequest};
+use bottle_policy::decide::Reason;
+use bottle_protocol::session::bundle::{BundleEvent, Written};
+use bottle_protocol::session::lease::{LeaseAnswer, LeaseRequest};
 use bottle_test_support::authority::{Alpn, Authority, Leaf};
 use bottle_test_support::body::{Body, Pace, paced, whole};
 use bottle_test_support::server::{Server, handler};

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use bottle_contract::session::bundle::Provision;
+use bottle_protocol::session::bundle::Provision;
 use bottle_test_support::authority::Alpn;
 use bottle_test_support::server::{Server, handler};
 use bottle_test_support::skip;

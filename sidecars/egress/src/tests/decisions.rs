@@ -1,8 +1,8 @@
 //! Which requests the proxy forwards, which it denies, and what the client receives. The client is curl, which agents'
 //! tools use too.
 
-use bottle_contract::decide::Reason;
-use bottle_contract::session::bundle::LogLevel;
+use bottle_policy::decide::Reason;
+use bottle_protocol::session::bundle::LogLevel;
 use bottle_test_support::upstream::Site;
 
 use super::fixture::{AUTH, FixtureOptions, ProxyFixture, REAL, SITE};

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use std::process::Output;
 use std::sync::Arc;
 
-use bottle_contract::names::{EGRESS_PORT, HTTP_PORT, HTTPS_PORT};
-use bottle_contract::queue::Id;
-use bottle_contract::route::RouteTable;
-use bottle_contract::session::bundle::{
+use bottle_policy::names::{EGRESS_PORT, HTTP_PORT, HTTPS_PORT};
+use bottle_policy::route::RouteTable;
+use bottle_protocol::queue::Id;
+use bottle_protocol::session::bundle::{
     BundleEvent, Credential, LogLevel, ModelRules, OneTimeGrant, Provision, Refused, Routes,
 };
 use bottle_queue::Questions;
@@ -262,7 +262,7 @@ fn routes(port: u16, route: &str, more: &str) -> String {
 }
 
 fn provision(yaml: String, roots: &str, log: LogLevel) -> Provision {
-    use bottle_contract::credential::{Binding, Scheme};
+    use bottle_policy::credential::{Binding, Scheme};
     let binding = Binding {
         slot: "key".into(),
         host: SITE.into(),

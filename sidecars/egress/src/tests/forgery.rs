@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bottle_contract::session::bundle::Provision;
+use bottle_protocol::session::bundle::Provision;
 use bottle_test_support::authority::{Alpn, Authority, Leaf};
 use bottle_test_support::body::Body;
 use bottle_test_support::server::{Server, handler};

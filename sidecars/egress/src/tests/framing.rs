@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bottle_contract::names::HTTP_PORT;
+use bottle_policy::names::HTTP_PORT;
 use bottle_test_support::authority::Alpn;
 use bottle_test_support::upstream::Site;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bottle_channel::{Channel, Stream};
-use bottle_contract::decide::Reason;
-use bottle_contract::session::bundle::ModelRules;
-use bottle_contract::session::lease::{BudgetKey, LeaseAnswer, LeaseRequest};
-use bottle_contract::usage::{Api, WAITING_FILE, WaitingLine};
 use bottle_meter::MeteredRequest;
+use bottle_policy::decide::Reason;
+use bottle_protocol::session::bundle::ModelRules;
+use bottle_protocol::session::lease::{BudgetKey, LeaseAnswer, LeaseRequest};
+use bottle_protocol::usage::{Api, WAITING_FILE, WaitingLine};
 use bottle_test_support::authority::{Alpn, Authority, Leaf};
 use bottle_test_support::body::whole;
 use bottle_test_support::server::{Server, handler};

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use bottle_contract::decide::Reason;
-use bottle_contract::lock_out::{HITS, LockOut, SENTENCE};
-use bottle_contract::session::bundle::Provision;
+use bottle_policy::decide::Reason;
+use bottle_policy::lock_out::{HITS, LockOut, SENTENCE};
+use bottle_protocol::session::bundle::Provision;
 use bottle_test_support::upstream::Site;
 use futures_util::{SinkExt, StreamExt};
 use http::{Request, StatusCode};

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bottle_channel::{Channel, Stream};
-use bottle_contract::decide::Reason;
-use bottle_contract::session::bundle::Written;
-use bottle_contract::session::lease::LeaseAnswer;
-use bottle_contract::usage::{Api, Usage};
+use bottle_policy::decide::Reason;
+use bottle_protocol::session::bundle::Written;
+use bottle_protocol::session::lease::LeaseAnswer;
+use bottle_protocol::usage::{Api, Usage};
 use bottle_test_support::authority::Alpn;
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;

@@ -2,8 +2,8 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
-use bottle_contract::dns::MAX_QUERY;
-use bottle_contract::names::{DNS_PORT, EGRESS_PORT, EGRESS_PORTS, HTTP_PORT};
+use bottle_policy::names::{DNS_PORT, EGRESS_PORT, EGRESS_PORTS, HTTP_PORT};
+use bottle_protocol::dns::MAX_QUERY;
 use bottle_test_support::skip;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream, UdpSocket};

@@ -1,7 +1,7 @@
 //! One-time grants: the proxy forwards exactly one request for each grant.
 
-use bottle_contract::queue::Id;
-use bottle_contract::session::bundle::BundleEvent;
+use bottle_protocol::queue::Id;
+use bottle_protocol::session::bundle::BundleEvent;
 use http::StatusCode;
 
 use super::client::{self, get2};
@@ -14,7 +14,7 @@ const URL: &str = "https://api.example.com/jobs";
 const CANARY: &str = "bottle-canary-6b1f0c9d2e8a4f7350";
 
 async fn proxy() -> ProxyFixture {
-    let change = |provision: &mut bottle_contract::session::bundle::Provision| {
+    let change = |provision: &mut bottle_protocol::session::bundle::Provision| {
         provision.canary = Some(CANARY.into());
     };
     ProxyFixture::with(FixtureOptions { route: READS, change, ..FixtureOptions::default() }).await

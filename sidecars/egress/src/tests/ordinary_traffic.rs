@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use bottle_contract::session::bundle::{LogLevel, Provision};
+use bottle_protocol::session::bundle::{LogLevel, Provision};
 use bottle_test_support::authority::{Alpn, Authority, Leaf};
 use bottle_test_support::body::{Body, whole};
 use bottle_test_support::server::{Server, handler};

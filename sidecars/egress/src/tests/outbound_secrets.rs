@@ -2,8 +2,8 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
-use bottle_contract::decide::Reason;
-use bottle_contract::session::bundle::{Limits, LogLevel, Provision};
+use bottle_policy::decide::Reason;
+use bottle_protocol::session::bundle::{Limits, LogLevel, Provision};
 use bottle_test_support::upstream::Site;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Request};

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use bottle_contract::decide::Reason;
+use bottle_policy::decide::Reason;
 use bottle_test_support::authority::{Alpn, Authority, Leaf};
 use bottle_test_support::body::{Body, Pace, paced, whole};
 use bottle_test_support::server::{Server, handler};

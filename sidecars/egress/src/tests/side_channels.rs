@@ -10,8 +10,8 @@ use std::io::Write as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bottle_contract::credential::{Binding, Scheme};
-use bottle_contract::session::bundle::{Credential, Provision};
+use bottle_policy::credential::{Binding, Scheme};
+use bottle_protocol::session::bundle::{Credential, Provision};
 use bottle_test_support::authority::{Alpn, Authority, Leaf};
 use bottle_test_support::body::{Body, Pace, paced, whole};
 use bottle_test_support::server::{Server, handler};
@@ -322,7 +322,7 @@ async fn verdicts_reveal_no_credential() {
     let bearer: fn(&mut Provision) =
         |provision| set_credential(provision, "key", Scheme::Bearer, &format!("{TOKEN}{SECRET}"));
     let values = [("basic", LOGIN, basic), ("Bearer", TOKEN, bearer)];
-    let locks = [None, Some(bottle_contract::lock_out::HITS)];
+    let locks = [None, Some(bottle_policy::lock_out::HITS)];
     for ((scheme, public, change), lock) in
         values.into_iter().flat_map(|value| locks.map(|lock| (value, lock)))
     {

@@ -12,9 +12,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use bottle_channel::Stream;
-use bottle_contract::queue::Status;
-use bottle_contract::session::bundle::{BundleEvent, Written};
-use bottle_contract::usage::Usage;
+use bottle_protocol::queue::Status;
+use bottle_protocol::session::bundle::{BundleEvent, Written};
+use bottle_protocol::usage::Usage;
 use bottle_test_support::authority::{Alpn, Authority, Leaf};
 use bottle_test_support::body::{Body as SiteBody, whole};
 use bottle_test_support::server::{Server, handler};

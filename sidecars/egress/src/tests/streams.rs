@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use bottle_contract::session::bundle::BundleEvent;
+use bottle_protocol::session::bundle::BundleEvent;
 use bottle_test_support::authority::{Alpn, Authority, Leaf};
 use bottle_test_support::server::{Server, handler};
 use bottle_test_support::upstream::Site;

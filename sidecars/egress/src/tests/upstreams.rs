@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use bottle_contract::decide::Reason;
-use bottle_contract::session::bundle::Provision;
+use bottle_policy::decide::Reason;
+use bottle_protocol::session::bundle::Provision;
 use bottle_test_support::skip;
 use bottle_test_support::upstream::{Leaf, Site};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bottle_contract::session::bundle::{BundleEvent, BundleRequest, Written};
-use bottle_contract::usage::{Api, Source, Tokens, Usage, WAITING_FILE};
+use bottle_protocol::session::bundle::{BundleEvent, BundleRequest, Written};
+use bottle_protocol::usage::{Api, Source, Tokens, Usage, WAITING_FILE};
 use bottle_test_support::authority::{Alpn, Authority, Leaf};
 use bottle_test_support::body::{Pace, paced, whole};
 use bottle_test_support::server::{Server, handler};

@@ -2,7 +2,7 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use bottle_contract::session::bundle::{Provision, RuleFile};
+use bottle_protocol::session::bundle::{Provision, RuleFile};
 
 use super::fixture::{FixtureOptions, ProxyFixture, SITE};
 use crate::egress::Shared;

@@ -6,8 +6,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bottle_contract::address::forbidden;
-use bottle_contract::route::OWN_MACHINE;
+use bottle_policy::address::forbidden;
+use bottle_policy::route::OWN_MACHINE;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;

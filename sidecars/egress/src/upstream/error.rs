@@ -3,7 +3,7 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 
-use bottle_contract::decide::{Reason, Refusal};
+use bottle_policy::decide::{Reason, Refusal};
 use rustls::CertificateError;
 use rustls::pki_types::InvalidDnsNameError;
 

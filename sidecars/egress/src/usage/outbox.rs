@@ -17,8 +17,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use bottle_channel::Stream;
-use bottle_contract::session::bundle::{BundleEvent, Written};
-use bottle_contract::usage::{Usage, WAITING_FILE, WaitingLine};
+use bottle_protocol::session::bundle::{BundleEvent, Written};
+use bottle_protocol::usage::{Usage, WAITING_FILE, WaitingLine};
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
@@ -288,7 +288,7 @@ fn encoded(line: &WaitingLine) -> io::Result<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
-    use bottle_contract::usage::{Api, Tokens};
+    use bottle_protocol::usage::{Api, Tokens};
 
     use super::*;
 

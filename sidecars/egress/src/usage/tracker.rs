@@ -3,10 +3,10 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use bottle_contract::endpoints::Endpoint;
-use bottle_contract::route::Route;
-use bottle_contract::usage::{Api, Source, Tokens, Usage, provider_for};
 use bottle_meter::{Expected, Meter, Reading, estimate};
+use bottle_policy::route::Route;
+use bottle_protocol::endpoints::Endpoint;
+use bottle_protocol::usage::{Api, Source, Tokens, Usage, provider_for};
 use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http::{HeaderMap, Response};

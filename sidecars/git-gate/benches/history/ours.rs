@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
-use bottle_contract::secret::Secret;
+use bottle_policy::secret::Secret;
 use bottle_scan::{KnownSecrets, Scanner};
 
 use crate::dice::{Dice, WORD};

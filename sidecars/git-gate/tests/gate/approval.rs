@@ -4,8 +4,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 use bottle_channel::Channel;
-use bottle_contract::queue::{Answer, Question, Response, Scope, Status, Tool};
-use bottle_contract::session::bundle::{BundleEvent, BundleRequest};
+use bottle_protocol::queue::{Answer, Question, Response, Scope, Status, Tool};
+use bottle_protocol::session::bundle::{BundleEvent, BundleRequest};
 use bottle_test_support::sshd::run;
 
 use crate::scene::{Scene, TOKEN};

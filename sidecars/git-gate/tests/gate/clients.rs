@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use base64::Engine;
-use bottle_contract::session::git_gate::GateKey;
+use bottle_protocol::session::git_gate::GateKey;
 use bottle_test_support::sshd::Ends;
 use bottle_test_support::{python, skip};
 

@@ -8,8 +8,8 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use bottle_contract::queue::Status;
-use bottle_contract::session::bundle::{BundleEvent, BundleRequest};
+use bottle_protocol::queue::Status;
+use bottle_protocol::session::bundle::{BundleEvent, BundleRequest};
 use bottle_test_support::sshd::run;
 
 use crate::approval::{decide_after, marked};

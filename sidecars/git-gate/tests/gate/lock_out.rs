@@ -5,14 +5,14 @@ use std::fs;
 
 use anyhow::{Result, bail, ensure};
 use bottle_channel::Channel;
-use bottle_contract::lock_out::{HITS, LockOut, SENTENCE};
-use bottle_contract::session::bundle::{BundleEvent, BundleRequest, Written};
+use bottle_policy::lock_out::{HITS, LockOut, SENTENCE};
+use bottle_protocol::session::bundle::{BundleEvent, BundleRequest, Written};
 
 use crate::scene::{KEY, SECRET, Scene};
 
 const LOCKED: &str = "This bottle is locked";
 
-fn any_topic(repo: &mut bottle_contract::session::git_gate::GateRepo) {
+fn any_topic(repo: &mut bottle_protocol::session::git_gate::GateRepo) {
     repo.refs.allow = Some(vec!["refs/heads/**".into()]);
 }
 

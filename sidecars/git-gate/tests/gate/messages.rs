@@ -4,7 +4,7 @@ use std::fs;
 use std::process::Command;
 
 use anyhow::{Result, ensure};
-use bottle_contract::session::git_gate::GateKey;
+use bottle_protocol::session::git_gate::GateKey;
 use bottle_test_support::skip;
 
 use crate::scene::{Scene, ZERO, head, hook};

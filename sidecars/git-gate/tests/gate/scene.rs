@@ -11,13 +11,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use bottle_channel::{Channel, Side};
-use bottle_contract::session::bundle::{BundleEvent, BundleRequest, RuleFile};
-use bottle_contract::session::git_gate::{GateKey, GateProvision, GateRefs, GateRepo};
-use bottle_contract::session::guest::SecretText;
-use bottle_contract::session::{Hello, Role};
 use bottle_daemon::ListenerConfig;
 use bottle_git_gate::{FORWARD_SECONDS, GateConfig};
 use bottle_harden::identity::Identity;
+use bottle_protocol::session::bundle::{BundleEvent, BundleRequest, RuleFile};
+use bottle_protocol::session::git_gate::{GateKey, GateProvision, GateRefs, GateRepo};
+use bottle_protocol::session::guest::SecretText;
+use bottle_protocol::session::{Hello, Role};
 use bottle_test_support::sshd::{self, Ends, Sshd, make_key, run};
 use tempfile::TempDir;
 use tokio::net::UnixStream;

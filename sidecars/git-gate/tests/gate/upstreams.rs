@@ -7,7 +7,7 @@ use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use bottle_contract::session::git_gate::GateKey;
+use bottle_protocol::session::git_gate::GateKey;
 
 use crate::scene::{SECRET, Scene, ZERO, hook, many_commits};
 

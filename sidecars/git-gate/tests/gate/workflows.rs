@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Result, ensure};
-use bottle_contract::session::git_gate::GateRefs;
+use bottle_protocol::session::git_gate::GateRefs;
 
 use crate::scene::{Scene, hook};
 

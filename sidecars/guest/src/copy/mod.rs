@@ -16,7 +16,7 @@ pub(crate) mod slots;
 use std::sync::Arc;
 
 use bottle_channel::{Event, Stream, StreamReceiver};
-use bottle_contract::session::guest::{CopyIn, CopyOut, FailureKind, GuestEvent, STDIN, STDOUT};
+use bottle_protocol::session::guest::{CopyIn, CopyOut, FailureKind, GuestEvent, STDIN, STDOUT};
 use tokio::sync::mpsc;
 
 use crate::answer::answer;

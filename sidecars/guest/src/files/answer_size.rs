@@ -1,7 +1,7 @@
 //! Keeps an answer below the maximum size of a message.
 
-use bottle_contract::session::files::FileInfo;
-use bottle_contract::session::frame::MAX_PAYLOAD;
+use bottle_protocol::session::files::FileInfo;
+use bottle_protocol::session::frame::MAX_PAYLOAD;
 
 /// The part of a message that the entries of an answer may use.
 const BUDGET: usize = MAX_PAYLOAD / 4 * 3;

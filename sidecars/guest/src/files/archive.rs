@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 
-use bottle_contract::session::files::{FileEvent, FilePath};
+use bottle_protocol::session::files::{FileEvent, FilePath};
 
 use super::workspace::{MadeDirectories, Place, Workspace, cannot};
 use crate::copy::{into, out};

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 
-use bottle_contract::session::files::{
+use bottle_protocol::session::files::{
     ENTRIES_MAX, FileKind, FilePath, Grep, LINE_MAX, LineMatch, Matches, PATTERN_MAX,
 };
 use regex::bytes::{Match, Regex, RegexBuilder};

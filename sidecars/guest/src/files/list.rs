@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use bottle_contract::session::files::{ENTRIES_MAX, Entries, FileInfo, FilePath, Glob, List};
-use bottle_contract::session::guest::Failure;
+use bottle_protocol::session::files::{ENTRIES_MAX, Entries, FileInfo, FilePath, Glob, List};
+use bottle_protocol::session::guest::Failure;
 use rustix::io::Errno;
 
 use super::answer_size::AnswerSize;

@@ -28,8 +28,8 @@ mod write;
 use std::path::Path;
 
 use bottle_channel::{Stream, StreamSender};
-use bottle_contract::session::files::{FileEvent, FileRequest};
-use bottle_contract::session::guest::{GuestEvent, STDOUT};
+use bottle_protocol::session::files::{FileEvent, FileRequest};
+use bottle_protocol::session::guest::{GuestEvent, STDOUT};
 
 use self::bounds::{Bounds, TIME};
 use self::workspace::Workspace;

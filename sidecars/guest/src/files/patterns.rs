@@ -3,8 +3,8 @@
 use std::ffi::OsStr;
 use std::path::Path;
 
-use bottle_contract::session::files::{PATTERN_MAX, PATTERNS_MAX, Scope};
-use bottle_contract::session::guest::Failure;
+use bottle_protocol::session::files::{PATTERN_MAX, PATTERNS_MAX, Scope};
+use bottle_protocol::session::guest::Failure;
 use globset::{GlobBuilder, GlobSet};
 
 use super::workspace::Place;

@@ -2,7 +2,7 @@
 
 use std::io::{self, Read as _, Seek, SeekFrom, Write};
 
-use bottle_contract::session::files::{FileEvent, READ_MAX, Read};
+use bottle_protocol::session::files::{FileEvent, READ_MAX, Read};
 
 use super::workspace::{Place, Workspace, cannot, number};
 use crate::failure::Outcome;

@@ -4,8 +4,8 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use bottle_contract::session::files::{FileEvent, FileKind, FilePath};
-use bottle_contract::session::guest::Failure;
+use bottle_protocol::session::files::{FileEvent, FileKind, FilePath};
+use bottle_protocol::session::guest::Failure;
 use rustix::fs::{AtFlags, FileType, unlinkat};
 use rustix::io::Errno;
 

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use bottle_contract::session::files::{
+use bottle_protocol::session::files::{
     Entries, FileChange, FileEvent, FileInfo, FileKind, FilePath, FileRequest, Glob, Grep, LINE_MAX, List,
     Matches, PATCHED_FILE_MAX, Read, Replace, Scope, Write,
 };
@@ -479,7 +479,7 @@ fn grep_finds_lines() {
     // A line without a break, much larger than the part that is searched.
     bottle.put("huge", format!("{}one{}", "x".repeat(1000), "y".repeat(3 << 20)));
     let lines = |found: &Matches| -> Vec<String> {
-        let line = |m: &bottle_contract::session::files::LineMatch| {
+        let line = |m: &bottle_protocol::session::files::LineMatch| {
             format!("{}:{}:{}", m.path.as_path().display(), m.line, if m.cut { "cut" } else { &m.text })
         };
         found.matches.iter().map(line).collect()

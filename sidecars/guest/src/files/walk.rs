@@ -10,7 +10,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use bottle_contract::session::files::{FileInfo, FileKind};
+use bottle_protocol::session::files::{FileInfo, FileKind};
 use rustix::fs::Dir;
 
 use super::bounds::Bounds;

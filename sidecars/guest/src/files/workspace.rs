@@ -7,9 +7,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use bottle_contract::names::WORKSPACE;
-use bottle_contract::session::files::{FileInfo, FileKind, FilePath};
-use bottle_contract::session::guest::{Failure, FailureKind};
+use bottle_policy::names::WORKSPACE;
+use bottle_protocol::session::files::{FileInfo, FileKind, FilePath};
+use bottle_protocol::session::guest::{Failure, FailureKind};
 use jiff::Timestamp;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, fstat, mkdirat, readlinkat, statat, unlinkat};
 use rustix::io::Errno;

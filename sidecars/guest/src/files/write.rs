@@ -6,7 +6,7 @@ use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use bottle_contract::session::files::{FileEvent, WRITE_MAX, Write};
+use bottle_protocol::session::files::{FileEvent, WRITE_MAX, Write};
 use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags, fchmod, fsync, renameat, renameat_with, unlinkat};
 use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use bottle_contract::canary;
-use bottle_contract::secret::Secret;
-use bottle_contract::session::guest::{Attempt, Reach};
+use bottle_policy::secret::Secret;
+use bottle_protocol::canary;
+use bottle_protocol::session::guest::{Attempt, Reach};
 use rustix::process::{DumpableBehavior, dumpable_behavior};
 
 use super::attempt;

@@ -18,8 +18,8 @@ mod proxy;
 
 use std::collections::BTreeMap;
 
-use bottle_contract::secret::Secret;
-use bottle_contract::session::guest::{Attempt, Probe, Reach};
+use bottle_policy::secret::Secret;
+use bottle_protocol::session::guest::{Attempt, Probe, Reach};
 
 /// Makes all attempts concurrently, and returns their results in a fixed order. `environment` contains the
 /// variables that every process of the bottle gets. Results name suspicious variables without their values.

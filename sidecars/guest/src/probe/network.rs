@@ -5,8 +5,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use bottle_contract::names::DNS_PORT;
-use bottle_contract::session::guest::{Attempt, Probe, Reach};
+use bottle_policy::names::DNS_PORT;
+use bottle_protocol::session::guest::{Attempt, Probe, Reach};
 use futures_util::StreamExt;
 use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr};
 
-use bottle_contract::names::{EGRESS_HOST, PROXY_LOOPBACK};
+use bottle_policy::names::{EGRESS_HOST, PROXY_LOOPBACK};
 
 /// The maximum number of bytes that are read from a configuration file. The rest is ignored.
 const MAX: u64 = 64 * 1024;

@@ -3,8 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
-use bottle_contract::names::{DNS_PORT, EGRESS_HOST, EGRESS_PORT, HTTP_PORT, NEVER_LISTED};
-use bottle_contract::session::guest::{Attempt, Reach};
+use bottle_policy::names::{DNS_PORT, EGRESS_HOST, EGRESS_PORT, HTTP_PORT, NEVER_LISTED};
+use bottle_protocol::session::guest::{Attempt, Reach};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UdpSocket};
 
@@ -158,8 +158,8 @@ fn question(name: &str) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use bottle_contract::dns;
-    use bottle_contract::names::PROXY_LOOPBACK;
+    use bottle_policy::names::PROXY_LOOPBACK;
+    use bottle_protocol::dns;
 
     use super::*;
 

@@ -66,7 +66,7 @@ impl StreamRedaction<'_> {
 
 #[cfg(test)]
 mod tests {
-    use bottle_contract::secret::Secret;
+    use bottle_policy::secret::Secret;
     use proptest::prelude::*;
 
     use super::*;

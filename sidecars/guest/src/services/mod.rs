@@ -20,9 +20,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bottle_channel::Stream;
-use bottle_contract::session::guest::GuestEvent;
-use bottle_contract::session::process::ProcessName;
-use bottle_contract::session::service::{Service, StopService};
+use bottle_protocol::session::guest::GuestEvent;
+use bottle_protocol::session::process::ProcessName;
+use bottle_protocol::session::service::{Service, StopService};
 use tokio::sync::broadcast;
 use tokio::time::Instant;
 

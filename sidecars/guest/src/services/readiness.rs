@@ -8,8 +8,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bottle_contract::session::guest::{Exit, Process};
-use bottle_contract::session::service::{HttpCheck, Readiness, Service};
+use bottle_protocol::session::guest::{Exit, Process};
+use bottle_protocol::session::service::{HttpCheck, Readiness, Service};
 use rustix::fs::OFlags;
 use rustix::process::{Pid, Signal};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};

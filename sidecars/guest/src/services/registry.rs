@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bottle_contract::session::process::ProcessName;
-use bottle_contract::session::service::{SERVICES_MAX, Service, ServiceInfo};
+use bottle_protocol::session::process::ProcessName;
+use bottle_protocol::session::service::{SERVICES_MAX, Service, ServiceInfo};
 use tokio::sync::broadcast;
 
 use super::supervised::Supervised;

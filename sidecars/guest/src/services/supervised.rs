@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use bottle_contract::session::process::ProcessName;
-use bottle_contract::session::service::{Service, ServiceInfo, ServiceState};
+use bottle_protocol::session::process::ProcessName;
+use bottle_protocol::session::service::{Service, ServiceInfo, ServiceState};
 use tokio::sync::watch;
 
 /// A service and its state.

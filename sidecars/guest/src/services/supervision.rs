@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bottle_contract::session::guest::Exit;
-use bottle_contract::session::service::{ServiceInfo, ServiceState};
+use bottle_protocol::session::guest::Exit;
+use bottle_protocol::session::service::{ServiceInfo, ServiceState};
 use jiff::Timestamp;
 use tokio::time::Instant;
 

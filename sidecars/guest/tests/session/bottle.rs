@@ -7,11 +7,11 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use bottle_channel::{Channel, Event, Side, Stream, rejoin};
-use bottle_contract::session::guest::{
+use bottle_guest::{ForwardConfig, GuestConfig, Programs, Transport};
+use bottle_protocol::session::guest::{
     Attach, Exit, GuestEvent, GuestRequest, Process, Provision, STDERR, STDIN, STDOUT, Size, Stop,
 };
-use bottle_contract::session::{Hello, Role};
-use bottle_guest::{ForwardConfig, GuestConfig, Programs, Transport};
+use bottle_protocol::session::{Hello, Role};
 use tokio::io::{AsyncRead, AsyncWrite, join};
 use tokio::net::UnixStream;
 use tokio::net::unix::pipe::{Receiver, Sender};

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use bottle_channel::Channel;
-use bottle_contract::session::guest::{CopyIn, CopyOut, FailureKind, GuestEvent, GuestRequest, STDIN};
+use bottle_protocol::session::guest::{CopyIn, CopyOut, FailureKind, GuestEvent, GuestRequest, STDIN};
 use tar::{Archive, Builder, EntryType, Header};
 use tokio::time::timeout;
 

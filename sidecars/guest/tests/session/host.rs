@@ -1,8 +1,8 @@
 //! Tests that a new connection of the host replaces the previous one.
 
 use bottle_channel::{Channel, Side};
-use bottle_contract::session::guest::{Exit, GuestEvent, GuestRequest, Process, ProvisionedFile, STDIN};
-use bottle_contract::session::{Hello, Role};
+use bottle_protocol::session::guest::{Exit, GuestEvent, GuestRequest, Process, ProvisionedFile, STDIN};
+use bottle_protocol::session::{Hello, Role};
 use tokio::time::timeout;
 
 use crate::bottle::{Bottle, SIZE, SOON, Seen, all, ask, attach, run, shell};
@@ -60,7 +60,7 @@ async fn writes_provisioned_files_with_their_mode_inside_the_root() {
     std::fs::create_dir(bottle.root().join("target")).unwrap();
     let file = |path: &str, mode| ProvisionedFile { path: path.to_owned(), mode, content: "text".into() };
     let request = |files| {
-        GuestRequest::Provision(bottle_contract::session::guest::Provision {
+        GuestRequest::Provision(bottle_protocol::session::guest::Provision {
             env: [].into(),
             secret: [].into(),
             files,

@@ -3,10 +3,10 @@
 use std::time::{Duration, Instant};
 
 use bottle_channel::Channel;
-use bottle_contract::session::guest::{
+use bottle_protocol::session::guest::{
     Attach, ClientMessage, Exit, FailureKind, GuestEvent, GuestRequest, Process, SCROLLBACK, STDIN, Size,
 };
-use bottle_contract::session::process::{
+use bottle_protocol::session::process::{
     EndProcess, OutputRead, PROCESSES_MAX, ProcessInfo, ProcessName, ProcessState, ReadFrom, ReadOutput,
     SignalProcess, StartProcess, WriteInput,
 };

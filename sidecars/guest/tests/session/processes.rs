@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bottle_contract::session::guest::{
+use bottle_protocol::session::guest::{
     ClientMessage, Exit, FailureKind, GuestEvent, GuestRequest, Process, STDIN,
 };
 use tokio::time::timeout;

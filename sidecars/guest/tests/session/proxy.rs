@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, TcpListener};
 
-use bottle_contract::session::guest::{GuestEvent, GuestRequest};
+use bottle_protocol::session::guest::{GuestEvent, GuestRequest};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixListener};
 use tokio::time::timeout;

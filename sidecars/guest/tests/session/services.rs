@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use bottle_channel::{Channel, Stream};
-use bottle_contract::session::guest::{Exit, GuestEvent, GuestRequest, Process};
-use bottle_contract::session::process::{ProcessName, ReadFrom, ReadOutput};
-use bottle_contract::session::service::{
+use bottle_protocol::session::guest::{Exit, GuestEvent, GuestRequest, Process};
+use bottle_protocol::session::process::{ProcessName, ReadFrom, ReadOutput};
+use bottle_protocol::session::service::{
     HttpCheck, Readiness, Restart, SERVICES_MAX, Service, ServiceInfo, ServiceState, StopService,
 };
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use bottle_contract::session::guest::{Exit, GuestEvent, GuestRequest, Probe, Reach};
+use bottle_protocol::session::guest::{Exit, GuestEvent, GuestRequest, Probe, Reach};
 
 use crate::bottle::{Bottle, Seen, all, ask, attach, provision, run, shell, stop};
 

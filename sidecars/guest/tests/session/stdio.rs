@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use bottle_contract::session::frame::{Header, Kind};
-use bottle_contract::session::guest::{Exit, GuestEvent, GuestRequest, Process, STDIN};
+use bottle_protocol::session::frame::{Header, Kind};
+use bottle_protocol::session::guest::{Exit, GuestEvent, GuestRequest, Process, STDIN};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::AsyncWriteExt;
 use tokio::time::timeout;

@@ -1,7 +1,7 @@
 //! Tests the agent's terminal (sizes, scrollback, control, read-only clients), and agents without a terminal.
 
 use bottle_channel::Event;
-use bottle_contract::session::guest::{
+use bottle_protocol::session::guest::{
     AgentState, ClientMessage, Exit, FailureKind, GuestEvent, GuestRequest, Logs, Process, SCROLLBACK, STDIN,
     Size,
 };
@@ -178,7 +178,7 @@ async fn buffers_output_for_the_first_client_but_does_not_delay_the_exit() {
     let (_other, channel) = Bottle::ready().await;
     let _agent = channel.open(&awaited()).await.unwrap();
     tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-    let stop = GuestRequest::Stop(bottle_contract::session::guest::Stop { grace_ms: 0, work: None });
+    let stop = GuestRequest::Stop(bottle_protocol::session::guest::Stop { grace_ms: 0, work: None });
     assert_eq!(ask(&channel, &stop).await, GuestEvent::Done);
 }
 
@@ -205,7 +205,7 @@ async fn refuses_requests_in_the_wrong_state() {
     let mut early = attach(&channel, false).await;
     refused(early.receive().await.unwrap());
     crate::bottle::provision(&channel).await;
-    let twice = bottle_contract::session::guest::Provision {
+    let twice = bottle_protocol::session::guest::Provision {
         env: [].into(),
         secret: [].into(),
         files: Vec::new(),

@@ -4,8 +4,8 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::time::Duration;
 
-use bottle_contract::session::files::{FileEvent, FileRequest, Grep, Read, Scope, Write};
-use bottle_contract::session::guest::{FailureKind, GuestEvent, GuestRequest, STDIN};
+use bottle_protocol::session::files::{FileEvent, FileRequest, Grep, Read, Scope, Write};
+use bottle_protocol::session::guest::{FailureKind, GuestEvent, GuestRequest, STDIN};
 use tokio::time::{sleep, timeout};
 
 use crate::bottle::{Bottle, SOON, all, ask};

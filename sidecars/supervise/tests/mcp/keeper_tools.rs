@@ -5,9 +5,9 @@ use std::os::unix::net::UnixStream;
 
 use anyhow::{Context, Result, ensure};
 use bottle_channel::{Channel, ChannelError, Stream};
-use bottle_contract::queue::Answer;
-use bottle_contract::session::bundle::{BundleEvent, BundleRequest};
-use bottle_contract::session::tools::{ToolAnswer, ToolRequest};
+use bottle_protocol::queue::Answer;
+use bottle_protocol::session::bundle::{BundleEvent, BundleRequest};
+use bottle_protocol::session::tools::{ToolAnswer, ToolRequest};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 

@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use bottle_contract::queue::{Answer, Status, Tool};
+use bottle_protocol::queue::{Answer, Status, Tool};
 use libtest_mimic::{Arguments, Trial};
 use serde_json::{Value, json};
 

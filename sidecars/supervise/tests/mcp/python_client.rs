@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
-use bottle_contract::queue::Status;
+use bottle_protocol::queue::Status;
 use bottle_test_support::{python, skip};
 use tokio::net::{TcpListener, UnixStream};
 use tokio::process::Command;

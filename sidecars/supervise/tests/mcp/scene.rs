@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use bottle_channel::{Channel, Side};
-use bottle_contract::queue::{Answer, Question, Response, Scope, Status};
-use bottle_contract::session::bundle::{BundleEvent, BundleRequest, Routes, SuperviseProvision};
-use bottle_contract::session::{Hello, Role};
 use bottle_daemon::ListenerConfig;
+use bottle_protocol::queue::{Answer, Question, Response, Scope, Status};
+use bottle_protocol::session::bundle::{BundleEvent, BundleRequest, Routes, SuperviseProvision};
+use bottle_protocol::session::{Hello, Role};
 use bottle_supervise::SuperviseConfig;
 use serde_json::{Value, json};
 use tempfile::TempDir;

@@ -5,9 +5,9 @@
 
 use std::collections::BTreeSet;
 
-use bottle_contract::queue::Id;
 use bottle_lib::proposals::answer::Decision;
 use bottle_lib::proposals::scope::{GrantScope, RequestedScope};
+use bottle_protocol::queue::Id;
 use bottle_queue::{Pending, State as ProposalState};
 use crossterm::event::KeyEvent;
 use jiff::Timestamp;

@@ -5,7 +5,7 @@ use std::path::Path;
 use bollard::query_parameters::UploadToContainerOptionsBuilder;
 use bottle_backend::trees::portable;
 use bottle_backend::{BackendError, ImageInfo, ProgressSink, Snapshot, run_blocking};
-use bottle_contract::names::Slug;
+use bottle_policy::names::Slug;
 use jiff::Timestamp;
 
 use crate::docker::commit::{SNAPSHOT_REPOSITORY, commit};

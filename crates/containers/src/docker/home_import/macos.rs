@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use bottle_backend::{BackendError, ImageInfo, ProgressSink, Snapshot};
-use bottle_contract::names::Slug;
+use bottle_policy::names::Slug;
 
 use crate::docker::engine::Engine;
 use crate::docker::names::Names;

@@ -15,7 +15,7 @@ use bollard::models::ContainerConfig;
 use bollard::query_parameters::{DownloadFromContainerOptionsBuilder, UploadToContainerOptionsBuilder};
 use bottle_backend::image::account::{ACCOUNT_LABEL, Account, Users, default_home};
 use bottle_backend::{BackendError, ROOT_FILES};
-use bottle_contract::names::{AGENT_USER, CA_BUNDLE_FILE, MACHINE_ID_FILE, WORKSPACE};
+use bottle_policy::names::{AGENT_USER, CA_BUNDLE_FILE, MACHINE_ID_FILE, WORKSPACE};
 use bytes::Bytes;
 use futures_util::StreamExt;
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use bottle_contract::session::guest::SecretText;
+use bottle_protocol::session::guest::SecretText;
 
 use super::logins::Login;
 

@@ -4,7 +4,7 @@ use std::fmt::Display;
 
 use bollard::errors::Error;
 use bottle_backend::BackendError;
-use bottle_contract::terminal::inert;
+use bottle_text::terminal::inert;
 
 use crate::docker::engine::EngineError;
 

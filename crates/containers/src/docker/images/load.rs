@@ -12,7 +12,7 @@ use bollard::errors::Error;
 use bollard::query_parameters::{CreateImageOptionsBuilder, ImportImageOptionsBuilder};
 use bottle_backend::image::local;
 use bottle_backend::{BackendError, ProgressSink, Step};
-use bottle_contract::terminal::inert;
+use bottle_text::terminal::inert;
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt};
 

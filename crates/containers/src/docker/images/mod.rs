@@ -51,9 +51,9 @@ use bottle_backend::image::build_lock::{self, BuildLock};
 use bottle_backend::image::config;
 use bottle_backend::static_program::{self, Program};
 use bottle_backend::{BackendError, ProgressSink, Step, Unused};
-use bottle_contract::session::guest::SecretText;
 use bottle_host::Host;
 use bottle_plan::{ImageSource, Plan};
+use bottle_protocol::session::guest::SecretText;
 use serde::{Deserialize, Serialize};
 use tokio::sync::OnceCell;
 

@@ -1,7 +1,7 @@
 //! The output of a builder: reported line by line, and kept for the error of a failed build.
 
 use bottle_backend::{BackendError, Step};
-use bottle_contract::terminal::inert;
+use bottle_text::terminal::inert;
 
 use super::build_request::BuildRequest;
 use super::dockerfile::Labelled;

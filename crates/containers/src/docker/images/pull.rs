@@ -3,8 +3,8 @@
 use bollard::Docker;
 use bollard::query_parameters::CreateImageOptionsBuilder;
 use bottle_backend::{BackendError, ProgressSink, Step};
-use bottle_contract::terminal::inert;
 use bottle_host::Host;
+use bottle_text::terminal::inert;
 use futures_util::StreamExt;
 
 use super::image_error::failed;
@@ -92,7 +92,7 @@ mod tests {
     #[test]
     fn a_denied_pull_names_the_command_for_a_login() {
         let of = |message: &str, login| hint(message, "a.example", Ok(&login));
-        let login = Login::IdentityToken(bottle_contract::secret::Secret::new("t".to_owned()));
+        let login = Login::IdentityToken(bottle_policy::secret::Secret::new("t".to_owned()));
         let first = of("pull access denied for x", None).expect("a hint");
         assert!(first.contains("`docker login a.example`"), "{first}");
         let renew = of("no basic auth credentials", Some(login)).expect("a hint");

@@ -8,11 +8,11 @@ use std::sync::Arc;
 use bollard::query_parameters::RemoveImageOptions;
 use bottle_backend::image::local;
 use bottle_backend::{BackendError, ProgressSink, Step, run_blocking};
-use bottle_contract::session::guest::SecretText;
 use bottle_host::roots;
 use bottle_manifest::agent_provider::Template;
 use bottle_manifest::host_path;
 use bottle_plan::Renewal;
+use bottle_protocol::session::guest::SecretText;
 use bytes::Bytes;
 use jiff::Timestamp;
 

@@ -9,7 +9,7 @@ use bottle_backend::trees::git_objects::{self, Reader};
 use bottle_backend::trees::layer_tar::{LayerTar, Ownership};
 use bottle_backend::trees::remove_tree;
 use bottle_backend::{BackendError, RepositoryObjects, run_blocking};
-use bottle_contract::names::GIT_OBJECTS_DIR;
+use bottle_policy::names::GIT_OBJECTS_DIR;
 
 use super::{DIRECTORY, directory};
 

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 
 use bollard::models::Mount;
 use bollard::query_parameters::{ContainerArchiveInfoOptionsBuilder, UploadToContainerOptionsBuilder};
-use bottle_contract::names::GIT_OBJECTS_DIR;
+use bottle_policy::names::GIT_OBJECTS_DIR;
 
 #[cfg(target_os = "linux")]
 use self::linux as system;

@@ -11,7 +11,7 @@ use bottle_backend::ROOT_FILES;
 use bottle_backend::image::account::{Account, Users, default_home};
 use bottle_backend::image::saved::BadImage;
 use bottle_backend::trees::image_tree::Tree;
-use bottle_contract::names::{AGENT_USER, CA_BUNDLE_FILE, WORKSPACE};
+use bottle_policy::names::{AGENT_USER, CA_BUNDLE_FILE, WORKSPACE};
 use rustix::fs::{
     AtFlags, FileType, Mode, OFlags, ResolveFlags, openat, openat2, readlinkat, statat, symlinkat, unlinkat,
 };

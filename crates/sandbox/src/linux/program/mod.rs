@@ -19,8 +19,8 @@ mod shebang;
 use std::path::{Path, PathBuf};
 
 use bottle_backend::{BackendError, Prepared};
-use bottle_contract::names::{AGENT_USER, RUN_DIR, WORKSPACE};
 use bottle_host::Host;
+use bottle_policy::names::{AGENT_USER, RUN_DIR, WORKSPACE};
 
 use closure::{Closure, missing};
 

@@ -2,8 +2,8 @@
 
 use std::io::{self, Read, Write};
 
-use bottle_contract::session::files::{FileChange, FileEvent, PATCHED_FILE_MAX, PatchedFile, Replace};
-use bottle_contract::session::guest::Failure;
+use bottle_protocol::session::files::{FileChange, FileEvent, PATCHED_FILE_MAX, PatchedFile, Replace};
+use bottle_protocol::session::guest::Failure;
 use rustix::fs::{AtFlags, Stat, unlinkat};
 use rustix::io::Errno;
 

@@ -6,8 +6,8 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-use bottle_contract::session::files::{FilePath, PATCHED_FILES_MAX};
-use bottle_contract::session::guest::Failure;
+use bottle_protocol::session::files::{FilePath, PATCHED_FILES_MAX};
+use bottle_protocol::session::guest::Failure;
 use diffy::patch_set::{
     FileMode, FileOperation, FilePatch, ParseOptions, PatchKind, PatchSet, PatchSetParseError,
 };

@@ -12,7 +12,7 @@ mod replace;
 
 use std::io::Read;
 
-use bottle_contract::session::files::{FileEvent, PATCH_MAX, Replace};
+use bottle_protocol::session::files::{FileEvent, PATCH_MAX, Replace};
 
 use self::change::Changes;
 use super::bounds::Bounds;

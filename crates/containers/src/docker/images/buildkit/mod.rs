@@ -18,7 +18,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bottle_backend::{BackendError, ProgressSink, Step};
-use bottle_contract::session::guest::SecretText;
+use bottle_protocol::session::guest::SecretText;
 use bytes::Bytes;
 use http::Request;
 use http::header::{CONTENT_TYPE, HOST};

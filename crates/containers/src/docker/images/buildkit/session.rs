@@ -7,7 +7,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use bottle_contract::session::guest::SecretText;
+use bottle_protocol::session::guest::SecretText;
 use bytes::{BufMut, Bytes, BytesMut};
 use http::header::{CONNECTION, CONTENT_TYPE, HOST, UPGRADE};
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
@@ -175,7 +175,7 @@ fn respond(answer: Result<Bytes, GrpcError>) -> Response<UnsyncBoxBody<Bytes, In
 
 #[cfg(test)]
 mod tests {
-    use bottle_contract::secret::Secret;
+    use bottle_policy::secret::Secret;
 
     use super::*;
 

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::bundle::RuleFile;
 use super::guest::SecretText;
-use crate::names::{Name, Slug};
+use bottle_policy::names::{Name, Slug};
 
 /// The configuration of the git gate ([`super::bundle::BundleRequest::Gate`]).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -15,7 +15,7 @@ pub struct GateProvision {
     /// The repositories that the gate serves.
     pub repos: Vec<GateRepo>,
     /// The secrets of the launch that are not in the agent's environment. The gate blocks every push that
-    /// contains one or a part of one, and counts a hit. Repeated hits lock the bottle ([`crate::lock_out`]).
+    /// contains one or a part of one, and counts a hit. Repeated hits lock the bottle ([`bottle_policy::lock_out`]).
     #[serde(default)]
     pub credentials: Vec<SecretText>,
     /// The secrets and sensitive values of the launch's environment, and the canary. The gate blocks every

@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::yaml::Position;
+use bottle_text::yaml::Position;
 
 fn one(yaml: &str) -> Result<Route, RoutesError> {
     parse_route(yaml, Form::Manifest)
@@ -286,7 +286,7 @@ fn prefixes_match_by_segment() {
 fn a_narrowing_only_narrows() {
     let own = one("host: a.example\nmatches: [{paths: [{type: prefix, value: /v1}], methods: [POST, GET]}]")
         .expect("route");
-    let narrow = |text: &str| crate::yaml::from_str::<Narrowing>(text).expect("words").apply(&own);
+    let narrow = |text: &str| bottle_text::yaml::from_str::<Narrowing>(text).expect("words").apply(&own);
     let narrowed = narrow("matches: [{paths: [{type: exact, value: /v1/messages}], methods: [POST]}]")
         .expect("narrower");
     assert_eq!(narrowed.matches[0].methods, ["POST"]);
@@ -308,7 +308,7 @@ fn a_narrowing_only_narrows() {
 #[test]
 fn an_extension_adds_requests_to_the_provider_route() {
     let own = one("host: a.example\nmatches: [{paths: [{value: /v1}], methods: [POST]}]").expect("route");
-    let apply = |text: &str| crate::yaml::from_str::<Narrowing>(text).expect("words").apply(&own);
+    let apply = |text: &str| bottle_text::yaml::from_str::<Narrowing>(text).expect("words").apply(&own);
     let wider =
         apply("extend: true\nmatches: [{paths: [{value: /v2}]}, {paths: [{value: /v1/x}], methods: [POST]}]")
             .expect("wider");

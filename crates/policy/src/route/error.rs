@@ -1,6 +1,6 @@
 //! Errors of routes, with the position and the correction.
 
-use crate::yaml::{Position, YamlError};
+use bottle_text::yaml::{Position, YamlError};
 
 /// A route that violates a rule.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -10,7 +10,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::decide::Reason;
+use bottle_policy::decide::Reason;
 
 /// What a budget limits: the bottle's provider route, or the host of another route.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

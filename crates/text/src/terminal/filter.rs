@@ -15,7 +15,7 @@ const SUB: u8 = 0x1a;
 /// arrives.
 ///
 /// ```
-/// use bottle_contract::terminal::{Filter, Pass};
+/// use bottle_text::terminal::{Filter, Pass};
 ///
 /// let mut filter = Filter::new(Pass::default());
 /// let mut shown = Vec::new();

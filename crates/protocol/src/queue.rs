@@ -12,7 +12,7 @@ use std::fmt;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::names::Slug;
+use bottle_policy::names::Slug;
 
 /// The largest queue file, in bytes. A larger file is treated as damaged.
 pub const MAX_FILE: usize = 1 << 20;

@@ -10,7 +10,7 @@ mod read;
 pub use read::parse;
 
 use crate::route::{HostPattern, RequestMatch, Route, RouteError, RouteTable, RoutesError, render_list};
-use crate::yaml::Position;
+use bottle_text::yaml::Position;
 
 /// The validated routes that an agent proposes.
 #[derive(Debug, Clone, PartialEq, Eq)]

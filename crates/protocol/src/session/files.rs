@@ -10,7 +10,7 @@ use std::path::{Component, Path, PathBuf};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::names::WORKSPACE;
+use bottle_policy::names::WORKSPACE;
 
 /// The maximum number of entries in one answer.
 pub const ENTRIES_MAX: u32 = 5000;

@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer};
 
 use super::values::Checker;
 use super::{Dlp, HostPattern, Narrowing, Route, RouteError, RouteSpec, RouteTable, RoutesError, validation};
-use crate::yaml::{self, Position, Spanned};
+use bottle_text::yaml::{self, Position, Spanned};
 
 /// The kind of document that contains a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer};
 
 use super::{Proposal, ProposalError, ProposedRoute};
 use crate::route::{Form, RouteSpec, RoutesError};
-use crate::yaml::{self, Spanned};
+use bottle_text::yaml::{self, Spanned};
 
 /// The most routes in a proposal. A longer proposal is rejected, because a user has to read it.
 const MAX_PROPOSED: usize = 50;

@@ -10,14 +10,14 @@ use serde::{Deserialize, Serialize};
 use super::git_gate::GateProvision;
 use super::guest::SecretText;
 use super::tools::ToolRequest;
-use crate::credential::Binding;
-use crate::decide::Reason;
 use crate::endpoints::UnmeteredEndpoint;
-use crate::lock_out::{LockOut, Piece};
-use crate::names::Slug;
 use crate::queue::{Id, Question};
-use crate::route::RouteTable;
 use crate::usage::Usage;
+use bottle_policy::credential::Binding;
+use bottle_policy::decide::Reason;
+use bottle_policy::lock_out::{LockOut, Piece};
+use bottle_policy::names::Slug;
+use bottle_policy::route::RouteTable;
 
 /// The request that opens a stream to the bundle. The bundle responds with one [`BundleEvent`], except to
 /// `Events`, `Question`, `Usage`, `Leases`, `Log` and `ToolCall`.
@@ -246,7 +246,7 @@ impl Routes {
 pub struct OneTimeGrant {
     /// The id of the approved proposal.
     pub proposal: Id,
-    /// The routes, in the format of proposals ([`crate::proposal`]).
+    /// The routes, in the format of proposals ([`bottle_policy::proposal`]).
     pub routes: String,
 }
 

@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::{InboundDetector, InboundOnMatch, OnMatch, OutboundDetector, WebSocket};
 use crate::credential::Scheme;
-use crate::yaml::Spanned;
+use bottle_text::yaml::Spanned;
 
 /// One entry of `egress.routes` or of generated routes, as written. Each value has its position. An absent
 /// key is `None`. [`RouteSpec::check`] converts the entry to a [`super::Route`].

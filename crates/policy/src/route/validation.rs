@@ -10,7 +10,7 @@ use crate::address::{self, Forbidden};
 use crate::canonical;
 use crate::credential::Scheme;
 use crate::names::HTTP_PORT;
-use crate::yaml::Position;
+use bottle_text::yaml::Position;
 
 /// The most entries in `matches`, and the most values in each list of an entry. A route with more is
 /// rejected.

@@ -14,7 +14,7 @@ use super::process::{
 };
 pub use super::program::{Exit, Process, Size};
 use super::service::{Service, ServiceInfo, StopService};
-use crate::secret::{self, Secret};
+use bottle_policy::secret::{self, Secret};
 
 /// Data for a process. An empty frame closes the standard input of the process.
 pub const STDIN: u8 = 0;

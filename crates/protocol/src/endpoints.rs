@@ -9,8 +9,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::canonical;
 use crate::usage::Api;
+use bottle_policy::canonical;
 
 /// What a request to a host with models does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::canonical;
 use crate::credential::Scheme;
-use crate::yaml::Spanned;
+use bottle_text::yaml::Spanned;
 
 /// Validates the values of one route. Errors contain the route's host.
 pub(super) struct Checker<'a> {

@@ -9,7 +9,7 @@ use super::{
     Auth, AuthSource, Dlp, HeaderMatch, HeaderValueMatch, PathMatch, RequestMatch, Route, RouteSpec,
     RouteTable, WebSocket,
 };
-use crate::yaml::{self, Spanned};
+use bottle_text::yaml::{self, Spanned};
 
 #[derive(Serialize)]
 struct Document<'t> {
