@@ -167,7 +167,7 @@ fn all(host: &Host, output: &Output) -> Result<Vec<LaunchBudget>, CliError> {
         declared.into_iter().map(|declared| LaunchBudget { declared, run: None, governs: None }).collect();
     let listed = Store::of(host).list().map_err(|error| CliError::from_error(Kind::Failed, &error))?;
     for bottle in listed {
-        let (State::Alive(record) | State::Preserved(record)) = bottle.state else { continue };
+        let (State::Alive(record) | State::Kept(record)) = bottle.state else { continue };
         let of_run = record.budget.into_iter().filter(|declared| declared.limit.window == Window::Run);
         accounts.extend(of_run.map(|declared| LaunchBudget {
             declared: declared.in_launch_of(&record.slug),

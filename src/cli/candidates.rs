@@ -31,14 +31,14 @@ pub(crate) fn running() -> ArgValueCandidates {
 /// Completes slugs of bottles whose files a command can use.
 pub(crate) fn with_files() -> ArgValueCandidates {
     ArgValueCandidates::new(|| {
-        let preserved = |state: &State| matches!(state, State::Preserved(record) if record.kept);
-        slugs(|state| bottle_lib::bottles::is_running(state) || preserved(state))
+        let kept = |state: &State| matches!(state, State::Kept(record) if record.kept);
+        slugs(|state| bottle_lib::bottles::is_running(state) || kept(state))
     })
 }
 
-/// Completes slugs of preserved bottles.
-pub(crate) fn preserved() -> ArgValueCandidates {
-    ArgValueCandidates::new(|| slugs(|state| matches!(state, State::Preserved(_))))
+/// Completes slugs of kept bottles.
+pub(crate) fn kept() -> ArgValueCandidates {
+    ArgValueCandidates::new(|| slugs(|state| matches!(state, State::Kept(_))))
 }
 
 /// Completes slugs of all bottles.

@@ -17,7 +17,7 @@ use crate::console::progress;
 use crate::console::runtime::block_on;
 use crate::console::terminal::{self, TerminalUser};
 
-/// Remove leftovers of ended bottles, but keep preserved work
+/// Remove leftovers of ended bottles, but keep their work
 #[derive(Debug, clap::Args)]
 pub(crate) struct Cleanup {
     /// Remove without asking
@@ -118,7 +118,7 @@ fn lines(found: &Found, running: &[Slug], verb: &str) -> String {
     for orphan in &found.orphans {
         let what = match orphan.keeps {
             Keeps::Nothing => "removed",
-            Keeps::Work => "stopped, its work preserved",
+            Keeps::Work => "stopped, its work kept",
             Keeps::Snapshot => "removed, its snapshot kept",
         };
         let Orphan { slug, why, backend, resources, .. } = orphan;

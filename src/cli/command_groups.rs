@@ -46,7 +46,7 @@ const MEANINGS: &[(&[&str], &str)] = &[
     ),
     (&["gc", "clean", "clear"], "`bottle cleanup` removes what bottles left behind"),
     (&["connect", "join", "return", "watch"], "`bottle attach` connects the terminal to a running agent"),
-    (&["continue", "restart", "restore", "unpause"], "`bottle resume` starts a preserved bottle again"),
+    (&["continue", "restart", "restore", "unpause"], "`bottle resume` starts a kept bottle again"),
     (&["save", "checkpoint", "freeze"], "`bottle commit` saves a snapshot of a bottle"),
     (&["copy", "scp", "upload", "download"], "`bottle cp` copies files into or out of a bottle"),
     (&["fetch", "merge"], "`bottle pull` fetches a bottle's commits into your repository"),

@@ -59,8 +59,8 @@ impl Commit {
 
 const BOTTLE_QUESTION: Question = Question {
     prompt: "Make a snapshot of which bottle?",
-    suits: |state| is_running(state) || matches!(state, State::Preserved(record) if record.kept),
-    none: "no bottle is running or preserved",
+    suits: |state| is_running(state) || matches!(state, State::Kept(record) if record.kept),
+    none: "no bottle is running or kept",
     hint: "`bottle start` starts one",
 };
 

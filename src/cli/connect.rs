@@ -15,7 +15,7 @@ use crate::console::output::Output;
 
 /// Notes if a snapshot pauses the bottle, because the next request for the guest then waits.
 pub(crate) async fn report_delay(channel: &Channel, output: &Output) {
-    // A keeper of an older version, or one that opened preserved files, refuses the request.
+    // A keeper of an older version, or one that opened kept files, refuses the request.
     let Ok(mut stream) = channel.open(&KeeperRequest::FindDelay).await else { return };
     if let Ok(KeeperEvent::Notice(Notice::Warning(text))) = stream.receive().await {
         output.note(text);

@@ -1,4 +1,4 @@
-//! `bottle discard`: deletes a preserved bottle.
+//! `bottle discard`: deletes a kept bottle.
 
 use bottle_host::Host;
 use bottle_instance::{State, cleanup};
@@ -16,11 +16,11 @@ use crate::console::progress;
 use crate::console::runtime::block_on;
 use crate::console::terminal::{self, TerminalUser};
 
-/// Delete a preserved bottle and its workspace, but keep its snapshot
+/// Delete a kept bottle and its workspace, but keep its snapshot
 #[derive(Debug, clap::Args)]
 pub(crate) struct Discard {
     /// The bottles, as `bottle list` shows them; asks when omitted
-    #[arg(value_name = "SLUG", add = candidates::preserved())]
+    #[arg(value_name = "SLUG", add = candidates::kept())]
     slugs: Vec<Slug>,
     /// Give the bottle up without its engine, which does not exist any more
     #[arg(long)]
@@ -32,8 +32,8 @@ pub(crate) struct Discard {
 
 const BOTTLE_QUESTION: Question = Question {
     prompt: "Discard which bottle?",
-    suits: |state| matches!(state, State::Preserved(record) if is_discardable(record)),
-    none: "no bottle is preserved",
+    suits: |state| matches!(state, State::Kept(record) if is_discardable(record)),
+    none: "no bottle is kept",
     hint: "`bottle list` shows all bottles",
 };
 

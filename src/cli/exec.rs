@@ -11,7 +11,7 @@ use crate::console::output::Output;
 
 /// Run a command in a bottle, next to its agent
 ///
-/// In a bottle that ended and whose files are preserved, the command runs alone, and without a network.
+/// In a bottle that ended and whose files are kept, the command runs alone, and without a network.
 ///
 /// Exits with the command's exit code; 124 if its time limit passed, 125 if bottle failed, 126 if the command cannot
 /// run, 127 if it was not found. With `--json`, prints the exit code, the duration and the output as one document.

@@ -1,4 +1,4 @@
-//! `bottle fork`: makes new bottles from the files of one that runs or is preserved.
+//! `bottle fork`: makes new bottles from the files of one that runs or is kept.
 
 use bottle_host::{Host, Settings};
 use bottle_lib::launch::Confirmed;
@@ -24,7 +24,7 @@ use crate::console::terminal;
 /// The maximum value of `--count`.
 const MAX_COUNT: u16 = 100;
 
-/// Make new bottles from the files of one that runs or is preserved
+/// Make new bottles from the files of one that runs or is kept
 ///
 /// The new bottles run in the background, with the same manifests and a copy of all files. Each has an identity
 /// and certificates of its own. The agent continues the last conversation if it can. The first bottle goes on. A

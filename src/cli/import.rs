@@ -1,4 +1,4 @@
-//! `bottle import`: makes a preserved bottle of an archive that `bottle export` wrote.
+//! `bottle import`: makes a kept bottle of an archive that `bottle export` wrote.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -31,7 +31,7 @@ const COMPARED_MAX: usize = 256 << 10;
 /// The progress of an import.
 const IMPORTING: &str = "importing";
 
-/// Make a preserved bottle from an archive of `bottle export`
+/// Make a kept bottle from an archive of `bottle export`
 ///
 /// Verifies the archive, shows who signed it and what the bottle will be allowed, and asks. Your own manifests
 /// decide what the bottle may do, not the archive. `bottle resume` starts the new bottle.

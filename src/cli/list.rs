@@ -19,7 +19,7 @@ use crate::console::exit;
 use crate::console::output::{Output, Styles, one_line};
 use crate::console::runtime::block_on;
 
-/// The arguments of `list`; the default is to list running and preserved bottles.
+/// The arguments of `list`; the default is to list running and kept bottles.
 #[derive(Debug, clap::Args)]
 pub(crate) struct List {
     #[command(subcommand)]
@@ -28,7 +28,7 @@ pub(crate) struct List {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// Show running and preserved bottles (the default)
+    /// Show running and kept bottles (the default)
     Active,
     /// Show agents that can be started in the current directory
     Agents,

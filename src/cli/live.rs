@@ -9,7 +9,7 @@ use crate::console::output::{Output, counted, one_line};
 const MAX_NAMED: usize = 20;
 
 /// Names what the agent of an ended bottle left in the directory. `commits` says whether the bottle's repository is
-/// preserved.
+/// kept.
 pub(crate) fn report(slug: &Slug, changes: &LiveChanges, commits: bool, output: &Output) {
     let LiveChanges { directory, files, more, unknown, repository_moved } = changes;
     let directory = one_line(&directory.display().to_string());

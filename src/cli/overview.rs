@@ -56,7 +56,7 @@ fn state(bottles: &[ActiveBottle], output: &Output) -> Vec<String> {
     let mut order: Vec<&ActiveBottle> = bottles.iter().collect();
     order.sort_by_key(|bottle| (bottle.pending == 0, bottle.status != "running"));
     let running = order.iter().filter(|bottle| bottle.status == "running").count();
-    let kept = order.iter().filter(|bottle| bottle.status == "preserved").count();
+    let kept = order.iter().filter(|bottle| bottle.status == "kept").count();
     let summary = match (running, kept) {
         (0, 0) if order.is_empty() => "No bottle is running.".to_owned(),
         (0, 0) => format!("{} need a look:", counted(order.len(), "bottle")),

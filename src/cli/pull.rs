@@ -21,7 +21,7 @@ use crate::console::terminal::{self, TerminalUser};
 ///
 /// Uses the repository that the bottle was started in with `--cwd`. If there is none, or it is not the one that was
 /// copied, asks; `--repository` answers. In this repository, the command changes only the branch `bottle/SLUG`, and no tag,
-/// submodule, configuration or checked-out file. It also works after the bottle ended, if its files are preserved.
+/// submodule, configuration or checked-out file. It also works after the bottle ended, if its files are kept.
 ///
 /// With several `--cwd`, fetches from each directory into the repository that it was copied from.
 #[derive(Debug, clap::Args)]

@@ -1,4 +1,4 @@
-//! `bottle resume`: starts a preserved bottle again, with the same name, agent and bottle manifests.
+//! `bottle resume`: starts a kept bottle again, with the same name, agent and bottle manifests.
 
 use std::path::Path;
 
@@ -23,17 +23,17 @@ use crate::console::signals::Signals;
 use crate::console::style::label_color_parser;
 use crate::console::terminal;
 
-/// Start a preserved bottle again
+/// Start a kept bottle again
 ///
-/// Starts from the bottle's preserved files, otherwise from its snapshot. If both are missing, builds the
+/// Starts from the bottle's kept files, otherwise from its snapshot. If both are missing, builds the
 /// bottle anew, and copies your files in again. The agent continues its last conversation if it can. Exits
 /// with the agent's exit code, as `bottle start` does.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Resume {
     /// The bottle, as `bottle list` shows it; asks when omitted
-    #[arg(add = candidates::preserved())]
+    #[arg(add = candidates::kept())]
     slug: Option<Slug>,
-    /// Start from the snapshot of this name, otherwise from the newest one; discards the bottle's preserved
+    /// Start from the snapshot of this name, otherwise from the newest one; discards the bottle's kept
     /// files
     #[arg(long, value_name = "NAME", num_args = 0..=1)]
     snapshot: Option<Option<Name>>,
@@ -49,8 +49,8 @@ pub(crate) struct Resume {
 
 const BOTTLE_QUESTION: Question = Question {
     prompt: "Resume which bottle?",
-    suits: |state| matches!(state, State::Preserved(_)),
-    none: "no bottle is preserved",
+    suits: |state| matches!(state, State::Kept(_)),
+    none: "no bottle is kept",
     hint: "`bottle commit` saves a snapshot of a running bottle",
 };
 
@@ -123,7 +123,7 @@ impl Resume {
         show_before(launch, changes, asks, output);
         let question = match (asks, changes, discards) {
             (false, ..) | (true, None, false) => return Ok(true),
-            (true, _, true) => format!("Discard the files preserved since the snapshot of {slug}?"),
+            (true, _, true) => format!("Discard the files kept since the snapshot of {slug}?"),
             (true, Some(_), false) => format!("Resume {slug} on {}?", launch.plan.backend),
         };
         preflight::ask(question, signals).await

@@ -18,7 +18,7 @@ use crate::console::progress;
 /// The progress of a commit.
 const SAVING: &str = "saving a snapshot";
 
-/// Creates a snapshot of a bottle that runs or is preserved.
+/// Creates a snapshot of a bottle that runs or is kept.
 ///
 /// # Errors
 /// When the bottle has no files, or the snapshot cannot be created.

@@ -82,7 +82,7 @@ pub(crate) async fn find(host: &Host, output: &Output) -> Result<Vec<ListedSnaps
     }
     let mut found = Vec::new();
     for listed in store.list().map_err(unlistable)? {
-        let (State::Alive(record) | State::Dead(record) | State::Preserved(record)) = listed.state else {
+        let (State::Alive(record) | State::Dead(record) | State::Kept(record)) = listed.state else {
             continue;
         };
         let list = match store.snapshots(&listed.slug) {

@@ -29,13 +29,13 @@ enum What {
     /// Show a snapshot: its size, its age, what it continues, and how to start from it
     Show {
         /// The snapshot, as `bottle snapshots` shows it: SLUG or SLUG@NAME
-        #[arg(add = candidates::preserved())]
+        #[arg(add = candidates::kept())]
         snapshot: SnapshotSelector,
     },
-    /// Remove a bottle's snapshot, but keep its preserved workspace
+    /// Remove a bottle's snapshot, but keep its workspace
     Rm {
         /// The snapshot, as `bottle snapshots` shows it: SLUG or SLUG@NAME
-        #[arg(add = candidates::preserved())]
+        #[arg(add = candidates::kept())]
         snapshot: SnapshotSelector,
         /// Remove all snapshots of the bottle
         #[arg(long)]

@@ -75,7 +75,7 @@ pub(crate) async fn decide(
 }
 
 async fn send(offer: Stream, choice: EndChoice) {
-    // An error is ignored: if the keeper has ended, the work is preserved.
+    // An error is ignored: if the keeper has ended, the work is kept.
     let _ = offer.message(&choice).await;
     let _ = offer.end().await;
 }

@@ -61,7 +61,7 @@ const LISTED: &[&str] = &["slug", "agent", "status", "activity", "started_at", "
 const STOP: &str = "bottle_stop";
 
 /// What `bottle_stop` returns. The rest is about this machine.
-const STOPPED: &[&str] = &["slug", "code", "signal", "preserved"];
+const STOPPED: &[&str] = &["slug", "code", "signal", "kept"];
 
 const AGENT: Field = required("agent", Kind::Name, "The agent.");
 const PROMPT: Field = optional(
@@ -210,8 +210,8 @@ mod tests {
     fn a_result_has_nothing_about_the_machine() {
         let list = json!({"items": [{"slug": "a", "folder": "/home/x", "cwd": "/home/x", "agent": "b"}]});
         assert_eq!(short(LIST, list), json!({"items": [{"slug": "a", "agent": "b"}]}));
-        let stopped = json!({"slug": "a", "preserved": "files", "workspace": "/home/x", "left": []});
-        assert_eq!(short(STOP, stopped), json!({"slug": "a", "preserved": "files"}));
+        let stopped = json!({"slug": "a", "kept": "files", "workspace": "/home/x", "left": []});
+        assert_eq!(short(STOP, stopped), json!({"slug": "a", "kept": "files"}));
         let read = json!({"text": "workspace"});
         assert_eq!(short("file_read", read.clone()), read);
     }

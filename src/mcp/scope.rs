@@ -136,7 +136,7 @@ fn record_of(host: &Host, slug: &Slug) -> Option<Record> {
 
 fn record_in(state: State) -> Option<Record> {
     match state {
-        State::Alive(record) | State::Dead(record) | State::Preserved(record) => Some(*record),
+        State::Alive(record) | State::Dead(record) | State::Kept(record) => Some(*record),
         State::Damaged(_) | State::Newer(_) => None,
     }
 }

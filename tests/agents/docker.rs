@@ -1,5 +1,5 @@
 //! Tests the agents in containers, in the images that `bottle` builds: a task, the same conversation resumed
-//! twice, and a user at a terminal. At the end, the engine has only the resources of preserved bottles.
+//! twice, and a user at a terminal. At the end, the engine has only the resources of kept bottles.
 
 use anyhow::{Context, Result};
 use bottle_test_support::engine::docker;
@@ -38,15 +38,15 @@ const PI: Agent = Agent {
     header: "x-api-key",
 };
 
-/// Returns what a preserved bottle has on the engine: its container, which needs the volume of the proxy's sockets to
+/// Returns what a kept bottle has on the engine: its container, which needs the volume of the proxy's sockets to
 /// start again, and the state of its sidecars.
-fn preserved(scene: &Scene, slug: &str) -> Vec<String> {
+fn kept_resources(scene: &Scene, slug: &str) -> Vec<String> {
     let name = |part: &str| format!("bottle-{}-{part}-{slug}", scene.home_hash());
     let volumes = ["proxy", "state"].map(|part| format!("volume {}", name(part)));
     std::iter::once(format!("container {}", name("agent"))).chain(volumes).collect()
 }
 
-/// Runs a task that leaves changes in the workspace. Then continues the conversation in the preserved
+/// Runs a task that leaves changes in the workspace. Then continues the conversation in the kept
 /// container, and once more in a new container that gets the conversation from the host.
 fn does_a_task_and_resumes(test: &str, agent: &Agent) -> Result<()> {
     let Some(place) = engine(test)? else { return Ok(()) };
@@ -59,11 +59,11 @@ fn does_a_task_and_resumes(test: &str, agent: &Agent) -> Result<()> {
     scene.assert_prompted(skills);
     scene.assert_sent(header);
     let kept = format!("bottle-{}-agent-task", scene.home_hash());
-    assert_eq!(scene.on_the_engine(), preserved(&scene, "task"), "{}", outcome.stderr);
+    assert_eq!(scene.on_the_engine(), kept_resources(&scene, "task"), "{}", outcome.stderr);
 
     let again = scene.go_on("Now the second task.")?;
     assert!(again.stdout.contains("The scripted task is done."), "{}", again.stdout);
-    assert_eq!(scene.on_the_engine(), preserved(&scene, "task"), "{}", again.stderr);
+    assert_eq!(scene.on_the_engine(), kept_resources(&scene, "task"), "{}", again.stderr);
 
     assert!(docker(&["rm", "--force", "--volumes", &kept]).is_some());
     let anew = scene.go_on("And the third.")?;
@@ -71,7 +71,7 @@ fn does_a_task_and_resumes(test: &str, agent: &Agent) -> Result<()> {
     // The workspace of the new container is empty, so only the conversation is kept, which is on the host.
     assert_eq!(scene.on_the_engine(), [] as [String; 0], "{}", anew.stderr);
     let listed = scene.bottle(&["list"])?.stdout;
-    assert!(listed.contains("preserved (conversation)"), "{listed}");
+    assert!(listed.contains("kept (conversation)"), "{listed}");
     scene.assert_sent(header);
     scene.assert_key_not_on_disk();
     Ok(())
@@ -87,8 +87,8 @@ fn works_on_a_terminal(test: &str, agent: &Agent, typed: &Typed<'_>) -> Result<(
     let left = scene.on_the_engine();
     let listed = scene.bottle(&["list"])?.stdout;
     if typed.choice == "keep" {
-        assert_eq!(left, preserved(&scene, "on-a-terminal"));
-        assert!(listed.contains("on-a-terminal") && listed.contains("preserved"), "{listed}");
+        assert_eq!(left, kept_resources(&scene, "on-a-terminal"));
+        assert!(listed.contains("on-a-terminal") && listed.contains("kept"), "{listed}");
     } else {
         assert_eq!((left, listed.as_str()), (Vec::new(), ""));
         assert!(!scene.home.bottle_home().join("state/on-a-terminal").exists());

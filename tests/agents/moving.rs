@@ -39,8 +39,8 @@ fn listing(scene: &Scene) -> Result<Vec<String>> {
 fn move_to(scene: &Scene, backend: &str) -> Result<Vec<String>> {
     send_to(scene, backend)?;
     scene.bottle(&["resume", "task", "--detach", "--yes"])?;
-    // Without a task, the headless agent ends at once. The bottle is preserved, so its files can be listed.
-    scene.wait("the preserved bottle", || Ok(scene.bottle(&["list"])?.stdout.contains("preserved")))?;
+    // Without a task, the headless agent ends at once. The bottle is kept, so its files can be listed.
+    scene.wait("the kept bottle", || Ok(scene.bottle(&["list"])?.stdout.contains("kept")))?;
     listing(scene)
 }
 

@@ -1,4 +1,4 @@
-//! Tests opening the files of a bottle that ended and was preserved.
+//! Tests opening the files of a bottle that ended and was kept.
 
 use bottle_backend::{Access, LAYERS, Origin, Prepared};
 use bottle_plan::Resources;

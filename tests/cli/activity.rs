@@ -99,7 +99,7 @@ fn the_size_is_that_of_the_own_files_and_stays_known_after_the_end() -> Result<(
     assert_eq!(run(&home, &["list", "--json"])?.json()?[0]["measured_at"], listed["measured_at"]);
     let _ = run(&home, &["stop", "one", "--time", "0", "-q"])?.expect_code(0);
     let kept = run(&home, &["list", "--json"])?.json()?[0].clone();
-    assert_eq!((&kept["status"], &kept["activity"]), (&Value::from("preserved"), &Value::Null));
+    assert_eq!((&kept["status"], &kept["activity"]), (&Value::from("kept"), &Value::Null));
     assert!(large(&kept), "{kept}");
     Ok(())
 }

@@ -118,7 +118,7 @@ fn an_agent_starts_and_drives_only_its_children() -> Result<()> {
     ensure!(outcome.stderr.matches("one has 2 already").count() == 2, "{}", outcome.stderr);
     // Files that are kept count too, until they are discarded.
     let stopped = done(&home, "bottle_stop", &json!({"bottle": kid, "time": 0}))?;
-    ensure!(stopped["preserved"] == "files" && stopped["workspace"].is_null(), "{stopped}");
+    ensure!(stopped["kept"] == "files" && stopped["workspace"].is_null(), "{stopped}");
     let full = call(&home, "one", "bottle_start", &json!({"agent": "kid"}))?;
     ensure!(full.stderr.contains("one has 2 already"), "{} {}", full.stdout, full.stderr);
     done(&home, "bottle_discard", &json!({"bottle": kid}))?;

@@ -43,7 +43,7 @@ fn detects_work_after_the_clock_was_set_back() -> Result<()> {
         assert_eq!(std::fs::read_to_string(note)?, "work\n", "{slug}: {}", cleaned.transcript());
     }
     let listed = run(&home, &["list"])?.expect_code(0).stdout;
-    assert_eq!(listed.matches("preserved").count(), 3, "{listed}");
+    assert_eq!(listed.matches("kept").count(), 3, "{listed}");
     assert!(!home.bottle_home().join("state/not-noted").exists(), "{}", cleaned.transcript());
     Ok(())
 }

@@ -63,7 +63,7 @@ fn conversations_are_exported_masked_and_continued() -> Result<()> {
     let clean = start("exit 0")?.expect_code(0);
     assert_eq!(clean.stdout, "anew\n");
     assert_eq!(copied_out(&home)?.1, "said [redacted]\n");
-    assert!(run(&home, &["list"])?.stdout.contains("preserved (conversation)"), "{}", clean.stderr);
+    assert!(run(&home, &["list"])?.stdout.contains("kept (conversation)"), "{}", clean.stderr);
     assert!(!home.bottle_home().join("state/one/agent").exists(), "its files are removed");
     let continued = run(&home, &["resume", "one", "-p", "exit 0", "-q"])?.expect_code(0);
     assert_eq!(continued.stdout, "continued\nsaid [redacted]\n");
@@ -72,10 +72,10 @@ fn conversations_are_exported_masked_and_continued() -> Result<()> {
     let _ = run(&home, &["discard", "one", "--yes", "-q"])?.expect_code(0);
     std::fs::remove_dir_all(home.bottle_home().join("transcripts"))?;
 
-    // The agent fails and leaves no work: the bottle is preserved for its conversation.
+    // The agent fails and leaves no work: the bottle is kept for its conversation.
     let failed = start("exit 3")?.expect_code(3);
     assert!(!failed.stdout.contains("continued"), "{}", failed.stdout);
-    assert!(run(&home, &["list"])?.stdout.contains("preserved"), "{}", failed.stderr);
+    assert!(run(&home, &["list"])?.stdout.contains("kept"), "{}", failed.stderr);
     let resumed = run(&home, &["resume", "one", "-p", "exit 3", "-q"])?.expect_code(3);
     // The conversation in the bottle itself is not masked.
     assert_eq!(resumed.stdout, "continued\nsaid hunter2-hunter2-hunter2\n");
@@ -122,7 +122,7 @@ fn an_export_has_the_conversation_of_a_last_turn_without_changes() -> Result<()>
     let _ = run(&home, &["commit", "one", "-q"])?.expect_code(0);
     let _ = run(&home, &["commit", "one", "--as", "early", "-q"])?.expect_code(0);
     let _ = run(&home, &["exec", "one", "--", "touch", "/tmp/go"])?.expect_code(0);
-    until(&home, &["list"], "preserved")?;
+    until(&home, &["list"], "kept")?;
     assert!(copied_out(&home)?.1.contains("later"));
     assert!(!home.bottle_home().join("state/one/agent").exists(), "only snapshots are left");
 
@@ -149,16 +149,13 @@ fn a_stop_keeps_the_conversation_until_it_is_pruned() -> Result<()> {
     let _ = run(&home, &arguments)?.expect_code(0);
     until(&home, &["exec", "one", "--", "cat", TALK], "said")?;
     let stopped = run(&home, &["stop", "one", "--time", "0", "--json"])?.expect_code(0).json()?;
-    assert_eq!(
-        (&stopped["preserved"], &stopped["kept_for"]),
-        (&"conversation".into(), &"conversation".into())
-    );
+    assert_eq!((&stopped["kept"], &stopped["kept_for"]), (&"conversation".into(), &"conversation".into()));
     assert_eq!(copied_out(&home)?.1, "said [redacted]\n");
     let found = run(&home, &["prune", "--dry-run"])?.expect_code(0);
     assert!(!found.stdout.contains("conversation"), "it is new: {}", found.stdout);
     let found = run(&home, &["prune", "--dry-run", "--older-than", "0d"])?.expect_code(0);
     assert!(found.stdout.starts_with("1 kept conversation of one would be removed"), "{}", found.stdout);
-    assert!(run(&home, &["list"])?.stdout.contains("preserved (conversation)"));
+    assert!(run(&home, &["list"])?.stdout.contains("kept (conversation)"));
     let _ = run(&home, &["prune", "--yes", "--older-than", "0d"])?.expect_code(0);
     assert_eq!(run(&home, &["list"])?.stdout, "");
     assert!(!home.bottle_home().join("transcripts/one").exists());

@@ -141,7 +141,7 @@ fn a_deploy_key_lives_as_long_as_its_run() -> Result<()> {
         let record = scene.record()?;
         assert_eq!(record["deploy_keys"][0]["id"], first.id, "{record}");
         scene.assert_no_secrets(&record.to_string())?;
-        // Adds a file, so that the bottle is preserved.
+        // Adds a file, so that the bottle is kept.
         scene.home.write("project/note", "kept\n")?;
         let _ = run(&scene.home, &["cp", "note", "one:note"])?.expect_code(0);
         let _ = run(&scene.home, &["stop", "one", "--time", "0"])?.expect_code(0);

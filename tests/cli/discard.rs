@@ -4,11 +4,11 @@ use anyhow::Result;
 use bottle_test_support::home::TestHome;
 
 use crate::home::{home, run, snapshot, transcripts};
-use crate::resume::{committed_and_preserved, preserved};
+use crate::resume::{committed_and_kept, kept};
 
 #[test]
-fn discards_the_preserved_files_and_keeps_the_snapshot() -> Result<()> {
-    let home = committed_and_preserved("one")?;
+fn discards_the_kept_files_and_keeps_the_snapshot() -> Result<()> {
+    let home = committed_and_kept("one")?;
     let mut text = transcripts(
         &home,
         &[
@@ -33,7 +33,7 @@ fn discards_the_preserved_files_and_keeps_the_snapshot() -> Result<()> {
 
 #[test]
 fn a_user_is_asked_first() -> Result<()> {
-    let home = preserved("one")?;
+    let home = kept("one")?;
     for (answer, stays) in [("n", true), ("\u{3}", true), ("y", false)] {
         let mut pty = home.on_terminal(&["discard", "one"], 24, 80)?;
         pty.wait_for("Delete one and all work in it that was not pulled or pushed? [y/N]")?;
@@ -43,18 +43,18 @@ fn a_user_is_asked_first() -> Result<()> {
         }
         pty.wait_exit()?;
         let listed = run(&home, &["list"])?.stdout;
-        assert_eq!(listed.contains("preserved"), stays, "{answer:?}: {listed}");
+        assert_eq!(listed.contains("kept"), stays, "{answer:?}: {listed}");
     }
     Ok(())
 }
 
 #[test]
 fn a_failed_discard_can_be_repeated() -> Result<()> {
-    let home = preserved("one")?;
+    let home = kept("one")?;
     let mut failing = home.program(["discard", "one", "--yes"])?;
     let failed = failing.env("BOTTLE_FAKE_FAIL", "remove").run()?.expect_code(1);
     assert!(failed.stderr.contains("`bottle discard one` continues"), "{}", failed.stderr);
-    assert!(run(&home, &["list"])?.stdout.contains("preserved"));
+    assert!(run(&home, &["list"])?.stdout.contains("kept"));
     let _ = run(&home, &["discard", "one", "--yes"])?.expect_code(0);
     assert_eq!(run(&home, &["list"])?.stdout, "");
     Ok(())
@@ -75,7 +75,7 @@ fn discard_removes_everything_on_every_backend() -> Result<()> {
         let _ = run(&home, &["start", "nap", "--detach", "--label", "one", "-q"])?.expect_code(0);
         let _ = run(&home, &["exec", "one", "--", "sh", "-c", "echo work >note"])?.expect_code(0);
         let _ = run(&home, &["stop", "one", "--time", "0"])?.expect_code(0);
-        assert!(run(&home, &["list"])?.stdout.contains("preserved"), "{backend}");
+        assert!(run(&home, &["list"])?.stdout.contains("kept"), "{backend}");
         let _ = run(&home, &["discard", "one", "--yes"])?.expect_code(0);
         assert_eq!(run(&home, &["list"])?.stdout, "", "{backend}");
         assert!(!home.bottle_home().join("state/one").exists(), "{backend}");
@@ -107,10 +107,10 @@ fn several_bottles_are_stopped_and_committed_at_once() -> Result<()> {
 /// A name that is wrong is reported before the first bottle is deleted.
 #[test]
 fn several_bottles_are_discarded_together_or_not_at_all() -> Result<()> {
-    let home = preserved("one")?;
+    let home = kept("one")?;
     let wrong = run(&home, &["discard", "one", "nobody", "--yes"])?.expect_code(2);
     assert!(wrong.stderr.contains("there is no bottle named nobody"), "{}", wrong.stderr);
-    assert!(run(&home, &["list"])?.stdout.contains("preserved"));
+    assert!(run(&home, &["list"])?.stdout.contains("kept"));
     let asked = run(&home, &["discard", "one", "one"])?.expect_code(2);
     assert!(asked.stderr.contains("`bottle discard one --yes` deletes it"), "{}", asked.stderr);
     let _ = run(&home, &["discard", "one", "one", "--yes"])?.expect_code(0);

@@ -61,7 +61,7 @@ fn left_on_the_engine(home: &TestHome) -> Vec<String> {
     engine::left_of(&home_hash(&home.bottle_home()))
 }
 
-/// Lists what a preserved bottle has on the engine, except the empty volume that belongs to its container.
+/// Lists what a kept bottle has on the engine, except the empty volume that belongs to its container.
 fn kept_on_the_engine(home: &TestHome) -> Vec<String> {
     let mut left = left_on_the_engine(home);
     left.retain(|one| !one.starts_with("volume ") || !one.ends_with("-proxy-one"));
@@ -69,7 +69,7 @@ fn kept_on_the_engine(home: &TestHome) -> Vec<String> {
 }
 
 /// The container with the bottle's files, and the volume with the state of its sidecars.
-fn is_preserved(home: &TestHome) -> Vec<String> {
+fn is_kept(home: &TestHome) -> Vec<String> {
     let hash = home_hash(&home.bottle_home());
     vec![format!("container bottle-{hash}-agent-one"), format!("volume bottle-{hash}-state-one")]
 }
@@ -125,13 +125,13 @@ fn other_commands_do_not_disturb_an_attached_session() -> Result<()> {
     })?;
 
     // Another command stops the bottle. The attached user is notified and gets the terminal back. The bottle
-    // is preserved, because no snapshot contains its latest files.
+    // is kept, because no snapshot contains its latest files.
     inside(&home, "echo three >>code")?;
     succeeds(&home, &["stop", "one", "--time", "0"])?;
     pty.wait_for("`bottle resume one` starts it again")?;
     pty.wait_exit()?;
     assert!(pty.is_cooked()?);
-    assert_eq!(kept_on_the_engine(&home), is_preserved(&home));
+    assert_eq!(kept_on_the_engine(&home), is_kept(&home));
     Ok(())
 }
 
@@ -154,14 +154,14 @@ fn pulls_unsaved_work_at_the_end_and_leaves_nothing() -> Result<()> {
 }
 
 #[test]
-fn resumes_from_preserved_files_and_from_a_snapshot() -> Result<()> {
+fn resumes_from_kept_files_and_from_a_snapshot() -> Result<()> {
     let Some(home) = docker_home("resume on docker")? else { return Ok(()) };
     succeeds(&home, &["start", "nap", "--cwd", "--yes", "--detach", "--label", "one", "-q"])?;
     inside(&home, "echo committed >note; echo also >~/of-the-home")?;
     succeeds(&home, &["commit", "one", "-q"])?;
     inside(&home, "echo kept >note")?;
     succeeds(&home, &["stop", "one", "--time", "0"])?;
-    assert_eq!(kept_on_the_engine(&home), is_preserved(&home));
+    assert_eq!(kept_on_the_engine(&home), is_kept(&home));
 
     succeeds(&home, &["resume", "one", "--yes", "--detach", "-q"])?;
     assert_eq!(
@@ -170,7 +170,7 @@ fn resumes_from_preserved_files_and_from_a_snapshot() -> Result<()> {
     );
     inside(&home, "echo later >note")?;
     succeeds(&home, &["stop", "one", "--time", "0"])?;
-    assert_eq!(kept_on_the_engine(&home), is_preserved(&home));
+    assert_eq!(kept_on_the_engine(&home), is_kept(&home));
 
     succeeds(&home, &["resume", "one", "--snapshot", "--yes", "--detach", "-q"])?;
     assert_eq!(inside(&home, "cat note ~/of-the-home code")?, "committed\nalso\none\n");
@@ -221,7 +221,7 @@ fn an_ended_bottle_shows_and_takes_files() -> Result<()> {
     home.bottle("work", &format!("---\nbackend: docker\nagent_provider: {provider}\n---\n"))?;
     home.agent("work", "---\nbottle: work\n---\n")?;
     succeeds(&home, &["start", "work", "-p", "go", "--cwd", "--yes", "--label", "one", "-q"])?;
-    let is_closed = || kept_on_the_engine(&home) == is_preserved(&home);
+    let is_closed = || kept_on_the_engine(&home) == is_kept(&home);
     assert!(is_closed());
 
     assert!(succeeds(&home, &["diff", "one"])?.contains("+two"));
@@ -254,7 +254,7 @@ fn an_ended_bottle_shows_and_takes_files() -> Result<()> {
     succeeds(&home, &["cleanup", "--yes"])?;
     // The keeper of a killed client may still be opening the files. Cleanup leaves them to that keeper, which closes
     // them.
-    wait_until("nothing but the preserved files is left", is_closed)?;
+    wait_until("nothing but the kept files is left", is_closed)?;
     succeeds(&home, &["resume", "one", "--yes", "-q"])?;
     assert_eq!(inside(&home, "cat file")?, "new\n", "the agent worked again");
     succeeds(&home, &["discard", "one", "--yes"])?;

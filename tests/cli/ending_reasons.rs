@@ -84,7 +84,7 @@ fn an_ignored_file_is_named_and_no_pull_is_offered_for_it() -> Result<()> {
         pty.wait_for("one has 1 changed file that git ignores (notes.log). [keep/discard]")?;
         pty.type_keys(keys)?;
         assert_eq!(pty.wait_exit()?, 0);
-        ensure!(run(&home, &["list"])?.stdout.contains("preserved") == kept, "{}", pty.screen());
+        ensure!(run(&home, &["list"])?.stdout.contains("kept") == kept, "{}", pty.screen());
     }
     Ok(())
 }

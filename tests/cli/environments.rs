@@ -139,7 +139,7 @@ fn an_idle_bottle_is_stopped_and_one_with_work_is_not() -> Result<()> {
         Ok(run(&home, &["env", "ls", "--json"])?.expect_code(0).json()?[at]["state"].clone())
     };
     let begun = Instant::now();
-    while state(1)? != "preserved" {
+    while state(1)? != "kept" {
         ensure!(begun.elapsed() < Duration::from_secs(60), "the idle bottle still runs");
         std::thread::sleep(Duration::from_millis(200));
     }

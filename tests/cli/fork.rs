@@ -17,7 +17,7 @@ fn shell(home: &TestHome, slug: &str, script: &str) -> Result<String> {
 }
 
 #[test]
-fn a_running_bottle_and_a_preserved_one_are_forked() -> Result<()> {
+fn a_running_bottle_and_a_kept_one_are_forked() -> Result<()> {
     let home = home()?;
     home.write("project/note", "remember\n")?;
     home.write("project/other", "changed\n")?;

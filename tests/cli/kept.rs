@@ -1,4 +1,4 @@
-//! Tests commands that read or change the files of a bottle that ended and was preserved.
+//! Tests commands that read or change the files of a bottle that ended and was kept.
 
 use std::fs;
 use std::time::{Duration, Instant};

@@ -74,7 +74,7 @@ fn the_agent_changes_the_users_files_and_its_commits_are_pulled() -> Result<()> 
     let listed = run(&home, &["list", "--json"])?.json()?;
     ensure!(listed[0]["live"] == true, "{listed}");
     let stopped = run(&home, &STOP)?.expect_code(0).json()?;
-    ensure!(stopped["preserved"] == "files", "commits are unsaved work: {stopped}");
+    ensure!(stopped["kept"] == "files", "commits are unsaved work: {stopped}");
     ensure!(stopped["live"]["files"].as_array().is_some_and(Vec::is_empty), "{stopped}");
     // The ended bottle sees the directory too.
     let diff = run(&home, &["diff", "one", "--name-only"])?.expect_code(0).stdout;
@@ -88,12 +88,12 @@ fn the_agent_changes_the_users_files_and_its_commits_are_pulled() -> Result<()> 
     let done = inside(&home, "cat meanwhile; git log -1 --format=%s")?.expect_code(0);
     ensure!(done.stdout == "mine\nmore\n", "{done:?}");
     let stopped = run(&home, &STOP)?.expect_code(0).json()?;
-    ensure!(stopped["preserved"].is_null(), "all was pulled: {stopped}");
+    ensure!(stopped["kept"].is_null(), "all was pulled: {stopped}");
     // A bottle without commits has nothing that could be lost.
     let _ = run(&home, &START)?.expect_code(0);
     let _ = inside(&home, "git status; echo three >>code")?.expect_code(0);
     let stopped = run(&home, &STOP)?.expect_code(0).json()?;
-    ensure!(stopped["preserved"].is_null(), "{stopped}");
+    ensure!(stopped["kept"].is_null(), "{stopped}");
     ensure!(fs::read_to_string(project.join("code"))? == "one\ntwo\nthree\n");
     Ok(())
 }
@@ -280,7 +280,7 @@ fn commands_that_need_a_copy_are_refused() -> Result<()> {
     let commit = "git -c user.name=A -c user.email=a@example.com commit -qam more";
     let _ = inside(&home, commit)?.expect_code(0);
     let _ = run(&home, &STOP)?.expect_code(0);
-    // The repository of the directory is gone, and the one of the preserved bottle can be copied out.
+    // The repository of the directory is gone, and the one of the kept bottle can be copied out.
     fs::rename(home.project().join(".git"), home.project().join("kept"))?;
     let resumed = run(&home, &["resume", "one", "--detach", "-y"])?.expect_code(1);
     ensure!(
@@ -318,7 +318,7 @@ fn a_directory_without_a_repository_is_mounted_too() -> Result<()> {
     let _ = inside(&home, "echo two >>code; git init -q")?.expect_code(0);
     let stopped = run(&home, &STOP)?.expect_code(0).json()?;
     ensure!(stopped["live"]["files"][0]["path"] == ".git", "{stopped}");
-    ensure!(stopped["preserved"].is_null(), "the files are the user's: {stopped}");
+    ensure!(stopped["kept"].is_null(), "the files are the user's: {stopped}");
     ensure!(fs::read_to_string(home.project().join("code"))? == "one\ntwo\n");
     Ok(())
 }

@@ -90,7 +90,7 @@ fn the_agent_changes_the_users_files_and_commits_to_its_own_repository() -> Resu
         ensure!((found.uid(), found.gid()) == OWNER, "{path}: {found:?}");
     }
     let stopped = run(&home, &STOP)?.expect_code(0).json()?;
-    ensure!(stopped["preserved"] == "files", "commits are unsaved work: {stopped}");
+    ensure!(stopped["kept"] == "files", "commits are unsaved work: {stopped}");
     ensure!(stopped["live"]["files"].as_array().is_some_and(Vec::is_empty), "{stopped}");
     // The ended bottle sees the directory and its own repository too. The comparison is with the user's last commit.
     let changed = run(&home, &["diff", "one", "--name-only"])?.expect_code(0).stdout;
@@ -105,7 +105,7 @@ fn the_agent_changes_the_users_files_and_commits_to_its_own_repository() -> Resu
     let _ = run(&home, &START)?.expect_code(0);
     let _ = inside(&home, "one", "git status; echo three >>code")?;
     let stopped = run(&home, &STOP)?.expect_code(0).json()?;
-    ensure!(stopped["preserved"].is_null(), "{stopped}");
+    ensure!(stopped["kept"].is_null(), "{stopped}");
     ensure!(fs::read_to_string(project.join("code"))? == "one\ntwo\nthree\n");
     Ok(())
 }
@@ -267,7 +267,7 @@ fn another_directory_at_the_path_is_not_mounted() -> Result<()> {
     let container = format!("bottle-{hash}-agent-one");
     let _ = engine::docker(&["start", &container]);
     ensure!(engine::docker(&["wait", &container]).as_deref() == Some("1"), "the container runs");
-    // The directory's own repository is gone, and the one of the preserved bottle can be copied out.
+    // The directory's own repository is gone, and the one of the kept bottle can be copied out.
     fs::remove_dir(project.join(".git"))?;
     give(&project, OWNER)?;
     let committed = run(&home, &["commit", "one"])?.expect_code(1);
@@ -301,7 +301,7 @@ fn the_users_files_are_no_work_of_a_bottle_that_was_killed() -> Result<()> {
     Ok(())
 }
 
-/// Waits until the bottle ended, and returns whether it is preserved.
+/// Waits until the bottle ended, and returns whether it is kept.
 fn is_kept_at_the_end(home: &TestHome) -> Result<bool> {
     let record = home.bottle_home().join("state/one/metadata.json");
     let hash = bottle_host::home_hash(&home.bottle_home());

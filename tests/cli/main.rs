@@ -35,7 +35,7 @@
 //! - `forge_tools`: the command-line programs of forges, in a bottle with a gated repository
 //! - `export`: bottles exported and imported
 //! - `snapshot`: snapshots saved, listed and removed
-//! - `resume`: preserved and committed bottles started again
+//! - `resume`: kept and committed bottles started again
 //! - `private_files`: the modes of files, whatever the umask is
 //! - `processes`: `process`, `ps` and `shell`
 //! - `services`: programs that must be ready before the agent starts

@@ -216,7 +216,7 @@ fn a_client_drives_a_bottle_from_its_start_to_its_end() -> Result<()> {
         own["items"].as_array().into_iter().flatten().filter_map(|item| item["slug"].as_str()).collect();
     ensure!(slugs == ["one", "two"], "{own}");
     let stopped = client.done("bottle_stop", json!({"bottle": bottle, "time": 0}))?;
-    ensure!(stopped["slug"] == "one" && stopped["preserved"] == "snapshot", "{stopped}");
+    ensure!(stopped["slug"] == "one" && stopped["kept"] == "snapshot", "{stopped}");
     let resumed = client.done("bottle_resume", json!({"bottle": bottle}))?;
     ensure!(resumed["slug"] == "one", "{resumed}");
     let read = client.done("file_read", json!({"bottle": bottle, "path": "-dash"}))?;
@@ -370,13 +370,13 @@ fn entries(home: &TestHome, directory: &str) -> Vec<String> {
 #[test]
 fn a_fork_of_a_killed_or_cancelling_client_leaves_nothing_at_every_step() -> Result<()> {
     for (step, is_running) in [
-        ("freeze", true),
-        ("frozen", true),
-        ("freeze", false),
-        ("frozen", false),
+        ("make_snapshot", true),
+        ("snapshot_made", true),
+        ("make_snapshot", false),
+        ("snapshot_made", false),
         ("prepare", true),
         ("make_network", true),
-        ("thawing", true),
+        ("restoring", true),
         ("connect_guest", true),
     ] {
         for is_killed in [true, false] {
@@ -384,7 +384,7 @@ fn a_fork_of_a_killed_or_cancelling_client_leaves_nothing_at_every_step() -> Res
             let mut home = home()?;
             home.write("project/note", "remember\n")?;
             // A keeper goes on to save a snapshot, so it waits; the other steps never end.
-            let saves = step.starts_with("fr");
+            let saves = step.contains("snapshot");
             let fault = format!("{step}:{}", if saves { "wait" } else { "hang" });
             if saves && is_running {
                 home.env("BOTTLE_FAKE_FAIL", &fault);
@@ -401,7 +401,7 @@ fn a_fork_of_a_killed_or_cancelling_client_leaves_nothing_at_every_step() -> Res
             let id = client.begin("tools/call", fork)?;
             let state = home.bottle_home().join("state/two");
             match step {
-                "make_network" | "thawing" | "connect_guest" => {
+                "make_network" | "restoring" | "connect_guest" => {
                     wait_until(&format!("{case}: begins"), || state.exists())?;
                 }
                 _ => std::thread::sleep(Duration::from_millis(300)),

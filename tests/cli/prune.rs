@@ -8,7 +8,7 @@ use anyhow::Result;
 use bottle_test_support::home::TestHome;
 
 use crate::home::{home, run, snapshot, transcripts};
-use crate::resume::preserved;
+use crate::resume::kept;
 
 /// Writes a file whose last change was this many days ago.
 fn aged(home: &TestHome, path: &str, days: u64) -> Result<()> {
@@ -59,7 +59,7 @@ fn removes_old_records_of_bottles_that_are_gone() -> Result<()> {
 
 #[test]
 fn leaves_the_records_of_a_kept_bottle_and_names_it() -> Result<()> {
-    let home = preserved("one")?;
+    let home = kept("one")?;
     aged(&home, "audit/one.jsonl", 100)?;
     aged(&home, "transcripts/one/20250101-000000/a.jsonl", 100)?;
     let pruned = run(&home, &["prune", "--yes"])?.expect_code(0);
@@ -70,7 +70,7 @@ fn leaves_the_records_of_a_kept_bottle_and_names_it() -> Result<()> {
 
 #[test]
 fn the_end_of_a_bottle_bounds_what_ended_bottles_left() -> Result<()> {
-    let home = preserved("one")?;
+    let home = kept("one")?;
     home.write("home/.bottle/settings.yml", "keep_size: 1MiB\n")?;
     for (path, days) in [
         ("audit/one.jsonl", 100),

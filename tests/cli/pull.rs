@@ -45,12 +45,12 @@ fn a_resumed_bottle_has_no_unsaved_work_after_a_pull() -> Result<()> {
     let stop = ["stop", "one", "--time", "0", "--json"];
     inside(&home, "echo two >>code; git commit -qam more")?;
     let stopped = run(&home, &stop)?.expect_code(0).json()?;
-    assert_eq!(stopped["preserved"], "files", "{stopped}");
+    assert_eq!(stopped["kept"], "files", "{stopped}");
     let _ = run(&home, &["pull", "one", "-q"])?.expect_code(0);
     let _ = run(&home, &["resume", "one", "--detach", "-y", "-q"])?.expect_code(0);
     assert_eq!(inside(&home, "cat code")?, "one\ntwo\n");
     let stopped = run(&home, &stop)?.expect_code(0).json()?;
-    assert!(stopped["preserved"].is_null(), "{stopped}");
+    assert!(stopped["kept"].is_null(), "{stopped}");
     Ok(())
 }
 
@@ -127,7 +127,7 @@ fn pulls_commits_and_reports_uncommitted_files() -> Result<()> {
         &[&["pull", "one"], &["pull", "one", "--branch", "side"], &["pull", "one", "--branch", "nope"]],
     )?;
     assert_eq!(home.git(&["log", "-1", "--format=%s", "bottle/one"])?, "aside\n");
-    // Everything has been pulled into the user's repository, so the bottle is not preserved.
+    // Everything has been pulled into the user's repository, so the bottle is not kept.
     text += &transcripts(&home, &[&["stop", "one", "--time", "0"], &["pull", "one"]])?;
     snapshot!(text);
     Ok(())

@@ -65,8 +65,8 @@ fn puts_a_workspace_back_to_its_start() -> Result<()> {
 
 /// The files of a bottle that ended are reset as well, and the user is asked first.
 #[test]
-fn asks_before_it_resets_preserved_files() -> Result<()> {
-    let Some(home) = with_files("asks_before_it_resets_preserved_files")? else { return Ok(()) };
+fn asks_before_it_resets_kept_files() -> Result<()> {
+    let Some(home) = with_files("asks_before_it_resets_kept_files")? else { return Ok(()) };
     inside(&home, CHANGES)?;
     let _ = run(&home, &["stop", "one", "--time", "0", "-q"])?.expect_code(0);
     for (answer, code, left) in [("n", 0, "x\n"), ("\u{3}", 130, "x\n"), ("y", 0, "")] {

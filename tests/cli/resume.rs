@@ -1,4 +1,4 @@
-//! Tests `bottle resume` for preserved bottles and for snapshots.
+//! Tests `bottle resume` for kept bottles and for snapshots.
 
 use anyhow::Result;
 use bottle_test_support::home::TestHome;
@@ -12,8 +12,8 @@ pub(crate) fn note(home: &TestHome, label: &str, text: &str) -> Result<()> {
     Ok(())
 }
 
-/// Returns a home with a preserved bottle that has a file `note` in its workspace.
-pub(crate) fn preserved(label: &str) -> Result<TestHome> {
+/// Returns a home with a kept bottle that has a file `note` in its workspace.
+pub(crate) fn kept(label: &str) -> Result<TestHome> {
     let home = home()?;
     let _ = run(&home, &["start", "nap", "--detach", "--label", label, "-q"])?.expect_code(0);
     note(&home, label, "kept\n")?;
@@ -21,9 +21,9 @@ pub(crate) fn preserved(label: &str) -> Result<TestHome> {
     Ok(home)
 }
 
-/// Returns a home with a preserved bottle that has a snapshot. The file `note` was changed after the
+/// Returns a home with a kept bottle that has a snapshot. The file `note` was changed after the
 /// snapshot.
-pub(crate) fn committed_and_preserved(label: &str) -> Result<TestHome> {
+pub(crate) fn committed_and_kept(label: &str) -> Result<TestHome> {
     let home = home()?;
     let _ = run(&home, &["start", "nap", "--detach", "--label", label, "-q"])?.expect_code(0);
     note(&home, label, "committed\n")?;
@@ -34,8 +34,8 @@ pub(crate) fn committed_and_preserved(label: &str) -> Result<TestHome> {
 }
 
 #[test]
-fn resumes_preserved_files_and_reports_changed_manifests() -> Result<()> {
-    let mut home = preserved("one")?;
+fn resumes_kept_files_and_reports_changed_manifests() -> Result<()> {
+    let mut home = kept("one")?;
     let mut text = transcripts(
         &home,
         &[&["resume", "one", "--detach"], &["exec", "one", "--", "cat", "note"], &["resume", "one"]],
@@ -50,7 +50,7 @@ fn resumes_preserved_files_and_reports_changed_manifests() -> Result<()> {
 
 #[test]
 fn returns_to_a_snapshot_on_request() -> Result<()> {
-    let home = committed_and_preserved("one")?;
+    let home = committed_and_kept("one")?;
     snapshot!(transcripts(
         &home,
         &[
@@ -96,7 +96,7 @@ fn reports_a_deleted_snapshot_and_resumes_without() -> Result<()> {
 
 #[test]
 fn explains_why_a_bottle_cannot_be_resumed() -> Result<()> {
-    let mut home = preserved("one")?;
+    let mut home = kept("one")?;
     home.bottle("nope", "---\nbackend: fake\negres: {}\n---\n")?;
     let _ = run(&home, &["start", "nap", "--detach", "--label", "two", "-q"])?.expect_code(0);
     snapshot!(transcripts(
@@ -115,17 +115,17 @@ fn explains_why_a_bottle_cannot_be_resumed() -> Result<()> {
 }
 
 #[test]
-fn a_failed_resume_keeps_the_preserved_files() -> Result<()> {
+fn a_failed_resume_keeps_the_kept_files() -> Result<()> {
     for step in ["prepare", "make_network", "start_bundle", "start_guest", "connect_guest"] {
-        let home = committed_and_preserved("one")?;
+        let home = committed_and_kept("one")?;
         for arguments in [&["resume", "one", "-q"][..], &["resume", "one", "-q", "--snapshot", "--yes"]] {
             let mut failing = home.program(arguments.iter().copied())?;
             let failed = failing.env("BOTTLE_FAKE_FAIL", step).run()?;
             assert_ne!(failed.code, 0, "{step}");
             let listed = run(&home, &["list"])?.stdout;
-            assert!(listed.contains("preserved"), "{step} {arguments:?}: {listed}");
+            assert!(listed.contains("kept"), "{step} {arguments:?}: {listed}");
         }
-        // The second resume discarded the preserved files. The snapshot still exists.
+        // The second resume discarded the kept files. The snapshot still exists.
         let _ = run(&home, &["resume", "one", "--detach", "-q"])?.expect_code(0);
         let read = run(&home, &["exec", "one", "--", "cat", "note"])?.expect_code(0).stdout;
         assert!(read == "committed\n" || step == "prepare" && read == "kept\n", "{step}: {read}");
@@ -135,7 +135,7 @@ fn a_failed_resume_keeps_the_preserved_files() -> Result<()> {
 
 #[test]
 fn resume_shows_changed_manifests_and_asks() -> Result<()> {
-    let mut home = preserved("one")?;
+    let mut home = kept("one")?;
     home.bottle("nap", &bottle("[cat, note]"))?;
     let mut pty = home.on_terminal(&["resume", "one"], 30, 80)?;
     let screen = pty.wait_for("Resume one on fake? [y/N]")?;

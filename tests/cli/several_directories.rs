@@ -316,7 +316,7 @@ fn pulls_from_two_directories_of_one_repository() -> Result<()> {
         home.git(&["-C", "api", "show", "bottle/one.left:left/code", "bottle/one.my-right:my right/code"])?;
     ensure!(pulled == "one\ntwo\none\nthree\n", "{pulled}");
     let _ = stop(&home)?;
-    ensure!(!run(&home, &["list"])?.stdout.contains("preserved"), "all was pulled");
+    ensure!(!run(&home, &["list"])?.stdout.contains("kept"), "all was pulled");
     snapshot!(text);
     Ok(())
 }

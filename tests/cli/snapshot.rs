@@ -141,7 +141,7 @@ fn an_ended_bottle_stays_as_long_as_its_snapshot() -> Result<()> {
 }
 
 #[test]
-fn commits_a_preserved_bottle_in_place() -> Result<()> {
+fn commits_a_kept_bottle_in_place() -> Result<()> {
     let home = running("one")?;
     snapshot!(transcripts(
         &home,

@@ -22,7 +22,7 @@ fn stderr_of(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Returns a home with a running and a preserved bottle.
+/// Returns a home with a running and a kept bottle.
 fn used_home() -> Result<TestHome> {
     let home = home()?;
     for label in ["runs", "kept"] {

@@ -55,7 +55,7 @@ fn commits_and_files_in_a_submodule_are_pulled() -> Result<()> {
     assert_eq!(pulled.stdout, "bottle/one\nlib: bottle/one\n");
     assert!(!pulled.stderr.contains("warning"), "{}", pulled.stderr);
     let stopped = run(&home, &["stop", "one", "--time", "0", "--json"])?.expect_code(0).json()?;
-    assert!(stopped["preserved"].is_null(), "{stopped}");
+    assert!(stopped["kept"].is_null(), "{stopped}");
     Ok(())
 }
 
@@ -67,7 +67,7 @@ fn a_submodule_without_work_keeps_no_bottle() -> Result<()> {
     assert!(!pulled.stderr.contains("warning"), "{}", pulled.stderr);
     assert_eq!(home.git(&["-C", "lib", "for-each-ref", "refs/heads/bottle"])?, "");
     let stopped = run(&home, &["stop", "one", "--time", "0", "--json"])?.expect_code(0).json()?;
-    assert!(stopped["preserved"].is_null(), "{stopped}");
+    assert!(stopped["kept"].is_null(), "{stopped}");
     Ok(())
 }
 

@@ -180,7 +180,7 @@ fn ctrl_c_in_the_editor_ends_neither_screen_nor_answer() -> Result<()> {
     assert!(pty.is_cooked()?, "the editor has the terminal as it was");
     pty.type_keys("\x03")?;
     pty.type_keys("b.example\n")?;
-    // The editor's failure is reported, and the edited text is preserved.
+    // The editor's failure is reported, and the edited text is kept.
     pty.wait_for("your edit is kept")?;
     leave(pty)
 }

@@ -216,7 +216,7 @@ fn with_work(home: &TestHome) -> Result<Pty> {
 }
 
 #[test]
-fn unsaved_work_is_preserved_by_default() -> Result<()> {
+fn unsaved_work_is_kept_by_default() -> Result<()> {
     for keys in ["\r", "k\r", "\x1b"] {
         let home = home_with_prompting_agents()?;
         let mut pty = with_work(&home)?;
@@ -224,7 +224,7 @@ fn unsaved_work_is_preserved_by_default() -> Result<()> {
         pty.wait_for("`bottle resume one` starts it again")?;
         assert_eq!(pty.wait_exit()?, 0);
         assert_restored(&pty)?;
-        assert!(run(&home, &["list"])?.stdout.contains("preserved"), "{keys:?}");
+        assert!(run(&home, &["list"])?.stdout.contains("kept"), "{keys:?}");
     }
     Ok(())
 }
@@ -255,7 +255,7 @@ fn a_failed_pull_asks_about_unsaved_work_again() -> Result<()> {
     pty.wait_for("starts it again")?;
     pty.wait_exit()?;
     assert_restored(&pty)?;
-    assert!(run(&home, &["list"])?.stdout.contains("preserved"));
+    assert!(run(&home, &["list"])?.stdout.contains("kept"));
     Ok(())
 }
 
@@ -279,7 +279,7 @@ fn work_that_a_pull_leaves_out_is_kept_without_another_question() -> Result<()> 
     pty.type_keys("pull\r")?;
     pty.wait_for("the work that was not pulled is kept with one")?;
     assert_eq!(pty.wait_exit()?, 0);
-    assert!(run(&home, &["list"])?.stdout.contains("preserved"));
+    assert!(run(&home, &["list"])?.stdout.contains("kept"));
     assert_eq!(home.git(&["show", "bottle/one:new"])?, "");
     Ok(())
 }
@@ -290,7 +290,7 @@ fn a_hang_up_at_the_question_preserves_the_work() -> Result<()> {
     let pty = with_work(&home)?;
     signal(&pty, Signal::KILL)?;
     let end = Instant::now() + Duration::from_secs(60);
-    while !run(&home, &["list"])?.stdout.contains("preserved") {
+    while !run(&home, &["list"])?.stdout.contains("kept") {
         assert!(Instant::now() < end, "{}", run(&home, &["list"])?.stdout);
         std::thread::sleep(Duration::from_millis(50));
     }

@@ -413,9 +413,9 @@ fn a_resume_is_killed_at_every_call() {
         if struck.is_none() {
             world.done(&["stop", "one", "--time", "0"]);
         }
-        world.wait_until(&format!("it is preserved after {strike:?}"), || {
+        world.wait_until(&format!("it is kept after {strike:?}"), || {
             world.clean_up();
-            status(&world.home, "one").as_deref() == Some("preserved")
+            status(&world.home, "one").as_deref() == Some("kept")
         });
         struck
     });
@@ -424,7 +424,7 @@ fn a_resume_is_killed_at_every_call() {
         world.done(&again);
         assert_eq!(world.done(&["exec", "one", "--", "cat", "note"]).stdout, "here\n");
         world.done(&["stop", "one", "--time", "0"]);
-        // The stopped bottle is preserved, and there is no user who could discard it.
+        // The stopped bottle is kept, and there is no user who could discard it.
         let kept = format!("bottle-{}-agent-one", home_hash(&world.home.bottle_home()));
         assert!(engine::docker(&["rm", "--force", "--volumes", &kept]).is_some(), "{kept}");
         world.done(&["cleanup", "--yes"]);

@@ -40,7 +40,7 @@ enum State {
     /// A client is attached.
     Running,
     Detached,
-    /// The bottle ended, and its files are preserved.
+    /// The bottle ended, and its files are kept.
     Kept,
     /// The bottle ended, and only its snapshot is left.
     Committed,
@@ -202,7 +202,7 @@ impl World {
         }
         if matches!(state, State::Kept | State::Committed) {
             self.done(&["stop", slug, "--time", "0"]);
-            self.wait_for(slug, &["preserved"]);
+            self.wait_for(slug, &["kept"]);
         }
         client
     }
@@ -240,7 +240,7 @@ impl World {
                 }
                 self.engine.start_again().expect("started again");
                 if !ended {
-                    self.wait_for(slug, &["preserved"]);
+                    self.wait_for(slug, &["kept"]);
                 }
             }
             Fault::OtherEngine => {
@@ -254,14 +254,14 @@ impl World {
                 meanwhile.iter().for_each(|arguments| note(self.run(arguments)));
                 self.engine.start_again().expect("started again");
                 if !ended {
-                    self.wait_for(slug, &["preserved"]);
+                    self.wait_for(slug, &["kept"]);
                 }
             }
             Fault::ContainerRemoved => {
                 // A bottle of which only the snapshot is left has no container.
                 let _ = self.engine.docker(&["rm", "--force", "--volumes", &self.container("agent", slug)]);
                 if !ended {
-                    self.wait_for(slug, &["ended", "preserved", "nothing"]);
+                    self.wait_for(slug, &["ended", "kept", "nothing"]);
                 }
             }
             Fault::ImageRemoved => {
@@ -298,7 +298,7 @@ impl World {
         for _ in 0..4 {
             *said += &self.run(&["cleanup", "--yes"]).transcript();
             match status(&self.home, slug).as_deref() {
-                Some("preserved") => {
+                Some("kept") => {
                     let resumed = self.run(&["resume", slug, "--detach", "--yes"]);
                     assert_eq!(resumed.code, 0, "{}\n{said}", resumed.transcript());
                     *said += &resumed.transcript();
@@ -310,7 +310,7 @@ impl World {
                         return (read.code == 0).then_some(read.stdout);
                     }
                     // A keeper of a killed client may be ending the bottle.
-                    self.wait_for(slug, &["preserved", "ended", "orphaned"]);
+                    self.wait_for(slug, &["kept", "ended", "orphaned"]);
                 }
                 Some(other) => {
                     *said += &format!("{slug} is {other}\n");
@@ -331,7 +331,7 @@ impl World {
         let end = Instant::now() + PATIENCE;
         loop {
             // The keeper of a killed client ends the bottle in the background.
-            if status(&self.home, slug).as_deref() == Some("preserved") {
+            if status(&self.home, slug).as_deref() == Some("kept") {
                 let _ = self.run(&["discard", slug, "--yes"]);
                 let _ = self.run(&["snapshots", "rm", slug]);
             }
@@ -510,7 +510,7 @@ fn a_paused_bottle_is_named_and_can_be_stopped() {
         pause();
         let stopped = world.done(&["stop", slug, "--time", "1"]);
         assert!(stopped.took < Duration::from_secs(30), "{:?}", stopped.took);
-        world.wait_for(slug, &["preserved"]);
+        world.wait_for(slug, &["kept"]);
         let mut said = String::new();
         assert_eq!(world.work(slug, &mut said).as_deref(), Some(WORK), "{said}");
         world.end(slug);

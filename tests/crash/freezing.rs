@@ -93,7 +93,7 @@ fn a_commit_killed_at_any_step_leaves_a_complete_snapshot_and_the_bottle() {
         clean_up(&home);
         assert_eq!(done(&home, &["exec", "one", "--", "cat", "note"]).stdout, "second", "{step}");
         done(&home, &["stop", "one", "--time", "0"]);
-        wait_until("it is preserved", || status(&home, "one").as_deref() == Some("preserved"));
+        wait_until("it is kept", || status(&home, "one").as_deref() == Some("kept"));
         clean_up(&home);
         assert_eq!(snapshots_of(&home, "fake").len(), 1, "{step}: {:?}", snapshots_of(&home, "fake"));
         let read = read_back(&home, step);
@@ -116,9 +116,9 @@ fn a_resume_killed_at_any_step_can_be_repeated() {
                 struck(&home, &format!("{step}:kill"), &["resume", "one", "--detach", "--yes", "-q"]);
             assert_ne!(killed.code, 0, "{step}: {}", killed.stderr);
             wait_until("its keeper is gone", || process_with(&home, "__keeper").is_none());
-            wait_until("it is preserved", || {
+            wait_until("it is kept", || {
                 clean_up(&home);
-                status(&home, "one").as_deref() == Some("preserved")
+                status(&home, "one").as_deref() == Some("kept")
             });
             done(&home, &["resume", "one", "--detach", "--yes", "-q"]);
             assert_eq!(done(&home, &["exec", "one", "--", "cat", "note"]).stdout, "second", "{step}");
@@ -128,9 +128,9 @@ fn a_resume_killed_at_any_step_can_be_repeated() {
         let killed = struck(&home, &format!("{step}:kill"), &arguments);
         assert_ne!(killed.code, 0, "{step}: {}", killed.stderr);
         wait_until("its keeper is gone", || process_with(&home, "__keeper").is_none());
-        wait_until("it is preserved", || {
+        wait_until("it is kept", || {
             clean_up(&home);
-            status(&home, "one").as_deref() == Some("preserved")
+            status(&home, "one").as_deref() == Some("kept")
         });
         assert_eq!(read_back(&home, step), "first", "{step}");
         only_the_snapshot_is_left(&home, "fake", step);
@@ -148,7 +148,7 @@ fn a_killed_fork_leaves_no_snapshot_and_no_work_counts_as_saved() {
     // The bottle's end removes it. The work that only it contains is unsaved.
     kill_fork();
     done(&home, &["stop", "one", "--time", "0"]);
-    wait_until("it is preserved", || status(&home, "one").as_deref() == Some("preserved"));
+    wait_until("it is kept", || status(&home, "one").as_deref() == Some("kept"));
     assert_eq!(snapshots_of(&home, "fake").len(), 1);
     done(&home, &["resume", "one", "--detach", "--yes", "-q"]);
     assert_eq!(done(&home, &["exec", "one", "--", "cat", "note"]).stdout, "second");
@@ -156,12 +156,12 @@ fn a_killed_fork_leaves_no_snapshot_and_no_work_counts_as_saved() {
     kill_fork();
     done(&home, &["commit", "one", "-q"]);
     assert_eq!(snapshots_of(&home, "fake").len(), 1);
-    // So does a cleanup of a preserved bottle.
+    // So does a cleanup of a kept bottle.
     done(&home, &["stop", "one", "--time", "0"]);
     done(&home, &["resume", "one", "--detach", "--yes", "-q"]);
     done(&home, &["cp", "note", "one:more"]);
     done(&home, &["stop", "one", "--time", "0"]);
-    wait_until("it is preserved", || status(&home, "one").as_deref() == Some("preserved"));
+    wait_until("it is kept", || status(&home, "one").as_deref() == Some("kept"));
     kill_fork();
     clean_up(&home);
     assert_eq!(snapshots_of(&home, "fake").len(), 1);

@@ -268,7 +268,7 @@ fn without_keeper_and_bundle(bottle: &str) -> TestHome {
     home
 }
 
-/// A new keeper adopts a bottle whose bundle ended: it continues without traffic, and its work is preserved.
+/// A new keeper adopts a bottle whose bundle ended: it continues without traffic, and its work is kept.
 #[test]
 fn a_bottle_without_keeper_and_bundle_is_adopted_and_stopped() {
     let test = "a_bottle_without_keeper_and_bundle_is_adopted_and_stopped";

@@ -124,7 +124,7 @@ impl Parent {
         let client = self.client();
         let is_child = |record: &Record| record.parent.as_ref() == Some(&client);
         let exists = |state: &State| match state {
-            State::Alive(record) | State::Preserved(record) => is_child(record),
+            State::Alive(record) | State::Kept(record) => is_child(record),
             State::Dead(record) => is_child(record) && !record.has_only_logs(),
             State::Damaged(_) | State::Newer(_) => false,
         };

@@ -4,7 +4,7 @@
 //! label. It therefore finds resources without a record and records without resources. Deploy keys are named only in
 //! the records, so a record stays until all its keys are revoked.
 //!
-//! Cleanup does not touch running bottles, preserved work, snapshots that a bottle's state names, records of a newer
+//! Cleanup does not touch running bottles, kept work, snapshots that a bottle's state names, records of a newer
 //! version, or anything of other homes. It also leaves detached bottles whose guest still runs, because the next
 //! command adopts them.
 
@@ -73,7 +73,7 @@ pub struct Orphan {
 pub enum Keeps {
     /// Nothing.
     Nothing,
-    /// The layers, because they contain unsaved work. The bottle is stopped and preserved.
+    /// The layers, because they contain unsaved work. The bottle is stopped and kept.
     Work,
     /// The state directory, because it names a snapshot. The layers are removed.
     Snapshot,
@@ -131,11 +131,11 @@ pub async fn find(host: &Host, backends: &[Box<dyn Backend>]) -> Result<Found, F
             .collect();
         match listed.state {
             State::Alive(_) => {}
-            State::Preserved(record) => {
+            State::Kept(record) => {
                 if away.contains(&store, &record, backends).await {
                     continue;
                 }
-                // The resources of a command that uses the preserved files are not left behind.
+                // The resources of a command that uses the kept files are not left behind.
                 let Ok(_claim) = store.adopt(&listed.slug) else { continue };
                 let names_more = store.has_snapshot(&record.slug) || record.has_only_conversation();
                 let keeps = Keeps::from_flags(record.kept || !names_more, true);
@@ -145,7 +145,7 @@ pub async fn find(host: &Host, backends: &[Box<dyn Backend>]) -> Result<Found, F
                 if !left.is_empty() || !record.deploy_keys.is_empty() {
                     found.orphans.push(orphan(
                         &record,
-                        "has resources left from before it was preserved",
+                        "has resources left from before it was kept",
                         keeps,
                         left,
                     ));
@@ -390,7 +390,7 @@ async fn inspect_snapshots(store: &Store, backends: &[Box<dyn Backend>], found: 
             match store.state(&snapshot.slug) {
                 // The bottle's keeper may be creating the snapshot, or be about to record it.
                 Some(State::Alive(_) | State::Damaged(_) | State::Newer(_)) => {}
-                Some(State::Dead(_) | State::Preserved(_)) => {
+                Some(State::Dead(_) | State::Kept(_)) => {
                     // A command that holds the lock may be about to record the snapshot.
                     if is_unrecorded(store, &snapshot) && store.adopt(&snapshot.slug).is_ok() {
                         found.snapshots.push(Unrecorded { backend: backend.name().to_owned(), snapshot });
@@ -485,7 +485,7 @@ async fn remove_claimed(
     if keys.is_empty() { Ok(()) } else { Err(still_registered(&keys)) }
 }
 
-/// Removes the preserved layers of a bottle. Its snapshot, and the state that names the snapshot, stay. Returns whether
+/// Removes the kept layers of a bottle. Its snapshot, and the state that names the snapshot, stay. Returns whether
 /// the bottle has a snapshot.
 ///
 /// # Errors
@@ -554,8 +554,8 @@ fn stale_sockets(host: &Host, store: &Store) -> Vec<PathBuf> {
             slug.is_some_and(|slug| match store.state(&slug) {
                 Some(State::Alive(_)) => false,
                 Some(State::Dead(record)) => !record.is_adoptable(),
-                // A command that uses the preserved files holds the lock.
-                Some(State::Preserved(_)) => store.adopt(&slug).is_ok(),
+                // A command that uses the kept files holds the lock.
+                Some(State::Kept(_)) => store.adopt(&slug).is_ok(),
                 _ => true,
             })
         })

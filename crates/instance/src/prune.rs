@@ -112,7 +112,7 @@ pub fn remove(host: &Host, record: &OldRecord) -> io::Result<()> {
 
 /// Removes a bottle of which only the conversation is kept, and the conversation.
 fn remove_bottle(host: &Host, slug: &Slug) -> io::Result<()> {
-    let Some(State::Preserved(record)) = Store::of(host).state(slug) else { return Ok(()) };
+    let Some(State::Kept(record)) = Store::of(host).state(slug) else { return Ok(()) };
     if !Store::of(host).remove_conversation(slug)? {
         return Ok(());
     }
@@ -157,7 +157,7 @@ impl Search {
             Err(error) => return self.found.errors.push(error.to_string()),
         };
         for listed in listed {
-            let State::Preserved(record) = listed.state else { continue };
+            let State::Kept(record) = listed.state else { continue };
             let directory = self.store.directory(&listed.slug);
             let Some((changed, bytes)) = measure(&directory) else { continue };
             if !is_prunable(&self.store, &record) || changed >= self.cutoff {

@@ -118,7 +118,7 @@ pub struct Record {
     /// The user has pulled all changes up to this time.
     #[serde(default)]
     pub pulled_at: Option<Timestamp>,
-    /// Whether an earlier launch preserved the layers. The layers then count as unsaved work.
+    /// Whether an earlier launch kept the layers. The layers then count as unsaved work.
     #[serde(default)]
     pub kept: bool,
     /// Why the files or the conversation are kept. `None` while the bottle runs, if only a snapshot is left, and in records
@@ -153,13 +153,13 @@ pub struct Record {
     /// The exit of the agent, once it exited.
     #[serde(default)]
     pub agent_exit: Option<Exit>,
-    /// Whether the bottle's files were removed by something else before they could be preserved.
+    /// Whether the bottle's files were removed by something else before they could be kept.
     #[serde(default)]
     pub lost: bool,
     /// The disk space that the bottle's files took when it ended. `None` while it runs, and if it was not measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<Measured>,
-    /// The inputs of the bottle's sandbox, with which its preserved files are opened. Absent in records of older
+    /// The inputs of the bottle's sandbox, with which its kept files are opened. Absent in records of older
     /// versions.
     #[serde(default)]
     pub sandbox: Option<Sandbox>,
@@ -262,7 +262,8 @@ pub enum Status {
     /// The bottle ended; only its logs remain.
     Ended,
     /// The bottle ended and has unsaved work, a conversation or a snapshot.
-    Preserved,
+    #[serde(alias = "preserved")]
+    Kept,
 }
 
 impl Record {
@@ -344,7 +345,7 @@ impl Record {
     /// Whether the bottle ended and only its conversation is kept, with which `resume` makes it anew.
     #[must_use]
     pub fn has_only_conversation(&self) -> bool {
-        self.status == Status::Preserved && !self.kept && self.kept_for == Some(KeptFor::Conversation)
+        self.status == Status::Kept && !self.kept && self.kept_for == Some(KeptFor::Conversation)
     }
 
     /// Whether the workspace was copied from a repository of the user, which can take the agent's work.

@@ -110,7 +110,7 @@ pub async fn commit(
     list.snapshots.retain(|entry| Some(&entry.snapshot) != replaced.as_ref());
     list.snapshots.push(Committed { snapshot: snapshot.clone(), covers, removed_by });
     list.current = Some(snapshot.reference.clone());
-    if let Err(error) = claim.mark_preserved().and_then(|()| committed::write(claim.directory(), &list)) {
+    if let Err(error) = claim.mark_kept().and_then(|()| committed::write(claim.directory(), &list)) {
         // No state names the new snapshot. If removing it fails, a cleanup finds it.
         let _ = backend.remove_snapshot(&snapshot).await;
         return Err(error.into());

@@ -33,13 +33,13 @@ const MANIFEST: &str = "manifest.yml";
 /// of a larger manifest is ignored.
 const MANIFEST_MAX: u64 = 16 << 20;
 
-/// How long a command waits for another one that uses the files of a preserved bottle. The removal of a container takes
+/// How long a command waits for another one that uses the files of a kept bottle. The removal of a container takes
 /// a few seconds on a busy engine.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The file that marks a bottle's directory as preserved. While the record's status is also [`Status::Preserved`], no
+/// The file that marks a bottle's directory as kept. While the record's status is also [`Status::Kept`], no
 /// cleanup removes the directory.
-const PRESERVED: &str = ".preserve";
+const KEPT: &str = ".preserve";
 
 /// The state directories of all bottles of one home.
 #[derive(Debug, Clone)]
@@ -61,11 +61,11 @@ pub struct Listed {
 pub enum State {
     /// A process holds the bottle's lock: its keeper, or a cleanup for a moment.
     Alive(Box<Record>),
-    /// The bottle has no keeper and is not preserved.
+    /// The bottle has no keeper and is not kept.
     Dead(Box<Record>),
     /// The bottle ended and has unsaved work or a snapshot. A process may hold its lock: the keeper of a command that
     /// reads or changes its files, or another command for a moment.
-    Preserved(Box<Record>),
+    Kept(Box<Record>),
     /// The record cannot be read. The string is the cause, as a sentence fragment.
     Damaged(String),
     /// A newer version wrote the record. The number is the schema version.
@@ -108,16 +108,16 @@ pub enum Holder {
     /// A running bottle.
     #[error("a bottle of that name runs")]
     Running,
-    /// A preserved bottle.
-    #[error("a bottle of that name is preserved")]
-    Preserved,
+    /// A kept bottle.
+    #[error("a bottle of that name is kept")]
+    Kept,
     /// The remains of a bottle that was not cleaned up.
     #[error("a bottle of that name was left behind")]
     Remains,
     /// The bottle's keeper, or another process that holds its lock.
     #[error("it runs")]
     Process,
-    /// A command that works with the files of a preserved bottle.
+    /// A command that works with the files of a kept bottle.
     #[error("another command uses its files")]
     Command,
 }
@@ -159,7 +159,7 @@ impl Store {
             match state {
                 // A bottle whose keeper was killed may run on.
                 State::Alive(record) | State::Dead(record) => runs.extend(record.run),
-                State::Preserved(_) => {}
+                State::Kept(_) => {}
                 State::Newer(_) | State::Damaged(_) => return None,
             }
         }
@@ -179,9 +179,9 @@ impl Store {
             Err(error) => return Some(State::Damaged(causes::one_line(&error))),
         };
         // The marker file of a resumed bottle stays, so the status in its record decides.
-        let preserved = directory.join(PRESERVED).exists() && record.status == Status::Preserved;
-        Some(if preserved {
-            State::Preserved(record)
+        let kept = directory.join(KEPT).exists() && record.status == Status::Kept;
+        Some(if kept {
+            State::Kept(record)
         } else if lock_is_held(&directory) {
             State::Alive(record)
         } else {
@@ -243,7 +243,7 @@ impl Store {
         }
     }
 
-    /// Claims a bottle whose keeper died, or that is preserved.
+    /// Claims a bottle whose keeper died, or that is kept.
     ///
     /// # Errors
     /// [`ClaimError::Taken`] when another process holds the lock. [`ClaimError::File`] when the record cannot be read.
@@ -252,8 +252,8 @@ impl Store {
         let io = |source| FileError::write(&directory, source);
         let lock = open_lock(&directory).map_err(io)?;
         if !try_lock(&lock).map_err(io)? {
-            let preserved = matches!(self.state(slug), Some(State::Preserved(_)));
-            let by = if preserved { Holder::Command } else { Holder::Process };
+            let kept = matches!(self.state(slug), Some(State::Kept(_)));
+            let by = if kept { Holder::Command } else { Holder::Process };
             return Err(ClaimError::Taken { slug: slug.clone(), by });
         }
         let record =
@@ -267,7 +267,7 @@ impl Store {
         lock_is_held(&self.directory(slug))
     }
 
-    /// Claims a bottle as [`Store::adopt`]. Waits for a command that uses the files of a preserved bottle, at most
+    /// Claims a bottle as [`Store::adopt`]. Waits for a command that uses the files of a kept bottle, at most
     /// [`COMMAND_TIMEOUT`]: such a command has often just printed its result, and its keeper is about to exit.
     ///
     /// # Errors
@@ -346,7 +346,7 @@ impl Store {
     fn taken(&self, slug: Slug) -> ClaimError {
         let by = match self.state(&slug) {
             Some(State::Alive(_)) => Holder::Running,
-            Some(State::Preserved(_)) => Holder::Preserved,
+            Some(State::Kept(_)) => Holder::Kept,
             _ => Holder::Remains,
         };
         ClaimError::Taken { slug, by }
@@ -400,7 +400,7 @@ impl Claim {
         files::replace(&self.directory.join(MANIFEST), |file| file.write_all(text.as_bytes()))
     }
 
-    /// Replaces the record of a preserved bottle for its next launch. Keeps the time of the first launch, the working
+    /// Replaces the record of a kept bottle for its next launch. Keeps the time of the first launch, the working
     /// directory, the resources and the deploy keys. With [`Origin::Kept`], also keeps the times that define unsaved
     /// work.
     ///
@@ -446,32 +446,32 @@ impl Claim {
         })
     }
 
-    /// Marks the bottle as ended and preserved, so that no cleanup removes its directory. `layers` says whether the
-    /// layers are preserved too.
+    /// Marks the bottle as ended and kept, so that no cleanup removes its directory. `layers` says whether the
+    /// layers are kept too.
     ///
     /// # Errors
     /// When the mark, the record or the usage records cannot be written.
     pub fn preserve(&self, layers: bool) -> io::Result<()> {
-        self.mark_preserved()?;
+        self.mark_kept()?;
         self.collect_usage()?;
         self.update(|record| {
-            record.status = Status::Preserved;
+            record.status = Status::Kept;
             record.kept = layers;
             record.keeper = None;
         })
     }
 
-    /// Creates the file that marks the bottle's directory as preserved. The mark takes effect when the record's status
-    /// becomes [`Status::Preserved`].
+    /// Creates the file that marks the bottle's directory as kept. The mark takes effect when the record's status
+    /// becomes [`Status::Kept`].
     ///
     /// # Errors
     /// When the mark cannot be written.
-    pub fn mark_preserved(&self) -> io::Result<()> {
+    pub fn mark_kept(&self) -> io::Result<()> {
         files::private_file()
             .create(true)
             .write(true)
             .truncate(true)
-            .open(self.directory.join(PRESERVED))
+            .open(self.directory.join(KEPT))
             .map(drop)
     }
 
@@ -797,9 +797,9 @@ mod tests {
         let (_home, store) = store();
         let slug = "one".parse().expect("slug");
         let claim = store.claim(record("one")).expect("claim");
-        claim.preserve(true).expect("preserved");
+        claim.preserve(true).expect("kept");
         drop(claim);
-        assert!(matches!(store.state(&slug), Some(State::Preserved(record)) if record.kept));
+        assert!(matches!(store.state(&slug), Some(State::Kept(record)) if record.kept));
         let claim = store.adopt(&slug).expect("adopted");
         claim.update(|record| record.status = Status::Running).expect("written");
         assert!(matches!(store.state(&slug), Some(State::Alive(_))));

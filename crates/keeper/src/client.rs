@@ -1,5 +1,5 @@
 //! Connects a command to a bottle's keeper process. Starts a keeper for a new bottle, finds the running one, starts one
-//! that adopts the bottle, or starts one that opens the files of a preserved bottle.
+//! that adopts the bottle, or starts one that opens the files of a kept bottle.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -80,7 +80,7 @@ pub enum ClientError {
         /// How the bottle ended.
         why: String,
         /// Whether the bottle can be resumed.
-        preserved: bool,
+        kept: bool,
     },
     /// The bottle's keeper died, and no keeper can adopt the bottle: it was attached, starting or ending, or its agent
     /// had exited.
@@ -137,7 +137,7 @@ pub enum ClientError {
     /// Another process holds the bottle's lock.
     #[error("{0}")]
     Locked(String),
-    /// The files of a preserved bottle could not be opened, the bottle is paused, or the engine that has it cannot be
+    /// The files of a kept bottle could not be opened, the bottle is paused, or the engine that has it cannot be
     /// used.
     #[error("{}", .0.message)]
     NotOpened(Box<LaunchFailure>),
@@ -211,7 +211,7 @@ pub(super) async fn connect_or_replace(
     connect_or_open(host, slug, Needs { inherited, ..Needs::default() }).await
 }
 
-/// Connects to a bottle's keeper as [`connect`] does. If the bottle ended and its files are preserved, opens these
+/// Connects to a bottle's keeper as [`connect`] does. If the bottle ended and its files are kept, opens these
 /// files instead: starts a keeper that ends with its last client, or shares the one of another command. If that one
 /// only reads and `access` is [`Access::Write`], waits until it has ended.
 ///
@@ -224,7 +224,7 @@ pub async fn connect_or_open_files(host: &Host, slug: &Slug, access: Access) -> 
 /// What a command needs of a keeper that it starts.
 #[derive(Debug, Clone, Copy, Default)]
 struct Needs<'n> {
-    /// To open the files of a preserved bottle.
+    /// To open the files of a kept bottle.
     files: Option<Access>,
     /// To know the secrets of the previous keeper.
     inherited: Option<&'n Inherited>,
@@ -254,25 +254,21 @@ async fn connect_or_open(host: &Host, slug: &Slug, needs: Needs<'_>) -> Result<C
                 Adoption::Connected(channel) => return Ok(channel),
                 Adoption::Locked(why) => ClientError::Locked(why),
             },
-            Some(State::Preserved(record)) if record.kept && needs.files.is_some() => {
+            Some(State::Kept(record)) if record.kept && needs.files.is_some() => {
                 match open(host, slug, needs.files.unwrap_or(Access::Read)).await? {
                     Adoption::Connected(channel) => return Ok(channel),
                     Adoption::Locked(why) => ClientError::Locked(why),
                 }
             }
-            Some(State::Preserved(record)) => {
+            Some(State::Kept(record)) => {
                 let why = if record.kept {
-                    "it ended, and its files are preserved"
+                    "it ended, and its files are kept"
                 } else if record.has_only_conversation() {
-                    "it ended, and only its conversation is preserved"
+                    "it ended, and only its conversation is kept"
                 } else {
                     "it ended, and it has a snapshot"
                 };
-                return Err(ClientError::NotRunning {
-                    slug: slug.clone(),
-                    why: why.to_owned(),
-                    preserved: true,
-                });
+                return Err(ClientError::NotRunning { slug: slug.clone(), why: why.to_owned(), kept: true });
             }
             Some(State::Damaged(why)) => return Err(ClientError::Unusable { slug: slug.clone(), why }),
             Some(State::Newer(schema)) => {
@@ -297,7 +293,7 @@ fn elsewhere(host: &Host, record: &Record) -> Option<PathBuf> {
     (keeper.is_alive() && canonical(there) != canonical(&host.runtime)).then(|| there.clone())
 }
 
-/// The result of an adoption, or of opening preserved files.
+/// The result of an adoption, or of opening kept files.
 enum Adoption {
     Connected(Channel),
     /// Another process holds the lock: a keeper that another command started, or a cleanup.
@@ -307,7 +303,7 @@ enum Adoption {
 async fn adopt(host: &Host, slug: &Slug, record: &Record, needs: Needs<'_>) -> Result<Adoption, ClientError> {
     if record.status == Status::Ended {
         let why = "it ended; see its output with `bottle logs`".to_owned();
-        return Err(ClientError::NotRunning { slug: slug.clone(), why, preserved: false });
+        return Err(ClientError::NotRunning { slug: slug.clone(), why, kept: false });
     }
     if !record.is_adoptable() {
         return Err(ClientError::Orphaned { slug: slug.clone() });
@@ -337,7 +333,7 @@ async fn adopt(host: &Host, slug: &Slug, record: &Record, needs: Needs<'_>) -> R
     }
 }
 
-/// Tries once to open the files of a preserved bottle, through the keeper of another command or a new one.
+/// Tries once to open the files of a kept bottle, through the keeper of another command or a new one.
 async fn open(host: &Host, slug: &Slug, access: Access) -> Result<Adoption, ClientError> {
     let request = KeeperRequest::Open { slug: slug.clone(), access };
     let ask = async |channel: Channel| {

@@ -153,7 +153,7 @@ fn running_child(state: State, client: &str) -> Option<Slug> {
     let record = match state {
         State::Alive(record) => record,
         State::Dead(record) if record.is_adoptable() => record,
-        State::Dead(_) | State::Preserved(_) | State::Damaged(_) | State::Newer(_) => return None,
+        State::Dead(_) | State::Kept(_) | State::Damaged(_) | State::Newer(_) => return None,
     };
     (record.parent.as_deref() == Some(client)).then_some(record.slug)
 }
@@ -216,7 +216,7 @@ mod tests {
             (State::Dead(record(detached, Status::Running, own)), true),
             (State::Dead(record(attached, Status::Running, own)), false),
             (State::Dead(record(detached, Status::Ended, own)), false),
-            (State::Preserved(record(detached, Status::Preserved, own)), false),
+            (State::Kept(record(detached, Status::Kept, own)), false),
             (State::Alive(record(detached, Status::Running, other)), false),
             (State::Alive(record(detached, Status::Running, None)), false),
             (State::Damaged("why".to_owned()), false),

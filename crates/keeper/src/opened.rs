@@ -62,7 +62,7 @@ pub(super) async fn run(
     let report = request.accept();
     let Some(claim) = adoption::claim(host, slug, &first, &report).await else { return Ok(()) };
     let record = claim.record();
-    if record.status != Status::Preserved || !record.kept {
+    if record.status != Status::Kept || !record.kept {
         // The bottle was resumed or discarded in the meantime. The client tries again and finds its new state.
         let why = format!("{slug} has no kept files any more");
         first.answer_only(&report, KeeperEvent::Refused(why)).await;

@@ -214,7 +214,7 @@ mod tests {
         let why = String::new;
         for (error, wanted) in [
             (ClientError::NoSuchBottle { slug: slug.clone(), near: None }, true),
-            (ClientError::NotRunning { slug: slug.clone(), why: why(), preserved: false }, true),
+            (ClientError::NotRunning { slug: slug.clone(), why: why(), kept: false }, true),
             (ClientError::Orphaned { slug: slug.clone() }, true),
             (ClientError::NotAdopted { slug: slug.clone(), why: why() }, true),
             (ClientError::Unusable { slug: slug.clone(), why: why() }, true),

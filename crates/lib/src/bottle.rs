@@ -53,7 +53,7 @@ impl<'a> Bottle<'a> {
         &self.slug
     }
 
-    /// Runs a command to its end, also in the preserved files of a bottle that ended. See [`exec::run`].
+    /// Runs a command to its end, also in the kept files of a bottle that ended. See [`exec::run`].
     ///
     /// # Errors
     /// As [`exec::run`].

@@ -49,7 +49,7 @@ pub fn is_running(state: &State) -> bool {
     match state {
         State::Alive(_) => true,
         State::Dead(record) => record.is_adoptable(),
-        State::Preserved(_) | State::Damaged(_) | State::Newer(_) => false,
+        State::Kept(_) | State::Damaged(_) | State::Newer(_) => false,
     }
 }
 
@@ -81,7 +81,7 @@ impl From<Listed> for ActiveBottle {
                 from_record(*record, Some("ended"))
             }
             State::Dead(record) => from_record(*record, Some("orphaned")),
-            State::Preserved(record) => from_record(*record, Some("preserved")),
+            State::Kept(record) => from_record(*record, Some("kept")),
             State::Damaged(why) => unreadable(slug.to_string(), "damaged", why),
             State::Newer(schema) => {
                 unreadable(slug.to_string(), "newer", format!("written by a newer bottle (schema {schema})"))
@@ -114,7 +114,7 @@ fn from_record(record: Record, status: Option<&'static str>) -> ActiveBottle {
         backend: Some(record.backend),
         mode: Some(mode),
         status: status.unwrap_or(status_name(record.status)),
-        kept_for: record.kept_for.as_ref().filter(|_| status == Some("preserved")).map(kept_word),
+        kept_for: record.kept_for.as_ref().filter(|_| status == Some("kept")).map(kept_word),
         started_at: Some(record.started_at),
         cwd: Some(record.cwd.display().to_string()),
         copied_cwd: record.copied_cwd,
@@ -136,6 +136,6 @@ fn status_name(status: Status) -> &'static str {
         Status::Running => "running",
         Status::Ending => "ending",
         Status::Ended => "ended",
-        Status::Preserved => "preserved",
+        Status::Kept => "kept",
     }
 }

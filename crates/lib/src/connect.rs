@@ -28,14 +28,14 @@ const ENDING: Duration = Duration::from_secs(30);
 /// The pause between two looks at its state.
 const POLL: Duration = Duration::from_millis(50);
 
-/// Returns the record of a bottle that runs or is preserved. Waits for the end of a bottle that is being torn down: its
+/// Returns the record of a bottle that runs or is kept. Waits for the end of a bottle that is being torn down: its
 /// files can be read again after that.
 ///
 /// # Errors
 /// When there is no such bottle, or none of it can be read.
 pub async fn record(host: &Host, slug: &Slug) -> Result<Record, Failure> {
     match settled(host, slug).await {
-        Some(State::Alive(record) | State::Dead(record) | State::Preserved(record)) => Ok(*record),
+        Some(State::Alive(record) | State::Dead(record) | State::Kept(record)) => Ok(*record),
         _ => Err(unavailable(host, slug).await),
     }
 }
@@ -59,7 +59,7 @@ pub(crate) async fn settled(host: &Host, slug: &Slug) -> Option<State> {
 /// being torn down. `None` if it has not ended.
 pub(crate) async fn end_of(host: &Host, slug: &Slug) -> Option<Failure> {
     let record = match settled(host, slug).await {
-        Some(State::Preserved(record)) => Some(record),
+        Some(State::Kept(record)) => Some(record),
         Some(State::Dead(record)) if record.status == Status::Ended => Some(record),
         None => None,
         Some(_) => return None,
@@ -92,13 +92,13 @@ pub async fn connect_to_stop(host: &Host, slug: &Slug) -> Result<Channel, Failur
     client::connect_to_stop(host, slug).await.map_err(|error| unreachable(error).about(slug))
 }
 
-/// Connects to the keeper of this bottle. If the bottle ended, opens its preserved files. Only file and program requests
+/// Connects to the keeper of this bottle. If the bottle ended, opens its kept files. Only file and program requests
 /// work in both cases.
 pub async fn connect_or_open_files(host: &Host, slug: &Slug, access: Access) -> Result<Channel, Failure> {
     host.open_runtime()?;
     let connected = client::connect_or_open_files(host, slug, access).await;
     connected.map_err(|error| {
-        let only_snapshot = matches!(error, ClientError::NotRunning { preserved: true, .. });
+        let only_snapshot = matches!(error, ClientError::NotRunning { kept: true, .. });
         let error = unreachable(error).about(slug);
         if only_snapshot {
             return error.hint(format!(
@@ -109,7 +109,7 @@ pub async fn connect_or_open_files(host: &Host, slug: &Slug, access: Access) -> 
     })
 }
 
-/// Opens the files of a bottle that runs or is preserved, to read them. `check` may refuse the bottle before that.
+/// Opens the files of a bottle that runs or is kept, to read them. `check` may refuse the bottle before that.
 ///
 /// # Errors
 /// When there is no such bottle, or its files cannot be read. The failure names the bottle.
@@ -203,7 +203,7 @@ fn unreachable(error: ClientError) -> Failure {
         ClientError::NoSuchBottle { near: None, .. } => {
             failed(Kind::NoSuchBottle).hint("`bottle list` shows all bottles")
         }
-        ClientError::NotRunning { slug, preserved: true, .. } => {
+        ClientError::NotRunning { slug, kept: true, .. } => {
             failed(Kind::State).hint(format!("`bottle resume {slug}` starts it again"))
         }
         ClientError::NotRunning { .. } => failed(Kind::State),

@@ -7,9 +7,9 @@ use bottle_instance::{State, Store, cleanup};
 use bottle_policy::names::Slug;
 
 use super::failure::Failure;
-use super::record::{backend_of, preserved};
+use super::record::{backend_of, kept};
 
-/// Deletes a preserved bottle without asking. Returns whether its snapshot remains.
+/// Deletes a kept bottle without asking. Returns whether its snapshot remains.
 pub async fn discard(host: &Host, slug: &Slug) -> Result<bool, Failure> {
     let record = discardable(host, slug, false).await.map_err(|error| error.about(slug))?;
     let backend = backend_of(host, &record)?;
@@ -28,10 +28,10 @@ pub fn incomplete(host: &Host, slug: &Slug, error: anyhow::Error) -> Failure {
     Failure::failed(format!("cannot delete all of {slug}: {error:#}")).about(slug).hint(next_step(host, slug))
 }
 
-/// Returns the record of a bottle with preserved files, or an error whose hint names the next step.
-/// With `forget`, the bottle may also have ended without being preserved.
+/// Returns the record of a bottle with kept files, or an error whose hint names the next step.
+/// With `forget`, the bottle may also have ended without being kept.
 pub async fn discardable(host: &Host, slug: &Slug, forget: bool) -> Result<Record, Failure> {
-    if forget && let Some(State::Dead(record) | State::Preserved(record)) = Store::of(host).state(slug) {
+    if forget && let Some(State::Dead(record) | State::Kept(record)) = Store::of(host).state(slug) {
         return Ok(*record);
     }
     if let Some(State::Alive(_)) = Store::of(host).state(slug) {
@@ -44,11 +44,11 @@ pub async fn discardable(host: &Host, slug: &Slug, forget: bool) -> Result<Recor
         let hint = "`bottle cleanup` removes it".to_owned();
         return Err(Failure::state(format!("{slug} ended, and only its output is left")).hint(hint));
     }
-    let record = preserved(host, slug).await?;
+    let record = kept(host, slug).await?;
     if is_discardable(&record) {
         return Ok(record);
     }
-    Err(Failure::state(format!("nothing of {slug} is preserved except its snapshot"))
+    Err(Failure::state(format!("nothing of {slug} is kept except its snapshot"))
         .hint(format!("`bottle snapshots rm {slug}` removes it")))
 }
 
@@ -58,10 +58,10 @@ pub fn is_discardable(record: &Record) -> bool {
 }
 
 /// Returns the command that finishes a failed deletion. `bottle discard` finds only files that the record
-/// marks as preserved; `bottle cleanup` finds the others.
+/// marks as kept; `bottle cleanup` finds the others.
 fn next_step(host: &Host, slug: &Slug) -> String {
     match Store::of(host).state(slug) {
-        Some(State::Preserved(record)) if record.kept => {
+        Some(State::Kept(record)) if record.kept => {
             format!("`bottle discard {slug}` continues")
         }
         _ => "`bottle cleanup` continues".to_owned(),

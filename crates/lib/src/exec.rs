@@ -158,7 +158,7 @@ async fn feed(input: Option<impl AsyncRead + Unpin>, sender: &StreamSender) -> s
 pub enum Place {
     /// In a bottle that runs.
     Running,
-    /// In a bottle that runs, or in the preserved files of one that ended: alone, and without a network.
+    /// In a bottle that runs, or in the kept files of one that ended: alone, and without a network.
     RunningOrPreserved,
 }
 

@@ -78,7 +78,7 @@ impl ForkPoint {
         notify: Notify<'_>,
     ) -> Result<Found, Failure> {
         let slug = &record.slug;
-        let only_snapshots = matches!(Store::of(host).state(slug), Some(State::Preserved(_))) && !record.kept;
+        let only_snapshots = matches!(Store::of(host).state(slug), Some(State::Kept(_))) && !record.kept;
         if selector.name.is_none() && !only_snapshots {
             let own = ProcessId::own().map_err(|error| Failure::cannot("identify this process", error))?;
             let options = CommitOptions { name: Some(temporary.clone()), removed_by: Some(own.to_string()) };

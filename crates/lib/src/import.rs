@@ -1,8 +1,8 @@
-//! The import of an archive as a preserved bottle.
+//! The import of an archive as a kept bottle.
 //!
 //! ```text
 //!   archive ─► staging: every digest is verified ─► what it is, who signed it ─► plan of this user's manifests
-//!           ─► the user confirms ─► claim of the slug ─► snapshot ─► preserved, for a resume
+//!           ─► the user confirms ─► claim of the slug ─► snapshot ─► kept, for a resume
 //! ```
 //! The archive is untrusted, and grants nothing: the manifests of this user decide what the bottle may do. The new
 //! bottle gets its own slug, and its own certificate authority and canary at each start.

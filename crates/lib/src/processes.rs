@@ -255,7 +255,7 @@ impl Source {
         let store = Store::of(host);
         let saved = || ProcessLogs::of(&store.directory(slug));
         match store.state(slug) {
-            Some(State::Preserved(_)) => Ok(Self::Ended(saved())),
+            Some(State::Kept(_)) => Ok(Self::Ended(saved())),
             Some(State::Dead(record)) if record.agent_exit.is_some() => Ok(Self::Ended(saved())),
             Some(State::Dead(_)) => match connect(host, slug).await {
                 Ok(channel) => Ok(Self::Running(channel)),

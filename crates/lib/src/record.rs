@@ -19,18 +19,18 @@ pub fn backend_of(host: &Host, record: &Record) -> Result<Box<dyn Backend>, Fail
     })
 }
 
-/// Returns the record of a preserved bottle, or an error whose hint names the next step.
-pub async fn preserved(host: &Host, slug: &Slug) -> Result<Record, Failure> {
+/// Returns the record of a kept bottle, or an error whose hint names the next step.
+pub async fn kept(host: &Host, slug: &Slug) -> Result<Record, Failure> {
     let state = |message: String, hint: String| Err(Failure::state(message).hint(hint));
     match Store::of(host).state(slug) {
-        Some(State::Preserved(record)) => Ok(*record),
+        Some(State::Kept(record)) => Ok(*record),
         Some(State::Alive(_)) => state(format!("{slug} is running"), format!("`bottle attach {slug}` attaches to it")),
         Some(State::Dead(record)) if record.status == Status::Ended && record.lost => state(
             format!("{slug} ended when its files were removed by something else than bottle"),
             "`bottle start` starts a new one".to_owned(),
         ),
         Some(State::Dead(record)) if record.status == Status::Ended => state(
-            format!("{slug} ended, and only its output was preserved"),
+            format!("{slug} ended, and only its output was kept"),
             "`bottle start` starts a new one".to_owned(),
         ),
         Some(State::Dead(_)) => state(

@@ -1,4 +1,4 @@
-//! Saves a snapshot of a bottle that runs or is preserved.
+//! Saves a snapshot of a bottle that runs or is kept.
 
 use bottle_backend::{Backend, ProgressSink};
 use bottle_channel::Channel;
@@ -30,7 +30,7 @@ pub struct Saving {
 /// Who saves it.
 enum By {
     Keeper(Channel),
-    /// A preserved bottle has no keeper, so this process claims the bottle meanwhile.
+    /// A kept bottle has no keeper, so this process claims the bottle meanwhile.
     Claim(Box<Claim>, Box<dyn Backend>),
 }
 
@@ -46,7 +46,7 @@ impl Saving {
         notify: Notify<'_>,
     ) -> Result<Self, Failure> {
         match Store::of(host).state(slug) {
-            Some(State::Preserved(record)) => Self::of_kept(host, &record, options, notify).await,
+            Some(State::Kept(record)) => Self::of_kept(host, &record, options, notify).await,
             Some(State::Alive(record) | State::Dead(record)) => {
                 let channel = connect(host, slug).await?;
                 let backend = backend_of(host, &record)?;
@@ -112,9 +112,7 @@ pub fn document(host: &Host, committed: Committed) -> report::Committed {
 /// Whether `bottle export` can move the bottle.
 fn exports(host: &Host, slug: &Slug) -> bool {
     match Store::of(host).state(slug) {
-        Some(State::Alive(record) | State::Dead(record) | State::Preserved(record)) => {
-            record.live().is_none()
-        }
+        Some(State::Alive(record) | State::Dead(record) | State::Kept(record)) => record.live().is_none(),
         _ => false,
     }
 }

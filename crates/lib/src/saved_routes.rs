@@ -146,7 +146,7 @@ impl Addition {
 /// Returns those bottle manifests of `slug` that are files of the user.
 pub fn files(host: &Host, slug: &Slug) -> Vec<Name> {
     let record = match Store::of(host).state(slug) {
-        Some(State::Alive(record) | State::Dead(record) | State::Preserved(record)) => record,
+        Some(State::Alive(record) | State::Dead(record) | State::Kept(record)) => record,
         _ => return Vec::new(),
     };
     let all = manifests(host);

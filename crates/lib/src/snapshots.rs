@@ -34,7 +34,7 @@ pub async fn remove(host: &Host, selector: &SnapshotSelector, which: Removal) ->
             };
             return carry_out(&connect(host, slug).await?, &request).await;
         }
-        Some(State::Dead(_) | State::Preserved(_)) => {}
+        Some(State::Dead(_) | State::Kept(_)) => {}
     }
     let claim = store.adopt_idle(slug).map_err(claim_failed)?;
     let record = claim.record();
@@ -43,8 +43,8 @@ pub async fn remove(host: &Host, selector: &SnapshotSelector, which: Removal) ->
     engines::require(&*backend, claim.directory(), &record).await?;
     snapshots::remove(&*backend, &claim, &which).await.map_err(freeze_failed)?;
     let names_more = record.kept || record.has_only_conversation() || claim.has_snapshot();
-    if matches!(record.status, Status::Preserved) && !names_more {
-        // The bottle has no preserved files, so its record is not needed without a snapshot. The record is
+    if matches!(record.status, Status::Kept) && !names_more {
+        // The bottle has no kept files, so its record is not needed without a snapshot. The record is
         // kept only while a deploy key is not revoked.
         if !record.deploy_keys.is_empty() {
             let ended = claim.update(|record| record.status = Status::Ended);

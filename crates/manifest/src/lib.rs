@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! locate     a name → its file (project, home, shipped)
-//!   frontmatter  the file → YAML and body, positions preserved
+//!   frontmatter  the file → YAML and body, positions kept
 //!   keys         YAML → the wire types of schema, strictly, with hints for unknown keys
 //!   schema       every key of both kinds
 //!   all_errors   every error of a file; `excerpt` is the line that an error is about

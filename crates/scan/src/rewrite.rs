@@ -8,7 +8,7 @@ use crate::redact::{MASK, merged};
 /// The format of a text. It determines how a finding may be replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shape {
-    /// JSON, whose structure is preserved. Only the contents of strings, and numbers, are replaced.
+    /// JSON, whose structure is kept. Only the contents of strings, and numbers, are replaced.
     Json,
     /// A path, query or form. The replacement contains no character that needs encoding.
     Url,

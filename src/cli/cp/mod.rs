@@ -39,7 +39,7 @@ const UNDO_TIMEOUT: Duration = Duration::from_secs(5);
 /// Copy files into or out of a bottle
 ///
 /// One of the two paths is `SLUG:PATH`. A relative PATH starts in the workspace. If the destination ends in
-/// `/`, the copy is placed inside that directory. Also works after the bottle ended, if its files are preserved.
+/// `/`, the copy is placed inside that directory. Also works after the bottle ended, if its files are kept.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Cp {
     /// The source: a local path or `SLUG:PATH`

@@ -20,7 +20,7 @@ use crate::console::runtime::block_on;
 
 /// Show all changes in a bottle's workspace: committed, uncommitted and new files
 ///
-/// Also works after the bottle ended, if its files are preserved.
+/// Also works after the bottle ended, if its files are kept.
 ///
 /// Compares with the last commit that the bottle shares with the repository that was copied into it. If there is none,
 /// compares with this repository's `HEAD`. A directory without a repository is compared with its files at the start. If

@@ -169,8 +169,8 @@ fn keys_act_only_on_bottles_that_they_suit() {
     for (bottle_state, status, stops, discards) in [
         (BottleState::Running, "running", true, false),
         (BottleState::Changing, "starting", false, false),
-        (BottleState::Kept, "preserved", false, true),
-        (BottleState::Snapshot, "preserved", false, false),
+        (BottleState::Kept, "kept", false, true),
+        (BottleState::Snapshot, "kept", false, false),
         (BottleState::Broken, "orphaned", false, false),
     ] {
         let mut state = with(vec![bottle("one", bottle_state, status)]);

@@ -255,12 +255,11 @@ impl TestHome {
         Ok(scrub)
     }
 
-    /// Discards preserved bottles, because `bottle cleanup` does not remove them. Otherwise their containers
+    /// Discards kept bottles, because `bottle cleanup` does not remove them. Otherwise their containers
     /// would remain after this user's files are removed.
     fn discard_kept(&self) -> Result<()> {
         let listed = self.program(["list", "--json"])?.run()?.json()?;
-        for bottle in listed.as_array().into_iter().flatten().filter(|bottle| bottle["status"] == "preserved")
-        {
+        for bottle in listed.as_array().into_iter().flatten().filter(|bottle| bottle["status"] == "kept") {
             let slug = bottle["slug"].as_str().context("a slug")?;
             let _ = self.program(["discard", slug, "--yes"])?.run()?;
             let _ = self.program(["snapshots", "rm", slug])?.run()?;

@@ -147,7 +147,7 @@ impl Gatherer {
             .map(|listed| {
                 let mut bottle = of_listed(&listed, used, now.timestamp());
                 bottle.proposals = count_pending(&self.host.home, &bottle.slug);
-                if let State::Alive(record) | State::Dead(record) | State::Preserved(record) = &listed.state {
+                if let State::Alive(record) | State::Dead(record) | State::Kept(record) = &listed.state {
                     bottle.meters = self.meters(record, settings, used, now, &mut standings, problems);
                 }
                 bottle
@@ -260,14 +260,14 @@ impl Used {
 
 fn of_listed(listed: &Listed, used: &Used, now: Timestamp) -> Bottle {
     let slug = listed.slug.clone();
-    let kept = matches!(&listed.state, State::Preserved(record) if record.kept);
+    let kept = matches!(&listed.state, State::Kept(record) if record.kept);
     let active = ActiveBottle::from(listed.clone());
     let state = match active.status {
         "running" | "unkept" => BottleState::Running,
         "starting" | "ending" => BottleState::Changing,
-        "preserved" if kept => BottleState::Kept,
-        "preserved" if active.kept_for == Some("conversation") => BottleState::Conversation,
-        "preserved" => BottleState::Snapshot,
+        "kept" if kept => BottleState::Kept,
+        "kept" if active.kept_for == Some("conversation") => BottleState::Conversation,
+        "kept" => BottleState::Snapshot,
         _ => BottleState::Broken,
     };
     let locked = active.locked.map(|_| "locked: all its traffic is denied".to_owned());

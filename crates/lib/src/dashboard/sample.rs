@@ -104,7 +104,7 @@ pub fn snapshot() -> Snapshot {
     let mut locked = bottle("scraper", BottleState::Running, "running");
     locked.problem = Some("all its traffic is denied".to_owned());
     let starting = bottle("fresh", BottleState::Changing, "starting");
-    let mut kept = bottle("last-week", BottleState::Kept, "preserved");
+    let mut kept = bottle("last-week", BottleState::Kept, "kept");
     kept.tokens = 23_400_000;
     let mut damaged = bottle("torn", BottleState::Broken, "damaged");
     damaged.problem = Some("line 1: expected a value".to_owned());

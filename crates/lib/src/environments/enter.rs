@@ -95,7 +95,7 @@ impl Environments<'_> {
         let settings = Settings::load(self.host)?.environments;
         let lock = locked(|| self.records.use_it(&slug)).await?;
         let state = Store::of(self.host).state(&slug);
-        if choices != Choices::default() && matches!(state, Some(State::Alive(_) | State::Preserved(_))) {
+        if choices != Choices::default() && matches!(state, Some(State::Alive(_) | State::Kept(_))) {
             notify(Notice::Warning(format!(
                 "{slug} exists already; `--agent`, `--bottle`, `--backend` and `--cwd` have no effect"
             )));

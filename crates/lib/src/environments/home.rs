@@ -62,7 +62,7 @@ impl<'h> Environments<'h> {
         let in_use = self.unused(&slug)?.is_none();
         let state = match Store::of(self.host).state(&slug) {
             Some(State::Alive(_)) => "running",
-            Some(State::Preserved(_)) => "preserved",
+            Some(State::Kept(_)) => "kept",
             _ => "gone",
         };
         Ok(ListedEnvironment { task, slug: slug.to_string(), state, in_use, created_at, last_used })

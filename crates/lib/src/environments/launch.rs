@@ -45,7 +45,7 @@ impl Environments<'_> {
         let host = &Host { cwd, ..self.host.clone() };
         let settings = Settings::load(host)?;
         let wanted = match state {
-            Some(State::Preserved(_)) => None,
+            Some(State::Kept(_)) => None,
             _ => Some(start(slug, choices)?),
         };
         warn_of_low_space(&host.home, notify);
@@ -80,7 +80,7 @@ fn start(slug: &Slug, choices: &Choices) -> Result<StartOrder, Failure> {
     Ok(order)
 }
 
-/// The resume of a task's bottle from its preserved files.
+/// The resume of a task's bottle from its kept files.
 fn resume(slug: &Slug) -> ResumeOrder {
     ResumeOrder { slug: slug.clone(), snapshot: None, bottles: Vec::new(), flags: Flags::default() }
 }

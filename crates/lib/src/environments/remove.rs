@@ -47,8 +47,7 @@ impl Environments<'_> {
             self.ended(slug).await?;
         }
         // The keeper may have removed the files of a bottle without unsaved work.
-        if matches!(Store::of(self.host).state(slug), Some(State::Preserved(record)) if is_discardable(&record))
-        {
+        if matches!(Store::of(self.host).state(slug), Some(State::Kept(record)) if is_discardable(&record)) {
             let _ = discard(self.host, slug).await?;
         }
         self.records.forget(slug, &unused).map_err(|error| unusable(&error))

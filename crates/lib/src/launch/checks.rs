@@ -36,12 +36,12 @@ pub fn require_free_slug(host: &Host, plan: &Plan) -> Result<(), Failure> {
             format!("a bottle named {slug} is running"),
             format!("choose another --label, or `bottle attach {slug}`"),
         ),
-        Some(State::Preserved(record)) if record.has_only_conversation() => taken(
+        Some(State::Kept(record)) if record.has_only_conversation() => taken(
             format!("the conversation of a bottle named {slug} is kept, and never overwritten"),
             format!("`bottle resume {slug}` continues it; `bottle discard {slug}` frees the name"),
         ),
-        Some(State::Preserved(_)) => taken(
-            format!("a bottle named {slug} is preserved, and never overwritten"),
+        Some(State::Kept(_)) => taken(
+            format!("a bottle named {slug} is kept, and never overwritten"),
             format!("`bottle resume {slug}` starts it again; or choose another --label"),
         ),
         Some(_) => taken(

@@ -1,4 +1,4 @@
-//! New bottles from the files of one that runs or is preserved.
+//! New bottles from the files of one that runs or is kept.
 //!
 //! ```text
 //!   the bottle ──commit──► a temporary snapshot ──launch──► new bottles, each with its own identity
@@ -256,7 +256,7 @@ impl ForkPreflight {
             return false;
         }
         let store = Store::of(host);
-        if matches!(store.state(&record.slug), Some(State::Preserved(_))) {
+        if matches!(store.state(&record.slug), Some(State::Kept(_))) {
             return record.kept;
         }
         let directory = store.directory(&record.slug);

@@ -1,4 +1,4 @@
-//! Launches of bottles: new ones, preserved ones, and copies of others.
+//! Launches of bottles: new ones, kept ones, and copies of others.
 //!
 //! ```text
 //! StartOrder ──┐

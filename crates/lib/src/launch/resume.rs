@@ -1,4 +1,4 @@
-//! The resume of a preserved bottle, with the same name, agent and bottle manifests.
+//! The resume of a kept bottle, with the same name, agent and bottle manifests.
 //!
 //! ```text
 //! record ─► origin: kept files │ snapshot │ new, with a warning ─► plan ─► changed manifests ─► launch
@@ -27,15 +27,15 @@ use crate::budget::require_unspent;
 use crate::failure::Failure;
 use crate::manifests::manifests;
 use crate::notice::{Notice, Notify};
-use crate::record::{backend_of, preserved};
+use crate::record::{backend_of, kept};
 use crate::snapshot_selector::SnapshotSelector;
 
-/// A preserved bottle that starts again.
+/// A kept bottle that starts again.
 #[derive(Debug)]
 pub struct ResumeOrder {
     /// The bottle.
     pub slug: Slug,
-    /// Start from the snapshot of this name, otherwise from the newest one. `None` for the preserved files.
+    /// Start from the snapshot of this name, otherwise from the newest one. `None` for the kept files.
     pub snapshot: Option<Option<Name>>,
     /// The bottle manifests, in order. Empty for those of the last start.
     pub bottles: Vec<Name>,
@@ -58,7 +58,7 @@ pub struct Resuming {
 /// The files that the bottle starts from.
 struct StartPoint {
     origin: Origin,
-    /// Whether starting from them discards preserved files.
+    /// Whether starting from them discards kept files.
     discards: bool,
 }
 
@@ -68,7 +68,7 @@ pub struct ResumePreflight {
     pub launch: Preflight,
     /// How the manifests changed since the last start, as a unified diff. `None` if they did not.
     pub changes: Option<String>,
-    /// Whether the resume discards preserved files.
+    /// Whether the resume discards kept files.
     pub discards: bool,
 }
 
@@ -78,7 +78,7 @@ impl ResumeOrder {
     /// # Errors
     /// When the bottle cannot be resumed.
     pub async fn begin(&self, host: &Host, notify: Notify<'_>) -> Result<Resuming, Failure> {
-        let record = preserved(host, &self.slug).await?;
+        let record = kept(host, &self.slug).await?;
         let host = Host { cwd: record.start_directory(), ..host.clone() };
         let backend = backend_of(&host, &record)?;
         let start_point = self.start_point(&host, &*backend, &record, notify).await?;
@@ -90,7 +90,7 @@ impl ResumeOrder {
         Ok(Resuming { record, host, backend, start_point, resolved, live })
     }
 
-    /// Chooses preserved files, which are newer than the snapshots, unless the user asks for a snapshot.
+    /// Chooses kept files, which are newer than the snapshots, unless the user asks for a snapshot.
     async fn start_point(
         &self,
         host: &Host,
@@ -139,7 +139,7 @@ impl ResumeOrder {
                     return Ok(StartPoint { origin: Origin::New, discards: false });
                 };
                 if record.kept {
-                    let why = "its preserved files were removed by something else";
+                    let why = "its kept files were removed by something else";
                     notify(Notice::Warning(format!("{slug}: {why}, so it starts from its snapshot")));
                 }
                 if newest != Some(found) {
@@ -195,7 +195,7 @@ impl Resuming {
         let StartPoint { origin, discards } = start_point;
         let (files, copied) = match &origin {
             Origin::New => (None, sources(&plan, &preview).await?),
-            Origin::Kept => (Some("its preserved files".to_owned()), Vec::new()),
+            Origin::Kept => (Some("its kept files".to_owned()), Vec::new()),
             Origin::Snapshot(snapshot) => {
                 (Some(format!("the snapshot {}", SnapshotSelector::of(snapshot))), Vec::new())
             }
@@ -251,7 +251,7 @@ fn no_snapshot(slug: &Slug, name: Option<&Name>, was_deleted: bool, kept: bool) 
     };
     let error = match (was_deleted, name) {
         (true, _) => {
-            let alternative = if kept { "starts from its preserved files" } else { "starts without it" };
+            let alternative = if kept { "starts from its kept files" } else { "starts without it" };
             Failure::state(format!("{snapshot} was deleted"))
                 .hint(format!("`bottle resume {slug}` {alternative}"))
         }

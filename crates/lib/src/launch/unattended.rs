@@ -49,7 +49,7 @@ pub async fn start(
     launch(preflight, host, notify).await
 }
 
-/// Starts a preserved bottle again, in the background.
+/// Starts a kept bottle again, in the background.
 ///
 /// # Errors
 /// When it cannot be started, when files would be discarded, or when a user would have to be asked.
@@ -127,7 +127,7 @@ async fn undo(host: &Host, slug: &Slug) {
     let removed = async {
         let _ended = stop(host, slug, Duration::ZERO, |_| {}).await?;
         match Store::of(host).state(slug) {
-            Some(State::Preserved(_)) => discard(host, slug).await.map(drop),
+            Some(State::Kept(_)) => discard(host, slug).await.map(drop),
             _ => Ok(()),
         }
     };

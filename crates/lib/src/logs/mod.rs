@@ -51,7 +51,7 @@ pub async fn of_agent(host: &Host, slug: &Slug) -> Result<AgentLog, Failure> {
 pub fn saved_record(host: &Host, slug: &Slug) -> Option<Record> {
     match Store::of(host).state(slug) {
         Some(State::Dead(record)) if record.agent_exit.is_some() => Some(*record),
-        Some(State::Preserved(record)) => Some(*record),
+        Some(State::Kept(record)) => Some(*record),
         _ => None,
     }
 }

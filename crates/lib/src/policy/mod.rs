@@ -105,7 +105,7 @@ fn select(host: &Host, whose: Whose) -> Result<(Name, Vec<Name>, Option<Record>)
         Whose::Agent(agent, bottles) => return Ok((agent, bottles, None)),
         Whose::OnlyRunning => the_only_one(&store)?,
         Whose::Bottle(slug) => match store.state(&slug) {
-            Some(State::Alive(record) | State::Dead(record) | State::Preserved(record)) => *record,
+            Some(State::Alive(record) | State::Dead(record) | State::Kept(record)) => *record,
             Some(State::Damaged(why)) => return Err(Failure::state(why).about(slug)),
             Some(State::Newer(schema)) => {
                 let why = format!("{slug} was written by a newer bottle (schema {schema})");

@@ -34,9 +34,9 @@ pub struct ActiveBottle {
     pub engine: Option<String>,
     /// `attached` or `detached`: whether it ends with the client that started it.
     pub mode: Option<&'static str>,
-    /// `starting`, `running`, `ending`, `ended` or `preserved`, or another word if its keeper or record is missing.
+    /// `starting`, `running`, `ending`, `ended` or `kept`, or another word if its keeper or record is missing.
     pub status: &'static str,
-    /// Why something of a preserved bottle is kept, as in `bottle stop --json`. `None` if it has only a snapshot.
+    /// Why something of a kept bottle is kept, as in `bottle stop --json`. `None` if it has only a snapshot.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kept_for: Option<&'static str>,
     /// When it was started, or last resumed.
@@ -91,7 +91,7 @@ pub struct CleanupReport {
     pub dry_run: bool,
     /// Running bottles that were stopped (`--all`).
     pub stopped: Vec<String>,
-    /// Bottles without a keeper that were removed, or preserved because of the work in their workspace.
+    /// Bottles without a keeper that were removed, or kept because of the work in their workspace.
     pub removed: Vec<Leftover>,
     /// References of removed snapshots that no bottle refers to.
     pub snapshots: Vec<String>,
@@ -135,7 +135,7 @@ pub struct PrunedRecord {
     pub bytes: u64,
 }
 
-/// A bottle without a keeper that `cleanup` removed or preserved.
+/// A bottle without a keeper that `cleanup` removed or kept.
 #[derive(Debug, Serialize)]
 pub struct Leftover {
     /// The bottle.
@@ -144,7 +144,7 @@ pub struct Leftover {
     pub backend: String,
     /// Why it had no keeper.
     pub why: String,
-    /// Whether the bottle was stopped and preserved, because its workspace has work. Otherwise it was removed.
+    /// Whether the bottle was stopped and kept, because its workspace has work. Otherwise it was removed.
     pub work_kept: bool,
     /// Deploy keys that were revoked at forges. `errors` names the keys that could not be revoked.
     pub deploy_keys: Vec<String>,
@@ -166,7 +166,7 @@ pub struct ListedEnvironment {
     pub task: String,
     /// The bottle of the task.
     pub slug: String,
-    /// `running`, `preserved`, or `gone` if the bottle does not exist any more.
+    /// `running`, `kept`, or `gone` if the bottle does not exist any more.
     pub state: &'static str,
     /// Whether a command of `bottle env run` runs in it.
     pub in_use: bool,
@@ -194,12 +194,12 @@ pub struct Stopped {
     pub code: Option<u8>,
     /// The signal that ended the agent.
     pub signal: Option<u8>,
-    /// What `bottle resume` would start from: `files`, `snapshot` or `conversation`. `None` if nothing is preserved.
-    pub preserved: Option<&'static str>,
+    /// What `bottle resume` would start from: `files`, `snapshot` or `conversation`. `None` if nothing is kept.
+    pub kept: Option<&'static str>,
     /// Why the files or the conversation are kept: `work`, `ignored-files`, `unknown` (the workspace could not be
     /// searched), `failure`, `task` or `conversation`.
     pub kept_for: Option<&'static str>,
-    /// The path of the preserved workspace on the host, if its files are kept. No git works there, because its
+    /// The path of the kept workspace on the host, if its files are kept. No git works there, because its
     /// repository borrows objects from a path in the bottle.
     pub workspace: Option<String>,
     /// The directory of the agent's copied conversations.
@@ -276,7 +276,7 @@ impl Stopped {
             slug: slug.to_string(),
             code,
             signal,
-            preserved: ended.resumable.map(|resumable| match resumable {
+            kept: ended.resumable.map(|resumable| match resumable {
                 Resumable::Kept => "files",
                 Resumable::Snapshot => "snapshot",
                 Resumable::Conversation => "conversation",

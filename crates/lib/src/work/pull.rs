@@ -54,7 +54,7 @@ pub fn forks(host: &Host, slug: &Slug) -> Result<Vec<Slug>, Failure> {
     let listed = Store::of(host).list().map_err(unlistable)?;
     let mut origins: Vec<(Slug, Slug)> = Vec::new();
     for listed in listed {
-        if let State::Alive(record) | State::Dead(record) | State::Preserved(record) = listed.state
+        if let State::Alive(record) | State::Dead(record) | State::Kept(record) = listed.state
             && !record.has_only_logs()
             && let Some(from) = record.forked_from
         {
