@@ -13,8 +13,8 @@ use super::nofollow;
 
 /// Removes a directory and its content, at any depth and with any modes. A missing directory is no error.
 ///
-/// Each directory is made accessible and emptied. A directory that is too deep is first moved to the top. The length of
-/// paths and the number of open files therefore do not grow with the depth.
+/// Each directory is made accessible and emptied. A directory at the depth limit is moved into the outermost one, and
+/// emptied there. The length of paths and the number of open files therefore do not grow with the depth.
 ///
 /// # Errors
 /// When an entry cannot be removed.

@@ -299,8 +299,8 @@ impl Upstream {
 }
 
 impl Pooled {
-    /// Returns a stream of an HTTP/2 connection, which may not be dialled yet. Returns `None` if all streams of all
-    /// connections are in use.
+    /// Returns a stream of an HTTP/2 connection. The connection may still have to be dialled. Returns `None` if all
+    /// streams of all connections are in use.
     fn lease(&mut self) -> Option<StreamLease> {
         let announced = &mut self.stream_limit;
         self.shared.retain(|shared| match shared.stream_limit() {

@@ -11,8 +11,8 @@ fn shown(case: &str, directories: &Directories, error: &ResolveError) -> String 
     directories.relative(&format!("{case}: {error}\n"))
 }
 
-/// Resolves `coder BOTTLE...` with these bottle manifests (name and frontmatter), which must fail. Returns
-/// the error.
+/// Resolves the agent `coder` on these picked bottles, and panics if that succeeds. `bottles` has the name and the
+/// frontmatter of each manifest. Returns the error.
 fn refused(case: &str, picks: &str, bottles: &[(&str, &str)]) -> String {
     let bottles = bottles.iter().map(|(name, keys)| {
         let name = format!("home/bottles/{name}.md");
