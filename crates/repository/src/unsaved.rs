@@ -312,6 +312,7 @@ mod tests {
         let files = [
             ".git/HEAD",
             ".git/index",
+            ".git/tick",
             "README",
             "src/one",
             "src/two",
@@ -324,9 +325,9 @@ mod tests {
             fs::create_dir_all(top.path().join(file).parent().expect("a parent")).expect("made");
             fs::write(top.path().join(file), file).expect("written");
         }
-        // The clock of files advances in ticks.
+        // The clock of files advances in ticks. A new file could get the tick before the one of its directory's change.
         std::thread::sleep(Duration::from_millis(30));
-        fs::write(top.path().join(".git/tick"), "").expect("written");
+        fs::write(top.path().join(".git/tick"), "now").expect("written");
         let status = fs::symlink_metadata(top.path().join(".git/tick")).expect("found");
         use std::os::unix::fs::MetadataExt;
         let ready = i128::from(status.ctime()) * 1_000_000_000 + i128::from(status.ctime_nsec());
