@@ -34,7 +34,7 @@ use bottle_protocol::session::service::{Restart, StopService};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::result::{CallResult, RESULT_MAX, sentence, too_large};
+use super::result::{CallResult, RESULT_MAX, too_large};
 use super::scope::Scope;
 use crate::console::agent_log::lines;
 
@@ -467,6 +467,12 @@ fn done(answer: Result<(), Failure>) -> Result<Value, String> {
     Ok(json!({"done": true, "notes": ""}))
 }
 
-fn said(failure: Failure) -> String {
-    sentence(failure.subject.as_deref(), &failure.message, failure.hint.as_deref())
+/// The sentence about a failure. Many messages name their subject themselves.
+fn said(Failure { subject, message, hint, .. }: Failure) -> String {
+    let is_named =
+        |subject: &str| message.split([' ', '`', ':', ',', ';', '(', ')']).any(|word| word == subject);
+    let subject = subject.filter(|subject| !is_named(subject));
+    let about = subject.map(|subject| format!("{subject}: ")).unwrap_or_default();
+    let hint = hint.map(|hint| format!(" ({hint})")).unwrap_or_default();
+    format!("{about}{message}{hint}")
 }

@@ -18,10 +18,3 @@ pub(super) enum CallResult {
 pub(super) fn too_large() -> String {
     format!("the result is larger than {} MiB; ask for a smaller part", RESULT_MAX >> 20)
 }
-
-/// The sentence about a failure.
-pub(super) fn sentence(subject: Option<&str>, message: &str, hint: Option<&str>) -> String {
-    let about = subject.map(|subject| format!("{subject}: ")).unwrap_or_default();
-    let hint = hint.map(|hint| format!(" ({hint})")).unwrap_or_default();
-    format!("{about}{message}{hint}")
-}
