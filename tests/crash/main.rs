@@ -7,7 +7,7 @@
 //! - `usage`: the usage of each model response is counted exactly once
 //! - `budgets`: a budget of several bottles holds, and each response is counted once, while their processes are killed
 //! - `approving`: an approved route is active and has its entry in the audit log, or its question is still pending
-//! - `freezing`: after a killed commit or resume, the earlier snapshot or files are still usable
+//! - `snapshots`: after a killed commit or resume, the earlier snapshot or files are still usable
 //! - `docker`, `relay`: kills at every call to a container engine, selected by a relay before the engine's socket
 //! - `faults`: every fault in every state of a bottle on a private engine
 //! - `left`: finds the processes and files that a home's bottles left behind
@@ -16,10 +16,10 @@ mod approving;
 mod budgets;
 mod docker;
 mod faults;
-mod freezing;
 mod ledger;
 mod left;
 mod relay;
+mod snapshots;
 mod usage;
 
 use std::io::Read;
