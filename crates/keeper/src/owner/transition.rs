@@ -171,7 +171,7 @@ pub(super) enum Reconnect {
 }
 
 impl Reconnect {
-    /// Decides by the bottle's state, after the keeper waited for this time.
+    /// Decides by the bottle's state. `waited` is the time since the channel closed.
     pub(super) fn of(state: &RunState, waited: Duration) -> Self {
         match state {
             RunState::Running => Self::Now,
