@@ -13,7 +13,7 @@ use crate::batch::Batch;
 use crate::table::{Table, Violation};
 use crate::{Closed, Side};
 
-/// The first allocation for a payload, in bytes. It grows with the bytes that arrive.
+/// The first allocation for a payload, in bytes. The allocation grows with the bytes that arrive.
 const FIRST_ALLOCATION: usize = 32 * 1024;
 
 /// How long this side continues to write queued frames after it closes the connection. Frames that are still
@@ -117,7 +117,8 @@ where
     let by_this_side = shared.table().closed.is_some();
     let closed = shared.lose(closed);
     tracing::debug!(%closed, "channel closed");
-    // A peer that ended can leave a stream that accepts nothing, so its end is reported before the shutdown.
+    // If the peer has exited, the byte stream may accept no data, and the shutdown below may block. The end is
+    // therefore reported first.
     if !by_this_side {
         shared.publish(closed);
     }
@@ -157,7 +158,7 @@ impl From<Violation> for Closed {
 }
 
 /// Reads one frame, or returns `None` if the peer closed the connection between two frames.
-async fn read_frame<R: AsyncRead + Unpin>(reader: &mut R) -> Result<Option<(Header, Bytes)>, Closed> {
+async fn read_frame<R: AsyncRead + Unpin>(mut reader: &mut R) -> Result<Option<(Header, Bytes)>, Closed> {
     let mut header = [0; HEADER];
     let Some((first, rest)) = header.split_first_mut() else { return Ok(None) };
     let read = reader.read(std::slice::from_mut(first)).await;
@@ -166,6 +167,9 @@ async fn read_frame<R: AsyncRead + Unpin>(reader: &mut R) -> Result<Option<(Head
     }
     reader.read_exact(rest).await.map_err(read_error)?;
     if header == CLOSING {
+        // More zeros follow, up to the end of the connection. On a stream of consecutive connections, this side may
+        // confirm the end only after it has read all zeros: later zeros would end the next connection.
+        let _ = tokio::io::copy(&mut reader, &mut tokio::io::sink()).await;
         return Ok(None);
     }
     let header = Header::decode(header).map_err(|e| Closed::because(format!("the peer sent {e}")))?;

@@ -3,6 +3,7 @@
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use std::io;
+use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -78,7 +79,7 @@ where
     Ok(channel)
 }
 
-/// An engine between a container and one attached client, whose test copies the bytes.
+/// An engine between a container and one attached client. The test copies the bytes.
 struct Engine {
     to_inside: WriteHalf<DuplexStream>,
     from_inside: ReadHalf<DuplexStream>,
@@ -251,16 +252,24 @@ async fn closing_waits_until_the_container_has_read_everything() {
     channel.close();
     let mut held = vec![0; RUN];
     engine.from_client.read_exact(&mut held).await.unwrap();
-    assert!(timeout(Duration::from_millis(100), channel.closed()).await.is_err());
-    engine.to_inside.write_all(&held).await.unwrap();
-    let back = tokio::io::copy(&mut engine.from_inside, &mut engine.to_client);
+    let mut back = pin!(tokio::io::copy(&mut engine.from_inside, &mut engine.to_client));
+    // The engine delivers the bytes in two parts.
+    for part in [&[][..], &held[..RUN - 1]] {
+        engine.to_inside.write_all(part).await.unwrap();
+        tokio::select! {
+            closed = timeout(Duration::from_millis(100), channel.closed()) => assert!(closed.is_err(), "{}", part.len()),
+            _ = &mut back => panic!("the container ended"),
+        }
+    }
+    engine.to_inside.write_all(&held[RUN - 1..]).await.unwrap();
     tokio::select! {
         closed = timeout(SOON, channel.closed()) => assert_eq!(closed.unwrap().to_string(), "closed by this side"),
-        _ = back => panic!("the container ended"),
+        _ = &mut back => panic!("the container ended"),
     }
 }
 
-/// Only the container's notice ends the client that another one replaces, so that client writes nothing more.
+/// When a new client replaces a client, only the container's notice ends the old client. The old client therefore
+/// writes nothing more.
 #[tokio::test]
 async fn a_replaced_client_writes_nothing() {
     let (engine, first) = Engine::connected().await;
