@@ -9,14 +9,14 @@ use bottle_policy::names::Slug;
 use bottle_protocol::session::guest::{Attach, GuestRequest};
 
 use super::first::First;
-use super::owner::Owned;
+use super::owner::{Owned, Serving};
 use super::protocol::{Inherited, KeeperEvent};
 use super::tool_calls::Handler;
 use super::{find, log};
 use crate::launch::{self, LaunchError, Peer, Running};
 
-/// How many times the keeper retries to connect to a running bottle after the handshake failed. After the last one, the
-/// adoption fails.
+/// The maximum number of reconnects to a running bottle after a failed handshake. After the last one, the adoption
+/// fails.
 const RECONNECT_ATTEMPTS: usize = 3;
 
 /// Adopts the bottle and serves it until it ends.
@@ -35,23 +35,27 @@ pub(super) async fn keep(
     let backend = find(backends, &claim.record().backend)?;
     let connected = async {
         end_pause(backend, slug, unpauses).await?;
-        connect_both(backend, slug).await
+        let running = connect_both(backend, slug).await?;
+        let own = ProcessId::own().ok().map(|id| id.to_string());
+        let engine = backend.identity().await.ok().flatten();
+        let recorded = claim.update(|record| {
+            record.keeper = own;
+            record.runtime = Some(host.runtime.clone());
+            record.engine = engine.or_else(|| record.engine.take());
+        });
+        recorded.map_err(LaunchError::host("write the bottle's record"))?;
+        let serving = Serving::begin(host, &claim, &running.bundle).await?;
+        Ok::<_, LaunchError>((running, serving))
     };
     match connected.await {
-        Ok(running) => {
-            let own = ProcessId::own().ok().map(|id| id.to_string());
-            let engine = backend.identity().await.ok().flatten();
-            claim.update(|record| {
-                record.keeper = own;
-                record.runtime = Some(host.runtime.clone());
-                record.engine = engine.or_else(|| record.engine.take());
-            })?;
+        Ok((running, serving)) => {
             let owned = Owned {
                 host,
                 backend,
                 handler,
                 claim,
                 running,
+                serving,
                 first,
                 inherited,
                 adopted: true,
@@ -62,7 +66,7 @@ pub(super) async fn keep(
         Err(error) => {
             let failure = match engines::require(backend, claim.directory(), &claim.record()).await {
                 Ok(()) => (&error).into(),
-                // On another engine the bottle only seems to have ended.
+                // If this is another engine, the bottle only seems to have ended.
                 Err(error) => (&error).into(),
             };
             first.refuse(&report, failure).await;
@@ -72,8 +76,8 @@ pub(super) async fn keep(
 }
 
 /// Takes the lock of an existing bottle. If that fails, answers the client with the reason and returns `None`. If
-/// another process holds the lock, the client tries again: that process is a keeper that serves the bottle, or it
-/// releases the lock.
+/// another process holds the lock, the client tries again. That process is either a keeper, which will serve the
+/// client, or it will soon release the lock.
 pub(super) async fn claim(host: &Host, slug: &Slug, first: &First, report: &Stream) -> Option<Claim> {
     match Store::of(host).adopt(slug) {
         Ok(claim) => return Some(claim),

@@ -1,4 +1,4 @@
-//! Accepts the connections of clients on a keeper's socket, and has each of their requests answered.
+//! Accepts the connections of clients on a keeper's socket, and passes their requests to a handler.
 
 use std::io;
 use std::path::Path;
@@ -14,31 +14,36 @@ use tracing::Instrument as _;
 use super::permission::Keeper;
 use super::protocol::KeeperRequest;
 
-/// Answers the requests of clients. The keeper of a running bottle does so, and the keeper that opens kept files.
+/// Answers the requests of clients. The keeper of a running bottle and the keeper that opens kept files implement this
+/// trait.
 pub(super) trait Handler: Send + Sync + 'static {
     /// The number of open connections.
     fn connected(&self) -> &watch::Sender<usize>;
 
-    /// What the keeper has.
+    /// What the keeper serves.
     fn keeper(&self) -> Keeper;
 
-    /// Answers one request, which is parsed, and which the keeper does not refuse ([`Keeper::refusal`]).
+    /// Answers one parsed request that the keeper does not refuse ([`Keeper::refusal`]).
     fn answer(self: Arc<Self>, request: Request, parsed: KeeperRequest) -> impl Future<Output = ()> + Send;
 }
 
-/// Binds the keeper's socket, to which only this user can connect. Replaces one that a killed keeper left.
+/// Binds the keeper's socket, to which only this user can connect. Replaces a socket that a killed keeper left.
 ///
 /// # Errors
-/// When the socket cannot be bound.
+/// When the socket cannot be bound, or something else is at its path. The error contains the path.
 pub(super) fn listen(socket: &Path) -> io::Result<UnixListener> {
-    let _ = std::fs::remove_file(socket);
-    let listener = files::bind_private(socket)?;
+    let at = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", socket.display()));
+    match std::fs::remove_file(socket) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(at(error)),
+        _ => {}
+    }
+    let listener = files::bind_private(socket).map_err(at)?;
     listener.set_nonblocking(true)?;
     UnixListener::from_std(listener)
 }
 
-/// Accepts clients until `closed`, and those that wait then. When this function returns, [`Handler::connected`] counts
-/// all of them.
+/// Accepts clients until `closed`, and also the clients that wait at that time. When this function returns,
+/// [`Handler::connected`] counts all of them.
 ///
 /// # Errors
 /// When the clients that wait cannot be accepted.
@@ -113,7 +118,7 @@ async fn answer(request: Request, handler: Arc<impl Handler>) {
     }
 }
 
-/// A connection in [`Handler::connected`], from its accept to its end.
+/// Counts a connection in [`Handler::connected`] from its accept to its end.
 struct Counted<S: Handler>(Arc<S>);
 
 impl<S: Handler> Counted<S> {
@@ -145,6 +150,15 @@ mod tests {
         }
 
         async fn answer(self: Arc<Self>, _: Request, _: KeeperRequest) {}
+    }
+
+    #[tokio::test]
+    async fn an_error_has_the_path_of_the_socket() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let socket = directory.path().join("socket");
+        std::fs::create_dir(&socket).expect("a directory at its path");
+        let error = listen(&socket).expect_err("a directory is not replaced").to_string();
+        assert!(error.starts_with(&format!("{}: ", socket.display())), "{error}");
     }
 
     #[tokio::test]

@@ -1,4 +1,4 @@
-//! Launches a new bottle, or a kept one that is resumed, phase by phase.
+//! Launches a new bottle, or resumes a kept one, phase by phase.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -24,14 +24,14 @@ use tokio::sync::mpsc;
 use tracing::Instrument as _;
 
 use super::first::First;
-use super::owner::Owned;
+use super::owner::{Owned, Serving};
 use super::protocol::{Inherited, KeeperEvent, LaunchFailure, Phase};
 use super::tool_calls::Handler;
 use super::{find, jobs, log};
 use crate::launch::order::LaunchOrder;
 use crate::launch::{self, Canary, LaunchContext, LaunchError, Planned, Running};
 
-/// How long a launch that was interrupted waits for the current phase to finish. After that, the phase is cancelled.
+/// How long an interrupted launch waits for the current phase to finish. After that, the phase is cancelled.
 const PHASE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The maximum number of buffered progress reports of the copy of the working directory. Reports that do not fit are
@@ -59,7 +59,7 @@ pub(super) async fn keep(
     log::open(&claim);
     let remove_earlier = async {
         if order.resumes() {
-            // A killed keeper can have left a guest on the kept files.
+            // A killed keeper can have left a guest that still uses the kept files.
             launch::remove_launch(backend, &claim).await;
         }
     };
@@ -70,8 +70,15 @@ pub(super) async fn keep(
         Ok(()) => launch_watched(host, backend, &order, &claim, &first, &report).await,
         Err(error) => Err(error.into()),
     };
-    match launched {
+    let launched = match launched {
         Ok((running, interrupted)) => {
+            let serving = Serving::begin(host, &claim, &running.bundle).await;
+            serving.map(|serving| (running, serving, interrupted))
+        }
+        Err(error) => Err(error),
+    };
+    match launched {
+        Ok((running, serving, interrupted)) => {
             // If the routes file cannot be written, the routes cannot change while the bottle runs. An attempt to
             // change them then reports an error.
             let routes = Routes::first(order.plan.egress.routes.clone());
@@ -95,6 +102,7 @@ pub(super) async fn keep(
                 handler,
                 claim,
                 running,
+                serving,
                 first,
                 inherited,
                 adopted: false,
@@ -115,7 +123,8 @@ pub(super) async fn keep(
     }
 }
 
-/// Records the tree of the directory that the agent is about to change. Without the record, the end report goes by times.
+/// Records the tree of the directory that the agent is about to change. Without the record, the end report relies on
+/// file times.
 async fn record_live_tree(order: &LaunchOrder, claim: &Claim) {
     let Some(live) = order.plan.live.clone() else { return };
     let directory = claim.directory().to_owned();
@@ -191,7 +200,7 @@ impl Unclaim {
         }
     }
 
-    /// Does it. Returns the failure, if any.
+    /// Keeps, removes or leaves the directory accordingly. Returns the failure, if any.
     fn apply(self, claim: Claim) -> Option<String> {
         let done = match self {
             Self::Keep => {
@@ -276,7 +285,7 @@ async fn launch_watched(
 }
 
 /// Runs a launch, and sets `stopped` when it is interrupted. Returns its result, and whether the bottle has to end at
-/// once: the interrupt came when no further phase could notice it.
+/// once, because the interrupt came too late for any phase to notice it.
 async fn unless_interrupted<T>(
     launch: impl Future<Output = Result<T, LaunchError>>,
     interrupted: impl Future<Output = ()>,
@@ -348,7 +357,7 @@ fn record_of(order: &LaunchOrder, host: &Host) -> Record {
         engine: order.engine.clone(),
         terminal: plan.agent.terminal.is_some(),
         keeper: ProcessId::own().ok().map(|id| id.to_string()),
-        // Every change in the copied workspace is later.
+        // This is the earliest possible time, so every change in the copied workspace counts as later.
         workspace_ready: forked.filter(|forked| forked.unsaved).map(|_| jiff::Timestamp::MIN),
         learn: plan.learn,
         run: Some(format!("{:016x}", rand::random::<u64>())),

@@ -78,7 +78,7 @@ impl<'a> Owner<'a> {
         &self.guest
     }
 
-    /// Goes on with a new channel to pid 1.
+    /// Continues with a new channel to pid 1.
     pub(super) fn reconnected(&mut self, guest: Channel) {
         self.guest = guest;
     }
@@ -96,12 +96,18 @@ impl<'a> Owner<'a> {
         }
     }
 
-    /// Handles events and commands until `awaited` is ready. Returns an error if one of them ends the bottle.
+    /// Handles events and commands until `connected`, which reconnects to the bottle, is ready. Returns an error if an
+    /// event or a command ends the bottle.
+    pub(super) async fn until_connected<T>(&mut self, connected: impl Future<Output = T>) -> Result<T, End> {
+        self.serve(Stage::Reconnects, connected).await
+    }
+
+    /// Handles events and commands until `awaited` is ready. Returns an error if an event or a command ends the bottle.
     async fn serve<T>(&mut self, stage: Stage, awaited: impl Future<Output = T>) -> Result<T, End> {
         let mut awaited = pin!(awaited);
         loop {
             let event = tokio::select! {
-                // An exit of the agent that arrives together with the end of pid 1 is not lost.
+                // With a fixed order, an exit of the agent that arrives together with the end of pid 1 is not lost.
                 biased;
                 done = &mut awaited => return Ok(done),
                 event = self.event(stage) => event,
@@ -125,7 +131,7 @@ impl<'a> Owner<'a> {
         }
     }
 
-    /// Does what the event requires. Returns the end if the bottle ends.
+    /// Carries out what the event requires. Returns how the bottle ends, if it ends.
     async fn handle(&mut self, stage: Stage, event: Event) -> Option<End> {
         let step = self.situation(stage).next(&event);
         match (step, event) {
@@ -204,7 +210,7 @@ impl<'a> Owner<'a> {
         }
     }
 
-    /// Starts a measurement of the bottle's size, unless one runs or the last one is new.
+    /// Starts a measurement of the bottle's size, unless a measurement is running or the last one is recent.
     fn measure(&mut self) {
         let (backend, claim, size) = (self.backend, self.claim, self.shared.size.clone());
         if self.measure.is_none() && activity::is_due(*size.borrow(), jiff::Timestamp::now()) {
@@ -266,7 +272,7 @@ impl<'a> Owner<'a> {
             Ok(()) => self.ask_about_work().await,
             Err(_) => EndChoice::Keep,
         };
-        // A client may have begun one meanwhile.
+        // A client may have started a snapshot job meanwhile.
         self.finish_job().await;
         choice
     }

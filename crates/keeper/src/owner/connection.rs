@@ -26,8 +26,8 @@ use crate::protocol::{Notice, ParentChange};
 use crate::shared::{Fact, Shared};
 use crate::{access_log, questions, usage};
 
-/// How long the guest's channel takes, at most, to close after the bundle's channel, if both close because the
-/// container engine ended.
+/// Time limit for the guest's channel to close after the bundle's channel, if both close because the container engine
+/// ended.
 const CLOSES_WITHIN: Duration = Duration::from_millis(500);
 
 /// The tasks that use one connection to the bundle and to pid 1.

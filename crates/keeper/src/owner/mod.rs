@@ -4,6 +4,7 @@ mod commands;
 mod connection;
 mod transition;
 
+use std::io;
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -20,8 +21,9 @@ use bottle_policy::names::Slug;
 use bottle_policy::secret::Secret;
 use bottle_queue::Asker;
 use bottle_scan::Redactor;
-use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{mpsc, watch};
+use tokio::net::UnixListener;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tracing::Instrument as _;
 
@@ -43,7 +45,7 @@ use super::questions::Answering;
 use super::shared::{Command, Shared, send_last};
 use super::tool_calls::{Handler, ToolCalls};
 use super::{parent, teardown, watcher};
-use crate::launch::Running;
+use crate::launch::{LaunchError, Running};
 
 /// How long the keeper waits at most before it exits, so that clients receive the event that the bottle ended.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -63,34 +65,60 @@ pub(super) struct Owned<'a> {
     pub(super) handler: Handler,
     pub(super) claim: Claim,
     pub(super) running: Running,
+    pub(super) serving: Serving,
     pub(super) first: First,
     pub(super) inherited: Inherited,
     pub(super) adopted: bool,
-    /// Whether the launch was interrupted when it could not fail any more.
+    /// Whether an interrupt came when the launch could no longer fail.
     pub(super) interrupted: bool,
+}
+
+/// What the keeper of a running bottle needs from this machine. Without it, a launch is undone.
+pub(super) struct Serving {
+    terminate: Signal,
+    listener: UnixListener,
+    /// The revision of the routes that the proxy applies.
+    live: Option<u64>,
+}
+
+impl Serving {
+    /// Records that the bottle runs, and binds the socket to which clients connect.
+    ///
+    /// # Errors
+    /// When the record cannot be written, or the socket cannot be bound.
+    pub(super) async fn begin(host: &Host, claim: &Claim, bundle: &Channel) -> Result<Self, LaunchError> {
+        // A signal that arrives while the keeper does something else is handled afterwards.
+        let terminate = signal(SignalKind::terminate()).map_err(LaunchError::host("catch signals"))?;
+        let daemons = health(bundle).await;
+        let live = daemons.iter().find_map(|daemon| daemon.revision);
+        let services: Vec<Service> =
+            daemons.into_iter().map(|daemon| Service { name: daemon.name, up: daemon.up }).collect();
+        let socket = super::client::socket(host, &claim.record().slug);
+        let listener = listener::listen(&socket).map_err(LaunchError::host("bind the keeper's socket"))?;
+        let recorded = claim.update(|record| {
+            record.status = Status::Running;
+            // A bundle that ended does not answer. Its sidecars stay in the record, and are soon marked as ended.
+            if !services.is_empty() {
+                record.services = services;
+            }
+        });
+        recorded.map_err(|error| {
+            // Clients would wait at a socket that no process serves.
+            let _ = std::fs::remove_file(&socket);
+            LaunchError::Host("write the bottle's record", error)
+        })?;
+        Ok(Self { terminate, listener, live })
+    }
 }
 
 impl Owned<'_> {
     /// Serves the bottle until it ends, then tears it down.
     pub(super) async fn run(self, report: &Stream) -> anyhow::Result<()> {
-        // A signal that arrives while the keeper does something else is handled afterwards.
-        let terminate = signal(SignalKind::terminate())?;
         let slug = self.claim.record().slug;
         let own_slug = slug.clone();
-        let daemons = health(&self.running.bundle).await;
-        let live = daemons.iter().find_map(|daemon| daemon.revision);
-        let services: Vec<Service> =
-            daemons.into_iter().map(|daemon| Service { name: daemon.name, up: daemon.up }).collect();
-        self.claim.update(|record| {
-            record.status = Status::Running;
-            // A bundle that ended does not answer. Its sidecars stay in the record, and are marked as ended soon.
-            if !services.is_empty() {
-                record.services = services;
-            }
-        })?;
         let socket = super::client::socket(self.host, &slug);
-        let listener = listener::listen(&socket)?;
         let decisions = self.decisions(&slug, &self.running.bundle);
+        let Serving { terminate, listener, live } = self.serving;
         let Running { mut bundle, guest, mut agent } = self.running;
         if self.adopted {
             decisions.resend(live).await;
@@ -133,8 +161,9 @@ impl Owned<'_> {
             watched: watch::Sender::default(),
             offer: Mutex::default(),
         });
-        let accepting = listener::accept(listener, shared.clone(), std::future::pending());
-        tokio::spawn(accepting.in_current_span());
+        let (close, closed) = oneshot::channel::<()>();
+        let accepting = listener::accept(listener, shared.clone(), async { drop(closed.await) });
+        let accepting = tokio::spawn(accepting.in_current_span());
         let mut helpers = JoinSet::new();
         let watcher = watcher::keep(self.host.clone(), slug.clone(), self.adopted, shared.clone());
         helpers.spawn(watcher.in_current_span());
@@ -166,10 +195,13 @@ impl Owned<'_> {
                 break end;
             }
             shared.guest.send_replace(None);
-            let connected = reconnect(backend, &claim.record().slug).await;
-            let Some(running) = connected else {
-                shared.guest.send_replace(Some(owner.guest().clone()));
-                break end;
+            let slug = claim.record().slug;
+            let running = match owner.until_connected(reconnect(backend, &slug)).await {
+                Ok(Some(running)) => running,
+                stays_lost => {
+                    shared.guest.send_replace(Some(owner.guest().clone()));
+                    break stays_lost.err().unwrap_or(end);
+                }
             };
             tasks.end();
             bundle = running.bundle;
@@ -213,7 +245,11 @@ impl Owned<'_> {
         if let Ok(Err(error)) = &removed {
             ended.left.push(causes::one_line(error));
         }
+        // A client that connected before this gets its answer. A later client finds no socket.
         let _ = std::fs::remove_file(&socket);
+        drop(close);
+        let closed = accepting.await.map_err(io::Error::other).flatten();
+        let _ = closed.inspect_err(|error| tracing::warn!("cannot accept the last clients: {error}"));
         shared.ended.send_replace(Some(ended));
         // The keeper waits until connected clients have received the event that the bottle ended. A client that does
         // not read delays the keeper by at most [`CLOSE_TIMEOUT`].
@@ -240,7 +276,7 @@ impl Owned<'_> {
     }
 }
 
-/// Connects again to a bottle whose channel closed, if the bottle still runs: its engine restarted. `None` if the
+/// Reconnects to a bottle whose channel closed, if the bottle still runs and only its engine restarted. `None` if the
 /// bottle ended, stays paused, or the engine does not answer.
 async fn reconnect(backend: &dyn Backend, slug: &Slug) -> Option<Running> {
     let begun = Instant::now();

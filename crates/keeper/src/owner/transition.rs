@@ -1,4 +1,4 @@
-//! What the owner of a bottle does when something happens. Pure: no clock, no message, no process.
+//! Decides what the owner of a bottle does about an event. Pure: no clock, no message, no process.
 
 use std::time::Duration;
 
@@ -14,14 +14,13 @@ use crate::teardown::End;
 /// The agent's default time between SIGTERM and SIGKILL, which equals that of `docker stop`.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// The number of times in a row that the keeper connects again to a bottle whose channel closes at once. After the last
-/// one, the bottle ends.
+/// The bottle ends when its channel has closed at once this many times in a row.
 const RECONNECTS: u32 = 5;
 
 /// A channel that was open for this long does not count as closed at once.
 const STABLE_AFTER: Duration = Duration::from_secs(10);
 
-/// How long the keeper waits for a paused bottle whose channel closed, before it ends the bottle.
+/// How long the keeper waits for a paused bottle whose channel closed. After that, it ends the bottle.
 const PAUSED_WITHIN: Duration = Duration::from_secs(60);
 
 /// What the owner of a bottle does at present.
@@ -31,12 +30,14 @@ pub(super) enum Stage {
     Runs,
     /// The agent exited, and clients read its output or decide about unsaved work.
     Waits,
+    /// The keeper connects again to the bottle, whose channel closed.
+    Reconnects,
     /// The bottle ends when the running snapshot job has finished, because the job needs the bottle's files.
     Ends,
 }
 
 impl Stage {
-    /// Whether the stage ends if pid 1 does.
+    /// Whether the end of pid 1 ends the stage.
     pub(super) fn needs_guest(self) -> bool {
         matches!(self, Self::Runs | Self::Waits)
     }
@@ -67,7 +68,7 @@ pub(super) enum Event {
 /// What the owner does about an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
-    /// It ends the bottle. A bottle that ends already goes on to end for its first cause.
+    /// It ends the bottle. A bottle that is already ending keeps its first cause.
     End(End),
     /// It carries out the command.
     CarryOut,
@@ -77,7 +78,7 @@ pub(super) enum Step {
     Nothing,
 }
 
-/// What decides about an event and a command.
+/// The facts that decide about an event and a command.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Situation {
     pub(super) stage: Stage,
@@ -91,24 +92,28 @@ impl Situation {
         match (self.stage, event) {
             (_, Event::Sent(command)) => self.command(command),
             (Stage::Runs | Stage::Waits, Event::GuestClosed) => Step::End(end(EndCause::GuestDied)),
-            (Stage::Runs | Stage::Waits, Event::Terminated) => Step::End(end(EndCause::Stopped)),
-            (Stage::Ends, Event::GuestClosed | Event::Terminated) | (_, Event::JobDone) => Step::Nothing,
+            (Stage::Runs | Stage::Waits | Stage::Reconnects, Event::Terminated) => {
+                Step::End(end(EndCause::Stopped))
+            }
+            (Stage::Reconnects | Stage::Ends, Event::GuestClosed)
+            | (Stage::Ends, Event::Terminated)
+            | (_, Event::JobDone) => Step::Nothing,
         }
     }
 
     fn command(self, command: &Command) -> Step {
         match (self.stage, command) {
-            (Stage::Runs | Stage::Waits, Command::Stop { grace_ms, .. }) => {
+            (Stage::Runs | Stage::Waits | Stage::Reconnects, Command::Stop { grace_ms, .. }) => {
                 Step::End(End { grace: Duration::from_millis(*grace_ms), ..end(EndCause::Stopped) })
             }
-            (Stage::Runs, Command::Enforce { policy, .. }) => {
+            (Stage::Runs | Stage::Reconnects, Command::Enforce { policy, .. }) => {
                 let choice = if *policy == OnSpent::Kill { EndChoice::Discard } else { EndChoice::Keep };
                 Step::End(End { choice, ..end(EndCause::Budget(*policy)) })
             }
-            (Stage::Runs, Command::FirstGone) if self.mode == Mode::Attached => {
+            (Stage::Runs | Stage::Reconnects, Command::FirstGone) if self.mode == Mode::Attached => {
                 Step::End(end(EndCause::ClientGone))
             }
-            (Stage::Runs, Command::Record { fact: Fact::Detached, .. }) => Step::CarryOut,
+            (Stage::Runs | Stage::Reconnects, Command::Record { fact: Fact::Detached, .. }) => Step::CarryOut,
             (
                 _,
                 Command::Stop { .. }
@@ -119,7 +124,10 @@ impl Situation {
             (_, Command::Commit { .. } | Command::RemoveSnapshot { .. }) if self.job.is_some() => {
                 Step::Refuse("another command makes or removes a snapshot of this bottle")
             }
-            // A client that always has one more snapshot to make does not keep the bottle from ending.
+            (Stage::Reconnects, Command::Commit { .. } | Command::RemoveSnapshot { .. }) => {
+                Step::Refuse("the connection to this bottle is lost; try again when the bottle runs on")
+            }
+            // A client that keeps requesting snapshots cannot keep the bottle from ending.
             (Stage::Ends, Command::Commit { .. } | Command::RemoveSnapshot { .. }) => Step::Nothing,
             (
                 _,
@@ -134,7 +142,7 @@ impl Situation {
     }
 }
 
-/// The end of a bottle whose agent exited. `None` if its stream closed before it reported how.
+/// The end of a bottle whose agent exited. `exit` is `None` if the agent's stream closed before it reported the exit.
 pub(super) fn agent_ended(exit: Option<Exit>) -> End {
     match exit {
         Some(exit) => End { exit: Some(exit), ..end(EndCause::AgentExited) },
@@ -142,17 +150,18 @@ pub(super) fn agent_ended(exit: Option<Exit>) -> End {
     }
 }
 
-/// The end of a bottle for this cause, of which nothing else is known yet.
+/// The end of a bottle for this cause, while nothing else about the end is known yet.
 fn end(cause: EndCause) -> End {
     End { cause, exit: None, grace: GRACE, attached: false, choice: EndChoice::Keep }
 }
 
-/// How often in a row the bottle's channel closed soon after it opened.
+/// The number of times in a row that the bottle's channel closed soon after it opened.
 #[derive(Debug, Default)]
 pub(super) struct Reconnects(u32);
 
 impl Reconnects {
-    /// Whether the keeper connects again to a bottle that ended for this cause, after it was connected for this time.
+    /// Whether the keeper reconnects to a bottle that ended for this cause. The last connection was open for the time
+    /// `connected`.
     pub(super) fn allow(&mut self, cause: EndCause, connected: Duration) -> bool {
         self.0 = if connected < STABLE_AFTER { self.0 + 1 } else { 0 };
         cause == EndCause::GuestDied && self.0 < RECONNECTS
@@ -164,7 +173,7 @@ impl Reconnects {
 pub(super) enum Reconnect {
     /// It connects: the bottle runs.
     Now,
-    /// It looks again later: the bottle is paused.
+    /// It checks again later: the bottle is paused.
     Later,
     /// It ends the bottle.
     Never,
@@ -189,6 +198,8 @@ mod tests {
 
     use super::*;
 
+    const LOST: Step =
+        Step::Refuse("the connection to this bottle is lost; try again when the bottle runs on");
     const BUSY: Step = Step::Refuse("another command makes or removes a snapshot of this bottle");
 
     fn command(name: &str) -> Command {
@@ -223,21 +234,23 @@ mod tests {
             (Stage::Runs, Mode::Detached, Some(Making::Removal)),
             (Stage::Waits, Mode::Attached, None),
             (Stage::Waits, Mode::Detached, Some(Making::Commit)),
+            (Stage::Reconnects, Mode::Attached, None),
+            (Stage::Reconnects, Mode::Detached, Some(Making::Commit)),
             (Stage::Ends, Mode::Attached, None),
             (Stage::Ends, Mode::Attached, Some(Making::Commit)),
         ];
         for (name, steps) in [
-            ("stop", [stopped, stopped, stopped, stopped, no, no]),
-            ("freeze", [frozen, frozen, no, no, no, no]),
-            ("kill", [killed, killed, no, no, no, no]),
-            ("first gone", [gone, no, no, no, no, no]),
-            ("detach", [run, run, no, no, no, no]),
-            ("record", [run; 6]),
-            ("commit", [run, BUSY, run, BUSY, no, BUSY]),
-            ("remove", [run, BUSY, run, BUSY, no, BUSY]),
-            ("measure", [run; 6]),
-            ("find delay", [run; 6]),
-            ("find pause", [run; 6]),
+            ("stop", [stopped, stopped, stopped, stopped, stopped, stopped, no, no]),
+            ("freeze", [frozen, frozen, no, no, frozen, frozen, no, no]),
+            ("kill", [killed, killed, no, no, killed, killed, no, no]),
+            ("first gone", [gone, no, no, no, gone, no, no, no]),
+            ("detach", [run, run, no, no, run, run, no, no]),
+            ("record", [run; 8]),
+            ("commit", [run, BUSY, run, BUSY, LOST, BUSY, no, BUSY]),
+            ("remove", [run, BUSY, run, BUSY, LOST, BUSY, no, BUSY]),
+            ("measure", [run; 8]),
+            ("find delay", [run; 8]),
+            ("find pause", [run; 8]),
         ] {
             for ((stage, mode, job), step) in situations.into_iter().zip(steps) {
                 let situation = Situation { stage, mode, job };
@@ -252,6 +265,7 @@ mod tests {
         for (stage, steps) in [
             (Stage::Runs, [died, stopped, Step::Nothing]),
             (Stage::Waits, [died, stopped, Step::Nothing]),
+            (Stage::Reconnects, [Step::Nothing, stopped, Step::Nothing]),
             (Stage::Ends, [Step::Nothing; 3]),
         ] {
             for (event, step) in [Event::GuestClosed, Event::Terminated, Event::JobDone].iter().zip(steps) {
