@@ -19,10 +19,10 @@ use tokio::task::spawn_blocking;
 
 use crate::ledger::{LeaseGrant, Ledger, LedgerError, Lessee, Shortage};
 
-/// How long Claude Code and pi wait for a response, less a minute.
+/// One minute less than the time that Claude Code and pi wait for a response.
 const TEN_MINUTES: Duration = Duration::from_secs(9 * 60);
 
-/// How long codex waits for a response, less a minute.
+/// One minute less than the time that codex waits for a response.
 const FIVE_MINUTES: Duration = Duration::from_secs(4 * 60);
 
 /// The budgets of one bottle.
@@ -42,7 +42,7 @@ pub(crate) struct Budgets {
     shared: Arc<Mutex<Cached>>,
 }
 
-/// What stays open between two requests.
+/// The state that is kept between two requests.
 #[derive(Default)]
 struct Cached {
     /// The last settings that could be read. Settings with an error must not end a bottle that runs.
@@ -187,7 +187,7 @@ impl Budgets {
         .await?
     }
 
-    /// The key of budgets, as the ledger has it.
+    /// The budget key in the form that the ledger uses.
     fn key(&self, key: &BudgetKey) -> String {
         match key {
             BudgetKey::Host(host) => host.clone(),
@@ -222,9 +222,9 @@ impl Budgets {
     }
 }
 
-/// Ends the leases of a bottle whose proxy has exited. Before that, what the proxy could not deliver is spent, so that
-/// no other bottle gets tokens that requests in progress used. `directory` is the bottle's. Does nothing if the home has
-/// no ledger.
+/// Ends the leases of a bottle whose proxy has exited. First counts the usage that the proxy could not deliver as
+/// spent, so that no other bottle gets tokens that requests in progress used. `directory` is the bottle's directory.
+/// Does nothing if the home has no ledger.
 pub(crate) fn end_leases(host: &Host, directory: &Path, record: &Record) -> Result<(), LedgerError> {
     let Some(run) = &record.run else { return Ok(()) };
     if !host.home.join(Ledger::FILE).exists() {

@@ -6,12 +6,12 @@
 //!                             │  pause: the request waits, pid 1 pauses the bottle, the user is asked
 //!           top-up, answer ───┘  cutoff: the request is denied · freeze: snapshot, stop · kill: end
 //! ```
-//! A request waits at the proxy, of which no byte has left. It goes on when the ledger grants its tokens, no matter which
-//! process raised the budget. All state of this module can be lost: a new keeper gets the same requests from the proxy
-//! again, and finds how the user stopped them in the bottle's record.
+//! A request waits at the proxy, which has not sent a byte of it upstream. It goes on when the ledger grants its
+//! tokens, no matter which process raised the budget. All state of this module can be lost: a new keeper gets the same
+//! requests from the proxy again, and finds in the bottle's record how the user stopped them.
 //!
 //! - `budgets`: the budgets of the bottle, and the ledger · `question`: what the user is asked
-//! - `requests`: the requests that wait, and what is done about them · `pending`: one of them, and the cause
+//! - `requests`: the requests that wait, and what is done about them · `pending`: one waiting request, and its cause
 //! - `stopped`: how the user stopped requests
 
 mod budgets;
@@ -41,7 +41,7 @@ pub(super) use budgets::{Budgets, end_leases};
 use requests::{Action, Before, Requests};
 use stopped::Stopped;
 
-/// How often requests that wait are tried again. A top-up by another process takes effect after this time.
+/// The interval at which waiting requests are tried again. A top-up by another process takes effect after this time.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Time limit for pid 1 to pause or continue the bottle.
@@ -100,8 +100,8 @@ struct Enforcer {
     requests: Requests,
     /// Why the bottle is paused. `None` if it is not.
     hold: Option<String>,
-    /// The question that waits for the user.
-    question: Option<JoinHandle<()>>,
+    /// The question that waits for the user, and its cause.
+    question: Option<(String, JoinHandle<()>)>,
     answers: mpsc::Sender<(Shortage, Answer)>,
 }
 
@@ -112,7 +112,7 @@ impl Drop for Enforcer {
 }
 
 impl Enforcer {
-    /// Whether a request waits, or the bottle is paused and may have no request any more for which it must be.
+    /// Whether a request waits, or the bottle is paused although perhaps no request requires the pause any more.
     fn needs_retry(&self) -> bool {
         !self.requests.keys().is_empty() || (self.hold.is_some() && self.stopped() != Stopped::Paused)
     }
@@ -179,18 +179,20 @@ impl Enforcer {
         if self.question.is_some() {
             return;
         }
-        self.pause(&question::cause(shortage)).await;
+        let cause = question::cause(shortage);
+        self.hold_for(Some(cause.clone())).await;
         self.record(shortage, OnSpent::Pause, "the user was asked").await;
         let (asker, answers, shortage) = (self.shared.asker.clone(), self.answers.clone(), shortage.clone());
         let asked = question::question(&shortage, for_at_most);
-        self.question = Some(tokio::spawn(async move {
+        let task = tokio::spawn(async move {
             let answer = asker.ask(asked).await;
-            // The receiver ends with the connection; the question is then asked again by the next one.
+            // The receiver ends with the connection; the next connection then asks the question again.
             let _ = answers.send((shortage, answer)).await;
-        }));
+        });
+        self.question = Some((cause, task));
     }
 
-    /// The user answered, or did not answer in time.
+    /// Handles the user's answer, or the lack of an answer in time.
     async fn answered(&mut self, shortage: Shortage, answer: Answer) {
         self.question = None;
         let raised = match answer {
@@ -212,49 +214,49 @@ impl Enforcer {
         self.retry().await;
     }
 
-    /// Carries out how the user stopped requests, or let them go on.
+    /// Carries out the user's order to stop requests, or to allow them again.
     async fn apply(&mut self, stopped: Stopped) {
         if stopped != Stopped::No {
             // The proxy asks before each further request.
             let _ = self.proxy.message(&LeaseAnswer::Revoked).await;
         }
+        // If the user pauses the requests, the bottle is paused before they are handled.
         if stopped == Stopped::Paused {
-            let why = format!("by the user; `bottle budget continue {}` lets it go on", self.budgets.slug);
-            self.pause(&why).await;
+            self.settle_pause().await;
         }
         self.retry().await;
         self.shared.applied.send_replace(stopped);
     }
 
-    /// Continues the bottle, and withdraws the question, if no request waits for the user any more.
+    /// Pauses or continues the bottle as the user and the requests that wait require. Withdraws the question if no request
+    /// waits for the user any more.
     async fn settle_pause(&mut self) {
-        let waits = self.requests.wait_for_user();
-        if !waits {
+        if !self.requests.wait_for_user() {
             self.withdraw_question();
         }
-        if self.hold.is_some() && !waits && self.stopped() != Stopped::Paused {
-            self.set_paused(false).await;
-            self.record_hold(None).await;
+        self.hold_for(self.question.as_ref().map(|(cause, _)| cause.clone())).await;
+    }
+
+    /// Pauses or continues the bottle. `question` is the cause of the question that waits.
+    async fn hold_for(&mut self, question: Option<String>) {
+        let wanted = self.stopped().hold(&self.budgets.slug, question);
+        if wanted == self.hold {
+            return;
         }
-    }
-
-    /// Records why the bottle is paused, for `bottle list` and for a later keeper.
-    async fn record_hold(&mut self, why: Option<String>) {
-        self.hold.clone_from(&why);
-        let _ = self.shared.record(Fact::BudgetHold(why)).await;
-    }
-
-    async fn pause(&mut self, why: &str) {
-        // An earlier keeper may have paused the bottle. Another pause would stop commands that started since, such as the
-        // one for which this keeper adopts the bottle.
-        if self.hold.is_none() {
-            self.set_paused(true).await;
+        // A bottle that is paused already, perhaps by an earlier keeper, is not paused again. A second pause would stop
+        // commands that started since, such as the one for which this keeper adopts the bottle.
+        if wanted.is_some() != self.hold.is_some() {
+            self.set_paused(wanted.is_some()).await;
         }
-        self.record_hold(Some(why.to_owned())).await;
-        self.warn(format!("{} is paused: {why}", self.budgets.slug));
+        if let Some(why) = &wanted {
+            self.warn(format!("{} is paused: {why}", self.budgets.slug));
+        }
+        self.hold.clone_from(&wanted);
+        // `bottle list` and a later keeper read this fact.
+        let _ = self.shared.record(Fact::BudgetHold(wanted)).await;
     }
 
-    /// Pauses or continues all processes of the bottle. If pid 1 does not answer, its processes run on, and their
+    /// Pauses or continues all processes of the bottle. If pid 1 does not answer, its processes continue, and their
     /// requests wait.
     async fn set_paused(&self, pause: bool) {
         let request = if pause { GuestRequest::Pause } else { GuestRequest::Continue };
@@ -268,8 +270,8 @@ impl Enforcer {
     }
 
     fn withdraw_question(&mut self) {
-        if let Some(question) = self.question.take() {
-            question.abort();
+        if let Some((_, task)) = self.question.take() {
+            task.abort();
         }
     }
 

@@ -8,10 +8,10 @@ use bottle_protocol::session::lease::LeaseRequest;
 use super::budgets::OnShortage;
 use crate::ledger::Shortage;
 
-/// How long a request waits at least for tokens that other requests have reserved.
+/// The minimum time that a request waits for tokens that other requests have reserved.
 const SHORTAGE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long a request waits at least for tokens of a limit for each minute.
+/// The minimum time that a request waits for tokens of a per-minute limit.
 const MINUTE_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// A request without an answer.
@@ -44,7 +44,7 @@ enum State {
 pub(super) enum Step {
     /// Try again later.
     Wait,
-    /// Pause the bottle and ask the user, who has so much time.
+    /// Pause the bottle and ask the user, who has this much time to answer.
     Ask(Duration),
     /// Deny the request.
     Deny,
@@ -97,7 +97,7 @@ impl PendingRequest {
         }
     }
 
-    /// The user did not raise the limit of this shortage.
+    /// Handles the case that the user did not raise the limit of this shortage.
     pub(super) fn refuse(&mut self, shortage: &Shortage) {
         if self.waits_for_user() {
             self.state = State::Refused(shortage.declared.clone());
@@ -108,11 +108,11 @@ impl PendingRequest {
         matches!(self.state, State::WaitsForUser(_))
     }
 
-    /// The ledger could not be used again. Returns whether this has lasted for `limit`.
+    /// Records another failure to use the ledger. Returns whether the failures have lasted for `limit`.
     pub(super) fn is_late(&mut self, now: Instant, limit: Duration) -> bool {
         match self.state {
             State::Unknown(since) => now.duration_since(since) >= limit,
-            // The user is still asked, and the request goes on when the ledger works again.
+            // The question to the user stays open, and the request continues when the ledger works again.
             State::WaitsForUser(_) | State::Ends => false,
             State::New | State::WaitsForOthers | State::Refused(_) => {
                 self.state = State::Unknown(now);

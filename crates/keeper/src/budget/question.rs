@@ -10,7 +10,8 @@ use serde_json::json;
 
 use crate::ledger::Shortage;
 
-/// The tokens that an approval adds: as many as the limit had at first, or what the request needs if that is more.
+/// The tokens that an approval adds: the original number of the limit, or the number that the request needs if that is
+/// larger.
 pub(super) fn proposed_tokens(shortage: &Shortage) -> u64 {
     shortage.declared.limit.tokens.max(shortage.needed)
 }

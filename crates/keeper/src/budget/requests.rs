@@ -1,4 +1,4 @@
-//! The requests for leases of one connection to the proxy, and what happens to them. Pure: no clock, no message.
+//! The lease requests of one connection to the proxy, and the decisions about them. Pure: no clock, no message.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -26,11 +26,11 @@ pub(super) struct Requests {
     refused: BTreeSet<BudgetKey>,
     /// Whether the user knows that the ledger cannot be used.
     ledger_warned: bool,
-    /// Whether the user knows that requests wait for a limit for each minute.
+    /// Whether the user knows that requests wait for a per-minute limit.
     minute_warned: bool,
 }
 
-/// What happens with a request before the ledger is asked.
+/// What happens to a request before the keeper asks the ledger.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Before {
     /// The ledger is asked.
@@ -41,7 +41,7 @@ pub(super) enum Before {
     Wait,
 }
 
-/// What is done about a request.
+/// An action that handles a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Action {
     /// The proxy gets this answer.
@@ -50,7 +50,7 @@ pub(super) enum Action {
     Warn(String),
     /// The enforcement of the policy is recorded, with its result.
     Record(Shortage, OnSpent, &'static str),
-    /// The bottle is paused and the user asked, who has so much time.
+    /// The bottle is paused, and the user is asked and has this much time to answer.
     Ask(Shortage, Duration),
     /// The bottle is frozen or killed.
     End(Shortage, OnSpent),
@@ -81,7 +81,7 @@ impl Requests {
         self.pending.values().any(PendingRequest::waits_for_user)
     }
 
-    /// The user did not raise the limit of this shortage.
+    /// Handles the case that the user did not raise the limit of this shortage.
     pub(super) fn refuse(&mut self, shortage: &Shortage) {
         self.pending.values_mut().for_each(|pending| pending.refuse(shortage));
     }
@@ -98,7 +98,7 @@ impl Requests {
         }
     }
 
-    /// What is done after the ledger answered, or could not be used for this reason.
+    /// Returns the actions after the ledger answered, or could not be used for the reason in `outcome`.
     pub(super) fn after(
         &mut self,
         key: &BudgetKey,
@@ -125,7 +125,7 @@ impl Requests {
         }
     }
 
-    /// A limit has too little left for the request.
+    /// Handles a limit that has too little left for the request.
     fn short(&mut self, key: &BudgetKey, shortage: Shortage, step: Step) -> Vec<Action> {
         match step {
             Step::Wait => self.explain_wait(&shortage).into_iter().collect(),
@@ -148,7 +148,7 @@ impl Requests {
         }
     }
 
-    /// Says once why requests take up to a minute.
+    /// Warns the user once why requests take up to a minute.
     fn explain_wait(&mut self, shortage: &Shortage) -> Option<Action> {
         let is_new = shortage.declared.limit.window == Window::Minute
             && !std::mem::replace(&mut self.minute_warned, true);
@@ -156,7 +156,7 @@ impl Requests {
         is_new.then(|| Action::Warn(format!("{}: requests to models wait up to a minute: {why}", self.slug)))
     }
 
-    /// The ledger cannot be used. The request is denied if that does not end soon.
+    /// Handles a ledger that cannot be used. Denies the request if the ledger stays unusable.
     fn unknown(&mut self, key: &BudgetKey, why: &str, now: Instant) -> Vec<Action> {
         let mut actions = Vec::new();
         if !std::mem::replace(&mut self.ledger_warned, true) {

@@ -1,10 +1,11 @@
 //! How the user stopped a bottle's requests to models. Pure.
 
 use bottle_host::budget::OnSpent;
+use bottle_policy::names::Slug;
 
 use crate::protocol::BudgetChange;
 
-/// How the user stopped them with `bottle budget stop`, until `bottle budget continue`.
+/// How the user stopped the requests with `bottle budget stop`, until `bottle budget continue`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Stopped {
     /// They are not stopped.
@@ -16,23 +17,32 @@ pub(crate) enum Stopped {
     CutOff,
 }
 
-/// What a change of the user leads to.
+/// The effect of a change by the user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Effect {
-    /// Requests are stopped like this, and the bottle's record says so with this policy.
+    /// Requests are stopped like this, and the bottle's record stores this policy.
     Stopped(Stopped, Option<OnSpent>),
     /// The bottle is frozen or killed.
     Ends(OnSpent),
 }
 
 impl Stopped {
-    /// What a bottle's record says.
+    /// The state that corresponds to the policy in a bottle's record.
     pub(crate) fn recorded(policy: Option<OnSpent>) -> Self {
         match policy {
             Some(OnSpent::Pause) => Self::Paused,
             Some(OnSpent::Cutoff) => Self::CutOff,
-            // The bottle ends already.
+            // The bottle is already ending.
             Some(OnSpent::Freeze | OnSpent::Kill) | None => Self::No,
+        }
+    }
+
+    /// Why the bottle is paused, as a fragment. `question` is the cause of the question that waits for the user. `None` if
+    /// the bottle is not paused.
+    pub(super) fn hold(self, slug: &Slug, question: Option<String>) -> Option<String> {
+        match self {
+            Self::Paused => Some(format!("by the user; `bottle budget continue {slug}` lets it go on")),
+            Self::No | Self::CutOff => question,
         }
     }
 }
@@ -65,5 +75,21 @@ mod tests {
             assert_eq!(Effect::of(change), wanted, "{change:?}");
         }
         assert_eq!(Stopped::recorded(Some(OnSpent::Kill)), Stopped::No, "it ends already");
+    }
+
+    #[test]
+    fn a_bottle_is_paused_by_the_user_before_it_is_by_a_question() {
+        let slug: Slug = "demo".parse().expect("a slug");
+        let by_user = "by the user; `bottle budget continue demo` lets it go on";
+        for (stopped, question, wanted) in [
+            (Stopped::No, None, None),
+            (Stopped::No, Some("spent"), Some("spent")),
+            (Stopped::CutOff, None, None),
+            (Stopped::Paused, None, Some(by_user)),
+            (Stopped::Paused, Some("spent"), Some(by_user)),
+        ] {
+            let found = stopped.hold(&slug, question.map(str::to_owned));
+            assert_eq!(found.as_deref(), wanted, "{stopped:?} {question:?}");
+        }
     }
 }
