@@ -49,7 +49,7 @@ const SOURCE_LABEL: &str = "bottle.image.source";
 /// The [`Unused::kind`] of an image.
 const IMAGE: &str = "image";
 
-/// The version of the preparation, a part of the image's hash. Changing it makes every image again.
+/// The version of the preparation, a part of the image's hash. Changing it rebuilds every image.
 const READY_VERSION: &[u8] = b"1";
 
 /// The Dockerfile of the sidecars' image.
@@ -253,9 +253,14 @@ impl Images {
             let (path, mark) = (directory.join("bottle"), directory.join("build-id"));
             let is_placed = fs::read_to_string(&mark).is_ok_and(|id| id == program.id) && path.is_file();
             if !is_placed {
-                let new = directory.join(format!(".new-{}", std::process::id()));
+                // Another start, even in this process, may do the same at the same time.
+                let new = tempfile::Builder::new()
+                    .prefix(".new-")
+                    .tempfile_in(&directory)
+                    .map_err(failed)?
+                    .into_temp_path();
                 write_program(&new, &program)?;
-                fs::rename(&new, &path).map_err(failed)?;
+                new.persist(&path).map_err(|error| failed(error.error))?;
                 fs::write(&mark, &program.id).map_err(failed)?;
             }
             Ok(directory)
@@ -264,13 +269,13 @@ impl Images {
     }
 
     /// The directory with the program of pid 1. Its path stays the same when the program changes, so that kept
-    /// containers start with the present one.
+    /// containers start with the current program.
     pub(super) fn program_directory(&self) -> PathBuf {
         self.directory().join("program")
     }
 
-    /// Lists the agents' images of this home whose source changed or is gone, and the sidecars' images of other
-    /// programs, unless a bottle is based on them.
+    /// Lists the agents' images of this home whose source changed or is gone, and the sidecars' images for other builds
+    /// of the program. Excludes images on which a bottle is based.
     ///
     /// # Errors
     /// [`BackendError`] when `container` cannot list its images.

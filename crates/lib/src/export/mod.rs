@@ -5,7 +5,7 @@
 //!   SLUG@NAME ───────────────────────────────────┴─► layers ─scan─► archive ─► file
 //!   conversations that are newer than the files ───────┘
 //! ```
-//! The bottle continues. The file appears when it is complete.
+//! The bottle continues to run. The file appears only when the archive is complete.
 
 #[cfg(target_os = "linux")]
 mod conversation;
@@ -41,10 +41,10 @@ use crate::snapshot_selector::SnapshotSelector;
 use crate::text::{counted, inert};
 use crate::work::require_copy;
 
-/// The beginning of the name of the snapshot that is made for the export of a bottle as it is now.
+/// The prefix of the name of the temporary snapshot for an export of the bottle's current state.
 const TEMPORARY: &str = "export";
 
-/// The maximum number of findings that are reported. The others are only counted.
+/// The maximum number of findings that are reported. Further findings are only counted.
 const MAX_SHOWN: usize = 20;
 
 /// A bottle that is exported.
@@ -62,7 +62,7 @@ pub struct ExportOrder {
     pub force: bool,
 }
 
-/// An export whose bottle and target can be used.
+/// An export whose bottle and target were checked and can be used.
 pub struct Export<'h> {
     host: &'h Host,
     order: ExportOrder,
@@ -75,13 +75,13 @@ pub struct Export<'h> {
 pub struct Archive {
     /// What it contains.
     pub document: Exported,
-    /// The archive from its beginning on, if no path was named for it.
+    /// The archive, positioned at its beginning, if no path was named for it.
     pub file: Option<File>,
 }
 
 impl ExportOrder {
-    /// Checks what can be known before the bottle is copied, and finds the snapshot that is exported. The caller saves it
-    /// if necessary, passes it to [`Export::write`], and releases it.
+    /// Makes all checks that are possible before the bottle is copied, and finds the snapshot to export. The caller
+    /// saves the snapshot if necessary, passes it to [`Export::write`], and releases it.
     ///
     /// # Errors
     /// When the file exists or cannot be made, or the bottle has no files that can be copied.
@@ -93,7 +93,7 @@ impl ExportOrder {
         require_copy(&record, &format!("export {}", record.slug), instead)?;
         let backend = backend_of(host, &record)?;
         engines::require(&*backend, &Store::of(host).directory(&record.slug), &record).await?;
-        let temporary = format!("{TEMPORARY}-{}", std::process::id());
+        let temporary = format!("{TEMPORARY}-{:08x}", rand::random::<u32>());
         let temporary: Name = temporary.parse().map_err(|error| Failure::cannot("name a snapshot", error))?;
         let found = ForkPoint::find(host, &*backend, &record, &self.bottle, temporary, notify).await?;
         Ok((Export { host, order: self, record, backend }, found))
@@ -165,7 +165,7 @@ impl ExportOrder {
         Err(Failure::state(message).hint(format!("remove them from the bottle, or accept them: `{command}`")))
     }
 
-    /// This command, with the findings of these rules accepted too.
+    /// Builds this command again, with the findings of these rules also accepted.
     fn accepting(&self, rules: Vec<String>) -> String {
         let (bottle, file) = (self.bottle.to_string(), self.path().to_string_lossy());
         let mut words = vec!["bottle", "export", &bottle, "-o", &file];
@@ -175,7 +175,7 @@ impl ExportOrder {
         inert(&shlex::try_join(words).unwrap_or_default())
     }
 
-    /// The metadata without what only the exported files show.
+    /// The metadata, without the parts that are known only from the exported files.
     fn metadata(&self, record: &Record, snapshot: &Snapshot) -> Metadata {
         Metadata {
             format: FORMAT,
@@ -199,8 +199,8 @@ impl Export<'_> {
     /// Scans the files, and writes the archive. If the future is dropped, no archive is left.
     ///
     /// # Errors
-    /// When the scan finds a secret that is not accepted, which `notify` gets as a warning, or the archive cannot be
-    /// written.
+    /// When the scan finds a secret that is not accepted, or the archive cannot be written. `notify` gets a warning for
+    /// such a secret.
     pub async fn write(
         &self,
         point: &ForkPoint,
@@ -249,7 +249,7 @@ impl Export<'_> {
         metadata.home.clone_from(&image.home);
         metadata.canaries = match accepted.iter().any(|rule| rule == CANARY) {
             true => texts(&canaries),
-            // The image that was imported can contain these, and is not scanned again.
+            // The imported image can contain these texts, and is not scanned again.
             false => texts(&imported),
         };
         metadata.accepted.clone_from(&accepted);
@@ -274,9 +274,9 @@ impl Export<'_> {
         Ok(Archive { document, file })
     }
 
-    /// Adds the agent's conversations of this home, if they are newer than the exported files.
+    /// Adds the agent's conversations stored in this home, if they are newer than the exported files.
     async fn with_conversation(&self, image: ExportedImage, point: &ForkPoint) -> io::Result<ExportedImage> {
-        // The layer is written by the code of the backends for files of this machine, which exist only on Linux.
+        // Only the backends for Linux have the code that writes the layer.
         #[cfg(target_os = "linux")]
         if let Some(transcripts) = self.conversation(point) {
             let paths = self.record.transcript.clone();
@@ -287,8 +287,8 @@ impl Export<'_> {
         Ok(image)
     }
 
-    /// The agent's conversations of this home, if they are newer than the exported files: the bottle ended, and its
-    /// last launch left no work, so that only an earlier snapshot has its files.
+    /// The agent's conversations of this home, if they are newer than the exported files. This is the case if the
+    /// bottle ended and its last launch left no work, because then only an earlier snapshot has its files.
     #[cfg(target_os = "linux")]
     fn conversation(&self, point: &ForkPoint) -> Option<Transcripts> {
         if self.order.bottle.name.is_some() || point.is_temporary() {
@@ -309,7 +309,7 @@ fn base_of(record: &Record) -> Option<&str> {
     Some(&inside.image)
 }
 
-/// Gives the complete archive its name, or returns it. Blocks.
+/// Gives the complete archive its name, or returns the archive if it has no target. Blocks.
 fn finish(mut archive: NamedTempFile, target: Option<&Path>, force: bool) -> io::Result<Option<File>> {
     let Some(path) = target else {
         archive.rewind()?;
@@ -342,7 +342,7 @@ fn texts<'c>(canaries: impl IntoIterator<Item = &'c SecretText>) -> Vec<String> 
     canaries.into_iter().map(|canary| canary.0.expose().to_owned()).collect()
 }
 
-/// Gives the file its name, unless another file has it.
+/// Gives the file its name, unless another file has this name.
 fn persist_new(file: NamedTempFile, path: &Path) -> Result<File, PersistError> {
     match file.persist_noclobber(path) {
         // Network disks can neither rename without replacing nor make links.

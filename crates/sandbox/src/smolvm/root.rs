@@ -7,6 +7,7 @@ use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use bottle_backend::static_program::Program;
 use bottle_backend::trees::remove_tree;
@@ -18,7 +19,7 @@ use super::inside;
 /// The name prefix of a root file system in the directory of the machines. The program's build id follows.
 const PREFIX: &str = "root-";
 
-/// The name prefix of one that is being made. The id of the process that makes it follows.
+/// The name prefix of a root file system that is being made. The id of the process that makes it and a number follow.
 const NEW_PREFIX: &str = ".new-";
 
 /// The [`Unused::kind`] of a root file system.
@@ -61,7 +62,7 @@ pub(super) fn unused(machines: &Path, current: &str) -> io::Result<Vec<Unused>> 
                 continue;
             }
             "belongs to another build of bottle"
-        } else if let Some(pid) = id.strip_prefix(NEW_PREFIX).and_then(|pid| pid.parse().ok()) {
+        } else if let Some(pid) = id.strip_prefix(NEW_PREFIX).and_then(maker) {
             if ProcessId::of(pid)?.is_some() {
                 continue;
             }
@@ -74,10 +75,10 @@ pub(super) fn unused(machines: &Path, current: &str) -> io::Result<Vec<Unused>> 
     Ok(unused)
 }
 
-/// Removes one that [`unused`] listed.
+/// Removes a root file system that [`unused`] listed.
 ///
 /// # Errors
-/// When it cannot be removed, or is none of those.
+/// When it cannot be removed, or is not a root file system that [`unused`] could list.
 pub(super) fn remove(machines: &Path, id: &str) -> io::Result<()> {
     let plain = (id.starts_with(PREFIX) || id.starts_with(NEW_PREFIX)) && !id.contains('/');
     if !plain {
@@ -86,9 +87,17 @@ pub(super) fn remove(machines: &Path, id: &str) -> io::Result<()> {
     remove_tree(&machines.join(id))
 }
 
-/// Creates the directory atomically. Another start may create it at the same time.
+/// The process that makes the root file system with this name, without [`NEW_PREFIX`].
+fn maker(name: &str) -> Option<u32> {
+    name.split_once('-')?.0.parse().ok()
+}
+
+/// Creates the directory atomically. Another start may create it at the same time, in this process too.
 fn fill(directory: &Path, program: &[u8]) -> io::Result<()> {
-    let new = directory.with_file_name(format!("{NEW_PREFIX}{}", std::process::id()));
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let new = directory.with_file_name(format!("{NEW_PREFIX}{}-{number}", std::process::id()));
+    // A killed process with the same id may have left the directory.
     remove_tree(&new)?;
     let made = (|| {
         DirBuilder::new().recursive(true).mode(0o700).create(&new)?;
@@ -104,7 +113,8 @@ fn fill(directory: &Path, program: &[u8]) -> io::Result<()> {
             renamed => renamed,
         }
     })();
-    // Nothing remains of it after the rename. A failure to remove it is less useful than the first one.
+    // After the rename, the temporary directory no longer exists. An error of this removal is less useful than the
+    // first error.
     let _ = remove_tree(&new);
     made
 }
@@ -130,14 +140,14 @@ mod tests {
     #[test]
     fn lists_roots_of_other_builds_and_of_killed_starts() {
         let directory = tempfile::tempdir().expect("directory");
-        let own = format!(".new-{}", std::process::id());
-        for name in ["root-01", "root-02", ".new-999999999", &own, ".cache", "rootfs"] {
+        let own = format!(".new-{}-0", std::process::id());
+        for name in ["root-01", "root-02", ".new-999999999-3", &own, ".cache", "rootfs"] {
             fs::create_dir(directory.path().join(name)).expect("made");
         }
         let mut listed: Vec<String> =
             unused(directory.path(), "02").expect("listed").into_iter().map(|unused| unused.id).collect();
         listed.sort();
-        assert_eq!(listed, [".new-999999999", "root-01"]);
+        assert_eq!(listed, [".new-999999999-3", "root-01"]);
         for id in &listed {
             remove(directory.path(), id).expect("removed");
         }
