@@ -1,7 +1,7 @@
 //! Extracts the letters and digits of a text in lower case, and maps them back to their positions.
 
 /// Maps an ASCII letter to lower case, a digit to itself, and any other byte to 0.
-const LOWER: [u8; 256] = {
+static LOWER: [u8; 256] = {
     let mut table = [0; 256];
     let mut byte = 0;
     while byte < 256 {
@@ -15,8 +15,7 @@ const LOWER: [u8; 256] = {
     table
 };
 
-/// Whether a backslash and this byte are the escape of a control character, such as `
-/// ` in JSON.
+/// Whether a backslash and this byte are the escape of a control character, such as `\n` in JSON.
 fn is_escape(byte: u8) -> bool {
     matches!(byte, b'b' | b'f' | b'n' | b'r' | b't')
 }
@@ -27,9 +26,8 @@ pub(crate) struct Letters {
 }
 
 impl Letters {
-    /// Collects the letters and digits of `text`. `before`, which contains those of the text before it,
-    /// precedes them. The `n` of an escape such as `
-    /// ` is left out.
+    /// Collects the letters and digits of `text`, and puts `before` before them: the letters and digits of the text
+    /// before it. The `n` of an escape such as `\n` is left out.
     pub(crate) fn new(before: &[u8], text: &[u8]) -> Self {
         let mut bytes = vec![0; before.len() + text.len() + 1];
         bytes[..before.len()].copy_from_slice(before);

@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use crate::text_encodings::{BASE64, NONE};
+use crate::digits::{BASE64, NONE, decode, is_hexadecimal};
 
 /// The minimum length of a base64 run that is decoded, in letters. The base64 form of a 16-byte token has
 /// this length.
@@ -46,33 +46,29 @@ impl Starts {
 pub(crate) struct Run {
     /// The lines of the run, without line breaks.
     lines: Vec<Range<usize>>,
+    /// The alignments at which the whole run is decoded.
     starts: Starts,
+    /// The parts of a long run that decode to text at other alignments, as ranges of letters. Each begins with a group.
+    texts: Vec<Range<usize>>,
 }
 
 impl Run {
     /// Decodes the run at each possible alignment. Usually only one alignment is possible.
-    pub(crate) fn decoded<'t>(&'t self, text: &'t [u8]) -> impl Iterator<Item = Decoded<'t>> {
-        self.starts.each().map(move |skip| Decoded { run: self, skip, bytes: self.decode(text, skip) })
+    pub(crate) fn decoded<'t>(&'t self, text: &[u8]) -> impl Iterator<Item = Decoded<'t>> {
+        let mut values = Vec::with_capacity(self.length());
+        for line in &self.lines {
+            values.extend(text[line.clone()].iter().map(|letter| BASE64[usize::from(*letter)]));
+        }
+        let whole = self.starts.each().map(|skip| skip..self.length());
+        whole.chain(self.texts.iter().cloned()).map(move |letters| {
+            let bytes = decode::<6>(values.get(letters.clone()).unwrap_or_default());
+            Decoded { run: self, skip: letters.start, bytes }
+        })
     }
 
-    fn decode(&self, text: &[u8], skip: usize) -> Vec<u8> {
-        let letters = self.lines.iter().flat_map(|line| &text[line.clone()]).skip(skip);
-        let mut bytes = Vec::with_capacity(self.lines.iter().map(Range::len).sum::<usize>() / 4 * 3 + 3);
-        let (mut group, mut filled) = (0_u32, 0_u32);
-        for letter in letters {
-            group = group << 6 | u32::from(BASE64[*letter as usize]);
-            filled += 1;
-            if filled == 4 {
-                bytes.extend_from_slice(&group.to_be_bytes()[1..]);
-                (group, filled) = (0, 0);
-            }
-        }
-        // Two remaining letters encode one byte, three encode two bytes.
-        if filled > 1 {
-            let whole = (group << (6 * (4 - filled))).to_be_bytes();
-            bytes.extend_from_slice(&whole[1..filled as usize]);
-        }
-        bytes
+    /// The number of letters.
+    fn length(&self) -> usize {
+        self.lines.iter().map(Range::len).sum()
     }
 
     /// The position in the text of the letter with the index `letter`. If the index is the number of letters,
@@ -103,33 +99,84 @@ impl Run {
 
     /// Finds the alignments at which the start or any later part of the run decodes to text. Later parts
     /// count because letters that are not part of the encoding may precede it. A long run is always decoded
-    /// at the alignment of its first letter.
+    /// at the alignment of its first letter, and only in parts at others: in megabytes of an image, some groups are
+    /// text by chance at each alignment.
     fn find_alignments(&mut self, text: &[u8]) {
-        let count: usize = self.lines.iter().map(Range::len).sum();
-        let (mut starts, mut group, mut number) = (0_u8, 0_u32, 0_usize);
-        // For each alignment: the number of consecutive groups that are text, and whether all groups so far
-        // are text.
-        let (mut rows, mut all) = ([0_usize; 4], [true; 4]);
-        for letter in self.lines.iter().flat_map(|line| &text[line.clone()]) {
-            group = group << 6 | u32::from(BASE64[*letter as usize]);
-            number += 1;
-            if number < 4 {
-                continue;
-            }
-            let start = number % 4;
-            // Tests the highest bit of each of the three bytes.
-            if group & 0x0080_8080 == 0 {
-                rows[start] += 1;
-                if rows[start] * 3 >= if all[start] { MIN_TEXT_AT_START } else { MIN_TEXT } {
-                    starts |= 1 << start;
-                }
-            } else {
-                (rows[start], all[start]) = (0, false);
-            }
+        let count = self.length();
+        let is_long = count >= ALWAYS_DECODED;
+        let mut starts = u8::from(is_long);
+        // For each letter, the positions in a group at which the letter prevents the group from being text.
+        let mut spoils: Vec<u8> = Vec::with_capacity(count);
+        for line in &self.lines {
+            spoils.extend(text[line.clone()].iter().map(|letter| SPOILS[usize::from(*letter)]));
         }
-        self.starts = Starts(if count >= ALWAYS_DECODED { starts | 1 } else { starts });
+        // For each letter, whether a group that begins there is not text.
+        let groups: Vec<u8> =
+            spoils.windows(4).map(|group| group[0] & 1 | group[1] & 2 | group[2] & 4).collect();
+        let is_text = |groups: &[u8]| groups.iter().step_by(4).all(|group| *group == 0);
+        for (start, row) in groups.windows(4 * (MIN_TEXT_AT_START / 3 - 1) + 1).take(4).enumerate() {
+            starts |= u8::from(is_text(row)) << start;
+        }
+        each_text_row(&groups, |at| {
+            if !is_long {
+                starts |= 1 << (at % 4);
+            } else if starts & 1 << (at % 4) == 0 {
+                self.add_text(at, count);
+            }
+        });
+        self.starts = Starts(starts);
+    }
+
+    /// Adds the part of the run around the text row at `at`.
+    fn add_text(&mut self, at: usize, count: usize) {
+        let start = if at >= MARGIN { at - MARGIN } else { at % 4 };
+        let end = count.min(at + ROW + 4 + MARGIN);
+        // Text ranges of the other alignments are among the last ranges too.
+        let mut last = self.texts.iter_mut().rev().take(4);
+        match last.find(|last| last.start % 4 == at % 4 && last.end >= start) {
+            Some(last) => last.end = end,
+            None => self.texts.push(start..end),
+        }
     }
 }
+
+/// The number of letters from the first letter of a text row to that of its last group.
+const ROW: usize = 4 * (MIN_TEXT / 3 - 1);
+
+/// The number of letters around a text row that are decoded with it.
+const MARGIN: usize = 256;
+
+/// Calls `found` for each letter at which a text row begins: groups that are text, one after another.
+fn each_text_row(groups: &[u8], mut found: impl FnMut(usize)) {
+    const BLOCK: usize = 64;
+    let mut from = 0;
+    // Few blocks contain a text row, so the first loop, which has no branches, suffices for most blocks.
+    while from + ROW < groups.len() {
+        let last = (groups.len() - ROW).min(from + BLOCK);
+        let later = |place: usize| &groups[from + 4 * place..last + 4 * place];
+        let rows = later(0).iter().zip(later(1)).zip(later(2)).zip(later(3)).zip(later(4));
+        let is_row = rows.map(|((((a, b), c), d), e)| u8::from(a | b | c | d | e == 0));
+        if is_row.clone().fold(0, |any, is_row| any | is_row) != 0 {
+            is_row.enumerate().filter(|(_, is_row)| *is_row != 0).for_each(|(at, _)| found(from + at));
+        }
+        from = last;
+    }
+}
+
+const _: () = assert!(MIN_TEXT == 15, "each_text_row compares five groups");
+
+/// For each base64 letter, whether it sets the highest bit of a byte: as the first letter of its group (1), as the second (2)
+/// and as the third (4).
+static SPOILS: [u8; 256] = {
+    let mut spoils = [0; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        let value = BASE64[byte];
+        spoils[byte] = value >> 5 & 1 | value >> 2 & 2 | value << 1 & 4;
+        byte += 1;
+    }
+    spoils
+};
 
 /// A base64 run decoded at one alignment.
 pub(crate) struct Decoded<'r> {
@@ -167,6 +214,9 @@ pub(crate) fn runs(text: &[u8], carried: Option<Starts>) -> impl Iterator<Item =
             }
             let mut run = extended(text, next(text, from)?);
             from = run.end();
+            if run.lines.iter().all(|line| is_hexadecimal(&text[line.clone()])) {
+                continue;
+            }
             run.find_alignments(text);
             if run.starts != Starts::default() {
                 return Some(run);
@@ -207,7 +257,7 @@ fn extended(text: &[u8], first: Range<usize>) -> Run {
         }
         lines.push(next..end);
     }
-    Run { lines, starts: Starts::default() }
+    Run { lines, starts: Starts::default(), texts: Vec::new() }
 }
 
 /// The length of the line break at the start of `text`; the line break may be escaped.
@@ -267,6 +317,27 @@ mod tests {
             let texts = read(encoded.as_bytes());
             let found = texts.iter().any(|text| memchr::memmem::find(text, plain.as_bytes()).is_some());
             assert!(found, "{length}: {encoded}");
+        }
+    }
+
+    #[test]
+    fn a_long_run_is_decoded_whole_at_its_first_letter_and_in_parts_elsewhere() {
+        let plain = "a text of some length, and nothing else";
+        for skip in 1..4 {
+            // These letters decode to no text at any alignment.
+            let noise = "zQxWvUkJ9/8+".repeat(400);
+            let encoded = format!("{noise}{}{}{noise}", &noise[..skip], STANDARD_NO_PAD.encode(plain));
+            let run = runs(encoded.as_bytes(), None).next().expect("a run");
+            let decoded: Vec<_> = run.decoded(encoded.as_bytes()).collect();
+            let lengths: Vec<usize> = decoded.iter().map(|part| part.bytes.len()).collect();
+            assert_eq!(lengths[0], encoded.len() * 6 / 8, "{skip}");
+            assert!(lengths[1..].iter().sum::<usize>() < 1000, "{skip}: {lengths:?}");
+            let found = decoded.iter().find_map(|part| {
+                let at = memchr::memmem::find(&part.bytes, plain.as_bytes())?;
+                Some(part.source(&(at..at + plain.len())))
+            });
+            let start = noise.len() + skip;
+            assert_eq!(found, Some(start..start + plain.len().div_ceil(3) * 4), "{skip}");
         }
     }
 

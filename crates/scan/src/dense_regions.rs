@@ -24,18 +24,7 @@ const LINE: usize = 128;
 
 /// Returns the regions of `text` that may contain encoded data, in order and without overlaps.
 pub(crate) fn regions(text: &[u8]) -> Vec<Range<usize>> {
-    let mut regions: Vec<Range<usize>> = Vec::new();
-    for (number, block) in text.chunks(BLOCK).enumerate() {
-        let at = number * BLOCK;
-        if !is_dense(text, at, block) {
-            continue;
-        }
-        let (start, end) = (at.saturating_sub(BLOCK), text.len().min(at + 2 * BLOCK));
-        match regions.last_mut().filter(|last| last.end >= start) {
-            Some(last) => last.end = end,
-            None => regions.push(start..end),
-        }
-    }
+    let mut regions = around_blocks(text, |at, block| is_dense(text, at, block));
     for region in &mut regions {
         let before = &text[region.start.saturating_sub(LINE)..region.start];
         region.start -= before.iter().rev().position(|byte| *byte == b'\n').unwrap_or(0);
@@ -53,6 +42,38 @@ pub(crate) fn regions(text: &[u8]) -> Vec<Range<usize>> {
     regions
 }
 
+/// Returns the parts of decoded data that may be text, in order and without overlaps. In such a part, at most a quarter
+/// of the bytes of a block do not occur in ASCII text.
+pub(crate) fn texts(data: &[u8]) -> Vec<Range<usize>> {
+    around_blocks(data, |_, block| {
+        let other = block.iter().map(|byte| is_other(*byte)).sum::<u8>();
+        usize::from(other) * 4 <= block.len()
+    })
+}
+
+/// The blocks for which `belongs` returns true, each with the block before and after it. `belongs` receives the
+/// position and the bytes of a block.
+fn around_blocks(bytes: &[u8], belongs: impl Fn(usize, &[u8]) -> bool) -> Vec<Range<usize>> {
+    let mut ranges: Vec<Range<usize>> = Vec::new();
+    for (number, block) in bytes.chunks(BLOCK).enumerate() {
+        let at = number * BLOCK;
+        if !belongs(at, block) {
+            continue;
+        }
+        let (start, end) = (at.saturating_sub(BLOCK), bytes.len().min(at + 2 * BLOCK));
+        match ranges.last_mut().filter(|last| last.end >= start) {
+            Some(last) => last.end = end,
+            None => ranges.push(start..end),
+        }
+    }
+    ranges
+}
+
+/// 1 for a byte that does not occur in ASCII text, otherwise 0.
+fn is_other(byte: u8) -> u8 {
+    u8::from(byte > b'~') | u8::from(byte < b'\t')
+}
+
 fn is_dense(text: &[u8], at: usize, block: &[u8]) -> bool {
     let mut letters = [0_u8; BLOCK];
     let (mut strong, mut printed, mut other, mut slashes) = (0_u8, 0_u8, 0_u8, 0_u8);
@@ -67,7 +88,7 @@ fn is_dense(text: &[u8], at: usize, block: &[u8]) -> bool {
             | u8::from(*byte == b'_');
         strong += digit + capital;
         printed += u8::from(byte.wrapping_sub(b'!') < 94);
-        other += u8::from(*byte > b'~') | u8::from(*byte < b'\t');
+        other += is_other(*byte);
         slashes += u8::from(*byte == b'\\');
         *letter = digit | capital | small | sign;
     }

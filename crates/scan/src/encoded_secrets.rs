@@ -7,28 +7,30 @@
 //! literals. Decoded data is decoded a second time, and is decompressed if it contains compressed streams.
 //! Only sequences with enough adjacent digits are decoded, so the cost per byte is bounded.
 
+use std::cell::OnceCell;
 use std::io::Read;
 use std::ops::Range;
 
 use crate::dense_regions;
+use crate::digits::{Bits, words};
 use crate::known_secrets::{KnownSecrets, Match};
-use crate::text_encodings::{Bits, Decoded, base85, dump, numbers, unquoted, uuencoded};
+use crate::text_encodings::{Base85, Decoded, dump, numbers, unquoted, uuencoded};
 use crate::view::View;
 
-/// How many times decoded data is decoded again.
+/// The maximum number of times that decoded data is decoded again.
 const MAX_DEPTH: usize = 1;
 /// The maximum number of compressed streams in one decoded text that are decompressed. Further ones are not
 /// searched.
 const MAX_STREAMS: usize = 64;
 /// The maximum number of bytes that are decompressed from one stream. The rest of the stream is not searched.
 const MAX_STREAM_BYTES: u64 = 64 << 10;
-/// No further stream in a window is decompressed after this many bytes.
+/// The number of decompressed bytes after which no further stream of a window is decompressed.
 const MAX_INFLATED: u64 = 1 << 20;
 
 /// Calls `found` for every secret in encoded parts of `text`, with the secret's index and the range of its
 /// encoded form in `text`.
 pub(crate) fn find(known: &KnownSecrets, text: &[u8], found: &mut dyn FnMut(Match, Range<usize>)) {
-    let mut reader = Reader { known, inflated: 0 };
+    let mut reader = Reader { known, inflated: 0, buffers: Vec::new() };
     reader.regions(text, MAX_DEPTH, found);
     // In a path or form, the separators between the digits are percent-encoded.
     if has_percent(text)
@@ -53,6 +55,8 @@ fn is_wide(bytes: &[u8]) -> bool {
 struct Reader<'k> {
     known: &'k KnownSecrets,
     inflated: u64,
+    /// Buffers for decoded bytes, which are used again.
+    buffers: Vec<Vec<u8>>,
 }
 
 type Found<'f> = &'f mut dyn FnMut(Match, Range<usize>);
@@ -87,28 +91,44 @@ impl Reader<'_> {
     }
 
     fn encodings(&mut self, text: &[u8], depth: usize, found: Found<'_>) {
-        for bits in Bits::all(text) {
+        let words = words(text);
+        let mut bytes = self.buffers.pop().unwrap_or_default();
+        for bits in Bits::all(text, &words) {
             for skip in 0..bits.alignments() {
-                let bytes = bits.bytes(skip);
+                bits.decode(skip, &mut bytes);
                 self.search_bytes(&bytes, depth, &mut |matched, range| {
                     found(matched, bits.source(skip, &range))
                 });
             }
         }
-        for decoded in numbers(text).into_iter().chain(base85(text)).chain(uuencoded(text)) {
-            self.search_decoded(&decoded, depth, found);
+        for decoded in numbers(&words).into_iter().chain(uuencoded(text)) {
+            self.search_bytes(&decoded.bytes, depth, &mut |matched, range| {
+                found(matched, decoded.source(&range))
+            });
         }
+        for rows in Base85::all(text) {
+            for skip in Base85::alignments() {
+                let decoded = OnceCell::new();
+                rows.decode(skip, &mut bytes);
+                self.search_bytes(&bytes, depth, &mut |matched, range| {
+                    found(matched, decoded.get_or_init(|| rows.decoded(skip)).source(&range))
+                });
+            }
+        }
+        self.buffers.push(bytes);
     }
 
-    fn search_decoded(&mut self, decoded: &Decoded, depth: usize, found: Found<'_>) {
-        self.search_bytes(&decoded.bytes, depth, &mut |matched, range| {
-            found(matched, decoded.source(&range))
-        });
-    }
-
-    /// Searches decoded bytes, and the encoded regions within them.
+    /// Searches decoded bytes, and the encoded regions within them. Letters that other characters separate count only
+    /// in text, because most decoded data is binary.
     fn search_bytes(&mut self, bytes: &[u8], depth: usize, found: Found<'_>) {
-        self.text(bytes, found);
+        self.known.find(bytes, &mut *found);
+        for text in dense_regions::texts(bytes) {
+            let start = text.start;
+            let mut local =
+                |matched, range: Range<usize>| found(matched, start + range.start..start + range.end);
+            self.known.find_split(&bytes[text], &mut local);
+        }
+        self.wide(bytes, found);
         if let Some(depth) = depth.checked_sub(1) {
             self.regions(bytes, depth, found);
             self.compressed(bytes, depth, found);
@@ -118,6 +138,11 @@ impl Reader<'_> {
     /// Searches a text as it is, and without the zero bytes of UTF-16 and UTF-32.
     fn text(&self, bytes: &[u8], found: Found<'_>) {
         self.known.find_all(bytes, found);
+        self.wide(bytes, found);
+    }
+
+    /// Searches text in UTF-16 and UTF-32, without its zero bytes.
+    fn wide(&self, bytes: &[u8], found: Found<'_>) {
         if is_wide(bytes) {
             let decoded = Decoded::without_zeros(bytes);
             self.known.find_all(&decoded.bytes, &mut |matched, range| found(matched, decoded.source(&range)));

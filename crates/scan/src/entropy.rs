@@ -44,8 +44,8 @@ fn threshold(window: &[u8]) -> f64 {
     }
 }
 
-/// The windows of `text` that are as random as a key. Windows are aligned to offsets in the stream, of which
-/// `base` is the start of `text`, so the result does not depend on how the stream is divided.
+/// The windows of `text` that are as random as a key. Windows are aligned to offsets in the stream, where `text` starts
+/// at `base`. So the result does not depend on how the stream is divided.
 pub(crate) fn random_windows(text: &[u8], base: u64) -> impl Iterator<Item = Range<usize>> {
     let step = STEP as u64;
     let first = usize::try_from((step - base % step) % step).unwrap_or(0);

@@ -1,10 +1,10 @@
-//! Shows the text around a finding without the values in it, so that a user can decide by it.
+//! Shows the text around a finding without the values in it, so that a user can decide about the finding.
 
 use std::ops::Range;
 
 use crate::MASK;
 
-/// The most bytes by which a mask extends beyond its finding, on each side.
+/// The maximum number of bytes by which a mask extends beyond its finding, on each side.
 const MAX_WORD: usize = 4 << 10;
 
 /// A part of a text in which every value is masked.
@@ -20,7 +20,7 @@ pub struct Excerpt {
 
 /// Returns the finding at `own` with up to `around` bytes of `text` before and after it. Masks the finding and the
 /// `others`, each with the whole word around it, because a finding may cover only a part of a value. All masks have the
-/// same length. Words that are not complete at the ends are left out, because they could be a part of a value.
+/// same length. Incomplete words at both ends are left out, because they could be part of a value.
 ///
 /// Ranges that end after the text are shortened.
 #[must_use]
@@ -69,7 +69,7 @@ fn word(text: &[u8], range: &Range<usize>) -> Range<usize> {
     start - before..end + after
 }
 
-/// Whether a value may contain this byte: those of base64, hexadecimal, percent-encoding, JWTs and UTF-8 letters.
+/// Whether a value may contain this byte: the bytes of base64, hexadecimal, percent-encoding, JWTs and UTF-8 letters.
 fn in_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || !byte.is_ascii() || b"+/_-.~%\\".contains(&byte)
 }

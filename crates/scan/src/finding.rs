@@ -56,8 +56,8 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// Whether `exempt`, which applies to the place of this finding, exempts it. A caller that knows secrets which the
-    /// agent must not send has to check these first.
+    /// Whether `exempt`, which applies to the place of this finding, exempts the finding. A caller that knows secrets
+    /// which the agent must not send has to check for these first.
     #[must_use]
     pub fn is_exempt(&self, exempt: Exempt) -> bool {
         match exempt {
@@ -68,12 +68,12 @@ impl Finding {
     }
 }
 
-/// The pieces of one secret in the span of a finding, at most [`HITS`] of each kind: more change nothing.
+/// The pieces of one secret in the span of a finding, at most [`HITS`] of each kind, because more would change nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Pieces {
     whole: Vec<Piece>,
-    /// Pieces that the edge of a window cut, so that they depend on their position in the text. They count only if
-    /// no search found the whole piece.
+    /// Pieces that were cut at the edge of a window, so that they depend on their position in the text. They count only
+    /// if no search found the whole piece.
     cut: Vec<Piece>,
 }
 
@@ -111,7 +111,7 @@ pub struct Range64 {
 }
 
 impl Range64 {
-    /// Converts a `range` of a buffer to offsets in the stream, of which `base` is the start of the buffer.
+    /// Converts a `range` of a buffer to offsets in the stream. `base` is the offset of the buffer's start.
     pub(crate) fn at(base: u64, range: &Range<usize>) -> Self {
         Self { start: base + range.start as u64, end: base + range.end as u64 }
     }

@@ -1,8 +1,8 @@
 //! Translates regular expressions from the syntax of Go (RE2) to that of the `regex` crate.
 //!
-//! The two syntaxes differ in few places. Go reads a `{` that begins no repetition as a character; so does it read
-//! `[`, `&&`, `--` and `~~` in a class, and `-` after a class such as `\w`. Go has `\Q…\E` and octal escapes, and
-//! `\<` is the character `<`. Source: <https://pkg.go.dev/regexp/syntax>.
+//! The two syntaxes differ in few places. Go reads a `{` that begins no repetition as a literal character. It also
+//! reads `[`, `&&`, `--` and `~~` in a class literally, and `-` after a class such as `\w`. Go has `\Q…\E` and octal
+//! escapes, and `\<` is the character `<`. Source: <https://pkg.go.dev/regexp/syntax>.
 
 use std::sync::OnceLock;
 
@@ -35,8 +35,8 @@ impl Pattern {
         Ok(Self { text, groups: regex.captures_len(), regex: OnceLock::new() })
     }
 
-    /// Checks a list of expressions, and joins them to one that matches where any of them does. `None` if the list
-    /// is empty.
+    /// Checks a list of expressions, and joins them into one that matches where any of them matches. `None` if the
+    /// list is empty.
     ///
     /// # Errors
     /// Returns the first expression that is invalid, and the message of the compiler.
@@ -153,8 +153,8 @@ fn escape(text: &str, out: &mut String) -> usize {
     }
 }
 
-/// Translates the class at the start of `text`, and returns its length. A class without an end is copied, and does
-/// not compile.
+/// Translates the class at the start of `text`, and returns its length. A class without an end is copied, so the
+/// expression does not compile.
 fn class(text: &str, out: &mut String) -> usize {
     let mut made = String::from("[");
     let mut at = 1;

@@ -18,8 +18,8 @@ pub enum HeadPart {
 }
 
 /// Finds a line break in `text`: a literal CR, LF or NUL, a character that some servers truncate to CR or LF, or a
-/// CR or LF in any escape, nested or not: percent-encoded, an overlong UTF-8 sequence, with a backslash, or an entity.
-/// Request bodies must not be checked, because they may have many lines.
+/// CR or LF in any escape, nested or not. Such an escape is percent-encoding, an overlong UTF-8 sequence, a backslash
+/// escape, or an entity. Request bodies must not be checked, because they may have many lines.
 ///
 /// An encoded LF in a query or a header is only a warning, because forms and JSON have multi-line text there. It is
 /// blocked if a CR accompanies it, or if the following text looks like a header or a request.
@@ -57,7 +57,7 @@ const OVERLONG: &[&[u8]] =
 
 /// The first of the byte sequences in `text`.
 fn sequence(text: &[u8], sequences: &[&[u8]]) -> Option<Range<usize>> {
-    // Text in ASCII contains none.
+    // ASCII text contains none of these sequences.
     let from = text.iter().position(|byte| !byte.is_ascii())?;
     (from..text.len()).find_map(|at| {
         let found = sequences.iter().find(|sequence| text[at..].starts_with(sequence))?;
@@ -214,7 +214,7 @@ mod tests {
                     format!("a{cr}z"),
                     format!("a{lf}x-evil: 1"),
                 ] {
-                    // These are of another meaning in upper case.
+                    // These have another meaning in upper case.
                     if ["\\R", "\\X", "%5CR", "%5CX", "%5CU", "&AMP"].iter().any(|other| text.contains(other))
                     {
                         continue;

@@ -135,6 +135,11 @@ impl KnownSecrets {
     /// Runs both searches on a text that is not part of the scanned stream.
     pub(crate) fn find_all(&self, text: &[u8], found: &mut dyn FnMut(Match, Range<usize>)) {
         self.find(text, &mut *found);
+        self.find_split(text, found);
+    }
+
+    /// Finds every piece of a secret in the letters and digits of a text that is not part of the scanned stream.
+    pub(crate) fn find_split(&self, text: &[u8], found: &mut dyn FnMut(Match, Range<usize>)) {
         let letters = Letters::new(b"", text);
         let mut hits: Vec<(Match, Range<usize>)> = Vec::new();
         self.find_letters(&letters.bytes, |matched, range| {

@@ -1,7 +1,7 @@
 //! Combines the rules from all of the user's rule files.
 //!
-//! A file may extend another one (`[extend]`): both become one set of rules, in which the rules of the extending file
-//! change those of the other one with the same id.
+//! A file may extend another one (`[extend]`): both become one set of rules, in which a rule of the extending file
+//! changes the rule with the same id in the other file.
 
 use std::ops::Range;
 
@@ -12,7 +12,7 @@ use crate::user_rules::{RulesError, UserRules};
 /// this crate; users may save them under these names.
 pub const DEFAULT_FILES: [&str; 2] = ["gitleaks.toml", "betterleaks.toml"];
 
-/// The maximum number of files in a chain of files of which each extends the next one. gitleaks has the same limit.
+/// The maximum number of files in a chain in which each file extends the next one. gitleaks has the same limit.
 const MAX_CHAIN: usize = 3;
 
 /// The rules from all of the user's rule files. The allowlists of a file apply only to the rules of that
@@ -149,7 +149,7 @@ fn bases(names: &[&str], raws: &[Option<RawFile>], remarks: &mut [Remarks]) -> V
             None => continue,
         };
         let base = base.and_then(|base| {
-            // A file that extends itself, or more files than the limit.
+            // The file extends itself, or the chain exceeds the limit.
             let chain =
                 std::iter::successors(Some(base), |base| bases[*base]).take(MAX_CHAIN).collect::<Vec<_>>();
             let above = std::iter::successors(Some(number), |file| {
@@ -174,7 +174,7 @@ fn bases(names: &[&str], raws: &[Option<RawFile>], remarks: &mut [Remarks]) -> V
     bases
 }
 
-/// Takes a file with the files that it extends out of `raws`, and merges their rules as gitleaks does.
+/// Removes a file and the files that it extends from `raws`, and merges their rules as gitleaks does.
 fn merged(
     number: usize,
     bases: &[Option<usize>],
@@ -203,7 +203,7 @@ fn merged(
     Some(raw)
 }
 
-/// Changes `rule` by a rule with the same id of an extending file.
+/// Applies to `rule` the changes of a rule with the same id from an extending file.
 fn change(rule: &mut RawRule, by: RawRule) {
     rule.file = by.file;
     rule.line = by.line;

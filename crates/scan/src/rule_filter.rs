@@ -1,9 +1,9 @@
 //! Parses and evaluates the filter expressions of betterleaks' rules, which decide that a match is not a finding.
 //!
-//! Supported are the parts of the language that judge a text: `&&`, `||`, `!`, comparisons, strings, numbers, lists,
-//! `finding["secret"]` (also `match`, `line`, `rule_id`, `description`), `attributes["path"]`, `get`, `len`,
-//! `entropy`, `matchesAny` and `containsAny`. An expression with anything else is an error, because a rule without
-//! its filter would report texts that are no secrets. Source:
+//! The supported parts of the language are those that judge a text: `&&`, `||`, `!`, comparisons, strings, numbers,
+//! lists, `finding["secret"]` (also `match`, `line`, `rule_id`, `description`), `attributes["path"]`, `get`, `len`,
+//! `entropy`, `matchesAny` and `containsAny`. An expression with anything else is an error, because a rule without its
+//! filter would report texts that are no secrets. Source:
 //! <https://github.com/betterleaks/betterleaks/blob/main/docs/config.md>.
 
 use std::borrow::Cow;

@@ -1,4 +1,4 @@
-//! Reads rule files in gitleaks' configuration format, and the parts of it that betterleaks added.
+//! Reads rule files in gitleaks' configuration format, including betterleaks' additions.
 //!
 //! A rule or an allowlist that cannot be used is left out, with a warning; the rest of the file is used. Source:
 //! <https://github.com/gitleaks/gitleaks#configuration>.
@@ -57,7 +57,7 @@ pub(crate) struct RawRule {
     pub(crate) silent: bool,
 }
 
-/// Another rule that has to match near a match.
+/// Another rule that must match near a match of this rule.
 pub(crate) struct RawRequired {
     pub(crate) id: String,
     pub(crate) lines: Option<usize>,
@@ -73,7 +73,7 @@ pub(crate) struct Allow {
     /// A filter expression of betterleaks in place of the other criteria.
     pub(crate) filter: Option<Filter>,
     pub(crate) target: Target,
-    /// The ids of the rules for which the list of a file is; empty if it is for all rules.
+    /// The ids of the rules to which a file's allowlist applies; empty if it applies to all rules.
     pub(crate) only: Vec<String>,
     /// Whether all criteria have to be met.
     pub(crate) all: bool,

@@ -28,8 +28,8 @@ const WINDOW: usize = 64 << 10;
 /// after redaction.
 pub const MOST_FINDINGS: usize = 1000;
 
-/// The maximum number of bytes that programs print for one character of a secret, for example in lists of
-/// numbers and hex dumps.
+/// The maximum number of bytes that a program prints for one character of a secret, for example in a list of numbers or
+/// a hex dump.
 const MAX_PRINTED_CHARACTER: usize = 12;
 
 /// Scans texts with a chosen set of detectors.
@@ -110,8 +110,8 @@ impl Scanner {
     }
 
     /// Searches for secrets as programs write them to files: not encoded, not split into pieces, and not with
-    /// characters that only look alike. Escapes are decoded in text, but not in binary data. It is several times as
-    /// fast.
+    /// characters that only look alike. Escapes are decoded in text, but not in binary data. Such a scan is several
+    /// times as fast.
     #[must_use]
     pub fn verbatim(self) -> Self {
         Self { verbatim: true, ..self }
@@ -166,8 +166,8 @@ impl Scanner {
         self.stream_of(None)
     }
 
-    /// Like [`stream`](Self::stream), for the content of a file at `path`, to which more of the user's rules and
-    /// allowlists apply.
+    /// Like [`stream`](Self::stream), for the content of a file at `path`. More of the user's rules and allowlists
+    /// apply to files.
     #[must_use]
     pub fn stream_of(&self, path: Option<&str>) -> Stream<&Self> {
         let state = ScanState { path: path.map(Into::into), ..ScanState::new(self) };
@@ -281,7 +281,7 @@ impl Frame<'_> {
         (self.core.contains(&source.start)).then(|| Range64::at(self.base, &source))
     }
 
-    /// Whether a match of this range of the view may go on outside of the view.
+    /// Whether a match at this range of the view may continue outside of the view.
     fn cuts(&self, range: &Range<usize>) -> bool {
         range.start == 0 && self.base > 0 || range.end == self.view.bytes.len() && !self.is_last
     }
@@ -537,7 +537,7 @@ impl<S: Borrow<Scanner> + Clone> ScanState<S> {
         self.add(Finding { span, rule, detector, severity, secret: None, pieces, preview });
     }
 
-    /// Adds a finding of a known secret. `is_cut` says that the match may go on beyond the searched text.
+    /// Adds a finding of a known secret. `is_cut` says that the match may continue beyond the searched text.
     fn known(&mut self, matched: Match, is_cut: bool, span: Range64) {
         let preview = "a secret of this bottle".to_owned();
         let detector = Detector::KnownSecrets;

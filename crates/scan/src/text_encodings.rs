@@ -1,57 +1,17 @@
-//! Decodes text encodings: digits of base 2, 16, 32 and 64, groups of base 85, lists of numbers, uuencoded
-//! lines and hex dumps.
+//! Decodes text encodings that are not digits of whole bits (for these see `digits`): groups of base 85, lists of numbers,
+//! uuencoded lines and hex dumps.
 
 use std::ops::Range;
 
-/// The digits of an encoding with 1, 4, 5 or 6 bits per digit, each with its position in the text.
-pub(crate) struct Bits {
-    width: usize,
-    values: Vec<u8>,
-    places: Vec<u32>,
-}
+use crate::digits::{MIN_BYTES, NONE, Word, digit, hex_word, table};
 
-/// The minimum number of decoded bytes that are searched. Fewer bytes cannot contain a known secret.
-const MIN_BYTES: usize = 8;
-const MIN_BASE32: usize = (8 * MIN_BYTES).div_ceil(5);
 const MIN_BASE85: usize = 10;
 /// A row is decoded as base 85 only if at least one in this many digits is punctuation that base64 does not
 /// use.
 const BASE85_PUNCTUATION: usize = 16;
-/// A lower-case row is decoded as base32 only if at least one in this many characters is a digit, or if one
-/// of its words is very long. Any other row is treated as words.
-const BASE32_DIGITS: usize = 24;
-const LONG_WORD: usize = 20;
 
-/// Marks a byte that is not a digit of the encoding.
-pub(crate) const NONE: u8 = 0xff;
-
-const fn table(alphabet: &[u8]) -> [u8; 256] {
-    let mut values = [NONE; 256];
-    let mut at = 0;
-    while at < alphabet.len() {
-        #[allow(clippy::cast_possible_truncation, reason = "alphabets are short")]
-        let value = at as u8;
-        values[alphabet[at] as usize] = value;
-        at += 1;
-    }
-    values
-}
-
-/// Maps each byte to its value as a base64 digit, in the standard and in the URL-safe alphabet.
-pub(crate) const BASE64: [u8; 256] = {
-    let mut values = table(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/");
-    values[b'-' as usize] = 62;
-    values[b'_' as usize] = 63;
-    values
-};
-const BASE32: [[u8; 256]; 4] = [
-    table(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"),
-    table(b"abcdefghijklmnopqrstuvwxyz234567"),
-    table(b"0123456789ABCDEFGHIJKLMNOPQRSTUV"),
-    table(b"0123456789abcdefghijklmnopqrstuv"),
-];
 /// The alphabets of Ascii85, RFC 1924 and Z85.
-const BASE85: [[u8; 256]; 3] = [
+static BASE85: [[u8; 256]; 3] = [
     table(b"!\"#$%&'()*+,-./0123456789:;<=>?@ABCDEFGHIJKLMNOPQRSTUVWXYZ[\\]^_`abcdefghijklmnopqrstu"),
     table(b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"),
     table(b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"),
@@ -62,206 +22,6 @@ fn position(place: usize) -> u32 {
     place as u32
 }
 
-impl Bits {
-    fn new(width: usize) -> Self {
-        Self { width, values: Vec::new(), places: Vec::new() }
-    }
-
-    fn push(&mut self, value: u8, place: usize) {
-        self.values.push(value);
-        self.places.push(position(place));
-    }
-
-    /// Reads `text` as digits of each supported encoding.
-    pub(crate) fn all(text: &[u8]) -> Vec<Self> {
-        let mut all = vec![base64(text), hexadecimal(text), binary(text)];
-        for values in &BASE32 {
-            base32(text, values, &mut all);
-        }
-        all.retain(|bits| bits.values.len() * bits.width >= 8 * MIN_BYTES);
-        all
-    }
-
-    /// The number of possible alignments. An alignment is the number of digits before the first complete
-    /// byte.
-    pub(crate) fn alignments(&self) -> usize {
-        match self.width {
-            4 => 2,
-            6 => 4,
-            _ => 8,
-        }
-    }
-
-    /// Decodes the digits, leaving out the first `skip`.
-    pub(crate) fn bytes(&self, skip: usize) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(self.values.len() * self.width / 8 + 1);
-        let (mut pending, mut bits) = (0_u32, 0);
-        for value in self.values.iter().skip(skip) {
-            pending = pending << self.width | u32::from(*value);
-            bits += self.width;
-            if bits >= 8 {
-                bits -= 8;
-                #[expect(clippy::cast_possible_truncation, reason = "the lowest eight bits are meant")]
-                bytes.push((pending >> bits) as u8);
-            }
-        }
-        bytes
-    }
-
-    /// Maps a range of the bytes that `bytes(skip)` returns to its range in the text.
-    pub(crate) fn source(&self, skip: usize, range: &Range<usize>) -> Range<usize> {
-        let place =
-            |digit: usize| self.places.get(skip + digit).or(self.places.last()).map_or(0, |at| *at as usize);
-        place(range.start * 8 / self.width)..place((range.end * 8 - 1) / self.width) + 1
-    }
-}
-
-/// The length of the character or escape at `at`: two bytes for a backslash and the following whitespace
-/// character, otherwise one byte.
-fn escape_length(text: &[u8], at: usize) -> usize {
-    if text[at] != b'\\' {
-        return 1;
-    }
-    if matches!(text.get(at + 1), Some(b'n' | b'r' | b't' | b'\\')) { 2 } else { 1 }
-}
-
-/// Reads `text` as base64 and ignores all characters that are not base64 letters. A padding character is read
-/// as a zero, which occurs in no secret.
-fn base64(text: &[u8]) -> Bits {
-    let mut bits =
-        Bits { width: 6, values: Vec::with_capacity(text.len()), places: Vec::with_capacity(text.len()) };
-    let is_letter = |at: Option<usize>| {
-        at.and_then(|at| text.get(at)).is_some_and(|byte| BASE64[usize::from(*byte)] != NONE || *byte == b'=')
-    };
-    let mut at = 0;
-    while at < text.len() {
-        let byte = text[at];
-        let value = BASE64[usize::from(byte)];
-        // A plus sign without an adjacent letter joins two string literals and is not a base64 letter.
-        let joined = || is_letter(at.checked_sub(1)) || is_letter(Some(at + 1));
-        if value != NONE && (byte.is_ascii_alphanumeric() || joined()) {
-            bits.push(value, at);
-        } else if byte == b'=' && is_letter(at.checked_sub(1)) {
-            bits.push(0, at);
-        }
-        at += escape_length(text, at);
-    }
-    bits
-}
-
-/// Reads rows of base32 digits. Punctuation and spaces between the digits are ignored; a letter that is not a
-/// base32 digit ends the row.
-fn base32(text: &[u8], values: &[u8; 256], all: &mut Vec<Bits>) {
-    let (mut start, mut count, mut at) = (0, 0, 0);
-    while at < text.len() {
-        let byte = text[at];
-        if values[usize::from(byte)] != NONE {
-            count += 1;
-        } else if byte.is_ascii_alphanumeric() {
-            // Text in other encodings contains many short rows. The digits of a row are therefore counted
-            // before they are decoded.
-            if count >= MIN_BASE32 {
-                all.extend(row32(text, start..at, values));
-            }
-            (start, count) = (at + 1, 0);
-        }
-        at += escape_length(text, at);
-    }
-    if count >= MIN_BASE32 {
-        all.extend(row32(text, start..text.len(), values));
-    }
-}
-
-fn row32(text: &[u8], row: Range<usize>, values: &[u8; 256]) -> Option<Bits> {
-    let mut bits = Bits::new(5);
-    let mut at = row.start;
-    while at < row.end {
-        let value = values[usize::from(text[at])];
-        if value != NONE {
-            bits.push(value, at);
-        }
-        at += escape_length(text, at);
-    }
-    let small = values[usize::from(b'c')] != NONE;
-    let digits = bits.places.iter().filter(|place| text[**place as usize].is_ascii_digit()).count();
-    let joined = |places: &[u32]| places[places.len() - 1] - places[0] < position(LONG_WORD);
-    let coded =
-        !small || digits * BASE32_DIGITS >= bits.values.len() || bits.places.windows(LONG_WORD).any(joined);
-    coded.then_some(bits)
-}
-
-/// The words of letters and digits in `text`, with their positions.
-fn words(text: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
-    let mut at = 0;
-    std::iter::from_fn(move || {
-        at += text.get(at..)?.iter().position(u8::is_ascii_alphanumeric)?;
-        let start = at;
-        let rest = &text[start..];
-        at += rest.iter().position(|byte| !byte.is_ascii_alphanumeric()).unwrap_or(rest.len());
-        Some((start, &text[start..at]))
-    })
-}
-
-/// Removes a prefix such as `0x` and a suffix such as `h` from a word. Returns the position and the text of
-/// the hexadecimal digits between them, and whether there is a prefix. `None` if any other character remains.
-fn hex_word(word: &[u8]) -> Option<(usize, &[u8], bool)> {
-    let (skip, marked) = match word {
-        [b'0', b'x' | b'X', _, ..] => (2, true),
-        [b'x' | b'X' | b'u' | b'U', _, ..] => (1, true),
-        _ => (0, false),
-    };
-    let digits = &word[skip..];
-    let digits = digits.strip_suffix(b"h").or_else(|| digits.strip_suffix(b"u8")).unwrap_or(digits);
-    let whole = !digits.is_empty() && digits.iter().all(u8::is_ascii_hexdigit);
-    whole.then_some((skip, digits, marked))
-}
-
-#[expect(clippy::cast_possible_truncation, reason = "a digit is below sixteen")]
-fn digit(byte: u8) -> u8 {
-    char::from(byte).to_digit(16).unwrap_or(0) as u8
-}
-
-/// Reads the hexadecimal digits of all words in `text` as one sequence.
-fn hexadecimal(text: &[u8]) -> Bits {
-    let mut bits = Bits::new(4);
-    for (start, word) in words(text) {
-        if let Some((skip, digits, marked)) = hex_word(word) {
-            // `0xa` stands for a complete byte, so a zero digit is added.
-            if marked && digits.len() % 2 == 1 {
-                bits.push(0, start);
-            }
-            for (number, byte) in digits.iter().enumerate() {
-                bits.push(digit(*byte), start + skip + number);
-            }
-        } else if word.len() >= 2 * MIN_BYTES {
-            // Letters that are not hexadecimal may precede or follow the digits within a word.
-            let mut at = start;
-            for row in word.split(|byte| !byte.is_ascii_hexdigit()) {
-                if row.len() >= 2 * MIN_BYTES {
-                    row.iter().enumerate().for_each(|(number, byte)| bits.push(digit(*byte), at + number));
-                }
-                at += row.len() + 1;
-            }
-        }
-    }
-    bits
-}
-
-/// Reads all words of zeros and ones in `text` as one sequence of bits.
-fn binary(text: &[u8]) -> Bits {
-    let mut bits = Bits::new(1);
-    for (start, word) in words(text) {
-        let digits = word.strip_prefix(b"0b").unwrap_or(word);
-        if digits.iter().all(|byte| matches!(byte, b'0' | b'1')) {
-            let skip = word.len() - digits.len();
-            for (number, byte) in digits.iter().enumerate() {
-                bits.push(byte - b'0', start + skip + number);
-            }
-        }
-    }
-    bits
-}
-
 /// Decoded bytes with their source positions.
 #[derive(Default)]
 pub(crate) struct Decoded {
@@ -270,6 +30,10 @@ pub(crate) struct Decoded {
 }
 
 impl Decoded {
+    fn of_length(length: usize) -> Self {
+        Self { bytes: Vec::with_capacity(length), places: Vec::with_capacity(length) }
+    }
+
     fn push(&mut self, byte: u8, place: Range<usize>) {
         // Zero bytes are dropped, because they pad numbers and occur in no secret.
         if byte != 0 {
@@ -302,45 +66,58 @@ impl Decoded {
     }
 }
 
+/// A word that is a number.
+struct Number {
+    place: Range<usize>,
+    /// Its value in base 10, 8, and 16.
+    values: [Option<u64>; 3],
+}
+
+impl Number {
+    fn of(whole: &Word<'_>) -> Option<Self> {
+        let Word { start, text: word, .. } = *whole;
+        let octal = word.strip_prefix(b"0o").or_else(|| word.strip_prefix(b"o")).unwrap_or(word);
+        let sixteen = hex_word(whole).filter(|(_, digits, _)| matches!(digits.len(), 4 | 8 | 16));
+        let sixteen = sixteen
+            .map(|(_, digits, _)| digits.iter().fold(0, |value, byte| value << 4 | u64::from(digit(*byte))));
+        let values = [number(word.strip_suffix(b"u8").unwrap_or(word), 10), number(octal, 8), sixteen];
+        let place = start..start + word.len();
+        values.iter().any(Option::is_some).then_some(Self { place, values })
+    }
+}
+
 /// Decodes lists of numbers, each of which is a byte or a word of two, four or eight bytes. Numbers in base 8
 /// and 10 are decoded in both byte orders. Words in base 16 are decoded only as little-endian, because
-/// [`hexadecimal`] decodes their big-endian form. Also decodes every second number alone, for lists that
+/// [`Bits`](crate::digits::Bits) decodes their big-endian form. Also decodes every second number alone, for lists that
 /// print an index beside each number.
-pub(crate) fn numbers(text: &[u8]) -> Vec<Decoded> {
-    let (mut tens, mut tens_back) = (Decoded::default(), Decoded::default());
-    let (mut eights, mut eights_back) = (Decoded::default(), Decoded::default());
-    let (mut sixteens, mut every_other) = (Decoded::default(), [Decoded::default(), Decoded::default()]);
-    let mut count = 0;
-    for (start, word) in words(text) {
-        let place = start..start + word.len();
-        if let Some(value) = number(word.strip_suffix(b"u8").unwrap_or(word), 10) {
-            tens.number(value, &place, false);
-            tens_back.number(value, &place, true);
-            every_other[count % 2].number(value, &place, false);
-            count += 1;
-        }
-        let octal = word.strip_prefix(b"0o").or_else(|| word.strip_prefix(b"o")).unwrap_or(word);
-        if let Some(value) = number(octal, 8) {
-            eights.number(value, &place, false);
-            eights_back.number(value, &place, true);
-        }
-        if let Some((_, digits, _)) = hex_word(word)
-            && matches!(digits.len(), 4 | 8 | 16)
-        {
-            let value = digits.iter().fold(0, |value, byte| value << 4 | u64::from(digit(*byte)));
-            sixteens.number(value, &place, false);
+pub(crate) fn numbers(words: &[Word<'_>]) -> Vec<Decoded> {
+    let all: Vec<Number> = words.iter().filter_map(Number::of).collect();
+    let tens = all.iter().filter(|number| number.values[0].is_some());
+    let mut decoded: Vec<Decoded> = Vec::new();
+    for base in 0..3 {
+        // The byte order matters only if a number is larger than a byte.
+        let is_long = |number: &Number| number.values[base].is_some_and(|value| value > u64::from(u8::MAX));
+        decoded.extend(list(all.iter(), base, false));
+        if base < 2 && all.iter().any(is_long) {
+            decoded.extend(list(all.iter(), base, true));
         }
     }
-    let [one, other] = every_other;
-    let mut all = vec![tens, tens_back, eights, eights_back, sixteens, one, other];
-    // The byte order matters only if a number is larger than a byte.
-    for back in [3, 1] {
-        if all[back].bytes == all[back - 1].bytes {
-            all.remove(back);
-        }
+    decoded.extend(list(tens.clone().step_by(2), 0, false));
+    decoded.extend(list(tens.skip(1).step_by(2), 0, false));
+    decoded
+}
+
+/// Decodes a list of numbers. `None` if it has too few bytes.
+fn list<'n>(numbers: impl Iterator<Item = &'n Number> + Clone, base: usize, back: bool) -> Option<Decoded> {
+    let values = numbers.filter_map(|number| Some((number.values[base]?, &number.place)));
+    let count = |value: u64| value.to_le_bytes().iter().filter(|byte| **byte != 0).count();
+    let length = values.clone().map(|(value, _)| count(value)).sum();
+    if length < MIN_BYTES {
+        return None;
     }
-    all.retain(|decoded| decoded.bytes.len() >= MIN_BYTES);
-    all
+    let mut decoded = Decoded::of_length(length);
+    values.for_each(|(value, place)| decoded.number(value, place, back));
+    Some(decoded)
 }
 
 fn number(digits: &[u8], base: u32) -> Option<u64> {
@@ -353,52 +130,159 @@ fn number(digits: &[u8], base: u32) -> Option<u64> {
     })
 }
 
-/// Decodes rows of base 85 in each of its three alphabets, at each of five alignments. About a quarter of the
-/// digits in base 85 are punctuation, which is rare in base64.
-pub(crate) fn base85(text: &[u8]) -> Vec<Decoded> {
-    let mut all = Vec::new();
-    let mut next = 0;
-    for row in text.split(|byte| !byte.is_ascii_graphic() && !matches!(byte, b'\n' | b'\r')) {
-        let start = next;
-        next += row.len() + 1;
-        if row.len() < MIN_BASE85 {
-            continue;
-        }
-        let signs = row.iter().filter(|byte| byte.is_ascii_punctuation() && !b"+/-_=".contains(byte)).count();
-        if signs * BASE85_PUNCTUATION >= row.len() {
-            BASE85.iter().for_each(|values| rows85(row, start, values, &mut all));
-        }
+/// For each byte, 1 if it is punctuation that base64 does not use.
+static SIGNS: [u8; 256] = {
+    let mut signs = [0; 256];
+    let mut byte = 0_u8;
+    while byte < 128 {
+        let is_sign = byte.is_ascii_punctuation() && !matches!(byte, b'+' | b'/' | b'-' | b'_' | b'=');
+        signs[byte as usize] = is_sign as u8;
+        byte += 1;
     }
-    all
+    signs
+};
+
+/// The digits of base 85 in a text, in one of the three alphabets. About a quarter of the digits in base 85 are
+/// punctuation, which is rare in base64.
+pub(crate) struct Base85<'t> {
+    text: &'t [u8],
+    values: &'static [u8; 256],
+    digits: Vec<u8>,
+    /// For each digit but the last: the value of the digit and the next one together.
+    pairs: Vec<u16>,
+    /// The ends of the rows, as numbers of digits.
+    ends: Vec<usize>,
 }
 
-fn rows85(text: &[u8], start: usize, values: &[u8; 256], all: &mut Vec<Decoded>) {
-    let mut row: Vec<(u8, usize)> = Vec::new();
-    for (at, byte) in text.iter().chain(b" ").enumerate() {
-        match values[usize::from(*byte)] {
-            NONE if matches!(byte, b'\n' | b'\r') => {}
-            NONE => {
-                if row.len() >= MIN_BASE85 {
-                    all.extend((0..5).map(|skip| groups(&row[skip..])));
+/// The number of digits for which memory is reserved at first. Few characters of a long text may be digits.
+const FEW: usize = 256;
+
+/// The number of digits in a group, which stands for four bytes.
+const GROUP: usize = 5;
+
+impl<'t> Base85<'t> {
+    /// Reads `text` in each alphabet.
+    pub(crate) fn all(text: &'t [u8]) -> impl Iterator<Item = Self> {
+        let is_coded = lines85(text).next().is_some();
+        BASE85.iter().filter(move |_| is_coded).map(move |values| {
+            let (mut digits, mut ends) = (Vec::with_capacity(text.len().min(FEW)), Vec::new());
+            rows85(text, values, |row, _| {
+                digits.extend(row);
+                ends.push(digits.len());
+            });
+            let pairs = digits.windows(2).map(|two| u16::from(two[0]) * 85 + u16::from(two[1])).collect();
+            Self { text, values, digits, pairs, ends }
+        })
+    }
+
+    /// The possible numbers of digits before the first complete group of a row.
+    pub(crate) fn alignments() -> Range<usize> {
+        0..GROUP
+    }
+
+    /// Decodes each row, leaving out its first `skip` digits, and replaces the content of `bytes` with them. A line break
+    /// follows each row.
+    pub(crate) fn decode(&self, skip: usize, bytes: &mut Vec<u8>) {
+        bytes.clear();
+        bytes.resize(self.digits.len() + 2 * self.ends.len() + 8, 0);
+        let (mut length, mut start) = (0, 0);
+        let mut put = |value: u32, count: usize| {
+            // Four bytes are always written. The next write replaces the surplus bytes.
+            let group = value.to_be_bytes();
+            if value.wrapping_sub(0x0101_0101) & !value & 0x8080_8080 == 0 {
+                if let Some(room) = bytes.get_mut(length..length + 4) {
+                    room.copy_from_slice(&group);
+                    length += count;
                 }
-                row.clear();
+                return;
             }
-            value => row.push((value, start + at)),
+            for byte in group.into_iter().take(count).filter(|byte| *byte != 0) {
+                bytes[length] = byte;
+                length += 1;
+            }
+        };
+        for end in &self.ends {
+            let mut at = start + skip;
+            while at + GROUP <= *end {
+                let high = u32::from(self.pairs[at]).wrapping_mul(85 * 85 * 85);
+                let low = u32::from(self.pairs[at + 2]) * 85 + u32::from(self.digits[at + 4]);
+                put(high.wrapping_add(low), 4);
+                at += GROUP;
+            }
+            if let Some(rest) = self.digits.get(at..*end).filter(|rest| !rest.is_empty()) {
+                put(group(rest.iter().copied()), rest.len() - 1);
+            }
+            put(u32::from_be_bytes(*b"\n\n\n\n"), 1);
+            start = *end;
         }
+        bytes.truncate(length);
+    }
+
+    /// Like [`decode`](Self::decode), with positions.
+    pub(crate) fn decoded(&self, skip: usize) -> Decoded {
+        let mut decoded = Decoded::default();
+        rows85(self.text, self.values, |row, places| {
+            let row: Vec<(u8, usize)> = row.zip(places.iter().copied()).collect();
+            for digits in row.get(skip..).unwrap_or_default().chunks(GROUP) {
+                let place = digits[0].1..digits[digits.len() - 1].1 + 1;
+                let value = group(digits.iter().map(|(value, _)| *value));
+                for byte in value.to_be_bytes().into_iter().take(digits.len() - 1) {
+                    decoded.push(byte, place.clone());
+                }
+            }
+            let end = places.last().map_or(0, |last| last + 1);
+            decoded.push(b'\n', end..end);
+        });
+        decoded
     }
 }
 
-fn groups(row: &[(u8, usize)]) -> Decoded {
-    let mut decoded = Decoded::default();
-    for group in row.chunks(5) {
-        let full = group.iter().map(|(value, _)| *value).chain(std::iter::repeat(84)).take(5);
-        let value = full.fold(0_u32, |value, digit| value.wrapping_mul(85).wrapping_add(u32::from(digit)));
-        let place = group[0].1..group[group.len() - 1].1 + 1;
-        for byte in value.to_be_bytes().into_iter().take(group.len() - 1) {
-            decoded.push(byte, place.clone());
+/// The number that the digits of a group represent. Missing digits count as the highest digit (RFC 1924's
+/// programs and Ascii85).
+fn group(digits: impl Iterator<Item = u8>) -> u32 {
+    let full = digits.chain(std::iter::repeat(84)).take(GROUP);
+    full.fold(0_u32, |value, digit| value.wrapping_mul(85).wrapping_add(u32::from(digit)))
+}
+
+/// The parts of `text` that may be base 85: visible characters and line breaks, of which enough are punctuation.
+fn lines85(text: &[u8]) -> impl Iterator<Item = Range<usize>> {
+    let mut next = 0;
+    let parts = text.split(|byte| !byte.is_ascii_graphic() && !matches!(byte, b'\n' | b'\r'));
+    parts
+        .map(move |part| {
+            let start = next;
+            next += part.len() + 1;
+            start..start + part.len()
+        })
+        .filter(|part| {
+            let part = &text[part.clone()];
+            let signs = part.iter().map(|byte| usize::from(SIGNS[usize::from(*byte)])).sum::<usize>();
+            part.len() >= MIN_BASE85 && signs * BASE85_PUNCTUATION >= part.len()
+        })
+}
+
+/// Calls `found` with the digits of each row that is long enough, and with their positions. Line breaks in a row are left
+/// out.
+fn rows85(
+    text: &[u8],
+    values: &'static [u8; 256],
+    mut found: impl FnMut(&mut dyn Iterator<Item = u8>, &[usize]),
+) {
+    let mut places: Vec<usize> = Vec::with_capacity(text.len().min(FEW));
+    for part in lines85(text) {
+        for at in part.clone().chain([part.end]) {
+            // After the part, a character that is no digit ends the row.
+            let byte = if at < part.end { text[at] } else { b' ' };
+            if values[usize::from(byte)] != NONE {
+                places.push(at);
+            } else if !matches!(byte, b'\n' | b'\r') {
+                if places.len() >= MIN_BASE85 {
+                    found(&mut places.iter().map(|at| values[usize::from(text[*at])]), &places);
+                }
+                places.clear();
+            }
         }
     }
-    decoded
 }
 
 /// Copies `text` without the backslashes with which shells quote characters; `None` if it has only a few
@@ -454,12 +338,11 @@ const OFFSET: std::ops::RangeInclusive<usize> = 6..=16;
 /// Copies a hex dump without its offset and text columns, as `od`, `xxd`, `hexdump` and debuggers print them.
 /// `None` if no line has an offset.
 pub(crate) fn dump(text: &[u8]) -> Option<Decoded> {
+    lines(text).find(|line| offset(&text[line.clone()]).is_some())?;
     let mut decoded = Decoded::default();
-    let mut any = false;
     for line in lines(text) {
         let (start, words) = (line.start, &text[line.clone()]);
         let body = offset(words).map_or(0..words.len(), |(length, colon)| {
-            any = true;
             let rest = &words[length..];
             let column =
                 [&b"  |"[..], b"  >"].iter().filter_map(|sign| memchr::memmem::find(rest, sign)).min();
@@ -473,7 +356,7 @@ pub(crate) fn dump(text: &[u8]) -> Option<Decoded> {
         }
         decoded.push(b'\n', line.end..line.end + 1);
     }
-    any.then_some(decoded)
+    Some(decoded)
 }
 
 /// The length of the hex dump offset at the start of a line, and whether a colon follows the offset.
@@ -487,4 +370,32 @@ fn offset(line: &[u8]) -> Option<(usize, bool)> {
         _ => return None,
     };
     OFFSET.contains(&digits).then_some((end + usize::from(colon), colon))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn base_85_has_the_same_bytes_with_and_without_positions(
+            text in prop::collection::vec(any::<u8>(), 0..200),
+            digits in "[!-z]{0,80}[ \n]{0,2}[!-~]{0,80}",
+        ) {
+            for text in [text.as_slice(), digits.as_bytes()] {
+                for rows in Base85::all(text) {
+                    for skip in Base85::alignments() {
+                        let decoded = rows.decoded(skip);
+                        let mut bytes = b"what is there".to_vec();
+                        rows.decode(skip, &mut bytes);
+                        prop_assert_eq!(&bytes, &decoded.bytes);
+                        let whole = decoded.source(&(0..decoded.bytes.len()));
+                        prop_assert!(whole.start <= whole.end && whole.end <= text.len());
+                    }
+                }
+            }
+        }
+    }
 }

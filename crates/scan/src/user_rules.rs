@@ -60,11 +60,11 @@ struct Rule {
     allows: Vec<Allow>,
     filters: Vec<Filter>,
     required: Vec<Required>,
-    /// Whether only other rules require this rule, and its own matches are not findings.
+    /// Whether this rule is only a requirement of other rules, so that its own matches are not findings.
     silent: bool,
 }
 
-/// Another rule that has to match near a match.
+/// Another rule that must match near a match of this rule.
 struct Required {
     rule: usize,
     lines: Option<usize>,
@@ -181,7 +181,7 @@ impl UserRules {
                     let near = |most: Option<usize>, one: usize, other: usize| {
                         most.is_none_or(|most| one.abs_diff(other) <= most)
                     };
-                    // The places are sorted, so only those of near lines are compared.
+                    // The positions are sorted, so only those in nearby lines are compared.
                     let start =
                         need.lines.map_or(0, |most| places.partition_point(|place| place.0 + most < line));
                     places[start..]
@@ -451,7 +451,7 @@ paths = ['(^|/)fixtures/']
             rules.find(b"good a", None, |id, _| found.push(id.to_owned()));
             assert_eq!(found, ["good"], "{text}");
         }
-        // A rule stays without an allowlist that cannot be used.
+        // An allowlist that cannot be used is dropped, and its rule stays.
         let text = "[[rules]]\nid = 'a'\nregex = 'a'\n[[rules.allowlists]]\nregexes = ['a', '(']\n";
         assert_eq!(found(text, "a"), ["a: a"]);
         for (allowlist, part) in [

@@ -14,13 +14,13 @@ const MAX_HEAD_DEPTH: usize = 8;
 /// The maximum length of a number in an escape, with its leading zeros.
 const MAX_DIGITS: usize = 16;
 
-/// The escapes because of which a text gets an unescaped view. The view then has all escapes decoded.
+/// The kinds of escapes for which a text gets an unescaped view. The view then has all escapes decoded.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Relevant {
-    /// Those that stand for a character of a token, or for the start of another escape.
+    /// Escapes that stand for a character of a token, or for the start of another escape.
     OfTokens,
-    /// Also those that stand for a blank or a sign, and so add letters between those of a secret. Line breaks, tabs and
-    /// quotes behind a backslash do not count, because ordinary JSON is full of them.
+    /// Also escapes that stand for a blank or a sign. Their own letters would split the letters of a secret. Line
+    /// breaks, tabs and quotes behind a backslash do not count, because ordinary JSON is full of them.
     OfLetters,
     All,
 }
@@ -63,7 +63,8 @@ impl<'t> View<'t> {
         Self::unescaped_if(text, Relevant::OfTokens, MAX_DEPTH, true)
     }
 
-    /// Like [`unescaped_tokens`](Self::unescaped_tokens), but look-alike characters stay. `None` also if the text is binary, because its bytes only look like escapes.
+    /// Like [`unescaped_tokens`](Self::unescaped_tokens), but look-alike characters stay. Also `None` if the text is
+    /// binary, because its bytes only look like escapes.
     pub(crate) fn unescaped_verbatim(text: &[u8]) -> Option<Self> {
         let is_binary = memchr::memchr(0, text).is_some();
         if is_binary { None } else { Self::unescaped_if(text, Relevant::OfTokens, MAX_DEPTH, false) }
@@ -135,7 +136,7 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    /// The view of `text`, which borrows it if nothing was written in place of any part.
+    /// The view of `text`. It borrows `text` if no part was replaced.
     pub(crate) fn into_view(self, text: &[u8]) -> View<'_> {
         if self.map.is_empty() {
             return View::raw(text);
@@ -192,7 +193,8 @@ fn fold(text: &[u8]) -> Option<(Vec<u8>, Map)> {
     }
     let mut writer = Writer::default();
     let (mut at, mut copied) = (0, 0);
-    while let Some(next) = text[at..].iter().position(|byte| !byte.is_ascii()) {
+    // Only these bytes begin a character that is not ASCII (RFC 3629, 3).
+    while let Some(next) = text[at..].iter().position(|byte| matches!(byte, 0xc2..=0xf4)) {
         let start = at + next;
         let Some(character) = character(&text[start..]) else {
             at = start + 1;
@@ -272,7 +274,7 @@ pub(crate) enum Unit {
 }
 
 impl Unit {
-    /// The character, if a byte is one of Latin-1.
+    /// The character, for a byte in Latin-1.
     pub(crate) fn character(&self) -> char {
         match self {
             Self::Byte(byte) => char::from(*byte),
@@ -358,7 +360,7 @@ fn entity(rest: &[u8]) -> Option<(Unit, usize)> {
     }
 }
 
-/// Decodes the number of an entity after `prefix` bytes. Browsers accept leading zeros, and no `;`.
+/// Decodes the number of an entity after `prefix` bytes. Browsers accept leading zeros and a missing `;`.
 fn number(digits: &[u8], radix: u32, prefix: usize) -> Option<(Unit, usize)> {
     let is_digit = |byte: &&u8| char::from(**byte).is_digit(radix);
     let count = digits.iter().take(MAX_DIGITS).take_while(is_digit).count();

@@ -18,7 +18,7 @@ use zeroize::Zeroizing;
 
 /// The minimum length of a needle that is found, in bytes. Shorter needles would match by chance.
 pub(crate) const SHORTEST: usize = 8;
-/// The number of bits in the bitmap for each piece, of which each piece sets two.
+/// The number of bits in the bitmap for each piece. Each piece sets two of them.
 const BITS_PER_PIECE: usize = 32;
 
 /// A piece with the needle from which it comes: `(piece, needle, offset in the needle)`.
@@ -144,19 +144,29 @@ impl Table {
     }
 
     fn each(&self, text: &[u8], found: &mut impl FnMut(usize, u32, u32)) {
-        let mask = u64::MAX >> (64 - 8 * self.grid.length);
-        for (number, bytes) in text.windows(8).step_by(self.grid.step).enumerate() {
-            let piece = u64::from_le_bytes(bytes.try_into().unwrap_or_default()) & mask;
-            if self.may_have(piece) {
-                self.report_matches(piece, number * self.grid.step, found);
-            }
+        // With a constant distance, a probe takes half the instructions.
+        if self.grid.step == WIDE.step {
+            self.each_at::<{ WIDE.step }>(text, found);
+        } else {
+            self.each_at::<{ NARROW.step }>(text, found);
         }
-        // Probes the end of the text, where fewer than eight bytes are left.
-        let last = text.len().saturating_sub(7).next_multiple_of(self.grid.step);
-        if let Some(piece) = text.get(last..).and_then(|rest| self.grid.piece(rest))
+    }
+
+    fn each_at<const STEP: usize>(&self, text: &[u8], found: &mut impl FnMut(usize, u32, u32)) {
+        let mask = u64::MAX >> (64 - 8 * self.grid.length);
+        let mut rest = text;
+        while let Some(bytes) = rest.first_chunk::<8>() {
+            let piece = u64::from_le_bytes(*bytes) & mask;
+            if self.may_have(piece) {
+                self.report_matches(piece, text.len() - rest.len(), found);
+            }
+            rest = &rest[STEP..];
+        }
+        // Fewer than eight bytes are left at the end of the text.
+        if let Some(piece) = self.grid.piece(rest)
             && self.may_have(piece)
         {
-            self.report_matches(piece, last, found);
+            self.report_matches(piece, text.len() - rest.len(), found);
         }
     }
 

@@ -32,20 +32,20 @@ const BEGINS: [bool; 256] = {
 /// The typographic apostrophe, U+2019.
 const APOSTROPHE: &[u8] = "’".as_bytes();
 
-/// The longest HTML tag that is a gap, in bytes.
+/// The maximum length of an HTML tag that counts as a gap, in bytes.
 const MAX_TAG: usize = 300;
 
-/// The longest parameters of a style.
+/// The maximum length of a style's parameters.
 const MAX_STYLE: usize = 16;
 
-/// The HTML elements of flowing text. Their tags do not separate a sentence.
+/// The HTML elements of running text. Their tags do not interrupt a sentence.
 const ELEMENTS: &[&str] = &[
     "a", "abbr", "b", "big", "br", "cite", "code", "del", "div", "em", "font", "h1", "h2", "h3", "h4", "h5",
     "h6", "i", "ins", "kbd", "li", "mark", "ol", "p", "q", "s", "small", "span", "strong", "sub", "sup",
     "td", "tr", "tt", "u", "ul", "wbr",
 ];
 
-/// How deeply the escape of a blank may be escaped itself.
+/// The maximum number of times that the escape of a blank may be escaped again.
 const MAX_DEPTH: usize = 3;
 
 /// The text with one space for each gap, and `'` for each typographic apostrophe.
@@ -82,8 +82,8 @@ pub(crate) fn begins_gap(byte: u8) -> bool {
     BEGINS[usize::from(byte)]
 }
 
-/// The end of `words` at the start of `text`, whose spaces stand for gaps; `None` if the text begins differently. Case
-/// is ignored.
+/// The end of `words` at the start of `text`. The spaces of `words` stand for gaps. `None` if the text begins
+/// differently. Case is ignored.
 pub(crate) fn prefix(text: &[u8], words: &[u8]) -> Option<usize> {
     let mut at = 0;
     for letter in words {
@@ -122,7 +122,7 @@ impl Run {
 }
 
 /// The length of the mark at the start of `text`; 0 if there is none. Symbols and punctuation that are not ASCII are
-/// marks too. `after_blank` says whether a blank is before it.
+/// marks too. `after_blank` says whether a blank precedes the mark.
 fn mark(text: &[u8], after_blank: bool) -> usize {
     match text {
         [byte, ..] if MARKS.contains(byte) || after_blank && LATER_MARKS.contains(byte) => 1,
@@ -134,7 +134,7 @@ fn mark(text: &[u8], after_blank: bool) -> usize {
 /// The length of the blank at the start of `text`; 0 if there is none.
 fn blank(text: &[u8], depth: usize) -> usize {
     match text {
-        // Clients join the data lines of an event (HTML, 9.2.6).
+        // Clients of server-sent events join the data lines of an event (HTML, 9.2.6).
         [b'\n' | b'\r', b'd', b'a', b't', b'a', b':', ..] => 6,
         [0x1b, rest @ ..] => 1 + style(rest),
         [0..=b' ', ..] => 1,
@@ -196,8 +196,8 @@ fn tag(text: &[u8]) -> usize {
     if is_known && !text[1..end].contains(&b'<') { end + 1 } else { 0 }
 }
 
-/// The length of what is between the texts of two parts of a message, as in
-/// `"Forget all"}, {"type": "text", "text": "previous instructions"`; 0 if something else begins there.
+/// The length of the JSON between the texts of two parts of a message, as in `"Forget all"}, {"type": "text", "text":
+/// "previous instructions"`; 0 if something else begins there.
 fn border(text: &[u8]) -> usize {
     let (mut at, mut parts, mut key) = (1, 0, "");
     while let Some(byte) = text.get(at).filter(|_| parts <= 1) {

@@ -186,7 +186,7 @@ fn wrong(scanner: &Scanner, text: &str, body: &str, shape: Shape) -> Option<Stri
     (!again.findings.is_empty()).then(|| format!("it is found again: {again:?}"))
 }
 
-/// Ed25519 keys have the fewest random letters, so some of them look less like base64 than any other key.
+/// Ed25519 keys have the fewest random letters, so some Ed25519 keys look less like base64 than keys of any other kind.
 #[test]
 fn finds_any_ed25519_key_in_lines_of_any_width() {
     // The ASN.1 headers of Ed25519 and X25519 keys (RFC 8410), as base64.

@@ -88,7 +88,7 @@ fn a_piece_is_the_same_in_common_spellings_and_at_every_position() {
 }
 
 /// The finding covers the extension too, so a receiver of the redacted text learns that the character continues the
-/// piece. An agent could otherwise guess one character after another behind a piece that is counted already.
+/// piece. Otherwise an agent could guess one character after another after a piece that is already reported.
 #[test]
 fn an_extension_of_a_piece_over_punctuation_counts() {
     let scanner = scanner(&[KEY]);
@@ -207,7 +207,7 @@ fn finds_phrases_and_echoed_secrets_inbound() {
     assert_eq!(scanner.scan(b"The previous instructions were clear.").worst(), None);
 }
 
-/// What may be between two words of a phrase, in the text that a model reads.
+/// The possible gaps between two words of a phrase, in the text that a model reads.
 const GAPS: &[&str] = &[
     "\n",
     "\r\n",
@@ -446,7 +446,7 @@ proptest! {
 
     #[test]
     fn finds_any_secret(secret in "[!-9;<>-~]{16,60}", style in 0..14_usize) {
-        // A secret that looks like a login or a variable with a short value is not searched for.
+        // The scanner does not search for a secret that looks like a login or a variable with a short value.
         let scanner = scanner(&[&secret]);
         let report = scanner.scan(format!("<{}>", written(&secret, style)).as_bytes());
         prop_assert!(!report.findings.is_empty());

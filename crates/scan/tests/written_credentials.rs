@@ -78,7 +78,7 @@ const AWS_KEYS: &[&str] = &[
     "Access key ID,Secret access key\nAKIA2E6A5F3B244C7757,@S",
 ];
 
-/// What stands in place of a password in code and templates.
+/// Texts that stand for a password in code and templates.
 const PLACEHOLDERS: &[&str] = &[
     "changeme",
     "${DB_PASSWORD}",

@@ -130,7 +130,7 @@ impl<'t> Reader<'t> {
     }
 
     /// Whether a secret part of `length` bytes fits a key of `size` bytes. The public part of such a key has no numbers
-    /// that could be checked, and would match one of 500 MB of random bytes.
+    /// to check, so without this check one position in 500 MB of random bytes would match.
     fn native_secret(&mut self, version: u8, protection: u8, size: usize, length: usize) -> Option<bool> {
         if protection == 0 {
             // Version 4 has a checksum.

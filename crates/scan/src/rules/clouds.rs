@@ -64,7 +64,7 @@ pub(super) const ROWS: &[Row] = &[
     row("ngrok-token", "an ngrok token", &["ngrok_authtoken"], r"(?i:ngrok_authtoken)@=([A-Za-z0-9]{27}_[A-Za-z0-9]{21})\b", &["NGROK_AUTHTOKEN=<27w>_<21w>"], &["NGROK_AUTHTOKEN=<12w>"]),
 ];
 
-/// The maximum number of bytes on each side of a secret key that are searched for a name of AWS.
+/// The maximum number of bytes on each side of a secret key that are searched for a name that belongs to AWS.
 const MAX_AWS: usize = 200;
 
 /// Whether the text around a match names AWS or S3, or contains an access key id.

@@ -21,7 +21,7 @@ const VALUES: &[&str] = &[
     "dXNlcjpwYXNz",
 ];
 
-/// Common passwords that attackers try first, so it is useless to report them. Case is ignored.
+/// Common passwords, which attackers try first. It is useless to report them. Case is ignored.
 const PASSWORDS: &[&str] = &[
     "admin",
     "changeit",
@@ -98,7 +98,7 @@ const AROUND: &[(&str, &str)] = &[
     (":", ""),
     ("@", "@"),
     ("__", "__"),
-    // The parts of a string that code puts together.
+    // String concatenation in code.
     ("+", "+"),
     (".", "."),
     ("'+", "+'"),
@@ -107,7 +107,7 @@ const AROUND: &[(&str, &str)] = &[
     ("\".", ".\""),
 ];
 
-/// The names with which code begins that reads a password from somewhere else.
+/// The names at the start of code that reads a password from elsewhere.
 const SOURCES: &[&str] = &[
     "args",
     "cfg",
@@ -163,8 +163,7 @@ fn is_placeholder(text: &str) -> bool {
     AROUND.iter().any(in_delimiters) || is_cut_off(text) || is_reference(text)
 }
 
-/// Whether a text is the beginning of a placeholder that contains a quote, at which a pattern ends:
-/// `{os.environ[`.
+/// Whether a text is a placeholder that the pattern cut off at a quote within it: `{os.environ[`.
 fn is_cut_off(text: &str) -> bool {
     let rest = text.trim_start_matches(['{', '$', '#', '%', '(']);
     let count = |signs: &[char]| text.matches(signs).count();
@@ -181,13 +180,13 @@ fn is_reference(text: &str) -> bool {
     (is_access || is_call) && is_name(text)
 }
 
-/// Whether a text consists of words, as names and short expressions do and keys do not. It must contain no digits,
-/// and each word must be in one case, or consist of parts that each begin with a capital, as in `dbPassword`.
+/// Whether a text consists of words. Names and short expressions do, keys do not. It must contain no digits, and each
+/// word must be in one case, or consist of parts that each begin with a capital, as in `dbPassword`.
 fn is_name(text: &str) -> bool {
     let text = text.trim();
     let word = |word: &str| {
         let capitals = word.bytes().skip(1).filter(u8::is_ascii_uppercase).count();
-        // The parts of a name are longer than those of random letters, which have two on average.
+        // The parts of a name are longer than those of random text, which average two letters.
         capitals == 0 || capitals + 1 == word.len() || 2 * word.len() >= 5 * (capitals + 1)
     };
     let is_sign = |letter: char| "_-. []()'\"$!:?|,".contains(letter);

@@ -13,7 +13,7 @@ const BITS: u32 = 18;
 /// equal too; the full comparison tells them apart.
 const FOLD: u32 = 0x2020_2020;
 
-/// The rules that a search index is for.
+/// The kind of rules that a search index covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Keys {
     Tokens,

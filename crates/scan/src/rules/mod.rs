@@ -74,7 +74,7 @@ struct Rule {
     id: Arc<str>,
     /// The punctuation that may continue a token beyond the match.
     joiners: &'static str,
-    /// Whether the pattern has letters, numbers and gaps only, so that a text that matches it also matches as words.
+    /// Whether the pattern has letters, numbers and gaps only. A text that matches such a pattern matches as words too.
     only_words: bool,
     /// The pattern is compiled when the rule's key is first found in a text, because the keys of most rules
     /// are never found.
@@ -135,12 +135,12 @@ impl RuleSet {
         Self { kind, filter: Filter::new(kind, keys), owners, rules }
     }
 
-    /// Finds every match in `text`. Matches of one rule do not overlap. Phrases are also found if other gaps than
-    /// spaces separate their words.
+    /// Finds every match in `text`. Matches of one rule do not overlap. A phrase is also found if gaps other than
+    /// spaces separate its words.
     pub(crate) fn find(&self, text: &[u8], mut found: impl FnMut(Match)) {
         // The end of each rule's last match. A key before that end does not begin another match of the rule.
         let mut ends: Vec<(usize, usize)> = Vec::new();
-        // Made when the text contains the first key of a phrase, so it costs nothing for other texts.
+        // The view is made when the text contains the first key of a phrase, so it costs nothing for other texts.
         let mut read: Option<View<'_>> = None;
         self.filter.each(text, |key, place| {
             let (owner, length) = self.owners[key];
@@ -274,8 +274,8 @@ fn compile(row: &Row) -> Option<Regex> {
     RegexBuilder::new(&pattern).unicode(false).size_limit(4 << 20).build().ok()
 }
 
-/// The punctuation among the characters with which a token of this pattern may end. A pattern that ends with any
-/// characters except some has the punctuation of both base64 alphabets.
+/// The punctuation among the characters with which a token of this pattern may end. For a pattern that ends with a
+/// negated character class, this is the punctuation of both base64 alphabets.
 fn joiners(pattern: &str) -> &'static str {
     let pattern = without_end_anchor(pattern);
     let class = pattern.rfind('[').map_or("", |start| &pattern[start + 1..]);
@@ -289,7 +289,7 @@ fn joiners(pattern: &str) -> &'static str {
     }
 }
 
-/// Whether a pattern names no character that can be a part of a gap, besides a space.
+/// Whether the space is the only character in a pattern that can be a part of a gap.
 fn has_only_words(pattern: &str) -> bool {
     let classes = [r"\s", r"\W", r"\w", r"\b"];
     let rest = classes.into_iter().fold(pattern.to_owned(), |rest, class| rest.replace(class, ""));
@@ -345,7 +345,7 @@ mod tests {
 
     use super::*;
 
-    /// A rule that is looked for only in the words of a text finds what it finds in the text.
+    /// A rule that searches only the words of a text has the same matches as in the text itself.
     #[test]
     fn phrases_of_words_are_found_as_words() {
         let rules: Vec<_> = phrases().rules.iter().filter(|rule| rule.only_words).collect();

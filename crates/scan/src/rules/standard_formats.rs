@@ -46,8 +46,8 @@ pub(super) const ROWS: &[Row] = &[
     row("npmrc-token", "a login of an .npmrc file", &["_authtoken=", "_password="], r"_(?:authToken|password)=([A-Za-z0-9+/=_-]{16,300})", &["//r.example.net/:_authToken=<36w>"], &["//r.example.net/:_authToken=${TOKEN}"]).entropy(3.0),
 ];
 
-/// The names of fields that accompany a password in a connection string of fields that `;` separates, as ADO.NET,
-/// ODBC and OLE DB define them.
+/// The names of fields that accompany a password in a connection string with `;` between its fields, as defined by
+/// ADO.NET, ODBC and OLE DB.
 const CONNECTION_FIELDS: &[&[u8]] = &[
     b"server",
     b"host",
@@ -78,10 +78,10 @@ const CONNECTION_FIELDS: &[&[u8]] = &[
     b"sslmode",
     b"ssl mode",
 ];
-/// The names of fields that accompany a password in libpq's connection strings, whose fields white space
-/// separates, and in the arguments of functions that connect to a database.
+/// The names of fields that accompany a password in libpq's connection strings, which have white space between their
+/// fields, and in the arguments of functions that connect to a database.
 const CONNECTION_WORDS: &[&[u8]] = &[b"host", b"hostaddr", b"dbname", b"database", b"sslmode"];
-/// The schemes whose rows describe URLs with a login themselves.
+/// The schemes that have rows of their own for URLs with a login.
 const OWN_SCHEMES: &[&[u8]] = &[
     b"mongodb",
     b"postgres",
@@ -150,7 +150,7 @@ fn has_field(side: &[u8], names: &[&[u8]]) -> bool {
     })
 }
 
-/// Whether no JDBC URL, which has a row of its own, precedes a match on its line.
+/// Whether no JDBC URL precedes a match on its line. JDBC URLs have a row of their own.
 fn is_no_jdbc(before: &[u8], _: &[u8]) -> bool {
     let line = before.iter().rposition(|byte| *byte == b'\n').map_or(before, |at| &before[at..]);
     memchr::memmem::rfind(line, b"jdbc:").is_none()

@@ -1,0 +1,722 @@
+//! Reads digits of base 2, 16, 32 and 64 in a text, and decodes them to bytes at each alignment.
+//!
+//! The values of the digits are read in loops without branches, because files and images contain megabytes of digits.
+//! The positions of the digits are needed only for findings, so they are read only then.
+
+use std::cell::OnceCell;
+use std::ops::Range;
+
+/// The minimum number of decoded bytes that are searched. Fewer bytes cannot contain a known secret.
+pub(crate) const MIN_BYTES: usize = 8;
+/// The minimum number of digits in a row of base32.
+const MIN_BASE32: usize = (8 * MIN_BYTES).div_ceil(5);
+/// A lower-case row is decoded as base32 only if at least one in this many characters is a digit, or if one
+/// of its words is very long. Any other row is treated as words.
+const BASE32_DIGITS: usize = 24;
+const LONG_WORD: usize = 20;
+/// The minimum length of a word that counts as a hexadecimal number if all its letters have the same case. In other
+/// encodings, such words are rare: one in 2^64 words of base64 is a hexadecimal number.
+const LONG_NUMBER: usize = 32;
+
+/// Marks a byte that is not a digit of the encoding.
+pub(crate) const NONE: u8 = 0xff;
+
+pub(crate) const fn table(alphabet: &[u8]) -> [u8; 256] {
+    let mut values = [NONE; 256];
+    let mut at = 0;
+    while at < alphabet.len() {
+        #[allow(clippy::cast_possible_truncation, reason = "alphabets are short")]
+        let value = at as u8;
+        values[alphabet[at] as usize] = value;
+        at += 1;
+    }
+    values
+}
+
+/// Converts the index of a table entry to its byte.
+#[expect(clippy::cast_possible_truncation, reason = "tables have 256 entries")]
+const fn letter(byte: usize) -> u8 {
+    byte as u8
+}
+
+/// Maps each byte to its value as a base64 digit, in the standard and in the URL-safe alphabet.
+pub(crate) static BASE64: [u8; 256] = {
+    let mut values = table(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/");
+    values[b'-' as usize] = 62;
+    values[b'_' as usize] = 63;
+    values
+};
+const BASE32: [[u8; 256]; 4] = [
+    table(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"),
+    table(b"abcdefghijklmnopqrstuvwxyz234567"),
+    table(b"0123456789ABCDEFGHIJKLMNOPQRSTUV"),
+    table(b"0123456789abcdefghijklmnopqrstuv"),
+];
+
+/// The encodings, with the number of bits in each digit.
+#[derive(Debug, Clone, Copy)]
+enum Encoding {
+    Base64,
+    Hexadecimal,
+    Binary,
+    /// The index of its alphabet.
+    Base32(usize),
+}
+
+impl Encoding {
+    const fn width(self) -> usize {
+        match self {
+            Self::Base64 => 6,
+            Self::Hexadecimal => 4,
+            Self::Binary => 1,
+            Self::Base32(_) => 5,
+        }
+    }
+
+    /// Reads the digits of `text`, which has these words.
+    fn read(self, text: &[u8], words: &[Word<'_>], digits: &mut impl Digits) {
+        match self {
+            Self::Base64 => base64(text, words, digits),
+            Self::Hexadecimal => words.iter().for_each(|word| hexadecimal(word, digits)),
+            Self::Binary => words.iter().for_each(|word| binary(word, digits)),
+            Self::Base32(alphabet) => base32(text, &BASE32[alphabet], digits),
+        }
+    }
+}
+
+/// Receives the digits of a text in order: their values or their positions.
+trait Digits {
+    /// Adds the digit at `place`, if `is_digit`.
+    fn push_if(&mut self, is_digit: bool, value: u8, place: usize);
+
+    fn push(&mut self, value: u8, place: usize) {
+        self.push_if(true, value, place);
+    }
+
+    /// Adds eight digits, the first of which is at `place`.
+    fn push_eight(&mut self, values: [u8; 8], place: usize);
+}
+
+/// The values of digits. The vector has room for each digit that may follow, so a digit is added without a branch.
+struct Values {
+    bytes: Vec<u8>,
+    length: usize,
+}
+
+impl Values {
+    /// Reserves room for `length` digits and one spare digit.
+    fn of(length: usize) -> Self {
+        Self { bytes: vec![0; length + 1], length: 0 }
+    }
+
+    fn finish(mut self) -> Vec<u8> {
+        self.bytes.truncate(self.length);
+        self.bytes
+    }
+}
+
+impl Digits for Values {
+    fn push_if(&mut self, is_digit: bool, value: u8, _: usize) {
+        if let Some(byte) = self.bytes.get_mut(self.length) {
+            *byte = value;
+            self.length += usize::from(is_digit);
+        }
+    }
+
+    fn push_eight(&mut self, values: [u8; 8], _: usize) {
+        if let Some(bytes) = self.bytes.get_mut(self.length..self.length + 8) {
+            bytes.copy_from_slice(&values);
+            self.length += 8;
+        }
+    }
+}
+
+/// The positions of digits.
+struct Places(Vec<u32>);
+
+impl Digits for Places {
+    #[expect(clippy::cast_possible_truncation, reason = "windows are far shorter than 4 GiB")]
+    fn push_if(&mut self, is_digit: bool, _: u8, place: usize) {
+        if is_digit {
+            self.0.push(place as u32);
+        }
+    }
+
+    fn push_eight(&mut self, values: [u8; 8], place: usize) {
+        (place..place + 8).zip(values).for_each(|(place, value)| self.push(value, place));
+    }
+}
+
+/// The digits of an encoding in a text.
+pub(crate) struct Bits<'t> {
+    encoding: Encoding,
+    /// The text with the digits, its words, and its position.
+    text: &'t [u8],
+    words: &'t [Word<'t>],
+    start: usize,
+    values: Vec<u8>,
+    places: OnceCell<Vec<u32>>,
+}
+
+impl<'t> Bits<'t> {
+    fn new(encoding: Encoding, text: &'t [u8], words: &'t [Word<'t>], start: usize) -> Self {
+        let mut values = Values::of(text.len());
+        encoding.read(text, words, &mut values);
+        Self { encoding, text, words, start, values: values.finish(), places: OnceCell::new() }
+    }
+
+    /// Reads `text`, which has these words, as digits of each supported encoding.
+    pub(crate) fn all(text: &'t [u8], words: &'t [Word<'t>]) -> impl Iterator<Item = Self> {
+        let whole = [Encoding::Base64, Encoding::Hexadecimal, Encoding::Binary];
+        let rows = base32_rows(text).into_iter();
+        let rows = rows.filter(|(alphabet, row)| is_coded(&text[row.clone()], *alphabet));
+        let rows = rows
+            .map(|(alphabet, row)| Self::new(Encoding::Base32(alphabet), &text[row.clone()], &[], row.start));
+        let whole = whole.into_iter().map(move |encoding| Self::new(encoding, text, words, 0));
+        whole.chain(rows).filter(|bits| bits.values.len() * bits.encoding.width() >= 8 * MIN_BYTES)
+    }
+
+    /// The number of possible alignments. An alignment is the number of digits before the first complete
+    /// byte.
+    pub(crate) fn alignments(&self) -> usize {
+        match self.encoding {
+            Encoding::Hexadecimal => 2,
+            Encoding::Base64 => 4,
+            Encoding::Base32(_) | Encoding::Binary => 8,
+        }
+    }
+
+    /// Decodes the digits, leaving out the first `skip`, and replaces the content of `bytes` with them.
+    pub(crate) fn decode(&self, skip: usize, bytes: &mut Vec<u8>) {
+        let values = self.values.get(skip..).unwrap_or_default();
+        match self.encoding {
+            Encoding::Base64 => decode_into::<6>(values, bytes),
+            Encoding::Base32(_) => decode_into::<5>(values, bytes),
+            Encoding::Hexadecimal => decode_into::<4>(values, bytes),
+            Encoding::Binary => decode_into::<1>(values, bytes),
+        }
+    }
+
+    /// Maps a range of the bytes that `decode(skip, …)` returns to its range in the text.
+    pub(crate) fn source(&self, skip: usize, range: &Range<usize>) -> Range<usize> {
+        let places = self.places.get_or_init(|| {
+            let mut places = Places(Vec::with_capacity(self.values.len()));
+            self.encoding.read(self.text, self.words, &mut places);
+            places.0
+        });
+        let place = |digit: usize| {
+            places.get(skip + digit).or(places.last()).map_or(self.start, |at| self.start + *at as usize)
+        };
+        let width = self.encoding.width();
+        place(range.start * 8 / width)..place((range.end * 8 - 1) / width) + 1
+    }
+}
+
+/// Decodes digits of `WIDTH` bits.
+pub(crate) fn decode<const WIDTH: usize>(values: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    decode_into::<WIDTH>(values, &mut bytes);
+    bytes
+}
+
+/// Like [`decode`], and replaces the content of `bytes`.
+fn decode_into<const WIDTH: usize>(values: &[u8], bytes: &mut Vec<u8>) {
+    let length = values.len() * WIDTH / 8;
+    bytes.clear();
+    bytes.resize(length + 16, 0);
+    // Eight digits are `WIDTH` bytes. Each step writes eight bytes, and the next step overwrites the surplus ones.
+    let mut put = |number: usize, digits: [u8; 8]| {
+        if let Some(room) = bytes.get_mut(number * WIDTH..number * WIDTH + 8) {
+            room.copy_from_slice(&(joined::<WIDTH>(digits) << (64 - 8 * WIDTH)).to_be_bytes());
+        }
+    };
+    let (eights, rest) = values.as_chunks::<8>();
+    eights.iter().enumerate().for_each(|(number, digits)| put(number, *digits));
+    let mut last = [0; 8];
+    last[..rest.len()].copy_from_slice(rest);
+    put(eights.len(), last);
+    bytes.truncate(length);
+}
+
+/// Joins eight digits of `WIDTH` bits, the first of which becomes the highest.
+#[inline(always)]
+fn joined<const WIDTH: usize>(digits: [u8; 8]) -> u64 {
+    // Each step joins pairs of neighbours, which have `size` bits and leave the upper ones unused.
+    let pairs =
+        |fields: u64, size: usize, low: u64| fields & low | (fields >> size & low) << (WIDTH * size / 8);
+    let four = pairs(u64::from_be_bytes(digits), 8, 0x00ff_00ff_00ff_00ff);
+    let two = pairs(four, 16, 0x0000_ffff_0000_ffff);
+    pairs(two, 32, 0x0000_0000_ffff_ffff)
+}
+
+/// The meaning of each byte for base64. The upper two bits say whether the byte is a letter or digit, a sign that is a
+/// digit, or padding. The lower six bits are its value.
+static BASE64_CLASS: [u8; 256] = {
+    let mut classes = [0; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        if BASE64[byte] != NONE {
+            let class = if letter(byte).is_ascii_alphanumeric() { LETTER } else { SIGN };
+            classes[byte] = BASE64[byte] | class << 6;
+        }
+        byte += 1;
+    }
+    classes[b'=' as usize] = PADDING << 6;
+    classes
+};
+const LETTER: u8 = 1;
+const SIGN: u8 = 2;
+const PADDING: u8 = 3;
+
+/// Whether a byte is a digit, as a bit for each number that [`base64_digit`] makes of its class and its neighbours.
+const BASE64_DIGITS: u32 = {
+    let mut digits = 0;
+    let mut number = 0;
+    while number < 16 {
+        let (class, before, after) = (number & 3, number & 4 != 0, number & 8 != 0);
+        // A plus sign without an adjacent letter joins two string literals and is not a base64 letter.
+        let is_digit = class == LETTER || class == SIGN && (before || after) || class == PADDING && before;
+        digits |= (is_digit as u32) << number;
+        number += 1;
+    }
+    digits
+};
+
+/// The positions of `text` that are read one by one, as ranges without backslashes: an escape of a whitespace character or
+/// of a backslash is left out.
+fn unescaped(text: &[u8]) -> impl Iterator<Item = Range<usize>> {
+    let mut next = Some(0);
+    std::iter::from_fn(move || {
+        let start = next?;
+        let length = memchr::memchr(b'\\', text.get(start..)?);
+        let end = length.map_or(text.len(), |length| start + length);
+        next = length.map(|_| end + escape_length(text, end));
+        Some(start..end)
+    })
+}
+
+/// The length of the character or escape at `at`: two bytes for a backslash and the following whitespace
+/// character, otherwise one byte.
+fn escape_length(text: &[u8], at: usize) -> usize {
+    if text[at] != b'\\' {
+        return 1;
+    }
+    if matches!(text.get(at + 1), Some(b'n' | b'r' | b't' | b'\\')) { 2 } else { 1 }
+}
+
+/// Reads `text` as base64 and ignores all characters that are not base64 letters. A padding character is read
+/// as a zero, which occurs in no secret.
+fn base64(text: &[u8], words: &[Word<'_>], digits: &mut impl Digits) {
+    let is_number = |word: &&Word<'_>| word.text.len() >= LONG_NUMBER && is_long_number(word.classes);
+    let numbers = words.iter().filter(is_number);
+    let mut numbers = numbers.map(|word| word.start..word.start + word.text.len()).peekable();
+    for range in unescaped(text) {
+        let mut start = range.start;
+        // Each number is in one range, because it has no backslash.
+        while let Some(number) = numbers.next_if(|number| number.end <= range.end) {
+            base64_part(text, start..number.start.max(start), digits);
+            start = number.end.max(start);
+        }
+        base64_part(text, start..range.end, digits);
+    }
+}
+
+/// Reads the digits in a part of `text` that has no backslash.
+fn base64_part(text: &[u8], part: Range<usize>, digits: &mut impl Digits) {
+    let class = |at: usize| text.get(at).map_or(0, |byte| BASE64_CLASS[usize::from(*byte)]);
+    let (mut at, mut rest) = (part.start, &text[part.start..part.end.max(part.start)]);
+    while let Some((first, _)) = rest.split_first_chunk::<8>() {
+        let values = first.map(|byte| BASE64[usize::from(byte)]);
+        if values.iter().fold(0, |all, value| all | value) < 64 {
+            // Each of these digits has a neighbour that is a base64 letter too.
+            digits.push_eight(values, at);
+            (at, rest) = (at + 8, &rest[8..]);
+            continue;
+        }
+        for place in at..at + 8 {
+            base64_digit(place, class, digits);
+        }
+        (at, rest) = (at + 8, &rest[8..]);
+    }
+    for place in at..part.end {
+        base64_digit(place, class, digits);
+    }
+}
+
+/// Reads the character at `at`. `class` returns the class of a character.
+fn base64_digit(at: usize, class: impl Fn(usize) -> u8, digits: &mut impl Digits) {
+    let own = class(at);
+    let before = at.checked_sub(1).map_or(0, &class);
+    let number = own >> 6 | u8::from(before != 0) << 2 | u8::from(class(at + 1) != 0) << 3;
+    digits.push_if(BASE64_DIGITS >> number & 1 != 0, own & 63, at);
+}
+
+/// For each byte and each alphabet of base32, sixteen bits: whether a row continues with the byte, and whether the byte
+/// is a digit.
+static BASE32_ROWS: [(u64, u64); 256] = {
+    let mut rows = [(0, 0); 256];
+    let mut byte = 0;
+    while byte < 256 {
+        let mut alphabet = 0;
+        while alphabet < 4 {
+            let is_digit = BASE32[alphabet][byte] != NONE;
+            if is_digit || !letter(byte).is_ascii_alphanumeric() {
+                rows[byte].0 |= 0xffff << (16 * alphabet);
+            }
+            rows[byte].1 |= (is_digit as u64) << (16 * alphabet);
+            alphabet += 1;
+        }
+        byte += 1;
+    }
+    rows
+};
+
+/// The rows of base32 digits that are long enough, with the index of their alphabet. Punctuation and spaces between the
+/// digits are ignored; a letter that is not a base32 digit ends the row.
+fn base32_rows(text: &[u8]) -> Vec<(usize, Range<usize>)> {
+    // The number of digits in the row of each alphabet is a field of sixteen bits. Its highest bit is set when the row is
+    // long enough.
+    const ONES: u64 = 0x0001_0001_0001_0001;
+    const SHORT: u64 = (0x8000 - MIN_BASE32 as u64) * ONES;
+    const LONG: u64 = 0x8000 * ONES;
+    let mut rows: Vec<(usize, Range<usize>)> = Vec::new();
+    let mut ends = [0; 4];
+    let mut counts = 0;
+    for range in unescaped(text) {
+        for at in range {
+            let (goes_on, digit) = BASE32_ROWS[usize::from(text[at])];
+            counts = (counts & goes_on) + digit;
+            if (counts + SHORT) & LONG != 0 {
+                for alphabet in 0..4 {
+                    let field = 0xffff << (16 * alphabet);
+                    if (counts + SHORT) & LONG & field == 0 {
+                        continue;
+                    }
+                    counts &= !field;
+                    // Most digits of a row come after the position where the row is found.
+                    if at >= ends[alphabet] {
+                        let row = base32_row(text, at, &BASE32[alphabet]);
+                        ends[alphabet] = row.end;
+                        rows.push((alphabet, row));
+                    }
+                }
+            }
+        }
+    }
+    rows
+}
+
+/// The row around the digit at `at`.
+fn base32_row(text: &[u8], at: usize, values: &[u8; 256]) -> Range<usize> {
+    let ends = |place: usize| {
+        let byte = text[place];
+        values[usize::from(byte)] == NONE && byte.is_ascii_alphanumeric()
+    };
+    let before = |place: &usize| ends(*place) && !is_of_escape(text, *place);
+    let start = (0..at).rev().find(before).map_or(0, |place| place + 1);
+    let mut end = at;
+    while end < text.len() && !ends(end) {
+        end += escape_length(text, end);
+    }
+    start..end.min(text.len())
+}
+
+/// Reads a row of base32 digits.
+fn base32(row: &[u8], values: &[u8; 256], digits: &mut impl Digits) {
+    for range in unescaped(row) {
+        for at in range {
+            let value = values[usize::from(row[at])];
+            digits.push_if(value != NONE, value, at);
+        }
+    }
+}
+
+/// Whether a row of base32 digits may be encoded data, and not words.
+fn is_coded(row: &[u8], alphabet: usize) -> bool {
+    let values = &BASE32[alphabet];
+    if is_hexadecimal(row) {
+        return false;
+    }
+    if values[usize::from(b'c')] == NONE {
+        return true;
+    }
+    let (mut count, mut numerals) = (0, 0);
+    for range in unescaped(row) {
+        let mut word = 0;
+        for at in range {
+            let is_digit = values[usize::from(row[at])] != NONE;
+            count += usize::from(is_digit);
+            numerals += usize::from(is_digit && row[at].is_ascii_digit());
+            word = if is_digit { word + 1 } else { 0 };
+            if word >= LONG_WORD {
+                return true;
+            }
+        }
+    }
+    numerals * BASE32_DIGITS >= count
+}
+
+/// A word of letters and digits.
+pub(crate) struct Word<'t> {
+    pub(crate) start: usize,
+    pub(crate) text: &'t [u8],
+    /// The classes of its characters, as bits.
+    classes: u8,
+}
+
+/// The word has a character that is not a hexadecimal digit, or not a binary digit.
+const NOT_HEXADECIMAL: u8 = 1;
+const NOT_BINARY: u8 = 2;
+/// The word has ended.
+const NOT_WORD: u8 = 4;
+/// The word has a hexadecimal digit that is a capital letter, or a small letter.
+const CAPITAL: u8 = 8;
+const SMALL: u8 = 16;
+static WORDS: [u8; 256] = {
+    let mut classes = [NOT_WORD; 256];
+    let mut byte = 0;
+    while byte < 128 {
+        let letter = letter(byte);
+        if letter.is_ascii_alphanumeric() {
+            let hexadecimal = if letter.is_ascii_hexdigit() { 0 } else { NOT_HEXADECIMAL };
+            let binary = if matches!(letter, b'0' | b'1') { 0 } else { NOT_BINARY };
+            let case = if letter.is_ascii_digit() {
+                0
+            } else if letter.is_ascii_uppercase() {
+                CAPITAL
+            } else {
+                SMALL
+            };
+            classes[byte] = hexadecimal | binary | case;
+        }
+        byte += 1;
+    }
+    classes
+};
+
+/// The words of letters and digits in `text`. The letter of an escaped line break (`\n`) is not part of a word.
+pub(crate) fn words(text: &[u8]) -> Vec<Word<'_>> {
+    let class = |at: usize| text.get(at).map_or(NOT_WORD, |byte| WORDS[usize::from(*byte)]);
+    let mut words = Vec::with_capacity(text.len().min(256) / 4);
+    let mut at = 0;
+    while at < text.len() {
+        if class(at) == NOT_WORD || is_of_escape(text, at) {
+            at += 1;
+            continue;
+        }
+        let (start, mut classes) = (at, 0);
+        loop {
+            let next = class(at);
+            if next == NOT_WORD {
+                break;
+            }
+            classes |= next;
+            at += 1;
+        }
+        words.push(Word { start, text: &text[start..at], classes });
+    }
+    words
+}
+
+/// Whether the letter at `at` is that of an escaped line break or tab.
+fn is_of_escape(text: &[u8], at: usize) -> bool {
+    let slashes = || text[..at].iter().rev().take_while(|byte| **byte == b'\\').count();
+    matches!(text[at], b'n' | b'r' | b't') && slashes() % 2 == 1
+}
+
+/// Whether letters and digits with these classes are a hexadecimal number, if there are at least [`LONG_NUMBER`] of them.
+fn is_long_number(classes: u8) -> bool {
+    classes & NOT_HEXADECIMAL == 0 && classes & (CAPITAL | SMALL) != CAPITAL | SMALL
+}
+
+/// Whether `row` consists only of the letters and digits of a long hexadecimal number. Such a row is not read in
+/// another encoding.
+pub(crate) fn is_hexadecimal(row: &[u8]) -> bool {
+    let mut count = 0;
+    let mut classes = 0;
+    for block in row.chunks(64) {
+        for byte in block {
+            let class = WORDS[usize::from(*byte)];
+            count += usize::from(class != NOT_WORD);
+            classes |= class;
+        }
+        if !is_long_number(classes) {
+            return false;
+        }
+    }
+    count >= LONG_NUMBER
+}
+
+/// Removes a prefix such as `0x` and a suffix such as `h` from a word. Returns the position and the text of
+/// the hexadecimal digits between them, and whether there is a prefix. `None` if any other character remains.
+pub(crate) fn hex_word<'t>(word: &Word<'t>) -> Option<(usize, &'t [u8], bool)> {
+    if word.classes & NOT_HEXADECIMAL == 0 {
+        return Some((0, word.text, false));
+    }
+    let (first, last) = (word.text.first()?, word.text.last()?);
+    if !matches!(first, b'0' | b'x' | b'X' | b'u' | b'U') && !matches!(last, b'h' | b'8') {
+        return None;
+    }
+    let (skip, marked) = match word.text {
+        [b'0', b'x' | b'X', _, ..] => (2, true),
+        [b'x' | b'X' | b'u' | b'U', _, ..] => (1, true),
+        _ => (0, false),
+    };
+    let digits = &word.text[skip..];
+    let digits = digits.strip_suffix(b"h").or_else(|| digits.strip_suffix(b"u8")).unwrap_or(digits);
+    let whole = !digits.is_empty() && digits.iter().all(u8::is_ascii_hexdigit);
+    whole.then_some((skip, digits, marked))
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "a digit is below sixteen")]
+pub(crate) fn digit(byte: u8) -> u8 {
+    char::from(byte).to_digit(16).unwrap_or(0) as u8
+}
+
+/// Reads the hexadecimal digits of a word. The digits of all words form one sequence.
+fn hexadecimal(word: &Word<'_>, digits: &mut impl Digits) {
+    if let Some((skip, row, marked)) = hex_word(word) {
+        // `0xa` stands for a complete byte, so a zero digit is added.
+        if marked && row.len() % 2 == 1 {
+            digits.push(0, word.start);
+        }
+        push_row(row, word.start + skip, digits);
+    } else {
+        // Letters that are not hexadecimal may precede or follow the digits within a word.
+        long_rows(word.text)
+            .for_each(|row| push_row(&word.text[row.clone()], word.start + row.start, digits));
+    }
+}
+
+fn push_row(row: &[u8], start: usize, digits: &mut impl Digits) {
+    row.iter().enumerate().for_each(|(number, byte)| digits.push(digit(*byte), start + number));
+}
+
+/// The rows of hexadecimal digits in a word that are long enough to contain a known secret.
+fn long_rows(word: &[u8]) -> impl Iterator<Item = Range<usize>> {
+    const SHORTEST: usize = 2 * MIN_BYTES;
+    let mut from = 0;
+    std::iter::from_fn(move || {
+        loop {
+            // Each row that begins at `from` or later, and is long enough, contains this byte.
+            let probe = from + SHORTEST - 1;
+            let before = word.get(from..=probe)?.iter().rposition(|byte| !byte.is_ascii_hexdigit());
+            match before {
+                Some(before) => from += before + 1,
+                None => {
+                    let rest = &word[probe..];
+                    let length = rest.iter().position(|byte| !byte.is_ascii_hexdigit());
+                    let row = from..length.map_or(word.len(), |length| probe + length);
+                    from = row.end;
+                    return Some(row);
+                }
+            }
+        }
+    })
+}
+
+/// Reads the digits of a word of zeros and ones. The digits of all words form one sequence.
+fn binary(word: &Word<'_>, digits: &mut impl Digits) {
+    let row = match word.text.strip_prefix(b"0b") {
+        Some(row) if row.iter().all(|byte| matches!(byte, b'0' | b'1')) => row,
+        None if word.classes & NOT_BINARY == 0 => word.text,
+        _ => return,
+    };
+    push_row(row, word.start + word.text.len() - row.len(), digits);
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// The decoded bytes of `text`, in each encoding and at each alignment, with their range in `text`.
+    fn decoded(text: &[u8]) -> Vec<(Vec<u8>, Range<usize>)> {
+        let words = words(text);
+        let each = |bits: Bits<'_>| {
+            let all = (0..bits.alignments()).map(|skip| {
+                let mut bytes = b"what is there".to_vec();
+                bits.decode(skip, &mut bytes);
+                (skip, bytes)
+            });
+            let all = all.filter(|(_, bytes)| !bytes.is_empty());
+            all.map(|(skip, bytes)| {
+                let source = bits.source(skip, &(0..bytes.len()));
+                (bytes, source)
+            })
+            .collect::<Vec<_>>()
+        };
+        Bits::all(text, &words).flat_map(each).collect()
+    }
+
+    #[test]
+    fn a_hexadecimal_number_is_read_in_no_other_encoding() {
+        let number = "0123456789abcdef".repeat(4);
+        let read =
+            |text: &str| decoded(text.as_bytes()).into_iter().map(|(bytes, _)| bytes).collect::<Vec<_>>();
+        assert_eq!(read(&number).len(), 2, "two alignments");
+        assert_eq!(read(&number.to_uppercase()).len(), 2);
+        assert!(read(&number[..LONG_NUMBER - 1]).len() > 2, "too short");
+        assert!(read(&number.replace("cd", "cD")).len() > 2, "both cases");
+        let beside = format!("{number} {}", data_encoding::BASE64.encode(b"some text beside"));
+        assert!(read(&beside).iter().any(|bytes| bytes.starts_with(b"some text")), "{beside}");
+    }
+
+    #[test]
+    fn words_are_no_base32() {
+        let is_read = |text: &[u8]| {
+            base32_rows(text).iter().any(|(alphabet, row)| is_coded(&text[row.clone()], *alphabet))
+        };
+        assert!(!is_read(b"some words of small letters"));
+        assert!(is_read(b"onxw2zja mruwo2lu omqg6zra"));
+        assert!(is_read(b"onxwozjamruwozluomqgozra"), "a long word");
+        assert!(is_read(b"SOME WORDS OF CAPITAL LETTERS"));
+    }
+
+    /// Puts `between` after each `width` digits.
+    fn wrapped(digits: &str, width: usize, between: &str) -> String {
+        let lines: Vec<_> = digits.as_bytes().chunks(width).map(String::from_utf8_lossy).collect();
+        lines.join(between)
+    }
+
+    proptest! {
+        #[test]
+        fn reads_what_was_encoded(
+            data in "[ -~]{32,80}".prop_map(String::into_bytes),
+            (before, after) in ("[ .,;:]{0,9}", "[ .,;:]{0,9}"),
+            width in 17_usize..70,
+            between in prop::sample::select(vec!["", "\n", "\\n", "\\r\\n", "\" + \"", " \\\\ "]),
+        ) {
+            let bits: Vec<String> = data.iter().map(|byte| format!("{byte:08b}")).collect();
+            for digits in [
+                data_encoding::BASE64_NOPAD.encode(&data),
+                data_encoding::BASE64URL_NOPAD.encode(&data),
+                data_encoding::BASE32_NOPAD.encode(&data),
+                data_encoding::BASE32HEX_NOPAD.encode(&data),
+                data_encoding::HEXLOWER.encode(&data),
+                data_encoding::HEXUPPER.encode(&data),
+                bits.concat(),
+            ] {
+                if digits.len() < 2 * data.len() && is_hexadecimal(digits.as_bytes()) {
+                    continue;
+                }
+                let text = format!("{before}{}{after}", wrapped(&digits, width, between));
+                let place = before.len()..text.len() - after.len();
+                let found = decoded(text.as_bytes());
+                let read = found.iter().find(|(bytes, _)| bytes.starts_with(&data));
+                let (_, source) = read.ok_or_else(|| TestCaseError::fail(text.clone()))?;
+                prop_assert_eq!(source, &place);
+            }
+        }
+
+        #[test]
+        fn no_bytes_panic(text in prop::collection::vec(any::<u8>(), 0..300), words in r"[A-Za-z0-9+/=_\\nrt x,-]{0,300}") {
+            for text in [text.as_slice(), words.as_bytes()] {
+                for (_, source) in decoded(text) {
+                    prop_assert!(source.start < source.end && source.end <= text.len());
+                }
+            }
+        }
+    }
+}
