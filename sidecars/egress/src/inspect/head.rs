@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use bottle_policy::credential::exempt::{self, Exempt};
 use bottle_scan::{Finding, HeadPart, Range64, Scanner, Severity, Shape, head_injection, rewrite};
+use http::header::{DATE, EXPIRES, IF_MODIFIED_SINCE, LAST_MODIFIED};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::rewritten::relative_to;
@@ -75,7 +76,10 @@ impl Head {
         for (number, (name, value)) in outgoing.headers.iter().enumerate() {
             if (outgoing.is_sent)(name) {
                 head.add(Location::Name(number), name.as_str().as_bytes());
-                head.add(Location::Value(number), value.as_bytes());
+                // A date's digits resemble many encodings, so its scan would take longer than that of all other headers
+                // of a short response.
+                let value = if is_date(name, value.as_bytes()) { b"" } else { value.as_bytes() };
+                head.add(Location::Value(number), value);
             }
         }
         head
@@ -100,7 +104,7 @@ impl Head {
         found
     }
 
-    /// Returns the joined text, in which the findings have their positions.
+    /// Returns the joined text, to which the positions of findings refer.
     pub(crate) fn text(&self) -> &[u8] {
         &self.text
     }
@@ -112,8 +116,8 @@ impl Head {
         part.is_some_and(|part| matches!(part.location, Location::Name(_) | Location::Value(_)))
     }
 
-    /// Returns the findings that are exempt at the place of `finding`; `None` if the finding covers more than one part.
-    /// `link` says whether an allowed host sent the path and query.
+    /// Returns the findings that are exempt at the location of `finding`; `None` if the finding covers more than one
+    /// part. `link` says whether an allowed host sent the path and query.
     pub(crate) fn exemption(
         &self,
         finding: &Finding,
@@ -212,6 +216,24 @@ impl Head {
     }
 }
 
+/// Whether a header has a date in the format of RFC 9110, 5.6.7 (`Sun, 06 Nov 1994 08:49:37 GMT`). Such a header
+/// contains no secret.
+fn is_date(name: &HeaderName, value: &[u8]) -> bool {
+    const FORM: &[u8; 29] = b"day, 00 mon 0000 00:00:00 GMT";
+    const DAYS: [&[u8]; 7] = [b"Mon", b"Tue", b"Wed", b"Thu", b"Fri", b"Sat", b"Sun"];
+    const MONTHS: [&[u8]; 12] =
+        [b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec"];
+    let is_form = |(byte, form): (&u8, &u8)| match form {
+        b'0' => byte.is_ascii_digit(),
+        form => form.is_ascii_lowercase() || byte == form,
+    };
+    [DATE, EXPIRES, LAST_MODIFIED, IF_MODIFIED_SINCE].contains(name)
+        && value.len() == FORM.len()
+        && value.iter().zip(FORM).all(is_form)
+        && DAYS.contains(&&value[..3])
+        && MONTHS.contains(&&value[8..11])
+}
+
 impl Location {
     fn kind(self) -> HeadPart {
         match self {
@@ -257,6 +279,45 @@ mod tests {
     use super::*;
 
     const SECRET: &str = "Zq7-Kd93vXwpT2mB8ySe4Lh5Rf0Nc";
+
+    #[test]
+    fn only_dates_are_not_scanned() {
+        for (name, value, expected) in [
+            ("date", "Sun, 06 Nov 1994 08:49:37 GMT", true),
+            ("last-modified", "Wed, 31 Dec 2025 23:59:60 GMT", true),
+            ("x-date", "Sun, 06 Nov 1994 08:49:37 GMT", false),
+            ("date", "Sun, 06 Nov 1994 08:49:37 GMt", false),
+            ("date", "Abc, 06 Nov 1994 08:49:37 GMT", false),
+            ("date", "Sun, 06 Abc 1994 08:49:37 GMT", false),
+            ("date", "Sun, 06 Nov 1994 08:49:3x GMT", false),
+            ("date", "Sunday, 06-Nov-94 08:49:37 GMT", false),
+            ("date", "Sun, 06 Nov 1994 08:49:37 GMT ", false),
+            ("date", "", false),
+        ] {
+            assert_eq!(
+                is_date(&HeaderName::from_static(name), value.as_bytes()),
+                expected,
+                "{name}: {value}"
+            );
+        }
+        // The texts before and after a date are joined.
+        let known = KnownSecrets::new([&Secret::new(SECRET.to_owned())]).expect("secrets");
+        let scanner = Arc::new(Scanner::outbound(Arc::new(known)));
+        let headers = [("x-note", SECRET), ("date", "Sun, 06 Nov 1994 08:49:37 GMT"), ("expires", SECRET)];
+        let headers: HeaderMap = headers
+            .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)))
+            .into_iter()
+            .collect();
+        let all = |_: &HeaderName| true;
+        let outgoing = OutgoingHead { host: "", path: "/", query: None, headers: &headers, is_sent: &all };
+        let head = Head::new(&outgoing);
+        let found = head.scan(Some(&scanner));
+        let places: Vec<_> = found.iter().map(|found| head.location(found, &headers)).collect();
+        assert_eq!(places, ["the header `x-note`", "the header `expires`"]);
+        let redacted = head.redact(&found, &outgoing).headers;
+        assert_eq!(redacted["date"], headers["date"]);
+        assert!([&redacted["x-note"], &redacted["expires"]].iter().all(|value| *value != SECRET));
+    }
 
     #[test]
     fn finds_and_redacts_a_secret_anywhere_in_the_head() {
