@@ -16,12 +16,12 @@ pub(crate) const CONNECTIONS: usize = 512;
 /// Multiplied by the memory of a body's scan and buffer, it is the most that clients can occupy by not ending bodies.
 pub(crate) const REQUESTS: usize = 512;
 
-/// Allowed requests that wait because [`REQUESTS`] are in progress. The proxy denies further ones, because a request
-/// that waits keeps its head in memory, and clients can open [`CONNECTIONS`] times [`STREAMS`].
+/// Allowed requests that wait because [`REQUESTS`] are in progress. The proxy denies further ones, because a waiting
+/// request keeps its head in memory, and clients can open [`CONNECTIONS`] times [`STREAMS`] requests.
 pub(crate) const WAITING_REQUESTS: usize = 1024;
 
 /// Deadline for the first byte of a connection, and separately for the rest of the TLS `ClientHello`. Local clients
-/// send the complete `ClientHello` immediately; the value allows for a machine that swaps.
+/// send the complete `ClientHello` immediately; the value allows for a slow machine that is swapping.
 pub(crate) const HELLO_WITHIN: Duration = Duration::from_secs(10);
 
 /// Maximum size of a TLS `ClientHello` over all its records, in bytes. Post-quantum key shares need 1.8 KiB, old
@@ -39,14 +39,14 @@ pub(crate) const HEADERS_WITHIN: Duration = Duration::from_secs(75);
 /// longer head is rejected.
 pub(crate) const HEADER_BYTES: usize = 96 * 1024;
 
-/// Maximum number of headers in one request, or in one response of HTTP/1.1. A head with more is rejected. With HTTP/2, a
-/// header of one byte can stand for a long one that came before, and takes more than 100 bytes in memory.
+/// Maximum number of headers in one request, or in one response of HTTP/1.1. A head with more is rejected. With HTTP/2,
+/// a header encoded in one byte can refer to an earlier long header, and takes more than 100 bytes in memory.
 pub(crate) const HEADERS: usize = 256;
 
 /// Idle timeout of a request body while the proxy reads it. The request fails if no chunk arrives for this long.
 pub(crate) const REQUEST_BODY_IDLE: Duration = Duration::from_secs(120);
 
-/// Bytes of a denied request's body that the proxy still reads, so that the client gets to read the response. The proxy
+/// Bytes of a denied request's body that the proxy still reads, so that the client can read the response. The proxy
 /// closes the connection after these bytes. The first request of a coding agent has about 100 KB.
 pub(crate) const DRAIN_BYTES: usize = 4 << 20;
 
@@ -84,12 +84,12 @@ pub(crate) const PING_WITHIN: Duration = Duration::from_secs(20);
 /// pings every 20 to 60 s; a client with certificate pinning may be silent for longer.
 pub(crate) const TUNNEL_IDLE: Duration = Duration::from_secs(3600);
 
-/// Concurrent readings of requests to models; further requests wait. A reading takes milliseconds, and up to 64 MiB for
-/// the longest body that is compressed or on disk.
+/// Concurrent readings of requests to models; further requests wait. A reading takes milliseconds. It needs up to 64
+/// MiB of memory for the longest body that is compressed or on disk.
 pub(crate) const READINGS: usize = 2;
 
-/// Concurrent requests whose tokens the provider counts; those of further ones are estimated. The text of a prompt is in
-/// memory until the provider answers.
+/// Concurrent requests whose tokens the provider counts; the tokens of further requests are estimated. The text of a
+/// prompt is in memory until the provider answers.
 pub(crate) const COUNTS: usize = 8;
 
 /// How long the proxy waits for the provider to count the tokens of a prompt.
@@ -120,8 +120,8 @@ pub(crate) const KEEPALIVE_AFTER: Duration = Duration::from_secs(60);
 /// Interval of the kernel's probes ([`KEEPALIVE_AFTER`]).
 pub(crate) const KEEPALIVE_EVERY: Duration = Duration::from_secs(15);
 
-/// Number of unanswered probes after which the kernel closes the connection. The kernel also closes a connection whose
-/// sent bytes are not acknowledged for as long as all probes take.
+/// Number of unanswered probes after which the kernel closes the connection. The kernel also closes a connection if
+/// sent bytes stay unacknowledged for the total time of these probes.
 pub(crate) const KEEPALIVE_PROBES: u32 = 4;
 
 /// Maximum number of addresses of one name that the proxy tries to connect to. Further addresses are ignored.
@@ -143,34 +143,35 @@ pub(crate) const UPSTREAM_IDLE: Duration = Duration::from_secs(60);
 pub(crate) const UPSTREAM_IDLE_CONNECTIONS: usize = 32;
 
 /// Maximum number of open HTTP/2 connections to one target. The proxy opens another connection when the server's limit
-/// of concurrent streams is reached. Beyond this number, requests wait. Servers allow about 100 streams of a
-/// connection.
+/// of concurrent streams is reached. With this many connections, further requests wait. Servers allow about 100 streams
+/// on one connection.
 pub(crate) const UPSTREAM_HTTP2_CONNECTIONS: usize = 8;
 
-/// Number of streams of a new HTTP/2 connection before the server has announced its limit. RFC 9113 recommends that no
-/// server allows fewer than 100. Servers announce rounder numbers, so this one means that there is no announcement yet.
+/// The assumed limit of streams of a new HTTP/2 connection before the server has announced its limit. RFC 9113
+/// recommends that servers allow at least 100. Servers announce round numbers, so this number shows that the server has
+/// not announced a limit yet.
 pub(crate) const STREAMS_ASSUMED: usize = 101;
 
-/// How long all requests but the first wait for the limit of streams of a new HTTP/2 connection. Servers send it at
-/// once.
+/// How long all requests but the first wait until the server of a new HTTP/2 connection announces its limit of streams.
+/// Servers announce it immediately.
 pub(crate) const SETTINGS_WITHIN: Duration = Duration::from_secs(1);
 
 /// Bytes of a request body that the proxy keeps until a response arrives, so that it can send the request again over
-/// another connection. A request with a longer body is not sent again once more than this was sent.
+/// another connection. Once more than this was sent, the request is not sent again.
 pub(crate) const REPLAY_BYTES: usize = WINDOW as usize;
 
 /// Maximum number of interim responses (1xx) before the final response. Servers send one or two.
 pub(crate) const INTERIM_RESPONSES: usize = 64;
 
 /// Number of HTTP/2 streams of a connection for which interim responses are counted. Servers allow fewer concurrent
-/// ones.
+/// streams.
 pub(crate) const INTERIM_STREAMS: usize = 1024;
 
 /// Maximum size of the response of `egress.upstream_proxy` to a CONNECT, in bytes. With a longer response, the request
 /// fails.
 pub(crate) const PROXY_ANSWER_BYTES: usize = 16 * 1024;
 
-/// Number of cached leaf certificates. If a bottle connects to more names, the proxy issues certificates again.
+/// Number of cached leaf certificates. If a bottle connects to more names, the proxy issues evicted certificates again.
 pub(crate) const LEAVES: u64 = 1024;
 
 /// Maximum number of events buffered while the parent process does not read them. When the buffer is full, the oldest
@@ -184,8 +185,8 @@ pub(crate) const LOG_LINES: usize = 1024;
 /// counted. It is enough for some hours without a keeper at level `full`, and for a night at level `blocks`.
 pub(crate) const LOG_QUEUE_BYTES: usize = 8 << 20;
 
-/// Maximum size, in bytes, of the log lines in one message, and of one line that is sent. As the text of a JSON string,
-/// a line is at most twice as long, which a message can carry.
+/// Maximum size, in bytes, of the log lines in one message, and of one line that is sent. Encoded as a JSON string, a
+/// line is at most twice as long, which still fits into a message.
 pub(crate) const LOG_BATCH_BYTES: usize = 256 << 10;
 
 /// How long the shutdown waits until the queued log lines are written, here or by a keeper process.
@@ -208,8 +209,11 @@ pub(crate) const USAGE_BATCH: usize = 64;
 /// records.
 pub(crate) const USAGE_FILE: u64 = 32 << 20;
 
+/// How long a usage record waits for other records, to be sent together with them.
+pub(crate) const USAGE_GATHERED_WITHIN: Duration = Duration::from_millis(20);
+
 /// How long a usage record may stay unacknowledged before its file is synced. A connected keeper acknowledges records
-/// within milliseconds.
+/// within this time.
 pub(crate) const USAGE_SYNCED_WITHIN: Duration = Duration::from_millis(100);
 
 /// How long the shutdown waits for a keeper process to acknowledge the usage records. Records without an
@@ -220,15 +224,15 @@ pub(crate) const USAGE_TAKEN_WITHIN: Duration = Duration::from_secs(1);
 /// bottle starts a new keeper within a second.
 pub(crate) const LEASE_WITHOUT_KEEPER: Duration = Duration::from_secs(30);
 
-/// How long the answer that no budget limits a host is used before the keeper is asked again. Requests do not wait for
-/// the second answer, so this bounds the time until a new budget takes effect.
+/// How long the proxy uses the answer that no budget limits a host, before it asks the keeper again. Requests do not
+/// wait for the second answer, so this bounds the time until a new budget takes effect.
 pub(crate) const LEASE_REFRESH: Duration = Duration::from_secs(30);
 
 /// How long a lease stays unused before the proxy gives it back, so that other bottles can use the tokens.
 pub(crate) const LEASE_IDLE: Duration = Duration::from_secs(30);
 
-/// How long a request waits before the tokens that it has already are given back, so that another bottle can use them.
-/// Otherwise two bottles could each wait for what the other one has.
+/// How long a request waits before the proxy gives back the tokens that the request already has, so that another bottle
+/// can use them. Otherwise two bottles could each wait for the other's tokens.
 pub(crate) const LEASE_SHARED_AFTER: Duration = Duration::from_secs(2);
 
 /// Maximum number of requests that wait for the same lease.

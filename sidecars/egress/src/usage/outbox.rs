@@ -1,13 +1,16 @@
 //! Queues usage records for the keeper process.
 //!
 //! A record stays in the queue until the keeper acknowledges that it is on disk. Until then it is also in a file in the
-//! log directory, so that the bottle's cleanup can find it if this process is killed. Before a request is sent for which a
-//! budget has tokens reserved, the file gets a record that counts all of them, which a later line replaces. The file is
-//! truncated when the queue is empty and no such request is in progress.
+//! log directory, so that the bottle's cleanup can find it if this process is killed. Before the proxy sends a request
+//! with reserved tokens, it adds a record that counts all these tokens to the file. A later line replaces that record.
+//! The file is truncated when the queue is empty and no such request is in progress.
 //!
-//! A written line survives the end of this process at once. Lines that the keeper has not acknowledged within
-//! [`bounds::USAGE_SYNCED_WITHIN`] are synced together, so that they also survive a power failure. Until then the tokens
-//! of such a record count as reserved, because the keeper's ledger has the lease.
+//! Records are sent in groups: the first record waits up to [`bounds::USAGE_GATHERED_WITHIN`] for others, because the
+//! keeper syncs its ledger for each message.
+//!
+//! As soon as a line is written, it survives the end of this process. Lines that the keeper has not acknowledged within
+//! [`bounds::USAGE_SYNCED_WITHIN`] are synced together, so that they also survive a power failure. Until then the
+//! tokens of such a record count as reserved, because the keeper's ledger has the lease.
 
 use std::collections::{HashMap, VecDeque};
 use std::fs::{File, OpenOptions};
@@ -35,6 +38,8 @@ pub(crate) struct Outbox {
     /// Number of pending records.
     count: watch::Sender<usize>,
     keepers: ConnectedKeepers,
+    /// Whether records are sent immediately, because the proxy shuts down.
+    settles: watch::Sender<bool>,
     /// Responses that are still in progress.
     in_flight: Mutex<Vec<Weak<PendingUsage>>>,
     /// Receives the number of dropped records.
@@ -67,6 +72,7 @@ impl Outbox {
             pending: Arc::default(),
             count: watch::Sender::new(0),
             keepers: ConnectedKeepers::default(),
+            settles: watch::Sender::new(false),
             in_flight: Mutex::default(),
             backlog,
         }
@@ -86,16 +92,16 @@ impl Outbox {
         u64::try_from(running.count()).unwrap_or(u64::MAX)
     }
 
-    /// A request is being sent for which tokens are reserved. `usage` counts all of them. [`Outbox::put`] or
-    /// [`Outbox::cancel`] ends this.
+    /// Records in the file that a request with reserved tokens is being sent. `usage` counts all these tokens.
+    /// [`Outbox::put`] or [`Outbox::cancel`] ends this state.
     pub(super) fn reserve(&self, usage: Usage) {
         let mut pending = self.pending();
         pending.append(&self.path, &usage.clone().into()).unwrap_or_else(|error| warn(&error));
         pending.reserved.insert(usage.id.clone(), usage);
     }
 
-    /// The provider did not accept a request, so that there will be no record. Does nothing for another request than
-    /// those in [`Outbox::reserve`].
+    /// Ends the state after [`Outbox::reserve`], because the provider did not accept the request and there will be no
+    /// record. Does nothing for any other request.
     pub(super) fn cancel(&self, id: &str) {
         let mut pending = self.pending();
         if pending.reserved.remove(id).is_some() {
@@ -116,7 +122,7 @@ impl Outbox {
             self.backlog.push(BundleEvent::Lost { count: 1 });
             return;
         }
-        // If this fails, the record is still in memory.
+        // If writing fails, the record is still in memory.
         pending.append(&self.path, &usage.clone().into()).unwrap_or_else(|error| warn(&error));
         self.sync_later(&mut pending);
         let number = pending.next;
@@ -131,14 +137,13 @@ impl Outbox {
         let _connected = self.keepers.connect();
         let mut count = self.count.subscribe();
         loop {
-            let Some((last, records)) = self.next_batch() else {
-                tokio::select! {
-                    more = count.wait_for(|count| *count > 0) => if more.is_err() { return },
-                    // The keeper sends nothing while the queue is empty, so this is the end of the stream.
-                    _ = stream.next() => return,
-                }
-                continue;
-            };
+            tokio::select! {
+                more = count.wait_for(|count| *count > 0) => if more.is_err() { return },
+                // The keeper sends nothing while the queue is empty, so this is the end of the stream.
+                _ = stream.next() => return,
+            }
+            self.gather().await;
+            let Some((last, records)) = self.next_batch() else { continue };
             if stream.message(&BundleEvent::Used { records }).await.is_err() {
                 return;
             }
@@ -149,11 +154,22 @@ impl Outbox {
         }
     }
 
+    /// Waits for more records, until a batch is full, a short time has passed, or the proxy shuts down.
+    async fn gather(&self) {
+        let (mut count, mut settles) = (self.count.subscribe(), self.settles.subscribe());
+        tokio::select! {
+            () = sleep(bounds::USAGE_GATHERED_WITHIN) => {}
+            _ = count.wait_for(|count| *count >= bounds::USAGE_BATCH) => {}
+            _ = settles.wait_for(|settles| *settles) => {}
+        }
+    }
+
     /// Shuts down: ends the responses in progress, and waits until a connected keeper has acknowledged the pending
     /// records.
     pub(crate) async fn settle(&self) {
         let in_flight = std::mem::take(&mut *self.in_flight.lock().unwrap_or_else(PoisonError::into_inner));
         in_flight.iter().filter_map(Weak::upgrade).for_each(|response| response.end(false));
+        self.settles.send_replace(true);
         let mut count = self.count.subscribe();
         let settled = async {
             tokio::select! {
@@ -189,7 +205,7 @@ impl Outbox {
         lock(&self.pending)
     }
 
-    /// Syncs the file after [`bounds::USAGE_SYNCED_WITHIN`], once for all records that are written until then.
+    /// Syncs the file after [`bounds::USAGE_SYNCED_WITHIN`], once for all records written by that time.
     fn sync_later(&self, pending: &mut Pending) {
         pending.is_unsynced = true;
         let runtime = tokio::runtime::Handle::try_current().ok().filter(|_| !pending.is_syncing);
@@ -234,9 +250,9 @@ impl Pending {
         Ok(())
     }
 
-    /// The file, if it has records that must be synced. If not, the caller is the last one to sync.
+    /// The file, if it has records that must be synced. If not, the caller stops syncing.
     fn take_unsynced(&mut self) -> Option<File> {
-        // The keeper has all records of an empty queue on disk.
+        // If the queue is empty, the keeper has all records on disk.
         let is_needed = std::mem::take(&mut self.is_unsynced) && !self.records.is_empty();
         let file = self.file.as_ref().filter(|_| is_needed).and_then(|file| file.try_clone().ok());
         self.is_syncing = file.is_some();
