@@ -1,7 +1,7 @@
 //! `egress.upstream_proxy`: a corporate HTTP proxy between this proxy and the internet.
 //!
-//! All traffic goes through the corporate proxy by CONNECT. That proxy resolves the names, so this proxy can check only
-//! addresses that a request contains literally.
+//! All traffic goes through CONNECT tunnels of the corporate proxy. The corporate proxy resolves the names, so this
+//! proxy can check only addresses that a request contains literally.
 
 use std::io;
 

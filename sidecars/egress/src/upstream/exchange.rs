@@ -1,29 +1,21 @@
 //! Sends one request over one connection in the format of its HTTP version, with a deadline.
 
 use std::error::Error as _;
-use std::future::poll_fn;
 use std::io;
-use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::task::Poll;
-use std::time::Duration;
 
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri, Version, header};
 use hyper::body::Incoming;
-use hyper::client::conn::{TrySendError, http1, http2};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper::client::conn::{TrySendError, http1};
+use hyper_util::rt::TokioIo;
 use tokio::sync::Notify;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 use super::dial::UpstreamIo;
-use super::interim_limit::InterimLimit;
 use super::{Target, Unreachable};
 use crate::bounds;
 use crate::request::body::Body;
-
-/// Interval of looking whether the server has announced its limit of streams. hyper does not notify of it.
-const SETTLE_POLL: Duration = Duration::from_millis(1);
 
 /// The result of hyper's `try_send_request`.
 type Sent = Result<Response<Incoming>, TrySendError<Request<Body>>>;
@@ -47,8 +39,8 @@ pub(super) async fn within_deadline(
     }
 }
 
-/// An extension of a request: it is called with the headers of each 103 Early Hints before the response. A server of
-/// HTTP/2 can send hints too; hyper does not report those.
+/// An extension of a request: a callback that receives the headers of each 103 Early Hints before the response. HTTP/2
+/// servers can send hints too, but hyper does not report those.
 #[derive(Clone)]
 pub(crate) struct OnEarlyHints(Arc<dyn Fn(&HeaderMap) + Send + Sync>);
 
@@ -96,9 +88,9 @@ pub(super) struct SendError {
 /// How far a request without a response got.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Progress {
-    /// None of it was sent.
+    /// No part of the request was sent.
     Unsent,
-    /// The server says that it processed none of it (RFC 9113, 8.7).
+    /// The server reports that it processed no part of the request (RFC 9113, 8.7).
     Refused,
     /// The connection was closed before a response. Whether the server processed the request is not known.
     Closed,
@@ -110,7 +102,7 @@ impl Progress {
     fn of(error: &hyper::Error) -> Self {
         let causes = || std::iter::successors(error.source(), |cause| (*cause).source());
         if let Some(error) = causes().find_map(|cause| cause.downcast_ref::<h2::Error>()) {
-            // A GOAWAY of the server is an error only for the streams after the last one that the server processes.
+            // A GOAWAY fails only the streams after the last stream that the server processes.
             let refused = error.is_go_away() || error.reason() == Some(h2::Reason::REFUSED_STREAM);
             return if refused && error.is_remote() { Self::Refused } else { Self::Unknown };
         }
@@ -172,67 +164,4 @@ pub(super) async fn http1_over(io: UpstreamIo) -> hyper::Result<http1::SendReque
         let _ = connection.with_upgrades().await;
     });
     Ok(sender)
-}
-
-/// An open HTTP/2 connection. A spawned task drives it until this value and all its senders are dropped.
-pub(super) struct Http2 {
-    sender: http2::SendRequest<Body>,
-    connection: Arc<Mutex<Option<Http2Connection>>>,
-}
-
-type Http2Connection = http2::Connection<TokioIo<InterimLimit<UpstreamIo>>, Body, TokioExecutor>;
-
-impl Http2 {
-    /// Starts HTTP/2 on `io`.
-    pub(super) async fn over(io: UpstreamIo) -> hyper::Result<Self> {
-        let (sender, connection) = http2::Builder::new(TokioExecutor::new())
-            .timer(TokioTimer::new())
-            .initial_stream_window_size(bounds::WINDOW)
-            .initial_connection_window_size(bounds::CONNECTION_WINDOW)
-            .max_header_list_size(u32::try_from(bounds::HEADER_BYTES).unwrap_or(u32::MAX))
-            .keep_alive_interval(bounds::PING_EVERY)
-            .keep_alive_timeout(bounds::PING_WITHIN)
-            .initial_max_send_streams(bounds::STREAMS_ASSUMED)
-            .handshake(TokioIo::new(InterimLimit::new(io)))
-            .await?;
-        let connection = Arc::new(Mutex::new(Some(connection)));
-        let driven = Arc::clone(&connection);
-        tokio::spawn(poll_fn(move |cx| {
-            let mut connection = driven.lock().unwrap_or_else(PoisonError::into_inner);
-            let Some(open) = &mut *connection else { return Poll::Ready(()) };
-            // An error of the connection also fails the requests on it.
-            let ended = Pin::new(open).poll(cx).map(drop);
-            if ended.is_ready() {
-                *connection = None;
-            }
-            ended
-        }));
-        Ok(Self { sender, connection })
-    }
-
-    /// Returns a sender for one request.
-    pub(super) fn sender(&self) -> http2::SendRequest<Body> {
-        self.sender.clone()
-    }
-
-    /// Waits until the server has announced its limit of streams, or for [`bounds::SETTINGS_WITHIN`]. hyper would hold
-    /// requests beyond the limit back, instead of leaving them to another connection.
-    pub(super) async fn settled(&self) {
-        let settled = async {
-            while self.stream_limit() == bounds::STREAMS_ASSUMED {
-                sleep(SETTLE_POLL).await;
-            }
-        };
-        // Without an announcement, the assumption remains.
-        let _ = timeout(bounds::SETTINGS_WITHIN, settled).await;
-    }
-
-    /// Returns how many concurrent streams the server allows now. It is 0 if the connection takes no further requests.
-    pub(super) fn stream_limit(&self) -> usize {
-        if self.sender.is_closed() {
-            return 0;
-        }
-        let connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
-        connection.as_ref().map_or(0, Http2Connection::current_max_send_streams)
-    }
 }

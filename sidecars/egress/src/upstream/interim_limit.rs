@@ -1,7 +1,7 @@
 //! Limits the interim responses (1xx) of HTTP/2, which hyper skips without counting them.
 //!
-//! A response has one head before its data, so every further one is that of an interim response. The heads of frames
-//! (RFC 9113, 4.1) suffice to count them.
+//! A response has one head before its data, so every additional head belongs to an interim response. Frame headers (RFC
+//! 9113, 4.1) suffice to count the heads.
 
 use std::collections::HashMap;
 use std::io;
@@ -18,19 +18,19 @@ const HEADERS: u8 = 1;
 const RST_STREAM: u8 = 3;
 const END_STREAM: u8 = 1;
 
-/// A connection to a server of HTTP/2. Reading fails when a response has too many interim ones before it.
+/// A connection to an HTTP/2 server. Reading fails when too many interim responses precede a response.
 pub(super) struct InterimLimit<IO> {
     io: IO,
-    /// The beginning of the next frame's head.
+    /// The bytes so far of the next frame's header.
     head: Vec<u8>,
     /// The number of bytes of the current frame that are still to come.
     remaining: usize,
-    /// The number of heads of each response whose data has not begun.
+    /// The number of heads received on each stream whose response data has not begun.
     heads: HashMap<u32, usize>,
 }
 
 impl<IO> InterimLimit<IO> {
-    /// Takes over a connection of which nothing has been read yet.
+    /// Wraps a connection from which nothing has been read yet.
     pub(super) fn new(io: IO) -> Self {
         Self { io, head: Vec::with_capacity(FRAME_HEAD), remaining: 0, heads: HashMap::new() }
     }

@@ -12,6 +12,7 @@ pub(crate) mod dial;
 pub(crate) mod dns_lookup;
 mod error;
 mod exchange;
+mod http2_connection;
 mod interim_limit;
 pub(crate) mod pool;
 mod replay;

@@ -2,11 +2,12 @@
 //!
 //! Connections are pooled by [`Target`]. After a route changes `connect_to` or `private`, no request therefore uses a
 //! connection that was opened under the old settings. Requests to a target share an HTTP/2 connection. If the server
-//! allows no further stream on it, the pool opens another one. An HTTP/1.1 connection serves one request at a time. The
-//! connection returns to the pool when the response body was read completely.
+//! allows no further stream on the connection, the pool opens another connection. An HTTP/1.1 connection serves one
+//! request at a time. The connection returns to the pool after the response body was read completely.
 //!
-//! A request that failed without a response is sent again over another connection, if that cannot execute it twice: the
-//! server did not process it, or a reused connection was closed and the method is idempotent (RFC 9110, 9.2.2).
+//! A request that failed without a response is sent again over another connection if this cannot execute the request
+//! twice: either the server did not process it, or a reused connection was closed and the method is idempotent (RFC
+//! 9110, 9.2.2).
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -21,9 +22,8 @@ use tokio::time::timeout;
 use tokio_util::either::Either;
 
 use super::dial::Dialer;
-use super::exchange::{
-    Http2, Progress, SendError, for_http1, for_http2, http1_over, send_http1, within_deadline,
-};
+use super::exchange::{Progress, SendError, for_http1, for_http2, http1_over, send_http1, within_deadline};
+use super::http2_connection::Http2;
 use super::replay::Replay;
 use super::trust::Trust;
 use super::{Target, Unreachable, UpstreamError};
@@ -31,7 +31,7 @@ use crate::bounds;
 use crate::request::body::{Body, Observe, Observed};
 
 /// The most attempts to send one request. Each failed attempt used a pooled connection that turned out to be closed.
-/// After these attempts, the request fails.
+/// After the last attempt, the request fails.
 const MAX_ATTEMPTS: usize = 8;
 
 /// Sends requests upstream: dials and verifies connections, sends requests over them, and pools them.
@@ -44,13 +44,13 @@ pub(crate) struct Upstream {
 /// The pooled connections of one target.
 #[derive(Default)]
 struct Pooled {
-    /// Idle HTTP/1.1 connections with the start of their idle time. The latest one is last.
+    /// Idle HTTP/1.1 connections with the start of their idle time. The most recently used connection is last.
     idle: Vec<(http1::SendRequest<Body>, Instant)>,
     /// The HTTP/2 connections. Each connection is dialled once, while its requests wait.
     shared: Vec<Arc<Shared>>,
     /// Notifies requests that wait for a free stream.
     freed: Arc<Notify>,
-    /// The limit of concurrent streams that the server announced last.
+    /// The server's most recently announced limit of concurrent streams.
     stream_limit: Option<usize>,
     /// Whether the server closed an idle HTTP/1.1 connection when the next request arrived. Requests that must not be
     /// repeated then use new connections.
@@ -360,8 +360,8 @@ pub(crate) struct StreamLease {
 }
 
 impl StreamLease {
-    /// Whether the connection has more leases than its limit. This is so if they were given before the limit was known,
-    /// and if the connection takes no further requests.
+    /// Whether the connection has more leases than its limit. This happens if leases were given before the limit was
+    /// known, or if the connection takes no further requests.
     fn exceeds(&self, limit: usize) -> bool {
         self.shared.streams.load(Ordering::Relaxed) > limit
     }
@@ -378,8 +378,7 @@ impl Drop for StreamLease {
 /// A response body that returns its connection to the pool when it ends.
 pub(crate) type PooledBody = Observed<Incoming, ReturnToPool>;
 
-/// Returns the connection to the pool if the body was read completely. If the body was not read completely, drops and
-/// so closes the connection.
+/// Returns the connection to the pool if the body was read completely. Otherwise drops the connection, which closes it.
 pub(crate) struct ReturnToPool(Option<PooledConnection>);
 
 impl Observe for ReturnToPool {

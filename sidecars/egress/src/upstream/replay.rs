@@ -22,7 +22,7 @@ pub(super) struct Replay {
     body: Option<Arc<Mutex<Recorded>>>,
 }
 
-/// A body, and the beginning of it that was sent already.
+/// A body, and the part of it that was already sent.
 struct Recorded {
     /// The rest of the body. `None` after the rest moved to the next attempt.
     rest: Option<Body>,
@@ -46,7 +46,7 @@ impl Replay {
             Some(recorded) => {
                 let (rest, sent) = recorded.lock().unwrap_or_else(PoisonError::into_inner).take()?;
                 let body = if sent.is_empty() { rest } else { Resumed { sent, rest }.boxed_unsync() };
-                // A new record, so that the previous attempt cannot read from this body.
+                // Each attempt has a new record, so that the previous attempt cannot read from this body.
                 *recorded = Recorded::new(body);
                 Recording(Arc::clone(recorded)).boxed_unsync()
             }
@@ -91,7 +91,7 @@ impl Recorded {
                     self.length += data.len();
                     sent.push_back(data.clone());
                 }
-                // Too long, or trailers, which occur only in streams.
+                // The body is too long, or has trailers, which occur only in streams.
                 _ => self.sent = None,
             },
             Some(Err(_)) => self.sent = None,

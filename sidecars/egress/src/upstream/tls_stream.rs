@@ -8,10 +8,10 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
-/// A TLS connection whose end needs no `close_notify`, because many servers do not send one.
+/// A TLS connection that may end without `close_notify`, because many servers do not send it.
 ///
-/// HTTP detects a missing part of a message by its length or its chunks. Only a response of unknown length ends with
-/// the connection; clients such as curl accept it without `close_notify` too.
+/// HTTP detects a truncated message by its length or its chunks. Only a response of unknown length ends with the
+/// connection; clients such as curl accept it without `close_notify` too.
 pub(crate) struct UpstreamTls(TlsStream<TcpStream>);
 
 impl UpstreamTls {

@@ -1,4 +1,4 @@
-//! Describes TLS errors of servers, each with what the user can do.
+//! Describes TLS errors of servers, and what the user can do about each.
 
 use jiff::Timestamp;
 use rustls::pki_types::UnixTime;
@@ -51,7 +51,7 @@ fn is_ca(other: &rustls::OtherError) -> bool {
     matches!(other.0.downcast_ref(), Some(webpki::Error::CaUsedAsEndEntity))
 }
 
-/// Describes why a handshake failed. Returns `None` if rustls's own words are the best.
+/// Describes why a handshake failed. Returns `None` if rustls's own message is the better description.
 pub(super) fn handshake(error: &Error) -> Option<&'static str> {
     Some(match error {
         Error::InvalidMessage(_) => {
@@ -87,7 +87,8 @@ fn day(time: UnixTime) -> String {
     time.map_or_else(|| "an unknown day".to_owned(), |time| time.strftime("%Y-%m-%d").to_string())
 }
 
-/// Lists the names of a certificate. They are text of the server, so only what a host name can contain is shown.
+/// Lists the names of a certificate. The server controls this text, so only characters that a host name can contain are
+/// shown.
 fn names(presented: &[String]) -> String {
     let clean = |name: &String| -> String {
         // rustls writes a name as `DnsName("a.example")`.

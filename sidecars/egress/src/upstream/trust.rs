@@ -87,7 +87,7 @@ fn config(
     Ok(config)
 }
 
-/// Verifies servers by the roots, or by the list itself.
+/// Verifies servers against the roots, or against the certificates of the bundle themselves.
 #[derive(Debug)]
 struct Verifier {
     issued: Arc<WebPkiServerVerifier>,
@@ -141,7 +141,8 @@ impl ServerCertVerifier for Verifier {
     }
 }
 
-/// Whether the certificate has no trusted issuer, or is one itself. webpki checks the time of validity before both.
+/// Whether the only defect is that the certificate has no trusted issuer, or that it is itself a CA certificate. webpki
+/// checks the validity period before both conditions.
 fn lacks_only_issuer(why: &CertificateError) -> bool {
     match why {
         CertificateError::UnknownIssuer | CertificateError::BadSignature => true,
@@ -167,7 +168,8 @@ mod tests {
         assert!(matches!(Trust::from_roots("no certificate here"), Err(TrustError::Empty)));
     }
 
-    /// Connects to a server with the certificate of `server`, trusting `bundle`. Returns the defect.
+    /// Connects to a server with the certificate of `server`, trusting `bundle`. Returns the certificate's defect as
+    /// the error.
     async fn connect(server: &CertifiedKey<KeyPair>, bundle: &str, name: &'static str) -> Result<(), String> {
         let key = PrivateKeyDer::Pkcs8(server.signing_key.serialize_der().into());
         let key = rustls::crypto::ring::sign::any_supported_type(&key).expect("key");
@@ -187,7 +189,7 @@ mod tests {
         connected.map(drop).map_err(|error| error.to_string())
     }
 
-    /// A self-signed certificate for `own.example.com`, as `openssl req -x509` makes it with `is_ca`.
+    /// A self-signed certificate for `own.example.com`, as `openssl req -x509` creates it if `is_ca` is true.
     fn self_signed(is_ca: bool, year: i32) -> CertifiedKey<KeyPair> {
         let signing_key = KeyPair::generate().expect("key");
         let mut params = CertificateParams::new(vec!["own.example.com".to_owned()]).expect("params");
