@@ -12,7 +12,8 @@ use tokio_tungstenite::tungstenite::protocol::Role;
 use crate::body::{Body, whole};
 
 /// Returns the response that accepts an upgrade (RFC 6455, 4.2.2). `None` if the request has no key.
-pub(crate) fn accept(request: &HeaderMap) -> Option<Response<Body>> {
+#[must_use]
+pub fn accept(request: &HeaderMap) -> Option<Response<Body>> {
     let key = request.get(SEC_WEBSOCKET_KEY)?;
     let accept = HeaderValue::from_str(&derive_accept_key(key.as_bytes())).ok()?;
     let mut response = Response::new(whole(""));
@@ -25,7 +26,7 @@ pub(crate) fn accept(request: &HeaderMap) -> Option<Response<Body>> {
 }
 
 /// Returns the WebSocket after the response was sent. `None` if the client is gone.
-pub(crate) async fn open(upgrade: OnUpgrade) -> Option<WebSocketStream<TokioIo<Upgraded>>> {
+pub async fn open(upgrade: OnUpgrade) -> Option<WebSocketStream<TokioIo<Upgraded>>> {
     let upgraded = upgrade.await.ok()?;
     Some(WebSocketStream::from_raw_socket(TokioIo::new(upgraded), Role::Server, None).await)
 }

@@ -1,4 +1,4 @@
-//! WebSockets frame by frame: what each side gets of the other's frames, close codes and disconnects.
+//! WebSockets frame by frame: how each side receives the other's frames, close codes and disconnects.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -208,7 +208,7 @@ async fn a_violation_closes_both_sides_with_its_code() {
         assert_eq!(frames(&mut client).await, []);
         assert_eq!(all(&received, 1).await, expected, "{bytes:?}");
     }
-    // The same for frames of the site.
+    // Tests the same with frames of the site.
     let (proxy, received) = recording(AUTH, "", plain(0x81, b"\xff"), false).await;
     assert_eq!(frames(&mut open(&proxy).await).await, [(0x88, close(1007, ""))]);
     assert_eq!(all(&received, 1).await, [(0x88, close(1007, ""))]);
@@ -262,7 +262,7 @@ async fn a_dead_site_is_noticed() {
             "{route}: the proxy answered"
         );
         assert_eq!(all(&received, 1).await, [(0x89, b"alive?".to_vec())]);
-        // This site disconnects without a close frame when it gets one.
+        // When this site receives a close frame, it disconnects without sending one.
         client.write_all(&masked(0x88, b"")).await.expect("close");
         assert_eq!(frames(&mut client).await, []);
     }
@@ -319,6 +319,33 @@ async fn compressed_messages_pass_unchanged_and_are_scanned() {
     assert_eq!((&site[..3], &site[3..]), (&expected[..], &[(0x88, close(1008, "secret-found"))][..]));
 }
 
+/// Messages that arrive together may be scanned together. The outcome equals that of a separate scan of each message.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn messages_that_arrive_together_pass_up_to_a_finding() {
+    let (first, second) = REAL.split_at(REAL.len() / 2);
+    let (within, at_end) = (format!("{{{REAL}}}"), format!("the key is {REAL}"));
+    let cases: [(&[&str], usize); 5] = [
+        (&["one,", "two", " three", "four"], 4),
+        (&["one,", &within, ",three"], 1),
+        (&["one,", "two,", first, second, ",five"], 3),
+        // The first letters of the last message do not hide the key.
+        (&["one,", &at_end, "letters", ", more"], 1),
+        (&[&at_end, ",two"], 0),
+    ];
+    for (messages, passing) in cases {
+        let (proxy, received) = recording(AUTH, "", vec![], false).await;
+        let mut client = open(&proxy).await;
+        let sent: Vec<u8> = messages.iter().flat_map(|text| masked(0x81, text.as_bytes())).collect();
+        client.write_all(&sent).await.expect("write");
+        let mut expected: Vec<Frame> =
+            messages[..passing].iter().map(|text| (0x81, text.as_bytes().to_vec())).collect();
+        if passing < messages.len() {
+            expected.push((0x88, close(1008, "secret-found")));
+        }
+        assert_eq!(all(&received, expected.len()).await, expected, "{messages:?}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_extension_that_was_not_offered_is_an_error() {
     for (answer, offer) in [
@@ -332,7 +359,7 @@ async fn an_extension_that_was_not_offered_is_an_error() {
     }
 }
 
-/// Text of both sides at once, in many frames, arrives whole although neither side reads first.
+/// When both sides send text in many frames at once, all text arrives although neither side reads first.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn both_directions_flow_at_once() {
     let proxy = ProxyFixture::with(FixtureOptions::default()).await;
@@ -342,7 +369,7 @@ async fn both_directions_flow_at_once() {
         for _ in 0..20 {
             to.write_all(&message).await.expect("write");
         }
-        // The TLS session may still hold the last record.
+        // The TLS session may still buffer the last record.
         to.flush().await.expect("flush");
         to
     });
@@ -387,8 +414,8 @@ async fn renaming(to: SocketAddr, host: String) -> SocketAddr {
     address
 }
 
-/// The cases of Autobahn that take seconds: all about the protocol, and the shortest of those about long messages (9)
-/// and compression (12, 13), which take minutes each group.
+/// The Autobahn cases that take seconds: all cases about the protocol, and the shortest cases about long messages (9)
+/// and compression (12, 13). Each of these three groups takes minutes in full.
 const QUICK_CASES: [&str; 20] = [
     "1.*", "2.*", "3.*", "4.*", "5.*", "6.*", "7.*", "10.*", "9.1.1", "9.2.1", "9.3.1", "9.4.1", "9.5.1",
     "9.6.1", "9.7.1", "9.8.1", "12.1.1", "12.2.1", "13.1.1", "13.3.1",
@@ -409,8 +436,8 @@ async fn all_of_autobahns_cases_have_the_same_outcome_as_without_the_proxy() {
 
 /// Runs cases of Autobahn through the proxy and without it: first its fuzzing client against its own server, then its
 /// fuzzing server against its own client. A case with the proxy must have the same outcome, or a better one.
-/// `NON-STRICT` is also accepted: after a violation, the proxy closes both sides before the answer to the message
-/// before it can arrive.
+/// `NON-STRICT` is also accepted: after a violation, the proxy closes both sides before the answer to the preceding
+/// message can arrive.
 ///
 /// `BOTTLE_WSTEST` is the program `wstest` of Autobahn's test suite, which needs Python 2.
 #[expect(clippy::print_stderr, reason = "the figures are for who runs it with --nocapture")]
