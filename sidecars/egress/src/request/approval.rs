@@ -16,10 +16,10 @@ use sha2::{Digest, Sha256};
 
 use crate::report::record::RequestInfo;
 
-/// The most findings that one approval covers: as many as a user reads.
+/// The most findings that one approval covers. A user would not read more.
 const MOST_FINDINGS: usize = 100;
 
-/// The most characters of a user's notes that a denial contains. Further characters are cut.
+/// The most characters of a user's notes that a denial contains. Further characters are cut off.
 const MAX_NOTES: usize = 200;
 
 /// The connection to the supervise queue, how long to wait for the user, and the approvals so far.

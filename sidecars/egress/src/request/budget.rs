@@ -5,8 +5,8 @@
 //!                                 ├─ free ────────────────────────────────────────────► sent
 //!                                 └─ unknown ─► limited by a budget? ─► denied, or sent
 //! ```
-//! The one reading decides everything, whatever the route scans. A body that cannot be read so is denied where a budget
-//! limits the host.
+//! The budget decision depends only on this one reading, not on the scans of the route. If a budget limits the host,
+//! the proxy denies a body that cannot be read this way.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ use crate::lease::{self, Charge};
 use crate::report::record::RequestInfo;
 
 /// Reserves the tokens that the request can use, and waits until a lease has them. Requests that use tokens which the
-/// proxy cannot count are denied if a budget limits the host. Returns the request, which may have been read.
+/// proxy cannot count are denied if a budget limits the host. Returns the request, whose body may have been read.
 ///
 /// # Errors
 /// The denial.
@@ -46,7 +46,7 @@ pub(super) async fn charge(
     };
     let key = || lease::key(permit.route.provider, &egress.reporter.redact(host));
     match endpoint {
-        // The messages of the WebSocket are charged, not its upgrade.
+        // The proxy charges the messages of the WebSocket, not its upgrade.
         Endpoint::Metered(_) if upgrade => Ok((cleared, Charge::default())),
         Endpoint::Metered(api) => charge_request(egress, permit, head, api, key(), cleared).await,
         Endpoint::Unknown if could_use_tokens(egress, permit, upgrade) => {
@@ -153,7 +153,7 @@ pub(super) async fn charge_message(
     Ok(Charge { cost: Some(cost), reservation })
 }
 
-/// Denies a message of a WebSocket of which it is unknown whether it uses tokens, if a budget limits the host.
+/// If a budget limits the host, denies a WebSocket message because it is unknown whether the message uses tokens.
 ///
 /// # Errors
 /// The denial.
@@ -207,14 +207,14 @@ async fn read(
     cleared: &Cleared,
 ) -> Result<MeteredRequest, String> {
     check_headers(headers)?;
-    // Bounds the memory of bodies that must be copied to be decoded.
+    // Limits the memory for bodies that are copied in order to decode them.
     let _turn = egress.readings.acquire().await.map_err(|_| "while the proxy closes".to_owned())?;
     let too_long = || format!("whose body has more than {} MiB, or cannot be decoded", MAX_REWRITTEN >> 20);
     let body = cleared.decoded().await.ok_or_else(too_long)?;
     egress.leases.read(api, &body, !egress.repeats.is_unlimited()).map_err(|why| format!("whose body {why}"))
 }
 
-/// Checks that the provider reads the same text as the proxy.
+/// Checks the headers, so that the provider reads the same text as the proxy.
 fn check_headers(headers: &HeaderMap) -> Result<(), &'static str> {
     let coding = "with a content coding that the proxy cannot read";
     let codings = request_codings(headers).map_err(|_| coding)?;

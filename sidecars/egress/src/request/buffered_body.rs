@@ -51,7 +51,7 @@ impl BufferError {
 
 impl BufferedBody {
     /// Reads `body` completely. Findings in its trailers count as findings in packed files, because neither can be
-    /// redacted. Without a scanner, nothing is found.
+    /// redacted. Without a scanner, there are no findings.
     pub(super) async fn read(
         egress: &Egress,
         scanner: Option<&Arc<Scanner>>,

@@ -50,7 +50,7 @@ impl CredentialRewrite {
         self.stripped.strips(name.as_str())
     }
 
-    /// Returns the names of the headers that [`Self::strip`] strips without injecting the same header.
+    /// Returns the names of the headers that [`Self::strip`] strips and does not replace with the injected credential.
     pub(super) fn stripped(&self, headers: &HeaderMap) -> Vec<String> {
         let injected = |name: &HeaderName| self.inject.as_ref().is_some_and(|(injected, _)| injected == name);
         let taken = headers.keys().filter(|name| self.strips(name) && !injected(name));
@@ -144,7 +144,7 @@ fn strip_subprotocols(headers: &mut HeaderMap) {
         .filter(|entry| !entry.is_empty() && !strip::is_credential_subprotocol(entry))
         .collect();
     let remaining = remaining.join(", ");
-    // A list of parts of valid header values is a valid header value.
+    // A list of items of valid header values is itself a valid header value.
     match HeaderValue::try_from(remaining) {
         Ok(remaining) if !remaining.is_empty() => headers.insert(SEC_WEBSOCKET_PROTOCOL, remaining),
         _ => headers.remove(SEC_WEBSOCKET_PROTOCOL),

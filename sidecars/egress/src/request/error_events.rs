@@ -1,7 +1,7 @@
 //! Errors with which the proxy ends a stream of server-sent events.
 //!
-//! A client of MCP waits for the answer to its request, and reads a stream that only breaks as a lost connection. So the
-//! error has the id of the request (JSON-RPC 2.0, 5.1).
+//! An MCP client waits for the answer to its request, and treats a stream that merely breaks off as a lost connection.
+//! The error therefore has the id of the request (JSON-RPC 2.0, 5.1).
 
 use bottle_policy::decide::Refusal;
 use http::header::{ACCEPT, CONTENT_LENGTH, CONTENT_TYPE};
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 /// The media type of a stream of events.
 const EVENTS: &str = "text/event-stream";
 
-/// The longest id of a request that an error repeats, in bytes.
+/// The longest request id that an error contains, in bytes.
 const MAX_ID: usize = 256;
 
 /// The code of an error that the server defines (JSON-RPC 2.0, 5.1).
@@ -22,12 +22,12 @@ const SERVER_ERROR: i32 = -32000;
 /// The form of the errors in one stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ErrorEvents {
-    /// The id of the request, if it is one of JSON-RPC.
+    /// The id of the request, if it is a JSON-RPC request.
     id: Option<Value>,
 }
 
 impl ErrorEvents {
-    /// Returns `None` if no event can be added to the response. `id` is that of the request.
+    /// Returns `None` if no event can be added to the response. `id` is the id of the request.
     pub(super) fn for_response(parts: &Parts, is_encoded: bool, id: Option<Value>) -> Option<Self> {
         let kind = parts.headers.get(CONTENT_TYPE)?.to_str().ok()?;
         let has_end =
@@ -57,7 +57,7 @@ pub(super) fn accepts_events(headers: &HeaderMap) -> bool {
     values.flat_map(|value| value.split(',')).any(|kind| is_events(kind.trim()))
 }
 
-/// The id of a request of JSON-RPC.
+/// Returns the id of a JSON-RPC request.
 pub(super) fn request_id(body: &[u8]) -> Option<Value> {
     #[derive(Deserialize)]
     struct Request {

@@ -1,9 +1,9 @@
-//! Asks the provider how many tokens a prompt has, where the settings say `metering.exact` and a budget limits the
-//! requests. The answer is only for the reservation; the response says what was used.
+//! Asks the provider how many tokens a prompt has, if the setting `metering.exact` is on and a budget limits the
+//! requests. The answer determines only the reservation. The response reports the tokens that were used.
 //!
 //! Anthropic counts a request at `…/messages/count_tokens`, OpenAI at `…/responses/input_tokens`. Both accept the
 //! fields of a request that belong to the prompt, and reject the others. If the provider does not answer in time, or
-//! not as expected, the estimate holds.
+//! its answer is unexpected, the estimate applies.
 
 use std::sync::Arc;
 
@@ -42,7 +42,7 @@ const RESPONSES: [&str; 11] = [
     "truncation",
 ];
 
-/// Returns the tokens of the prompt as the provider counts them. `None` if it does not.
+/// Returns the tokens of the prompt as the provider counts them. `None` if the provider does not count them.
 pub(super) async fn prompt_tokens(
     egress: &Arc<Egress>,
     permit: &Permit<'_>,

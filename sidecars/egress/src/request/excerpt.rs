@@ -1,19 +1,19 @@
 //! Builds the excerpt of a question about a finding: the request line and the text around the findings.
 //!
-//! The user decides by the excerpt, so it shows where a value stands. It never contains the value.
+//! The user decides from the excerpt, so it shows the location of the value. It never contains the value itself.
 
 use std::ops::Range;
 
 use bottle_protocol::queue::bounded_excerpt;
 use bottle_scan::{Finding, MASK, Scanner, Severity, excerpt};
 
-/// How many bytes before and after a finding are shown, so that a line stays within its bounds.
+/// The number of bytes shown before and after a finding. The limit keeps a line within its bounds.
 const AROUND: usize = 80;
 
 /// The most findings that are shown. The report counts all of them.
 const MAX_SHOWN: usize = 3;
 
-/// A finding's surroundings: the text in which it stands, and where that text is.
+/// A finding with its surrounding text and the location of that text.
 pub(super) struct Place<'t> {
     /// Where the text is, for example `the body`.
     pub(super) location: String,
@@ -22,7 +22,7 @@ pub(super) struct Place<'t> {
     pub(super) found: &'t [Finding],
     /// The finding to show.
     pub(super) finding: &'t Finding,
-    /// How many lines before and after the finding are shown.
+    /// The number of lines shown before and after the finding.
     pub(super) lines: usize,
 }
 
@@ -37,7 +37,7 @@ pub(super) fn lines<'t>(
     let mut shown: Vec<(*const u8, Range<usize>)> = Vec::new();
     for place in places {
         let span = place.finding.span.within(place.text.len());
-        // A finding that a mask or the text around another finding already shows adds nothing.
+        // Skips a finding that is already shown by a mask or by the text around another finding.
         let near = |(text, range): &(*const u8, Range<usize>)| {
             *text == place.text.as_ptr() && range.contains(&span.start)
         };
@@ -57,7 +57,7 @@ pub(super) fn lines<'t>(
     bounded_excerpt(lines)
 }
 
-/// Masks what the scanner still finds in an excerpt. If it finds something even then, nothing but the mask is shown.
+/// Masks what the scanner still finds in an excerpt. If the scanner then still finds something, only the mask is shown.
 fn rescanned(text: String, scanner: Option<&Scanner>) -> String {
     let Some(scanner) = scanner else { return text };
     let blocks = |text: &str| {
@@ -139,7 +139,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever surrounds a secret, no twelve characters of it are shown, and the excerpt has its bounds.
+        /// Whatever surrounds a secret, the excerpt shows no twelve characters of it, and stays within its bounds.
         #[test]
         fn never_shows_a_part_of_the_value(
             before in ".{0,200}",

@@ -79,14 +79,14 @@ impl RequestFindings {
         in_head.chain(plain).chain(packed).collect()
     }
 
-    /// Returns the text of the body if a question needs it: for a blocking finding in it. `None` if the text is too
-    /// long.
+    /// Returns the text of the body if it has a blocking finding, because the question to the user then needs the text.
+    /// Returns `None` if the text is too long.
     pub(super) async fn text_for_question(&self, body: Option<&BufferedBody>) -> Option<Vec<u8>> {
         if self.in_body.blocks() { body?.text().await } else { Some(Vec::new()) }
     }
 
     /// Returns the request line and the text around the blocking findings, without the values that were found. `text`
-    /// is that of the body.
+    /// is the text of the body.
     pub(super) fn excerpt(
         &self,
         egress: &Egress,
@@ -138,7 +138,7 @@ impl RequestFindings {
     }
 
     /// Returns the approvals that the request needs, or `None` if a finding cannot be assigned to a value. `text` is
-    /// that of the body.
+    /// the text of the body.
     pub(super) fn approval_keys(&self, host: &str, text: &[u8]) -> Option<Vec<ApprovalKey>> {
         let blocks = |finding: &&Finding| finding.severity == Severity::Block;
         if self.in_body.packed.iter().any(|finding| blocks(&finding)) {

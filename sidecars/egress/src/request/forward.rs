@@ -39,7 +39,7 @@ pub(super) async fn send(
     let (target, request) = outgoing.into_request()?;
     let response = upstream.send(&target, request).await?;
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-        // Such a response would make the bottle's connection a tunnel.
+        // Such a response would turn the bottle's connection into a tunnel.
         return Err(Unreachable::UnrequestedUpgrade.at(&target.host));
     }
     Ok(for_bottle(response))

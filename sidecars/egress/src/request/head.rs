@@ -146,7 +146,7 @@ impl RequestHead {
         matches!(self.parts.method, Method::GET | Method::HEAD) && self.parts.uri.path() == "/allowlist"
     }
 
-    /// Replaces path, query and headers with the redacted ones. The method is kept.
+    /// Replaces path, query and headers with their redacted forms. The method is kept.
     pub(super) fn replace(self, redacted: RedactedHead) -> Self {
         let Self { connection, mut parts, started, .. } = self;
         let target = match &redacted.query {

@@ -25,7 +25,8 @@ pub(crate) fn remove_connection_listed(headers: &mut HeaderMap) {
     }
 }
 
-/// Removes the headers that are meant for the proxy only, except those that [`remove_connection_listed`] removes.
+/// Removes the request headers that are meant for the proxy only, except those that [`remove_connection_listed`]
+/// removes.
 ///
 /// The proxy sets `Host` again from the host that it decided on. The proxy answers `Expect` itself when upstream reads
 /// the body. In `TE` the proxy keeps `trailers`, which gRPC requires.
@@ -51,7 +52,8 @@ pub(crate) fn for_upstream(headers: &mut HeaderMap) {
 pub(crate) fn for_bottle(headers: &mut HeaderMap) {
     remove_own(headers);
     if headers.contains_key(TRANSFER_ENCODING) {
-        // The transfer coding determines the length of the body, and the other length may be wrong (RFC 9112, 6.3).
+        // The transfer coding determines the length of the body, and the length in this header may be wrong (RFC 9112,
+        // 6.3).
         headers.remove(CONTENT_LENGTH);
     }
     for name in connection_options(headers) {
@@ -89,7 +91,7 @@ pub(crate) fn limit_accept_encoding(headers: &mut HeaderMap) {
         })
         .collect();
     let supported = if supported.is_empty() { "identity".to_owned() } else { supported.join(", ") };
-    // A list of parts of valid header values is a valid header value.
+    // A list of items of valid header values is itself a valid header value.
     if let Ok(supported) = HeaderValue::try_from(supported) {
         headers.insert(ACCEPT_ENCODING, supported);
     }

@@ -1,5 +1,6 @@
-//! Counts findings of credentials that the agent does not hold. Hits count before the verdict and whatever the route's
-//! `outbound_on_match` is. After the configured number of distinct pieces (`lock_after`), the bottle is locked.
+//! Counts findings of credentials that the agent does not hold. A hit counts before the verdict, and for every value of
+//! the route's `outbound_on_match`. After the configured number of distinct pieces (`lock_after`), the bottle is
+//! locked.
 
 use bottle_policy::decide::Refusal;
 use bottle_scan::Finding;

@@ -11,9 +11,9 @@
 //!
 //! If a page contains a prompt injection, the proxy forwards the page in a marked frame, because articles quote
 //! injections. The proxy denies every other response with an injection, such as the result of a tool, or cuts it if a
-//! part was already forwarded. A stream of events ends with an error. A route can choose one of both for all responses.
-//! On a provider route the proxy only logs the injection, because a client would retry an interrupted model response and
-//! pay for it twice.
+//! part was already forwarded. A stream of events ends with an error. A route can choose one of these two behaviours
+//! for all responses. On a provider route the proxy only logs the injection, because a client would retry an
+//! interrupted model response and pay for it twice.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -67,7 +67,7 @@ const STREAMS: [&str; 9] = [
 /// Headers with a checksum of the content. The proxy removes them when it changes the content.
 const CHECKSUMS: [&str; 4] = ["content-digest", "content-md5", "digest", "repr-digest"];
 
-/// The header that says that the response contains a prompt injection.
+/// The header that warns that the response contains a prompt injection.
 const WARNING: HeaderName = HeaderName::from_static("x-bottle-warning");
 
 /// The scan of one response.
@@ -76,7 +76,7 @@ pub(super) struct Inbound {
     /// `dlp.inbound_on_match`.
     on_match: Option<InboundOnMatch>,
     provider: bool,
-    /// The id of the request, if it is one of JSON-RPC whose client accepts events.
+    /// The id of the request, if it is a JSON-RPC request whose client accepts events.
     id: Option<Value>,
 }
 
@@ -99,8 +99,8 @@ impl Inbound {
         Some(Self { context, on_match, provider, id: None })
     }
 
-    /// Prepares the scan for a request: `headers` and `body` as the bottle sent them. No event can be added to an encoded
-    /// stream, so the client of such streams gets them without a coding. On a provider route nothing is cut.
+    /// Prepares the scan for a request: `headers` and `body` as the bottle sent them. No event can be added to an
+    /// encoded stream, so a client of event streams gets them without a coding. On a provider route, nothing is cut.
     pub(super) async fn prepare(&mut self, headers: &mut HeaderMap, body: &Cleared) {
         headers::limit_accept_encoding(headers);
         if self.provider || !accepts_events(headers) {
@@ -142,8 +142,8 @@ impl Inbound {
         }
     }
 
-    /// Returns the content codings. A part (206) of encoded text cannot be decoded, so it is scanned without decoding.
-    /// On a route with a credential, the proxy strips the request headers that ask for a part.
+    /// Returns the content codings. A part (status 206) of encoded text cannot be decoded, so it is scanned without
+    /// decoding. On a route with a credential, the proxy strips the request headers that ask for a part.
     fn codings(&self, parts: &Parts) -> Result<Vec<Coding>, Refusal> {
         if parts.status == StatusCode::PARTIAL_CONTENT {
             return Ok(Vec::new());
@@ -279,8 +279,8 @@ impl Inbound {
     }
 }
 
-/// Returns the receiver of the upstream's early hints. It sends them to the client as the headers of a response would be
-/// sent.
+/// Returns the receiver of the upstream's early hints. The receiver sends them to the client, processed like the
+/// headers of a response.
 pub(super) fn early_hints(egress: &Egress, permit: &Permit<'_>, client: EarlyHints) -> OnEarlyHints {
     let inbound = Inbound::for_permit(egress, permit);
     OnEarlyHints::new(move |headers| {

@@ -53,7 +53,7 @@ impl IssuedLinks {
     }
 }
 
-/// Returns the hash of a link, which may begin with one slash and then belongs to the host of the request `info`. Other
+/// Returns the hash of a link. A link that begins with one slash belongs to the host of the request `info`. Other
 /// relative links are not remembered.
 fn hash_of(location: &str, info: &RequestInfo) -> Option<[u8; 32]> {
     // A fragment is not sent.

@@ -16,12 +16,12 @@ use crate::report::record::RequestInfo;
 /// The header with the reason code, for programs that do not parse bodies.
 const REASON: HeaderName = HeaderName::from_static("x-bottle-reason");
 
-/// The client of a denied request, as far as it determines the form of the response.
+/// The kind of client that sent a denied request. It determines the form of the response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Client {
-    /// Gets the denial as JSON.
+    /// A client that receives the denial as JSON.
     Any,
-    /// Gets the denial as plain text, because git shows no other media type to the user.
+    /// git, which receives the denial as plain text because it shows no other media type to the user.
     Git,
 }
 
@@ -56,8 +56,8 @@ pub(crate) fn denied(
     response
 }
 
-/// Puts the reason into the status line of HTTP/1.1, because npm, pip and other programs show nothing else of a
-/// response. The phrase is a fixed text: neither the agent nor a finding has a part in it.
+/// Puts the reason into the status line of HTTP/1.1, because npm, pip and other programs show no other part of a
+/// response. The phrase is a fixed text, which contains nothing from the agent or from a finding.
 fn add_reason_phrase(response: &mut Response<Body>, reason: Reason) {
     if let Ok(phrase) = ReasonPhrase::try_from(format!("bottle: {reason}")) {
         response.extensions_mut().insert(phrase);

@@ -28,7 +28,7 @@ const REQUEST: &str = "response.create";
 /// The types of messages that use no tokens.
 const FREE: [&str; 2] = ["response.cancel", "response.processed"];
 
-/// The longest id of a response that is compared, in bytes. OpenAI's have 55.
+/// The longest response id that is compared, in bytes. OpenAI's ids have 55.
 const MAX_ID: usize = 256;
 
 /// The responses of one WebSocket.
@@ -41,16 +41,16 @@ pub(super) struct ModelSocket {
     in_flight: Mutex<Requests>,
 }
 
-/// What the proxy reads of a message of the bottle. Two equal keys are an error, because the model could read the other
-/// one.
+/// The fields of a bottle's message that the proxy reads. A repeated key is an error, because the model could read the
+/// other value.
 #[derive(Deserialize)]
 struct ClientMessage<'t> {
     #[serde(rename = "type", borrow)]
     kind: Cow<'t, str>,
 }
 
-/// A message that uses no tokens, with every field that it may have. Another field could make it something else for a
-/// lenient server.
+/// A message that uses no tokens, with every field that it may have. With another field, a lenient server could treat
+/// the message as something else.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct FreeMessage<'t> {
@@ -68,7 +68,7 @@ impl FreeMessage<'_> {
     }
 }
 
-/// What the proxy reads of a message of the model.
+/// The fields of a model's message that the proxy reads.
 #[derive(Deserialize)]
 struct ServerMessage<'t> {
     #[serde(rename = "type", borrow)]
@@ -81,24 +81,25 @@ struct ResponseHead {
     id: Option<String>,
 }
 
-/// The requests of one WebSocket whose responses have no end, oldest first.
+/// The requests of one WebSocket whose responses have not ended, oldest first.
 ///
-/// The model begins their responses in this order, and a response has an id from its beginning. An error has none, and
-/// may be about any message of the bottle. So an error ends a request only if it cannot be about anything else.
-/// Otherwise the request stays: later events may still complete it, and without them it counts as what was reserved.
+/// The model begins their responses in this order, and a response has an id from its beginning. An error has no id, and
+/// may concern any message of the bottle. So an error ends a request only if it cannot concern another message.
+/// Otherwise the request stays: later events may still complete it, and without such events all its reserved tokens
+/// count.
 #[derive(Default)]
 struct Requests {
     sent: VecDeque<Sent>,
-    /// Whether the model may yet report an error about a message that was no request.
+    /// Whether the model may still report an error about a message that was not a request.
     may_reject_another: bool,
 }
 
 /// A request that was sent.
 struct Sent {
     response: InFlight,
-    /// The id of the response from its beginning. Empty if the model gives none.
+    /// The id of the response, known once the response begins. Empty if the model gives none.
     id: Option<String>,
-    /// Whether the bottle has sent nothing but requests since, so that the beginning of this response shows that the
+    /// Whether the bottle has sent only requests since this one. The beginning of this response then shows that the
     /// model has read all other messages.
     is_after_others: bool,
 }
@@ -108,7 +109,7 @@ impl Requests {
         self.sent.push_back(Sent { response, id: None, is_after_others: true });
     }
 
-    /// The bottle sends a message that is no request.
+    /// Records that the bottle sends a message that is not a request.
     fn send_another(&mut self) {
         self.may_reject_another = true;
         self.sent.iter_mut().for_each(|sent| sent.is_after_others = false);
@@ -179,7 +180,7 @@ impl ModelSocket {
         Ok(())
     }
 
-    /// Counts a message of the model. One that cannot be read proves nothing.
+    /// Counts a message of the model. An unreadable message proves nothing.
     pub(super) fn inbound(&self, event: &[u8]) {
         let Ok(message) = serde_json::from_slice::<ServerMessage<'_>>(event) else { return };
         let mut requests = self.in_flight();

@@ -18,7 +18,7 @@ use http::{HeaderMap, HeaderValue};
 use hyper::body::Body as _;
 use hyper::upgrade::OnUpgrade;
 use tokio::sync::OwnedSemaphorePermit;
-use tracing::field;
+use tracing::{Instrument, field};
 
 use super::approval;
 use super::body::Body;
@@ -139,17 +139,19 @@ pub(super) struct Evaluation<'t> {
 }
 
 impl<'t> Evaluation<'t> {
-    /// Runs stages 1 to 6 for a request. Redacts it if the route requires that. Returns it with the slot that it holds
-    /// since the scan.
+    /// Runs stages 1 to 6 for a request. Redacts the request if the route requires that. Returns the request with the
+    /// slot that it has held since the scan.
     pub(super) async fn evaluate(
         &self,
         request: ReceivedRequest,
     ) -> Result<(AllowedRequest<'t, Cleared>, OwnedSemaphorePermit), Denied> {
-        let allowed = self.unless_locked(self.decide(request)).await?;
+        let decided = tracing::debug_span!("decide").in_scope(|| self.decide(request));
+        let allowed = self.unless_locked(decided).await?;
+        tracing::Span::current().record("route", field::display(&allowed.permit.route.host));
         let slot = self.egress.request_slots.take().await.map_err(|why| {
             allowed.denied(Refusal::later(Reason::UpstreamUnreachable, allowed.permit.host(), why))
         })?;
-        // Checked again because the scan of this request may have locked the bottle.
+        // Checks the lock again, because the scan of this request may have locked the bottle.
         Ok((self.unless_locked(self.clear(allowed).await).await?, slot))
     }
 
@@ -160,8 +162,8 @@ impl<'t> Evaluation<'t> {
         self.decide_findings(self.scan(request).await?).await
     }
 
-    /// Returns `outcome`, or while the bottle is locked the denial that every request gets.
-    /// Waits until the pieces of credentials that were found are counted.
+    /// Waits until all found pieces of credentials are counted. Then returns `outcome`, or the lockout denial if the
+    /// bottle is locked.
     async fn unless_locked<Scan>(
         &self,
         outcome: Result<AllowedRequest<'t, Scan>, Denied>,
@@ -180,7 +182,6 @@ impl<'t> Evaluation<'t> {
     /// Runs stages 1 to 5.
     fn decide(&self, request: ReceivedRequest) -> Result<AllowedRequest<'t, Unscanned>, Denied> {
         let permit = self.permit(&request.head, &Findings::none())?;
-        tracing::Span::current().record("route", field::display(&permit.route.host));
         let ReceivedRequest { head, body, upgrade } = request;
         Ok(AllowedRequest { head, permit, upgrade, scan: Unscanned(body) })
     }
@@ -192,14 +193,17 @@ impl<'t> Evaluation<'t> {
     ) -> Result<AllowedRequest<'t, Scanned>, Denied> {
         let (Unscanned(body), request) = request.take_scan();
         let AllowedRequest { head, permit, .. } = &request;
-        let mut findings = RequestFindings::in_head(self.egress, permit, head);
+        let mut findings = tracing::debug_span!("scan_head")
+            .in_scope(|| RequestFindings::in_head(self.egress, permit, head));
         self.check_head(permit, head, &findings)?;
         let scanner = self.egress.inspector.outbound(&permit.route.dlp);
         let Some(scanner) = scanner.filter(|_| !body.is_end_stream()) else {
             self.check_quick_actions(permit, head, None).await?;
             return Ok(request.with_scan(Scanned { body: OutboundBody::Unscanned(body), findings }));
         };
-        let read = BufferedBody::read(self.egress, Some(scanner), head.headers(), body).await;
+        let read = BufferedBody::read(self.egress, Some(scanner), head.headers(), body)
+            .instrument(tracing::debug_span!("read_body"))
+            .await;
         let (buffered, in_body) =
             read.map_err(|error| request.denied(buffer_refusal(permit.host(), &error)))?;
         self.egress.count_hits(in_body.all(), permit.host());
@@ -211,7 +215,7 @@ impl<'t> Evaluation<'t> {
     }
 
     /// Denies text that contains a GitLab quick action which changes a gated repository, and text that is too long to
-    /// be checked. A body that the route does not scan is not read for this.
+    /// be checked. If the route does not scan bodies, the body is not read for this check.
     async fn check_quick_actions(
         &self,
         permit: &Permit<'_>,
@@ -278,8 +282,8 @@ impl<'t> Evaluation<'t> {
                     .ok_or_else(|| head.denied(Refusal::later(Reason::CredentialMissing, &host, "")))
             }
             Verdict::Deny(refusal) => Err(head.denied(refusal)),
-            // Without findings the policy returns neither verdict. After a redaction it may still ask, but then the
-            // request is denied: a redacted request is never put to the user.
+            // Without findings the policy returns neither verdict. After a redaction the policy may still return `Ask`.
+            // The request is then denied, because the user is never asked about a redacted request.
             Verdict::Redact(allowed) | Verdict::Ask(allowed) => {
                 Err(head.denied(Refusal::unasked(&allowed.host, "")))
             }
@@ -349,7 +353,7 @@ impl<'t> Evaluation<'t> {
         }
         let shown: RequestInfo = findings.redacted_info(permit, head);
         let excerpt = findings.excerpt(self.egress, permit, head, &text);
-        // The user may take long to decide, and the text may be long.
+        // The text is dropped early, because it may be long and the user may take long to decide.
         drop(text);
         let question = approval::Asked { keys, words, findings: findings.list(head.headers()), excerpt };
         let asked = approval::ask(&self.egress.approvals, &shown, question).await;

@@ -31,7 +31,7 @@ pub(super) struct Permit<'t> {
 
 impl<'t> Permit<'t> {
     /// Returns `None` if the route's credential has no value for exactly this host, scheme and header. The policy has
-    /// checked less: that the credential has a value for at least one destination.
+    /// only checked that the credential has a value for at least one destination.
     pub(super) fn new(
         allowed: Allowed<'t, '_>,
         head: &RequestHead,
@@ -62,7 +62,7 @@ impl<'t> Permit<'t> {
         self.path_and_query_at(&self.info.path)
     }
 
-    /// The query behind another path.
+    /// Returns `path` followed by the query.
     pub(super) fn path_and_query_at(&self, path: &str) -> String {
         match &self.query {
             Some(query) => format!("{path}?{query}"),

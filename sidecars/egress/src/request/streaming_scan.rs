@@ -41,15 +41,15 @@ use crate::report::record::RequestInfo;
 const WINDOW: u64 = 2 << 10;
 /// How many bytes after the last line end are withheld while more text arrives.
 const TAIL: u64 = 2 << 10;
-/// The longest delay of a byte. The network segments of a response that was written in one call arrive within this
+/// The longest delay of a byte. If a server writes a response in one call, all its network segments arrive within this
 /// time.
 const MAX_DELAY: Duration = Duration::from_millis(10);
 /// Chunks that arrive within this time of each other are released together.
 const COALESCE: Duration = Duration::from_millis(1);
-/// The most encoded bytes that may wait until their text is decoded. With more, the proxy cuts the response. zstd
-/// withholds a window of 8 MiB of text.
+/// The most encoded bytes that may wait until their text is decoded. With more, the proxy cuts the response. A zstd
+/// decoder withholds a window of 8 MiB of text.
 const MAX_WITHHELD: usize = 16 << 20;
-/// The most text bytes before the next scan. One encoded chunk may decode to many thousand times its length.
+/// The maximum number of text bytes between two scans. One encoded chunk may decode to many thousand times its length.
 const SCAN_CHUNK: u64 = 16 << 10;
 /// Pieces with fewer bytes than this are joined when they are released together.
 const MAX_JOINED: usize = 1 << 10;
@@ -67,7 +67,7 @@ pub(super) struct ScanContext {
     pub(super) events: Option<ErrorEvents>,
     pub(super) reporter: Arc<Reporter>,
     pub(super) reported: usize,
-    /// The decoders' windows are parts of it.
+    /// The memory budget that the decoders' windows count towards.
     pub(super) memory: DecodedMemory,
 }
 
@@ -103,7 +103,7 @@ impl ScanContext {
         found.iter().find(blocks)
     }
 
-    /// Whether a scan may lead to text that the bottle must not receive.
+    /// Whether a scan may find text that the bottle must not receive.
     fn may_withhold(&self) -> bool {
         self.credential.is_some() || self.on_injection != OnInjection::Log
     }
@@ -124,7 +124,7 @@ impl ScanContext {
     }
 }
 
-/// The response is cut, and this event says why.
+/// The error that cuts a response: an event that states the reason.
 #[derive(Debug, thiserror::Error)]
 #[error("the response was cut")]
 struct CutWith(String);
@@ -148,9 +148,9 @@ struct Window {
     scanned: u64,
     /// Offset after the last released byte.
     released: u64,
-    /// A note about an injection, which precedes the text that is released next.
+    /// A note about an injection. It is sent before the text that is released next.
     note: Option<Bytes>,
-    /// Whether the text has a note. A text has only one.
+    /// Whether the text has a note. A text has at most one note.
     noted: bool,
 }
 
@@ -183,7 +183,7 @@ impl Window {
 
     /// Appends a chunk to scan and to release later.
     fn push_chunk(&mut self, chunk: Bytes) -> Result<(), BodyError> {
-        // Queued before the scan, which may mask it.
+        // Queues the chunk before the scan, because the scan may mask it.
         self.output.extend((!chunk.is_empty()).then(|| chunk.clone()));
         self.push(&chunk)
     }

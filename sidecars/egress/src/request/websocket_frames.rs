@@ -30,7 +30,7 @@ const DEFLATE_TAIL: [u8; 4] = [0, 0, 0xff, 0xff];
 /// Size of the decompressor's output buffer, in bytes.
 const INFLATED_CHUNK: usize = 16 << 10;
 
-/// Why a side of a WebSocket violates the protocol.
+/// How one side of a WebSocket violates the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Violation {
     /// The frames are not valid.
@@ -39,7 +39,7 @@ pub(crate) enum Violation {
     Payload,
     /// A message exceeds [`bounds::MESSAGE_BYTES`].
     TooBig,
-    /// All incomplete messages use too much memory.
+    /// All incomplete messages together use too much memory.
     MemoryFull,
 }
 
@@ -95,7 +95,7 @@ struct Message {
     payload: Vec<u8>,
     is_text: bool,
     compressed: bool,
-    /// The length of the beginning that is known to be UTF-8.
+    /// The length of the prefix that is known to be UTF-8.
     valid: usize,
     memory: DecodedPart,
 }
@@ -121,17 +121,17 @@ struct Head {
 
 impl FrameReader {
     /// Creates a parser for the frames of a client (`masked`) or a server. `deflate` says whether messages may be
-    /// compressed. Messages are parts of `memory`.
+    /// compressed. Messages count towards `memory`.
     pub(crate) fn new(masked: bool, deflate: bool, memory: &DecodedMemory) -> Self {
         let inflate = deflate.then(|| Decompress::new(false));
         Self { masked, inflate, message: None, frame: None, memory: memory.clone() }
     }
 
-    /// Takes bytes from `input` and returns the next part. Returns `None` when it has taken all it can, and needs more
-    /// bytes.
+    /// Takes bytes from `input` and returns the next part. Returns `None` if it has taken all usable bytes and needs
+    /// more.
     ///
     /// # Errors
-    /// [`Violation`] by which the side ends the conversation.
+    /// [`Violation`] if the side violates the protocol, which ends the conversation.
     pub(crate) fn next(&mut self, input: &mut BytesMut) -> Result<Option<Part>, Violation> {
         loop {
             if self.frame.is_some() {
@@ -217,7 +217,7 @@ impl FrameReader {
         });
         message.frames.unsplit(bytes);
         let length = usize::try_from(head.length).unwrap_or(usize::MAX);
-        // A payload that fits may still come in too many small frames.
+        // A payload within the limit may still arrive in too many small frames.
         if message.payload.len().saturating_add(length) > bounds::MESSAGE_BYTES
             || message.frames.len().saturating_add(length) > 2 * bounds::MESSAGE_BYTES
         {
@@ -310,7 +310,7 @@ impl Message {
 fn unmask(payload: &mut [u8], mask: Option<[u8; 4]>, at: usize) {
     let Some(mut mask) = mask else { return };
     mask.rotate_left(at % 4);
-    // Long chunks, which the compiler turns into vector instructions.
+    // The chunks are long, so that the compiler generates vector instructions.
     let pattern: [u8; 32] = std::array::from_fn(|at| mask[at % 4]);
     for chunk in payload.chunks_mut(32) {
         for (byte, mask) in chunk.iter_mut().zip(pattern) {
@@ -344,7 +344,7 @@ pub(crate) fn text_message(text: &str) -> Vec<u8> {
     [&head, text.as_bytes()].concat()
 }
 
-/// Removes all extensions from a client's offer that the proxy cannot read. Returns whether permessage-deflate is left.
+/// Removes from a client's offer all extensions that the proxy cannot read. Returns whether permessage-deflate is left.
 pub(crate) fn limit_extensions(headers: &mut HeaderMap) -> bool {
     let offers = extensions(headers);
     let deflate: Vec<&str> = offers.iter().filter(|offer| is_deflate(offer)).map(String::as_str).collect();
