@@ -56,20 +56,20 @@ impl Build {
         Ok(Self { target: format!("{wanted}-unknown-linux-musl"), zig, output })
     }
 
-    /// Returns the compiler's flags: the program is static, without symbols, and has relative relocations in their
-    /// compact form, and a build id, by which `bottle` recognizes it. On x86-64, the toolchain's own linker also merges
-    /// functions with the same code. A panic message has its file and line without symbols, which are a third of the
-    /// program. The profile in `Cargo.toml` cannot remove them, because cargo ignores its `strip` for a package with an
-    /// own section.
+    /// Returns the compiler's flags: the program is static, without symbols, and has a build id, by which `bottle`
+    /// recognizes it. On x86-64, the toolchain's own linker also merges functions with the same code. A panic message has
+    /// its file and line without symbols, which are a third of the program. The profile in `Cargo.toml` cannot remove
+    /// them, because cargo ignores its `strip` for a package with an own section.
     fn flags(&self) -> String {
         let mut flags = vec!["target-feature=+crt-static", "strip=symbols"];
         if self.zig.is_some() {
             // zig brings the start files and libraries of musl, which would otherwise be linked twice.
             flags.extend(["link-self-contained=no", "link-arg=-Wl,--build-id=sha1"]);
         } else {
-            // With `pie`, the program calls its own functions directly, and not through a table of addresses, of which
-            // each process would need a copy of 300 KiB.
-            flags.extend(["relocation-model=pie", "link-arg=-Wl,-z,pack-relative-relocs,--build-id=sha1"]);
+            // The program has a fixed address, as Go programs have. With another address in each process, each of a
+            // bottle's processes would change and hold 1.1 MiB of pointers that all of them share otherwise, and every
+            // command would begin with that. Stack, heap and libraries of the kernel still have random addresses.
+            flags.extend(["relocation-model=static", "link-arg=-Wl,--build-id=sha1"]);
             if cfg!(target_arch = "x86_64") {
                 flags.push("link-arg=-Wl,--icf=all");
             }
