@@ -101,6 +101,7 @@ fn exec(driver: &Driver) -> Result<()> {
     )?;
     samples.iter().for_each(|sample| println!("{}", sample.line()));
     println!("goal: 2 ms");
+    println!("ratio: fork and exec / exec {:.3}", samples[1].ratio_to(&samples[0]));
     Ok(())
 }
 
@@ -173,7 +174,9 @@ fn throughput(driver: &Driver, scene: &Scene) -> Result<()> {
         vec![("1 GiB of output", Box::new(ours)), ("a bare pipe", Box::new(pipe))];
     let samples = interleaved(5, contenders)?;
     samples.iter().for_each(|sample| println!("{}", sample.line()));
-    println!("speed / pipe: {:.2}; goal 0.5", 1.0 / samples[0].ratio_to(&samples[1]));
+    let speed = samples[0].ratio_to(&samples[1]).recip();
+    println!("speed / pipe: {speed:.2}; goal 0.5");
+    println!("ratio: output / pipe {speed:.3}");
     println!("memory: {:.1} MiB more; goal 8", mib(memory().saturating_sub(before)));
     Ok(())
 }
@@ -251,6 +254,7 @@ fn on_docker() -> Result<()> {
     )?;
     samples.iter().for_each(|sample| println!("{}", sample.line()));
     println!("bottle exec / docker exec: {:.2}; goal 0.3", samples[0].ratio_to(&samples[1]));
+    println!("ratio: docker exec / bottle exec {:.2}", samples[1].ratio_to(&samples[0]));
     scene.bottle(&["stop", BOTTLE, "--time", "0"])?;
     Ok(())
 }

@@ -55,6 +55,7 @@ pub(crate) fn run() -> Result<()> {
     };
     let ratio = ours.as_secs_f64() / bwrap.saturating_sub(echo).as_secs_f64();
     println!("{ratio:.2} × bwrap's sandbox; goal 1.0 ×");
+    println!("ratio: bwrap / sandbox {:.3}", ratio.recip());
     Ok(())
 }
 

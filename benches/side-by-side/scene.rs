@@ -73,6 +73,17 @@ impl Scene {
         self.bottle(&["start", "bench", "--backend", self.backend, "--yes", "--detach", "--label", label])
     }
 
+    /// Starts a detached bottle and returns the duration of the command, and what its keeper logged: the spans of the
+    /// launch's phases.
+    pub(crate) fn start_logged(&self, label: &str) -> Result<(Duration, String)> {
+        let words = ["start", "bench", "--backend", self.backend, "--yes", "--detach", "--label", label];
+        let mut program = self.home.program(words)?;
+        let took =
+            program.env("RUST_LOG", "bottle_keeper=debug").deadline(PATIENCE).run()?.expect_code(0).took;
+        let log = self.home.bottle_home().join("state").join(label).join("logs/keeper.log");
+        Ok((took, std::fs::read_to_string(log)?))
+    }
+
     /// Starts a detached bottle with a copy of [`Scene::project`].
     pub(crate) fn start_with_copy(&self, label: &str) -> Result<Outcome> {
         let backend = self.backend;

@@ -4,17 +4,20 @@
 //!
 //! The agent is `date`, which prints the time at which it runs. The duration is counted from the moment
 //! before the command was started. In turns with it, the same `date` is measured without a bottle, as the
-//! minimum, and in a container if a container engine is running.
+//! minimum, and in a container if a container engine is running. Afterwards, each phase of a start is measured.
 
 use std::process::Command;
 use std::time::{Duration, SystemTime};
 
 use crate::scene::Scene;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail, ensure};
 use bottle_test_support::engine;
-use bottle_test_support::measure::{Contender, interleaved};
+use bottle_test_support::measure::{Contender, Sample, interleaved};
 
 const ROUNDS: usize = 40;
+
+/// The number of starts of which each phase is measured.
+const PHASE_ROUNDS: usize = 15;
 
 /// The base image of bottles' images, which `docker run` uses too.
 const BASE_IMAGE: &str = "debian:bookworm-slim";
@@ -51,9 +54,59 @@ pub(crate) fn run() -> Result<()> {
     }
     println!("goal: start to agent process, median, 120 ms");
     if let Some(docker) = samples.get(3) {
-        println!("docker run / start, proof included: {:.1}", docker.ratio_to(&samples[0]));
+        println!("docker run / start, proof included: {:.1}; goal 8", docker.ratio_to(&samples[0]));
+        println!("ratio: docker run / start {:.2}", docker.ratio_to(&samples[0]));
     }
+    phases()
+}
+
+/// Prints how long each phase of a start takes. The rest is before the first phase: the command resolves the manifests
+/// and starts the keeper.
+fn phases() -> Result<()> {
+    let scene = Scene::new(&["sleep", "3600"])?;
+    let mut phases: Vec<Sample> = Vec::new();
+    let mut rest = Vec::new();
+    for round in 0..PHASE_ROUNDS {
+        let label = format!("phased-{round}");
+        let (took, log) = scene.start_logged(&label)?;
+        scene.bottle(&["stop", &label, "--time", "0"])?;
+        let spans = log.lines().filter_map(phase).collect::<Result<Vec<_>>>()?;
+        ensure!(!spans.is_empty(), "the keeper logged no phase");
+        rest.push(took.saturating_sub(spans.iter().map(|(_, open)| *open).sum()));
+        for (name, open) in spans {
+            match phases.iter_mut().find(|sample| sample.name == name) {
+                Some(sample) => sample.rounds.push(open),
+                None => phases.push(Sample { name: name.to_owned(), rounds: vec![open] }),
+            }
+        }
+    }
+    println!("a detached start by phase:");
+    phases.push(Sample { name: "the rest".to_owned(), rounds: rest });
+    phases.iter().for_each(|sample| println!("{}", sample.line()));
     Ok(())
+}
+
+/// The name of a phase and how long its span was open, from a line of the keeper's log.
+fn phase(line: &str) -> Option<Result<(&str, Duration)>> {
+    let (_, span) = line.split_once("launch_phase{phase=")?;
+    let (_, times) = span.split_once(": close time.busy=")?;
+    let name = span.split_whitespace().next()?;
+    let (busy, idle) = times.split_once(" time.idle=")?;
+    let open = duration(busy).and_then(|busy| Ok(busy + duration(idle)?));
+    Some(open.map(|open| (name, open)))
+}
+
+/// Parses a duration as `tracing` prints it: a number with a unit.
+fn duration(text: &str) -> Result<Duration> {
+    let digits = text.trim_end_matches(char::is_alphabetic);
+    let scale = match &text[digits.len()..] {
+        "s" => 1.0,
+        "ms" => 1e-3,
+        "µs" => 1e-6,
+        "ns" => 1e-9,
+        unit => bail!("{text:?} has the unknown unit {unit:?}"),
+    };
+    Ok(Duration::from_secs_f64(digits.parse::<f64>()? * scale))
 }
 
 /// The time from `before` to the time that an agent printed, in nanoseconds since the epoch.

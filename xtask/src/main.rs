@@ -1,6 +1,7 @@
 //! Build steps that cargo does not provide. `cargo xtask` lists them.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for the user at the terminal")]
 
+mod bench;
 mod broken;
 mod circles;
 mod coverage;
@@ -28,6 +29,8 @@ Usage: cargo xtask <STEP>
 Steps:
   dist [--target x86_64|aarch64] build the one static program and write it to dist/bottle; for another
                                  processor than this machine's, to dist/bottle-amd64 or dist/bottle-arm64
+  bench [--record] [NAME...]     run the benchmarks that compare with something else, and refuse a ratio that fell
+                                 by more than 10 % against benches/history.tsv
   broken [--together] [NAME...]  take defences out of a copy, and see the tests notice
   coverage REPORT                print the share of lines that tests cover, and refuse too low a one
   layers                         print which package depends on which, and refuse circles of imports between
@@ -49,6 +52,7 @@ fn main() -> ExitCode {
         ["coverage", report] => coverage::run(report),
         ["layers"] => layers::run(),
         ["reads"] => reads::run(),
+        ["bench", arguments @ ..] => bench::run(arguments),
         ["broken", arguments @ ..] => broken::run(arguments),
         _ => {
             eprintln!("xtask: there is no step {:?}\n\n{HELP}", step.join(" "));

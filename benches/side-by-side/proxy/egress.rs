@@ -2,7 +2,8 @@
 
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream as StdUnixStream;
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
+use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 use bottle_channel::{Channel, Side, Stream};
@@ -12,27 +13,21 @@ use bottle_policy::credential::{Binding, Scheme};
 use bottle_protocol::session::bundle::{BundleEvent, BundleRequest, Credential, Provision, Written};
 use bottle_protocol::session::lease::{LeaseAnswer, LeaseRequest};
 use bottle_protocol::session::{Hello, Role};
+use bottle_test_support::sshd::Ends;
 use tempfile::TempDir;
 use tokio::net::UnixStream;
 
 use crate::HOST;
 use crate::peer::{Address, Peer};
 use crate::site::Site;
+use crate::stages;
 
 /// A running proxy.
 pub(crate) struct Running {
     pub(crate) peer: Peer,
-    process: Child,
+    process: Ends,
     _channel: Channel,
     _directory: TempDir,
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // The process may have exited already.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
 }
 
 impl Running {
@@ -48,11 +43,11 @@ impl Running {
 
     /// Resets the peak of the resident memory (proc(5), clear_refs).
     pub(crate) fn reset_peak(&self) -> Result<()> {
-        Ok(std::fs::write(format!("/proc/{}/clear_refs", self.process.id()), "5")?)
+        Ok(std::fs::write(format!("/proc/{}/clear_refs", self.process.0.id()), "5")?)
     }
 
     fn memory_mib(&self, which: &'static str) -> Result<f64> {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.id()))?;
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.0.id()))?;
         let line = status.lines().find_map(|line| line.strip_prefix(which)).context(which)?;
         let kib: f64 = line.trim().trim_end_matches(" kB").trim().parse()?;
         Ok(kib / 1024.0)
@@ -80,6 +75,16 @@ pub(crate) enum Budget {
 
 /// Starts and provisions the daemon.
 pub(crate) async fn start(site: &Site, detectors: Detectors, budget: Budget) -> Result<Running> {
+    start_measured(site, detectors, budget, None).await
+}
+
+/// Starts and provisions the daemon. If there is a file for its standard error, it measures the stages of its requests.
+pub(crate) async fn start_measured(
+    site: &Site,
+    detectors: Detectors,
+    budget: Budget,
+    stages: Option<&Path>,
+) -> Result<Running> {
     let directory = tempfile::tempdir()?;
     let config = EgressConfig {
         proxy: ListenerConfig::Socket { directory: directory.path().to_owned() },
@@ -90,10 +95,14 @@ pub(crate) async fn start(site: &Site, detectors: Detectors, budget: Budget) -> 
         lock_after: None,
     };
     let (ours, theirs) = StdUnixStream::pair()?;
-    let process = Command::new(std::env::current_exe()?)
+    let mut command = Command::new(std::env::current_exe()?);
+    command
         .args(["__egress", "bench", "bench", &serde_json::to_string(&config)?])
-        .stdin(Stdio::from(OwnedFd::from(theirs)))
-        .spawn()?;
+        .stdin(Stdio::from(OwnedFd::from(theirs)));
+    if let Some(file) = stages {
+        command.env(stages::ENABLED, "1").stderr(std::fs::File::create(file)?);
+    }
+    let process = Ends(command.spawn()?);
     ours.set_nonblocking(true)?;
     let io = UnixStream::from_std(ours)?;
     let (channel, _, _) = Channel::establish(io, Side::Dialed, Hello::of(Role::Bundle)).await?;

@@ -1,32 +1,29 @@
 //! Generates load: sends as many requests as are answered in a given time.
 
 use std::fmt;
-use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use bytes::Bytes;
 use futures_util::future::try_join_all;
+use futures_util::{SinkExt, StreamExt};
 use http::{HeaderValue, Request, Response};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio_tungstenite::tungstenite::Message;
 
 use crate::HOST;
+use crate::content::{Content, LENGTH};
 use crate::peer::Peer;
+use crate::site::{LAST, SOCKET};
 
 /// The number of concurrent requests.
 const CLIENTS: usize = 16;
 
 /// The number of HTTP/2 connections that the concurrent requests share.
 const SHARED: usize = 4;
-
-/// The request body: 1 KiB of JSON, like the response.
-static BODY: LazyLock<String> = LazyLock::new(|| {
-    let words = "an agent asks a model something in words, and the words go on for a while; ".repeat(20);
-    format!("{{\"model\":\"m-1\",\"text\":\"{}\"}}", &words[..1024 - 25])
-});
 
 /// How the requests use connections and HTTP versions.
 #[derive(Debug, Clone, Copy)]
@@ -47,9 +44,9 @@ impl fmt::Display for Load {
 }
 
 impl Load {
-    /// Returns the number of requests that `peer` answers per second. `turn` is the duration of the
+    /// Returns the number of requests with `content` that `peer` answers per second. `turn` is the duration of the
     /// measurement.
-    pub(crate) async fn per_second(self, peer: &Peer, turn: Duration) -> Result<f64> {
+    pub(crate) async fn per_second(self, peer: &Peer, content: Content, turn: Duration) -> Result<f64> {
         // Connections that are kept alive are opened before the measurement starts.
         let mut clients = Vec::new();
         let mut shared = Vec::new();
@@ -67,7 +64,7 @@ impl Load {
         }
         let started = Instant::now();
         let until = started + turn;
-        let counts = try_join_all(clients.into_iter().map(|client| client.run(peer, until))).await?;
+        let counts = try_join_all(clients.into_iter().map(|client| client.run(peer, content, until))).await?;
         Ok(f64::from(counts.iter().sum::<u32>()) / started.elapsed().as_secs_f64())
     }
 }
@@ -79,22 +76,23 @@ enum Client {
 }
 
 impl Client {
-    async fn run(mut self, peer: &Peer, until: Instant) -> Result<u32> {
+    async fn run(mut self, peer: &Peer, content: Content, until: Instant) -> Result<u32> {
+        let (target, body) = (content.target(), Bytes::from(content.question()));
         let mut count = 0;
         while Instant::now() < until {
             match &mut self {
                 Self::Http1(sender) => {
                     sender.ready().await?;
-                    whole(sender.send_request(post("/v1/messages", body())).await?).await?;
+                    whole(sender.send_request(post(&target, body.clone())).await?).await?;
                 }
                 Self::Http2(sender) => {
                     sender.ready().await?;
-                    let uri = format!("https://{HOST}/v1/messages");
-                    whole(sender.send_request(post(&uri, body())).await?).await?;
+                    let uri = format!("https://{HOST}{target}");
+                    whole(sender.send_request(post(&uri, body.clone())).await?).await?;
                 }
                 Self::New => {
                     let mut sender = http1(peer).await?;
-                    whole(sender.send_request(post("/v1/messages", body())).await?).await?;
+                    whole(sender.send_request(post(&target, body.clone())).await?).await?;
                 }
             }
             count += 1;
@@ -104,17 +102,34 @@ impl Client {
 }
 
 /// The median duration of requests that are sent one after another on one connection, in seconds.
-pub(crate) async fn one_by_one(peer: &Peer, turn: Duration) -> Result<f64> {
+pub(crate) async fn one_by_one(peer: &Peer, content: Content, turn: Duration) -> Result<f64> {
+    let (target, body) = (content.target(), Bytes::from(content.question()));
     let mut sender = http1(peer).await?;
     let mut times = Vec::new();
     let until = Instant::now() + turn;
     while Instant::now() < until {
         let started = Instant::now();
         sender.ready().await?;
-        whole(sender.send_request(post("/v1/messages", body())).await?).await?;
+        whole(sender.send_request(post(&target, body.clone())).await?).await?;
         times.push(started.elapsed().as_secs_f64());
     }
     Ok(crate::median(&mut times))
+}
+
+/// Returns how many MiB of text per second `peer` relays to the site over one WebSocket, in messages with `content`.
+pub(crate) async fn over_websocket(peer: &Peer, content: Content, turn: Duration) -> Result<f64> {
+    let tls = peer.connect(&peer.tls(b"http/1.1")?).await?;
+    let (mut socket, _) = tokio_tungstenite::client_async(format!("wss://{HOST}{SOCKET}"), tls).await?;
+    let message = Message::text(content.question());
+    let started = Instant::now();
+    let mut sent = 0;
+    while started.elapsed() < turn {
+        socket.send(message.clone()).await?;
+        sent += LENGTH;
+    }
+    socket.send(Message::text(LAST)).await?;
+    ensure!(socket.next().await.is_some_and(|answer| answer.is_ok()), "the WebSocket was closed");
+    Ok(sent as f64 / f64::from(1 << 20) / started.elapsed().as_secs_f64())
 }
 
 /// Opens idle connections, which remain open until the returned values are dropped.
@@ -122,7 +137,8 @@ pub(crate) async fn idle(peer: &Peer, count: usize) -> Result<Vec<impl Sized + u
     let mut idle = Vec::new();
     for _ in 0..count {
         let mut sender = http1(peer).await?;
-        whole(sender.send_request(post("/v1/messages", body())).await?).await?;
+        let request = post(&Content::Prose.target(), Content::Prose.question().into());
+        whole(sender.send_request(request).await?).await?;
         idle.push(sender);
     }
     Ok(idle)
@@ -130,14 +146,10 @@ pub(crate) async fn idle(peer: &Peer, count: usize) -> Result<Vec<impl Sized + u
 
 /// Sends one request whose body has `bytes` bytes.
 pub(crate) async fn large(peer: &Peer, bytes: usize) -> Result<()> {
-    let line = BODY.as_bytes();
-    let text: Vec<u8> = line.iter().copied().cycle().take(bytes).collect();
+    let line = Content::Code.question();
+    let text: Vec<u8> = line.bytes().cycle().take(bytes).collect();
     let mut sender = http1(peer).await?;
-    whole(sender.send_request(post("/large", text.into())).await?).await
-}
-
-fn body() -> Bytes {
-    Bytes::from_static(BODY.as_bytes())
+    whole(sender.send_request(post(&Content::Ordinary.target(), text.into())).await?).await
 }
 
 async fn http1(peer: &Peer) -> Result<http1::SendRequest<Full<Bytes>>> {
@@ -168,6 +180,6 @@ fn post(uri: &str, body: Bytes) -> Request<Full<Bytes>> {
 async fn whole(response: Response<Incoming>) -> Result<()> {
     ensure!(response.status() == 200, "the answer is {}", response.status());
     let body = response.into_body().collect().await?.to_bytes();
-    ensure!(body.len() == 1024, "the body has {} bytes", body.len());
+    ensure!(body.len() == LENGTH, "the body has {} bytes", body.len());
     Ok(())
 }

@@ -10,21 +10,26 @@
 //! Clients connect to the egress proxy over its unix socket, as a bottle's guest does, and to mitmproxy over
 //! the loopback interface.
 //!
-//! Run it with `cargo bench -p bottle-egress --bench proxy`. mitmproxy is installed from PyPI into
-//! `target/peers`.
+//! Run it with `cargo bench -p bottle-egress --bench proxy`, and `-- PART…` selects some parts. mitmproxy is installed
+//! from PyPI into `target/peers`.
 #![allow(missing_docs, clippy::print_stdout, reason = "a bench prints what it measured")]
 
+mod content;
 mod egress;
 mod load;
 mod mitmproxy;
+mod other_proxy;
 mod peer;
+mod rust_proxies;
 mod site;
+mod stages;
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 
+use content::Content;
 use egress::{Budget, Detectors};
 use load::Load;
 use peer::Peer;
@@ -51,6 +56,10 @@ const LARGE: usize = 200 << 20;
 fn main() -> ExitCode {
     // The egress proxy runs as this program, just as it runs as `bottle` in the product.
     if std::env::args().nth(1).as_deref() == Some("__egress") {
+        if let Err(error) = stages::measure() {
+            println!("{error:#}");
+            return ExitCode::FAILURE;
+        }
         return bottle_egress::run();
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
@@ -63,42 +72,163 @@ fn main() -> ExitCode {
     }
 }
 
+/// The parts of the benchmark.
+const PARTS: [&str; 8] =
+    ["throughput", "others", "latency", "stages", "websocket", "budget", "minting", "memory"];
+
 async fn compare() -> Result<()> {
+    // Cargo itself adds the argument `--bench`.
+    let wanted: Vec<String> =
+        std::env::args().skip(1).filter(|argument| !argument.starts_with("--")).collect();
+    if let Some(unknown) = wanted.iter().find(|part| !PARTS.contains(&part.as_str())) {
+        bail!("there is no part {unknown:?}; there are {}", PARTS.join(", "));
+    }
+    let runs = |part: &str| wanted.is_empty() || wanted.iter().any(|wanted| wanted == part);
     let site = site::start()?;
     let proxy = egress::start(&site, Detectors::Default, Budget::None).await?;
-    let undetecting = egress::start(&site, Detectors::Off, Budget::None).await?;
-    let other = mitmproxy::start(&site).await?;
-    let direct = Peer::direct(&site)?;
     println!("proxy resident idle, 100 routes: {:.1} MiB (goal 20)", proxy.resident_mib()?);
-    println!(
-        "median of {ROUNDS} interleaved turns of {TURN:?}, 1 KiB of JSON each way, a model's response, intercepted TLS\n"
-    );
-    for (load, goal) in [(Load::KeptHttp1, "20 x"), (Load::KeptHttp2, "20 x"), (Load::NewConnections, "10 x")]
-    {
+    if runs("throughput") {
+        throughput(&site, &proxy.peer).await?;
+    }
+    if runs("others") {
+        others(&site, &proxy.peer).await?;
+    }
+    if runs("latency") {
+        latency(&site, &proxy.peer).await?;
+    }
+    if runs("stages") {
+        stages(&site).await?;
+    }
+    if runs("websocket") {
+        websocket(&site, &proxy.peer).await?;
+    }
+    if runs("budget") {
+        gate(&site, &proxy.peer).await?;
+    }
+    if runs("minting") {
+        minting(&proxy.peer).await?;
+    }
+    println!("proxy resident after all that: {:.1} MiB", proxy.resident_mib()?);
+    if runs("memory") {
+        memory(&site).await?;
+    }
+    Ok(())
+}
+
+/// Compares the numbers of requests per second: of each content on kept connections, and of prose on others.
+async fn throughput(site: &Site, proxy: &Peer) -> Result<()> {
+    let undetecting = egress::start(site, Detectors::Off, Budget::None).await?;
+    let other = mitmproxy::start(site).await?;
+    println!("median of {ROUNDS} interleaved turns of {TURN:?}, 1 KiB of JSON each way, intercepted TLS\n");
+    let kept = Content::ALL.map(|content| (Load::KeptHttp1, content, "25 x"));
+    let others = [(Load::KeptHttp2, Content::Prose, "25 x"), (Load::NewConnections, Content::Prose, "20 x")];
+    for (load, content, goal) in kept.into_iter().chain(others) {
         let (mut ours, mut unscanned, mut theirs) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..ROUNDS {
-            ours.push(load.per_second(&proxy.peer, TURN).await?);
-            unscanned.push(load.per_second(&undetecting.peer, TURN).await?);
-            theirs.push(load.per_second(&other.peer, TURN).await?);
+            ours.push(load.per_second(proxy, content, TURN).await?);
+            unscanned.push(load.per_second(&undetecting.peer, content, TURN).await?);
+            theirs.push(load.per_second(&other.peer, content, TURN).await?);
         }
         let [ours, unscanned, theirs] = [&mut ours, &mut unscanned, &mut theirs].map(|times| median(times));
-        println!("{load}: proxy {ours:.0}/s, mitmproxy {theirs:.0}/s: {:.1} x (goal {goal})", ours / theirs);
-        println!("  without detectors {unscanned:.0}/s: {:.2} x (goal 0.85)", ours / unscanned);
+        let name = content.name();
+        println!(
+            "{load}, {name}: proxy {ours:.0}/s, mitmproxy {theirs:.0}/s: {:.1} x (goal {goal}); without detectors \
+             {unscanned:.0}/s: {:.2} x (goal 0.85)",
+            ours / theirs,
+            ours / unscanned
+        );
+        println!("ratio: proxy / mitmproxy, {load}, {name} {:.2}", ours / theirs);
+        println!("ratio: detectors on / off, {load}, {name} {:.3}", ours / unscanned);
     }
-    let (mut through, mut without) = (Vec::new(), Vec::new());
-    for _ in 0..ROUNDS {
-        through.push(load::one_by_one(&proxy.peer, TURN / 2).await?);
-        without.push(load::one_by_one(&direct, TURN / 2).await?);
+    Ok(())
+}
+
+/// Compares the numbers of requests per second with those of proxies that scan nothing, and of no proxy at all.
+async fn others(site: &Site, proxy: &Peer) -> Result<()> {
+    let undetecting = egress::start(site, Detectors::Off, Budget::None).await?;
+    let program = rust_proxies::build()?;
+    let direct = Peer::direct(site)?;
+    let mut others = Vec::new();
+    for (name, connects) in rust_proxies::NAMES {
+        others.push((name, rust_proxies::start(site, &program, name, connects).await?));
     }
-    let (through, without) = (median(&mut through) * 1e6, median(&mut without) * 1e6);
-    println!(
-        "one by one: {through:.0} us through the proxy, {without:.0} us direct: {:.0} us added (goal 150)",
-        through - without
-    );
-    gate(&site, &proxy.peer).await?;
-    minting(&proxy.peer).await?;
-    println!("proxy resident after all that: {:.1} MiB", proxy.resident_mib()?);
-    memory(&site).await
+    let content = Content::Prose;
+    for load in [Load::KeptHttp1, Load::KeptHttp2, Load::NewConnections] {
+        let mut peers = vec![
+            ("no proxy", &direct, Vec::new()),
+            ("ours", proxy, Vec::new()),
+            ("ours without detectors", &undetecting.peer, Vec::new()),
+        ];
+        peers.extend(others.iter().map(|(name, other)| (*name, &other.peer, Vec::new())));
+        for _ in 0..ROUNDS {
+            for (_, peer, rates) in &mut peers {
+                rates.push(load.per_second(peer, content, TURN).await?);
+            }
+        }
+        let line = peers.iter_mut().map(|(name, _, rates)| format!("{name} {:.0}/s", median(rates)));
+        println!("{load}, {}: {}", content.name(), line.collect::<Vec<_>>().join(", "));
+    }
+    Ok(())
+}
+
+/// Measures how much time the proxy adds to one request, with and without its detectors.
+async fn latency(site: &Site, proxy: &Peer) -> Result<()> {
+    let undetecting = egress::start(site, Detectors::Off, Budget::None).await?;
+    let direct = Peer::direct(site)?;
+    for content in [Content::Ordinary, Content::Prose, Content::Code] {
+        let (mut through, mut unscanned, mut without) = (Vec::new(), Vec::new(), Vec::new());
+        for _ in 0..ROUNDS {
+            through.push(load::one_by_one(proxy, content, TURN / 2).await?);
+            unscanned.push(load::one_by_one(&undetecting.peer, content, TURN / 2).await?);
+            without.push(load::one_by_one(&direct, content, TURN / 2).await?);
+        }
+        let [through, unscanned, without] =
+            [&mut through, &mut unscanned, &mut without].map(|times| median(times) * 1e6);
+        println!(
+            "one by one, {}: {through:.0} us through the proxy, {unscanned:.0} us without detectors, {without:.0} us \
+             direct: {:.0} us added (goal 150)",
+            content.name(),
+            through - without
+        );
+        println!(
+            "ratio: one request direct / through the proxy, {} {:.3}",
+            content.name(),
+            without / through
+        );
+    }
+    Ok(())
+}
+
+/// Measures how long each stage of a request takes when no other request runs. Each time includes the time until a
+/// thread is free to go on.
+async fn stages(site: &Site) -> Result<()> {
+    for content in [Content::Ordinary, Content::Prose, Content::Code] {
+        let directory = tempfile::tempdir()?;
+        let file = directory.path().join("stages");
+        let proxy = egress::start_measured(site, Detectors::Default, Budget::None, Some(&file)).await?;
+        load::one_by_one(&proxy.peer, content, TURN).await?;
+        println!("stages of a request, {}, medians:\n{}", content.name(), stages::read(&file)?);
+    }
+    Ok(())
+}
+
+/// Measures how much text the proxy relays over a WebSocket, with and without its detectors.
+async fn websocket(site: &Site, proxy: &Peer) -> Result<()> {
+    let undetecting = egress::start(site, Detectors::Off, Budget::None).await?;
+    for content in [Content::Prose, Content::Code, Content::Base64] {
+        let (mut scanned, mut unscanned) = (Vec::new(), Vec::new());
+        for _ in 0..ROUNDS {
+            scanned.push(load::over_websocket(proxy, content, TURN / 2).await?);
+            unscanned.push(load::over_websocket(&undetecting.peer, content, TURN / 2).await?);
+        }
+        let [scanned, unscanned] = [&mut scanned, &mut unscanned].map(|rates| median(rates));
+        let name = content.name();
+        println!(
+            "WebSocket, {name}: {scanned:.1} MiB/s scanned (goal 60), {unscanned:.1} MiB/s without detectors"
+        );
+        println!("ratio: WebSocket detectors on / off, {name} {:.3}", scanned / unscanned);
+    }
+    Ok(())
 }
 
 /// Measures how much time a budget adds to a request to a model for which the proxy has enough tokens.
@@ -106,8 +236,8 @@ async fn gate(site: &Site, unlimited: &Peer) -> Result<()> {
     let limited = egress::start(site, Detectors::Default, Budget::Large).await?;
     let (mut with, mut without) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
-        with.push(load::one_by_one(&limited.peer, TURN / 2).await?);
-        without.push(load::one_by_one(unlimited, TURN / 2).await?);
+        with.push(load::one_by_one(&limited.peer, Content::Prose, TURN / 2).await?);
+        without.push(load::one_by_one(unlimited, Content::Prose, TURN / 2).await?);
     }
     let (with, without) = (median(&mut with) * 1e6, median(&mut without) * 1e6);
     println!(

@@ -41,8 +41,12 @@ impl Peer {
 
     /// The site itself, without a proxy.
     pub(crate) fn direct(site: &Site) -> Result<Self> {
-        let address = Address::Tcp(site.server.address());
-        Ok(Self { address, proxy: false, trust: roots(site.authority.pem())? })
+        Self::server(site.server.address(), site.authority.pem())
+    }
+
+    /// A server whose certificate is signed by `ca`.
+    pub(crate) fn server(address: SocketAddr, ca: &str) -> Result<Self> {
+        Ok(Self { address: Address::Tcp(address), proxy: false, trust: roots(ca)? })
     }
 
     /// Opens a TLS connection to [`HOST`], through the proxy if the target is one.

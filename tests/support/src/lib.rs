@@ -53,4 +53,4 @@ pub mod skip;
 pub mod small_root;
 pub mod sshd;
 pub mod upstream;
-mod websocket;
+pub mod websocket;
