@@ -109,6 +109,8 @@ fn diff_and_pull_change_nothing_in_the_files() -> Result<()> {
     let hook = "printf '#!/bin/sh\\ntouch /workspace/touched ~/touched\\nexec \"$@\"\\n' >~/hook; chmod +x ~/hook; \
                 git config --global uploadpack.packObjectsHook ~/hook";
     let _ = run(&home, &["exec", "one", "--", "sh", "-ec", hook])?.expect_code(0);
+    // A command that reads would share the guest of one that writes.
+    wait_until_closed(&home)?;
     let _ = run(&home, &["pull", "one"])?.expect_code(0);
     let _ = run(&home, &["diff", "one"])?.expect_code(0);
     let _ = run(&home, &["cp", "one:file", "file"])?.expect_code(0);
