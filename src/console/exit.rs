@@ -30,8 +30,8 @@ pub(crate) const INTERRUPTED: u8 = 130;
 /// The reader of standard output closed it: the code that a shell reports after SIGPIPE.
 pub(crate) const OUTPUT_CLOSED: u8 = 141;
 
-/// The exit code for a kind of failure of a launch. The codes for programs are for scripts: on a terminal no agent has
-/// run yet, so the usual codes apply.
+/// The exit code for a kind of failure of a launch. The codes [`NOT_FOUND`] and [`CANNOT_RUN`] are for scripts. On a
+/// terminal no agent has run yet, so the usual codes apply.
 pub(crate) fn of_launch(kind: Kind, on_terminal: bool) -> u8 {
     match kind {
         Kind::ProgramMissing if !on_terminal => NOT_FOUND,

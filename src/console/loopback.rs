@@ -1,5 +1,5 @@
 //! HTTP servers on the loopback interface, which every user and every web page of this machine can reach. The servers
-//! check who asks; this module bounds connections.
+//! check who sends a request; this module limits the connections.
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -18,7 +18,7 @@ use super::error::CliError;
 /// The maximum number of connections of a server. Further ones wait.
 const MAX_CONNECTIONS: usize = 64;
 
-/// How long a client may take for the head of a request.
+/// The time limit for a client to send the head of a request.
 const HEAD: Duration = Duration::from_secs(10);
 
 /// The maximum size of the head of a request, in bytes.
@@ -53,7 +53,7 @@ pub(crate) async fn listen(port: u16) -> Result<TcpListener, CliError> {
 /// The address and port of a server, as clients write it.
 ///
 /// # Errors
-/// Returns an error if the system does not tell it.
+/// Returns an error if the system does not report the address.
 pub(crate) fn authority(listener: &TcpListener) -> Result<String, CliError> {
     let address =
         listener.local_addr().map_err(|error| CliError::cannot("find out the server's address", error))?;

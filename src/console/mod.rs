@@ -1,4 +1,4 @@
-//! What the faces share: the terminal, output in lines, errors with exit codes, signals.
+//! Code that the user interfaces share: the terminal, output in lines, errors with exit codes, signals.
 //!
 //! ```text
 //! error, exit  errors, hints and exit codes      terminal     the user's terminal

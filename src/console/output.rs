@@ -79,7 +79,7 @@ impl Output {
         write_all(&mut io::stdout().lock(), &format!("{}\n", inert_json(&text)))
     }
 
-    /// Prints data that is too long for the memory. `write` gets a buffered standard output.
+    /// Prints data that is too large for memory. `write` gets a buffered standard output.
     pub(crate) fn print_with(
         &self,
         write: impl FnOnce(&mut dyn Write) -> Result<(), CliError>,
@@ -186,8 +186,8 @@ impl Output {
         self.write_error_lines(&format!("{label} {}", self.stderr.hanging(text, indent)));
     }
 
-    /// Begins a new line on the terminal and erases what is below it, because an agent may have left the cursor in the
-    /// middle of a line and of its own lines.
+    /// Begins a new line on the terminal and erases everything below it, because an agent may have left the cursor in
+    /// the middle of its own output.
     pub(crate) fn clear_below(&self) {
         let erase = if std::env::var_os("TERM").is_some_and(|term| term == "dumb") { "" } else { "\x1b[J" };
         let _ = write_all(&mut io::stderr().lock(), &format!("\r\n{erase}"));
@@ -259,7 +259,7 @@ pub(crate) fn write_failed(error: io::Error) -> CliError {
     }
 }
 
-/// The error for a failed write of a program's output. Its exit code is bottle's, not the program's.
+/// The error for a failed write of a program's output. The error has an exit code of bottle, not that of the program.
 pub(crate) fn output_failed(error: io::Error) -> CliError {
     let error = write_failed(error);
     if error.is_output_closed() { error } else { error.exit(exit::BOTTLE_FAILED) }

@@ -62,7 +62,7 @@ impl Signals {
         }
     }
 
-    /// Does `work`, which a signal cancels.
+    /// Runs `work`, and cancels it when a signal arrives.
     ///
     /// # Errors
     /// Returns the error of `work`, or an error if a signal interrupted it.

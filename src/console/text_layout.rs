@@ -27,7 +27,7 @@ pub(crate) fn wrapped(text: &str, columns: usize, styles: Styles) -> Vec<String>
     lines.flat_map(|line| broken(line, columns)).collect()
 }
 
-/// Splits a line into pieces of this width. A character that is wider forms a piece alone.
+/// Splits a line into pieces of this width. A character that is wider than this width forms its own piece.
 fn broken(line: String, columns: usize) -> Vec<String> {
     if measure_text_width(&line) <= columns {
         return vec![line];

@@ -1,4 +1,4 @@
-//! The arguments of a tool: one description from which their JSON schema and their checks come.
+//! The arguments of a tool. One description yields their JSON schema and their checks.
 
 use rmcp::model::JsonObject;
 use serde_json::{Map, Value, json};
@@ -21,7 +21,7 @@ pub(super) struct Field {
     pub(super) name: &'static str,
     pub(super) kind: Kind,
     pub(super) required: bool,
-    /// What the model reads about it.
+    /// The description that the model reads.
     pub(super) about: &'static str,
 }
 
@@ -76,12 +76,12 @@ impl Kind {
         }
     }
 
-    /// Says what a value must be, if it is not.
+    /// Checks a value. The error says what the value must be.
     fn check(self, value: &Value) -> Result<(), String> {
         let is_text = |value: &Value, max: usize| {
             value.as_str().is_some_and(|text| text.len() <= max && !text.contains('\0'))
         };
-        // The first character must not make a flag of it.
+        // The first character must not turn the name into a flag.
         let is_name = || {
             is_text(value, NAME_MAX)
                 && value
@@ -158,10 +158,10 @@ pub(super) fn schema(fields: &[Field]) -> JsonObject {
 pub(super) struct Arguments(JsonObject);
 
 impl Arguments {
-    /// Checks the arguments of a call. A missing one and `null` are the same.
+    /// Checks the arguments of a call. A missing argument and `null` are equivalent.
     ///
     /// # Errors
-    /// Returns a sentence for the model that names the argument and what it must be.
+    /// Returns a sentence for the model with the name of the argument and its valid values.
     pub(super) fn check(fields: &[Field], given: Option<JsonObject>) -> Result<Self, String> {
         let mut given = given.unwrap_or_default();
         given.retain(|_, value| !value.is_null());

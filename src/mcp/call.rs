@@ -1,4 +1,4 @@
-//! What a call of a tool asks of the library, and what the command policy checks before.
+//! A tool call: its request to the library, and what the command policy checks before the call.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ const LIMIT: Duration = Duration::from_secs(120);
 /// A request of a tool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Call {
-    /// What the library carries out.
+    /// The request that the library carries out.
     pub(super) request: Request,
     /// The input of the program that runs, or the content of a file.
     pub(super) input: Option<String>,
@@ -30,9 +30,9 @@ pub(super) enum Checked {
     Nothing,
     /// The program that the call runs.
     Command,
-    /// The input goes to a program that may be a shell.
+    /// The input, because the program that receives it may be a shell.
     Input,
-    /// The files that the call changes; any file if there is none.
+    /// The files that the call changes. If the list is empty, the call may change any file.
     Change(Vec<String>),
 }
 
@@ -57,7 +57,7 @@ impl Call {
         Self { checked: Checked::Change(paths.into_iter().map(Into::into).collect()), ..self }
     }
 
-    /// Has the command policy check this.
+    /// Sets what the command policy checks.
     pub(super) fn checked(self, checked: Checked) -> Self {
         Self { checked, ..self }
     }
@@ -88,7 +88,7 @@ impl Call {
         }
     }
 
-    /// Sets variables of the program that the call runs. Those of the call take precedence.
+    /// Sets default variables of the program that the call runs. Variables that the call sets take precedence.
     pub(super) fn set_defaults(&mut self, variables: &[(&str, &str)]) {
         let Some(program) = self.request.program_mut() else { return };
         for (name, value) in variables {

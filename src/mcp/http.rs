@@ -20,7 +20,7 @@ use crate::console::loopback::Site;
 /// The path of the server.
 pub(super) const PATH: &str = "/mcp";
 
-/// The maximum size of a request's body, in bytes: the content of a file, as JSON.
+/// The maximum size of a request's body, in bytes. The content of a file, encoded as JSON, fits into it.
 const BODY: usize = 8 << 20;
 
 type Mcp = StreamableHttpService<Server, NeverSessionManager>;
@@ -52,7 +52,7 @@ impl Servers {
         let mut values = headers.get_all(AUTHORIZATION).iter();
         let (Some(value), None) = (values.next(), values.next()) else { return None };
         let (scheme, token) = value.to_str().ok()?.split_once(' ')?;
-        // How long the comparison of digests takes tells nothing about a token.
+        // The duration of this comparison of digests reveals nothing about a token.
         let digest = tokens::digest(token.trim());
         let found = self.0.iter().find(|(known, _)| *known == digest);
         found.filter(|_| scheme.eq_ignore_ascii_case("bearer")).map(|(_, server)| server)

@@ -54,7 +54,7 @@ pub(crate) enum Client {
     Vscode,
 }
 
-/// What registers the server.
+/// How the server is registered.
 #[derive(Debug, PartialEq, Eq)]
 enum Step {
     /// A command of the client.
@@ -124,7 +124,8 @@ fn step(client: Client, server: &[String], home: &Path) -> Step {
     }
 }
 
-/// Runs a command of a client in the user's home directory, so that no file of the working directory steers it.
+/// Runs a command of a client in the user's home directory, so that no file in the working directory influences the
+/// command.
 fn run(host: &Host, command: &[String], shown: &str) -> Result<(), CliError> {
     let variable = |name: &str| host.env.get(OsStr::new(name));
     let path = absolute_path(variable("PATH").map_or(OsStr::new(""), OsString::as_os_str));
@@ -155,7 +156,7 @@ fn with_server(path: &Path, server: &[String]) -> Result<String, CliError> {
         CliError::failed(format!("cannot add the server to {}: {why}", path.display()))
             .hint(format!("add it by hand: {}", json!({NAME: {"command": server[0], "args": server[1..]}})))
     };
-    // A link is not followed: the file is replaced later, and its target may be another program's.
+    // A symlink is not followed, because the file is replaced later, and the target may belong to another program.
     let text = match plain_file::read(path, MAX_CLIENT_FILE) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => b"{}".to_vec(),
         text => text.map_err(|error| unusable(error.to_string()))?,
@@ -221,7 +222,7 @@ mod tests {
         host.user_home = directory.path().canonicalize().expect("path");
         host.env.insert("TOKEN".into(), "a-secret".into());
         let command = words("client add");
-        // A relative or empty entry is the working directory, which a project wrote.
+        // A relative or empty entry refers to the working directory, whose files come from a project.
         for path in [".:", "", "bin"] {
             host.env.insert("PATH".into(), path.into());
             let error = run(&host, &command, "client add").expect_err("not found");
@@ -257,7 +258,7 @@ mod tests {
             parsed(&with_server(&path, &server).expect("a text")),
             json!({"mcpServers": {"a": {"command": "a"}, "bottle": own}, "b": 2})
         );
-        // A link is not followed.
+        // A symlink is not followed.
         let link = directory.path().join("link.json");
         std::os::unix::fs::symlink(&path, &link).expect("link");
         assert!(with_server(&link, &server).is_err());

@@ -3,9 +3,9 @@
 //! ```text
 //! client ─► server ─► scope ─► arguments ─► call ─► command policy ─► requests ─► the library
 //! ```
-//! Each tool does what the documents of the command say.
+//! Each tool behaves as the documentation of the corresponding command says.
 //!
-//! - `tools`: the tools and their calls · `arguments`: their schemas and checks · `call`: what a call asks ·
+//! - `tools`: the tools and their calls · `arguments`: their schemas and checks · `call`: what a call requests ·
 //!   `requests`: calls the library · `result`: what a call returns · `resources`: logs and files
 //! - `scope`: which bottles and tools a client may use · `server`: the server of one client
 //! - `relay`: the calls of agents in bottles, in the processes of their keepers

@@ -20,7 +20,7 @@ use super::scope::{Bottles, STARTED, Scope};
 use super::server::{Mistake, Server, described};
 use super::tools::{AGENT_TERMINAL, ALL, Effect, LIST, Tool, launch};
 
-/// The tools that read the parent's children, and end them.
+/// The tools with which a parent reads and ends its children.
 const READS: &[&str] = &[
     LIST,
     STOP,
@@ -54,13 +54,13 @@ const CONTROLS: &[&str] = &[
     "file_reset",
 ];
 
-/// What `bottle_list` returns of a child. The rest is about this machine.
+/// The fields of a child that `bottle_list` returns. The other fields are about this machine.
 const LISTED: &[&str] = &["slug", "agent", "status", "activity", "started_at", "active_at", "pending"];
 
 /// The name of the tool that ends a child.
 const STOP: &str = "bottle_stop";
 
-/// What `bottle_stop` returns. The rest is about this machine.
+/// The fields that `bottle_stop` returns. The other fields are about this machine.
 const STOPPED: &[&str] = &["slug", "code", "signal", "kept"];
 
 const AGENT: Field = required("agent", Kind::Name, "The agent.");
@@ -89,8 +89,9 @@ fn tools(access: Access) -> Vec<&'static Tool> {
     std::iter::once(&START).chain(terminal).chain(ALL.iter().filter(has)).collect()
 }
 
-/// Carries out a call of the agent in this bottle, in the process of its keeper ([`bottle_keeper::tool_calls::Handler`]).
-/// The working directory of `host` is the one in which the bottle was started.
+/// Carries out a call of the agent in this bottle, in the process of its keeper
+/// ([`bottle_keeper::tool_calls::Handler`]). The working directory of `host` is the one in which the bottle was
+/// started.
 pub fn tool_call(
     host: Host,
     bottle: Slug,
@@ -179,7 +180,7 @@ mod tests {
             assert!(!names(Access::Read).contains(&tool), "{tool}");
             assert!(names(Access::Control).contains(&tool), "{tool}");
         }
-        // These use files of this machine, or start bottles that are not compared with the parent.
+        // These tools use files of this machine, or start bottles that are not compared with the parent.
         for tool in [
             "bottle_pull",
             "bottle_fork",
@@ -201,7 +202,7 @@ mod tests {
     fn a_parent_chooses_only_the_agent_and_its_task() {
         let fields: Vec<&str> = START.fields.iter().map(|field| field.name).collect();
         assert_eq!(fields, ["agent", "prompt"]);
-        // In no tool it chooses the user, and in none a directory of this machine.
+        // No tool lets the agent choose the user, or a directory of this machine.
         let fields = tools(Access::Control).into_iter().flat_map(|tool| tool.fields).map(|field| field.name);
         assert!(fields.into_iter().all(|name| !["user", "copy_cwd", "label", "bottles"].contains(&name)));
     }

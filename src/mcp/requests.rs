@@ -1,4 +1,4 @@
-//! The requests that carry out calls: each is a call of the library in this process.
+//! The requests that carry out tool calls. Each request calls the library in this process.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ use super::result::{CallResult, RESULT_MAX, too_large};
 use super::scope::Scope;
 use crate::console::agent_log::lines;
 
-/// How long a stopped service may take to end before it is killed.
+/// The time between the request to stop a service and its kill.
 const STOP_GRACE: Duration = Duration::from_secs(5);
 
 /// A request of the library. Names are checked when it is sent.
@@ -52,44 +52,44 @@ pub(super) enum Request {
     Start(Box<Start>),
     /// Lists the tasks that have a bottle.
     Environments,
-    /// Runs a command in the bottle of a task, which is made if there is none.
+    /// Runs a command in the bottle of a task. The bottle is made if it does not exist.
     RunInEnvironment(Box<RunInEnvironment>),
     /// Stops the bottle of this task, and deletes its files.
     RemoveEnvironment(String),
-    /// About a bottle.
+    /// A request to a bottle, or about a bottle.
     Bottle(BottleRequest),
 }
 
 /// A request to a bottle, or about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum BottleRequest {
-    /// Starts it again in the background, with this task if there is one.
+    /// Resumes the bottle in the background, with this task if there is one.
     Resume(Option<String>),
-    /// Stops it. Its agent has so long to end.
+    /// Stops the bottle. The duration is the grace period of its agent.
     Stop(Duration),
-    /// Deletes what is kept of it.
+    /// Deletes everything that is kept of the bottle.
     Discard,
     /// Saves a snapshot, with this name if there is one.
     Commit(Option<String>),
     /// Starts bottles from its files.
     Fork(Fork),
-    /// Compares its workspace with the start, or only this directory of it.
+    /// Compares its workspace, or only this directory of it, with the state at the start.
     Diff(Option<String>),
     /// Fetches its work.
     Pull(Pull),
-    /// Puts these files back to the start, or all.
+    /// Restores these files to their state at the start; without paths, all files.
     Reset { paths: Vec<String>, dry_run: bool },
-    /// Reads the last lines of what its agent wrote.
+    /// Reads the last lines of its agent's output.
     Log(u64),
     /// Reads the last decisions of its proxy.
     AccessLog(u64),
-    /// About its files.
+    /// A request about its files.
     Files(FileRequest),
     /// Lists its processes.
     Processes,
-    /// Runs a command to its end, at most so long, with the input of the call.
+    /// Runs a command until it ends, for at most this duration, with the input of the call.
     Exec(Process, Duration),
-    /// Starts a process, which has this name.
+    /// Starts a process, with this name if there is one.
     StartProcess(Process, Option<String>),
     /// Reads a part of the output of a process.
     Output { process: String, from: ReadFrom, max: u32, wait: Duration },
@@ -105,7 +105,7 @@ pub(super) enum BottleRequest {
     Services,
     /// Starts a service.
     StartService(Box<StartService>),
-    /// Starts a service again that ended.
+    /// Restarts a service that has ended.
     StartServiceAgain(String),
     /// Stops a service.
     StopService(String),
@@ -127,9 +127,9 @@ pub(super) struct Start {
 pub(super) struct RunInEnvironment {
     pub(super) task: String,
     pub(super) program: Process,
-    /// The command runs at most so long.
+    /// The time limit of the command.
     pub(super) limit: Duration,
-    /// Whether the client must have started the bottle.
+    /// Whether the bottle must be one that the client started.
     pub(super) is_own: bool,
 }
 
@@ -146,10 +146,10 @@ pub(super) struct Fork {
 /// Work to fetch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Pull {
-    /// The branch instead of the bottle's HEAD.
+    /// The branch to fetch instead of the bottle's HEAD.
     pub(super) branch: Option<String>,
     pub(super) uncommitted: bool,
-    /// Only this directory of the workspace.
+    /// The only directory of the workspace to fetch from.
     pub(super) directory: Option<String>,
 }
 
@@ -215,8 +215,8 @@ impl BottleRequest {
     }
 }
 
-/// Carries out the request of a client's call with its input. If it is cancelled or takes longer than `limit`, the bottle
-/// drops what it got of the request, and the library undoes what it began.
+/// Carries out the request of a client's call with its input. If the request is cancelled or takes longer than `limit`,
+/// the bottle drops the data that it received, and the library undoes unfinished work.
 ///
 /// # Errors
 /// Returns a sentence for the model.
@@ -288,7 +288,7 @@ async fn answer(
     document.map(CallResult::Document)
 }
 
-/// The last lines of what an agent wrote.
+/// The last lines of an agent's output.
 async fn log(host: &Host, slug: Slug, tail: u64) -> Result<String, String> {
     let mut log = Bottle::new(host, slug).log().await.map_err(said)?;
     if let Some(lost) = log.lost.take() {
@@ -457,7 +457,7 @@ fn parsed(argument: &str, name: &str) -> Result<ProcessName, String> {
     name.parse().map_err(|error| format!("`{argument}`: {error}"))
 }
 
-/// The document about an answer.
+/// The JSON document for an answer.
 fn shown(answer: Result<impl Serialize, Failure>) -> Result<Value, String> {
     serde_json::to_value(answer.map_err(said)?).map_err(|error| format!("cannot write the result: {error}"))
 }
@@ -467,7 +467,7 @@ fn done(answer: Result<(), Failure>) -> Result<Value, String> {
     Ok(json!({"done": true, "notes": ""}))
 }
 
-/// The sentence about a failure. Many messages name their subject themselves.
+/// The sentence about a failure. Many messages already name their subject.
 fn said(Failure { subject, message, hint, .. }: Failure) -> String {
     let is_named =
         |subject: &str| message.split([' ', '`', ':', ',', ';', '(', ')']).any(|word| word == subject);

@@ -15,7 +15,7 @@ pub(super) const LOG_TEMPLATE: &str = "bottle://{bottle}/log";
 /// The URIs of files (RFC 6570).
 pub(super) const FILE_TEMPLATE: &str = "bottle://{bottle}/files/{+path}";
 
-/// The maximum number of bytes that are read of a file.
+/// The maximum number of bytes that are read from a file.
 const FILE_MAX: u64 = 1 << 20;
 
 /// The number of lines of a log.
@@ -24,7 +24,7 @@ const LINES: u64 = 200;
 /// A part of a bottle.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Part {
-    /// What the agent wrote.
+    /// The agent's output.
     Log,
     /// A file of the workspace.
     File(String),
@@ -49,7 +49,7 @@ pub(super) fn parse(uri: &str) -> Option<(String, Part)> {
 }
 
 impl Part {
-    /// The tool that shows the same.
+    /// The tool that returns the same content.
     pub(super) fn tool(&self) -> &'static str {
         match self {
             Self::Log => "bottle_logs",

@@ -17,12 +17,12 @@ const ALL: &str = "all";
 /// What a client may use.
 #[derive(Debug, Clone)]
 pub(crate) struct Scope {
-    /// The client's name. A bottle that the client starts has it as its parent.
+    /// The client's name. Bottles that the client starts have this name as their parent.
     pub(crate) name: String,
     pub(crate) bottles: Bottles,
     /// The names of tools. `None` for all.
     pub(crate) tools: Option<GlobSet>,
-    /// The mode of the command policy. `None` for the one of the settings.
+    /// The mode of the command policy. `None` for the mode in the settings.
     pub(crate) mode: Option<Mode>,
 }
 
@@ -53,7 +53,7 @@ impl Bottles {
         Ok(bottles)
     }
 
-    /// Whether they have the bottle that `parent` started.
+    /// Whether these bottles include the bottle `slug`, which `parent` started.
     fn have(&self, slug: &Slug, parent: Option<&str>, client: &str) -> bool {
         self.all || self.named.is_match(slug.as_str()) || (self.started && parent == Some(client))
     }
@@ -82,8 +82,8 @@ impl Scope {
     /// The slug of an existing bottle that the client may use.
     ///
     /// # Errors
-    /// Returns a sentence for the model. It is the same for a bottle of another client and one that does not exist,
-    /// whatever the scope is: the commands suggest similar names.
+    /// Returns a sentence for the model. The sentence is the same for a bottle of another client and for a bottle that
+    /// does not exist. Unlike the errors of the commands, it suggests no similar names.
     pub(crate) fn bottle(&self, host: &Host, name: &str) -> Result<Slug, String> {
         let shown: String = name.chars().take(80).collect();
         let unknown =
@@ -95,11 +95,11 @@ impl Scope {
         if self.bottles.have(&slug, parent, &self.name) { Ok(slug) } else { Err(unknown()) }
     }
 
-    /// The bottle of a task that the client may use, and whether it exists.
+    /// The bottle of a task, if the client may use that bottle, and whether the bottle exists.
     ///
     /// # Errors
-    /// Returns a sentence for the model: [`no_task`] for a task of another client, and for one for which the client may
-    /// not start a bottle.
+    /// Returns a sentence for the model. The sentence is that of [`no_task`] for a task of another client, and for a
+    /// task for which the client may not start a bottle.
     pub(crate) fn environment(&self, host: &Host, task: &str) -> Result<(Slug, bool), String> {
         let slug = environments::slug_of(task).map_err(|why| {
             let shown: String = task.chars().take(80).collect();

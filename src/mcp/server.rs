@@ -47,9 +47,9 @@ pub(super) struct Server {
     calls: Arc<Semaphore>,
 }
 
-/// A call that the model has to correct, as a sentence for it. The call's result has `isError: true` and contains this
-/// sentence: a JSON-RPC error would reach the client, but with many clients not the model (Model Context Protocol
-/// 2025-11-25, "Tools", "Error Handling").
+/// The mistake in a call, as a sentence for the model, which has to correct the call. The call's result has
+/// `isError: true` and contains this sentence: a JSON-RPC error would reach the client, but with many clients not the
+/// model (Model Context Protocol 2025-11-25, "Tools", "Error Handling").
 pub(super) struct Mistake(pub(super) String);
 
 impl From<String> for Mistake {
@@ -109,7 +109,7 @@ impl Server {
         let (bottle, is_new) = self.target(tool, &given)?;
         let mut call = (tool.call)(&given, &bottle);
         if let Request::RunInEnvironment(run) = &mut call.request {
-            // Another client may make it meanwhile.
+            // Another client may make the bottle in the meantime.
             run.is_own = is_new;
         }
         let call = tokio::select! {
@@ -136,7 +136,8 @@ impl Server {
         })
     }
 
-    /// The bottle that a call works on, and whether the call makes it. Empty for a tool without one.
+    /// The name of the bottle that a call works on, and whether the call makes that bottle. The name is empty for a
+    /// tool without a bottle.
     fn target(&self, tool: &Tool, given: &Arguments) -> Result<(String, bool), Mistake> {
         match tool.target() {
             Target::None => Ok((String::new(), false)),

@@ -94,7 +94,7 @@ impl Entry {
 /// Checks the name of a token.
 ///
 /// # Errors
-/// Returns a fragment that says what a name is.
+/// Returns a fragment that describes a valid name.
 pub(crate) fn check_name(name: &str) -> Result<(), String> {
     let is_name = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
     if is_name { Ok(()) } else { Err("a name consists of letters, digits and `-`".to_owned()) }

@@ -20,7 +20,7 @@ pub(super) struct Tool {
     pub(super) effect: Effect,
     pub(super) about: &'static str,
     pub(super) fields: &'static [Field],
-    /// Builds the command. The second argument is the bottle, and empty for a tool without one.
+    /// Builds the command. The second argument is the name of the bottle, which is empty for a tool without a bottle.
     pub(super) call: fn(&Arguments, &str) -> Call,
 }
 
@@ -105,16 +105,16 @@ const PROMPT: Field = optional(
 );
 const LABEL: Field = optional("label", Kind::Name, "The name of the new bottle.");
 
-/// The default time limit of a command, in seconds. Clients give a call 60.
+/// The default time limit of a command, in seconds. Clients allow 60 seconds for a call.
 const TIMEOUT: u64 = 45;
 
-/// The default number of bytes of a part of an output.
+/// The default size of one part of an output, in bytes.
 const OUTPUT: u32 = 50_000;
 
-/// The default number of entries and lines.
+/// The default maximum number of entries or lines.
 const LIMIT: u32 = 1000;
 
-/// The default number of bytes of a part of a file.
+/// The default size of one part of a file, in bytes.
 const PART: u64 = 256 << 10;
 
 /// The time limit of tools that start bottles or save files, in seconds.
@@ -146,7 +146,7 @@ const TERMINAL: Tool = Tool {
     },
 };
 
-/// [`TERMINAL`] for the agent of another bottle, which must not be another user than it is in its own.
+/// The variant of [`TERMINAL`] for an agent in another bottle. That agent cannot choose the user that runs the command.
 pub(super) const AGENT_TERMINAL: Tool =
     Tool { fields: &[BOTTLE, COMMAND, TIME_LIMIT, WORKDIR, ENV, STDIN, MERGE], ..TERMINAL };
 
@@ -753,12 +753,12 @@ fn program(given: &Arguments) -> Process {
     }
 }
 
-/// The command of a call that waits for its end. Secrets in its output are replaced.
+/// The command of a call that waits for the command to end. Secrets in its output are replaced.
 fn command(given: &Arguments) -> Process {
     Process { merged: given.flag("merge"), redact: true, ..program(given) }
 }
 
-/// How long such a command may run.
+/// The time limit of a command whose end the call waits for.
 fn time_limit(given: &Arguments) -> Duration {
     Duration::from_secs(given.number("timeout").unwrap_or(TIMEOUT))
 }
@@ -803,7 +803,7 @@ mod tests {
     fn filled(tool: &Tool, only_required: bool) -> Value {
         let value = |field: &Field| match field.kind {
             Kind::Name if field.name == "signal" => json!("INT"),
-            // Words that look like flags must not become any.
+            // Values that look like flags must not become flags.
             Kind::Text
                 if ["path", "search", "replace", "pattern", "user", "workdir", "until"]
                     .contains(&field.name) =>
@@ -819,7 +819,7 @@ mod tests {
             Kind::Variables => json!({"NAME": "--value"}),
         };
         let fields = tool.fields.iter().filter(|field| field.required || !only_required);
-        // These exclude each other.
+        // These arguments exclude each other.
         let excluded = ["tcp", "file", "check", "branch", "dry_run"];
         let fields = fields.filter(|field| !excluded.contains(&field.name));
         Value::Object(fields.map(|field| (field.name.to_owned(), value(field))).collect())

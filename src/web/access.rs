@@ -6,11 +6,12 @@
 //!              └───► cookie ─► site ─► (POST: Origin, token) ─► page
 //! ```
 //! The server listens on the loopback interface, which every user and every web page of this machine can reach.
-//! - `Host` must be the server's address, so that no other name resolves to it (DNS rebinding).
+//! - `Host` must be the server's address, so that a page cannot reach the server by another name (DNS rebinding).
 //! - The link works once, and becomes a cookie that no script can read. All pages are below a directory whose name is
-//!   random. The cookie is for this directory only: browsers send cookies to every port of a host, and this one to no
-//!   other server.
-//! - `Sec-Fetch-Site` keeps other sites from loading a page. `Origin` and a token in each form keep them from sending one.
+//!   random. The cookie is valid for this directory only. Browsers send cookies to every port of a host, but no other
+//!   server has this directory.
+//! - `Sec-Fetch-Site` keeps other sites from loading a page. `Origin` and a token in each form keep other sites from
+//!   submitting a form.
 
 use std::sync::Mutex;
 use std::sync::PoisonError;
@@ -31,10 +32,10 @@ const DIRECTORY_BYTES: usize = 16;
 /// The directory of the one-time link.
 const LINK: &str = "/open/";
 
-/// Tells which site a request comes from. Browsers do not let pages set it.
+/// The header that says which site a request comes from. Pages cannot set it in a browser.
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// Says that a browser loads a page before the user asks for it.
+/// The header by which a browser says that it loads a page before the user opens the page (prefetch).
 const SEC_PURPOSE: HeaderName = HeaderName::from_static("sec-purpose");
 
 /// The server's address and its secrets.
@@ -45,7 +46,7 @@ pub(super) struct Access {
     directory: String,
     cookie: String,
     token: String,
-    /// The key of the link, until it was used.
+    /// The key of the one-time link; none after the link was used.
     key: Mutex<Option<String>>,
 }
 
@@ -65,15 +66,15 @@ pub(super) enum Entry {
 pub(super) enum Refusal {
     /// It names another host.
     WrongHost,
-    /// The link was used before, or is of another dashboard.
+    /// The link was used before, or belongs to another dashboard.
     UsedLink,
     /// A browser loads the link before the user opens it.
     Prefetch,
-    /// It has no cookie, or one of another dashboard.
+    /// It has no cookie, or the cookie of another dashboard.
     NoCookie,
     /// Another site sent it.
     OtherSite,
-    /// A form has no token, or one of another dashboard.
+    /// The form has no token, or the token of another dashboard.
     BadToken,
     /// The method is neither GET, HEAD nor POST.
     BadMethod,
@@ -107,7 +108,7 @@ impl Access {
         key.as_ref().map(|key| format!("http://{}{LINK}{key}", self.authority))
     }
 
-    /// The cookie, as the header `Set-Cookie` has it.
+    /// The value of the header `Set-Cookie` that sets the cookie.
     pub(super) fn set_cookie(&self) -> String {
         format!("{}={}; Path={}; HttpOnly; SameSite=Strict", self.cookie_name(), self.cookie, self.directory)
     }
@@ -117,10 +118,10 @@ impl Access {
         format!("bottle-{}", self.authority.rsplit(':').next().unwrap_or_default())
     }
 
-    /// Decides about a request, except for the token of a form, which is in its body.
+    /// Checks a request, except for the token of a form, which is in the request body.
     ///
     /// # Errors
-    /// Returns why it is refused.
+    /// Returns why the request is refused.
     pub(super) fn check(&self, request: &Parts) -> Result<Entry, Refusal> {
         if only(&request.headers, &HOST) != Some(self.authority.as_str()) {
             return Err(Refusal::WrongHost);
@@ -156,7 +157,7 @@ impl Access {
     /// Checks the token of a form.
     ///
     /// # Errors
-    /// Returns [`Refusal::BadToken`] if it is not the one of this dashboard.
+    /// Returns [`Refusal::BadToken`] if the token is not that of this dashboard.
     pub(super) fn check_token(&self, token: Option<&str>) -> Result<(), Refusal> {
         let is_right = token.is_some_and(|token| same(token, &self.token));
         if is_right { Ok(()) } else { Err(Refusal::BadToken) }
@@ -190,7 +191,8 @@ fn only<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h str> {
     }
 }
 
-/// Whether two secrets are the same. How long it takes does not depend on how much of them is the same.
+/// Whether two secrets are equal. The comparison takes constant time: its duration does not depend on how many bytes
+/// are equal.
 fn same(given: &str, secret: &str) -> bool {
     Sha256::digest(given) == Sha256::digest(secret)
 }

@@ -5,8 +5,8 @@
 //!                                  ├────► gather, action, bottle_lib::proposals::review
 //!                                  └────► events (live parts)
 //! ```
-//! - `console::loopback`: accepts connections · `access`: who may use the dashboard · `site`: finds the page and carries out
-//!   actions
+//! - `console::loopback`: accepts connections · `access`: who may use the dashboard · `site`: finds the page and
+//!   carries out actions
 //! - `pages`: HTML · `form`: fields of forms · `assets`: the style sheet and the script
 //!
 //! No page loads anything from another server.

@@ -1,5 +1,5 @@
-//! The pages, as HTML. Every text is escaped by the template; texts of bottles are also made visible, so that control
-//! characters and marks of direction cannot change how a page reads.
+//! The pages, as HTML. Every text is escaped by the template; in texts of bottles, control characters and direction
+//! marks are made visible, so that they cannot change how a page reads.
 
 use bottle_lib::proposals::review::{Listed, Review};
 use bottle_protocol::queue::Tool;
@@ -25,14 +25,14 @@ const BAR: usize = 1000;
 /// The height of the curve of the last minutes, in its own units.
 const CURVE: u64 = 32;
 
-/// A page, and what stands around it.
+/// A page, and the parts around its content.
 pub(super) struct Page<'p> {
     pub(super) title: String,
     /// The tab that is marked.
     pub(super) tab: Tab,
-    /// What stays as it is while the page is open.
+    /// The part that does not change while the page is open.
     pub(super) fixed: Markup,
-    /// What is kept up to date, and the address of its events below the directory.
+    /// The part that is updated while the page is open, and the address of its events below the directory.
     pub(super) live: Option<(Markup, String)>,
     /// The result of the last action.
     pub(super) message: Option<&'p Message>,
@@ -53,7 +53,7 @@ pub(super) enum Tab {
 }
 
 impl Page<'_> {
-    /// The whole document. `directory` is the directory of all pages; `proposals` the number of those that wait.
+    /// The whole document. `directory` is the directory of all pages; `proposals` is the number of pending proposals.
     pub(super) fn render(&self, directory: &str, proposals: u32) -> Markup {
         let tabs = [
             (Tab::Bottles, "", "Bottles".to_owned()),
@@ -122,8 +122,8 @@ fn visible(text: &str) -> String {
     one_line(text)
 }
 
-/// The page that leads from the one-time link to the dashboard. The browser then comes from this server, and sends the
-/// cookie wherever the link was opened.
+/// The page that leads from the one-time link to the dashboard. The browser then navigates from a page of this server,
+/// so it sends the cookie no matter where the link was opened.
 pub(super) fn opened(directory: &str) -> Markup {
     html! {
         (DOCTYPE)
@@ -702,7 +702,7 @@ fn lines(text: &str) -> Markup {
 
 // Forms.
 
-/// The page that asks whether to do this.
+/// The page that asks the user to confirm this action.
 pub(super) fn confirm(action: &Action, path: &str, back: &str, token: &str) -> Markup {
     html! {
         form method="post" action=(path) {

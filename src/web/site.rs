@@ -44,16 +44,16 @@ type Body = UnsyncBoxBody<Bytes, Infallible>;
 /// The maximum size of a form, in bytes.
 const MAX_FORM: usize = 16 << 10;
 
-/// How long a browser may take to send a form.
+/// The time limit for a browser to send a form.
 const FORM_WITHIN: Duration = Duration::from_secs(10);
 
 /// The maximum number of pages that are kept up to date at the same time.
 const MAX_STREAMS: usize = 24;
 
-/// The number of results of actions that are remembered for their pages.
+/// The maximum number of action results that are stored for the next page.
 const MAX_MESSAGES: usize = 32;
 
-/// How often a live part sends something, so that the server notices a browser that is gone.
+/// The interval at which a live part sends a ping, so that the server detects a closed browser.
 const PING: Duration = Duration::from_secs(15);
 
 /// A page may load only the style sheet and the script of this server, and no other page may frame it.
@@ -81,10 +81,10 @@ pub(super) struct Site {
     streams: Arc<Semaphore>,
 }
 
-/// What answers a request.
+/// The reply to a request.
 enum Reply {
     Page(StatusCode, Markup),
-    /// The browser loads this address below the directory next.
+    /// A redirect to this address below the directory.
     Next(String),
 }
 
@@ -386,7 +386,7 @@ impl Site {
         Reply::Next(format!("{page}?{done}"))
     }
 
-    /// Keeps the result of an action for the next page. Returns its field in an address.
+    /// Stores the result of an action for the next page. Returns the address field that refers to this result.
     fn remember(&self, result: Result<String, CliError>) -> String {
         let message = match result {
             Ok(words) => Message { words, is_error: false },
@@ -467,7 +467,7 @@ impl View {
         }
     }
 
-    /// The fields from which [`View::parse`] gets it, with the path as `page`.
+    /// The query fields from which [`View::parse`] restores the view, with the path as `page`.
     fn query(&self) -> String {
         match self {
             Self::Bottles => query(&[("page", "")]),
@@ -505,7 +505,7 @@ impl View {
         }
     }
 
-    /// The live part. None if the bottle is gone.
+    /// The live part of the page. None if the bottle no longer exists.
     fn markup(&self, host: &Host, gathered: &Gathered, directory: &str) -> Option<Markup> {
         let Gathered { snapshot, detail, usage } = gathered;
         Some(match self {
@@ -523,7 +523,7 @@ impl View {
     }
 }
 
-/// Gathers, with what the bottles used until now.
+/// Gathers data, including the latest usage of the bottles.
 struct Live(Gatherer);
 
 impl Live {
@@ -548,7 +548,7 @@ struct Stream {
     host: Host,
     directory: String,
     view: View,
-    /// None while a thread gathers.
+    /// None while a thread uses it to gather.
     live: Option<Live>,
     last: Option<(String, u32)>,
     sent: Instant,
@@ -557,7 +557,7 @@ struct Stream {
 }
 
 impl Stream {
-    /// Waits for a change, and returns it in the format of events. None after a failure.
+    /// Waits for a change, and returns it as a server-sent event. None after a failure.
     async fn next(&mut self) -> Option<String> {
         loop {
             tokio::time::sleep(self.pause).await;

@@ -6,11 +6,11 @@ use std::path::Path;
 use indicatif::BinaryBytes;
 use rustix::fs::statvfs;
 
-/// The number of bytes that an extraction leaves free: one that needs more space fails. On a small disk, a
-/// twentieth of the disk is left free instead.
+/// The number of bytes that an extraction leaves free. An extraction that needs more space fails. On a small
+/// disk, a twentieth of the disk is left free instead.
 const RESERVE: u64 = 1 << 30;
 
-/// The number of bytes counted for a small entry, because every entry needs a directory entry and an inode.
+/// The minimum number of bytes that are counted for an entry, because every entry needs a directory entry and an inode.
 const ENTRY: u64 = 4096;
 
 /// The number of bytes that may still be written below a directory. The limit is needed because the agent
@@ -54,7 +54,7 @@ impl DiskBudget {
     }
 }
 
-/// An archive or image needs more space than a disk has, without the space that stays free.
+/// An archive or image needs more space than a disk has free beyond the reserve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("it takes more than is free there: {}, of which {} stay free", BinaryBytes(*.free), BinaryBytes(*.reserve))]
 pub struct TooLittleSpace {
@@ -70,7 +70,7 @@ impl From<TooLittleSpace> for io::Error {
     }
 }
 
-/// Says that a disk is full, and how much space there was, if that is known.
+/// Returns the message that a disk is full, with the amount of free space if that is known.
 #[cfg(target_os = "linux")]
 #[must_use]
 pub fn full(error: &io::Error) -> String {

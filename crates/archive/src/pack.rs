@@ -12,7 +12,7 @@ use tar::{Builder, EntryType, Header};
 const PERMISSIONS: u32 = 0o7777;
 
 /// Adds an entry to the archive as `name`. A directory is added without its content. Sockets, devices and pipes are
-/// skipped, and what was removed or replaced since it was listed.
+/// skipped, and so are entries that were removed or replaced since they were listed.
 ///
 /// # Errors
 /// Returns an error if the entry cannot be read, or the archive cannot be written.
@@ -39,10 +39,11 @@ pub fn append<W: Write>(archive: &mut Builder<W>, entry: &Entry, name: &Path) ->
     }
 }
 
-/// Adds the entry at `path` and, for a directory, everything in it. A link in the path above it is followed.
+/// Adds the entry at `path` and, for a directory, everything in it. Links in the path's parent directories are
+/// followed.
 ///
 /// # Errors
-/// Returns the same errors as [`append`], and one if there is no such entry.
+/// Returns the same errors as [`append`], and an error if the entry does not exist.
 pub fn append_all<W: Write>(archive: &mut Builder<W>, path: &Path, name: &Path) -> io::Result<()> {
     let (walk, top) = match (path.parent(), path.file_name()) {
         (Some(parent), Some(top)) => (Walk::entry(Directory::open(directory(parent))?, top), Path::new(top)),
@@ -60,7 +61,7 @@ pub fn append_all<W: Write>(archive: &mut Builder<W>, path: &Path, name: &Path) 
     if is_missing { Err(io::ErrorKind::NotFound.into()) } else { Ok(()) }
 }
 
-/// The directory of a relative path without one is the working directory.
+/// Returns the directory to open for `parent`: the working directory if `parent` is empty.
 fn directory(parent: &Path) -> &Path {
     if parent.as_os_str().is_empty() { Path::new(".") } else { parent }
 }

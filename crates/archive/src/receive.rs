@@ -61,8 +61,8 @@ pub async fn receive<T: Send + 'static>(
             Event::End | Event::Reset(_) => break,
         }
     }
-    // Only the guest's `Done` marks the stream as complete, so that a connection that broke does not result
-    // in a shorter copy.
+    // Only the guest's `Done` marks the stream as complete, so that a broken connection does not result in a
+    // truncated copy.
     if matches!(answer, Some(GuestEvent::Done)) {
         let _ = chunks.send(Bytes::new()).await;
     }

@@ -1,11 +1,11 @@
 //! Extracts an untrusted tar stream from a bottle to the user's disk.
 //!
-//! The agent controls the stream, so the stream is treated as hostile. The archive is extracted into a new
-//! directory, which the caller moves to its destination when the extraction is complete. Only files, directories and
-//! links are created. The parent of an entry is always a directory that was created here, never a link. It is opened by its
-//! descriptor: another agent may work in the destination (`--cwd=live`) and exchange directories for links meanwhile. A link
-//! must not point outside the copy. Only the permission bits `rwx` are set. Sparse files remain sparse, and
-//! [`DiskBudget`] prevents the disk from filling up.
+//! The agent controls the stream, so the stream is treated as hostile. The archive is extracted into a new directory,
+//! which the caller moves to its destination when the extraction is complete. Only files, directories and links are
+//! created. The parent of an entry is always a directory that was created here, never a link. The parent is opened by
+//! descriptor, because another agent may work in the destination (`--cwd=live`) and replace directories with links
+//! during the extraction. A link must not point outside the copy. Only the permission bits `rwx` are set. Sparse files
+//! remain sparse, and [`DiskBudget`] prevents the disk from filling up.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -140,7 +140,7 @@ impl<'a> Extractor<'a> {
 
     fn write_content(&self, file: &mut File, content: &mut Content<'_, impl Read>) -> io::Result<()> {
         let Some(mask) = &self.rules.mask else { return content.copy_to(file) };
-        // The file is read completely, because a secret that spans two chunks would not be found.
+        // The file is read completely, because otherwise a secret that spans two chunks would not be found.
         let mut bytes = Vec::new();
         content.take(MASKED_MAX).read_to_end(&mut bytes)?;
         file.write_all(&mask.redact_bytes(&bytes))
@@ -173,7 +173,7 @@ impl<'a> Extractor<'a> {
         Ok(true)
     }
 
-    /// The open parent directory of an entry, which exists, and the entry's name in it.
+    /// Opens the parent directory of an entry, which must exist. Returns this directory and the entry's name in it.
     fn place<'b>(&mut self, relative: &'b Path) -> io::Result<(&Directory, &'b OsStr)> {
         let parent = relative.parent().unwrap_or(Path::new(""));
         let name = relative.file_name().ok_or(io::ErrorKind::InvalidInput)?;
@@ -198,7 +198,8 @@ impl<'a> Extractor<'a> {
 /// Whether the target of a link at `relative` is inside the copy, below the common first component.
 ///
 /// `..` is allowed only at the beginning of the target, where it refers to directories that were created here.
-/// After a name, `..` would be relative to the target of this name, which may be another link.
+/// After a name, `..` could leave the copy, because the name may be another link and `..` is relative to that link's
+/// target.
 fn stays_within(relative: &Path, link: &Path) -> bool {
     let mut depth = relative.components().count() - 1;
     let mut named = false;

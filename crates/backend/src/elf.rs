@@ -42,7 +42,7 @@ pub(crate) fn expect_static(program: &File) -> Result<(), Why> {
 }
 
 /// Returns the program's processor architecture, as container engines name it (`amd64`, `arm64`). `None` for other
-/// ones.
+/// architectures.
 pub(crate) fn architecture(program: &File) -> Option<&'static str> {
     match u16::from_le_bytes(bytes(program, 18).ok()?) {
         62 => Some("amd64"),
@@ -51,8 +51,8 @@ pub(crate) fn architecture(program: &File) -> Option<&'static str> {
     }
 }
 
-/// Returns the build id in hexadecimal. Two links with different results have different ids; a change of the file after
-/// the link does not show.
+/// Returns the build id in hexadecimal. Different outputs of the linker have different ids. A change of the file after
+/// linking does not change the id.
 pub(crate) fn build_id(program: &File) -> Result<String, Why> {
     for (kind, offset, size) in headers(program)? {
         // No file is longer, so the sums below cannot overflow.
@@ -140,7 +140,7 @@ mod tests {
         file
     }
 
-    /// An ELF file whose program headers have these types and all mean the same content.
+    /// An ELF file whose program headers have these types and all refer to the same content.
     fn program(kinds: &[u32], content: &[u8]) -> Vec<u8> {
         let mut elf = vec![0; 64];
         elf[..6].copy_from_slice(b"\x7fELF\x02\x01");

@@ -85,7 +85,7 @@ impl BackendError {
     /// Refuses a plan that mounts a directory of the user as the workspace.
     ///
     /// # Errors
-    /// When the plan does so.
+    /// When the plan mounts one.
     pub fn reject_live(backend: &str, plan: &Plan) -> Result<(), Self> {
         let Some(live) = &plan.live else { return Ok(()) };
         let message = format!(

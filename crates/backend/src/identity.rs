@@ -1,4 +1,4 @@
-//! The identity of the engine on which a backend's resources are.
+//! The identity of the engine that holds a backend's resources.
 
 use std::fmt;
 
@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 /// Identifies a container engine, so that no engine is mistaken for another one.
 ///
-/// A bottle's record contains it: a resource that an engine does not have is gone only if that engine is the recorded
-/// one.
+/// A bottle's record contains this identity. A resource that an engine lacks is gone only if that engine is the
+/// recorded one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EngineIdentity {
     /// The engine's own id. Older engines share one id between all engines of a machine.

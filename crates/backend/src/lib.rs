@@ -6,9 +6,9 @@
 //!  (nothing) ─────────► Prepared ─────────────► network ──────────► sidecars ──────────► pid 1 up
 //!                                    remove undoes any of it, in any order, repeatedly
 //! ```
-//! `make_snapshot` creates a [`Snapshot`] of a bottle that runs or whose files are kept. A later launch starts from that
-//! snapshot, from the bottle's kept files, or from empty directories, as [`Launch::origin`] says. `open_kept`
-//! starts only pid 1 on kept files, to read or change them.
+//! `make_snapshot` creates a [`Snapshot`] of a running or kept bottle. A later launch starts from that snapshot, from
+//! the bottle's kept files, or from empty directories, as [`Launch::origin`] says. `open_kept` starts only pid 1 on
+//! kept files, to read or change them.
 //!
 //! A backend creates and removes resources, and opens byte streams to the bundle and to pid 1. It makes no policy
 //! decisions: `bottle_keeper::launch` runs the phases in order, provisions the sidecars and pid 1, and undoes a failed
@@ -16,9 +16,9 @@
 //! copies and logs, so these work the same on every backend. Only a backend's own directory contains code for its engine.
 //! For each promise in this file, one function in `tests/backends` tests it on every available backend.
 //!
-//! - `image`, `portable_image`: images in archives and directories, and those in exported bottles
+//! - `image`, `portable_image`: images in archives, in directories and in exported bottles
 //! - `trees`, `restrictions` (only on Linux): trees of files; what programs in a bottle may not do
-//! - `command_line`, `static_program`: programs that a backend runs, and the one that it puts into bottles
+//! - `command_line`, `static_program`: the programs that a backend runs, and the program that it puts into bottles
 //! - `runtime_directory`, `unix_connect`: the sockets of a bottle · `memory`: its default limits
 
 pub mod command_line;
@@ -60,9 +60,9 @@ pub use self::prepared::{Exposed, ImageInfo, Prepared, Preview, RoleInputs};
 pub use self::progress::{Copied, ProgressSink, Step};
 pub use self::snapshot::{MadeSnapshot, NewSnapshot, Origin, Snapshot};
 
-/// The directory on this machine with the objects that a bottle was given of the repositories that were copied into it.
-/// No process in the bottle can write to it. `state` is the bottle's state directory. `None` if there is none: the
-/// objects are then in the bottle alone.
+/// The host directory that contains the git objects of the repositories that were copied into a bottle. No process in
+/// the bottle can write to it. `state` is the bottle's state directory. `None` if the directory does not exist: the
+/// objects are then only in the bottle.
 #[must_use]
 pub fn shared_objects(state: &Path) -> Option<PathBuf> {
     let places = ["git-objects", "agent/git-objects", "agent.vm/git-objects"].map(|place| state.join(place));
@@ -75,14 +75,14 @@ pub trait Backend: Images + Lifecycle + Snapshots {
     /// The backend's name in settings, metadata and messages.
     fn name(&self) -> &'static str;
 
-    /// Says in what this backend differs from others.
+    /// Returns the properties in which this backend differs from others.
     fn capabilities(&self) -> Capabilities;
 
-    /// The engine on which this backend's resources are now. `None` on a backend without an engine, whose resources are
-    /// on this machine. The record of a bottle contains it.
+    /// The engine that currently holds this backend's resources. `None` on a backend without an engine, whose resources
+    /// are on this machine. The record of a bottle contains it.
     ///
     /// # Errors
-    /// [`BackendError`] when no engine answers. Nothing is known then about the bottle's resources.
+    /// [`BackendError`] when no engine answers. The state of the bottle's resources is then unknown.
     async fn identity(&self) -> Result<Option<EngineIdentity>, BackendError> {
         Ok(None)
     }
@@ -177,8 +177,8 @@ pub trait Lifecycle: Send + Sync {
     async fn start_guest(&self, launch: &Launch<'_>, prepared: &Prepared) -> Result<(), BackendError>;
 
     /// Copies files of this machine into the workspace of a new bottle, with their modes and modification times, and
-    /// without hard links, set-id bits, sockets, pipes and devices. They share blocks with the originals on a file
-    /// system that supports it. Called after [`Lifecycle::start_guest`], before a program of the agent runs. Returns
+    /// without hard links, set-id bits, sockets, pipes and devices. The copies share blocks with the originals if the
+    /// file system supports it. Called after [`Lifecycle::start_guest`], before a program of the agent runs. Returns
     /// false on a backend that cannot do this; the caller then sends the files to pid 1.
     ///
     /// # Errors
@@ -188,11 +188,11 @@ pub trait Lifecycle: Send + Sync {
         Ok(false)
     }
 
-    /// Makes git objects of this machine visible in a new bottle, read-only and as they are now, in the directory
-    /// [`RepositoryObjects::inside`]. Later changes to their
-    /// directory have no effect there, and no program in the bottle can change a file in it. The objects are part of
-    /// the bottle's snapshots. Called after [`Lifecycle::start_guest`]. Returns false on a backend that cannot do this;
-    /// the caller then copies the objects into the bottle.
+    /// Shares git objects of this machine with a new bottle, read-only and in their current state, in the directory
+    /// [`RepositoryObjects::inside`]. Later changes to the host directory have no effect in the bottle, and no program
+    /// in the bottle can change a file in it. The objects are part of the bottle's snapshots. Called after
+    /// [`Lifecycle::start_guest`]. Returns false on a backend that cannot do this; the caller then copies the objects
+    /// into the bottle.
     ///
     /// # Errors
     /// [`BackendError`] when an object cannot be shared.
@@ -207,9 +207,9 @@ pub trait Lifecycle: Send + Sync {
 
     /// Starts pid 1 on the files of a bottle that ended and is kept, without network, proxy and sidecars, and
     /// with the same restrictions and limits as [`Lifecycle::start_guest`]. With [`Access::Read`], no program in it can
-    /// change the bottle's files on a backend that isolates bottles. With [`Access::Write`], its changes are part of
-    /// the kept files. [`Lifecycle::connect_guest`] opens the channel to it. The removal of its resources except
-    /// [`LAYERS`] ends it.
+    /// change the bottle's files on a backend that isolates bottles. With [`Access::Write`], changes by its programs
+    /// become part of the kept files. [`Lifecycle::connect_guest`] opens the channel to pid 1. Removing the bottle's
+    /// resources except [`LAYERS`] ends pid 1.
     ///
     /// # Errors
     /// As [`Lifecycle::make_network`]. Also when the kept files no longer exist.
@@ -227,18 +227,18 @@ pub trait Lifecycle: Send + Sync {
     /// [`BackendError`] when pid 1 is not running.
     async fn connect_guest(&self, slug: &Slug) -> Result<ByteStream, BackendError>;
 
-    /// How pid 1 of a bottle is doing, for a keeper whose channel to it closed, or to which it does not answer. Waits
-    /// for an engine that does not answer, at most half a minute. A backend whose channel closes only when pid 1 ends
-    /// does not implement this.
+    /// Returns the state of a bottle's pid 1. A keeper calls this when its channel to pid 1 closed, or when pid 1 does
+    /// not answer. Waits for an engine that does not answer, at most half a minute. A backend whose channel closes only
+    /// when pid 1 ends does not implement this.
     ///
     /// # Errors
-    /// [`BackendError`] when the engine does not answer. Pid 1 may then run.
+    /// [`BackendError`] when the engine does not answer. Pid 1 may still run then.
     async fn run_state(&self, _: &Slug) -> Result<RunState, BackendError> {
         Ok(RunState::Ended)
     }
 
-    /// Continues the processes of a bottle that are paused. A process that takes the lock of a bottle without a keeper
-    /// calls this before it connects. A backend that cannot pause bottles does not implement this.
+    /// Continues the paused processes of a bottle. A process that takes the lock of a bottle without a keeper calls
+    /// this before it connects. A backend that cannot pause bottles does not implement this.
     ///
     /// # Errors
     /// [`BackendError`] when they stay paused.
@@ -257,26 +257,26 @@ pub trait Lifecycle: Send + Sync {
         Ok(Vec::new())
     }
 
-    /// Lists every existing resource of this `$BOTTLE_HOME`, which it finds by labels. Does not read the bottles'
-    /// metadata, so the list includes resources whose metadata was lost. A resource that is not listed is gone only if
-    /// [`Backend::identity`] is the engine of the bottle's record.
+    /// Lists every existing resource of this `$BOTTLE_HOME`, found by its labels. Does not read the bottles' metadata,
+    /// so the list includes resources whose metadata was lost. An unlisted resource is gone only if
+    /// [`Backend::identity`] returns the engine that the bottle's record names.
     ///
     /// # Errors
     /// [`BackendError`] when the engine cannot be queried. If this machine has no usable engine, the list is empty,
     /// which is not an error.
     async fn enumerate(&self) -> Result<Vec<Resource>, BackendError>;
 
-    /// Searches the bottle's workspace for changes. If it is a directory of the user (`is_live`), searches the bottle's
-    /// repository in it. The bottle may be running or stopped. No process may have a channel to pid 1: the backend may
-    /// open one, which replaces it.
+    /// Searches the bottle's workspace for changes. If the workspace is a directory of the user (`is_live`), searches
+    /// the bottle's repository in it. The bottle may be running or stopped. No process may have a channel to pid 1: the
+    /// backend may open one, which replaces it.
     ///
     /// # Errors
     /// [`BackendError`] when the workspace cannot be read. The caller then assumes that there are changes.
     async fn find_work(&self, slug: &Slug, request: &Changed, is_live: bool)
     -> Result<Changes, BackendError>;
 
-    /// Measures the disk space in bytes of the files that belong to this bottle alone, which may be running. Takes up
-    /// to ten seconds. `None` on a backend that cannot measure it, and if the bottle has too many files.
+    /// Measures the disk space, in bytes, of the files that belong to this bottle alone. The bottle may be running.
+    /// Takes up to ten seconds. `None` on a backend that cannot measure it, and if the bottle has too many files.
     ///
     /// # Errors
     /// [`BackendError`] when the files cannot be listed.
@@ -285,7 +285,7 @@ pub trait Lifecycle: Send + Sync {
         Ok(None)
     }
 
-    /// Returns the resource limit that this bottle exceeded, so that the kernel killed processes of it, if any.
+    /// Returns the resource limit, if any, whose excess made the kernel kill processes of this bottle.
     async fn overrun(&self, _: &Slug) -> Option<Overrun> {
         None
     }
@@ -300,8 +300,8 @@ pub trait Lifecycle: Send + Sync {
     /// [`BackendError`] with all failures in its message.
     async fn remove(&self, resources: &[Resource]) -> Result<(), BackendError>;
 
-    /// As [`Lifecycle::remove`], except that files whose removal takes long are only moved away, so that nothing uses
-    /// the bottle's name any more. Returns the moved files as resources, which [`Lifecycle::enumerate`] lists and
+    /// As [`Lifecycle::remove`], but only moves away the files whose removal takes long. Afterwards nothing uses the
+    /// bottle's name. Returns the moved files as resources, which [`Lifecycle::enumerate`] lists and
     /// [`Lifecycle::remove`] removes.
     ///
     /// # Errors
@@ -400,8 +400,8 @@ pub const ROOT_FILES: [&str; 4] = [
     "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
 ];
 
-/// The paths at which Linux distributions keep the truststore that their packages of Java read. In a bottle on the
-/// host's system, each path is a link to the provisioned truststore.
+/// The paths at which Linux distributions keep the truststore that their Java packages read. In a bottle on the host's
+/// system, each path is a link to the provisioned truststore.
 pub const JAVA_ROOT_FILES: [&str; 2] =
     ["/etc/ssl/certs/java/cacerts", "/etc/pki/ca-trust/extracted/java/cacerts"];
 
@@ -431,22 +431,22 @@ pub struct Launch<'a> {
     pub resources: &'a dyn ResourceLog,
     /// Where the bottle's initial files come from.
     pub origin: &'a Origin,
-    /// Receives the progress when the backend copies many files, to continue on kept ones.
+    /// Receives the progress when the backend copies many files to continue on kept files.
     pub progress: &'a ProgressSink,
 }
 
 /// Files, directories and links below a directory. A directory comes before its content.
 pub type HostEntries = Box<dyn Iterator<Item = io::Result<Entry>> + Send>;
 
-/// Files of a directory of this machine that a bottle gets.
+/// Files of a host directory to copy into a bottle.
 pub struct HostFiles {
     /// The directory, for messages.
     pub from: PathBuf,
     /// The name of the directory in the workspace; `None` for the workspace itself.
     pub directory: Option<String>,
-    /// What is copied.
+    /// The entries to copy.
     pub entries: HostEntries,
-    /// Receives the number of bytes of these files that are copied.
+    /// Receives the number of bytes copied so far.
     pub progress: ProgressSink,
     /// Ends the copy.
     pub stop: Stop,
@@ -455,7 +455,7 @@ pub struct HostFiles {
 /// The objects of a copied git repository.
 #[derive(Debug, Clone)]
 pub struct RepositoryObjects {
-    /// The directory on this machine. It is never opened again by its path, which the project can redirect.
+    /// The directory on this machine. It is never opened again by its path, because the project can redirect that path.
     pub from: Arc<Directory>,
     /// The directories from which the repository borrows further objects. The user has confirmed them.
     pub borrowed: Vec<Arc<Directory>>,
@@ -500,17 +500,17 @@ pub struct Sandbox {
     pub live: Option<LiveDirectory>,
 }
 
-/// How pid 1 of a bottle is doing.
+/// The state of a bottle's pid 1.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RunState {
-    /// It runs.
+    /// Pid 1 runs.
     Running,
-    /// Something else than `bottle` paused it, or a snapshot is being made.
+    /// Something other than `bottle` paused it, or a snapshot is being made.
     Paused {
         /// How the user continues it, as a sentence fragment.
         hint: String,
     },
-    /// It ended, or the bottle's container was removed.
+    /// Pid 1 ended, or the bottle's container was removed.
     Ended,
 }
 
@@ -582,7 +582,7 @@ pub struct Unused {
     pub bytes: Option<u64>,
 }
 
-/// What differs between backends.
+/// The properties in which backends differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Capabilities {
     /// Whether the backend isolates bottles. Only the fake backend does not.
@@ -597,7 +597,7 @@ pub struct Check {
     /// Whether a bottle can be started.
     pub usable: bool,
     /// What the backend uses on this machine, and why (`Docker 20.10.24 at /var/run/docker.sock, the default socket`).
-    /// `None` if there is nothing to tell apart.
+    /// `None` if there is only one possibility.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub uses: Option<String>,
     /// Features that are missing on this machine, or weaker than on others.

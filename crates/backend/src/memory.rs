@@ -9,8 +9,8 @@ pub const PROCESSES: u64 = 4096;
 /// machine's memory, because many bottles share that memory and the fraction would be too large on a large machine.
 const SCRATCH: u64 = 4 << 30;
 
-/// The size of shared memory is the size of `/tmp` divided by this. Browsers need more than the 64 MiB that container
-/// engines give by default.
+/// The size of shared memory is the size of `/tmp` divided by this number. Browsers need more than the 64 MiB that
+/// container engines give by default.
 const SHARED_PART: u64 = 4;
 
 /// Bytes of tmpfs for each allowed inode. The number of inodes is limited because an empty file takes about a kilobyte

@@ -21,7 +21,7 @@ pub struct Preview {
     pub notes: Vec<String>,
     /// Resource limits that this machine enforces only approximately, a sentence each.
     pub limits: Vec<String>,
-    /// Whether [`super::Lifecycle::share_objects`] probably shares objects, so that a launch copies none.
+    /// Whether [`super::Lifecycle::share_objects`] will probably share objects, so that a launch does not copy them.
     pub shares_objects: bool,
 }
 
@@ -40,7 +40,7 @@ pub struct Prepared {
     /// The agent's image, if the bottle runs from an image.
     #[serde(default)]
     pub inside: Option<ImageInfo>,
-    /// The programs of the sidecars and of pid 1. `None` on a backend that runs them from this machine's.
+    /// The programs of the sidecars and of pid 1. `None` on a backend that uses this machine's programs for them.
     #[serde(default, rename = "contained")]
     pub roles: Option<RoleInputs>,
     /// The same notes as [`Preview::notes`], for the prepared image.
@@ -68,7 +68,7 @@ pub struct ImageInfo {
     pub volumes: Vec<String>,
 }
 
-/// What the sidecars and pid 1 of a bottle run from, besides the agent's image, by the backend's names.
+/// The inputs from which the sidecars and pid 1 of a bottle run, besides the agent's image, as the backend names them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RoleInputs {
     /// The sidecars' image.

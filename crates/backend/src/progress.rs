@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-/// How much is already copied: into a snapshot of a bottle, or from the working directory into a bottle.
+/// The amount copied so far, into a snapshot of a bottle or from the working directory into a bottle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Copied {
     /// The number of files visited, if the backend counts them.

@@ -19,7 +19,7 @@ pub struct Snapshot {
     pub slug: Slug,
     /// The backend's unique name for the snapshot: a directory name or an image tag.
     pub reference: String,
-    /// The time at which the making of the snapshot began.
+    /// The time at which the creation of the snapshot began.
     pub made_at: Timestamp,
     /// The size of the snapshot in bytes, if it is known without reading the complete snapshot. Removing the snapshot
     /// frees at most this many bytes, because other snapshots can share files with it.

@@ -8,18 +8,18 @@ use bytes::{Buf, Bytes, BytesMut};
 use crate::entry::Frame;
 use crate::table::Table;
 
-/// How many bytes of frames are combined. More would keep the number of system calls and of switches between processes
-/// lower, but let small frames of other streams wait longer.
+/// How many bytes of frames are combined. A larger batch would need fewer system calls and context switches, but small
+/// frames of other streams would wait longer.
 const BATCH: usize = 128 * 1024;
 
-/// A payload of at least so many bytes is written from where it is, and not copied.
+/// A payload of at least this many bytes is written without a copy.
 const LARGE: usize = 4 * 1024;
 
-/// Complete frames, as parts of which the large ones were not copied.
+/// Complete frames, as a list of parts. Large payloads are separate parts that were not copied.
 #[derive(Default)]
 pub(crate) struct Batch {
     parts: VecDeque<Bytes>,
-    /// Headers and small payloads behind the last part.
+    /// Headers and small payloads that follow the last part.
     small: BytesMut,
     remaining: usize,
 }

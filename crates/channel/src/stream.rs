@@ -68,7 +68,7 @@ impl Event {
 }
 
 /// The sender and the receiver of a stream. Dropping a stream that was not ended resets it, so that the peer
-/// never takes a part of the data for all of it.
+/// never mistakes partial data for complete data.
 pub struct Stream {
     sender: StreamSender,
     receiver: StreamReceiver,
@@ -239,7 +239,7 @@ impl StreamSender {
     }
 
     /// Waits until the stream is closed: reset by either side, ended by both sides, or lost with the
-    /// connection. For tasks that neither send nor receive while they work for the peer.
+    /// connection. Use it in tasks that neither send nor receive while they work for the peer.
     pub async fn closed(&self) {
         let handle = self.handle();
         loop {

@@ -215,8 +215,8 @@ impl Table {
         Next::Event(event)
     }
 
-    /// Handles the drop of the last sender. Resets a stream that was not ended, so that the peer never takes
-    /// a part of the data for all of it.
+    /// Handles the drop of the last sender. Resets a stream that was not ended, so that the peer never mistakes
+    /// partial data for complete data.
     pub(crate) fn drop_sender(&mut self, stream: u32) {
         if self.streams.get(&stream).is_some_and(|entry| entry.sending == Half::Open) {
             self.reset(stream, "the sender was dropped without an end");

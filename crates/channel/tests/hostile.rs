@@ -96,7 +96,7 @@ async fn opening_and_resetting_streams_stays_within_the_limit() {
             let _ = timeout(Duration::from_millis(1), far.read(&mut drain)).await;
         }
     }
-    // All frames have arrived when the last one is rejected, so slots that become free later are not reused.
+    // All frames have arrived when the last frame is rejected, so no frame can use a slot that becomes free later.
     let last = 20 * u32::try_from(MAX_STREAMS).unwrap() * 2;
     let marker = [&last.to_be_bytes()[..], &[Kind::Reset as u8]].concat();
     let mut seen = Vec::new();

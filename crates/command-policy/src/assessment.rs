@@ -1,4 +1,4 @@
-//! What a command line would do, and whether it may.
+//! The effects of a command line, and whether it may run.
 
 use std::borrow::Cow;
 use std::sync::mpsc;
@@ -15,13 +15,13 @@ use crate::walk::Walk;
 
 /// The stack of the parser, which is recursive. Only the part in use takes memory.
 const STACK: usize = 128 << 20;
-/// How long the parser may take.
+/// The time limit of the parser.
 const TIME: Duration = Duration::from_secs(5);
 /// The longest description of a command in a finding, in characters.
 const MAX_SHOWN: usize = 200;
 
-/// Variables to set for a command that runs because of the proof. They turn off what a repository can make git run or
-/// write.
+/// Variables to set for a command that may run because it was proved to only read. They prevent a
+/// repository from making git run programs or write files.
 pub const READ_ONLY_ENVIRONMENT: &[(&str, &str)] = &[
     ("GIT_OPTIONAL_LOCKS", "0"),
     ("GIT_PAGER", "cat"),
@@ -43,8 +43,8 @@ pub const READ_ONLY_ENVIRONMENT: &[(&str, &str)] = &[
 pub struct Finding {
     /// The rule that found it.
     pub rule: Rule,
-    /// The words of the command that does it. `…` is a part that is known only when the command runs. A `…` of the
-    /// command itself is `\…` here, so that an approval of the one is none of the other.
+    /// The words of the command that does it. `…` is a part that is known only when the command runs. A literal `…` in
+    /// the command is `\…` here, so that an approval of one does not approve the other.
     pub command: Vec<String>,
     /// Why the rule applies: a clause without a subject, such as `deletes /etc`.
     pub why: String,
@@ -69,7 +69,7 @@ pub fn shown(words: &[String]) -> String {
     }
 }
 
-/// A permission for what the modes ask for. The floor accepts none.
+/// An approval of findings for which the modes ask the user. The floor accepts no approval.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Approval {
     /// The rule whose findings it approves.
@@ -131,9 +131,10 @@ impl Assessment {
     }
 }
 
-/// Assesses a command line for `sh`, `bash` and `zsh`: if the shells read it differently, the findings of each count.
+/// Assesses a command line for `sh`, `bash` and `zsh`. If the shells read it differently, the findings for every shell
+/// count.
 ///
-/// A line that cannot be read has the finding [`Rule::Unreadable`], which asks in each mode.
+/// A line that cannot be parsed has the finding [`Rule::Unreadable`], which needs approval in each mode.
 #[must_use]
 pub fn assess(line: &str) -> Assessment {
     let unreadable = |why: &Unreadable| Assessment {
@@ -146,7 +147,7 @@ pub fn assess(line: &str) -> Assessment {
     };
     let (sender, receiver) = mpsc::sync_channel(1);
     let owned = line.to_owned();
-    // The thread has its own stack. It ends with the parser, which needs longer than `TIME` only for absurd input.
+    // The thread has its own stack. It ends when the parser does. The parser exceeds `TIME` only for absurd input.
     let thread =
         std::thread::Builder::new().name("command-policy".to_owned()).stack_size(STACK).spawn(move || {
             let _ = sender.send(assess_here(&owned));
@@ -179,8 +180,8 @@ pub fn assess_file_change(tool: &str, paths: &[String]) -> Assessment {
     Assessment { findings, is_read_only: false }
 }
 
-/// The words of a line that cannot be read: the line, or its beginning and the digest of the whole. So an approval is
-/// for this line alone.
+/// The words of a line that cannot be parsed: the line, or its beginning and a digest of the whole line. So an approval
+/// applies to this line alone.
 fn unreadable_words(line: &str) -> Vec<String> {
     match line.char_indices().nth(MAX_SHOWN) {
         Some((end, _)) => {
@@ -194,7 +195,7 @@ fn unreadable_words(line: &str) -> Vec<String> {
 /// Assesses a command line on this thread's stack.
 fn assess_here(line: &str) -> Result<Assessment, Unreadable> {
     let mut bash = Walk::of(line, Dialect::Bash)?;
-    // What is no grammar of the POSIX shell does not run in it.
+    // A line that the grammar of the POSIX shell does not accept does not run in that shell.
     if let Ok(sh) = Walk::of(line, Dialect::Sh) {
         bash.is_read_only &= sh.is_read_only;
         for finding in sh.findings {

@@ -6,21 +6,21 @@ use crate::path::Place;
 use crate::scope::Scope;
 use crate::text::Text;
 
-/// What a command reads from its standard input.
+/// The standard input of a command.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Source {
     /// The input, if it is known.
     pub(crate) text: Option<Text>,
-    /// Whether a command before it downloads.
+    /// Whether a preceding command downloads.
     pub(crate) is_download: bool,
-    /// Whether a command before it decodes or scrambles.
+    /// Whether a preceding command decodes or scrambles.
     pub(crate) is_hidden: bool,
-    /// Paths that a command before it lists.
+    /// The paths that a preceding command lists.
     pub(crate) places: Vec<Text>,
 }
 
 impl Source {
-    /// What follows one output with another.
+    /// This output, followed by the output `next`.
     pub(crate) fn then(self, next: Self) -> Self {
         let text = match (self.text, next.text) {
             (Some(first), Some(second)) if !first.value.is_empty() => Some(Text {
@@ -62,7 +62,7 @@ pub(crate) struct Call<'a> {
     pub(crate) argv: &'a [Text],
     /// The name of the program, in lower case.
     pub(crate) program: &'a str,
-    /// What it reads.
+    /// The input that the command reads.
     pub(crate) source: &'a Source,
     /// The state of the shell.
     pub(crate) scope: &'a Scope,
@@ -74,7 +74,7 @@ impl<'a> Call<'a> {
         &self.argv[1..]
     }
 
-    /// The arguments that are no options. After `--`, each is one.
+    /// The arguments that are no options. After `--`, each argument is an operand.
     pub(crate) fn operands(&self) -> impl Iterator<Item = &'a Text> + use<'a> {
         let mut all = false;
         self.arguments().iter().filter(move |argument| {

@@ -1,6 +1,6 @@
-//! What the code of another language (Python, Perl, Ruby, JavaScript, awk) does that the floor may deny.
+//! Finds operations that the floor may deny in code of another language (Python, Perl, Ruby, JavaScript, awk).
 //!
-//! The code is not parsed: the calls are recognised by the names of functions and the texts in quotes behind them.
+//! The code is not parsed: calls are recognised by the names of functions and the string literals after them.
 
 /// A use of the system by code.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -11,7 +11,7 @@ pub(crate) enum Use {
     Execute(Vec<String>),
     /// Deletes a path with everything in it.
     Delete(String),
-    /// Opens a file. The flag: to write it.
+    /// Opens a file. The flag says whether it opens the file for writing.
     Open(String, bool),
 }
 
@@ -53,7 +53,7 @@ pub(crate) fn uses(code: &str) -> Vec<Use> {
     while index < texts.len() {
         let text = &texts[index];
         let name = function_before(&code[..text.start]);
-        // The texts of one list of arguments.
+        // The string literals of one argument list.
         let mut end = index + 1;
         while end < texts.len() && is_list_gap(&code[texts[end - 1].end..texts[end].start]) {
             end += 1;
@@ -62,7 +62,8 @@ pub(crate) fn uses(code: &str) -> Vec<Use> {
         let before = code[..text.start].trim_end();
         let after = code[text.end..].trim_start();
         if before.ends_with('>') && !before.ends_with("=>") && !before.ends_with("->") {
-            // awk: `print > "FILE"`. Other languages compare texts, which are no paths of the floor.
+            // awk: `print > "FILE"`. In other languages, `>` compares texts, which are no paths that the floor
+            // protects.
             uses.push(Use::Open(text.value.clone(), true));
         } else if before.ends_with('|') && !before.ends_with("||") || after.starts_with("| getline") {
             uses.push(Use::Run(text.value.clone()));
@@ -101,7 +102,7 @@ struct Quoted {
     value: String,
 }
 
-/// The texts in quotes.
+/// The string literals.
 fn texts(code: &str) -> Vec<Quoted> {
     let mut found = Vec::new();
     let mut rest = code.char_indices();

@@ -6,7 +6,8 @@ use crate::call::Call;
 use crate::text::Text;
 use crate::wrappers::Inner;
 
-/// A program, the options whose value is text of its language, and whether it also reads its standard input as such.
+/// A program, the options whose value is code in its language, and whether it also reads such code from its standard
+/// input.
 struct Language {
     name: &'static str,
     options: &'static [&'static str],
@@ -57,7 +58,7 @@ pub(crate) fn commands(call: &Call<'_>) -> Vec<Inner> {
                 Use::Run(line) => Some(script(line)),
                 Use::Write(_) => None,
             })),
-            // The pager itself.
+            // The value is the pager itself.
             "man" => inner.push(script(&text.value)),
             "emacs" => inner.push(Inner::Code(text.clone())),
             _ => {
@@ -130,7 +131,7 @@ fn escaped(line: &str) -> Option<&str> {
     let line = line.trim().trim_start_matches(':');
     let words = ["shell ", ".shell ", ".system ", "\\! ", "system ", "terminal ", "term ", "sh "];
     let worded = words.iter().find_map(|word| line.strip_prefix(word));
-    // `!CMD`, `%!CMD`, `r !CMD`, `silent !CMD`. A `!` at the end of a word forces it, as in `q!`.
+    // `!CMD`, `%!CMD`, `r !CMD`, `silent !CMD`. A `!` at the end of a word forces the command, as in `q!`.
     worded.or_else(|| {
         let (before, command) = line.split_once('!')?;
         let is_command = !before.ends_with(|last: char| last.is_ascii_alphabetic());
@@ -148,7 +149,7 @@ fn editor_file(line: &str) -> Option<&str> {
     (is_write && !file.is_empty() && !file.starts_with('!')).then_some(file)
 }
 
-/// What a script of sed does to the system.
+/// A use of the system by a sed script.
 #[derive(Debug, PartialEq, Eq)]
 enum Use<'s> {
     Run(&'s str),
@@ -164,7 +165,7 @@ fn sed(script: &str) -> Vec<Use<'_>> {
         let Some(command) = rest.chars().next() else { return uses };
         rest = &rest[command.len_utf8()..];
         match command {
-            // These have the rest of the line.
+            // The arguments of these commands extend to the end of the line.
             'e' | 'w' | 'W' | 'r' | 'R' | 'a' | 'i' | 'c' | 'b' | 't' | 'T' | ':' | '#' => {
                 let (line, after) = rest.split_once('\n').unwrap_or((rest, ""));
                 match command {

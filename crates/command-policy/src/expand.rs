@@ -77,7 +77,7 @@ impl Walk {
         all
     }
 
-    /// Expands a word to exactly one, as in an assignment or a redirection.
+    /// Expands a word to exactly one word, as in an assignment or a redirection.
     pub(crate) fn word(&mut self, raw: &str, scope: &mut Scope) -> Text {
         let mut fields = Fields::default();
         self.fill(raw, &mut fields, scope);
@@ -145,7 +145,7 @@ impl Walk {
         }
     }
 
-    /// Looks at the substitutions in an arithmetic expression or a pattern.
+    /// Checks the substitutions in an arithmetic expression or a pattern.
     pub(crate) fn nested(&mut self, text: &str, scope: &mut Scope) {
         if text.contains(['$', '`']) {
             self.word(text, scope);
@@ -222,7 +222,7 @@ impl Walk {
     }
 }
 
-/// The changed value, or the value itself if it cannot be changed here. Both are approximate.
+/// The value after `change`, or the unchanged value if `change` gives none. Both are approximate.
 fn changed(is: Text, change: impl FnOnce(&str) -> Option<String>) -> Text {
     let value = change(&is.value).unwrap_or_else(|| is.value.clone());
     Text { value, is_approximate: true, ..is }
@@ -269,7 +269,7 @@ fn tilde_value(tilde: &TildeExpr, scope: &Scope) -> Text {
     Text { value, is_approximate: !matches!(tilde, TildeExpr::Home), ..Text::default() }
 }
 
-/// The text of `$'…'`, which `printf` and `echo -e` read alike.
+/// The text of `$'…'`. `printf` and `echo -e` interpret such a text in the same way.
 pub(crate) fn unescape(text: &str) -> String {
     let mut plain = String::new();
     let mut rest = text.chars();

@@ -5,16 +5,16 @@
 //!                    (grammar    (wrappers    │                           ├─► decide(mode, approvals)
 //!                     of bash)    removed)    └─ read_only ──► proof ─────┘
 //! ```
-//! [`assess`] reads a command line with the grammar of bash and lists what it would do: each [`Finding`] names its
-//! [`Rule`]. [`Assessment::decide`] applies a chain, of which the first denial wins:
+//! [`assess`] reads a command line with the grammar of bash and lists its effects: each [`Finding`] names its [`Rule`].
+//! [`Assessment::decide`] applies a chain of checks, and the first denial wins:
 //!
 //! 1. The **floor**: a command that destroys more than the workspace, hides what it runs, reads credentials or rewrites
 //!    history on a server is denied in each mode.
-//! 2. The **proof**: a command that only reads runs in each mode.
+//! 2. The **proof**: each mode allows a command that is proven only to read.
 //! 3. The **mode**: [`Mode::LetItGo`] allows the rest. The other modes ask, unless each finding is approved.
 //!
 //! The policy is a convenience for users who drive a bottle from outside. It is no security boundary: a program can do
-//! everything that its name does not show. The isolation of a bottle does not depend on it.
+//! more than its name shows. The isolation of a bottle does not depend on it.
 //!
 //! This crate performs no I/O.
 

@@ -1,17 +1,17 @@
-//! How much the policy lets run without a question.
+//! The modes: how much the policy allows without asking the user.
 
 use std::fmt;
 
 use thiserror::Error;
 
-/// How much runs without a question. The floor holds in each mode.
+/// How much runs without asking the user. The floor applies in each mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mode {
-    /// Commands that only read run. The rest asks, changes of files through tools included.
+    /// Read-only commands run. Everything else asks the user, including file changes through tools.
     BabySitter,
-    /// Commands that only read and changes of files through tools run. The rest asks.
+    /// Read-only commands and file changes through tools run. Everything else asks the user.
     Teenager,
-    /// Everything runs that the floor does not deny.
+    /// Everything that the floor does not deny runs.
     LetItGo,
 }
 
@@ -20,7 +20,7 @@ pub enum Mode {
 pub struct ModeName {
     /// The mode that the name stands for.
     pub mode: Mode,
-    /// What the user should know about the name: it is from an older tool and means something else there.
+    /// What the user should know about the name: it comes from an older tool, where it means something else.
     pub warning: Option<String>,
 }
 
@@ -47,8 +47,8 @@ impl Mode {
         }
     }
 
-    /// Reads a name. Case does not matter, and a space or `_` is a `-`. Names of older tools are accepted; those that
-    /// would now let more run than there have a warning.
+    /// Reads a name. Case does not matter, and a space or `_` means `-`. Names of older tools are accepted. A name that
+    /// allows more here than in its tool gets a warning.
     ///
     /// # Errors
     ///

@@ -1,8 +1,8 @@
-//! Paths that a command names, without looking at a file system.
+//! Paths that a command names, evaluated without access to a file system.
 
 use crate::text::{SOMETHING, UNKNOWN};
 
-/// The directories of the system, of which the contents are protected too.
+/// The system directories. Their contents are protected too.
 const SYSTEM: &[&str] = &["bin", "boot", "dev", "etc", "lib", "lib32", "lib64", "proc", "sbin", "sys", "usr"];
 /// Directories directly below `/` that hold data of users and services.
 const TOP: &[&str] = &[
@@ -19,15 +19,15 @@ const TOP: &[&str] = &[
     "srv",
     "var",
 ];
-/// Directories below the system's that belong to users.
+/// Directories below system directories that belong to users.
 const OURS: &[&str] = &["/usr/local/", "/usr/src/", "/dev/shm/"];
 
-/// Where a path leads. It is normal: `/a/b`, `~/a`, or relative to the directory in which the command line starts.
+/// A normalised path: `/a/b`, `~/a`, or relative to the directory in which the command line starts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Place(String);
 
 impl Place {
-    /// The path `path`, seen from the directory `from`.
+    /// Resolves `path` against the directory `from`.
     pub(crate) fn of(path: &str, from: &str) -> Self {
         let joined = if path.starts_with(['/', '~']) { path.to_owned() } else { format!("{from}/{path}") };
         Self(normal(&joined))
@@ -38,7 +38,7 @@ impl Place {
         &self.0
     }
 
-    /// The place whose content the last component lists, if that is `*` or the like; otherwise itself.
+    /// The directory whose content a last component such as `*` lists; without such a component, the path itself.
     fn listed(&self) -> &str {
         match self.0.rsplit_once('/') {
             Some((directory, "*" | ".*" | "?*" | "*.*" | "**" | ".?*" | ".[!.]*")) => {
@@ -48,13 +48,13 @@ impl Place {
         }
     }
 
-    /// Whether this is `/`, or all that is in it.
+    /// Whether this is `/`, or everything in `/`.
     pub(crate) fn is_root(&self) -> bool {
         self.listed() == "/"
     }
 
-    /// Whether its loss destroys more than work: the root, a directory of the system or anything in it, the home
-    /// directory, or a directory above the starting one.
+    /// Whether the loss of this path destroys more than work: the root, a system directory or anything in it, the home
+    /// directory, or a directory above the starting directory.
     pub(crate) fn is_protected(&self) -> bool {
         let listed = self.listed();
         if listed == "/" || matches!(listed, "~" | "/root") || is_above(listed) || self.is_system() {
@@ -66,7 +66,7 @@ impl Place {
         listed.starts_with('/') && (second.is_none() && matches_any(first, TOP) || is_home_of_user)
     }
 
-    /// Whether it is a directory of the system or in one.
+    /// Whether the path is a system directory or is in one.
     pub(crate) fn is_system(&self) -> bool {
         let listed = self.listed();
         let Some(path) = listed.strip_prefix('/') else { return false };
@@ -103,7 +103,7 @@ impl Place {
     }
 }
 
-/// `/proc/self/fd/1` and the like.
+/// Whether a path is `/proc/self/fd/1` or the like.
 fn is_own_process(path: &str) -> bool {
     ["/proc/self/fd/", "/dev/fd/", "/dev/std", "/dev/null", "/dev/zero", "/dev/full", "/dev/tty", "/dev/pts/"]
         .iter()
@@ -132,7 +132,7 @@ fn normal(path: &str) -> String {
     } else {
         ("", path)
     };
-    // Another user's home directory is one below /home.
+    // Another user's home directory counts as a directory below `/home`.
     let mut anchor = if anchor == "/home" { "/home/user" } else { anchor }.to_owned();
     let mut parts: Vec<&str> = Vec::new();
     for part in rest.split('/') {
@@ -153,7 +153,7 @@ fn normal(path: &str) -> String {
     let path = parts.join("/");
     match (anchor.as_str(), path.is_empty()) {
         ("", true) => ".".to_owned(),
-        // A file with this name, not the home directory.
+        // The `~` begins the name of a file, and is not the home directory.
         ("", false) if path.starts_with('~') => format!("./{path}"),
         ("", false) => path,
         (anchor, true) => anchor.to_owned(),
@@ -162,9 +162,9 @@ fn normal(path: &str) -> String {
     }
 }
 
-/// Whether the file name `name` matches the pattern, in which a set of characters matches any one. As in a shell, a
-/// pattern matches the dot at the start of a name only with a dot. Unknown parts match nothing, because they would match
-/// everything.
+/// Whether the file name `name` matches the pattern, in which a set of characters (`[…]`) matches any character. As in
+/// a shell, a pattern matches the dot at the start of a name only with a dot. Unknown parts match nothing, because they
+/// would match everything.
 pub(crate) fn matches(pattern: &str, name: &str) -> bool {
     if pattern.contains([UNKNOWN, SOMETHING]) || name.starts_with('.') && !pattern.starts_with('.') {
         return false;

@@ -1,4 +1,4 @@
-//! Rewrites commands of bash that the parser does not know as commands that run the same.
+//! Rewrites commands of bash that the parser does not support to equivalent ones that it supports.
 //!
 //! - `for ((;;))`: the tokenizer reads `;;` as the end of a case. It becomes two `;`.
 //! - `select x in a b; do …; done`: becomes `for x in "" a b; do read REPLY; …; done`. The user chooses an item, or none
@@ -14,7 +14,7 @@ const BEFORE_COMMANDS: &[&str] =
 pub(crate) fn rewrite(tokens: Vec<Token>) -> Vec<Token> {
     let tokens = split_headers(tokens);
     let mut rewritten: Vec<Token> = Vec::with_capacity(tokens.len());
-    // How many commands `select` wait for their `do`.
+    // The number of `select` commands whose `do` has not come yet.
     let mut open = 0_usize;
     for (at, token) in tokens.iter().enumerate() {
         let span = token.location();

@@ -1,4 +1,4 @@
-//! Looks at one command with its words expanded, and at what it runs.
+//! Checks one command with its words expanded, and the commands that it runs.
 
 use crate::call::{Call, Redirect, Source};
 use crate::code;
@@ -11,7 +11,7 @@ use crate::walk::{Simple, Walk};
 use crate::wrappers::{self, Inner};
 
 impl Walk {
-    /// Looks at a simple command. Returns its output, as far as it is known.
+    /// Checks a simple command. Returns its output, as far as it is known.
     pub(crate) fn run(&mut self, simple: Simple, source: Source, scope: &mut Scope) -> Source {
         self.check_redirects(&simple.redirects, scope);
         let source = simple.source.unwrap_or(source);
@@ -41,7 +41,8 @@ impl Walk {
         if writes { Source { text: Some(Text::default()), ..Source::default() } } else { output }
     }
 
-    /// Sets a variable of the shell. If programs obey it, the commands after it are not proved by their words.
+    /// Sets a variable of the shell. If programs obey the variable, the words of later commands no longer prove what
+    /// these commands do.
     pub(crate) fn assign(&mut self, name: &str, value: Text, scope: &mut Scope) {
         if wrappers::is_obeyed_variable(name) {
             let word = Text::known(&format!("{name}={}", value.value));
@@ -50,7 +51,7 @@ impl Walk {
         scope.set(name, value);
     }
 
-    /// Looks at the files that redirections open.
+    /// Checks the files that redirections open.
     pub(crate) fn check_redirects(&mut self, redirects: &[Redirect], scope: &Scope) {
         for redirect in redirects {
             let argv = [Text::known(if redirect.writes { ">" } else { "<" }), redirect.file.clone()];
@@ -69,14 +70,14 @@ impl Walk {
         }
     }
 
-    /// Looks at a command, and at the commands in it.
+    /// Checks a command, and the commands in it.
     fn call(&mut self, argv: &[Text], source: &Source, scope: &mut Scope) -> Source {
         let Some(first) = argv.first() else { return Source::default() };
         if let Some(body) = scope.functions.get(&first.value).cloned() {
             return self.function(&first.value, &body, argv, source, scope);
         }
         let program = first.program();
-        // A function whose body is looked at is defined only afterwards.
+        // A function is defined only after its body has been checked.
         let is_itself = first.value == "$0" || self.inside.contains(&first.value);
         if is_itself && self.beside > 0 {
             self.found(Rule::ForkBomb, argv, "starts itself again and again");
@@ -95,7 +96,7 @@ impl Walk {
         if let Some((rule, why)) = wrapped.finding {
             self.found(rule, argv, why);
         }
-        // What it runs is judged beside it: an approval of the one is none of the other.
+        // The command and its inner commands are judged separately: an approval of one does not approve the other.
         let is_judged = self.findings.len() > before || is_wrapper && wrapped.is_transparent;
         if !is_judged && let Err(why) = read_only::prove(&call) {
             self.found(Rule::Command, argv, why);
@@ -123,7 +124,7 @@ impl Walk {
         output
     }
 
-    /// Looks at the command that a command runs.
+    /// Checks a command that another command runs.
     fn nested_call(&mut self, argv: &[Text], source: &Source, scope: &mut Scope) -> Source {
         self.enter();
         let output = if self.has_failed() { Source::default() } else { self.call(argv, source, scope) };
@@ -154,7 +155,7 @@ impl Walk {
         output
     }
 
-    /// What commands of the shell itself change.
+    /// Applies the changes that shell builtins make.
     fn builtin(&mut self, program: &str, argv: &[Text], source: &Source, scope: &mut Scope) {
         match program {
             "cd" | "pushd" => scope.change_directory(&argv[1..]),
@@ -212,7 +213,7 @@ impl Walk {
         }
     }
 
-    /// Looks at the code of another language for what the floor denies.
+    /// Checks code of another language for operations that the floor denies.
     fn code(&mut self, text: &Text, argv: &[Text], scope: &mut Scope) {
         if code::is_fork_bomb(&text.value) {
             self.found(Rule::ForkBomb, argv, "starts processes without an end");
@@ -291,7 +292,7 @@ fn output_of(call: &Call<'_>) -> Source {
     }
 }
 
-/// What `printf` prints: its format, in which each `%s` and the like is the next argument.
+/// The output of `printf`: its format, with each `%s` and the like replaced by the next argument.
 fn printed(operands: &[&str]) -> String {
     let Some((format, arguments)) = operands.split_first() else { return String::new() };
     let mut line = unescape(format);

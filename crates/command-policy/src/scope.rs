@@ -1,4 +1,4 @@
-//! What a command line sets on its way: variables, the directory, functions.
+//! The state that a command line changes: variables, the directory, functions.
 
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
@@ -38,7 +38,7 @@ pub(crate) struct Scope {
     pub(crate) parameters: Option<Vec<Text>>,
     /// Functions by name.
     pub(crate) functions: HashMap<String, Rc<FunctionBody>>,
-    /// Whether what runs here gets each file below the paths that it names, as from `find`.
+    /// Whether a command here receives each file below the paths that it names, as from `find`.
     pub(crate) descends: bool,
     /// Files that a command of the line downloads.
     pub(crate) downloads: HashSet<String>,

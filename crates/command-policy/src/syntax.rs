@@ -8,7 +8,7 @@ use crate::rewrite::rewrite;
 
 /// The longest command line that is read, in bytes.
 pub const MAX_LINE: usize = 64 * 1024;
-/// The largest number of brackets and compound commands that may open in a command line. The parser is recursive.
+/// The maximum number of brackets and compound commands that a command line may open. The parser is recursive.
 const MAX_OPENED: usize = 400;
 
 /// Why a command line cannot be read.
@@ -17,7 +17,7 @@ pub enum Unreadable {
     /// It is longer than [`MAX_LINE`].
     #[error("it is longer than {MAX_LINE} bytes")]
     TooLong,
-    /// It is nested too deeply, or has more commands than are looked at.
+    /// It is nested too deeply, or has more commands than are checked.
     #[error("it is too complex")]
     TooComplex,
     /// It contains a NUL character.

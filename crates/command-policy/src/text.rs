@@ -13,7 +13,7 @@ pub(crate) struct Text {
     pub(crate) value: String,
     /// Whether it has an unquoted pattern of file names.
     pub(crate) globs: bool,
-    /// Whether it begins with one, so a file name can become an option.
+    /// Whether it begins with such a pattern, so a file name can become an option.
     pub(crate) begins_with_glob: bool,
     /// Whether `value` is an approximation, as after `${NAME%suffix}`.
     pub(crate) is_approximate: bool,
@@ -56,7 +56,7 @@ impl Text {
         name.to_ascii_lowercase()
     }
 
-    /// Takes over what makes another text less certain, because it becomes a part of this one.
+    /// Takes over the uncertainty of `part`, because it becomes a part of this text.
     pub(crate) fn taint(&mut self, part: &Self) {
         self.globs |= part.globs;
         self.is_approximate |= part.is_approximate;

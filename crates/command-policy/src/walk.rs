@@ -15,11 +15,11 @@ use crate::scope::Scope;
 use crate::syntax::{Dialect, Unreadable, parse};
 use crate::text::{SOMETHING, Text, UNKNOWN};
 
-/// The largest number of commands that are looked at, those of loops and functions each time.
+/// The maximum number of commands that are checked. The commands of loops and functions count each time that they run.
 const MAX_COMMANDS: usize = 2_000;
-/// How deep scripts may be nested in scripts.
+/// The maximum nesting of scripts in scripts.
 const MAX_DEPTH: usize = 12;
-/// The largest number of values of a loop's variable that are looked at.
+/// The maximum number of values of a loop's variable that are checked.
 const MAX_VALUES: usize = 16;
 
 /// The state of a walk.
@@ -27,11 +27,11 @@ pub(crate) struct Walk {
     pub(crate) dialect: Dialect,
     pub(crate) findings: Vec<Finding>,
     pub(crate) is_read_only: bool,
-    /// The functions whose bodies are being looked at.
+    /// The functions whose bodies are being checked.
     pub(crate) inside: Vec<String>,
-    /// Whether what runs here runs beside something else.
+    /// The number of enclosing constructs that run in parallel with other commands.
     pub(crate) beside: usize,
-    /// How many loops without an end and without a pause are open.
+    /// The number of open loops without an end and without a pause.
     endless: usize,
     depth: usize,
     commands: usize,
@@ -66,7 +66,7 @@ impl Walk {
         match walk.failure {
             Some(failure) => Err(failure),
             None => {
-                // A line that does not only read has a finding, so that it can be approved.
+                // A line that is not read-only needs a finding, so that it can be approved.
                 if !walk.is_read_only && walk.findings.is_empty() {
                     walk.found(Rule::Command, &[Text::known(line.trim())], "was not proved to only read");
                 }
@@ -86,7 +86,7 @@ impl Walk {
         }
     }
 
-    /// Walks over a script that a command of the line runs. A script that cannot be read asks.
+    /// Walks over a script that a command of the line runs. A script that cannot be parsed needs approval.
     pub(crate) fn script(&mut self, script: &Text, source: Source, scope: &mut Scope) -> Source {
         if self.depth >= MAX_DEPTH {
             self.failure = Some(Unreadable::TooComplex);
@@ -105,7 +105,7 @@ impl Walk {
                 "runs text that is decoded on the command line",
             );
         }
-        // The script may be one of another shell than the line.
+        // The script may be for a different shell than the line.
         let parsed = parse(&script.value, self.dialect).or_else(|_| parse(&script.value, Dialect::Bash));
         let output = match parsed {
             Ok(program) => self.program(&program, source, scope),
@@ -122,7 +122,7 @@ impl Walk {
         output
     }
 
-    /// Counts a command that a command runs.
+    /// Enters and counts a command that another command runs.
     pub(crate) fn enter(&mut self) {
         self.depth += 1;
         self.commands += 1;
@@ -131,7 +131,7 @@ impl Walk {
         }
     }
 
-    /// The end of what [`Self::enter`] began.
+    /// Ends the level that [`Self::enter`] began.
     pub(crate) fn leave(&mut self) {
         self.depth -= 1;
     }
@@ -143,7 +143,7 @@ impl Walk {
 
     /// The output of a command substitution.
     pub(crate) fn substitution(&mut self, script: &str, scope: &mut Scope) -> Text {
-        // The findings inside count; whether it only reads does not make its output known.
+        // The findings in the script count. Even the output of a read-only script is not known.
         let output = self.script(&Text::known(script), Source::default(), &mut scope.clone());
         let unknown = Text::known(&SOMETHING.to_string());
         let known = output.text.map(|text| Text { is_approximate: true, ..text });
@@ -454,7 +454,7 @@ fn is_constant(list: &CompoundList) -> bool {
     )
 }
 
-/// Whether a loop waits in each round.
+/// Whether a loop pauses in each iteration.
 fn pauses(list: &CompoundList) -> bool {
     let text = list.to_string();
     text.split(|at: char| !at.is_ascii_alphanumeric())

@@ -10,20 +10,20 @@ use crate::text::Text;
 pub(crate) enum Inner {
     /// A program with arguments.
     Command(Vec<Text>),
-    /// A line of a shell, with its parameters.
+    /// A shell script, with its parameters.
     Script(Text, Vec<Text>),
     /// Code of another language.
     Code(Text),
 }
 
-/// What a command runs, and what it is itself.
+/// What a command runs, and what is known about the command itself.
 #[derive(Debug, Default)]
 pub(crate) struct Wrapped {
     /// What it runs, in order.
     pub(crate) inner: Vec<Inner>,
-    /// What is found about the command itself.
+    /// The finding about the command itself.
     pub(crate) finding: Option<(Rule, &'static str)>,
-    /// Whether it does nothing but run what it runs.
+    /// Whether it does nothing except running its inner commands.
     pub(crate) is_transparent: bool,
 }
 
@@ -119,7 +119,7 @@ const INTERPRETERS: &[(&str, &str, &[&str])] = &[
     ("tclsh", "c", &[]),
 ];
 
-/// The interpreter that a program is, with a version behind its name or not.
+/// The interpreter with the name of a program, which may end with a version.
 fn interpreter(program: &str) -> Option<&'static (&'static str, &'static str, &'static [&'static str])> {
     INTERPRETERS.iter().find(|(name, ..)| {
         program
@@ -128,7 +128,7 @@ fn interpreter(program: &str) -> Option<&'static (&'static str, &'static str, &'
     })
 }
 
-/// Whether a program runs what it reads from its standard input, if it has no file to run.
+/// Whether a program without a file to run executes its standard input.
 pub(crate) fn runs_its_input(call: &Call<'_>) -> bool {
     let is_shell = SHELLS.contains(&call.program);
     if !is_shell && interpreter(call.program).is_none() {
@@ -141,12 +141,12 @@ pub(crate) fn runs_its_input(call: &Call<'_>) -> bool {
     reads && !call.has(letters, &["eval", "print", "run", "version", "help"]) && !call.has(&['V'], &[])
 }
 
-/// Whether a path is the standard input or a process substitution.
+/// Whether a path names the standard input or a process substitution.
 pub(crate) fn is_input(path: &str) -> bool {
     path == "/dev/stdin" || path.starts_with("/dev/fd/") || path.starts_with("/proc/self/fd/")
 }
 
-/// What a command runs. Nothing, if it runs no other command.
+/// What a command runs; empty if it runs no other command.
 pub(crate) fn unwrap(call: &Call<'_>) -> Wrapped {
     let program = call.program;
     if SHELLS.contains(&program) {
@@ -303,7 +303,7 @@ const OBEYED_PREFIXES: &[&str] = &[
     "XDG_",
 ];
 
-/// Whether programs obey a variable that is part of the environment.
+/// Whether programs obey this environment variable.
 pub(crate) fn is_obeyed_variable(name: &str) -> bool {
     OBEYED_VARIABLES.contains(&name) || OBEYED_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
@@ -398,7 +398,7 @@ fn shell(call: &Call<'_>) -> Wrapped {
     if runs_its_input(call) { input_script(call) } else { Wrapped::default() }
 }
 
-/// What a command reads and runs, if it is known.
+/// The script that a command reads from its input and runs, if the script is known.
 fn input_script(call: &Call<'_>) -> Wrapped {
     let script = call.source.text.clone().filter(|text| !text.value.is_empty());
     Wrapped {
@@ -418,7 +418,7 @@ fn code(call: &Call<'_>) -> Wrapped {
         match group.find(|letter| letters.contains(letter)) {
             _ if is_long => inner.extend(words.get(index + 1).cloned().map(Inner::Code)),
             Some(at) if at + 1 == group.len() => inner.extend(words.get(index + 1).cloned().map(Inner::Code)),
-            // Perl's `-pe` group ends with `e`; a text behind the letter is the code.
+            // Perl's option group `-pe` ends with `e`. Any text after this letter is the code.
             Some(at) => inner.push(Inner::Code(Text { value: group[at + 1..].to_owned(), ..word.clone() })),
             None => inner.extend(long.iter().find_map(|long| word.after(long)).map(Inner::Code)),
         }
@@ -458,7 +458,7 @@ pub(crate) fn find_directories(call: &Call<'_>) -> Vec<Text> {
     call.arguments().iter().skip_while(options).take_while(start).cloned().collect()
 }
 
-/// The commands of `-exec` and the like. `{}` is each of the directories in which `find` starts.
+/// The commands of `-exec` and the like. `{}` stands for each directory in which `find` starts.
 fn find_commands(call: &Call<'_>) -> Vec<Inner> {
     let words = call.arguments();
     let directories = find_directories(call);

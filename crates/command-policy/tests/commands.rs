@@ -19,7 +19,7 @@ fn commands() -> Vec<(&'static str, String)> {
     commands
 }
 
-/// Why a command does not have the verdict of its section, if so.
+/// The reason why a command does not have the verdict of its section. `None` if it has it.
 fn mistake(section: &str, command: &str) -> Option<String> {
     let assessment = assess(command);
     let verdicts = Mode::ALL.map(|mode| assessment.decide(mode, &[]));
@@ -80,7 +80,7 @@ fn an_approval_covers_commands_of_its_rule_with_its_prefix() {
     // Each finding must be approved.
     assert!(!is_allowed("cargo test; rm -rf build", &cargo));
     assert!(!is_allowed("cargo test > x", &cargo));
-    // What surrounds a command must be approved too.
+    // The commands around an approved command must be approved too.
     for line in
         ["LD_PRELOAD=x cargo test", "env LD_PRELOAD=x cargo test", "strace -o x cargo test", "./cargo test"]
     {
@@ -89,7 +89,7 @@ fn an_approval_covers_commands_of_its_rule_with_its_prefix() {
     for line in ["timeout 5 cargo test", "env LC_ALL=C cargo test", "sh -c 'cargo test'", "ls | cargo test"] {
         assert!(is_allowed(line, &cargo), "{line}");
     }
-    // The approval of one rule is none of another, and the floor accepts none.
+    // An approval of one rule does not approve another rule, and the floor accepts no approval.
     assert!(!is_allowed("rm -rf build", &[approval(Rule::Command, &["rm"])]));
     assert!(!is_allowed("rm -rf build", &[approval(Rule::DeleteFiles, &["rm"])]));
     assert!(is_allowed("rm -rf build", &[approval(Rule::DeleteTree, &["rm", "-rf", "build"])]));

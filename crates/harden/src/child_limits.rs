@@ -7,8 +7,8 @@ use std::process::Command;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-/// Upper bounds for one process. Its children inherit the same bounds, each for itself. If the parent has a lower
-/// bound, that one remains.
+/// Upper bounds for one process. Its children inherit the same bounds, each for itself. A lower bound of the parent
+/// remains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChildLimits {
     /// The memory that the process may write to, in bytes (`RLIMIT_DATA`): heap, stacks and private mappings, but no

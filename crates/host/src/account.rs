@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::system;
 
-/// What this program needs of a user's account.
+/// The parts of a user's account that this program needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Account {
     /// The name.

@@ -1,15 +1,15 @@
-//! Environment variables of bot-bottle: [`Host::read_bot_bottle_variables`] reads those that have a meaning here, and
-//! the other functions name those that have none.
+//! Environment variables of bot-bottle. [`Host::read_bot_bottle_variables`] reads the variables that `bottle` supports
+//! too. The other functions report the variables that have no effect here.
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
 
 use super::Host;
 
-/// The beginning of the names of bot-bottle's variables.
+/// The name prefix of bot-bottle's variables.
 const THEIRS: &str = "BOT_BOTTLE_";
 
-/// The beginning of the names of our variables.
+/// The name prefix of our variables.
 const OURS: &str = "BOTTLE_";
 
 /// The variables, without their prefix, that are read under both prefixes. `HOME` is not one of them: bot-bottle's

@@ -7,7 +7,7 @@
 //!   llm.example.com: {run: 100000}       only in manifests
 //!   ceiling: {claude: 50000000}          only in settings.yml
 //! ```
-//! This module parses budgets and decides which of them governs. The ledger knows what is spent.
+//! This module parses budgets and decides which of them apply. The ledger counts the tokens that are spent.
 
 use std::fmt;
 
@@ -22,18 +22,18 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 /// The largest limit. Numbers beyond it are not exact in JSON.
 const MAX_TOKENS: u64 = 1 << 53;
 
-/// The key of a limit on the tokens of all providers together. No file can contain it.
+/// The key of a limit on the tokens of all providers together. This key cannot be used in files.
 pub const ALL: &str = "all";
 
 /// The providers that have a provider route.
 const TEMPLATES: [&str; 3] = ["claude", "codex", "pi"];
 
-/// The key in `settings.yml` whose limits hold in addition to those of nearer scopes.
+/// The key in `settings.yml` whose limits apply in addition to the limits of nearer scopes.
 const CEILING: &str = "ceiling";
 
 const MINUTE: SignedDuration = SignedDuration::from_secs(60);
 
-/// The time in which a limit counts tokens.
+/// The time window in which a limit counts tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Window {
@@ -43,9 +43,9 @@ pub enum Window {
     Minute,
     /// The current day, from midnight in the user's time zone.
     Day,
-    /// The current month, from its first midnight in the user's time zone.
+    /// The current month, from midnight of its first day in the user's time zone.
     Month,
-    /// Without an end.
+    /// All time.
     Total,
 }
 
@@ -70,7 +70,7 @@ impl Window {
         }
     }
 
-    /// When the window began. A window without a beginning contains every time.
+    /// The beginning of the window. A window without a beginning includes every time.
     #[must_use]
     pub fn start(self, now: &Zoned) -> Timestamp {
         let day = match self {
@@ -79,7 +79,8 @@ impl Window {
             Self::Day => now.start_of_day(),
             Self::Month => now.first_of_month().and_then(|first| first.start_of_day()),
         };
-        // The error is a day outside of the calendar. Without a beginning, the window counts more, not less.
+        // An error means that the day is outside the calendar's range. The window then has no beginning, so it counts
+        // more tokens, never fewer.
         day.map_or(Timestamp::MIN, |day| day.timestamp())
     }
 }
@@ -111,7 +112,7 @@ impl OnSpent {
     /// Parses the name of a policy.
     ///
     /// # Errors
-    /// A sentence fragment with the names.
+    /// Returns a sentence fragment that lists the valid names.
     pub fn parse(name: &str) -> Result<Self, String> {
         let found = Self::ALL.into_iter().find(|policy| policy.name() == name);
         found.ok_or_else(|| {
@@ -203,7 +204,7 @@ pub fn provider(key: &str) -> Result<String, String> {
     }
 }
 
-/// Whose tokens a limit counts.
+/// The launches whose tokens a limit counts.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Scope {
     /// One launch of this bottle.
@@ -263,7 +264,7 @@ impl<'de> Deserialize<'de> for Scope {
 /// A limit, and who declared it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Declared {
-    /// Whose tokens it counts.
+    /// The launches whose tokens the limit counts.
     pub scope: Scope,
     /// The limit.
     #[serde(flatten)]
@@ -273,8 +274,8 @@ pub struct Declared {
 }
 
 impl Declared {
-    /// The limit as it counts for the current launch of a bottle: a limit of one launch belongs to the launch,
-    /// and not to the file that declares it.
+    /// The limit as it applies to the current launch of a bottle. A limit for one launch belongs to that launch, and
+    /// not to the file that declares it.
     #[must_use]
     pub fn in_launch_of(self, slug: &Slug) -> Self {
         match self.limit.window {
@@ -291,9 +292,9 @@ impl fmt::Display for Declared {
     }
 }
 
-/// Returns the limits that govern a provider: those of the nearest scope that limits it, and the ceiling. A limit for
-/// each minute does not replace other limits of a farther scope, and they do not replace it. `declared` begins with the
-/// nearest scope.
+/// Returns the limits that apply to a provider: the limits of the nearest scope that limits the provider, and the
+/// ceiling. Limits per minute and other limits are handled separately: a limit of one kind does not replace a limit of
+/// the other kind in a farther scope. `declared` begins with the nearest scope.
 #[must_use]
 pub fn governing<'d>(declared: &'d [Declared], key: &str) -> Vec<&'d Declared> {
     let applies = |one: &&Declared| one.limit.key == key || one.limit.key == ALL;

@@ -18,7 +18,7 @@ pub enum BadSize {
     /// There is no number or no unit, or the unit is unknown.
     #[error("must be a whole number and a unit")]
     NoSize,
-    /// The size is zero, or too large for a number of bytes.
+    /// The size is zero, or its number of bytes does not fit into the type.
     #[error("is out of range")]
     OutOfRange,
 }

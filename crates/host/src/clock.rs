@@ -7,7 +7,7 @@ use jiff::SignedDuration;
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
 /// The clock that counts the time since boot and continues while the machine is suspended. On Linux, the clock
-/// `Monotonic` stops then; on macOS it continues (clock_gettime(3)).
+/// `Monotonic` stops during suspension; on macOS it continues (clock_gettime(3)).
 #[cfg(target_os = "linux")]
 const SINCE_BOOT: ClockId = ClockId::Boottime;
 #[cfg(target_os = "macos")]

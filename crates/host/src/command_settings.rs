@@ -7,21 +7,21 @@ use serde::Deserialize;
 /// The settings of the command policy, with defaults applied.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommandSettings {
-    /// `mode`: how much of what a program runs in a bottle runs without a question. The default is
-    /// [`Mode::LetItGo`], because a bottle is isolated.
+    /// `mode`: which commands a program in a bottle may run without a prompt. The default is [`Mode::LetItGo`], because
+    /// a bottle is isolated.
     pub mode: Mode,
-    /// What the user should know about the name of the mode.
+    /// A warning for the user about the name of the mode.
     pub warning: Option<String>,
-    /// `allow`: the commands that are approved for good.
+    /// `allow`: the permanently approved commands.
     pub allow: Vec<Allowed>,
 }
 
 /// An entry of `commands.allow`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Allowed {
-    /// What it approves.
+    /// What the entry approves.
     pub approval: Approval,
-    /// Where it is written, such as `settings.yml:7`.
+    /// The position of the entry, for example `settings.yml:7`.
     pub origin: String,
 }
 
@@ -62,7 +62,7 @@ struct WrittenAllowed {
     prefix: Spanned<Vec<String>>,
 }
 
-/// An invalid value: its place, the message, and a hint.
+/// An invalid value: its position, the message, and a hint.
 type Invalid = (String, Option<String>);
 
 impl Written {

@@ -1,5 +1,5 @@
-//! Walks a directory whose files may be hostile: at most a number of entries, for a time, and to a depth, and through
-//! no symlink.
+//! Walks a directory whose files may be hostile. The number of entries, the time and the depth are bounded, and
+//! symlinks are not followed.
 
 use std::ffi::{CStr, CString, OsStr};
 use std::fmt;
@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat, openat, readlinkat, statat};
 use rustix::io::Errno;
 
-/// The maximum number of directories inside each other. Each needs an open descriptor.
+/// The maximum depth of nested directories. Each level needs an open descriptor.
 pub const MAX_DEPTH: usize = 128;
 
-/// How many unreadable directories, and how many too deep ones, are named.
+/// The maximum length of the list of unreadable directories, and of the list of directories that are too deep.
 const MAX_NAMED: usize = 20;
 
 const DIRECTORY: OFlags =
@@ -33,11 +33,11 @@ pub struct Bounds {
 /// What a walk does after an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
-    /// It goes on; an entry that is a directory is entered.
+    /// The walk continues, and enters the entry if it is a directory.
     Enter,
-    /// It goes on, without the content of the entry.
+    /// The walk continues, but does not enter the entry.
     Skip,
-    /// It ends.
+    /// The walk ends.
     Stop,
 }
 
@@ -72,8 +72,8 @@ impl Entry<'_> {
         Some(PathBuf::from(OsStr::from_bytes(target.to_bytes())))
     }
 
-    /// Whether the entry's directory contains an entry of this name. Upper and lower case are the same, as on file
-    /// systems of macOS.
+    /// Whether the entry's directory contains an entry of this name. The comparison ignores case, as on file systems of
+    /// macOS.
     #[must_use]
     pub fn is_beside(&self, name: &str) -> bool {
         self.siblings.iter().any(|(other, _)| other.to_bytes().eq_ignore_ascii_case(name.as_bytes()))
@@ -184,7 +184,7 @@ impl Walk<'_> {
     }
 }
 
-/// Adds a path to a list, unless the list has [`MAX_NAMED`].
+/// Adds a path to a list, unless the list already has [`MAX_NAMED`] paths.
 fn name_some(named: &mut Vec<PathBuf>, path: &Path) {
     if named.len() < MAX_NAMED {
         named.push(path.to_owned());

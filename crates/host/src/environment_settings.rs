@@ -18,13 +18,13 @@ const IDLE: Duration = Duration::from_secs(30 * 60);
 pub struct EnvironmentSettings {
     /// `idle`: how long a bottle without work is kept running. `None` if it is not stopped.
     pub idle: Option<Duration>,
-    /// What applies to all tasks.
+    /// The choices for all tasks.
     pub all: Choices,
-    /// `tasks`: what applies to some tasks instead, by the pattern of their ids.
+    /// `tasks`: the choices for some tasks, by the pattern of their ids. These choices override `all`.
     pub tasks: BTreeMap<String, Choices>,
 }
 
-/// How the bottle of a task is made. What is absent is chosen as for `bottle start`.
+/// How the bottle of a task is made. Absent fields are chosen as for `bottle start`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Choices {
@@ -39,7 +39,7 @@ pub struct Choices {
 }
 
 impl Choices {
-    /// Replaces what is absent by the choices of `other`.
+    /// Fills absent fields with the choices of `other`.
     #[must_use]
     pub fn or(self, other: &Self) -> Self {
         Self {

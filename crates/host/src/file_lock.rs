@@ -1,4 +1,4 @@
-//! A lock of a file that ends with a value.
+//! A file lock that is released when its value is dropped.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
@@ -7,8 +7,8 @@ use std::path::Path;
 
 /// A file whose lock this process holds until the value is dropped.
 ///
-/// The drop releases the lock itself. Closing the file is not enough: a process that another thread starts has a copy of
-/// the descriptor, and with it the lock, until it executes its program.
+/// The drop releases the lock itself. Closing the file is not enough: if another thread starts a process, that process
+/// has a copy of the descriptor, and thus the lock, until it calls `exec`.
 #[derive(Debug)]
 #[must_use]
 pub struct FileLock(File);
@@ -19,8 +19,8 @@ impl FileLock {
         Self(file)
     }
 
-    /// Locks the file at `path`, which is created if it is missing. `take` locks the opened file, or returns false if it
-    /// does not get the lock; the result is then `None`. If the file was removed or replaced before the lock was
+    /// Locks the file at `path`, which is created if it is missing. `take` locks the opened file, or returns false if
+    /// it does not get the lock; the result is then `None`. If the file was removed or replaced before the lock was
     /// acquired, the new one is locked.
     ///
     /// # Errors
@@ -61,7 +61,7 @@ pub fn try_lock(file: &File) -> io::Result<bool> {
     tried(file.try_lock())
 }
 
-/// Locks a file together with others. Returns false if a process holds its exclusive lock.
+/// Takes a shared lock of a file. Returns false if another process holds the exclusive lock.
 ///
 /// # Errors
 /// When the file system has no locks.

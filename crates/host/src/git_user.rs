@@ -1,5 +1,5 @@
-//! The user's own configuration of git, which is trusted: the identity for a directory, and the rules that apply in every
-//! repository of the user.
+//! The user's own configuration of git, which is trusted: the identity for a directory, and the rules that apply in
+//! every repository of the user.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use super::Host;
 /// The variables that say where the user's own configuration is.
 const VARIABLES: [&str; 4] = ["HOME", "XDG_CONFIG_HOME", "GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM"];
 
-/// What a bottle gets of the user's own configuration of git.
+/// The parts of the user's own git configuration that a bottle gets.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct HostGitUser {
     /// `user.name`.
@@ -26,12 +26,12 @@ pub struct HostGitUser {
 }
 
 impl HostGitUser {
-    /// What a bottle gets that has a copy of this directory, or this directory itself.
+    /// The configuration for a bottle that has a copy of this directory, or the directory itself.
     ///
-    /// `user.name` and `user.email` are those of its repository, otherwise those of the user, or of the system. The
-    /// repository's configuration is read as data, so that neither its includes nor a program in it have an effect.
-    /// Conditional includes of the user are not evaluated. What cannot be read is missing. A value has at most what git
-    /// would write of it into a commit.
+    /// `user.name` and `user.email` come from the directory's repository, or else from the user's or the system's
+    /// configuration. The repository's configuration is read as data: its includes are not followed, and programs that
+    /// it names do not run. Conditional includes of the user are not evaluated. Unreadable configuration counts as
+    /// missing. A value contains at most the part that git would write into a commit.
     pub fn of(host: &Host, directory: &Path) -> Self {
         let (name, email) = identity(host, directory);
         let cleaned =

@@ -20,8 +20,8 @@ pub fn open(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Reads up to `most` bytes of a file. If the file is longer, reads one more byte, so that the caller notices
-/// it. `path` must not end in a symbolic link; [`open`] refuses it.
+/// Reads up to `most` bytes of a file. If the file is longer, reads one more byte, so that the caller can detect this.
+/// `path` must not end in a symbolic link; [`open`] refuses it.
 pub fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     open(path)?.take(most.saturating_add(1)).read_to_end(&mut bytes)?;

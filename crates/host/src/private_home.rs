@@ -1,8 +1,8 @@
-//! Makes `$BOTTLE_HOME` private to its user, and refuses it where another user could replace it.
+//! Makes `$BOTTLE_HOME` private to its user, and refuses a location where another user could replace it.
 //!
-//! Everything of ours is in this directory or in the runtime directory, so its mode decides who reads it, whatever the
-//! umask was when something in it was created. The umask of a command stays as it is: `pull`, `apply` and `cp` write
-//! files of the user, for which it is meant.
+//! All files of this program are in this directory or in the runtime directory. The directory's mode therefore decides
+//! who can read them, whatever the umask was when they were created. Commands do not change their umask, because
+//! `pull`, `apply` and `cp` write the user's own files, for which the umask is meant.
 
 use std::fs::{self, File, Permissions};
 use std::io;
@@ -14,20 +14,21 @@ use rustix::fs::{Mode, OFlags, open};
 use super::process_host::{HostError, user_name};
 use super::{Host, files};
 
-/// Directories whose files decide what an agent may do. Their entries are checked too if others could write the home.
+/// Directories whose files decide what an agent may do. Their entries are checked too if other users could write to the
+/// home.
 const CONFIGURATION: [&str; 4] = ["agents", "bottles", "rules", "skills"];
 
-/// How many entries of one directory are checked. A home has tens.
+/// The maximum number of entries that are checked in one directory. A typical home has tens of entries.
 const MAX_ENTRIES: usize = 10_000;
 
-/// The owner that a user namespace shows for files of users that it does not have (`/proc/sys/kernel/overflowuid`). In a
-/// rootless container this is the root of the machine, to whom `/` and `/home` belong.
+/// The owner that a user namespace shows for files of unmapped users (`/proc/sys/kernel/overflowuid`). In a rootless
+/// container, this id stands for the machine's root, who owns `/` and `/home`.
 const OVERFLOW_UID: u32 = 65534;
 
 impl Host {
     /// Checks that the path of `$BOTTLE_HOME` is UTF-8, and that no other user can replace the directory. If it exists,
-    /// also checks that it is a directory of this user, and makes it accessible only to this user. Returns a note if that
-    /// changed its mode.
+    /// also checks that it is a directory of this user, and makes it accessible only to this user. Returns a note if
+    /// that changed its mode.
     ///
     /// # Errors
     /// Returns [`HostError`] if one of these checks fails, or the mode cannot be changed.
@@ -52,7 +53,7 @@ impl Host {
         if others == 0 {
             return Ok(None);
         }
-        // First the mode, so that nothing is added after the check.
+        // The mode is changed first, so that other users can add nothing after the check.
         let directory = open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
         let directory = File::from(directory.map_err(|error| failed(error.into()))?);
         let closed = directory.set_permissions(Permissions::from_mode(0o700));
@@ -60,7 +61,7 @@ impl Host {
             check_entries(path)?;
         }
         match closed {
-            // Nobody can write there, and what is there can be listed.
+            // Nobody can write to a read-only file system, and its content can still be listed.
             Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => return Ok(None),
             closed => closed.map_err(failed)?,
         }
@@ -68,8 +69,8 @@ impl Host {
     }
 }
 
-/// Refuses a path whose parents another user can write or replace. Groups are not considered: in many distributions each
-/// user has one of their own, and directories are writable for it.
+/// Refuses a path whose parents another user can write or replace. Write access of groups is ignored: in many
+/// distributions, each user has a private group, which can write to the user's directories.
 fn check_parents(path: &Path) -> Result<(), HostError> {
     for parent in path.ancestors().skip(1) {
         let Ok(found) = fs::metadata(parent) else { continue };
@@ -87,7 +88,8 @@ fn check_parents(path: &Path) -> Result<(), HostError> {
     Ok(())
 }
 
-/// Refuses a home in which another user, while it was writable for others, put a file that decides what agents may do.
+/// Refuses a home that contains a file of another user which decides what agents may do. Such a file could be added
+/// while the home was writable for others.
 fn check_entries(home: &Path) -> Result<(), HostError> {
     let directories = CONFIGURATION.map(|name| home.join(name));
     for directory in std::iter::once(home).chain(directories.iter().map(PathBuf::as_path)) {
@@ -110,7 +112,8 @@ fn check_entries(home: &Path) -> Result<(), HostError> {
     Ok(())
 }
 
-/// Makes a directory of ours private, as [`files::private_directory`], and says whether its owner or kind prevents that.
+/// Makes the runtime directory private, like [`files::private_directory`]. Returns [`HostError::RuntimeNotPrivate`] if
+/// its owner or kind prevents this.
 pub(super) fn make_runtime(path: &Path) -> Result<(), HostError> {
     files::private_directory(path).map_err(|source| match fs::symlink_metadata(path) {
         Ok(found) if !found.is_dir() || !is_own(found.uid()) => HostError::RuntimeNotPrivate(path.to_owned()),
@@ -127,7 +130,7 @@ fn is_root(uid: u32) -> bool {
     uid == 0 || (uid == OVERFLOW_UID && is_in_user_namespace())
 }
 
-/// Whether this process sees other user ids than the machine has.
+/// Whether this process sees user ids that differ from the machine's.
 fn is_in_user_namespace() -> bool {
     // The initial namespace maps all ids to themselves (user_namespaces(7)). macOS has no such file.
     let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();

@@ -37,7 +37,7 @@ pub enum HostError {
     /// `$BOTTLE_HOME` exists and is not a directory.
     #[error("{} is not a directory", .0.display())]
     HomeNotDirectory(PathBuf),
-    /// `$BOTTLE_HOME`, or a file in it, belongs to another user. This user could control what agents may reach.
+    /// `$BOTTLE_HOME`, or a file in it, belongs to another user. That user could control what agents may reach.
     #[error("{} belongs to another user ({owner})", path.display())]
     HomeNotYours {
         /// The path of `$BOTTLE_HOME`, or of the file.
@@ -52,7 +52,7 @@ pub enum HostError {
         path: PathBuf,
         /// The directory.
         parent: PathBuf,
-        /// Why others can write it, as a sentence fragment.
+        /// Why other users can write to it, as a sentence fragment.
         why: String,
     },
     /// `$BOTTLE_HOME` cannot be accessed.
@@ -118,7 +118,7 @@ impl HostError {
 }
 
 impl Host {
-    /// A host that keeps its bottles in `home`, with the runtime directory in it, and without an environment. Its programs
+    /// Creates a host whose bottles and runtime directory are in `home`, and whose environment is empty. Its programs
     /// and the user's home directory have paths that do not exist. Creates no files.
     #[must_use]
     pub fn of_home(home: &Path) -> Self {
@@ -166,7 +166,7 @@ impl Host {
         }
         let is_new = !path.exists();
         private_home::make_runtime(path)?;
-        // Whether a disk supports sockets does not change, so this is tested only when the directory is created.
+        // A disk's support for sockets does not change, so it is tested only when the directory is created.
         if is_new && let Err(source) = try_socket(path) {
             let _ = std::fs::remove_dir(path);
             return Err(HostError::RuntimeNoSockets { path: path.to_owned(), source });

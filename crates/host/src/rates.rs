@@ -25,7 +25,7 @@ const FILE: &str = "rates.yml";
 /// The size limit of the file in bytes.
 const MAX_BYTES: u64 = 1 << 20;
 
-/// The number of tokens that a price is for, if the file does not say.
+/// The number of tokens that a price is for, if the file does not set it.
 const PER: f64 = 1_000_000.0;
 
 /// The longest name of a currency, in characters.
@@ -40,7 +40,7 @@ pub struct Rates {
     models: Vec<(Pattern, Price)>,
 }
 
-/// A model's name, or how names begin.
+/// A model's name, or a prefix of model names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Pattern {
     text: String,
@@ -74,7 +74,7 @@ pub struct Kinds {
 pub struct Cost {
     /// The amount, in the currency of the rates.
     pub amount: f64,
-    /// Whether some tokens have no price, so that the cost is higher.
+    /// Whether some tokens have no price, so that the real cost is higher.
     pub is_partial: bool,
 }
 
@@ -87,7 +87,7 @@ impl Cost {
 }
 
 impl fmt::Display for Cost {
-    /// Two decimals. `+` marks a cost that is higher.
+    /// Formats the amount with two decimals. `+` marks a partial cost.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:.2}{}", self.amount, if self.is_partial { "+" } else { "" })
     }
@@ -183,7 +183,7 @@ impl Rates {
             (tokens.cache_read, price.cache_read),
             (tokens.cache_write, price.cache_write),
         ];
-        // A rounding error is far below what is shown.
+        // A rounding error is far smaller than the shown digits.
         #[allow(clippy::cast_precision_loss)]
         let amount = parts.iter().map(|(count, price)| *count as f64 * price / self.per).sum();
         Cost { amount, is_partial: false }
@@ -196,7 +196,7 @@ impl From<WrittenPrice> for Price {
             WrittenPrice::One(price) => {
                 Self { input: price, output: price, cache_read: price, cache_write: price }
             }
-            // Without prices of their own, tokens of the cache cost as much as input.
+            // Cache tokens without their own price cost as much as input tokens.
             WrittenPrice::Kinds(WrittenKinds { input, output, cache_read, cache_write }) => Self {
                 input,
                 output,

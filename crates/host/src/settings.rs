@@ -29,8 +29,8 @@ pub struct Settings {
     /// `backend`: the backend to use if it is not set by a flag, by `BOTTLE_BACKEND` or by the bottle
     /// manifest.
     pub backend: Option<String>,
-    /// `detach_keys`: the key sequence with which the user detaches from a session. None means that detaching
-    /// with keys is disabled.
+    /// `detach_keys`: the key sequence with which the user detaches from a session. `None` if detaching with keys is
+    /// disabled.
     pub detach_keys: Option<DetachKeys>,
     /// `terminal.pass`: the terminal features that an agent's output may use in addition to text and colours.
     pub terminal_pass: Pass,
@@ -45,7 +45,7 @@ pub struct Settings {
     pub log_keep: u64,
     /// `egress.body_limit` and `egress.spool_quota`.
     pub limits: Limits,
-    /// `metering`: what applies to requests to models.
+    /// `metering`: the rules for requests to models.
     pub metering: ModelRules,
     /// `supervise.token_timeout`, `supervise.git_timeout` and `supervise.call_wait`.
     pub waits: Waits,
@@ -56,7 +56,7 @@ pub struct Settings {
     pub keep_days: u32,
     /// `keep_size`: the maximum size in bytes of all logs and records of bottles that ended.
     pub keep_size: u64,
-    /// `import.known_keys`: the public keys of exporters whom the user knows, by the names that the user gave them.
+    /// `import.known_keys`: the public keys of exporters whom the user knows. The user chose the name of each exporter.
     /// `bottle import` shows the names.
     pub known_keys: BTreeMap<String, String>,
     /// `docker`: how bottles use a container engine.

@@ -219,7 +219,7 @@ impl CommandLine {
 /// A problem with its position, and the hint.
 pub(super) type Problem = (String, Option<String>);
 
-/// Parses the text of the file. The other values are the defaults.
+/// Parses the text of the file. Values that the text does not set get their defaults.
 ///
 /// # Errors
 /// The problem with its line and column, and the hint.

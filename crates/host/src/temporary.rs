@@ -1,12 +1,12 @@
-//! Temporary directories of a command: private to the user, and on the disk of the bottles' files.
+//! Temporary directories of a command: private to the user, and on the same disk as the bottles' files.
 //!
 //! ```text
 //! $BOTTLE_HOME/tmp/NAME               mode 0700, removed when its value is dropped
 //! $BOTTLE_HOME/tmp/NAME/.lock         its process holds this lock; if it is free, the process was killed
 //! $BOTTLE_HOME/tmp/NAME/outside       the path of a temporary file or directory on another disk
 //! ```
-//! The temporary directory of the system is not used: other users list it, it is often in memory, and what a killed
-//! command leaves there has no owner that `bottle cleanup` knows.
+//! The system's temporary directory is not used: other users can list it, it is often in memory, and `bottle cleanup`
+//! could not tell who owns the files that a killed command leaves there.
 
 use std::ffi::OsString;
 use std::fs::{self, File, Permissions};
@@ -23,30 +23,32 @@ use super::{Host, disk, files};
 /// The lock of a temporary directory, which is an entry of it.
 const LOCK: &str = ".lock";
 
-/// The entry that contains the path of what is outside of the directory.
+/// The entry that contains the path of the temporary file or directory on another disk.
 const OUTSIDE: &str = "outside";
 
-/// The maximum length of that path in bytes, which is the kernel's PATH_MAX.
+/// The maximum length of the path in [`OUTSIDE`] in bytes, which is the kernel's PATH_MAX.
 const PATH_MAX: u64 = 4096;
 
-/// The name prefix of what is outside of the directory. A cleanup removes nothing with another name.
+/// The name prefix of temporary files and directories on another disk. A cleanup removes no path on another disk
+/// without this prefix.
 const PREFIX: &str = ".bottle-unfinished-";
 
-/// How often the creation is repeated after a concurrent cleanup found the new directory before its lock was held.
+/// The maximum number of attempts to create the directory. An attempt fails if a concurrent cleanup finds the new
+/// directory before it is locked.
 const ATTEMPTS: usize = 8;
 
-/// A directory with mode 0700 in `$BOTTLE_HOME/tmp`. It is removed when this value is dropped. If the process is killed,
-/// `bottle cleanup` removes it.
+/// A directory with mode 0700 in `$BOTTLE_HOME/tmp`. It is removed when this value is dropped. If the process is
+/// killed, `bottle cleanup` removes it.
 #[derive(Debug)]
 pub struct Temporary {
-    // Dropped before the lock, so that no cleanup finds a directory that is not removed completely.
+    // Dropped before the lock, so that no cleanup finds a partly removed directory.
     directory: TempDir,
     _lock: FileLock,
 }
 
 impl Host {
-    /// Creates an empty directory, except for its lock file `.lock`, whose name begins with `prefix`. Only this user can
-    /// access it, whatever the umask is.
+    /// Creates a directory whose name begins with `prefix` and that contains only its lock file `.lock`. Only this user
+    /// can access it, whatever the umask is.
     ///
     /// # Errors
     /// When `$BOTTLE_HOME/tmp` cannot be created, is a link or belongs to another user, or when the disk has no file
@@ -73,8 +75,8 @@ impl Temporary {
         self.directory.path()
     }
 
-    /// Creates an empty hidden file with mode 0600 in another directory, for example of another disk. The file is removed
-    /// when the returned value is dropped, or by a cleanup. There may be one such file or directory at a time.
+    /// Creates an empty hidden file with mode 0600 in another directory, for example of another disk. The file is
+    /// removed when the returned value is dropped, or by a cleanup. There may be one such file or directory at a time.
     ///
     /// # Errors
     /// When the file cannot be created.
@@ -82,7 +84,7 @@ impl Temporary {
         self.outside(other, |path| files::private_file().write(true).create_new(true).open(path))
     }
 
-    /// Creates an empty hidden directory with mode 0700 in another one, as [`Temporary::file_in`].
+    /// Creates an empty hidden directory with mode 0700 in another directory, like [`Temporary::file_in`].
     ///
     /// # Errors
     /// When the directory cannot be created.
@@ -99,7 +101,7 @@ impl Temporary {
     ) -> io::Result<NamedTempFile<T>> {
         let other = std::path::absolute(other)?;
         tempfile::Builder::new().prefix(PREFIX).make_in(other, |path| {
-            // If this process is killed after the file exists, a cleanup has to know its path.
+            // The path is stored first, so that a cleanup finds the file if this process is killed.
             fs::write(self.path().join(OUTSIDE), path.as_os_str().as_bytes())?;
             make(path)
         })
@@ -119,7 +121,8 @@ impl Outside {
 
 impl Drop for Outside {
     fn drop(&mut self) {
-        // If this fails, for example because a directory in it cannot be written, the user sees it in its place.
+        // If this fails, for example because a directory in it is not writable, the directory stays, visible to the
+        // user.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
@@ -130,8 +133,9 @@ impl AsRef<Path> for Temporary {
     }
 }
 
-/// Creates a directory with mode 0700 in `parent`, for content that a rename moves to its place beside it. It is removed
-/// when the returned value is dropped. No cleanup knows it: [`Host::temporary`] is for everything else.
+/// Creates a directory with mode 0700 in `parent`, for content that a rename then moves to its final path in `parent`.
+/// The directory is removed when the returned value is dropped. No cleanup knows the directory: use [`Host::temporary`]
+/// for all other purposes.
 ///
 /// # Errors
 /// When the directory cannot be created.
@@ -140,8 +144,8 @@ pub fn directory_in(parent: &Path, prefix: &str) -> io::Result<TempDir> {
     tempfile::Builder::new().prefix(prefix).permissions(private).tempdir_in(parent).map_err(disk::plain)
 }
 
-/// Lists what killed processes left in `$BOTTLE_HOME/tmp`: each directory whose lock is free, after what it has outside,
-/// if there is anything. [`remove_leftover`] removes them.
+/// Lists the paths that killed processes left: each directory in `$BOTTLE_HOME/tmp` whose lock is free. If such a
+/// directory names a path on another disk, that path comes first in the list. [`remove_leftover`] removes these paths.
 ///
 /// # Errors
 /// When `$BOTTLE_HOME/tmp` exists but cannot be read.
@@ -162,8 +166,8 @@ pub fn leftovers(home: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Removes a path that [`leftovers`] returned. A directory that has been locked meanwhile belongs to a process that was
-/// just creating it, and stays.
+/// Removes a path that [`leftovers`] returned. If the directory was locked meanwhile, it stays, because a process has
+/// just created it.
 ///
 /// # Errors
 /// When the path cannot be removed.
@@ -214,7 +218,7 @@ fn is_locked(directory: &Path) -> bool {
     }
 }
 
-/// What a killed process left outside of its directory. `None` if there is nothing.
+/// The path that a killed process left outside of its temporary directory. `None` if there is none.
 fn left_outside(directory: &Path) -> Option<PathBuf> {
     let mut path = Vec::new();
     File::open(directory.join(OUTSIDE)).ok()?.take(PATH_MAX).read_to_end(&mut path).ok()?;
@@ -223,7 +227,7 @@ fn left_outside(directory: &Path) -> Option<PathBuf> {
     (path.is_absolute() && is_outside(&path) && is_there).then_some(path)
 }
 
-/// Whether a path has the name of something outside of a temporary directory.
+/// Whether a path has the file name of a temporary file or directory on another disk.
 fn is_outside(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name.as_bytes().starts_with(PREFIX.as_bytes()))
 }
@@ -273,7 +277,7 @@ mod tests {
         let outside = killed.directory_in(home.path()).expect("directory");
         fs::write(outside.path().join("copied"), "x").expect("written");
         let kept = outside.path().to_owned();
-        // It stays, as after a kill.
+        // The outside directory stays, as after a kill.
         let _stays = std::mem::ManuallyDrop::new(outside);
         // A killed process releases the lock and removes nothing.
         let Temporary { directory, _lock } = killed;

@@ -30,7 +30,7 @@ const MAX_HEAD_BYTES: u64 = 128;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "what", rename_all = "kebab-case")]
 pub enum Entry {
-    /// A budget was enforced, or the user did so.
+    /// A budget was enforced, automatically or by the user.
     Enforced {
         /// The scope, the provider and the window of the limit. `None` if the user ordered it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -140,7 +140,7 @@ pub enum AuditError {
     },
 }
 
-/// How an audit log was altered.
+/// The way in which an audit log was altered.
 #[derive(Debug, thiserror::Error)]
 pub enum Alteration {
     /// The hash chain is broken.
@@ -220,7 +220,7 @@ impl Trail {
             .and_then(|_| file.write_all(format!("{line}\n").as_bytes()))
             .and_then(|()| file.sync_data());
         if let Err(error) = written {
-            // An error is ignored, because the next append removes the incomplete line.
+            // An error is ignored here, because the next append removes the incomplete line.
             let _ = file.set_len(whole as u64);
             return Err(self.io(error));
         }

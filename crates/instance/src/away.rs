@@ -28,7 +28,7 @@ struct Group<'a> {
 }
 
 impl AwayBottles {
-    /// Whether the bottle is on an engine that its backend does not use. Remembers such a bottle.
+    /// Whether the bottle is on an engine that its backend does not use. Adds such a bottle to the report.
     pub(super) async fn contains(
         &mut self,
         store: &Store,

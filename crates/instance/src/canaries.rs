@@ -1,5 +1,5 @@
 //! Stores the canaries of a bottle's launches. The agent can have written the canary of an earlier launch, or of the
-//! bottle that this one was forked from, into its files. The proxy and the git gate therefore know these too.
+//! bottle that this one was forked from, into its files. The proxy and the git gate therefore also know these canaries.
 //!
 //! A canary grants no access, so the file may contain it. The bottle cannot read the file.
 
@@ -30,8 +30,8 @@ pub fn read(directory: &Path) -> io::Result<Vec<SecretText>> {
     read_file(&directory.join(NAME))
 }
 
-/// The canaries that the image contains with which the bottle was imported. Its exporter accepted them. [`read`]
-/// returns them too.
+/// The canaries in the image that was imported with the bottle. The exporter accepted these findings. [`read`] returns
+/// them too.
 ///
 /// # Errors
 /// As [`read`].

@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use super::record::{Record, Status};
 use super::store::{State, Store};
 
-/// The beginning of the client name of a bottle. Names of other clients begin differently.
+/// The prefix of a bottle's client name. Names of other clients do not have this prefix.
 const CLIENT: &str = "bottle:";
 
 /// The maximum size of `children.json` in bytes.
@@ -31,9 +31,9 @@ const MAX_BYTES: u64 = 16 << 20;
 /// What the agent of a bottle may start.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Children {
-    /// The agents, how many bottles, and what the parent may do with them.
+    /// Which agents and how many bottles the parent may start, and what it may do with them.
     pub rules: ChildRules,
-    /// The most that a child may have.
+    /// The upper bound for what a child may have.
     pub ceiling: Ceiling,
 }
 
@@ -49,11 +49,11 @@ pub struct Parent {
 /// What a child knows about its parent's launch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ParentState {
-    /// It goes on.
+    /// The launch is running.
     Running,
     /// Its keeper died. A new one may adopt the bottle.
     Lost,
-    /// It is over.
+    /// The launch has ended.
     Ended,
 }
 
@@ -64,7 +64,7 @@ impl Parent {
         Some(Self { slug: record.slug.clone(), run: record.run.clone()? })
     }
 
-    /// Parses a client's name. `None` if the client is no bottle.
+    /// Parses a client's name. `None` if the client is not a bottle.
     ///
     /// # Errors
     /// Returns a sentence fragment if the name is one of a bottle, but is not valid.
@@ -83,7 +83,7 @@ impl Parent {
         format!("{CLIENT}{}:{}", self.slug, self.run)
     }
 
-    /// The record of the bottle, if this launch of it runs.
+    /// The record of the bottle, if this launch is still running.
     #[must_use]
     pub fn record(&self, store: &Store) -> Option<Record> {
         match store.state(&self.slug)? {
@@ -92,7 +92,7 @@ impl Parent {
         }
     }
 
-    /// Whether this launch goes on.
+    /// Whether this launch is still running.
     #[must_use]
     pub fn state(&self, store: &Store) -> ParentState {
         self.state_in(store.state(&self.slug))
@@ -110,7 +110,7 @@ impl Parent {
         }
     }
 
-    /// Whether the record is that of this launch, and the launch does not end.
+    /// Whether the record belongs to this launch, and the launch is not ending.
     fn is_launch(&self, record: &Record) -> bool {
         record.run.as_deref() == Some(&self.run)
             && matches!(record.status, Status::Starting | Status::Running)
@@ -166,7 +166,7 @@ pub fn read(directory: &Path) -> io::Result<Option<Children>> {
     Ok(Some(serde_json::from_slice(&text)?))
 }
 
-/// Prevents other starts of children until the value is dropped. `None` while another process does.
+/// Prevents other starts of children until the value is dropped. `None` while another process prevents them.
 ///
 /// # Errors
 /// When the lock file cannot be used.

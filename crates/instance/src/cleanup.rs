@@ -39,7 +39,7 @@ pub struct Found {
     pub unused: Vec<(&'static str, Unused)>,
     /// Directories of unfinished claims, directories of unfinished conversation copies, and stale sockets.
     pub litter: Vec<PathBuf>,
-    /// Temporary directories of commands that were killed, and their files outside of them.
+    /// Temporary directories of killed commands, and temporary files that these commands created elsewhere.
     pub temporary: Vec<PathBuf>,
     /// The number of usage records older than `keep_days`, by slug.
     pub usage: Vec<(Slug, usize)>,
@@ -135,7 +135,7 @@ pub async fn find(host: &Host, backends: &[Box<dyn Backend>]) -> Result<Found, F
                 if away.contains(&store, &record, backends).await {
                     continue;
                 }
-                // The resources of a command that uses the kept files are not left behind.
+                // If the claim fails, a command uses the kept files, so its resources are not orphans.
                 let Ok(_claim) = store.adopt(&listed.slug) else { continue };
                 let names_more = store.has_snapshot(&record.slug) || record.has_only_conversation();
                 let keeps = Keeps::from_flags(record.kept || !names_more, true);
@@ -199,9 +199,9 @@ pub async fn find(host: &Host, backends: &[Box<dyn Backend>]) -> Result<Found, F
     Ok(found)
 }
 
-/// Returns those of the resources without a record that still exist. A bottle's record exists longer than its resources.
-/// So a resource that was found before and after all records were read, and has none, is left behind. One that has gone
-/// belonged to a bottle that ended meanwhile.
+/// Returns the resources without a record that still exist. A bottle's record exists longer than its resources. A
+/// resource without a record is therefore an orphan if it was found both before and after all records were read. A
+/// resource that has disappeared belonged to a bottle that ended meanwhile.
 async fn still_there(
     backends: &[Box<dyn Backend>],
     mut resources: BTreeMap<&'static str, Vec<Resource>>,
@@ -222,8 +222,8 @@ fn usage_cutoff(host: &Host) -> anyhow::Result<Timestamp> {
     Ok(Settings::load(host)?.keep_since()?)
 }
 
-/// Removes the items that [`find`] returned, except usage records. Continues after a failure and returns every failure. What
-/// belongs to a bottle that runs again is left alone, and `found` says so then. Running it twice is harmless.
+/// Removes the items that [`find`] returned, except usage records. Continues after a failure and returns every failure.
+/// If a bottle runs again, leaves all its resources and reports the bottle in `found`. Running it twice is harmless.
 pub async fn remove(host: &Host, backends: &[Box<dyn Backend>], found: &mut Found) -> Vec<String> {
     let store = Store::of(host);
     let mut failures = Vec::new();
@@ -231,7 +231,7 @@ pub async fn remove(host: &Host, backends: &[Box<dyn Backend>], found: &mut Foun
     for unrecorded in std::mem::take(&mut found.snapshots) {
         let removed = remove_unrecorded(&store, backends, &unrecorded).await;
         match removed.as_ref().err().and_then(|failure| failure.downcast_ref()) {
-            // Its watcher started a keeper meanwhile.
+            // The bottle's watcher started a keeper meanwhile.
             Some(ClaimError::Taken { slug, by: Holder::Running }) => found.left.push(format!(
                 "the snapshot {} belongs to {slug}, which runs again",
                 unrecorded.snapshot.reference
@@ -317,12 +317,12 @@ async fn inspect_dead(
         Ok(claim) => claim,
         // Another process adopts the bottle, or another cleanup handles it.
         Err(ClaimError::Taken { .. }) => return,
-        // It ended during the search.
+        // The bottle ended during the search.
         Err(_) if store.state(&record.slug).is_none() => return,
         Err(error) => return found.errors.push(causes::one_line(&error)),
     };
     let directory = store.directory(&record.slug);
-    // On another engine everything seems to be gone.
+    // If the backend uses another engine, all of the bottle's resources seem to be gone.
     if !record.has_only_logs() && away.contains(store, record, backends).await {
         return;
     }
@@ -353,7 +353,7 @@ async fn inspect_dead(
         // The bottle's keeper already checked for work and removed the workspace.
         _ if ended => false,
         _ if record.kept => true,
-        // Its conversation was not copied out.
+        // The bottle's conversation was not copied out.
         Some(_) if !record.transcript.is_empty() => true,
         Some(search) => match backend.find_work(&record.slug, &search, record.live().is_some()).await {
             Ok(changes) => work::judge(&directory, &search, changes).await.is_any(),
@@ -372,7 +372,7 @@ async fn inspect_dead(
     found.orphans.push(orphan(record, why, keeps, resources));
 }
 
-/// Whether the bottle had files, and they are gone.
+/// Whether the bottle had files that are now gone.
 async fn is_lost(backend: &dyn Backend, record: &Record) -> bool {
     record.workspace_ready.is_some() && matches!(engines::has_layers(backend, record).await, Ok(false))
 }
@@ -417,7 +417,7 @@ async fn remove_unrecorded(
     backends: &[Box<dyn Backend>],
     unrecorded: &Unrecorded,
 ) -> anyhow::Result<()> {
-    // The claim is held until the removal ends, because a bottle that is resumed in the meantime could commit a
+    // The claim is held until the removal ends. Otherwise the bottle could be resumed in the meantime and commit a
     // snapshot.
     let claim = store.adopt_idle(&unrecorded.snapshot.slug)?;
     if is_unrecorded(store, &unrecorded.snapshot) {

@@ -31,8 +31,8 @@ pub struct Committed {
     pub snapshot: Snapshot,
     /// The snapshot contains all changes up to this time, by the clock that stamps the bottle's files.
     pub covers: Timestamp,
-    /// The process that removes the snapshot when it does not need it any more, as [`ProcessId`] writes it. `None` for a
-    /// snapshot that the user wants to have.
+    /// The process that removes the snapshot when it does not need it any more, as [`ProcessId`] writes it. `None` for
+    /// a snapshot that the user wants to have.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub removed_by: Option<String>,
 }
@@ -69,7 +69,7 @@ impl CommittedList {
         self.snapshots.iter().find(|entry| entry.snapshot.is_same(snapshot))
     }
 
-    /// Whether one of the snapshots is this one.
+    /// Whether the list contains this snapshot.
     #[must_use]
     pub fn contains(&self, snapshot: &Snapshot) -> bool {
         self.entry(snapshot).is_some()

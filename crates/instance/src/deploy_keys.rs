@@ -54,7 +54,7 @@ impl Tokens {
         Self(ids.filter_map(|id| Some((source(plan, id)?.clone(), values.get(id)?.clone()))).collect())
     }
 
-    /// Reads the tokens for these keys on this machine, as far as no prompt is needed.
+    /// Reads the tokens for these keys on this machine, except those that need a prompt.
     pub async fn of_this_machine(host: &Host, keys: &[DeployKey]) -> Self {
         let mut found = Self::default();
         for key in keys {

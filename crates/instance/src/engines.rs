@@ -13,8 +13,8 @@ use super::committed;
 use super::record::Record;
 use super::work::{self, Unsaved};
 
-/// Checks that the backend uses the engine that has the bottle's resources, so that a resource that it does not find is
-/// gone. `directory` is the bottle's directory. Succeeds on a backend without an engine.
+/// Checks that the backend uses the engine that has the bottle's resources. A resource that the backend does not find
+/// is then gone. `directory` is the bottle's directory. Succeeds on a backend without an engine.
 ///
 /// An engine that has the bottle's files or its snapshot is the right one, even if its identity has changed or the
 /// record is too old to contain one: their names are unique.

@@ -1,5 +1,5 @@
-//! The environments of `bottle env`: which bottle belongs to which task, and the locks with which concurrent commands
-//! make one bottle for each.
+//! The environments of `bottle env`: which bottle belongs to which task, and the locks that make concurrent commands
+//! create only one bottle for each task.
 //!
 //! ```text
 //! $BOTTLE_HOME/environments/SLUG.json    the record
@@ -28,7 +28,7 @@ const DIRECTORY: &str = "environments";
 /// The longest id of a task in bytes.
 pub const TASK_MAX: usize = 200;
 
-/// How many bottles of tasks start at the same time. Each start uses a processor and reads an image.
+/// The maximum number of task bottles that start at the same time. Each start uses a processor and reads an image.
 const STARTS: u32 = 4;
 
 /// The number of characters of the task's id in the slug.
@@ -47,13 +47,13 @@ pub struct Environments(PathBuf);
 pub struct Environment {
     /// The id of the task.
     pub task: String,
-    /// Its bottle.
+    /// The task's bottle.
     pub slug: Slug,
-    /// When it was made.
+    /// When the environment was created.
     pub created_at: Timestamp,
-    /// When a command last began or ended in it.
+    /// When a command last began or ended in the environment.
     pub last_used: Timestamp,
-    /// The client of `bottle mcp` that made it, if one did.
+    /// The client of `bottle mcp` that created the environment, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<String>,
 }
@@ -72,7 +72,7 @@ pub enum BadTask {
     Control,
 }
 
-/// The slug of the bottle of a task: the same for the same id, and another one for each other id.
+/// The slug of a task's bottle. Equal ids have equal slugs, and different ids have different slugs.
 ///
 /// # Errors
 /// Returns [`BadTask`] if the id cannot be used.
@@ -101,7 +101,7 @@ impl Environments {
         Ok(Self(directory))
     }
 
-    /// Prevents that a process stops or removes the environment. `None` if one does.
+    /// Prevents other processes from stopping or removing the environment. `None` if a process is doing so.
     ///
     /// # Errors
     /// Fails if the lock file cannot be used.
@@ -109,7 +109,7 @@ impl Environments {
         self.lock(&format!("{slug}.use"), try_lock_shared)
     }
 
-    /// Prevents every use of the environment. `None` if a command uses it.
+    /// Prevents all commands from using the environment. `None` if a command uses it.
     ///
     /// # Errors
     /// Fails if the lock file cannot be used.
@@ -117,7 +117,7 @@ impl Environments {
         self.lock(&format!("{slug}.use"), try_lock)
     }
 
-    /// Permits the start of the environment's bottle. `None` if another command starts it.
+    /// Takes the lock to start the environment's bottle. `None` if another command is starting the bottle.
     ///
     /// # Errors
     /// Fails if the lock file cannot be used.
@@ -125,7 +125,7 @@ impl Environments {
         self.lock(&format!("{slug}.make"), try_lock)
     }
 
-    /// One of the places of bottles of tasks that start. `None` if too many start.
+    /// Takes one of the slots for starting a task's bottle. `None` if all slots are taken.
     ///
     /// # Errors
     /// Fails if a lock file cannot be used.
@@ -169,7 +169,8 @@ impl Environments {
         read(&home.join(DIRECTORY).join(format!("{slug}.json"))).is_some()
     }
 
-    /// Records that a command of the task begins or ends, and the environment if it is new, as one of `parent`.
+    /// Records that a command of the task begins or ends. If the environment is new, also records the environment, with
+    /// `parent` as its parent.
     ///
     /// # Errors
     /// Fails if the record cannot be written.
@@ -189,7 +190,7 @@ impl Environments {
         })
     }
 
-    /// Forgets an environment that no command uses.
+    /// Removes the record of an environment that no command uses.
     ///
     /// # Errors
     /// Fails if a file cannot be removed.
@@ -280,7 +281,7 @@ mod tests {
         let shown: Vec<_> =
             all.iter().map(|found| (found.task.as_str(), found.created_at, found.last_used)).collect();
         assert_eq!(shown, [("one", then, now), ("two", then, then)]);
-        // So does its parent.
+        // The parent stays too.
         assert_eq!(
             all.iter().map(|found| found.parent.as_deref()).collect::<Vec<_>>(),
             [Some("me"), Some("me")]

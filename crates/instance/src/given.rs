@@ -1,4 +1,4 @@
-//! Where the records of the files that a bottle was given are in its state directory.
+//! Locates the records of the files that a bottle was given, in the bottle's state directory.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use bottle_repository::Given;
 use sha2::{Digest, Sha256};
 
-/// The name of the record of the workspace. Records of directories in a workspace with several have a hash of their name
-/// too.
+/// The name of the record of the workspace. In a workspace with several directories, the name of each record also
+/// contains a hash of the directory's name.
 const RECORD: &str = "given";
 
-/// The record of the workspace with an empty name, or of the directory with this name in it.
+/// The record of the directory with this name in the workspace. With an empty name, the record of the workspace itself.
 #[must_use]
 pub fn record(state: &Path, name: &str) -> PathBuf {
     if name.is_empty() {
@@ -20,7 +20,8 @@ pub fn record(state: &Path, name: &str) -> PathBuf {
     }
 }
 
-/// Copies the records of a bottle for one that was forked from it. `names` are those of the directories in its workspace.
+/// Copies the records of a bottle for a bottle that was forked from it. `names` contains the names of the directories
+/// in its workspace.
 ///
 /// # Errors
 /// When a record cannot be read or written.

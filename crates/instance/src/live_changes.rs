@@ -1,6 +1,6 @@
-//! Names what an agent left in a directory of the user that was its workspace (`--cwd=live`), and that has an effect
-//! outside of the bottle: files that programs on the host run or obey, nested repositories, set-id programs, pipes and
-//! sockets, and links that lead out of the directory.
+//! Lists the changes that an agent made in the user's directory that was its workspace (`--cwd=live`), and that have an
+//! effect outside of the bottle. Such changes are files that programs on the host run or obey, nested repositories,
+//! set-id programs, pipes and sockets, and links that lead out of the directory.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -21,13 +21,13 @@ use super::tool_files::tool_files;
 /// The bounds of the search. It runs while the user waits for the start or the end of a bottle.
 pub const BOUNDS: Bounds = Bounds { entries: 2_000_000, time: Duration::from_secs(10) };
 
-/// The maximum number of files that are named. Further ones are only counted.
+/// The maximum number of files that are named. Further files are only counted.
 const MAX_NAMED: usize = 100;
 
 /// The bits of a file's mode with which a program runs with the rights of the file's owner or group.
 const SET_ID: Mode = Mode::SUID.union(Mode::SGID);
 
-/// What an agent changed in the directory, and that has an effect outside of the bottle.
+/// The changes that an agent made in the directory and that have an effect outside of the bottle.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LiveChanges {
     /// The directory.
@@ -49,21 +49,22 @@ pub struct LiveChanges {
 pub struct LiveFile {
     /// The path, relative to the directory.
     pub path: PathBuf,
-    /// What effect it has.
+    /// The effect of the change.
     pub why: String,
 }
 
-/// What is known of the directory before the agent changed it.
+/// What is known about the directory before the agent changed it.
 #[derive(Debug)]
 pub enum Before {
-    /// Its entries when the agent started.
+    /// The directory's entries when the agent started.
     Tree(LiveTree),
-    /// Only the time. A renamed directory then has no newer file, and is found by its own change time.
+    /// Only the time at which the agent started. A renamed directory then contains no newer file, so its own change
+    /// time shows the rename.
     Time(Timestamp),
 }
 
 impl Before {
-    /// Whether an entry was not there before, or was another one. An agent can set neither inode nor change time.
+    /// Whether an entry is new or has changed since the agent started. An agent can set neither inode nor change time.
     fn is_changed(&self, entry: &Entry<'_>, stat: &rustix::fs::Stat) -> bool {
         match self {
             Self::Tree(tree) => !tree.has(entry, stat),
@@ -72,7 +73,7 @@ impl Before {
     }
 }
 
-/// Searches the directory for entries that differ from those `before`.
+/// Searches the directory for entries that differ from `before`.
 ///
 /// # Errors
 /// When the directory cannot be read.
@@ -103,7 +104,7 @@ pub fn find(live: &LiveDirectory, before: &Before) -> io::Result<LiveChanges> {
     })
 }
 
-/// The path and the effect of an entry that is not as `before`.
+/// The path and the effect of an entry that differs from `before`.
 fn effect(entry: &Entry<'_>, before: &Before) -> Option<(PathBuf, &'static str)> {
     let repository = repository(entry);
     let used = || tool_files([entry.path]).next().map(|(_, why)| why);
@@ -120,7 +121,8 @@ fn effect(entry: &Entry<'_>, before: &Before) -> Option<(PathBuf, &'static str)>
     }
     let why = match entry.kind {
         FileType::Directory if is_deepest() => Some("it is too deep to be checked"),
-        // Its files are named: each of them is at a new path. Without their times before, only the directory's is new.
+        // With a tree, the directory's files are reported, because each of them is at a new path. Without a tree, only
+        // the directory itself has a newer change time.
         FileType::Directory if matches!(before, Before::Tree(_)) => None,
         FileType::Fifo => Some("a pipe: programs that read it wait"),
         FileType::Socket => Some("a socket, which programs may connect to"),
@@ -136,8 +138,8 @@ fn effect(entry: &Entry<'_>, before: &Before) -> Option<(PathBuf, &'static str)>
 /// The entries of a bare repository that decide what git does in it.
 const OF_BARE: [&str; 7] = ["HEAD", "config", "config.worktree", "commondir", "objects", "refs", "hooks"];
 
-/// The path of the repository to which an entry belongs: a directory or file `.git`, or the directory of a bare repository
-/// of which the entry is a part.
+/// The path of the repository to which an entry belongs: a directory or file `.git`, or the directory of a bare
+/// repository of which the entry is a part.
 fn repository(entry: &Entry<'_>) -> Option<PathBuf> {
     let mut path = PathBuf::new();
     for component in entry.path.components() {
@@ -292,7 +294,8 @@ mod tests {
         assert_eq!(found, [".vscode/tasks.json", "other/.idea/run.xml"]);
     }
 
-    /// Git obeys what an agent changes in a bare repository of the project, and what it completes to one.
+    /// Git obeys the changes that an agent makes in a bare repository of the project, or that turn a directory into a
+    /// bare repository.
     #[test]
     fn names_a_bare_repository_whose_head_was_there_before() {
         let found = changes(
@@ -328,7 +331,7 @@ mod tests {
         fs::rename(top.path().join("tmpl"), top.path().join(".vscode")).expect("renamed");
         let found = find(&live(top.path()), &Before::Time(since)).expect("searched");
         let files: Vec<_> = found.files.iter().map(|file| file.path.as_path()).collect();
-        // Not every file system changes the times of what is renamed.
+        // Not every file system changes the times of a renamed entry.
         assert!(files.is_empty() || files == [Path::new(".vscode")], "{files:?}");
     }
 

@@ -12,16 +12,16 @@ pub(super) const GIT_DIR: &str = ".git";
 /// Why a directory is not the one with which a bottle started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum LiveDirectoryChanged {
-    /// There is no directory any more, or another one through a link.
+    /// The directory no longer exists, or a link now leads to another directory.
     #[error("it no longer exists")]
     Gone,
-    /// It belongs to another user.
+    /// The directory belongs to another user.
     #[error("it belongs to another user than at the start")]
     Owner,
-    /// It has no directory `.git` any more.
+    /// The directory no longer contains a directory `.git`.
     #[error("its .git is gone, over which the bottle's own repository is mounted")]
     RepositoryGone,
-    /// It has a `.git`, which it had not.
+    /// The directory contains a `.git` that it did not contain before.
     #[error("it has a .git now, which no repository of the bottle covers")]
     RepositoryNew,
 }
@@ -29,7 +29,7 @@ pub enum LiveDirectoryChanged {
 /// Identifies a directory, whose path may contain links.
 ///
 /// # Errors
-/// When it cannot be read, is no directory, or has a `.git` that is no directory.
+/// When the directory cannot be read, is not a directory, or has a `.git` that is not a directory.
 pub fn identify(directory: &Path) -> io::Result<LiveDirectory> {
     let path = directory.canonicalize()?;
     let metadata = path.metadata()?;
@@ -66,7 +66,7 @@ pub fn identify_again(before: &LiveDirectory) -> Result<LiveDirectory, LiveDirec
     }
 }
 
-/// Whether the directory `.git` is another one than when the directory was identified.
+/// Whether the directory `.git` was replaced since the directory was identified.
 #[must_use]
 pub(super) fn is_repository_moved(live: &LiveDirectory) -> bool {
     let now = live.path.join(GIT_DIR).symlink_metadata().ok().filter(std::fs::Metadata::is_dir);

@@ -1,8 +1,9 @@
-//! The tree of a directory of the user (`--cwd=live`) when the agent started, with which it is compared at the end.
+//! The tree of the user's directory (`--cwd=live`) at the agent's start. At the end, the directory is compared with
+//! this tree.
 //!
 //! Times alone do not show what an agent did: in a renamed directory, no file is newer. For each entry, the tree has a
-//! digest of the path, the inode and the change time, so that an entry that was made, changed or moved has another one.
-//! A directory has no change time in it, because each of its changes is one of an entry.
+//! digest of the path, the inode and the change time. If an entry is created, changed or moved, its digest differs. A
+//! directory's digest omits the change time, because each change of a directory is also a change of one of its entries.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -23,13 +24,13 @@ type EntryDigest = [u8; DIGEST];
 /// The entries of a directory at one time.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct LiveTree {
-    /// Sorted.
+    /// The digests of the entries, sorted.
     entries: Vec<EntryDigest>,
 }
 
 impl LiveTree {
-    /// Reads the tree of a directory. `None` if it is larger than the bounds. Directories that are too deep or cannot be
-    /// read have no entries in it.
+    /// Reads the tree of a directory. `None` if it is larger than the bounds. The tree omits the entries of directories
+    /// that are too deep or unreadable.
     ///
     /// # Errors
     /// When the directory cannot be read.
@@ -46,8 +47,8 @@ impl LiveTree {
         Ok(walked.bound.is_none().then_some(Self { entries }))
     }
 
-    /// Writes the tree into the state directory of a bottle, unless there is one of an earlier start whose end was not
-    /// reported.
+    /// Writes the tree into the state directory of a bottle. Keeps an existing tree, which is from an earlier start
+    /// whose changes were not reported yet.
     ///
     /// # Errors
     /// When the file cannot be written.
@@ -59,8 +60,8 @@ impl LiveTree {
         files::replace(&path, |file| self.entries.iter().try_for_each(|entry| file.write_all(entry)))
     }
 
-    /// Reads the tree from the state directory of a bottle, and removes it there. `None` if there is none, or if it has more
-    /// than `most` entries.
+    /// Reads the tree from the state directory of a bottle, and removes it there. `None` if there is none, or if it has
+    /// more than `most` entries.
     ///
     /// # Errors
     /// When the file cannot be read or removed.
@@ -77,7 +78,7 @@ impl LiveTree {
         Ok(is_whole.then(|| Self { entries: entries.to_vec() }))
     }
 
-    /// Whether the tree has an entry as it is now: at this path, with this content.
+    /// Whether the tree contains the entry in its current state: at this path, with this content.
     pub(super) fn has(&self, entry: &Entry<'_>, stat: &Stat) -> bool {
         self.entries.binary_search(&digest(entry, stat)).is_ok()
     }

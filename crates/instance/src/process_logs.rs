@@ -1,14 +1,14 @@
-//! The output of processes that clients started, in `logs/processes` of a bottle's directory, for the time after its
-//! end.
+//! The output of processes that clients started. It is stored in `logs/processes` of a bottle's directory, so that it
+//! can be read after the bottle ended.
 //!
 //! ```text
 //! p1.log     the last MiB of what the process p1 wrote, masked
 //! p1.json    what was started, how it ended, and which positions of its output the log has
 //! ```
-//! Positions count the bytes that the process wrote, back from the end of the log. A mask is not as long as what it
-//! replaces, so positions before the last mask are approximate. When a log has [`LOG_MAX`] bytes, its older half is
-//! dropped, and a first line says so.
-//! The bottle chooses the content of these files, and the guest what it sends; both are bounded here.
+//! A position counts the bytes that the process wrote. Positions are computed backwards from the end of the log. A mask
+//! differs in length from the text that it replaces, so positions before the last mask are approximate. When a log
+//! reaches [`LOG_MAX`] bytes, its older half is dropped. The first line of the log then reports this. The bottle
+//! controls the content of these files, and the guest controls what it sends. This module bounds the size of both.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 /// The maximum size of a log in bytes. The older half is dropped when it is reached.
 const LOG_MAX: u64 = 2 << 20;
 
-/// The number of bytes that stay when the older half is dropped. It is as much as the guest keeps.
+/// The number of bytes that stay when the older half is dropped. The guest keeps the same amount.
 const LOG_KEPT: u64 = LOG_MAX / 2;
 
 /// The size limit of the description of a process in bytes.
@@ -36,7 +36,8 @@ pub struct SavedProcess {
     pub process: ProcessInfo,
     /// The difference between a position of the output and its offset in the log.
     base: i64,
-    /// The number of bytes at the beginning of the output that the log does not have any more. Its first line says so.
+    /// The number of bytes at the beginning of the output that the log no longer has. The first line of the log reports
+    /// this number.
     dropped: u64,
 }
 
@@ -83,7 +84,7 @@ impl ProcessLogs {
         self.list().into_iter().rev().find(is)
     }
 
-    /// Begins the log of a process, or continues the one that an earlier keeper began. Returns the position of the next
+    /// Begins the log of a process, or continues the log that an earlier keeper began. Returns the position of the next
     /// byte, or `None` if the end of the process is saved already.
     ///
     /// # Errors
@@ -103,7 +104,7 @@ impl ProcessLogs {
     }
 
     /// Adds output. `masked` is written in place of the bytes from `from` to `next`. The output between the end of the
-    /// log and `from` was lost, which the log says.
+    /// log and `from` was lost. The log reports this.
     ///
     /// # Errors
     /// When the files cannot be written.
@@ -155,7 +156,7 @@ impl ProcessLogs {
     pub fn read(&self, saved: &SavedProcess, from: ReadFrom, max: u32) -> io::Result<(Vec<u8>, OutputRead)> {
         let mut file = File::open(self.path(&handle(&saved.process)?, "log"))?;
         let length = file.metadata()?.len().min(LOG_MAX * 2);
-        // A log that is longer than the output has one position for each of its bytes all the same.
+        // Even if the log is longer than the output, each byte of the log has one position.
         let base = u64::try_from(saved.base).unwrap_or(0);
         let (offset, lost) = match from {
             ReadFrom::Position(position) => {
@@ -326,7 +327,7 @@ mod tests {
         assert_eq!((text.as_str(), part.from, part.lost), ("end\n", 24, 0));
         assert_eq!(read(&logs, ReadFrom::Position(99)).0, "");
         assert_eq!(read(&logs, ReadFrom::LastLines(2)).0, "[redacted]\nend\n");
-        // The log is longer than the output, because it says what was lost.
+        // The log is longer than the output, because it also reports the lost output.
         logs.append(&p1, 33, 35, b"x\n").expect("appended");
         assert_eq!(logs.begin(process(1)).expect("begun"), Some(35));
         let (text, all) = read(&logs, ReadFrom::Position(0));

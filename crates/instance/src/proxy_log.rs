@@ -59,8 +59,8 @@ pub fn warnings(directory: &Path) -> Vec<Warning> {
     warnings
 }
 
-/// Returns the last lines of the log, newest first, at most `most`. Reads a limited part of the log, and skips files that
-/// cannot be read.
+/// Returns the last lines of the log, newest first, at most `most`. Reads a limited part of the log, and skips files
+/// that cannot be read.
 #[must_use]
 pub fn last_lines(directory: &Path, most: usize) -> Vec<String> {
     let mut lines = Vec::new();
@@ -68,7 +68,7 @@ pub fn last_lines(directory: &Path, most: usize) -> Vec<String> {
     for path in files(directory).iter().rev() {
         let text = end_of(path, left).unwrap_or_default();
         left = left.saturating_sub(text.len() as u64);
-        // A part of a line at the beginning of the text is no line, unless the text is the whole file.
+        // An incomplete line at the beginning of the text is skipped, unless the text is the whole file.
         let begins = if left == 0 { text.find('\n').map_or(text.len(), |at| at + 1) } else { 0 };
         lines.extend(text[begins..].lines().rev().take(most - lines.len()).map(str::to_owned));
         if left == 0 || lines.len() == most {

@@ -1,8 +1,9 @@
 //! Finds and removes old records of bottles that do not exist any more.
 //!
-//! Records outlive their bottles: conversations, answered proposals, audit logs and crash logs. Pruning removes those that
-//! are older than a given time. It leaves everything of a bottle that has a directory in `state`, because `resume`,
-//! `audit show` and `supervise` need it. An old bottle of which only the conversation is kept is such a record itself.
+//! Records outlive their bottles: conversations, answered proposals, audit logs and crash logs. Pruning removes those
+//! that are older than a given time. It leaves everything of a bottle that has a directory in `state`, because
+//! `resume`, `audit show` and `supervise` need it. An old bottle of which only the conversation is kept counts as a
+//! record, and is removed too.
 
 use std::fs::{self, Metadata};
 use std::io;
@@ -16,7 +17,7 @@ use super::record::Record;
 use super::transcripts::Transcripts;
 use super::{State, Store};
 
-/// The deepest directory whose size is counted. Conversations are less deep.
+/// The maximum depth of directories whose size is counted. Conversations are less deep.
 const MAX_DEPTH: usize = 64;
 
 /// The kind of an old record.
@@ -37,15 +38,15 @@ pub enum Kind {
 /// An old record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OldRecord {
-    /// Its kind.
+    /// The kind of the record.
     pub kind: Kind,
     /// The bottle that it belongs to. `None` for a crash log.
     pub slug: Option<Slug>,
-    /// Its file or directory. A bottle also has the directory of its conversation.
+    /// The file or directory of the record. A bottle also has the directory of its conversation.
     pub path: PathBuf,
     /// The disk space that its removal frees, in bytes.
     pub bytes: u64,
-    /// When it was last changed.
+    /// When the record was last changed.
     pub changed: Timestamp,
 }
 
@@ -56,7 +57,7 @@ pub struct Prunable {
     pub records: Vec<OldRecord>,
     /// The bottles whose old records stay, because the bottles exist.
     pub existing: Vec<Slug>,
-    /// What could not be inspected.
+    /// The items that could not be inspected.
     pub errors: Vec<String>,
 }
 
@@ -84,7 +85,7 @@ pub fn find(host: &Host, cutoff: Timestamp) -> Prunable {
     search.found
 }
 
-/// Removes a record, unless its bottle exists by now.
+/// Removes a record, unless its bottle exists again.
 ///
 /// # Errors
 /// When it cannot be removed.
@@ -181,7 +182,7 @@ impl Search {
         slugs.collect::<Vec<Slug>>().into_iter().filter(|slug| !self.exists(slug)).collect()
     }
 
-    /// Whether the bottle exists. Notes it, for the report.
+    /// Whether the bottle exists. Adds an existing bottle to the report.
     fn exists(&mut self, slug: &Slug) -> bool {
         let exists = self.store.state(slug).is_some();
         if exists && !self.found.existing.contains(slug) {
@@ -201,7 +202,8 @@ impl Search {
             let slug =
                 name(&path).and_then(|name| name.strip_suffix(".jsonl")).and_then(|slug| slug.parse().ok());
             let Some(slug) = slug.filter(|slug| !self.exists(slug)) else { continue };
-            // The hash of the last line goes with the log, because `audit verify` reports one without the other.
+            // The hash of the last line is removed together with the log, because `audit verify` reports one without
+            // the other.
             if let Some(changed) = self.add(Kind::AuditLog, Some(slug.clone()), path) {
                 let head = directory.join("heads").join(slug.as_str());
                 if let Ok(found) = fs::symlink_metadata(&head) {
@@ -218,8 +220,8 @@ impl Search {
         }
     }
 
-    /// Adds a record if it is old, and is a file or directory as its kind says. Returns when it was last changed, if it
-    /// was added.
+    /// Adds a record if it is old and has the file type of its kind. If it was added, returns the time of its last
+    /// change.
     fn add(&mut self, kind: Kind, slug: Option<Slug>, path: PathBuf) -> Option<Timestamp> {
         let found = fs::symlink_metadata(&path).ok()?;
         let changed = changed(&found)?;

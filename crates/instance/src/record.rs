@@ -62,11 +62,11 @@ pub struct Record {
     /// one directory was copied, and in records of older versions.
     #[serde(rename = "folders", default, skip_serializing_if = "Vec::is_empty")]
     pub directories: Vec<CopiedDirectory>,
-    /// The repositories of these directories, as they were when the directories were copied or mounted. Empty in records
-    /// of older versions, and if the files were imported.
+    /// The repositories of these directories, as they were when the directories were copied or mounted. Empty in
+    /// records of older versions, and if the files were imported.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub repositories: Vec<CopiedRepository>,
-    /// Whether that directory was copied into the bottle.
+    /// Whether the working directory was copied into the bottle.
     pub copied_cwd: bool,
     /// Whether the copy included files that `.gitignore` excludes.
     #[serde(default)]
@@ -74,7 +74,7 @@ pub struct Record {
     /// The author of the agent's commits. Absent in records of older versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub author: Option<GitIdentity>,
-    /// The bottle from whose files this one was made.
+    /// The bottle whose files this bottle was made from.
     #[serde(default)]
     pub forked_from: Option<Slug>,
     /// The client that started the bottle with `bottle mcp`.
@@ -94,10 +94,10 @@ pub struct Record {
     /// Whether the agent has a pseudo-terminal.
     #[serde(default)]
     pub terminal: bool,
-    /// The size of that terminal when the bottle ended. `None` while it runs, and in records of older versions.
+    /// The size of the pseudo-terminal when the bottle ended. `None` while it runs, and in records of older versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub terminal_size: Option<Size>,
-    /// The phase in which the bottle is.
+    /// The bottle's current phase.
     pub status: Status,
     /// The time at which the launch began.
     pub started_at: Timestamp,
@@ -108,21 +108,21 @@ pub struct Record {
     pub runtime: Option<PathBuf>,
     /// The backend's resources, in the order of their creation.
     pub resources: Vec<Resource>,
-    /// The time at which the workspace was ready for the agent, by the clock that stamps the bottle's files. Later
-    /// changes count as unsaved work.
+    /// The time at which the workspace was ready for the agent, by the clock that stamps the bottle's files. Changes
+    /// after this time count as unsaved work.
     #[serde(default)]
     pub workspace_ready: Option<Timestamp>,
     /// The offset of this machine's clock when the workspace was ready, as [`clock::boot_offset`] reports it.
     #[serde(default)]
     pub clock_lead: Option<SignedDuration>,
-    /// The user has pulled all changes up to this time.
+    /// The time up to which the user has pulled all changes.
     #[serde(default)]
     pub pulled_at: Option<Timestamp>,
     /// Whether an earlier launch kept the layers. The layers then count as unsaved work.
     #[serde(default)]
     pub kept: bool,
-    /// Why the files or the conversation are kept. `None` while the bottle runs, if only a snapshot is left, and in records
-    /// of older versions.
+    /// Why the files or the conversation are kept. `None` while the bottle runs, if only a snapshot is left, and in
+    /// records of older versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept_for: Option<KeptFor>,
     /// The paths in the bottle at which the agent stores its conversations.
@@ -137,29 +137,29 @@ pub struct Record {
     /// The bottle's sidecars, as the keeper last recorded them.
     #[serde(default)]
     pub services: Vec<Service>,
-    /// Why all traffic of this bottle is denied, which is then locked. `None` if it is not locked.
+    /// Why the bottle is locked, so that all its traffic is denied. `None` if it is not locked.
     #[serde(default)]
     pub locked: Option<LockOut>,
-    /// Why the bottle is paused because of a budget, as a fragment. `None` if it is not.
+    /// Why the bottle is paused because of a budget, as a sentence fragment. `None` if it is not paused for that
+    /// reason.
     #[serde(default)]
     pub budget_hold: Option<String>,
-    /// What the user ordered for requests to models with `bottle budget stop`. `None` if nothing.
+    /// The user's order for requests to models, given with `bottle budget stop`. `None` if the user gave none.
     #[serde(default)]
     pub budget_order: Option<OnSpent>,
-    /// The commands that the user approved for the current run, because a program outside of the bottle wanted to run
-    /// them.
+    /// The commands that the user approved for the current run. A program outside of the bottle wanted to run them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub approved_commands: Vec<ApprovedCommand>,
     /// The exit of the agent, once it exited.
     #[serde(default)]
     pub agent_exit: Option<Exit>,
-    /// Whether the bottle's files were removed by something else before they could be kept.
+    /// Whether another program removed the bottle's files before they could be kept.
     #[serde(default)]
     pub lost: bool,
     /// The disk space that the bottle's files took when it ended. `None` while it runs, and if it was not measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<Measured>,
-    /// The inputs of the bottle's sandbox, with which its kept files are opened. Absent in records of older
+    /// The inputs of the bottle's sandbox. They are needed to open the bottle's kept files. Absent in records of older
     /// versions.
     #[serde(default)]
     pub sandbox: Option<Sandbox>,
@@ -198,21 +198,21 @@ impl DeployKey {
     }
 }
 
-/// Why something of an ended bottle is kept.
+/// Why files or the conversation of an ended bottle are kept.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum KeptFor {
-    /// Its files, for what would be lost with them.
+    /// The files are kept, because they contain unsaved work.
     Unsaved(Unsaved),
-    /// Its files, because its agent failed and had a conversation.
+    /// The files are kept, because the agent failed and had a conversation.
     Failure,
-    /// Its files, because it is the bottle of a task.
+    /// The files are kept, because the bottle belongs to a task.
     Task,
-    /// Only the copy of its agent's conversation. No file changed.
+    /// Only the copy of the agent's conversation is kept. No file changed.
     Conversation,
 }
 
-/// Commands that the user approved: those that a rule finds, and that begin with these words.
+/// Commands that the user approved: all commands that match a rule and begin with these words.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ApprovedCommand {
     /// The id of the rule.
@@ -267,7 +267,7 @@ pub enum Status {
 }
 
 impl Record {
-    /// The record of a bottle that is made from this plan. It has no files, engine and keeper yet.
+    /// Creates the record of a bottle that is made from this plan. The bottle has no files, engine or keeper yet.
     #[must_use]
     pub fn starting(plan: &Plan, host: &Host) -> Self {
         let identity = plan.identity.clone();
@@ -342,7 +342,8 @@ impl Record {
         self.sandbox.as_ref()?.live.as_ref()
     }
 
-    /// Whether the bottle ended and only its conversation is kept, with which `resume` makes it anew.
+    /// Whether the bottle ended and only its conversation is kept. `resume` then creates the bottle again with that
+    /// conversation.
     #[must_use]
     pub fn has_only_conversation(&self) -> bool {
         self.status == Status::Kept && !self.kept && self.kept_for == Some(KeptFor::Conversation)
@@ -379,8 +380,8 @@ impl Record {
         })
     }
 
-    /// The time after which a change in the workspace is later than the workspace's start, pulled or not. `offset` is as
-    /// in [`Record::work_since`].
+    /// The time after which a change in the workspace counts as made after the workspace's start, whether the change
+    /// was pulled or not. `offset` is as in [`Record::work_since`].
     #[must_use]
     pub fn changed_since(&self, offset: SignedDuration) -> Option<Timestamp> {
         let ready = self.workspace_ready?;

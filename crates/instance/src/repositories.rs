@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 
 /// A repository that contained a directory which was copied into a bottle, or mounted.
 ///
-/// An agent or a project can put another repository at the same path later. What a command does with a repository that
-/// is not this one, the user decides.
+/// An agent or a project can put another repository at the same path later. If the repository was replaced, the user
+/// decides what a command does with the new one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CopiedRepository {
     /// The name of its directory in the workspace; empty for the workspace itself.
@@ -26,13 +26,13 @@ pub struct CopiedRepository {
     /// The commit of `HEAD`. `None` if there was none.
     #[serde(default)]
     pub head: Option<String>,
-    /// The real paths of the directories from which it borrowed objects.
+    /// The real paths of the directories from which the repository borrowed objects.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lenders: Vec<PathBuf>,
 }
 
 impl CopiedRepository {
-    /// Finds the repositories of the directories that a bottle copies. A directory without a usable one has none.
+    /// Finds the repositories of the directories that a bottle copies. Skips directories without a usable repository.
     #[must_use]
     pub fn find_all(identity: &Identity) -> Vec<Self> {
         if identity.directories.is_empty() {
@@ -60,7 +60,7 @@ impl CopiedRepository {
         })
     }
 
-    /// Whether this is the repository.
+    /// Whether `repository` is this repository.
     #[must_use]
     pub fn is(&self, repository: &Repository) -> bool {
         let located = repository.located();

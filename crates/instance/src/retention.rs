@@ -1,9 +1,9 @@
 //! Bounds the disk space of what bottles leave behind, without the user's `bottle prune`.
 //!
-//! The keeper of each bottle enforces the bounds when its bottle has ended. The logs of ended bottles, the bottles of which
-//! only the conversation is kept, and the records of bottles that do not exist any more ([`prune`]) together take at most
-//! `keep_size`; the oldest go first. Such a conversation is also removed after `keep_days`. Nothing of a bottle that runs,
-//! or whose files or snapshots are kept, is removed.
+//! The keeper of each bottle enforces the bounds when its bottle has ended. The logs of ended bottles, the bottles of
+//! which only the conversation is kept, and the records of bottles that do not exist any more ([`prune`]) together take
+//! at most `keep_size`; the oldest are removed first. A kept conversation is also removed after `keep_days`. Bottles
+//! that run, or whose files or snapshots are kept, lose nothing.
 
 use std::fs;
 use std::path::Path;
@@ -18,7 +18,7 @@ use super::{State, Store};
 /// The maximum number of files of answered proposals of one slug. The oldest are removed.
 const PROPOSALS: usize = 2000;
 
-/// What can be removed.
+/// An item that can be removed.
 #[derive(Debug)]
 enum Old {
     /// The directory of a bottle that ended and left only logs.
@@ -34,7 +34,8 @@ struct Candidate {
 }
 
 impl Candidate {
-    /// Whether this goes together with the one before it: the audit log of a slug, and the hash of its last line.
+    /// Whether this candidate must be removed together with the one before it: a slug's audit log and the hash of its
+    /// last line.
     fn belongs_to(&self, before: Option<&Self>) -> bool {
         let audit_log = |candidate: &Self| match &candidate.old {
             Old::Record(OldRecord { kind: Kind::AuditLog, slug, .. }) => slug.clone(),

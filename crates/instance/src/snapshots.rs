@@ -124,7 +124,8 @@ pub async fn commit(
     Ok(Commit { snapshot, notes })
 }
 
-/// The snapshot to create. If it replaces its parent, it takes the parent of that one, which is about to be removed.
+/// The snapshot to create. If it replaces its parent, which is about to be removed, its parent is the parent of the
+/// replaced snapshot.
 fn new_snapshot(list: &CommittedList, name: Option<&Name>, replaced: Option<&Snapshot>) -> NewSnapshot {
     let replaced = replaced.map(|replaced| replaced.reference.clone());
     let current = list.current.as_ref();
@@ -140,9 +141,9 @@ fn new_snapshot(list: &CommittedList, name: Option<&Name>, replaced: Option<&Sna
 /// Which snapshots of a bottle to remove.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Removal {
-    /// The one with this name, or the one without a name.
+    /// The snapshot with this name, or the snapshot without a name.
     One(Option<Name>),
-    /// Every one, including those that an interrupted commit left.
+    /// All snapshots, including those that an interrupted commit left.
     All,
 }
 
@@ -194,13 +195,13 @@ async fn remove_all(backend: &dyn Backend, claim: &Claim) -> Result<(), Snapshot
     }
 }
 
-/// The times after which changes in a workspace count.
+/// The times after which changes in a workspace count as unsaved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WorkSince {
-    /// For work: the time of [`Record::work_since`], or, if an existing snapshot contains later changes, the time up to
-    /// which it contains them.
+    /// The time for work: the time of [`Record::work_since`]. If an existing snapshot contains later changes, the time
+    /// up to which the snapshot contains them.
     pub work: Timestamp,
-    /// The same for files that git ignores, which no pull brings to the user.
+    /// The time for files that git ignores, which no pull copies to the user.
     pub ignored: Timestamp,
 }
 

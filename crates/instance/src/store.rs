@@ -29,12 +29,12 @@ const STAGING_PREFIX: &str = ".new-";
 /// The file that contains the resolved manifest with which the bottle was started.
 const MANIFEST: &str = "manifest.yml";
 
-/// The maximum number of bytes read of a resolved manifest. Each of its source files may have at most 1 MiB; the rest
-/// of a larger manifest is ignored.
+/// The maximum number of bytes read of a resolved manifest. The rest of a larger manifest is ignored. Each of its
+/// source files may have at most 1 MiB.
 const MANIFEST_MAX: u64 = 16 << 20;
 
-/// How long a command waits for another one that uses the files of a kept bottle. The removal of a container takes
-/// a few seconds on a busy engine.
+/// The time limit for a command that waits for another command which uses the files of a kept bottle. The removal of a
+/// container takes a few seconds on a busy engine.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The file that marks a bottle's directory as kept. While the record's status is also [`Status::Kept`], no
@@ -59,12 +59,12 @@ pub struct Listed {
 /// The state of a bottle's directory.
 #[derive(Debug, Clone)]
 pub enum State {
-    /// A process holds the bottle's lock: its keeper, or a cleanup for a moment.
+    /// A process holds the bottle's lock: the bottle's keeper, or briefly a cleanup.
     Alive(Box<Record>),
     /// The bottle has no keeper and is not kept.
     Dead(Box<Record>),
-    /// The bottle ended and has unsaved work or a snapshot. A process may hold its lock: the keeper of a command that
-    /// reads or changes its files, or another command for a moment.
+    /// The bottle ended and has unsaved work or a snapshot. A process may hold the bottle's lock: the keeper of a
+    /// command that reads or changes the bottle's files, or briefly another command.
     Kept(Box<Record>),
     /// The record cannot be read. The string is the cause, as a sentence fragment.
     Damaged(String),
@@ -114,7 +114,7 @@ pub enum Holder {
     /// The remains of a bottle that was not cleaned up.
     #[error("a bottle of that name was left behind")]
     Remains,
-    /// The bottle's keeper, or another process that holds its lock.
+    /// The bottle's keeper, or another process that holds the bottle's lock.
     #[error("it runs")]
     Process,
     /// A command that works with the files of a kept bottle.
@@ -157,7 +157,7 @@ impl Store {
         let mut runs = HashSet::new();
         for Listed { state, .. } in self.list().ok()? {
             match state {
-                // A bottle whose keeper was killed may run on.
+                // A bottle whose keeper was killed may still run.
                 State::Alive(record) | State::Dead(record) => runs.extend(record.run),
                 State::Kept(_) => {}
                 State::Newer(_) | State::Damaged(_) => return None,
@@ -189,8 +189,8 @@ impl Store {
         })
     }
 
-    /// The resolved manifest with which the bottle was last started, in the form of [`bottle_manifest::resolve::comparable`].
-    /// `None` if it is unknown.
+    /// The resolved manifest with which the bottle was last started, in the form of
+    /// [`bottle_manifest::resolve::comparable`]. `None` if it is unknown.
     #[must_use]
     pub fn manifest(&self, slug: &Slug) -> Option<String> {
         let mut text = String::new();
@@ -213,11 +213,11 @@ impl Store {
         has_snapshot(&self.directory(slug))
     }
 
-    /// Claims the record's slug by creating its directory. The returned claim holds the directory's lock. A bottle with
-    /// that slug that ended and left only logs is replaced.
+    /// Claims the record's slug by creating its directory. The returned claim holds the directory's lock. Replaces a
+    /// bottle with that slug if it ended and left only logs.
     ///
     /// # Errors
-    /// [`ClaimError::Taken`] when a bottle in another state has the slug. Nothing is then changed.
+    /// [`ClaimError::Taken`] when a bottle in any other state has the slug. Nothing is then changed.
     pub fn claim(&self, record: Record) -> Result<Claim, ClaimError> {
         let io = |path: &Path| {
             let path = path.to_owned();
@@ -243,7 +243,7 @@ impl Store {
         }
     }
 
-    /// Claims a bottle whose keeper died, or that is kept.
+    /// Claims a bottle that is kept or whose keeper died.
     ///
     /// # Errors
     /// [`ClaimError::Taken`] when another process holds the lock. [`ClaimError::File`] when the record cannot be read.
@@ -267,8 +267,8 @@ impl Store {
         lock_is_held(&self.directory(slug))
     }
 
-    /// Claims a bottle as [`Store::adopt`]. Waits for a command that uses the files of a kept bottle, at most
-    /// [`COMMAND_TIMEOUT`]: such a command has often just printed its result, and its keeper is about to exit.
+    /// Claims a bottle as [`Store::adopt`]. If a command uses the files of the kept bottle, waits for at most
+    /// [`COMMAND_TIMEOUT`]. Such a command has often just printed its result, and its keeper is about to exit.
     ///
     /// # Errors
     /// As [`Store::adopt`].
@@ -284,7 +284,8 @@ impl Store {
         }
     }
 
-    /// Lists the directories of claims and removals that a killed process left. Omits those whose lock is held.
+    /// Lists the directories that killed processes left during a claim or a removal. Omits directories whose lock is
+    /// held.
     ///
     /// # Errors
     /// As [`Store::list`].
@@ -302,7 +303,7 @@ impl Store {
         Ok((directory, FileLock::of_locked(lock)))
     }
 
-    /// The names of the bottles' directories, and of those that are being claimed or removed.
+    /// The names of the bottles' directories, and of the directories that are being claimed or removed.
     ///
     /// # Errors
     /// As [`Store::list`].
@@ -319,8 +320,8 @@ impl Store {
         Ok(names)
     }
 
-    /// Removes a bottle that ended and left only logs. Returns false if it left more, or if another process holds its
-    /// lock.
+    /// Removes a bottle that ended and left only logs. Returns false if the bottle left more than logs, or if another
+    /// process holds its lock.
     pub(super) fn remove_ended(&self, slug: &Slug) -> bool {
         let Some(State::Dead(record)) = self.state(slug) else { return false };
         if !record.has_only_logs() {
@@ -330,8 +331,8 @@ impl Store {
         self.adopt(slug).is_ok_and(|claim| claim.record().has_only_logs() && claim.remove().is_ok())
     }
 
-    /// Removes a bottle of which only the conversation is kept. Returns false if there is more, or if another process
-    /// holds its lock.
+    /// Removes a bottle of which only the conversation is kept. Returns false if more is kept, or if another process
+    /// holds the bottle's lock.
     ///
     /// # Errors
     /// When its directory cannot be removed.
@@ -436,7 +437,7 @@ impl Claim {
             record.resources = before.resources;
             record.deploy_keys = before.deploy_keys;
             record.kept = kept;
-            // A launch that fails leaves the bottle as it was.
+            // A failed launch leaves the bottle as it was.
             record.kept_for = before.kept_for;
             if kept {
                 record.workspace_ready = before.workspace_ready;
@@ -499,8 +500,8 @@ impl Claim {
     /// Collects usage records, then removes the directory and releases the claim. A rename frees the slug in one step.
     ///
     /// # Errors
-    /// When usage records cannot be collected, a file cannot be removed, or the record still names a deploy key, which
-    /// no other file names. A later cleanup finds what remains.
+    /// When usage records cannot be collected, a file cannot be removed, or the record still names a deploy key. No
+    /// other file names the deploy key. A later cleanup finds the remaining files.
     pub fn remove(self) -> io::Result<()> {
         if let Some(key) = self.record().deploy_keys.first() {
             return Err(io::Error::other(format!("the deploy key {} is still registered", key.describe())));
@@ -598,9 +599,9 @@ fn read_record(directory: &Path) -> Result<Record, Unreadable> {
     }
 }
 
-/// Whether the record must be on disk before the caller continues. After a kill the record exists in any case, because
-/// the kernel has the data. If a power failure loses the record of a bottle that never ran, cleanup finds what is left
-/// by name.
+/// Whether the record must be on disk before the caller continues. If the process is killed, the record exists in any
+/// case, because the kernel has the data. If a power failure loses the record of a bottle that never ran, cleanup finds
+/// the bottle's remains by name.
 fn must_be_durable(new: bool, record: &Record) -> bool {
     !new || record.status != Status::Starting || !record.deploy_keys.is_empty()
 }

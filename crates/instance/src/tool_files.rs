@@ -1,13 +1,14 @@
 //! Names files that programs on the host run or obey without a question, such as hooks. A change of such a file by
 //! an agent has an effect outside the bottle as soon as it is in the user's directory.
 //!
-//! The table has what acts by itself: when a directory is entered, opened in an editor or by an agent, or when a program
-//! that is not about this file is used in it. What a build runs, such as a `Makefile`, is the agent's ordinary work.
+//! The table lists files that take effect by themselves: when a user enters a directory, when an editor or an agent
+//! opens it, or when an unrelated program runs in it. Files that a build runs, such as a `Makefile`, are the agent's
+//! ordinary work.
 
 use std::path::Path;
 
-/// Names of files and directories, in lower case, anywhere in a path, by what uses them. A `*` at the end or the beginning
-/// of a name stands for any text.
+/// Lower-case names of files and directories, which may be anywhere in a path, grouped by the program that uses them. A
+/// `*` at the end or the beginning of a name stands for any text.
 const TOOLS: &[(&str, &[&str])] = &[
     ("direnv runs it", &[".envrc", ".direnv"]),
     ("a shell may run it", &[".autoenv", ".autoenv.zsh"]),
@@ -179,7 +180,7 @@ const FORGES: &[&str] = &[
     "jenkinsfile",
 ];
 
-/// Returns what uses this file by itself; none for other files.
+/// Returns the program that uses this file by itself; none for other files.
 fn used_by(path: &Path) -> Option<&'static str> {
     path.components().find_map(|component| {
         let name = component.as_os_str().to_string_lossy().to_lowercase();

@@ -45,7 +45,7 @@ impl Transcripts {
     /// The time of the last copy. `None` if there is none.
     #[must_use]
     pub fn copied_at(&self) -> Option<Timestamp> {
-        // A copy is created as a whole, so its directory is as old.
+        // A copy is created as a whole, so the directory's time is the time of the copy.
         self.directory.metadata().ok()?.modified().ok()?.try_into().ok()
     }
 

@@ -10,16 +10,16 @@ use serde::{Deserialize, Serialize};
 pub struct Unsaved {
     /// Whether the workspace has work that git does not ignore.
     pub work: bool,
-    /// The number of changed files that git ignores, without build output.
+    /// The number of changed files that git ignores. Build output is not counted.
     pub ignored: u64,
-    /// The paths of the first of them in the workspace. The agent chose them.
+    /// The workspace paths of the first few of these files. The agent chose these paths.
     pub named: Vec<String>,
-    /// Why the search has no complete result, as a fragment. `None` if it has.
+    /// Why the search has no complete result, as a sentence fragment. `None` if the result is complete.
     pub unknown: Option<String>,
 }
 
 impl Unsaved {
-    /// Work about which nothing more is known.
+    /// Creates a result with work and without details.
     #[must_use]
     pub fn work() -> Self {
         Self { work: true, ..Self::default() }
@@ -31,13 +31,13 @@ impl Unsaved {
         Self { unknown: Some(causes::one_line(error)), ..Self::default() }
     }
 
-    /// Whether anything would be lost. An unknown result counts.
+    /// Whether anything would be lost. An unknown result counts as a loss.
     #[must_use]
     pub fn is_any(&self) -> bool {
         self.is_work() || self.ignored > 0
     }
 
-    /// Whether there is work, or may be.
+    /// Whether there is or may be work.
     #[must_use]
     pub fn is_work(&self) -> bool {
         self.work || self.unknown.is_some()

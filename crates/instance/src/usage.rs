@@ -1,6 +1,6 @@
 //! Stores token usage in `$BOTTLE_HOME/usage/<slug>.jsonl`, with one line for each model response.
 //!
-//! To the record of the proxy, each line adds what only the host knows about the launch ([`Labels`]).
+//! Each line contains the proxy's record and the facts about the launch that only the host knows ([`Labels`]).
 //!
 //! The file outlives its bottle, and bottles of the same slug share it. Each record is written only one time;
 //! duplicates are recognized by their id. A duplicate arrives if a keeper died before it acknowledged the record, or if
@@ -23,11 +23,12 @@ use serde::{Deserialize, Serialize};
 use super::audit::slugs_with_file;
 use super::record::Record;
 
-/// The size limit of one file in bytes, which allows half a million responses. Records that do not fit are refused until the
-/// user moves the file away, so that an agent cannot fill the disk even with the help of a hostile model server.
+/// The size limit of one file in bytes, which allows half a million responses. Records that do not fit are refused
+/// until the user moves the file away, so that an agent cannot fill the disk even with the help of a hostile model
+/// server.
 const MAX_BYTES: u64 = 256 << 20;
 
-/// The number of bytes at a file's end in which duplicates are searched. A batch of a proxy is many times smaller.
+/// The number of bytes at the end of a file that are searched for duplicates. A batch of a proxy is many times smaller.
 const TAIL: u64 = 1 << 20;
 
 /// The maximum number of ids that are cached to recognize duplicates. The oldest ids beyond it are forgotten.
@@ -41,7 +42,7 @@ const MAX_PENDING_BYTES: u64 = 64 << 20;
 /// contains.
 pub const MAX_STORED_LINE: usize = 128 << 10;
 
-/// What only the host knows about the launch that caused a response. The ledger sums up usage by these facts.
+/// The facts that only the host knows about the launch that caused a response. The ledger sums up usage by these facts.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Labels {
     /// The agent manifest's name.
@@ -155,7 +156,7 @@ impl UsageFile {
         Ok(Self { path, file, labels, known_ids })
     }
 
-    /// Appends those of the records that are new, and writes them to disk.
+    /// Appends the new records among `records`, and writes them to disk.
     ///
     /// # Errors
     /// When the records cannot be written. None of them is then in the file.
@@ -241,7 +242,7 @@ pub fn collect(home: &Path, directory: &Path, slug: &Slug, labels: Labels) -> io
     target.write(&pending.iter().collect::<Vec<_>>())
 }
 
-/// The records in the proxy's file: for each id, what its last line says.
+/// The records in the proxy's file. If several lines have the same id, the last one applies.
 fn last_records(file: File) -> io::Result<Vec<Usage>> {
     let lines: Vec<WaitingLine> = lines(file.take(MAX_PENDING_BYTES), MAX_LINE)
         .filter_map(|line| line.map(|line| serde_json::from_slice(&line).ok()).transpose())
@@ -331,7 +332,7 @@ pub fn remove_older(home: &Path, slug: &Slug, then: Timestamp) -> io::Result<()>
     if empty.metadata()?.len() == 0 { std::fs::remove_file(&path) } else { Ok(()) }
 }
 
-/// Whether a line is older than `then`. A line that cannot be parsed is not.
+/// Whether a line is older than `then`. A line that cannot be parsed counts as newer.
 fn is_older(line: &[u8], then: Timestamp) -> bool {
     serde_json::from_slice::<LineKey>(line).is_ok_and(|line| line.time < then)
 }

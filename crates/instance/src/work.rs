@@ -1,10 +1,10 @@
-//! Which changes in a workspace would be lost with it.
+//! Finds the changes that would be lost if a workspace were removed.
 //!
 //! ```text
 //! the record of the start: files, ignore rules ──► Changed ──► pid 1 or the backend searches ──► Changes
 //!                                    └───────────────────────────────────────────────────────────► Unsaved
 //! ```
-//! What git ignores is decided by the rules at the start, which the agent cannot change.
+//! The ignore rules at the start decide which files count as ignored. The agent cannot change these rules.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
@@ -51,7 +51,8 @@ pub async fn judge(state: &Path, request: &Changed, changes: Changes) -> Unsaved
     Unsaved { work, ignored, named, unknown }
 }
 
-/// The directories of the workspace that were copied, with the ignore rules that applied to them. Empty if none is known.
+/// The directories of the workspace that were copied, with the ignore rules that applied to them. Empty if none is
+/// known.
 fn given_directories(state: &Path, record: &Record) -> Vec<GivenDirectory> {
     let names: Vec<&str> = match &record.directories[..] {
         [] => vec![""],
@@ -84,7 +85,7 @@ fn given_directories(state: &Path, record: &Record) -> Vec<GivenDirectory> {
     names.into_iter().zip(all).map(directory).collect()
 }
 
-/// Whether a directory has other numbers of files than at the start.
+/// Whether the number of files in a directory differs from the number at the start.
 fn has_lost_files(state: &Path, given: &[GivenDirectory], suspects: &[SuspectDirectory]) -> io::Result<bool> {
     for (index, given) in given.iter().enumerate() {
         let suspects: Vec<_> = suspects.iter().filter(|suspect| suspect.given == index).collect();
@@ -93,7 +94,8 @@ fn has_lost_files(state: &Path, given: &[GivenDirectory], suspects: &[SuspectDir
         }
         let record = given::record(state, &given.name);
         let (Some(files), Some(rules)) = (Given::read(&record)?, GivenRules::read(&record)?) else {
-            // Nothing is known of a directory outside of a repository. An empty one is no work there.
+            // Nothing is known about directories outside of a repository. An empty directory there does not count as
+            // work.
             if suspects.iter().any(|suspect| suspect.files + suspect.directories > 0) {
                 return Ok(true);
             }

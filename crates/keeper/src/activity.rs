@@ -1,5 +1,5 @@
-//! Reports what the agent does and how large the bottle is, for `bottle list`. Works only when a command asks, so that
-//! an idle bottle costs nothing.
+//! Reports what the agent does and how large the bottle is, for `bottle list`. The keeper measures both only when a
+//! command asks for them, so that an idle bottle costs nothing.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use super::health::health;
 use super::protocol::Activity;
 use super::shared::{Command, Shared};
 
-/// An agent that wrote output or got a response from a model within this time works.
+/// An agent counts as working if it wrote output or got a response from a model within this time.
 const RECENT: Duration = Duration::from_secs(5);
 
 /// Time limit for the answers of pid 1 and of the sidecars.
@@ -27,14 +27,14 @@ const ANSWERS_WITHIN: Duration = Duration::from_millis(700);
 /// The time between two readings of the processor time.
 const SAMPLE: Duration = Duration::from_millis(100);
 
-/// The processor time in milliseconds within [`SAMPLE`] from which on the agent works. A program that only waits for
-/// input, and updates its screen now and then, needs less.
+/// The processor time within [`SAMPLE`], in milliseconds, from which the agent counts as working. A program that only
+/// waits for input, and updates its screen now and then, needs less.
 const BUSY_MS: u64 = 20;
 
 /// How long a request waits for the first measurement of the size. Small bottles are measured within it.
 const FIRST_SIZE_WITHIN: Duration = Duration::from_millis(300);
 
-/// The age from which on a size is measured again when a command asks.
+/// The age from which a size is measured again when a command asks for it.
 const SIZE_AGE: SignedDuration = SignedDuration::from_secs(60);
 
 /// Answers [`super::protocol::KeeperRequest::Activity`].

@@ -1,6 +1,7 @@
-//! Work that blocks its thread for long, on a thread of its own.
+//! Runs long blocking work on a separate thread.
 //!
-//! A keeper and a server have one thread that forwards and waits. Work such as a comparison of workspaces would stop it.
+//! A keeper and a server have one thread that forwards and waits. Work such as a comparison of workspaces would block
+//! that thread.
 
 use std::convert::Infallible;
 
@@ -9,12 +10,12 @@ use tokio::sync::oneshot;
 use tokio::task::{JoinError, spawn_blocking};
 use tracing::Instrument as _;
 
-/// Whether anybody waits for the result of some work.
+/// Shows whether the caller still waits for the result of the work.
 #[derive(Debug)]
 pub struct Caller(oneshot::Receiver<Infallible>);
 
 impl Caller {
-    /// Does `work` until nobody waits for the result any more. `None` if it was dropped before its end.
+    /// Runs `work` until the caller no longer waits for the result. `None` if `work` was dropped before it ended.
     pub async fn waits_for<T>(&mut self, work: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
             done = work => Some(done),
@@ -23,8 +24,8 @@ impl Caller {
     }
 }
 
-/// Runs work on a thread that it may block, with the runtime of the caller. If this future is dropped, the thread goes on
-/// until the work ends, which [`Caller`] tells when.
+/// Runs work on a thread that it may block, with the runtime of the caller. If this future is dropped, the thread
+/// continues until the work ends. The work learns from its [`Caller`] that nobody waits any more.
 ///
 /// # Errors
 /// When the work panics, or the runtime ends.

@@ -199,7 +199,8 @@ pub async fn connect_to_stop(host: &Host, slug: &Slug) -> Result<Channel, Client
     connect_or_open(host, slug, Needs { unpauses: true, ..Needs::default() }).await
 }
 
-/// Connects to a bottle's keeper as [`connect`] does. If the keeper died, the new one gets the secrets of that one.
+/// Connects to a bottle's keeper as [`connect`] does. If the keeper died, the new one gets `inherited`, the secrets of
+/// the dead one.
 ///
 /// # Errors
 /// As [`connect`].
@@ -212,7 +213,7 @@ pub(super) async fn connect_or_replace(
 }
 
 /// Connects to a bottle's keeper as [`connect`] does. If the bottle ended and its files are kept, opens these
-/// files instead: starts a keeper that ends with its last client, or shares the one of another command. If that one
+/// files instead: starts a keeper that ends with its last client, or shares another command's keeper. If that keeper
 /// only reads and `access` is [`Access::Write`], waits until it has ended.
 ///
 /// # Errors

@@ -19,14 +19,14 @@ use super::protocol::{BudgetChange, KeeperEvent, KeeperRequest, ParentChange};
 use super::shared::{Attached, Command, Fact, Shared, send_last};
 use super::watcher;
 
-/// How long pid 1 of a bottle that is not paused takes to answer, at most. After that, the backend is queried whether
-/// the bottle is paused.
+/// Time limit for pid 1 of a bottle that is not paused to answer. After it, the keeper asks the backend whether the
+/// bottle is paused.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
 
-/// How long a client waits, at most, until requests to models are stopped, or go on.
+/// The maximum time that a client waits until requests to models are stopped or allowed again.
 const CHANGE_APPLIED_WITHIN: Duration = Duration::from_secs(10);
 
-/// Why a request is refused that came too late.
+/// The reason for refusing a request that came too late.
 const ENDING: &str = "the bottle is ending";
 
 impl Handler for Shared {
@@ -153,12 +153,12 @@ async fn answer(request: Request, parsed: KeeperRequest, shared: Arc<Shared>) {
         KeeperRequest::Offer => {
             *shared.offer.lock().unwrap_or_else(PoisonError::into_inner) = Some(request.accept());
         }
-        // Refused before.
+        // [`Keeper::refusal`] already refused these requests.
         KeeperRequest::Launch(_) | KeeperRequest::Adopt { .. } | KeeperRequest::Open { .. } => {}
     }
 }
 
-/// The answer to a client whose request was to be recorded: `done`, or why it was not recorded.
+/// The answer to a request that must be recorded: `done`, or the reason that it was not recorded.
 pub(super) fn answer_to(recorded: Option<io::Result<()>>, done: KeeperEvent) -> KeeperEvent {
     match recorded {
         Some(Ok(())) => done,
@@ -223,7 +223,7 @@ impl Shared {
         answer
     }
 
-    /// Applies to this bottle what happened to the one that started it.
+    /// Applies a change of the parent (the bottle that started this one) to this bottle.
     async fn follow_parent(&self, change: ParentChange) -> anyhow::Result<()> {
         match change {
             ParentChange::Routes { edit, before, after, by } => {
@@ -237,7 +237,7 @@ impl Shared {
         }
     }
 
-    /// Records and applies a change of the user. Freezing and killing end the bottle later.
+    /// Records and applies a change by the user. Freezing and killing end the bottle later.
     async fn change_budget(&self, change: BudgetChange, by: &str) {
         self.decisions.budget_changed(by, change).await;
         let (stopped, policy) = match Effect::of(change) {
@@ -248,7 +248,7 @@ impl Shared {
                 return;
             }
         };
-        // A keeper that adopts the bottle applies what is recorded.
+        // A keeper that adopts the bottle applies the recorded change.
         let _ = self.record(Fact::Stopped(policy)).await;
         self.stopped.send_replace(stopped);
         let mut applied = self.applied.subscribe();
@@ -257,7 +257,7 @@ impl Shared {
         let _ = tokio::time::timeout(CHANGE_APPLIED_WITHIN, is_applied).await;
     }
 
-    /// The channel to the guest. Waits while the keeper connects again.
+    /// The channel to the guest. Waits while the keeper reconnects.
     async fn guest(&self) -> Channel {
         let mut guest = self.guest.subscribe();
         // The sender exists as long as `self`, so the wait ends with a channel.
@@ -268,7 +268,8 @@ impl Shared {
         }
     }
 
-    /// If pid 1 does not answer because something else paused the bottle, returns how the user continues it.
+    /// If pid 1 does not answer because something other than `bottle` paused the bottle, returns how the user continues
+    /// the bottle.
     async fn pause(&self, guest: &Channel) -> Option<String> {
         let answers = async {
             let mut stream = guest.open(&GuestRequest::Status).await.ok()?;
@@ -319,7 +320,7 @@ async fn send_notices(stream: Stream, shared: &Shared) {
     send_end(&stream, shared).await;
 }
 
-/// Waits until the bottle has ended, and sends how.
+/// Waits until the bottle has ended, and sends how it ended.
 async fn send_end(stream: &Stream, shared: &Shared) {
     let mut ended = shared.ended.subscribe();
     let ended = ended.wait_for(Option::is_some).await.ok().and_then(|ended| ended.clone());

@@ -1,10 +1,10 @@
-//! Passes on to the children of a bottle what the user does to it, and a lock-out of it.
+//! Passes the user's changes to a bottle, and its lock-out, on to the children of the bottle.
 //!
 //! ```text
 //! user ─► keeper of the parent ─► keeper of each child: narrower routes, an order for its budget, a lock
 //! ```
-//! A start of a child compares it with the parent, and holds a lock from then on until the child runs. So the children
-//! that exist while nobody holds that lock are all of them.
+//! The start of a child compares the child with the parent, and holds a lock from then on until the child runs.
+//! Therefore, while nobody holds that lock, all children are known.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,10 +21,10 @@ use super::client;
 use super::notices::Notices;
 use super::protocol::{KeeperEvent, KeeperRequest, Notice, ParentChange};
 
-/// How long a child has to carry out a change.
+/// Time limit for a child to carry out a change.
 const CHANGED_WITHIN: Duration = Duration::from_secs(20);
 
-/// How often the lock of a start is tried, and for how long.
+/// The interval between attempts to take the lock of a start, and the time limit for all attempts.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 const STARTS_WITHIN: Duration = Duration::from_secs(1800);
 
@@ -34,7 +34,7 @@ pub(super) struct Children(Arc<Inner>);
 
 struct Inner {
     host: Host,
-    /// This launch of the bottle. `None` for one of an older version, which has no children.
+    /// This launch of the bottle. `None` for a launch by an older version, which has no children.
     parent: Option<Parent>,
     /// The bottle's state directory.
     directory: PathBuf,
@@ -49,8 +49,8 @@ impl Children {
         Self(Arc::new(Inner { host, parent, directory, notices, late }))
     }
 
-    /// Sends each child a change, and waits until all of them have carried it out. Returns a sentence for each one that
-    /// has not. A child that is starting gets the change after its start.
+    /// Sends each child a change, and waits until all of them have carried it out. Returns a sentence for each child
+    /// that has not. A child that is starting gets the change after its start.
     pub(super) async fn change(&self, change: ParentChange) -> Vec<String> {
         if matches!(children::read(&self.0.directory), Ok(None)) {
             return Vec::new();
@@ -77,7 +77,7 @@ impl Inner {
         !self.late().is_empty()
     }
 
-    /// Adds a change that has to wait. Returns whether it is the only one.
+    /// Adds a change that has to wait. Returns whether no other change waits.
     fn add_late(&self, change: ParentChange) -> bool {
         let mut late = self.late();
         late.push(change);
@@ -96,7 +96,7 @@ impl Inner {
             }
         };
         let no_start = tokio::time::timeout(STARTS_WITHIN, wait).await;
-        // The lock is held until all of them are sent, so that no later change overtakes them.
+        // The lock is held until all late changes are sent, so that no later change overtakes them.
         let changes = std::mem::take(&mut *self.late());
         for change in changes {
             let failed = match &no_start {

@@ -1,4 +1,4 @@
-//! The keeper process. It launches, provisions, serves and tears down one bottle, or adopts one that runs.
+//! The keeper process. It launches, provisions, serves and tears down one bottle, or adopts a running one.
 //!
 //! ```text
 //!  bottle start ══ inherited socket ══╗                      ╔══ guest (pid 1)
@@ -23,8 +23,8 @@
 //! - `notices`: buffers notices for the user · `questions`: queues proposals · `notify`: runs notification commands ·
 //!   `usage`: records token usage · `access_log`: writes the proxy's log · `process_logs`: saves the output of processes
 //! - `tool_calls`: carries out calls with which the agent starts bottles · `parent`: ends a bottle with its parent ·
-//!   `family`: passes on to its children what the user does to the parent
-//! - `activity`: reports what the agent does, and the bottle's size · `health`: of the sidecars
+//!   `family`: passes the user's changes to the parent on to its children
+//! - `activity`: reports what the agent does, and the bottle's size · `health`: the sidecars' health
 //! - `blocking`: work on threads of its own
 //! - `decisions`: applies the user's answers, including new routes · `budget`: grants leases, and enforces budgets
 

@@ -9,7 +9,7 @@ use tracing::level_filters::LevelFilter;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::format::FmtSpan;
 
-/// The size in bytes above which a keeper begins a new log. Only the log before it is kept.
+/// The size in bytes above which a keeper begins a new log. Besides the new log, only the previous one is kept.
 const MAX_BYTES: u64 = 4 << 20;
 
 /// Starts logging to standard error, which is discarded until a bottle is claimed. `RUST_LOG` sets the filter. The log
@@ -30,7 +30,7 @@ pub(super) fn open(claim: &Claim) {
     let _ = files::create_private_directory(&logs);
     let path = logs.join("keeper.log");
     if path.metadata().is_ok_and(|found| found.len() > MAX_BYTES) {
-        // Replaces the log before it.
+        // Replaces the log before this one.
         let _ = std::fs::rename(&path, logs.join("keeper.log.old"));
     }
     let file = OpenOptions::new().create(true).append(true).mode(0o600).open(path);

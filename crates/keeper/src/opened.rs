@@ -8,9 +8,9 @@
 //! ```
 //! There is no agent, no sidecar, no network and no secret, and neither a manifest nor the user is consulted: the
 //! bottle's record contains what the sandbox needs. The sandbox has the restrictions and limits of a running bottle. A
-//! command that only reads gets the files read-only. Commands that fit share the guest; another one waits until it is
-//! gone. The bottle stays kept all the time, so a crash at any point leaves a kept bottle, and the next
-//! command or `bottle cleanup` removes the processes that a killed keeper leaves.
+//! command that only reads gets the files read-only. Commands with compatible access share the guest; another command
+//! waits until the guest is gone. The bottle stays kept all the time, so a crash at any point leaves a kept bottle, and
+//! the next command or `bottle cleanup` removes the processes that a killed keeper leaves.
 
 use std::io;
 use std::path::Path;
@@ -100,7 +100,7 @@ pub(super) async fn run(
     Ok(served?)
 }
 
-/// Starts pid 1 on the files. Removes first what a killed keeper left.
+/// Starts pid 1 on the files. First removes what a killed keeper left.
 async fn open(
     host: &Host,
     backend: &dyn Backend,
@@ -172,8 +172,8 @@ async fn serve(
                 listener::serve(channel, incoming, opened.clone()).await;
             }
             let _ = opened.connected.subscribe().wait_for(|connected| *connected == 0).await;
-            // From here on a client finds no socket, and starts its own keeper after this one. One that has connected is
-            // served.
+            // From here on a client finds no socket, and starts its own keeper after this one. A client that has
+            // already connected is served.
             let _ = std::fs::remove_file(socket);
             drop(close);
             accepting.await??;
@@ -229,7 +229,7 @@ impl Handler for Opened {
                 let pulled = self.claim.update(|record| Fact::Pulled(at).write(record));
                 send_last(&request.accept(), &clients::answer_to(Some(pulled), KeeperEvent::Done)).await;
             }
-            // Refused before.
+            // [`Keeper::refusal`] already refused these requests.
             _ => {}
         }
     }

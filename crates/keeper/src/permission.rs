@@ -5,12 +5,12 @@ use bottle_protocol::session::guest::GuestRequest;
 
 use super::protocol::KeeperRequest;
 
-/// What a keeper has.
+/// What a keeper serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Keeper {
     /// A bottle that runs.
     Running,
-    /// The files of a kept bottle, which were opened for this.
+    /// The files of a kept bottle, which were opened with this access.
     Opened(Access),
 }
 
@@ -40,7 +40,7 @@ enum Right {
     Keeper,
     /// A bottle that runs.
     Running,
-    /// A bottle that runs, or files that are open for this.
+    /// A bottle that runs, or files that are open with this access.
     Files(Access),
 }
 
@@ -69,7 +69,7 @@ impl Right {
             | GuestRequest::WatchServices
             | GuestRequest::Logs(_)
             | GuestRequest::Probe(_) => Self::Running,
-            // A program finds the files as they are opened.
+            // A program gets the files with the access with which they were opened.
             GuestRequest::Exec(_)
             | GuestRequest::CopyOut(_)
             | GuestRequest::Changed(_)

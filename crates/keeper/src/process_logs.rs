@@ -1,4 +1,4 @@
-//! Saves what processes that clients started write, so that it can be read after the process and the bottle ended.
+//! Saves the output of processes that clients started, so that it can be read after the process and the bottle ended.
 //!
 //! The guest masks the values of secret variables. The keeper masks all secrets of the bottle again, in whole lines and in
 //! every spelling, because the files outlive the bottle.
@@ -25,7 +25,7 @@ const PART: u32 = 1 << 20;
 /// The maximum length of an unfinished line in bytes. A longer one is saved in pieces.
 const LINE_MAX: usize = 64 << 10;
 
-/// How long the end of a line may take to arrive. After it, the beginning of the line is saved, such as a prompt.
+/// How long the end of a line may take to arrive. After it, the beginning of the line is saved; it can be a prompt.
 const LINE_WITHIN: Duration = Duration::from_secs(1);
 
 /// The maximum size of a program and its arguments in bytes.
@@ -36,7 +36,7 @@ const ARGV_MAX: usize = 4096;
 pub(super) struct Recorder(Arc<Inner>);
 
 struct Inner {
-    /// The lock orders writes of two recordings, of which the earlier one was cancelled.
+    /// The lock orders the writes of a cancelled recording and of the next one.
     logs: Mutex<ProcessLogs>,
     redactor: Redactor,
 }
@@ -50,7 +50,7 @@ impl Recorder {
         Some(Self(Arc::new(Inner { logs: Mutex::new(ProcessLogs::of(directory)), redactor })))
     }
 
-    /// Removes what an earlier launch saved.
+    /// Removes the output that an earlier launch saved.
     pub(super) async fn clear(&self) {
         if let Err(error) = self.write(|logs| logs.clear()).await {
             tracing::warn!("cannot remove the logs of an earlier launch: {error}");
@@ -196,7 +196,7 @@ impl Lines {
         self.next = next;
     }
 
-    /// Takes everything up to the last line break, and a long line.
+    /// Takes everything up to the last line break, and also an unfinished line that is too long.
     fn take_whole(&mut self) -> Option<Piece> {
         let whole = match self.text.iter().rposition(|byte| *byte == b'\n') {
             Some(line_break) if self.text.len() - line_break <= LINE_MAX => line_break + 1,

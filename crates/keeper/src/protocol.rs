@@ -39,9 +39,9 @@ pub enum KeeperRequest {
     Adopt {
         /// The bottle's slug.
         slug: Slug,
-        /// What the new keeper knows of the previous one's secrets.
+        /// The secrets of the previous keeper that the new keeper gets.
         inherited: Inherited,
-        /// Whether to continue a bottle that the user paused, because it can only be stopped then.
+        /// Whether to continue a bottle that the user paused. A paused bottle cannot be stopped.
         #[serde(default)]
         unpauses: bool,
     },
@@ -112,18 +112,18 @@ pub enum KeeperRequest {
     Permit {
         /// The question.
         question: Box<Question>,
-        /// What an approval for the run approves.
+        /// The commands that an approval for the run covers.
         approves: Vec<ApprovedCommand>,
     },
-    /// Stops the bottle's requests to models, or lets them go on. Answered with [`KeeperEvent::Done`].
+    /// Stops the bottle's requests to models, or allows them again. Answered with [`KeeperEvent::Done`].
     Budget {
         /// The order.
         order: BudgetChange,
         /// The account of the user.
         by: String,
     },
-    /// The keeper of the bottle that started this one passes on what happened to that one. Answered with
-    /// [`KeeperEvent::Done`] when it holds for this bottle too, or with `Refused`.
+    /// Passes on a change of the parent (the bottle that started this one). The parent's keeper sends it. Answered with
+    /// [`KeeperEvent::Done`] when the change applies to this bottle too, or with `Refused`.
     OfParent(Box<ParentChange>),
     /// Keeps the bottle running without this client. Answered with [`KeeperEvent::Detached`].
     Detach,
@@ -174,7 +174,7 @@ pub enum KeeperEvent {
     Work(Unsaved),
     /// A notice for the user that needs no answer.
     Notice(Notice),
-    /// The keeper is watched. If it dies, the next keeper gets this.
+    /// The keeper is watched. If it dies, the next keeper gets these secrets.
     Watched(Box<Inherited>),
     /// The bottle ended.
     Ended(Ended),
@@ -192,7 +192,7 @@ pub struct Activity {
     pub works: Option<bool>,
     /// When the agent last wrote output, or a model last answered it. `None` if neither is known.
     pub active_at: Option<Timestamp>,
-    /// The last measured size. `None` if the backend cannot measure it, or has not yet.
+    /// The last measured size. `None` if the backend cannot measure it, or has not measured it yet.
     pub size: Option<Measured>,
 }
 
@@ -206,35 +206,35 @@ pub enum BudgetChange {
     Continue,
 }
 
-/// What happened to the bottle that started another one, and holds for that one too.
+/// A change of a parent (a bottle that started another one) that also applies to its children.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[expect(clippy::large_enum_variant, reason = "one exists at a time, while it is sent to a child")]
 pub enum ParentChange {
-    /// The user narrowed its routes.
+    /// The user narrowed the parent's routes.
     Routes {
-        /// The change, if it was not an undo.
+        /// The edit. `None` if the change was an undo.
         edit: Option<RouteEdit>,
-        /// Its routes before.
+        /// The parent's routes before.
         before: RouteTable,
-        /// Its routes now.
+        /// The parent's routes now.
         after: RouteTable,
         /// The account of the user.
         by: String,
     },
-    /// The user stopped its requests to models, or let them go on.
+    /// The user stopped the parent's requests to models, or allowed them again.
     Budget {
         /// The order.
         order: BudgetChange,
         /// The account of the user.
         by: String,
     },
-    /// It is locked.
+    /// The parent is locked.
     Locked(LockOut),
 }
 
 impl ParentChange {
-    /// What a child does that has not carried out the change, as the predicate of a sentence.
+    /// How a child behaves if it has not carried out the change, as the predicate of a sentence.
     #[must_use]
     pub fn effect_of_failure(&self) -> &'static str {
         match self {
@@ -285,7 +285,7 @@ pub enum RouteChange {
 pub enum Consent {
     /// The user was not asked.
     Unasked,
-    /// The user agreed to the effect that the change has on the routes of this revision.
+    /// The user approved the change for the routes of this revision.
     At(u64),
     /// The user agrees to every effect.
     Always,
@@ -311,7 +311,7 @@ pub struct RouteReport {
     pub losses: Vec<String>,
     /// How the change weakens the protection, in words.
     pub weakenings: Vec<String>,
-    /// The bottles that this one started and for which a narrower route does not hold, a sentence each.
+    /// The bottles started by this one to which a narrower route does not apply, a sentence each.
     #[serde(default)]
     pub not_followed: Vec<String>,
 }
@@ -346,7 +346,7 @@ pub enum Phase {
     Undo,
 }
 
-/// What a launch, a commit or the removal of a snapshot failed because of.
+/// The kind of the cause of a failed launch, commit or snapshot removal.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LaunchFailureKind {
@@ -360,7 +360,7 @@ pub enum LaunchFailureKind {
     ProgramRefused,
     /// A signal interrupted the launch.
     Interrupted,
-    /// Any other cause, also if a keeper of an older version reports none.
+    /// Any other cause, or no reported cause, as from a keeper of an older version.
     #[default]
     Other,
 }
@@ -380,7 +380,7 @@ pub struct LaunchFailure {
     pub hint: Option<String>,
     /// The resources that could not be removed. `bottle cleanup` finds them.
     pub left: Vec<String>,
-    /// Whether the bottle runs, and only cannot be contacted now.
+    /// Whether the bottle runs but cannot be contacted now.
     #[serde(default)]
     pub is_busy: bool,
 }
@@ -411,7 +411,7 @@ pub enum Notice {
     Warning(String),
 }
 
-/// What brings the work out of the kept files of a bottle.
+/// The commands that retrieve the work from the kept files of a bottle.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Retrieval {
@@ -434,7 +434,7 @@ pub struct Ended {
     /// The resource limit that the bottle exceeded.
     #[serde(default)]
     pub overrun: Option<Overrun>,
-    /// Whether something else than `bottle` removed the bottle's files, with the work in them.
+    /// Whether something other than `bottle` removed the bottle's files, with the work in them.
     #[serde(default)]
     pub lost: bool,
     /// The host path of the workspace, if its files are kept.
@@ -442,7 +442,7 @@ pub struct Ended {
     /// Why the files or the conversation are kept.
     #[serde(default)]
     pub kept_for: Option<KeptFor>,
-    /// What brings the work out of the kept files.
+    /// The commands that retrieve the work from the kept files.
     #[serde(default)]
     pub retrieval: Retrieval,
     /// What `bottle resume` would start from, if anything is kept.
@@ -451,7 +451,7 @@ pub struct Ended {
     /// The directory of the agent's copied conversations.
     #[serde(default)]
     pub transcript: Option<String>,
-    /// What the agent changed in the directory of `--cwd=live`, and that has an effect outside of the bottle.
+    /// The agent's changes in the directory of `--cwd=live` that have an effect outside the bottle.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub live: Option<LiveChanges>,
     /// The number of denied hosts that routes could allow, if the bottle was started with `--learn`.
@@ -472,7 +472,7 @@ pub enum Resumable {
     Kept,
     /// The snapshot of the bottle.
     Snapshot,
-    /// The conversation of the agent. The files are made anew.
+    /// The conversation of the agent. The files are created anew.
     Conversation,
 }
 

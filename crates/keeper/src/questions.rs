@@ -69,7 +69,7 @@ impl Decide for Answering {
         // An earlier keeper already notified the user of a proposal that is not new.
         if new {
             self.notifier.send_proposal(proposal);
-            // An agent can ask for as long as its bottle runs.
+            // An agent can add proposals as long as its bottle runs, so their number is bounded.
             let (home, slug) = (self.home.clone(), proposal.bottle_slug.clone());
             tokio::task::spawn_blocking(move || retention::bound_proposals(&home, &slug));
         }

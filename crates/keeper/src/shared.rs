@@ -29,14 +29,14 @@ pub(super) struct Shared {
     pub(super) asker: Asker,
     /// Changes the routes.
     pub(super) decisions: Decisions,
-    /// Passes on what the user does to this bottle.
+    /// Passes the user's changes to this bottle on to its children.
     pub(super) children: Children,
     /// The tool calls of the agent.
     pub(super) tool_calls: ToolCalls,
     pub(super) commands: mpsc::Sender<Command>,
     /// How the user stopped requests to models.
     pub(super) stopped: watch::Sender<Stopped>,
-    /// The change of it that took effect last.
+    /// The last value of `stopped` that took effect.
     pub(super) applied: watch::Sender<Stopped>,
     pub(super) attached: watch::Sender<Attached>,
     /// The number of open connections.
@@ -48,7 +48,7 @@ pub(super) struct Shared {
     pub(super) answered: watch::Sender<Option<Timestamp>>,
     /// What the next keeper gets if this one dies.
     pub(super) inherited: Inherited,
-    /// Whether the bottle runs on without its first client. False again when it begins to end.
+    /// Whether the bottle continues to run without its first client. False again when it begins to end.
     pub(super) detached: watch::Sender<bool>,
     /// Whether a watcher is connected.
     pub(super) watched: watch::Sender<bool>,
@@ -66,7 +66,7 @@ pub(super) enum Command {
         /// Receives a notice if the bottle ends only after the running snapshot job.
         events: mpsc::Sender<KeeperEvent>,
     },
-    /// Write something into the bottle's record.
+    /// Write a fact into the bottle's record.
     Record {
         /// What happened.
         fact: Fact,
@@ -110,10 +110,10 @@ pub(super) enum Command {
     FirstGone,
 }
 
-/// What happened to a bottle that runs, as its record keeps it.
+/// An event of a running bottle that its record stores.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Fact {
-    /// Its first client detached: the bottle runs on without it.
+    /// Its first client detached: the bottle continues to run without that client.
     Detached,
     /// A sidecar ended. `None` means that all sidecars ended.
     SidecarDown(Option<String>),
@@ -123,7 +123,7 @@ pub(super) enum Fact {
     Pulled(Timestamp),
     /// The bottle is paused because of a budget, for this cause. `None` if it continues.
     BudgetHold(Option<String>),
-    /// The user stopped requests to models like this. `None` if they go on.
+    /// The user stopped requests to models with this policy. `None` if they are allowed again.
     Stopped(Option<OnSpent>),
     /// The user approved these commands for the run.
     ApprovedCommands(Vec<ApprovedCommand>),
@@ -154,7 +154,8 @@ impl Fact {
 }
 
 impl Shared {
-    /// Has a fact written into the bottle's record. `None` if the bottle ends already. A failure is also logged.
+    /// Asks the owner task to write a fact into the bottle's record. `None` if the bottle ends already. A failure is
+    /// also logged.
     pub(super) async fn record(&self, fact: Fact) -> Option<io::Result<()>> {
         let (recorded, is_recorded) = oneshot::channel();
         let _ = self.commands.send(Command::Record { fact, recorded }).await;

@@ -1,10 +1,10 @@
-//! Carries out the calls of tools with which the agent starts other bottles.
+//! Carries out the tool calls with which the agent starts other bottles.
 //!
 //! ```text
 //! agent ─► supervise ─► bundle ─► keeper ─► a thread for each call ─► the handler: `src/mcp`
 //! ```
-//! The keeper depends on no face, so `main` hands it the handler. A call runs in this process, on a thread that it may
-//! block. It is cancelled when the agent or the bottle does not wait for it any more.
+//! The keeper depends on no front end, so `main` passes it the handler. A call runs in this process, on a thread that
+//! it may block. It is cancelled when the agent or the bottle does not wait for it any more.
 
 use std::path::Path;
 use std::pin::Pin;
@@ -28,13 +28,13 @@ pub type Handler = fn(Host, Slug, ToolRequest) -> Pin<Box<dyn Future<Output = To
 /// The maximum number of calls of a bottle that run at the same time. Further ones wait at the supervise sidecar.
 const CALLS: u32 = 4;
 
-/// The time limit for one call. The handler limits most calls more.
+/// The time limit for one call. The handler sets shorter limits for most calls.
 const LIMIT: Duration = Duration::from_secs(1920);
 
 /// How long a call that is not wanted any more may take to undo what it began.
 const ENDS_WITHIN: Duration = Duration::from_secs(30);
 
-/// The pause before the next request to a bundle that served none.
+/// The pause before the next request if the bundle answered the last one without a call.
 const RETRY_DELAY: Duration = Duration::from_secs(2);
 
 /// The result of a call that was not carried out.
@@ -46,13 +46,13 @@ pub(super) struct ToolCalls {
     host: Arc<Host>,
     slug: Slug,
     handler: Handler,
-    /// A permit for each call that may run. A cancelled call has its permit until it has undone what it began.
+    /// A permit for each call that may run. A cancelled call keeps its permit until it has undone what it began.
     permits: Arc<Semaphore>,
 }
 
 impl ToolCalls {
-    /// The calls of the bottle `slug`. They work in the directory in which it was started, or in the home if that is gone,
-    /// with the environment of keepers.
+    /// The calls of the bottle `slug`. They run in the directory in which the bottle was started, or in the home if
+    /// that directory is gone, with the environment of keepers.
     pub(super) fn new(host: &Host, slug: Slug, started_in: &Path, handler: Handler) -> Self {
         let directory = started_in.canonicalize().ok().filter(|directory| directory.is_dir());
         let cwd = directory.unwrap_or_else(|| host.home.clone());
@@ -137,7 +137,7 @@ mod tests {
 
     impl Drop for Waits {
         fn drop(&mut self) {
-            // What is undone may block the thread for a moment.
+            // Undoing may block the thread for a moment.
             std::thread::sleep(Duration::from_millis(20));
             WAITING.fetch_sub(1, Ordering::SeqCst);
         }

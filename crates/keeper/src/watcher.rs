@@ -5,7 +5,7 @@
 //!                          └─ the stream is lost: adopts the bottle as every command does
 //! ```
 //! Without it, a bottle whose keeper died would get no leases on its budget until the next command of the user adopts
-//! it. Keeper and watcher start each other again, so only the death of both leaves a bottle without a keeper. An
+//! it. The keeper and the watcher restart each other, so only the death of both leaves a bottle without a keeper. An
 //! attached bottle has no watcher: its client reports that the keeper died.
 
 use std::process::ExitCode;

@@ -38,7 +38,7 @@ struct Request {
     milliseconds: u64,
 }
 
-/// What a decision means for the user.
+/// The meaning of a decision for the user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tone {
     /// The request passed.
@@ -54,7 +54,7 @@ pub enum Tone {
 /// The parts of a log line, each without control characters and line breaks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shown {
-    /// When the request was decided; none for a gap in the log.
+    /// When the request was decided. `None` for a gap in the log.
     pub time: Option<Timestamp>,
     /// `passed`, `denied` or another word.
     pub verdict: String,

@@ -1,4 +1,4 @@
-//! A bottle, and what a program does with it.
+//! A bottle, and the operations on it.
 
 use std::time::Duration;
 
@@ -23,8 +23,8 @@ use super::services::Services;
 use super::work::{Differences, Form, PulledWork, Root, Wanted};
 use super::{discard, exec, stop, threads, work};
 
-/// A bottle of a home. The value holds no connection: each request connects anew, and dropping it leaves the bottle as it
-/// is.
+/// A bottle of a home. The value holds no connection: each request opens a new connection, and dropping the value
+/// leaves the bottle as it is.
 #[derive(Debug, Clone)]
 pub struct Bottle<'a> {
     host: &'a Host,
@@ -37,8 +37,8 @@ impl<'a> Bottle<'a> {
         Self { host, slug }
     }
 
-    /// Starts a bottle in the background, which ends when its agent ends or it is stopped. If the future is dropped, the
-    /// start is undone.
+    /// Starts a bottle in the background. The bottle ends when its agent ends or when it is stopped. If the future is
+    /// dropped, the start is undone.
     ///
     /// # Errors
     /// When it cannot be started, or when a user would have to be asked.
@@ -48,7 +48,7 @@ impl<'a> Bottle<'a> {
         Ok(Self::new(host, slug))
     }
 
-    /// The slug, by which commands name the bottle.
+    /// The slug. Commands use it to name the bottle.
     pub fn slug(&self) -> &Slug {
         &self.slug
     }
@@ -66,23 +66,23 @@ impl<'a> Bottle<'a> {
         exec::run((self.host, &self.slug, Place::RunningOrPreserved), process, input, limit).await
     }
 
-    /// The files of its workspace.
+    /// The files of the bottle's workspace.
     pub fn files(&self) -> Files<'_> {
         Files::new(self.host, &self.slug)
     }
 
-    /// Its processes.
+    /// The bottle's processes.
     pub fn processes(&self) -> Processes<'_> {
         Processes::new(self.host, &self.slug)
     }
 
-    /// Its services.
+    /// The bottle's services.
     pub fn services(&self) -> Services<'_> {
         Services::new(self.host, &self.slug)
     }
 
-    /// Fetches its work into the branch `bottle/SLUG` of the repository that was copied. See [`work::pull()`]. If the future
-    /// is dropped, the branch is either unchanged or complete.
+    /// Fetches the bottle's work into the branch `bottle/SLUG` of the repository that was copied. See [`work::pull()`].
+    /// If the future is dropped, the branch is either unchanged or complete.
     ///
     /// # Errors
     /// When nothing can be fetched, or the repository is not known to be the one that was copied.
@@ -101,7 +101,8 @@ impl<'a> Bottle<'a> {
         self.named(pulling.await)
     }
 
-    /// Compares its workspace, or this directory of it, with the start. The patch in the result is of limited length.
+    /// Compares the bottle's workspace, or this directory of it, with the start. The patch in the result is of limited
+    /// length.
     ///
     /// # Errors
     /// When the files cannot be read or compared, or the repository is not known to be the one that was copied.
@@ -119,8 +120,8 @@ impl<'a> Bottle<'a> {
         self.named(comparing.await)
     }
 
-    /// Puts files back to the state with which [`Self::diff`] compares: these files and directories, or all. With
-    /// `dry_run`, only lists them. If the future is dropped, a part may be reset.
+    /// Resets files to the state with which [`Self::diff`] compares: these files and directories, or all. With
+    /// `dry_run`, only lists them. If the future is dropped, some files may already be reset.
     ///
     /// # Errors
     /// When a path is outside of the workspace, files cannot be compared or reset, or the repository is not known to be the
@@ -146,7 +147,7 @@ impl<'a> Bottle<'a> {
         self.named(resetting.await)
     }
 
-    /// Starts bottles from its files. See [`unattended::fork`].
+    /// Starts new bottles from the files of this bottle. See [`unattended::fork`].
     ///
     /// # Errors
     /// As [`unattended::fork`].
@@ -154,7 +155,7 @@ impl<'a> Bottle<'a> {
         self.named(unattended::fork(self.host, order).await)
     }
 
-    /// What its agent wrote. See [`logs::of_agent`].
+    /// The output of the bottle's agent. See [`logs::of_agent`].
     ///
     /// # Errors
     /// As [`logs::of_agent`].
@@ -170,12 +171,13 @@ impl<'a> Bottle<'a> {
         logs::egress::last(self.host, &self.slug, lines).await
     }
 
-    /// A failure names the bottle.
+    /// Adds the bottle's name to a failure.
     fn named<T>(&self, result: Result<T, Failure>) -> Result<T, Failure> {
         result.map_err(|failure| failure.about_if_unset(&self.slug))
     }
 
-    /// Stops it. Its agent has `grace` to end. Its files are kept if they have work that was neither pulled nor committed.
+    /// Stops the bottle. Its agent has `grace` to end. The bottle's files are kept if they have work that was neither
+    /// pulled nor committed.
     ///
     /// # Errors
     /// When it does not run, or does not end in time.
@@ -183,7 +185,7 @@ impl<'a> Bottle<'a> {
         stop::stop(self.host, &self.slug, grace, |_| {}).await
     }
 
-    /// Deletes what is kept of it, except its snapshots. Returns whether it has one.
+    /// Deletes the bottle's kept files, except its snapshots. Returns whether the bottle has a snapshot.
     ///
     /// # Errors
     /// When nothing is kept, or a part of it cannot be deleted.

@@ -14,8 +14,8 @@ use super::connect::{connect, keeper_lost, unexpected_answer};
 use super::failure::Failure;
 use super::usage::up_to_date;
 
-/// Refuses a launch whose governing budget is spent. An unknown budget is refused too. `warn` gets a warning about usage
-/// records that were skipped.
+/// Refuses a launch whose governing budget is spent. A launch whose budget is unknown is refused too. `warn` gets a
+/// warning about usage records that were skipped.
 pub fn require_unspent(
     host: &Host,
     settings: &Settings,
@@ -35,7 +35,7 @@ pub fn require_unspent(
         .iter()
         .flat_map(|key| governing(&declared, key).into_iter().map(move |one| (key.as_str(), one)))
         .collect();
-    // Nothing of a new launch is spent, and a request waits until the minute is over.
+    // A new launch has spent nothing, and a budget per minute only delays a request until the minute is over.
     governing.retain(|(_, one)| !matches!(one.limit.window, Window::Run | Window::Minute));
     if governing.is_empty() {
         return Ok(());

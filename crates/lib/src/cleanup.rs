@@ -1,4 +1,4 @@
-//! Removes what bottles left that no longer run.
+//! Removes the resources that bottles left behind after they stopped running.
 
 use std::time::Duration;
 
@@ -17,17 +17,17 @@ use crate::failure::Failure;
 use crate::report::{CleanupReport, Leftover};
 use crate::stop::stop;
 
-/// How long each agent may take to end when running bottles are removed too. After that, it is killed.
+/// The time limit for each agent to end when running bottles are removed too. After that, it is killed.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// What a removal does.
+/// The progress of a removal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Progress<'a> {
-    /// It stops these bottles.
+    /// The removal stops these bottles.
     Stopping(&'a [Slug]),
     /// The stop of a bottle takes long, for this reason.
     Delayed(&'a str),
-    /// It removes what was found.
+    /// The removal deletes the leftovers that were found.
     Removing,
 }
 
@@ -35,7 +35,7 @@ pub enum Progress<'a> {
 pub struct Leftovers<'h> {
     host: &'h Host,
     backends: Vec<Box<dyn Backend>>,
-    /// What is left of bottles that no longer run.
+    /// The leftovers of bottles that no longer run.
     pub found: Found,
     /// Bottles that run and would be stopped, including detached ones whose keeper has ended.
     pub running: Vec<Slug>,
@@ -74,8 +74,8 @@ impl<'h> Leftovers<'h> {
         Ok(failures)
     }
 
-    /// Stops the running bottles concurrently. A bottle whose keeper cannot be reached becomes an orphan, which the next
-    /// search finds.
+    /// Stops the running bottles concurrently. If a bottle's keeper cannot be reached, the bottle becomes an orphan,
+    /// and the next search finds it.
     async fn stop_all(&self, report: &(dyn Fn(Progress<'_>) + Sync)) -> Vec<String> {
         if !self.running.is_empty() {
             report(Progress::Stopping(&self.running));
@@ -90,7 +90,7 @@ impl<'h> Leftovers<'h> {
         futures_util::future::join_all(each).await.into_iter().flatten().collect()
     }
 
-    /// Removes old usage records. The ledger gets them before, so that budgets and reports still count them.
+    /// Removes old usage records. Before that, the ledger ingests them, so that budgets and reports still count them.
     fn remove_old_usage(&self) -> Vec<String> {
         if self.found.usage.is_empty() {
             return Vec::new();
@@ -104,7 +104,7 @@ impl<'h> Leftovers<'h> {
         }
     }
 
-    /// The document of a cleanup with these failures. With `dry_run`, of one that only searched.
+    /// The document of a cleanup with these failures. With `dry_run`, the document of a cleanup that only searched.
     pub fn document(&self, failures: &[String], dry_run: bool) -> CleanupReport {
         let found = &self.found;
         let leftover = |orphan: &Orphan| Leftover {

@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
-/// At most `limit` bytes of a stream: one half from its beginning, and the other one from its end. A message and the
-/// result of a long build are usually at the end, and what it began with at the beginning.
+/// At most `limit` bytes of a stream: one half from the beginning, and the other half from the end. A long build
+/// usually prints its messages and its result at the end, and its first steps at the beginning.
 #[derive(Debug, Default)]
 pub struct Clip {
     head: Vec<u8>,
@@ -45,8 +45,8 @@ impl Clip {
         self.bytes - (self.head.len() + self.tail.len()) as u64
     }
 
-    /// Returns what was kept as text, and says in a line of its own how much is missing. Bytes that are not UTF-8 become
-    /// U+FFFD; a character that was cut in two is left out.
+    /// Returns the kept bytes as text. A separate line says how many bytes are missing. Bytes that are not UTF-8 become
+    /// U+FFFD. A character that was cut in two is left out.
     pub fn text(&self) -> String {
         let (one, two) = self.tail.as_slices();
         let tail = [one, two].concat();
@@ -86,7 +86,7 @@ mod tests {
             assert_eq!((clip.text().as_str(), clip.bytes(), clip.omitted()), (text, text.len() as u64, 0));
         }
         assert_eq!(clip(8, &[b"a\xffb"]).text(), "a\u{fffd}b");
-        // A character that two pieces contain is whole.
+        // A character that is split between two pieces stays whole.
         assert_eq!(clip(3, &["日".as_bytes()]).text(), "日");
     }
 

@@ -25,14 +25,14 @@ const LEFT_TO_CLEANUP: &str = "`bottle cleanup` removes it, and preserves a work
 /// The maximum time for the end of a bottle that is being torn down.
 const ENDING: Duration = Duration::from_secs(30);
 
-/// The pause between two looks at its state.
+/// The pause between two checks of the bottle's state.
 const POLL: Duration = Duration::from_millis(50);
 
 /// Returns the record of a bottle that runs or is kept. Waits for the end of a bottle that is being torn down: its
 /// files can be read again after that.
 ///
 /// # Errors
-/// When there is no such bottle, or none of it can be read.
+/// When there is no such bottle, or nothing of it can be read.
 pub async fn record(host: &Host, slug: &Slug) -> Result<Record, Failure> {
     match settled(host, slug).await {
         Some(State::Alive(record) | State::Dead(record) | State::Kept(record)) => Ok(*record),
@@ -40,7 +40,7 @@ pub async fn record(host: &Host, slug: &Slug) -> Result<Record, Failure> {
     }
 }
 
-/// The state of a bottle. Waits for the end of one that is being torn down, if that does not take too long.
+/// The state of a bottle. If the bottle is being torn down, waits a limited time for its end.
 pub(crate) async fn settled(host: &Host, slug: &Slug) -> Option<State> {
     let patience = Instant::now() + ENDING;
     loop {
@@ -55,8 +55,8 @@ pub(crate) async fn settled(host: &Host, slug: &Slug) -> Option<State> {
     }
 }
 
-/// The failure of a command in a bottle that ended, and whose agent may have ended it. Waits for the end of one that is
-/// being torn down. `None` if it has not ended.
+/// The failure of a command whose bottle ended, possibly because its agent ended. If the bottle is being torn down,
+/// waits for its end. `None` if the bottle has not ended.
 pub(crate) async fn end_of(host: &Host, slug: &Slug) -> Option<Failure> {
     let record = match settled(host, slug).await {
         Some(State::Kept(record)) => Some(record),
@@ -109,7 +109,7 @@ pub async fn connect_or_open_files(host: &Host, slug: &Slug, access: Access) -> 
     })
 }
 
-/// Opens the files of a bottle that runs or is kept, to read them. `check` may refuse the bottle before that.
+/// Opens the files of a running or kept bottle for reading. Before that, `check` may refuse the bottle.
 ///
 /// # Errors
 /// When there is no such bottle, or its files cannot be read. The failure names the bottle.

@@ -52,7 +52,7 @@ pub async fn discardable(host: &Host, slug: &Slug, forget: bool) -> Result<Recor
         .hint(format!("`bottle snapshots rm {slug}` removes it")))
 }
 
-/// Whether there is more than a snapshot to delete.
+/// Whether a deletion would delete more than a snapshot.
 pub fn is_discardable(record: &Record) -> bool {
     record.kept || record.has_only_conversation()
 }

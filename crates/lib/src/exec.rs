@@ -30,13 +30,13 @@ pub const OUTPUT_KEPT: usize = 50_000;
 /// The time between SIGTERM and SIGKILL for a program whose time limit has passed.
 const TERM_GRACE: Duration = Duration::from_secs(3);
 
-/// How long a killed program may take to be reported as ended. A bottle that is paused reports it later.
+/// The time limit for the report that a killed program ended. A paused bottle reports the end later.
 const KILL_GRACE: Duration = Duration::from_secs(5);
 
 const SIGTERM: u8 = 15;
 const SIGKILL: u8 = 9;
 
-/// How a program ended. `T` says what interrupted it.
+/// How a program ended. `T` describes the interruption.
 #[derive(Debug)]
 pub enum Ended<T> {
     /// The program exited.
@@ -50,7 +50,7 @@ pub enum Ended<T> {
 }
 
 impl<T> Ended<T> {
-    /// The end that an event of a program's stream reports. `None` if the program goes on.
+    /// Converts an event of a program's stream to the end that it reports. `None` if the program continues.
     pub fn of(event: Option<Event>) -> Option<Self> {
         match event {
             Some(Event::Data { .. }) => None,
@@ -85,13 +85,13 @@ pub struct Deadline {
 }
 
 impl Deadline {
-    /// A limit that passes so much later. `None` is no limit.
+    /// A limit that passes after this duration. `None` for no limit.
     pub fn after(after: Option<Duration>) -> Self {
         Self { after, passed: AtomicBool::new(false) }
     }
 
-    /// When the limit passes, sends SIGTERM to the program's process group, and later SIGKILL. Returns only if the
-    /// program's end is not reported after that, with a sentence that says so.
+    /// When the limit passes, sends SIGTERM to the program's process group, and later SIGKILL. Returns only if no end
+    /// of the program is reported after that. The returned sentence says so.
     pub async fn enforce(&self, sender: &StreamSender) -> String {
         let Some(after) = self.after else { return std::future::pending().await };
         tokio::time::sleep(after).await;
@@ -144,8 +144,8 @@ async fn keep<T>(mut receiver: StreamReceiver, captured: &mut Captured) -> Ended
     }
 }
 
-/// Forwards the input to the program, and then the end of the input, also after input that cannot be read. A closed
-/// stream is reported by its receiver.
+/// Forwards the input to the program, and then the end of the input. A read error also ends the input. A closed stream
+/// is reported by its receiver.
 async fn feed(input: Option<impl AsyncRead + Unpin>, sender: &StreamSender) -> std::convert::Infallible {
     let Some(input) = input else { return std::future::pending().await };
     let _ = input::send(sender, input).await;
@@ -158,7 +158,8 @@ async fn feed(input: Option<impl AsyncRead + Unpin>, sender: &StreamSender) -> s
 pub enum Place {
     /// In a bottle that runs.
     Running,
-    /// In a bottle that runs, or in the kept files of one that ended: alone, and without a network.
+    /// In a bottle that runs, or in the kept files of an ended bottle. There, the command runs alone and without a
+    /// network.
     RunningOrPreserved,
 }
 
@@ -205,12 +206,12 @@ impl<'a> Connection<'a> {
         }
     }
 
-    /// The failure when the connection was lost: if the bottle ended meanwhile, how its agent ended.
+    /// The failure when the connection was lost. If the bottle ended meanwhile, the failure says how its agent ended.
     pub async fn lost(&self, error: impl Display) -> Failure {
         self.end_of_bottle().await.unwrap_or_else(|| keeper_lost(error)).about(self.slug)
     }
 
-    /// How the agent ended if the bottle ended after this connection was made, and the command with it.
+    /// How the agent ended, if the bottle (and the command with it) ended after this connection was made.
     pub async fn end_of_bottle(&self) -> Option<Failure> {
         if self.was_running { end_of(self.host, self.slug).await } else { None }
     }

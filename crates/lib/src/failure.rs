@@ -1,4 +1,4 @@
-//! Why an operation failed, as every face of the library reports it.
+//! Why an operation failed, as every interface (command line, dashboards, MCP) reports it.
 //!
 //! The library knows no exit code and no flag. `cli` turns the kind of a failure into an exit code. No message contains
 //! debug output or a secret's value.
@@ -27,7 +27,7 @@ pub struct Failure {
     pub hint: Option<String>,
 }
 
-/// The kind of a failure. JSON has the variant's name.
+/// The kind of a failure. In JSON, the kind is the variant's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
@@ -87,7 +87,7 @@ impl Failure {
         Self { causes: failure.causes, hint: failure.hint, ..Self::new(kind, failure.message) }
     }
 
-    /// Replaces the message by one made from it.
+    /// Replaces the message by a new message made from it.
     #[must_use]
     pub fn reworded(self, words: impl FnOnce(&str) -> String) -> Self {
         Self { message: words(&self.message), ..self }

@@ -1,4 +1,4 @@
-//! Requests about files of a workspace, in a running bottle or on the files of one that ended.
+//! Requests about files of a workspace, in a running bottle or in the kept files of an ended one.
 
 use bottle_backend::Access;
 use bottle_channel::{Event, StreamReceiver};
@@ -56,7 +56,7 @@ impl<'a> Files<'a> {
         let (sender, receiver) = stream.split();
         let mut answer = std::pin::pin!(self.answer(receiver, received, hint));
         let sent = async {
-            // Without the end of the stream, the guest drops what it got.
+            // If the stream does not end properly, the guest drops the input that it got.
             input::send(&sender, input).await?;
             sender.end().await.map_err(keeper_lost)
         };
@@ -95,8 +95,8 @@ impl<'a> Files<'a> {
         }
     }
 
-    /// Sends a request with this input, and returns the document about the answer. A list has as many entries as the request
-    /// says, and is made of several answers if necessary.
+    /// Sends a request with this input, and returns the document about the answer. A list has at most as many entries
+    /// as the request asks for, and combines several answers if necessary.
     ///
     /// # Errors
     /// As [`Files::send`], and for requests whose answer is an archive.
@@ -150,7 +150,7 @@ impl<'a> Files<'a> {
         let mut part = Vec::new();
         let received = |bytes: Bytes| {
             part.extend_from_slice(&bytes);
-            // The guest is not believed, because the part is in memory.
+            // The guest's length is not trusted, because the part is held in memory.
             if part.len() as u64 > max { Err(unexpected_answer()) } else { Ok(()) }
         };
         let event = self.send(FileRequest::Read(read), tokio::io::empty(), received).await?;
@@ -158,8 +158,8 @@ impl<'a> Files<'a> {
         Ok(FileDocument::Content(FileContent::of(&part, offset, next, size)))
     }
 
-    /// Lists at most `limit` entries behind `after`. `request` makes the request for each part, and `each` gets the entries
-    /// of each part. The returned list has none, but says what is left.
+    /// Lists at most `limit` entries after `after`. `request` makes the request for each part, and `each` gets the
+    /// entries of each part. The returned list has no entries, but says where the next part begins.
     ///
     /// # Errors
     /// As [`Files::send`], or the error of `each`.
@@ -178,7 +178,7 @@ impl<'a> Files<'a> {
             left = left.saturating_sub(u32::try_from(part.entries.len()).unwrap_or(u32::MAX));
             listed.unreadable += part.unreadable;
             each(part.entries)?;
-            // A guest that does not come forward is not asked again.
+            // A guest whose position does not advance is not asked again.
             let stays = part.next == listed.next;
             listed.next = part.next;
             if listed.next.is_none() || left == 0 || stays {

@@ -1,4 +1,5 @@
-//! The snapshot that a fork or an export starts from: a named one, or a temporary one of the bottle as it is now.
+//! The snapshot that a fork or an export starts from: a named snapshot, or a temporary snapshot of the bottle's current
+//! state.
 
 use bottle_backend::{Backend, ProgressSink, Snapshot};
 use bottle_host::Host;
@@ -19,7 +20,7 @@ use crate::snapshots;
 pub enum Found {
     /// A snapshot.
     Snapshot(ForkPoint),
-    /// None yet: this one has to be saved.
+    /// A snapshot that does not exist yet and has to be saved.
     Unsaved(Box<Unsaved>),
 }
 
@@ -31,7 +32,7 @@ pub struct Unsaved {
 }
 
 impl Found {
-    /// The snapshot, which is saved if necessary.
+    /// Saves the snapshot if necessary, and returns it.
     ///
     /// # Errors
     /// When it cannot be saved.
@@ -47,7 +48,7 @@ impl Found {
 }
 
 impl Unsaved {
-    /// Splits off what saves the snapshot.
+    /// Splits off the part that saves the snapshot.
     pub fn split(self) -> (Saving, impl FnOnce(Committed) -> ForkPoint) {
         let Self { saving, name } = self;
         let saved = |saved: Committed| ForkPoint { snapshot: saved.snapshot, temporary: Some(name) };
@@ -59,13 +60,13 @@ impl Unsaved {
 pub struct ForkPoint {
     /// The snapshot with the files.
     pub snapshot: Snapshot,
-    /// The name of the snapshot, if it was made for this purpose.
+    /// The name of the snapshot, if it was made for this fork or export.
     temporary: Option<Name>,
 }
 
 impl ForkPoint {
-    /// The snapshot that `selector` names, or a new one of the bottle as it is now, which will be called `temporary`. A
-    /// bottle of which only snapshots are left has its newest one.
+    /// The snapshot that `selector` names, or a new snapshot of the bottle's current state, which gets the name
+    /// `temporary`. For a bottle of which only snapshots are left, the newest of these.
     ///
     /// # Errors
     /// When there is no such snapshot, or the bottle cannot be committed.
@@ -103,13 +104,13 @@ impl ForkPoint {
         Ok(Found::Snapshot(Self { snapshot, temporary: None }))
     }
 
-    /// Whether the snapshot was made for this purpose.
+    /// Whether the snapshot was made for this fork or export.
     #[cfg(target_os = "linux")]
     pub fn is_temporary(&self) -> bool {
         self.temporary.is_some()
     }
 
-    /// Removes the snapshot if it was made for this purpose. A failure is only a warning.
+    /// Removes the snapshot if it was made for this fork or export. A failure only causes a warning.
     pub async fn release(self, host: &Host, notify: Notify<'_>) {
         let Some(name) = self.temporary else { return };
         let selector = SnapshotSelector { slug: self.snapshot.slug, name: Some(name.clone()) };

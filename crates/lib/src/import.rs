@@ -41,13 +41,13 @@ pub struct ImportOrder {
     pub archive: PathBuf,
     /// The label of the new bottle.
     pub label: Option<String>,
-    /// The agent. `None` for the one of the archive.
+    /// The agent. `None` for the agent of the archive.
     pub agent: Option<Name>,
-    /// The bottle manifests, in order. Empty for those of the archive.
+    /// The bottle manifests, in order. Empty for the manifests of the archive.
     pub bottles: Vec<Name>,
-    /// The backend. `None` for the one of the manifest or the settings, otherwise the first usable one.
+    /// The backend. `None` for the backend of the manifest or the settings, otherwise the first usable backend.
     pub backend: Option<String>,
-    /// The image into which the files are put. Only for an archive without a system of its own.
+    /// The image into which the files are put. Only for an archive that contains no system.
     pub image: Option<Image>,
 }
 
@@ -232,7 +232,7 @@ impl ImportPreflight {
     /// Prepares the image into which the files are put, if there is one.
     ///
     /// # Errors
-    /// When an image cannot be had.
+    /// When an image is unavailable.
     pub async fn prepare(
         &self,
         progress: &ProgressSink<Step>,
@@ -248,7 +248,7 @@ impl ImportPreflight {
     /// Claims the slug and makes the snapshot.
     ///
     /// # Errors
-    /// When the bottle cannot be made. Nothing is left then.
+    /// When the bottle cannot be made. Nothing remains in this case.
     pub async fn import(
         &self,
         host: &Host,

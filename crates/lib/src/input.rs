@@ -10,7 +10,7 @@ use super::failure::Failure;
 /// The size of a piece in bytes.
 pub(crate) const PIECE: usize = 16 * 1024;
 
-/// Sends the input to its end, but not that it ended.
+/// Sends the whole input, but does not signal its end.
 ///
 /// # Errors
 /// When the input cannot be read, or the stream is closed.

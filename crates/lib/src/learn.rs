@@ -22,7 +22,7 @@ use crate::report::{LearnReport, LearntHost, LeftOut};
 /// How long the proposal waits for an answer before it expires.
 const PROPOSAL_TTL: Duration = Duration::from_secs(24 * 3600);
 
-/// What the denied requests of a bottle show.
+/// The routes that can be learned from a bottle's denied requests.
 #[derive(Debug)]
 pub struct Learnt {
     slug: Slug,

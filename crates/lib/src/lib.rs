@@ -1,4 +1,5 @@
-//! What every face of the program calls: the command line, the dashboards, MCP and the calls of an agent.
+//! The operations that every interface ("face") of the program calls: the command line, the dashboards, MCP and the
+//! calls of an agent.
 //!
 //! ```text
 //! connect    the connection to a bottle's keeper        failure    why an operation failed

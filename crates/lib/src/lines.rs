@@ -21,7 +21,7 @@ pub fn pattern(text: &str) -> Result<Regex, String> {
 pub(crate) struct Lines {
     /// The position of the next part.
     next: u64,
-    /// The beginning of a line whose end was not read yet.
+    /// The beginning of a line whose end is not read yet.
     rest: Vec<u8>,
 }
 
@@ -36,7 +36,7 @@ impl Lines {
         self.next
     }
 
-    /// Adds a part, which ends at `end`. Returns the first line that matches, and the position behind it.
+    /// Adds a part, which ends at `end`. Returns the first line that matches, and the position after it.
     pub(crate) fn find(
         &mut self,
         part: &[u8],
@@ -72,7 +72,7 @@ impl Lines {
 mod tests {
     use super::*;
 
-    /// Feeds the parts. Returns the line that was found, and the position behind it.
+    /// Feeds the parts. Returns the line that was found, and the position after it.
     fn find(parts: &[&[u8]], pattern_text: &str) -> Option<(Vec<u8>, u64)> {
         let mut lines = Lines::from(0);
         let pattern = pattern(pattern_text).expect("a pattern");

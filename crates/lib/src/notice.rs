@@ -1,16 +1,16 @@
-//! What the library says about an operation while it runs, or beside its result.
+//! Messages of the library about an operation, during the operation or in addition to its result.
 
 /// A sentence for the user. It can contain text of a bottle, which is escaped to one line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Notice {
-    /// Information, which a face may leave out.
+    /// Information that an interface may leave out.
     Note(String),
-    /// Something that the user has to know.
+    /// Information that the user has to get.
     Warning(String),
 }
 
-/// Takes notices at once, in their order.
+/// Receives notices immediately, in order.
 pub type Notify<'a> = &'a (dyn Fn(Notice) + Sync);
 
-/// Takes notices that nobody reads.
+/// Discards notices.
 pub fn unheard(_: Notice) {}

@@ -18,20 +18,20 @@ use super::connect::{connect, keeper_lost, unexpected_answer};
 use super::failure::Failure;
 use super::text::inert;
 
-/// How long a command that must be approved waits for the user.
+/// Whether and how long a command that needs approval waits for the user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ask {
     /// The user is not asked.
     Never,
-    /// As long as the settings say for other questions about a finding.
+    /// The user is asked, with the waiting time that the settings have for other questions about a finding.
     Waits,
-    /// As long as the settings say for the calls of a tool.
+    /// The user is asked, with the waiting time that the settings have for the calls of a tool.
     WaitsForACall,
 }
 
-/// Checks that the command policy allows a command in a bottle: in `mode` if there is one, else in the mode of the
-/// settings. If the command must be approved, asks the user as `ask` says. Returns the variables to set for the command:
-/// those that keep a command reading that was proved to only read.
+/// Checks that the command policy allows a command in a bottle. Uses `mode` if there is one, otherwise the mode of the
+/// settings. If the command must be approved, asks the user as `ask` says. Returns the variables to set for the
+/// command. If the command was proved to only read, these variables keep it from doing more.
 ///
 /// # Errors
 /// Returns an error that names the first finding if the command is denied, or must be approved and is not.
@@ -162,7 +162,7 @@ async fn approval(
             .map(|finding| json!({"rule": finding.rule.id(), "command": finding.command, "why": finding.why}))
             .collect::<Vec<_>>(),
     });
-    // The first line is what lists show.
+    // Lists show only the first line.
     let first =
         findings.first().map(|finding| format!("{} {}", finding.shown(), finding.why)).unwrap_or_default();
     let why = format!(
@@ -189,8 +189,8 @@ async fn approval(
     }
 }
 
-/// Checks that the floor of the command policy does not deny a text that is typed into a program. What the text means is
-/// unknown, so nothing else is checked.
+/// Checks that the floor of the command policy does not deny a text that is typed into a program. The meaning of the
+/// text is unknown, so nothing else is checked.
 ///
 /// # Errors
 /// Returns an error that names the first finding if the text is denied.

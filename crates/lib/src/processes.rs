@@ -1,4 +1,4 @@
-//! Requests about the processes of a bottle, in a running bottle or in what the keeper of an ended one saved.
+//! Requests about the processes of a bottle. For an ended bottle, the answers come from the logs that its keeper saved.
 
 use std::time::Duration;
 
@@ -44,7 +44,8 @@ impl<'a> Processes<'a> {
         Self { host, slug }
     }
 
-    /// Lists the agent and the processes that were started. Of a bottle that ended, those whose output was saved.
+    /// Lists the agent and the processes that were started. For a bottle that ended, lists the processes whose output
+    /// was saved.
     ///
     /// # Errors
     /// When the bottle does not exist, or neither runs nor has saved processes.
@@ -59,7 +60,7 @@ impl<'a> Processes<'a> {
         Ok(processes.into_iter().map(BottleProcess::from).collect())
     }
 
-    /// Starts a process that goes on without a client, and ends with the bottle.
+    /// Starts a process that continues without a client, and ends with the bottle.
     ///
     /// # Errors
     /// When the bottle does not run, or the guest cannot start the process.
@@ -72,8 +73,8 @@ impl<'a> Processes<'a> {
         }
     }
 
-    /// Writes to the input of a process. `close` then closes the input; in a terminal, it types Ctrl-D. A process that
-    /// ended is reported before the input was read to its end.
+    /// Writes to the input of a process. `close` then closes the input; in a terminal, it types Ctrl-D. If the process
+    /// ends early, this is reported before all input is read.
     ///
     /// # Errors
     /// When the bottle or the process does not run, or the input cannot be read.
@@ -113,7 +114,7 @@ impl<'a> Processes<'a> {
         }
     }
 
-    /// Ends a process with all programs that it started in its session: SIGTERM, and SIGKILL so much later.
+    /// Ends a process and all programs that it started in its session: sends SIGTERM, and SIGKILL after `grace`.
     ///
     /// # Errors
     /// When the bottle or the process does not run.
@@ -205,7 +206,7 @@ impl Output {
         let process = self.process.clone();
         let request = ReadOutput { process, from, max, wait_ms: millis(wait), follow: false };
         let mut stream = open_guest(channel, GuestRequest::ReadOutput(request)).await?;
-        // A mark in place of a secret may be longer than what the part has of it.
+        // A redaction mark may be longer than the piece of the secret that the part contains.
         let most = (max as usize + 1).saturating_mul(REDACTED.len());
         let mut bytes = Vec::new();
         loop {
@@ -222,7 +223,7 @@ impl Output {
                 Some(Event::Reset(why)) => return Err(keeper_lost(why)),
                 Some(Event::End) | None => return Err(unexpected_answer()),
             }
-            // The guest is not believed, because the part is in memory.
+            // The guest's length is not trusted, because the part is held in memory.
             if bytes.len() > most {
                 return Err(unexpected_answer());
             }
@@ -242,11 +243,11 @@ impl Output {
     }
 }
 
-/// Where the processes of a bottle are found.
+/// The source of information about the processes of a bottle.
 enum Source {
-    /// The guest knows them.
+    /// The guest of the running bottle.
     Running(Channel),
-    /// The keeper of a bottle that ended saved them.
+    /// The logs that the keeper of an ended bottle saved.
     Ended(ProcessLogs),
 }
 
@@ -318,7 +319,7 @@ pub fn failed(failure: guest::Failure, slug: &Slug) -> Failure {
 /// Parses a signal by its name, with or without SIG, or by its number.
 ///
 /// # Errors
-/// Returns what a signal looks like.
+/// Returns a description of valid signals.
 pub fn parse_signal(text: &str) -> Result<u8, String> {
     let upper = text.to_ascii_uppercase();
     let name = if upper.starts_with("SIG") { upper } else { format!("SIG{upper}") };

@@ -12,7 +12,7 @@ use crate::report::{PruneReport, PrunedRecord};
 /// An unused image or volume, with the name of its backend.
 pub type Image = (&'static str, Unused);
 
-/// What a prune would remove.
+/// The records and images that a prune would remove.
 pub struct Unneeded<'h> {
     host: &'h Host,
     backends: Vec<Box<dyn Backend>>,
@@ -23,8 +23,8 @@ pub struct Unneeded<'h> {
 }
 
 impl<'h> Unneeded<'h> {
-    /// Finds records that were last changed before `cutoff`, by default as long ago as `keep_days` of `settings.yml` says,
-    /// and unused images. Changes nothing.
+    /// Finds unused images, and records that were last changed before `cutoff`. The default of `cutoff` comes from
+    /// `keep_days` of `settings.yml`. Changes nothing.
     ///
     /// # Errors
     /// When the settings cannot be used.
@@ -63,7 +63,7 @@ impl<'h> Unneeded<'h> {
         failures
     }
 
-    /// The document of a prune with these errors. With `dry_run`, of one that only searched.
+    /// The document of a prune with these errors. With `dry_run`, the document of a prune that only searched.
     pub fn document(&self, dry_run: bool, errors: Vec<String>) -> PruneReport {
         let record = |record: &OldRecord| PrunedRecord {
             kind: match record.kind {

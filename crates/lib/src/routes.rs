@@ -22,7 +22,7 @@ pub async fn change_routes(
     }
 }
 
-/// The command that undoes a change; none if nothing changed.
+/// The command that undoes a change. `None` if nothing changed.
 pub fn undo_command(slug: &Slug, report: &RouteReport) -> Option<String> {
     report.changed.then(|| format!("bottle allow {slug} {} --undo", shell_word(&report.host)))
 }

@@ -27,15 +27,15 @@ pub struct Saving {
     by: By,
 }
 
-/// Who saves it.
+/// The process that saves the snapshot.
 enum By {
     Keeper(Channel),
-    /// A kept bottle has no keeper, so this process claims the bottle meanwhile.
+    /// A kept bottle has no keeper, so this process claims the bottle while it saves the snapshot.
     Claim(Box<Claim>, Box<dyn Backend>),
 }
 
 impl Saving {
-    /// Connects to the bottle or claims it, and reports what the snapshot will not have.
+    /// Connects to the bottle or claims it, and reports the parts that the snapshot will lack.
     ///
     /// # Errors
     /// When the bottle has no files that can be saved.

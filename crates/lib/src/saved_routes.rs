@@ -27,7 +27,7 @@ pub struct Addition {
     pub path: PathBuf,
     /// The routes for the user to add by hand.
     paste: String,
-    /// The manifest's current text; none for a new manifest.
+    /// The manifest's current text. `None` for a new manifest.
     before: Option<String>,
     /// The manifest's new text, or why it cannot be extended.
     after: Result<String, AppendError>,
@@ -57,8 +57,8 @@ pub enum SaveError {
 }
 
 impl Addition {
-    /// Prepares the change of this bottle manifest; without a name, of the manifest that `slug` was started
-    /// from. Writes no file.
+    /// Prepares the change of this bottle manifest. Without a name, changes the manifest that `slug` was started from.
+    /// Writes no file.
     ///
     /// # Errors
     /// Returns an error if it is unclear which manifest to extend, or if the manifest does not belong to the
@@ -70,7 +70,7 @@ impl Addition {
         Self::prepared(host, slug, wanted, routes.render(), new, extended)
     }
 
-    /// Prepares the same change of this bottle manifest as the user makes to the running bottle; otherwise like
+    /// Prepares, for this bottle manifest, the change that the user makes to the running bottle. Otherwise like
     /// [`Addition::new`].
     ///
     /// # Errors
@@ -175,7 +175,7 @@ fn only(names: Vec<Name>, slug: &Slug) -> Result<Name, Failure> {
     Err(Failure::usage(message).about("--scope").hint(hint))
 }
 
-/// Returns the text of the user's bottle manifest with this name; none for a new one.
+/// Returns the text of the user's bottle manifest with this name. `None` for a new manifest.
 fn text_of(all: &Manifests, name: &Name) -> Result<Option<(Source, String)>, Failure> {
     let found = all.find(ManifestKind::Bottle, name).map_err(ResolveError::from)?;
     let Some(entry) = found else { return Ok(None) };

@@ -12,7 +12,7 @@ const MAX_SHOWN: usize = 5;
 /// Loads the rules. Rules that cannot be used are left out, with a warning each.
 ///
 /// # Errors
-/// When a file cannot be read, is no TOML, or is too large.
+/// When a file cannot be read, is not TOML, or is too large.
 pub fn load(host: &Host, notify: Notify<'_>) -> Result<ScannerRules, Failure> {
     let own = ScannerRules::load(host)?;
     let warnings: Vec<String> = own.warnings().collect();

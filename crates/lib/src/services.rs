@@ -34,7 +34,7 @@ impl<'a> Services<'a> {
         }
     }
 
-    /// Starts a service, and waits until it is ready or failed, which the document says.
+    /// Starts a service, and waits until it is ready or failed. The document says which.
     ///
     /// # Errors
     /// When the bottle does not run, or a service with this name runs.
@@ -42,7 +42,7 @@ impl<'a> Services<'a> {
         self.one(GuestRequest::StartService(service)).await
     }
 
-    /// Starts a service of the bottle that ended again, as [`Services::start`].
+    /// Restarts a service that ended, as [`Services::start`] does.
     ///
     /// # Errors
     /// When the bottle does not run, or has no service with this name that ended.
@@ -50,7 +50,7 @@ impl<'a> Services<'a> {
         self.one(GuestRequest::StartServiceAgain { service }).await
     }
 
-    /// Stops a service with all programs that it started. It is not started again until [`Services::start_again`].
+    /// Stops a service and all programs that it started. It is not started again until [`Services::start_again`].
     ///
     /// # Errors
     /// When the bottle does not run, or has no such service.

@@ -6,12 +6,12 @@ use std::str::FromStr;
 use bottle_backend::Snapshot;
 use bottle_policy::names::{BadName, Name, Slug};
 
-/// A snapshot of a bottle, by its name. `SLUG` is the snapshot that has no name.
+/// A snapshot of a bottle, by its name. `SLUG` alone names the snapshot without a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SnapshotSelector {
     /// The bottle.
     pub slug: Slug,
-    /// The name of the snapshot. `None` for the one without a name.
+    /// The name of the snapshot. `None` for the snapshot without a name.
     pub name: Option<Name>,
 }
 

@@ -44,8 +44,8 @@ pub async fn remove(host: &Host, selector: &SnapshotSelector, which: Removal) ->
     snapshots::remove(&*backend, &claim, &which).await.map_err(freeze_failed)?;
     let names_more = record.kept || record.has_only_conversation() || claim.has_snapshot();
     if matches!(record.status, Status::Kept) && !names_more {
-        // The bottle has no kept files, so its record is not needed without a snapshot. The record is
-        // kept only while a deploy key is not revoked.
+        // The bottle has no kept files, so its record is not needed without a snapshot. The record is kept only until
+        // all deploy keys are revoked.
         if !record.deploy_keys.is_empty() {
             let ended = claim.update(|record| record.status = Status::Ended);
             return ended.map_err(|error| Failure::cannot("write its record", error));

@@ -23,7 +23,7 @@ pub fn shown(path: &Path) -> String {
     one_line(&path.display().to_string())
 }
 
-/// A word of a shell's command, in one line.
+/// Quotes a word for a shell command, on one line.
 pub fn quoted(word: &str) -> String {
     let word = one_line(word);
     shlex::try_quote(&word).map(Into::into).unwrap_or(word)

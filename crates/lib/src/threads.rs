@@ -1,23 +1,25 @@
-//! Operations that block their thread for long, on threads of their own.
+//! Runs operations that block for a long time on separate threads.
 
 use bottle_keeper::blocking;
 
 use super::failure::{Failure, Kind};
 
-/// Runs an operation on a thread of its own. If this future is dropped, that of the operation is dropped at its next wait.
+/// Runs an operation on a separate thread. If this future is dropped, the operation's future is dropped at its next
+/// await point.
 ///
 /// # Errors
-/// Those of the operation.
+/// The errors of the operation.
 pub(crate) async fn cancelled_on_drop<T: Send + 'static, F: Future<Output = Result<T, Failure>>>(
     operation: impl FnOnce() -> F + Send + 'static,
 ) -> Result<T, Failure> {
     run(async move |mut caller| caller.waits_for(operation()).await.unwrap_or_else(|| Err(cancelled()))).await
 }
 
-/// Runs an operation on a thread of its own. It goes on if this future is dropped, which it learns from its argument.
+/// Runs an operation on a separate thread. If this future is dropped, the operation continues, and learns about the
+/// drop from its argument.
 ///
 /// # Errors
-/// Those of the operation.
+/// The errors of the operation.
 pub(crate) async fn run<T: Send + 'static, F: Future<Output = Result<T, Failure>>>(
     operation: impl FnOnce(blocking::Caller) -> F + Send + 'static,
 ) -> Result<T, Failure> {
@@ -25,7 +27,7 @@ pub(crate) async fn run<T: Send + 'static, F: Future<Output = Result<T, Failure>
     done.unwrap_or_else(|error| Err(Failure::cannot("finish the operation", error)))
 }
 
-/// The failure of an operation for which nobody waits any more.
+/// The failure of an operation whose caller no longer waits.
 pub(crate) fn cancelled() -> Failure {
     Failure::new(Kind::Interrupted, "the operation was cancelled")
 }

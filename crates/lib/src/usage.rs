@@ -1,4 +1,4 @@
-//! What the models used, from the ledger.
+//! The tokens that models used, from the ledger.
 
 use std::collections::BTreeMap;
 
@@ -14,8 +14,8 @@ use super::notice::{Notice, Notify};
 use super::report::{Money, UsageGroup};
 use super::text::counted;
 
-/// Opens the ledger, and ingests what the bottles used since the last time. `warn` gets a warning
-/// about lines that were skipped.
+/// Opens the ledger, and ingests the bottles' usage since the last ingestion. `warn` gets a warning about lines that
+/// were skipped.
 pub fn up_to_date(host: &Host, warn: impl FnOnce(String)) -> Result<Ledger, Failure> {
     let mut ledger = Ledger::open(&host.home)?;
     let ingested = ledger.ingest(&host.home)?;
@@ -23,12 +23,12 @@ pub fn up_to_date(host: &Host, warn: impl FnOnce(String)) -> Result<Ledger, Fail
         let lines = counted(ingested.skipped, "line");
         warn(format!("skipped {lines} in `usage/` of $BOTTLE_HOME that are no usage records"));
     }
-    // Bottles that were killed gave back no tokens.
+    // Killed bottles did not return their reserved tokens.
     ledger.end_other_leases(|| Store::of(host).live_runs())?;
     Ok(ledger)
 }
 
-/// What the tokens of each group cost by `rates.yml`.
+/// The cost of each group's tokens, computed with `rates.yml`.
 #[derive(Debug)]
 pub struct Costs {
     /// The currency, as the file names it.
@@ -37,7 +37,7 @@ pub struct Costs {
 }
 
 impl Costs {
-    /// Computes the costs of responses since this time. `None` without rates. Rates that cannot be used are a warning,
+    /// Computes the costs of responses since this time. `None` without rates. Unusable rates only cause a warning,
     /// because nothing depends on them.
     ///
     /// # Errors

@@ -60,7 +60,7 @@ impl fmt::Display for Image {
     }
 }
 
-/// Why a text names no image, as the end of a sentence.
+/// Why a text does not name an image, as the end of a sentence.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct BadImage(String);
@@ -117,8 +117,7 @@ impl ProviderLayer {
         Ok(Spanned::new(layer, at))
     }
 
-    /// Checks that fields which the template requires are present, and that fields which it does not support
-    /// are absent.
+    /// Checks that the template's required fields are present, and that its unsupported fields are absent.
     fn check_template(&self, at: Position) -> Result<(), Fault> {
         if let (Some(dockerfile), Some(_)) = (&self.dockerfile, &self.image) {
             let message = "`agent_provider.dockerfile` and `agent_provider.image` exclude each other";
@@ -163,7 +162,7 @@ impl ProviderLayer {
         }
     }
 
-    /// Refuses fields that are only for codex or only for pi, in the other templates.
+    /// Refuses codex-only and pi-only fields in the other templates.
     fn refuse_others(&self, template: Template) -> Result<(), Fault> {
         let forwards = self.forward_host_credentials.as_ref().filter(|forward| forward.value);
         if let (Some(forward), true) = (forwards, template != Template::Codex) {
@@ -300,8 +299,8 @@ fn argument_list(key: &str, argv: Spanned<Vec<String>>) -> Result<Spanned<Vec<St
     }
 }
 
-/// Refuses an empty argument, which an agent takes as an empty task. It often comes from an empty variable or a
-/// forgotten value.
+/// Refuses an empty argument, because an agent treats it as an empty task. Such an argument often comes from an empty
+/// variable or a forgotten value.
 fn startup_arguments(key: &str, args: Spanned<Vec<String>>) -> Result<Spanned<Vec<String>>, Fault> {
     match args.value.iter().position(String::is_empty) {
         Some(index) => {

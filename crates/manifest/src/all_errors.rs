@@ -7,7 +7,7 @@ use bottle_text::yaml::{Node, Position, Value};
 
 use super::error::Fault;
 
-/// The most errors that are reported for one file.
+/// The maximum number of errors that are reported for one file.
 const MAX_ERRORS: usize = 20;
 
 /// Decodes a document. Otherwise returns its errors, of which there is at least one, in the order of the file.

@@ -1,5 +1,5 @@
-//! Appends approved routes to a bottle manifest, or changes its routes as the user wishes, and preserves the rest
-//! of its text.
+//! Appends approved routes to a bottle manifest, or applies the user's changes to its routes. The rest of the text
+//! stays unchanged.
 //!
 //! New lines are inserted at one position, and a changed route replaces the lines of the old one. The result is
 //! parsed again. If its content is not the old content with these routes, the change is refused, and the user must
@@ -35,10 +35,10 @@ pub enum AppendError {
     /// The layout of the file does not allow inserted lines.
     #[error("its routes are not written one per line, so none can be added")]
     Shape,
-    /// The file's routes cannot be changed in this way.
+    /// The requested change cannot be made to the file's routes.
     #[error("its routes cannot be changed: {0}")]
     Edit(#[from] EditError),
-    /// The file's routes decide in this way already.
+    /// The file's routes already have the requested effect.
     #[error("its own routes need no change; another bottle file has the route")]
     Unchanged,
 }
@@ -114,7 +114,7 @@ fn checked(
     if same { Ok(new) } else { Err(AppendError::Shape) }
 }
 
-/// Replaces the lines of the route with this number, or removes them. Returns none if they are not found.
+/// Replaces or removes the lines of the route with this number. Returns none if the lines are not found.
 fn replace_lines(text: &str, number: usize, route: Option<&Route>) -> Option<String> {
     let yaml = frontmatter::split(text).ok()?.yaml?;
     let newline = if yaml.contains("\r\n") { "\r\n" } else { "\n" };

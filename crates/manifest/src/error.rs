@@ -73,7 +73,7 @@ impl ManifestError {
         self.context.as_ref()?.excerpt.as_deref()
     }
 
-    /// Further errors of the same file, in its order. They have no further errors themselves.
+    /// Further errors of the same file, in the order of the file. These errors contain no further errors.
     #[must_use]
     pub fn more(&self) -> &[Self] {
         self.context.as_ref().map_or(&[], |context| &context.more)
@@ -110,7 +110,7 @@ impl fmt::Display for ManifestError {
 
 impl std::error::Error for ManifestError {}
 
-/// An error in a value of a file that is not known yet.
+/// An error in a value, created before its file is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
     /// The position of the value.

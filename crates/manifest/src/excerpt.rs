@@ -25,14 +25,14 @@ const SHOWN: &[&str] = &[
     "websocket",
 ];
 
-/// The mark of a value that is not shown.
+/// The placeholder for a hidden value.
 const HIDDEN: &str = "…";
 
 /// The longest line that is shown, in characters.
 const MAX_CHARS: usize = 120;
 
-/// Returns a line (counted from 1) of the text as it may be shown. None if the text has no such line, or nothing of it may
-/// be shown.
+/// Returns a line (counted from 1) of the text, with possible secrets hidden. None if the text has no such line, or no
+/// part of the line may be shown.
 pub(super) fn excerpt(text: &str, line: u64) -> Option<String> {
     let index = usize::try_from(line).ok()?.checked_sub(1)?;
     let written = text.strip_prefix('\u{feff}').unwrap_or(text).lines().nth(index)?;

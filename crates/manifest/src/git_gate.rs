@@ -95,7 +95,7 @@ pub struct RefRules {
     pub tags: bool,
 }
 
-/// Serialises none as words, because an empty list would mean that no ref is allowed.
+/// Serialises `None` as a phrase, because an empty list would mean that no ref is allowed.
 fn allowed<S: Serializer>(allow: &Option<Vec<String>>, serializer: S) -> Result<S::Ok, S::Error> {
     match allow {
         Some(globs) => globs.serialize(serializer),

@@ -52,8 +52,8 @@ impl From<&Host> for Homes {
 #[derive(Debug, Clone)]
 pub struct Manifests {
     homes: Homes,
-    /// `<cwd>/.bottle`; none if this directory is `$BOTTLE_HOME`, because the working directory is the user's
-    /// home directory.
+    /// `<cwd>/.bottle`. None if this directory is `$BOTTLE_HOME`, which is the case if the working directory is the
+    /// user's home directory.
     project: Option<PathBuf>,
 }
 
@@ -202,7 +202,7 @@ impl Manifests {
         summary.map(Option::flatten)
     }
 
-    /// Parses the user's agent of this name, or the shipped one, although a project has one of the same name.
+    /// Parses the user's agent of this name, or else the shipped one. Ignores an agent of the same name in a project.
     ///
     /// # Errors
     /// Returns [`ManifestError`] if the file cannot be used.
@@ -291,7 +291,7 @@ fn read(source: &Source, root: &Path) -> Result<String, ManifestError> {
         return Err(fault(format!("is a link that points outside {}", root.display()))
             .hint("put the file itself there"));
     };
-    // A directory that is replaced by a link after the check above leads nowhere.
+    // If a directory is replaced by a link after the check above, the read does not follow the link.
     let read =
         Directory::open_without_link(&real_root).map_err(unreadable)?.read(inside, MAX_DOCUMENT as u64);
     let bytes = match read {

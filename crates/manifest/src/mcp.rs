@@ -11,18 +11,18 @@ use super::name::parse_name;
 pub use super::schema::Access;
 use super::schema::McpSchema;
 
-/// The most bottles that a bottle may have at the same time.
+/// The maximum number of children that a bottle may have at the same time.
 const MAX_BOTTLES: u64 = 16;
 
 /// Which bottles the agent of a bottle may start: its children.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ChildRules {
-    /// The agents that it may start, sorted. If there are none, it may start no bottle.
+    /// The agents that its children may run, sorted. If there are none, the agent may start no bottle.
     pub agents: Vec<Name>,
-    /// The most children that exist at the same time, running or kept.
+    /// The maximum number of children, running or kept, at the same time.
     pub bottles: u64,
-    /// What it may do with its children.
+    /// What the agent may do with its children.
     pub access: Access,
 }
 

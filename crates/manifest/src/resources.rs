@@ -18,9 +18,9 @@ const MAX_PIDS: u64 = 4_194_304;
 /// The key `resources` of one layer. An absent field inherits its value from earlier layers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ResourcesLayer {
-    /// The maximum number of processors that the bottle's processes use together.
+    /// The maximum number of processors that the bottle's processes may use together.
     pub cpus: Option<Spanned<Cpus>>,
-    /// The maximum memory that the bottle's processes use together.
+    /// The maximum memory that the bottle's processes may use together.
     pub memory: Option<Spanned<ByteSize>>,
     /// The maximum number of the bottle's processes and threads.
     pub pids: Option<Spanned<u64>>,

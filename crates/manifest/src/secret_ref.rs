@@ -10,7 +10,7 @@ use std::str::FromStr;
 
 use serde::{Serialize, Serializer};
 
-/// The maximum length of a keychain item's name in bytes. It is more than any service needs.
+/// The maximum length of a keychain item's name in bytes. No service needs a longer name.
 const KEYCHAIN_NAME_MAX: usize = 256;
 
 /// A reference to a secret.

@@ -23,7 +23,7 @@ const INTERVAL: Duration = Duration::from_millis(500);
 /// The default time limit for one check.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The default time in which a service must become ready.
+/// The default time within which a service must become ready.
 const START_PERIOD: Duration = Duration::from_secs(30);
 
 /// The shortest and the longest time that a manifest may set.
@@ -34,23 +34,23 @@ const TIMES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_s
 pub struct ServiceLayer {
     /// The program and its arguments.
     pub command: Vec<String>,
-    /// When it is ready.
+    /// The check that decides when the service is ready.
     #[serde(skip_serializing_if = "ReadinessCheck::is_started")]
     pub readiness: ReadinessCheck,
     /// The time between two checks.
     pub interval: Time,
     /// The time limit for one check.
     pub timeout: Time,
-    /// The time in which it must become ready.
+    /// The time within which the service must become ready.
     pub start_period: Time,
-    /// Whether it is started again when it ends.
+    /// Whether the service restarts when it ends.
     pub restart: Restart,
-    /// The services that must be ready before it starts.
+    /// The services that must be ready before this service starts.
     pub after: Vec<ProcessName>,
 }
 
 impl ServiceLayer {
-    /// A service with the default times, which is not started again when it ends.
+    /// A service with the default times that does not restart when it ends.
     #[must_use]
     pub fn new(command: Vec<String>, readiness: ReadinessCheck) -> Self {
         Self {
@@ -64,7 +64,7 @@ impl ServiceLayer {
         }
     }
 
-    /// The service for the guest.
+    /// Converts the service to the form for the guest.
     #[must_use]
     pub fn service(&self, name: ProcessName) -> Service {
         let millis = |time: Time| u64::try_from(time.0.as_millis()).unwrap_or(u64::MAX);

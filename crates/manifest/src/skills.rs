@@ -98,7 +98,7 @@ impl Skill {
         let Some(index) = found else { return Err(SkillError::Missing { tried: directories }) };
         let (root, directory) = (&roots[index], &directories[index]);
         let real = canonical(directory)?;
-        // The directory `skills` may be a link, as many users have it for their dotfiles. The directory of a skill
+        // The directory `skills` may be a link, because many users link it to their dotfiles. The directory of a skill
         // may not be a link.
         if real != canonical(root)?.join(name.as_str()) {
             return Err(SkillError::Outside(directory.clone()));

@@ -37,8 +37,8 @@ impl fmt::Display for Kind {
     }
 }
 
-/// Where a manifest comes from. The values are in the order of precedence: a manifest of a later value
-/// shadows one of an earlier value.
+/// Where a manifest comes from. The values are in the order of precedence: a manifest from a later place shadows a
+/// manifest of the same name from an earlier place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Place {

@@ -77,7 +77,7 @@ pub(crate) struct Reader {
     levels: Vec<Level>,
     /// The part of the current string or word that was read so far.
     buffered: Vec<u8>,
-    /// The length of that part, also beyond [`MAX_TEXT`].
+    /// The length of the current string or word so far, which may exceed [`MAX_TEXT`].
     length: usize,
     too_long: bool,
     ended: bool,

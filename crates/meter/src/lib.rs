@@ -50,7 +50,7 @@ pub struct Reading {
     pub estimated: bool,
 }
 
-/// What a response can use at most, for the counts that it does not prove.
+/// The maximum usage of a response. It replaces each count that the response does not prove.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Expected {
     /// The tokens of the prompt.
@@ -87,8 +87,8 @@ enum Text {
 struct Progress {
     model: Option<String>,
     tokens: Tokens,
-    /// The sums over the iterations of the current event or body, of which the compactions are in no other count. Used
-    /// for Messages only.
+    /// The sums over the iterations of the current event or body. No other count includes the compactions among
+    /// these iterations. Used for Messages only.
     iterations: Tokens,
     /// Whether the body is a response of the API, and not other content at the same path.
     known: bool,
@@ -104,7 +104,7 @@ struct Progress {
     failed: bool,
     /// Whether the current event says why the model stopped. Used for Messages only.
     stopped: bool,
-    /// Whether the counts are those of the whole response. Used for Messages only.
+    /// Whether the counts cover the whole response. Used for Messages only.
     counted: bool,
     ended: bool,
 }
@@ -317,7 +317,7 @@ impl Progress {
         }
     }
 
-    /// Ends an event or the body, whose iterations are those of the whole response so far.
+    /// Ends an event or the body. Its iterations cover the whole response so far.
     fn add_up(&mut self) {
         let Tokens { input, output, cached, cache_written } = std::mem::take(&mut self.iterations);
         let all = &mut self.tokens;

@@ -1,4 +1,4 @@
-//! The limits of models by name, for requests whose cost is not in their body.
+//! The limits of models by name, for requests whose cost does not follow from their body.
 //!
 //! A budget reserves them before a request is sent, so a limit that is too high only makes a request wait for a larger
 //! lease. An unknown name has the highest limits, because an agent can choose any name.
@@ -6,9 +6,9 @@
 /// The limits of a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// The tokens of prompt and response together.
+    /// The maximum number of tokens of the prompt and the response together.
     pub window: u64,
-    /// The tokens of one response.
+    /// The maximum number of tokens of one response.
     pub output: u64,
     /// The tokens that are billed for an image.
     pub image: u64,
@@ -28,8 +28,8 @@ const TILED_IMAGE: u64 = 2_833 + 8 * 5_667;
 /// document 2,000,000), and the largest output and image in the table.
 const UNKNOWN: Limits = Limits { window: 2_000_000, output: 131_072, image: TILED_IMAGE };
 
-/// The beginnings of model names, the most special one first. A name continues with `-` and a variant or a date, or
-/// ends.
+/// The beginnings of model names, the most specific first. After its beginning, a name ends, or continues with `-` and
+/// a variant or a date.
 ///
 /// Sources, read in November 2026: <https://platform.claude.com/docs/en/about-claude/models/overview> for `claude`
 /// (Sonnet 4 and 4.5 have their long window only with a beta header, which counts here), and
@@ -85,7 +85,8 @@ impl Limits {
         found.map_or(UNKNOWN, |(_, limits)| *limits)
     }
 
-    /// Whether an image is billed as more than it takes of the window, so that a prompt can cost more than the window.
+    /// Whether an image is billed with more tokens than it uses of the window, so that a prompt can cost more than the
+    /// window.
     #[must_use]
     pub fn bill_images_apart(&self) -> bool {
         self.image > IMAGE

@@ -89,7 +89,7 @@ const ANSWERS: [(Api, &str, &str, [Option<u64>; 4]); 6] = [
     (Api::Responses, RESPONSE_EVENTS, "gpt-5.1-codex", [Some(9021), Some(310), Some(8960), None]),
 ];
 
-/// What is known about each request.
+/// The known facts about each request.
 const REQUEST: Expected = Expected { prompt: 101, may_grow: false, output: None };
 /// The estimated tokens of each request.
 const ESTIMATED: Option<u64> = Some(REQUEST.prompt);
@@ -215,7 +215,7 @@ fn what_an_interrupted_response_does_not_prove_counts_as_reserved() {
             Expected { may_grow: true, ..reserved },
             [ESTIMATED, Some(5000), Some(20512), Some(1830)],
         ),
-        // The last but one event has the final count.
+        // The second-to-last event has the final count.
         (
             Api::Messages,
             until(MESSAGE_EVENTS, "event: message_stop"),
@@ -247,7 +247,7 @@ fn what_an_interrupted_response_does_not_prove_counts_as_reserved() {
         assert_eq!(reading.tokens, tokens(numbers), "{answer}");
         assert!(reading.estimated && reading.interrupted, "{answer}");
     }
-    // A response that hides its counts may have reasoned without showing it.
+    // A model whose response has no counts may have reasoned without showing it.
     let silent = "data: {\"object\":\"chat.completion.chunk\",\"choices\":[{\"delta\":{\"content\":\"Hi.\"},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n";
     let mut meter = Meter::new(Api::ChatCompletions, true);
     meter.feed(silent.as_bytes());
@@ -281,7 +281,7 @@ fn a_response_without_counts_is_recorded() {
     assert!(events_that_never_came.interrupted && events_that_never_came.estimated);
 }
 
-/// An agent must not avoid being metered by disconnecting before the response shows what it is.
+/// An agent must not be able to avoid metering by disconnecting before the response shows its kind.
 #[test]
 fn an_interrupted_response_of_unknown_kind_is_recorded() {
     for answer in ["", "{", "{\"id\":\"msg_01\",\"ty"] {
@@ -292,7 +292,7 @@ fn an_interrupted_response_of_unknown_kind_is_recorded() {
     assert_eq!(read(Api::Messages, [&b"{\"message\":\"Queued.\"}"[..]], false), None);
 }
 
-/// A long text of a stream is counted by its length, in however many events it arrives.
+/// A long streamed text is counted by its length, regardless of the number of events.
 #[test]
 fn estimates_the_output_of_tool_calls_and_long_texts() {
     let arguments = "x".repeat(30_000);

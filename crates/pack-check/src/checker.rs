@@ -32,14 +32,14 @@ pub struct PackChecker {
     at: u64,
     /// The number of objects that have not ended.
     left: u32,
-    /// The positions and sizes of the complete blobs that are too large for the base of a delta, in order.
+    /// The positions and sizes of the complete blobs that are too large to be the base of a delta, in order.
     large: Vec<(u64, u64)>,
     summary: PackSummary,
     inflate: Box<Decompress>,
     output: Box<[u8]>,
 }
 
-/// What the next byte belongs to.
+/// The part of the pack to which the next byte belongs.
 #[derive(Debug)]
 enum State {
     /// The header of the pack, of which these bytes have been read.
@@ -50,11 +50,11 @@ enum State {
     ObjectSize { start: u64, kind: u8, size: Size },
     /// The distance from a delta to its base.
     BaseDistance { start: u64, size: u64, distance: Distance },
-    /// The id of a delta's base, of which so many bytes are missing.
+    /// The id of a delta's base, of which `left` bytes are missing.
     BaseId { size: u64, left: usize },
     /// The deflated data of an object.
     Data(Data),
-    /// The checksum of the pack, of which so many bytes are missing.
+    /// The checksum of the pack, of which `left` bytes are missing.
     Checksum { left: usize },
 }
 
@@ -65,11 +65,11 @@ struct Data {
     size: u64,
     /// The number of bytes that have been inflated.
     inflated: u64,
-    /// The sizes at the begin of a delta; `None` for another object.
+    /// The sizes at the start of a delta; `None` for another object.
     delta: Option<DeltaHead>,
 }
 
-/// The two sizes at the begin of a delta.
+/// The two sizes at the start of a delta.
 #[derive(Debug, Clone, Copy)]
 enum DeltaHead {
     Base(Size),
@@ -108,7 +108,7 @@ impl PackChecker {
         Ok(())
     }
 
-    /// What has been read so far. An object counts as soon as its sizes are known.
+    /// A summary of the pack so far. An object counts as soon as its sizes are known.
     #[must_use]
     pub fn summary(&self) -> PackSummary {
         self.summary
@@ -232,7 +232,7 @@ impl PackChecker {
         Ok(())
     }
 
-    /// Checks the base of a delta that the pack contains `distance` bytes before the delta.
+    /// Checks the base of a delta. The base begins `distance` bytes before the delta.
     fn check_base(&self, start: u64, distance: u64) -> Result<(), PackError> {
         let base = start.checked_sub(distance).filter(|base| *base >= HEADER as u64 && distance > 0);
         let base = base.ok_or(PackError::Damaged("the base of a delta is outside the pack"))?;
@@ -275,7 +275,7 @@ impl PackChecker {
     }
 
     /// Checks that the deflated data of an object is not much longer than the object. A deflate stream can contain
-    /// blocks without output, in which data could be hidden that no reader of the object sees.
+    /// blocks without output. Such blocks could hide data that no reader of the object sees.
     fn check_deflated(&self) -> Result<(), PackError> {
         let State::Data(data) = &self.state else { return Ok(()) };
         if self.inflate.total_in() > data.size.saturating_add(data.size / 64 + DEFLATE_OVERHEAD) {
@@ -284,7 +284,7 @@ impl PackChecker {
         Ok(())
     }
 
-    /// Counts inflated bytes, and reads the sizes at the begin of a delta.
+    /// Counts inflated bytes, and reads the sizes at the start of a delta.
     fn inflated(&mut self, count: usize) -> Result<(), PackError> {
         let State::Data(data) = &mut self.state else { return Ok(()) };
         data.inflated += count as u64;

@@ -8,7 +8,7 @@
 //! untrusted pack ──► PackChecker::feed ── Ok ──► git index-pack
 //!                          └── PackError: git does not see this part
 //! ```
-//! The checker reads the headers of all objects, and the two sizes at the begin of each delta. It inflates every object
+//! The checker reads the headers of all objects, and the two sizes at the start of each delta. It inflates every object
 //! to find the next header, and drops the contents. Its memory does not depend on the pack: about 100 KiB, and 16 bytes
 //! for each blob that is too large to be the base of a delta.
 //!
@@ -65,7 +65,7 @@ impl ObjectFormat {
     }
 }
 
-/// What a checker has seen of a pack.
+/// The sizes of a pack that a checker has seen so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PackSummary {
     /// The number of objects that the pack announces.
@@ -76,7 +76,7 @@ pub struct PackSummary {
     pub buffered: u64,
 }
 
-/// What a size in a pack is about. The text is a part of a sentence.
+/// The part of a pack to which a size refers. The text is a part of a sentence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
     /// A blob that is not a delta.
@@ -92,7 +92,7 @@ pub enum Part {
 }
 
 impl Part {
-    /// Whether the size is of a delta, which the sender of the pack could avoid by sending complete objects.
+    /// Whether the size belongs to a delta. The sender of the pack could avoid deltas by sending complete objects.
     #[must_use]
     pub fn is_of_delta(self) -> bool {
         matches!(self, Self::DeltaBase | Self::DeltaText | Self::DeltaResult)
@@ -128,7 +128,7 @@ pub enum PackError {
     /// A size exceeds [`PackLimits::blob`] or [`PackLimits::buffered`].
     #[error("{part} has {size} bytes, and at most {most} are allowed")]
     Size {
-        /// What has this size.
+        /// The part that has this size.
         part: Part,
         /// The size in bytes.
         size: u64,

@@ -81,7 +81,7 @@ fn accepts_what_is_within_the_limits() {
     let objects = [
         object(3, &vec![b'a'; 100_000]),
         commit.clone(),
-        // The delta names the commit, because the blob is too large for a base.
+        // The delta names the commit, because the blob is too large to be a base.
         delta(9, 65_536, &distance(commit.len() as u64)),
         object(2, b""),
         object(4, &[b't'; 65_536]),

@@ -44,7 +44,7 @@ pub struct Flags {
     pub workspace: Workspace,
     /// The directory of `--cwd=live`.
     pub live: Option<LiveDirectory>,
-    /// The repository that is copied instead of the working directory, which it contains.
+    /// The repository that contains the working directory and is copied instead of it.
     pub repository: Option<InRepository>,
     /// As [`Identity::directories`].
     pub directories: Vec<CopiedDirectory>,
@@ -89,7 +89,7 @@ pub struct Flags {
 }
 
 impl Flags {
-    /// Takes over what the settings decide for each launch.
+    /// Copies the values that the settings decide for each launch.
     #[must_use]
     pub fn with_settings(self, settings: &Settings) -> Self {
         Self {
@@ -107,7 +107,7 @@ impl Flags {
 pub struct InRepository {
     /// The top of the repository.
     pub top: PathBuf,
-    /// The directory, relative to it.
+    /// The directory, relative to `top`.
     pub inside: PathBuf,
 }
 
@@ -425,7 +425,7 @@ fn gitconfig(manifest: &ResolvedManifest) -> Option<PlannedFile> {
     })
 }
 
-/// The user's own ignore rules and attributes, where git finds them for every repository in the bottle.
+/// The user's own ignore rules and attributes, at the paths where git reads them for every repository in the bottle.
 fn rules_of_user(user: &HostGitUser) -> impl Iterator<Item = PlannedFile> {
     let files = [(".config/git/ignore", &user.ignore_rules), (".config/git/attributes", &user.attributes)];
     let planned = |(path, content): (&str, &Vec<u8>)| {
@@ -438,8 +438,8 @@ fn rules_of_user(user: &HostGitUser) -> impl Iterator<Item = PlannedFile> {
     files.into_iter().filter_map(planned)
 }
 
-/// For each field, the value of the manifest; otherwise that of the copied working directory; otherwise a default, so
-/// that every agent can commit.
+/// Each field has the manifest's value, or else the value of the copied working directory, or else a default, so that
+/// every agent can commit.
 fn git_identity(manifest: &ResolvedManifest, flags: &Flags) -> GitIdentity {
     let agent = &manifest.agent.name;
     let field = |own: &Option<Traced<String>>, copied: &Option<String>, default: String| {
@@ -489,7 +489,7 @@ fn resources(manifest: &ResolvedManifest) -> Resources {
     Resources {
         cpus: limits.cpus.as_ref().map(|cpus| cpus.value.0),
         memory: limits.memory.as_ref().map(|size| size.value.0),
-        // The manifest always has a value. Only one that a file sets may make a backend refuse the plan.
+        // The manifest always has a value. Only a value that a file sets may make a backend refuse the plan.
         pids: (limits.pids.origin != Origin::Default).then_some(limits.pids.value),
         disk: limits.disk.as_ref().map(|size| size.value.0),
         nested: limits.nested.value,
@@ -673,7 +673,7 @@ git-gate:
         );
     }
 
-    /// Git reads the files there for every repository, with the precedence that they have for the user.
+    /// Git reads the files at these paths for every repository, with the same precedence as on the user's machine.
     #[test]
     fn the_bottle_gets_the_users_own_rules_of_git() {
         let text = "---\nagent_provider: {template: command, command: [agent]}\n---\n";

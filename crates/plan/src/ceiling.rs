@@ -1,7 +1,7 @@
-//! The most that a bottle may have that another one starts: everything that the plan of the other one has.
+//! The upper bound for a child bottle: a child may have at most what the plan of its parent has.
 //!
-//! The comparison is about what a bottle reaches, and not about what is in it: prompts, skills, images, services and
-//! literal variables may differ.
+//! The comparison covers what a bottle can reach, and not its content: prompts, skills, images, services and literal
+//! variables may differ.
 
 use std::path::PathBuf;
 
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Plan, PlannedRepo, Resources, SecretNeed, SecretSource, Value};
 
-/// What a bottle has that another one must not exceed. Contains no secret.
+/// The access and limits of a parent bottle, which its children must not exceed. Contains no secret.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ceiling {
     backend: String,
@@ -43,7 +43,7 @@ impl From<&SecretNeed> for Source {
 }
 
 impl Ceiling {
-    /// What this plan has.
+    /// The ceiling that this plan sets for its children.
     #[must_use]
     pub fn of(plan: &Plan) -> Self {
         Self {
@@ -85,8 +85,8 @@ impl Ceiling {
         more
     }
 
-    /// What `child` has that the user took from the bottle with this ceiling after its start, whose routes now are
-    /// `live`, as noun phrases.
+    /// What `child` has although the user revoked it from the parent after the parent's start, as noun phrases. `live`
+    /// contains the parent's current routes.
     #[must_use]
     pub fn denied_to(&self, live: &RouteTable, child: &Self) -> Vec<String> {
         let lost = gains(&without_form(live), &child.routes);
@@ -99,7 +99,7 @@ impl Ceiling {
         self.secrets.iter().any(|own| own.id == needed.id && own.source == needed.source)
     }
 
-    /// The budgets of this ceiling that no budget of `child` keeps.
+    /// The budgets of this ceiling for which `child` has no equal or smaller budget.
     fn unlimited_in(&self, child: &Self) -> impl Iterator<Item = String> {
         let keeps = |own: &Declared, limits: &[&Declared]| {
             limits
@@ -118,8 +118,8 @@ impl Ceiling {
     }
 }
 
-/// Removes the form of the agent's login, which depends on the value of its secret: the plan of a bottle that runs has
-/// it, and one that is not yet started does not.
+/// Removes the form of the agent's login, which depends on the value of the login's secret. The plan of a running
+/// bottle contains the form, and the plan of a bottle that is not yet started does not.
 fn without_form(table: &RouteTable) -> RouteTable {
     let plain = |route: &Route| {
         let auth = route.auth.clone().map(|auth| match route.provider {
@@ -128,12 +128,13 @@ fn without_form(table: &RouteTable) -> RouteTable {
         });
         Route { auth, ..route.clone() }
     };
-    // The table stays as it is if it were not valid so. Two tables then differ more, and not less.
+    // If the new table would be invalid, the table stays unchanged. The comparison then finds more differences, never
+    // fewer.
     table.with_routes(table.routes().iter().map(plain).collect()).unwrap_or_else(|_| table.clone())
 }
 
 impl Resources {
-    /// The limits that `child` has not, or has larger.
+    /// The limits that `child` lacks or exceeds.
     fn exceeded_by(&self, child: &Self) -> Vec<String> {
         let Self { cpus, memory, pids, disk, nested } = self;
         let is_more = |own: Option<u64>, other: Option<u64>| {

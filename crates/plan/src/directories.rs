@@ -1,4 +1,4 @@
-//! The directories that several `--cwd` copy into a workspace.
+//! The directories that several `--cwd` options copy into a workspace.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -18,8 +18,8 @@ pub struct CopiedDirectory {
     pub all: bool,
 }
 
-/// A git directory outside of the directory that is copied, or a directory with objects that its repository borrows, which
-/// the user confirmed.
+/// A directory that the user confirmed: a git directory outside of the copied directory, or a directory with objects
+/// that the repository borrows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GitDirectory {
     /// The path, for messages.
@@ -31,7 +31,8 @@ pub struct GitDirectory {
 }
 
 impl GitDirectory {
-    /// Describes the git directory of a located repository. The path is the real one if it leads there.
+    /// Describes the git directory of a located repository. The path is the real path if that path leads to the git
+    /// directory.
     ///
     /// # Errors
     /// The system's error.
@@ -49,7 +50,7 @@ impl GitDirectory {
         Self { path: lender.objects.path().to_owned(), device, inode }
     }
 
-    /// Whether this path leads to the directory now.
+    /// Whether this path currently leads to the directory.
     #[must_use]
     pub fn is_at(&self, path: &Path) -> bool {
         Directory::open(path).and_then(|found| found.id()).is_ok_and(|found| found == self.id())

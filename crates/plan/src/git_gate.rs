@@ -27,19 +27,19 @@ pub struct PlannedRepo {
     pub name: Name,
     /// The address of the upstream, as written in the manifest.
     pub url: String,
-    /// `HOST/PATH` of the upstream, by which requests to the git gate name the repository; none if they use its name,
-    /// because the path would need escapes, or an earlier repository has the same upstream.
+    /// `HOST/PATH` of the upstream, with which requests to the git gate name the repository. `None` if the path would
+    /// need escapes or an earlier repository has the same upstream; requests then use the repository's name.
     #[serde(default)]
     pub address: Option<String>,
     /// The upstream credential.
     pub key: PlannedKey,
     /// The refs that a push may change.
     pub refs: GateRefs,
-    /// Whether the user decides about a push with findings. Otherwise the push is refused. A push with a known
-    /// secret is refused in any case.
+    /// Whether the user decides about a push with findings. If not, the push is refused. A push with a known secret is
+    /// refused in any case.
     pub supervise: bool,
-    /// Whether the git gate answers a fetch from its mirror while the upstream cannot be reached. Otherwise the
-    /// fetch fails.
+    /// Whether the git gate answers a fetch from its mirror while the upstream cannot be reached. If not, the fetch
+    /// fails.
     pub stale_ok: bool,
 }
 
@@ -276,7 +276,7 @@ fn refs(rules: &RefRules) -> GateRefs {
 }
 
 /// Returns `HOST/PATH` of the upstream of each repository whose path needs no escapes. Of several repositories with the
-/// same upstream, only the first one has it.
+/// same upstream, only the first one is included.
 fn addresses(manifest: &ResolvedManifest) -> BTreeMap<Name, String> {
     let mut found = BTreeMap::new();
     for (name, repo) in &manifest.repos {
@@ -294,7 +294,7 @@ fn address(url: &RepoUrl) -> Option<String> {
             let url = Url::parse(url).ok()?;
             (url.port(), url.path().to_owned())
         }
-        // The port of ssh is not the port of the forge's website.
+        // The ssh port is left out, because it is not the port of the forge's website.
         RepoUrl::Ssh(url) => (None, ssh(url).path),
     };
     let host = url.host();
@@ -309,7 +309,7 @@ fn address(url: &RepoUrl) -> Option<String> {
     (is_plain(&host, "-.") && segments_are_plain).then(|| format!("{host}{port}/{path}"))
 }
 
-/// Whether git in the bottle sends requests for this address to a proxy.
+/// Whether git in the bottle uses a proxy for requests to this address.
 fn uses_proxy(manifest: &ResolvedManifest, address: &str) -> bool {
     let host = address.split([':', '/']).next().unwrap_or_default();
     let has_own_rules = manifest.env.keys().any(|name| name.eq_ignore_ascii_case("NO_PROXY"));
@@ -317,12 +317,14 @@ fn uses_proxy(manifest: &ResolvedManifest, address: &str) -> bool {
 }
 
 /// Returns the part of the system's git configuration that makes git show `http://HOST/PATH` as the address of a
-/// repository, so that tools find the forge by it (`gh`, `glab`). git sends its requests for it to the git gate without
-/// TLS, as to a proxy. It prefers this to the file in the agent's home, because it reads this first. Other programs
-/// that read git's configuration do not know it, and reach the git gate under its own URL.
+/// repository. Tools such as `gh` and `glab` find the forge by this address. git sends requests for this address to the
+/// git gate without TLS, as to a proxy. The system's configuration takes precedence over the file in the agent's home,
+/// because git reads it first. Other programs that read git's configuration do not know this part, and reach the git
+/// gate under its own URL.
 ///
-/// git replaces only the beginnings of URLs. So the address of another repository whose name continues that of a
-/// repository (`tool-docs`) begins with `http://HOST/` too. The git gate redirects its requests to `https://HOST/`.
+/// git replaces only the beginnings of URLs. Therefore, if another repository's name begins with the name of this
+/// repository (`tool-docs` and `tool`), its address also begins with `http://HOST/`. The git gate redirects requests
+/// for such a repository to `https://HOST/`.
 pub(super) fn shown_url_config(manifest: &ResolvedManifest) -> String {
     let proxy = super::build::quoted(&format!("http://{GIT_GATE_HOST}:{GIT_GATE_PORT}"));
     let mut text = String::new();
@@ -344,7 +346,7 @@ pub(super) fn shown_url_config(manifest: &ResolvedManifest) -> String {
 pub(super) fn gitconfig(manifest: &ResolvedManifest) -> String {
     let addresses = addresses(manifest);
     let mut text = String::new();
-    // Of several repositories with the same upstream, the first one has its spellings.
+    // Of several repositories with the same upstream, the first one gets the upstream's spellings.
     let mut used = std::collections::HashSet::new();
     for (name, repo) in &manifest.repos {
         let spellings: Vec<_> =
@@ -361,14 +363,14 @@ pub(super) fn gitconfig(manifest: &ResolvedManifest) -> String {
     text
 }
 
-/// The section by which git replaces these beginnings of URLs by `url`.
+/// The configuration section that makes git replace these beginnings of URLs with `url`.
 fn replacing(url: &str, beginnings: impl IntoIterator<Item = String>) -> String {
     let line = |beginning: String| format!("\tinsteadOf = {}\n", super::build::quoted(&beginning));
     let lines: String = beginnings.into_iter().map(line).collect();
     format!("[url {}]\n{lines}", super::build::quoted(url))
 }
 
-/// The spellings of an address without `.git`. The longest match then replaces the whole spelling.
+/// All spellings of an address that is given without `.git`. The longest match then replaces the whole spelling.
 fn exact(address: &str) -> [String; 4] {
     ["", "/", ".git", ".git/"].map(|end| format!("{address}{end}"))
 }
@@ -379,7 +381,7 @@ fn spellings(repo: &Repo) -> Vec<String> {
 }
 
 /// As [`spellings`]. A forge serves a repository over ssh and https under the same path. Some forges offer https
-/// addresses with the name of the owner as user.
+/// addresses with the owner's name as the user name.
 fn spellings_of(url: &RepoUrl, alias: Option<&str>) -> Vec<String> {
     let https = |host: &str, path: &str| {
         let path = path.trim_start_matches('/');
@@ -517,7 +519,8 @@ mod tests {
         }
     }
 
-    /// A plan of two repositories and a second name for one, and git with its configuration in a bottle.
+    /// A plan with two repositories, one of which has a second name, and git with the configuration that it has in a
+    /// bottle.
     struct Scene {
         place: tempfile::TempDir,
         plan: crate::Plan,
@@ -540,7 +543,8 @@ mod tests {
             Self { place, plan }
         }
 
-        /// What git prints, with the configuration of the agent's home only or also with that of the system.
+        /// The output of git, with the configuration of the agent's home, and also with the system's configuration if
+        /// `has_system` is set.
         fn git(&self, has_system: bool, arguments: &[&str]) -> String {
             let system = if has_system { self.place.path().join("system") } else { "/dev/null".into() };
             let mut git = std::process::Command::new("git");
@@ -593,7 +597,7 @@ mod tests {
         }
     }
 
-    /// Git reads all of it at each start.
+    /// Git reads the whole configuration at each start.
     #[test]
     fn the_configuration_is_short() {
         let scene = Scene::new("");

@@ -83,7 +83,7 @@ pub struct Plan {
     /// The repositories of the git gate. If there are none, the bottle has no git gate.
     #[serde(default)]
     pub repos: Vec<PlannedRepo>,
-    /// The part of the git configuration of the bottle's system that is about [`Plan::repos`].
+    /// The part of the bottle's system-wide git configuration that is about [`Plan::repos`].
     #[serde(default)]
     pub git_repos: String,
     /// Whether the user can answer proposals while the bottle runs.
@@ -108,8 +108,8 @@ pub struct Plan {
     /// The services that must be ready before the agent starts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub services: Vec<PlannedService>,
-    /// The budgets of the launch, the agent and the bottles, beginning with the nearest scope. Those of this home are
-    /// in the settings, which may change meanwhile.
+    /// The budgets of the launch, the agent and the bottles, beginning with the nearest scope. The budgets of this home
+    /// are in the settings, which may change during the launch.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub budget: Vec<Declared>,
     /// What happens when a budget is spent. `None` if the settings decide.
@@ -128,8 +128,8 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The git configuration of the bottle's system. The agent's own configuration and that of a repository take
-    /// precedence, as does `/etc/gitconfig` of an image.
+    /// The bottle's system-wide git configuration. The agent's own configuration, a repository's configuration and an
+    /// image's `/etc/gitconfig` take precedence over it.
     #[must_use]
     pub fn git_system_config(&self) -> String {
         format!("{}{}[include]\n\tpath = /etc/gitconfig\n", self.git_repos, self.git_identity.config())
@@ -204,7 +204,7 @@ pub enum ImageSource {
     Reference(String),
     /// A directory or archive in `agent_provider.image`: its path, relative to `$BOTTLE_HOME`.
     Path(PathBuf),
-    /// An image that was imported together with a bottle: the backend's name for it. No manifest names one.
+    /// The backend's name for an image that was imported together with a bottle. Manifests cannot name such an image.
     Imported(String),
 }
 
@@ -228,8 +228,8 @@ pub enum Workspace {
     Copy,
     /// A copy of the whole working directory.
     CopyAll,
-    /// A copy of the whole working directory without its git repository, beside the repository of the bottle from whose
-    /// snapshot this one starts.
+    /// A copy of the whole working directory without its git repository. The repository comes from the snapshot from
+    /// which this bottle starts.
     Files,
     /// A copy of the git repository of [`Plan::live`], without its working tree, which is mounted.
     Repository,
@@ -330,8 +330,8 @@ impl GitIdentity {
         format!("[user]\n\tname = {name}\n\temail = {email}\n")
     }
 
-    /// The variables that make the fields of a manifest take precedence over the configuration of a repository, which
-    /// can be a copy of the user's.
+    /// The variables that make the fields of a manifest take precedence over a repository's configuration. That
+    /// repository can be a copy of the user's.
     #[must_use]
     pub fn variables(&self) -> Vec<(String, String)> {
         let fields = [("user.name", &self.name), ("user.email", &self.email)];
@@ -381,7 +381,7 @@ pub enum SecretSource {
     CodexLogin {
         /// The path of the login file.
         file: PathBuf,
-        /// Which part of the login it is.
+        /// Which part of the login is used.
         part: CodexPart,
     },
 }
@@ -401,7 +401,7 @@ pub enum CodexPart {
 pub struct PlannedService {
     /// The service.
     pub service: Service,
-    /// The services that must be ready before it starts.
+    /// The services that must be ready before this service starts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub after: Vec<ProcessName>,
 }
@@ -409,9 +409,9 @@ pub struct PlannedService {
 /// The resource limits of a bottle. If a limit is absent, the backend's default applies.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Resources {
-    /// The maximum number of processors that the bottle's processes use together, in thousandths of a processor.
+    /// The maximum number of processors that the bottle's processes may use together, in thousandths of a processor.
     pub cpus: Option<u32>,
-    /// The maximum memory that the bottle's processes use together, in bytes.
+    /// The maximum memory that the bottle's processes may use together, in bytes.
     pub memory: Option<u64>,
     /// The maximum number of the bottle's processes and threads.
     pub pids: Option<u64>,

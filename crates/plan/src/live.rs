@@ -22,8 +22,8 @@ pub struct LiveDirectory {
     pub uid: u32,
     /// The directory's group.
     pub gid: u32,
-    /// The inode of the directory's directory `.git`, over which the bottle's own repository is mounted. `None` if
-    /// there is no `.git`.
+    /// The inode of the subdirectory `.git`, over which the bottle's own repository is mounted. `None` if there is no
+    /// `.git`.
     pub repository: Option<u64>,
 }
 

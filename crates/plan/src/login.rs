@@ -18,11 +18,11 @@ use super::{Plan, Value};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Unsettled {
-    /// The form of a login. The first form whose prefix the secret's value has applies.
+    /// The form of a login. The first form whose prefix matches the secret's value applies.
     Forms {
         /// The id of the secret whose value selects the form.
         secret: String,
-        /// The possible forms. Until it is settled, the plan contains the last one.
+        /// The possible forms. Until the login is settled, the plan contains the last form.
         forms: Vec<LoginForm>,
     },
     /// The placeholder file for codex's login, which has to contain the real account id.

@@ -1,4 +1,5 @@
-//! Finds budgets that limit nothing: the proxy cannot count the tokens of what they name, or the bottle cannot reach it.
+//! Finds budgets that limit nothing, because the proxy cannot count the tokens of the named provider, or because the
+//! bottle cannot reach it.
 
 use bottle_host::budget::{ALL, Declared, Scope, governing};
 use bottle_manifest::agent_provider::Template;
@@ -43,7 +44,7 @@ fn uncounted<'d>(
     (!route.inspect && is_model).then(|| (governs, why()))
 }
 
-/// Whether a route leads to what the key names.
+/// Whether a route leads to the provider that the key names.
 fn reaches(routes: &RouteTable, template: Option<Template>, key: &str) -> bool {
     let is_template = template.is_some_and(|template| template.to_string() == key);
     routes.routes().iter().any(|route| match route.provider {

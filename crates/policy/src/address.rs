@@ -120,7 +120,7 @@ fn v6(address: Ipv6Addr) -> Option<Forbidden> {
         [0x2001, 0xdb8, ..] | [0x3fff, 0..=0xfff, ..] => Some(Forbidden::Documentation),
         // Discard-only and dummy (100::/64, 100:0:0:1::/64), segment routing SIDs, AS112.
         [0x100, 0, ..] | [0x5f00, ..] | [0x2620, 0x4f, 0x8000, ..] => Some(Forbidden::SpecialPurpose),
-        // Protocol assignments except Teredo. The embedded addresses decide for Teredo.
+        // Protocol assignments except Teredo. For Teredo, the embedded addresses decide.
         [0x2001, 1..=0x1ff, ..] => Some(Forbidden::SpecialPurpose),
         // The embedded IPv4 addresses decide.
         _ if embedded_v4(address).iter().any(Option::is_some) => None,

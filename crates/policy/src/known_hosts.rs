@@ -1,5 +1,5 @@
-//! Package registries and forges that many bottles use: which shipped bottle manifest opens them, and which of them
-//! a mistyped host means.
+//! Package registries and forges that many bottles use. Finds the shipped bottle manifest that opens a host, and the
+//! intended host for a mistyped name.
 
 /// The hosts that shipped bottle manifests open, each with the name of the manifest.
 const OPENED: &[(&str, &str)] = &[
@@ -51,7 +51,8 @@ pub fn opened() -> impl Iterator<Item = (&'static str, &'static str)> {
 }
 
 /// Returns the well-known host from which `host` differs by one typing error: one character that is missing, added,
-/// replaced or swapped with its neighbour. A digit is no typing error, because the names of mirrors differ by digits.
+/// replaced or swapped with its neighbour. A different digit is not a typing error, because the names of mirrors differ
+/// by digits.
 #[must_use]
 pub fn intended(host: &str) -> Option<&'static str> {
     let without_digits = |text: &str| text.chars().filter(|c| !c.is_ascii_digit()).collect::<String>();

@@ -15,7 +15,7 @@
 //! added_permissions computes which permissions a change of routes adds
 //! proposal          routes that an agent proposes, and how they merge into the active routes
 //! lock_out          locks a bottle whose agent tries to guess credentials
-//! known_hosts       registries and forges: the manifests that open them, and their typing errors
+//! known_hosts       registries and forges: the manifests that open them, and corrections of mistyped hosts
 //! ```
 
 pub mod added_permissions;

@@ -12,16 +12,16 @@ use sha2::{Digest, Sha256};
 
 use crate::names::Slug;
 
-/// The number of distinct pieces that locks a bottle, in whatever requests and pushes they are. Repeating the
-/// same pasted credential counts as one piece, or as two if an encoding changes its letters. An agent that
-/// guesses learns at most this many facts about the secrets.
+/// The number of distinct pieces, over all requests and pushes, that locks a bottle. Repeating the same pasted
+/// credential counts as one piece, or as two if an encoding changes its letters. An agent that guesses learns
+/// at most this many facts about the secrets.
 pub const HITS: usize = 5;
 
-/// The number of letters and digits from which on a match does not depend on case and punctuation.
+/// The minimum number of letters and digits for a match that ignores case and punctuation.
 const LETTERS_ALONE: usize = 12;
 
-/// Identifies a piece of a secret that a text contains. It is the same wherever and in whichever common
-/// encoding the piece was found, so that sidecars can compare what they found. It does not contain the piece.
+/// Identifies a piece of a secret that a text contains. It does not depend on the place or the common encoding
+/// in which the piece was found, so that sidecars can compare their findings. It does not contain the piece.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Piece([u8; 32]);
@@ -35,8 +35,8 @@ impl Piece {
         if matched.iter().filter(is_letter).count() < LETTERS_ALONE {
             hash.update(matched);
         } else {
-            // The scanner also finds the letters and digits of a secret alone, in any case. Both searches find the
-            // same piece in the same text.
+            // The scanner also searches for only the letters and digits of a secret, ignoring case. Both searches must
+            // identify the same text as the same piece.
             matched.iter().filter(is_letter).for_each(|byte| hash.update([byte.to_ascii_lowercase()]));
         }
         Self(hash.finalize().into())
@@ -69,7 +69,7 @@ pub struct LockOut {
     /// The destinations of the pieces: hosts, or repositories of the git gate. There are at most as many as
     /// `hits`, and none contains a secret.
     pub places: Vec<String>,
-    /// The bottle that started this one, if this one is locked only because that one is.
+    /// The parent of this bottle, if this bottle is locked only because its parent is locked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<Slug>,
 }
@@ -83,7 +83,7 @@ mod tests {
         let same = |one: &str, other: &str| Piece::of(one.as_bytes()) == Piece::of(other.as_bytes());
         assert!(same("Zq7-Kd93vXwpT2m", "zq7kd93vxwpt2m"));
         assert!(!same("Zq7-Kd93vXwpT2m", "Zq7-Kd93vXwpT2"));
-        // Too few letters for the search that ignores punctuation: each character is a fact.
+        // Too few letters for the search that ignores punctuation: each character counts.
         assert!(!same("a!b@c#d$e%f^", "a!b@c#d$e%f"));
     }
 }

@@ -89,8 +89,8 @@ pub const WORKSPACE: &str = "/workspace";
 /// The git repository of the workspace.
 pub const REPOSITORY: &str = "/workspace/.git";
 /// The directory inside a bottle with the git objects that the copied repository shares with the host's repository. It
-/// is read-only, and the copied repository names it as an alternate. The objects of each of several repositories are in
-/// a directory of their own in it ([`GIT_OBJECTS_OF_SEVERAL`]).
+/// is read-only, and the copied repository names it as an alternate. If there are several repositories, each has its
+/// own directory below it ([`GIT_OBJECTS_OF_SEVERAL`]).
 pub const GIT_OBJECTS_DIR: &str = "/git-objects";
 /// The directory in [`GIT_OBJECTS_DIR`] with the objects of several repositories, each in a directory with the name
 /// that the repository has in the workspace.

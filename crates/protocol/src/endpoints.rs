@@ -1,8 +1,8 @@
 //! The endpoints of model APIs: which of them the proxy meters, and which use no tokens.
 //!
-//! Where a budget limits a host, the proxy denies every other endpoint, because a path that is not in the table may use
-//! tokens in a way that nothing counts. So the table lists what is known, in the one spelling that the canonical path
-//! has; a slash at the end or a capital makes another path.
+//! If a budget limits a host, the proxy denies every endpoint that is not in the table, because such an endpoint may
+//! use tokens that the proxy cannot count. The table lists each known path in its canonical spelling. A trailing slash
+//! or a capital letter makes a different path.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,14 +12,14 @@ use serde::{Deserialize, Serialize};
 use crate::usage::Api;
 use bottle_policy::canonical;
 
-/// What a request to a host with models does.
+/// How a request to a host with models uses tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Endpoint {
     /// The proxy counts the tokens of the response.
     Metered(Api),
-    /// It uses no tokens.
+    /// The request uses no tokens.
     Free,
-    /// Nothing is known about it, or it uses tokens that the proxy cannot count.
+    /// The endpoint is unknown, or uses tokens that the proxy cannot count.
     Unknown,
 }
 
@@ -29,14 +29,14 @@ struct Provider {
     hosts: &'static [Host],
     /// Paths of POST requests.
     metered: &'static [(&'static str, Api)],
-    /// Methods and paths. `GET` stands for `HEAD` too. `*` stands for one segment.
+    /// Methods and paths. `GET` also covers `HEAD`. `*` stands for one segment.
     free: &'static [(&'static str, &'static str)],
 }
 
 /// The host of a provider.
 enum Host {
     Exact(&'static str),
-    /// The beginning and the end of a name.
+    /// Names with this beginning and this end.
     Between(&'static str, &'static str),
 }
 
@@ -51,7 +51,7 @@ impl Host {
 
 /// The providers whose endpoints are known. Each source was read in November 2026.
 const PROVIDERS: [Provider; 6] = [
-    // https://platform.claude.com/docs/en/api/overview. The last three are what Claude Code 2.1.328 reads.
+    // https://platform.claude.com/docs/en/api/overview. Claude Code 2.1.328 reads the last three.
     Provider {
         name: "Anthropic",
         hosts: &[Host::Exact("api.anthropic.com")],
@@ -65,7 +65,7 @@ const PROVIDERS: [Provider; 6] = [
             ("GET", "/api/claude_code/policy_limits"),
         ],
     },
-    // https://developers.openai.com/api/reference/overview. Names of regions stand before the domain.
+    // https://developers.openai.com/api/reference/overview. Region names precede the domain.
     Provider {
         name: "OpenAI",
         hosts: &[Host::Exact("api.openai.com"), Host::Between("", ".api.openai.com")],
@@ -76,7 +76,7 @@ const PROVIDERS: [Provider; 6] = [
         ],
         free: &[("POST", "/v1/responses/input_tokens"), ("GET", "/v1/models"), ("GET", "/v1/models/*")],
     },
-    // What codex 0.169.0 requests with a ChatGPT login.
+    // The endpoints that codex 0.169.0 requests with a ChatGPT login.
     Provider {
         name: "ChatGPT",
         hosts: &[Host::Exact("chatgpt.com")],
@@ -134,7 +134,7 @@ const PROVIDERS: [Provider; 6] = [
     },
 ];
 
-/// The endpoints of any other host, behind any prefix. Many servers and gateways have these three APIs.
+/// The endpoints of any other host, under any path prefix. Many servers and gateways have these three APIs.
 const OTHER: Provider = Provider {
     name: "",
     hosts: &[],
@@ -189,8 +189,8 @@ impl Endpoint {
     }
 }
 
-/// Whether the path of a request to any host is another spelling of a metered one, as a lenient server could read it: in
-/// capitals, with more slashes, blanks, parameters or an ending.
+/// Whether a lenient server on any host could read the path as another spelling of a metered path: with capitals,
+/// additional slashes, spaces, parameters or a file extension.
 #[must_use]
 pub fn resembles_metered(path: &str) -> bool {
     let folded = path.to_ascii_lowercase().replace("%20", "").replace("%2f", "/").replace("%3b", ";");
@@ -211,18 +211,19 @@ pub fn serves_models(host: &str) -> bool {
     Provider::of(host).is_some()
 }
 
-/// The name of the provider behind a host if the proxy can count the tokens of none of its requests.
+/// The name of the host's provider, if the proxy cannot count the tokens of any of its requests.
 #[must_use]
 pub fn unmetered_provider(host: &str) -> Option<&'static str> {
     Provider::of(host).filter(|provider| provider.metered.is_empty()).map(|provider| provider.name)
 }
 
-/// Requests that pass uncounted, in any method: `HOST/PATH`, or `HOST/PATH/*` for all paths below.
+/// Requests with any method that the proxy allows without counting their tokens: `HOST/PATH`, or `HOST/PATH/*` for all
+/// paths below.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct UnmeteredEndpoint(String);
 
-/// The text is no host and path.
+/// The text does not consist of a host and a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("must be a host and a path, as in `api.openai.com/v1/embeddings`, or with `/*` at the end")]
 pub struct BadEndpoint;
@@ -261,7 +262,7 @@ impl UnmeteredEndpoint {
     }
 }
 
-/// Whether a path has the segments of a pattern.
+/// Whether the segments of a path match those of a pattern.
 fn is_path(pattern: &str, path: &str) -> bool {
     let (mut patterns, mut segments) = (pattern.split('/'), path.split('/'));
     loop {
@@ -274,7 +275,7 @@ fn is_path(pattern: &str, path: &str) -> bool {
     }
 }
 
-/// Whether the last segments of a path are those of a pattern, which begins with a slash.
+/// Whether the last segments of a path match those of a pattern, which begins with a slash.
 fn ends_in(pattern: &str, path: &str) -> bool {
     let segments = pattern.bytes().filter(|byte| *byte == b'/').count();
     let start = path.rmatch_indices('/').nth(segments.saturating_sub(1)).map(|(at, _)| at);

@@ -1,4 +1,4 @@
-//! What the `bottle` command, the keeper, the sidecars and the guest send each other, and the records that they share.
+//! Messages between the `bottle` command, the keeper, the sidecars and the guest, and the records that they share.
 //! These programs share no other types.
 //!
 //! ```text

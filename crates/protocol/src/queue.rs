@@ -17,7 +17,7 @@ use bottle_policy::names::Slug;
 /// The largest queue file, in bytes. A larger file is treated as damaged.
 pub const MAX_FILE: usize = 1 << 20;
 
-/// The longest routes or report, and the longest justification, in a question, in bytes. A longer question is
+/// The maximum length in bytes of a question's routes or report, and of its justification. A longer question is
 /// refused. Even with every character escaped, both texts fit into a frame and a file.
 pub const MAX_TEXT: usize = 80 << 10;
 
@@ -113,10 +113,10 @@ pub enum Tool {
     EgressTokenAllow,
     /// Approval of a push in which the git gate found a secret.
     GitleaksAllow,
-    /// More tokens for a budget that is spent. The keeper process asks.
+    /// More tokens for a budget that is spent. The keeper process asks this question.
     BudgetAdd,
-    /// A command that a program outside of the bottle wants to run in it, and that the command policy does not allow
-    /// without a question.
+    /// A command that a program outside the bottle wants to run in the bottle, and that the command policy does not
+    /// allow without a question.
     CommandAllow,
 }
 
@@ -134,7 +134,7 @@ impl Tool {
         }
     }
 
-    /// What the bottle does, as a predicate, for example "BOTTLE asks for hosts".
+    /// The predicate of a sentence about the bottle, for example "BOTTLE asks for hosts".
     #[must_use]
     pub fn predicate(self) -> &'static str {
         match self {
@@ -147,27 +147,27 @@ impl Tool {
         }
     }
 
-    /// Whether the question is a report and asks for no routes: a finding of a scan, a spent budget, or a command. The
-    /// user cannot modify a report, and only the process that asked uses the answer.
+    /// Whether the question is a report (about a scan finding, a spent budget or a command) and does not ask for
+    /// routes. The user cannot modify a report, and only the process that asked uses the answer.
     #[must_use]
     pub fn reports(self) -> bool {
         !matches!(self, Self::EgressAllow | Self::EgressBlock)
     }
 
-    /// Whether the user can approve the question for once: it asks for routes, or for a command.
+    /// Whether the user can grant a one-time approval: the question asks for routes or for a command.
     #[must_use]
     pub fn has_scope(self) -> bool {
         !self.reports() || self == Self::CommandAllow
     }
 
-    /// The title above the justification on a screen. A bottle's sidecars and its keeper justify reports, and the agent
-    /// justifies everything else.
+    /// The title above the justification on a screen. A bottle's sidecars and its keeper write the justifications of
+    /// reports. The agent writes all others.
     #[must_use]
     pub fn justification_title(self) -> &'static str {
         if self.reports() { "Reason" } else { "Justification from the bottle" }
     }
 
-    /// The title above what is proposed or reported on a screen.
+    /// The title above the proposed routes or the report on a screen.
     #[must_use]
     pub fn request_title(self) -> &'static str {
         match self {
@@ -178,7 +178,7 @@ impl Tool {
         }
     }
 
-    /// Whether the user must give a reason to approve the question: it reports what may be a secret.
+    /// Whether the user must give a reason to approve the question, because it reports a possible secret.
     #[must_use]
     pub fn needs_reason(self) -> bool {
         matches!(self, Self::EgressTokenAllow | Self::GitleaksAllow)

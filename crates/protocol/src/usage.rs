@@ -54,8 +54,8 @@ pub struct Usage {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum WaitingLine {
-    /// The record of a response. While a budget has tokens reserved for a request, its record counts all of them, so that
-    /// they are spent if the proxy is killed before the response.
+    /// The record of a response. While a budget has tokens reserved for a request, the request's record counts all
+    /// these tokens. They are therefore spent if the proxy is killed before the response.
     Usage(Usage),
     /// No record exists for a request, because the provider did not accept it.
     Cancelled {
@@ -98,7 +98,7 @@ const SUBAGENT_HEADERS: [&str; 3] =
 const CLIENT_HEADERS: [&str; 2] = ["x-claude-code-session-id", "x-codex-window-id"];
 
 impl Source {
-    /// Returns the source that the headers of a request name. `header` returns whether a header is present.
+    /// Returns the source that the headers of a request indicate. `header` returns whether a header is present.
     pub fn from_headers(header: impl Fn(&str) -> bool) -> Option<Self> {
         if SUBAGENT_HEADERS.iter().any(|name| header(name)) {
             Some(Self::Subagent)
@@ -152,7 +152,7 @@ impl Counts {
         self.prompt().saturating_add(self.output)
     }
 
-    /// The tokens of the prompt, with those in the cache.
+    /// The tokens of the prompt, including those in the cache.
     #[must_use]
     pub fn prompt(&self) -> u64 {
         self.input.saturating_add(self.cache_read).saturating_add(self.cache_write)

@@ -22,7 +22,7 @@ pub(crate) const MAX_LINE: usize = 2048;
 /// The maximum number of patterns of all files.
 const MAX_PATTERNS: usize = 5_000;
 
-/// The maximum number of macros that expand each other.
+/// The maximum nesting of macros that expand to other macros.
 const MAX_NESTING: usize = 8;
 
 /// The state of an attribute for a path.
@@ -70,7 +70,7 @@ struct File {
 }
 
 impl Attributes {
-    /// Adds a file that is stronger than those before. `directory` is the path of its directory below the top. Only a file
+    /// Adds a file that overrides the earlier ones. `directory` is the path of its directory below the top. Only a file
     /// of the top can define macros.
     ///
     /// # Errors
@@ -106,7 +106,7 @@ impl Attributes {
         Ok(())
     }
 
-    /// Whether a file or a macro gives this attribute a value for any path.
+    /// Whether any file or macro gives this attribute a value for some path.
     #[must_use]
     pub fn has_value(&self, name: &str) -> bool {
         let gives = |assignments: &Vec<Assignment>| {
@@ -189,7 +189,7 @@ fn parse_line(line: &[u8]) -> Option<(Vec<u8>, Vec<Assignment>)> {
     Some((pattern, words.filter_map(assignment).collect()))
 }
 
-/// The text in C quotes whose first quote was read, and what follows it.
+/// The text in C quotes whose opening quote was read, and the text after the closing quote.
 fn unquoted(text: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     let (mut found, mut at) = (Vec::new(), 0);
     loop {
@@ -242,7 +242,7 @@ fn is_name(name: &[u8]) -> bool {
 /// A pattern as a glob of paths below its file. `None` for a pattern that matches no file.
 fn glob(pattern: &[u8]) -> Option<globset::Glob> {
     let pattern = std::str::from_utf8(pattern).ok()?;
-    // A pattern cannot be negative here, and one for directories has no effect on their files.
+    // A pattern cannot be negative here, and a pattern for directories has no effect on their files.
     if pattern.is_empty() || pattern.starts_with('!') || pattern.ends_with('/') {
         return None;
     }
@@ -279,7 +279,7 @@ mod tests {
         }
     }
 
-    /// Git itself is the expected value.
+    /// The output of git itself is the expected value.
     #[test]
     fn agrees_with_git() {
         let top = tempfile::tempdir().expect("a directory");

@@ -26,7 +26,7 @@ impl Blobs {
         let mut command = git.command();
         command.args(["cat-file", "--batch"]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-        // A signal of the terminal ends it only with this process, which may have to undo what it did.
+        // In its own process group, git gets no signal of the terminal. This process may still need it to undo changes.
         command.process_group(0);
         let mut child = command.spawn()?;
         let pipes = child.stdin.take().zip(child.stdout.take());
@@ -34,7 +34,8 @@ impl Blobs {
         Ok(Self { child, requests, answers: BufReader::new(answers) })
     }
 
-    /// Returns the content of a file, which the caller reads to its end before [`Self::close`]. Its limit is its length.
+    /// Returns the content of a file, which the caller reads to its end before [`Self::close`]. The reader's limit is
+    /// the length of the content.
     ///
     /// # Errors
     /// If there is no file with this id, or the process has ended.

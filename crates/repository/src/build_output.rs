@@ -1,7 +1,7 @@
-//! The names of directories that tools fill with what they can make or fetch again.
+//! The names of directories that tools fill with files that they can make or fetch again.
 //!
-//! A name alone says little: people call directories of their own `build` or `out`. It counts only together with an ignore
-//! rule of the user ([`crate::unsaved`]).
+//! A name alone says little: people call directories of their own `build` or `out`. A name counts only together with an
+//! ignore rule of the user ([`crate::unsaved`]).
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -70,7 +70,7 @@ const NAMES: &[(&str, &str)] = &[
     ("htmlcov", "coverage of Python"),
 ];
 
-/// Whether tools fill directories of this name with what they can make or fetch again.
+/// Whether tools fill directories of this name with files that they can make or fetch again.
 #[must_use]
 pub fn is_build_directory(name: &OsStr) -> bool {
     let name = name.as_bytes();

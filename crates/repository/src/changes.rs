@@ -1,12 +1,12 @@
-//! What an agent changed in its copy of a working tree, in git's own meaning.
+//! The changes that an agent made in its copy of a working tree, as git understands them.
 //!
 //! ```text
 //!  reference, a commit ──┐
 //!  start, the given files ├──► the paths at which the agent's work differs from the reference
 //!  now, the files ────────┘
 //! ```
-//! A file that the agent did not touch is as it was in the reference, whatever its bytes are. A file that the copy was not
-//! given is not deleted.
+//! A file that the agent did not touch counts as equal to the file in the reference, whatever its bytes are. A file
+//! that the copy never received does not count as deleted.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -25,11 +25,11 @@ pub const SUBMODULE: &str = "160000";
 /// A file of the working tree when it was copied.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Started {
-    /// Whether the copy has it.
+    /// Whether the copy has the file.
     pub is_given: bool,
-    /// As git would commit it. `None` if that is not known.
+    /// The file as git would commit it. `None` if that is not known.
     pub committed: Option<Version>,
-    /// As it was in the working tree. `None` if its content is not known.
+    /// The file as it was in the working tree. `None` if its content is not known.
     pub raw: Option<Version>,
 }
 
@@ -42,10 +42,10 @@ pub struct Start {
     pub files: HashMap<Vec<u8>, Started>,
 }
 
-/// What is at a path now.
+/// The current state of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum After {
-    /// Nothing.
+    /// The path does not exist.
     Absent,
     /// A file, as git would commit it.
     Committed(Version),
@@ -58,14 +58,14 @@ pub enum After {
 pub struct Difference {
     /// The path.
     pub path: Vec<u8>,
-    /// What the agent began with, as git would commit it.
+    /// The file with which the agent began, as git would commit it.
     pub before: Option<Version>,
-    /// What there is now.
+    /// The current state of the path.
     pub after: After,
 }
 
 impl Start {
-    /// Whether the reference has the file that was checked out, or neither has one.
+    /// Whether the reference has the same file as the commit that was checked out, or both have none.
     #[must_use]
     pub fn is_in(&self, reference: &Files, path: &[u8]) -> bool {
         reference.get(path) == self.head.get(path)
@@ -87,14 +87,16 @@ impl Start {
         paths.into_iter().filter_map(difference).collect()
     }
 
-    /// What the agent began with at a path, in place of the reference.
+    /// The file with which the agent began at a path. If the reference differs from the start there, this is the
+    /// file of the reference.
     #[must_use]
     pub fn before(&self, reference: &Files, path: &[u8]) -> Option<Version> {
         let given = self.files.get(path).filter(|started| started.is_given && self.is_in(reference, path));
         given.and_then(|started| started.committed.clone()).or_else(|| reference.get(path).cloned())
     }
 
-    /// What is at a path now. `None` if the agent did not touch it, and it is not known how git would commit it.
+    /// The current state of a path. `None` if the agent did not touch the file, and it is not known how git would
+    /// commit it.
     fn after(&self, reference: &Files, now: &Files, path: &[u8]) -> Option<After> {
         let started = self.files.get(path);
         let Some(version) = now.get(path) else {
@@ -110,8 +112,8 @@ impl Start {
         })
     }
 
-    /// The files of the working tree with which the agent began, in place of the reference. A file whose content at the
-    /// start is not known is as in the reference.
+    /// The files of the reference, with the files with which the agent began in their place. A file whose content at
+    /// the start is not known comes from the reference.
     #[must_use]
     pub fn raw(&self, reference: &Files) -> Files {
         let mut files = reference.clone();
@@ -141,8 +143,8 @@ mod tests {
         Started { is_given, committed: known(committed), raw: known(raw) }
     }
 
-    /// One file in the commit at the start, in the reference, given as (committed, raw), and now. The result is what
-    /// there was and what there is.
+    /// The states of one file: in the commit at the start, in the reference, as given (committed, raw), and now. The
+    /// result is the state before and the state after.
     #[test]
     fn finds_what_the_agent_did() {
         let given = |committed: &str, raw: &str| Some(started(true, committed, raw));

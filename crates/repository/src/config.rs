@@ -12,8 +12,8 @@ pub struct Config {
 /// One variable of a configuration file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// The name of the section, in lower case. The variables of a section share its names, so that a long name is in
-    /// memory once.
+    /// The name of the section, in lower case. All variables of a section share this name, so a long name is in memory
+    /// only once.
     pub section: Arc<[u8]>,
     /// The name of the subsection; case matters.
     pub subsection: Option<Arc<[u8]>>,
@@ -97,7 +97,7 @@ impl Parser<'_> {
         self.rest = self.rest.get(1..).unwrap_or_default();
     }
 
-    /// The next byte. The end of a line is `\n`, also where it is `\r\n`.
+    /// The next byte. A line end `\r\n` is returned as `\n`.
     fn next(&mut self) -> Option<u8> {
         if self.rest.starts_with(b"\r\n") {
             self.skip();
@@ -167,7 +167,8 @@ impl Parser<'_> {
         }
     }
 
-    /// The value after `=`, to the end of the line. Blanks at its ends do not belong to it, unless they are quoted.
+    /// The value after `=`, to the end of the line. Blanks at the start and end of the value do not belong to it,
+    /// unless they are quoted.
     fn value(&mut self) -> Option<Vec<u8>> {
         self.blanks();
         let (mut value, mut end, mut quoted) = (Vec::new(), 0, false);

@@ -1,11 +1,11 @@
-//! What git changes in a file between the working tree and the repository (gitattributes(5), "Effects"), computed
+//! Git's conversions of a file between the working tree and the repository (gitattributes(5), "Effects"), computed
 //! without a program of the user.
 //!
 //! ```text
 //!  file ── filter ── working-tree-encoding ── CRLF to LF ── $Id: …$ to $Id$ ──► blob    clean
 //!  blob ── $Id$ to $Id: …$ ── LF to CRLF ── working-tree-encoding ── filter ──► file    smudge
 //! ```
-//! The rules are those of git's `convert.c`. The only filter that is computed is the one of Git LFS.
+//! The rules are those of git's `convert.c`. The only supported filter is the one of Git LFS.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -50,7 +50,7 @@ enum Eol {
     CrLf,
 }
 
-/// What git changes in one file.
+/// Git's conversions of one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conversion {
     lines: Lines,
@@ -59,10 +59,10 @@ pub struct Conversion {
     filter: Option<Filter>,
 }
 
-/// What happens to the ends of lines.
+/// The conversion of line endings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Lines {
-    /// Nothing.
+    /// Line endings are kept.
     Kept,
     /// The file is text.
     Text(Eol),
@@ -103,7 +103,7 @@ pub enum Unconverted {
     /// The content does not have the encoding.
     #[error("its content does not have its working-tree-encoding")]
     Content,
-    /// The content is not read as a whole.
+    /// The content is too large to be read as a whole.
     #[error("it is too large to be converted")]
     Size,
 }
@@ -118,7 +118,7 @@ pub struct Pointer {
 }
 
 impl Settings {
-    /// Adds the variables of a repository's configuration, which are stronger than those before.
+    /// Adds the variables of a repository's configuration, which override earlier ones.
     pub fn add(&mut self, config: &Config) {
         for entry in config.entries() {
             let subsection = entry.subsection.as_deref();
@@ -168,7 +168,7 @@ impl Settings {
         }
     }
 
-    /// The ends of lines of a text whose attributes name none.
+    /// The line endings of a text whose attributes specify none.
     fn text_eol(&self) -> Eol {
         match (self.autocrlf, self.eol) {
             (Some(AutoCrlf::Yes), _) => Eol::CrLf,
@@ -220,7 +220,8 @@ impl Conversion {
         }
     }
 
-    /// Whether the blob lacks text of a file with this content: a `$Id: …$` with anything but an id.
+    /// Whether the blob lacks text of a file with this content, because the file has a `$Id: …$` with anything but an
+    /// id.
     #[must_use]
     pub fn hides_text(&self, content: &[u8]) -> bool {
         let is_id = |text: &[u8]| {
@@ -237,8 +238,8 @@ impl Conversion {
         false
     }
 
-    /// The blob of a file with this content. `before` is the blob of the file in the index, on which the ends of lines of
-    /// a file without a declared type depend. For Git LFS, the content becomes a pointer.
+    /// The blob of a file with this content. `before` is the blob of the file in the index, on which the line endings
+    /// of a file without a declared type depend. For Git LFS, the content becomes a pointer.
     ///
     /// # Errors
     /// [`Unconverted`].
@@ -280,7 +281,7 @@ impl Conversion {
 
 impl Lines {
     fn of(attributes: &PathAttributes, settings: &Settings) -> Self {
-        /// What `text`, or the older `crlf`, says.
+        /// The meaning of the attribute `text`, or of the older `crlf`.
         enum Kind {
             Text,
             Input,
@@ -318,7 +319,7 @@ impl Lines {
         let is_kept = match self {
             Self::Kept => true,
             Self::Text(_) => false,
-            // A file that already has such ends of lines in the repository keeps them.
+            // A file that already has CRLF in the repository keeps it.
             Self::Auto(_) => counts.is_binary() || before.is_some_and(has_crlf),
         };
         if is_kept || counts.crlf == 0 {
@@ -387,7 +388,7 @@ impl Counts {
                 _ => counts.printable += 1,
             }
         }
-        // The end of a file in older systems.
+        // The end-of-file character of older systems.
         if content.last() == Some(&0x1a) {
             counts.other -= 1;
         }
@@ -438,7 +439,7 @@ fn collapse(content: Cow<'_, [u8]>) -> Cow<'_, [u8]> {
     Cow::Owned(collapsed)
 }
 
-/// Replaces each `$Id$` by one with the id of the blob. An expanded one, which is foreign, remains.
+/// Replaces each `$Id$` by `$Id: …$` with the id of the blob. An already expanded, foreign `$Id: …$` remains.
 fn expand<'a>(blob: &'a [u8], id: &str) -> Cow<'a, [u8]> {
     let (mut expanded, mut from) = (Vec::new(), 0);
     while let Some(at) = find(&blob[from..], b"$Id$") {
@@ -554,7 +555,7 @@ impl Pointer {
         format!("{POINTER}oid sha256:{}\nsize {}\n", self.id, self.size)
     }
 
-    /// What Git LFS makes of a content: a pointer. An empty file and a pointer remain.
+    /// Git LFS replaces a content with its pointer. An empty file and a pointer remain unchanged.
     fn cleaned(content: &[u8]) -> Cow<'_, [u8]> {
         if content.is_empty() || Self::parse(content).is_some() {
             return Cow::Borrowed(content);

@@ -1,12 +1,13 @@
 //! The configuration that a copy of a repository gets instead of the repository's own.
 //!
-//! The repository's configuration names programs and places of this machine, such as hooks, signing keys and editors,
-//! without which an agent could not commit. The copy keeps the settings that say how the files and commits are stored, its
-//! remotes and its branches. Filters of a program are left out: git then reads and writes the files as they are.
+//! The repository's configuration names programs and paths of this machine, such as hooks, signing keys and editors. In
+//! a copy they are missing, so an agent could not commit. The copy keeps the settings that say how the files and
+//! commits are stored, its remotes and its branches. Filters of a program are left out: git then reads and writes the
+//! files as they are.
 
 use crate::config::{Config, Entry};
 
-/// A configuration of ours, and what it leaves out.
+/// The generated configuration, and the settings that it leaves out.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CopiedConfig {
     /// The text of the file.
@@ -16,12 +17,12 @@ pub struct CopiedConfig {
     pub left_out: Vec<String>,
 }
 
-/// What the copy is.
+/// The kind of the copied git directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Of {
     /// The git directory `.git` of a working tree.
     Tree,
-    /// A git directory that has no working tree itself, beside its linked worktrees.
+    /// A git directory without a working tree of its own, beside its linked worktrees.
     Bare,
     /// The git directory of a submodule in its superproject's. It names its working tree by a relative path.
     Submodule,
@@ -31,11 +32,12 @@ pub enum Of {
 enum Kept {
     All,
     These(&'static [&'static str]),
-    /// All but these, which name programs or places of this machine.
+    /// All variables except these, which name programs or places of this machine.
     Except(&'static [&'static str]),
 }
 
-/// The sections of which variables are kept (git-config(1)). `core`, `extensions` and `filter` have rules of their own too.
+/// The sections with variables that are kept (git-config(1)). `core`, `extensions` and `filter` have rules of their own
+/// too.
 const SECTIONS: [(&str, Kept); 31] = [
     ("advice", Kept::All),
     ("annex", Kept::These(&["uuid", "version"])),
@@ -128,8 +130,8 @@ const SILENT: [&[u8]; 7] = [b"color", b"column", b"gui", b"gitk", b"maintenance"
 const LFS: &[u8] = b"lfs";
 
 impl CopiedConfig {
-    /// The configuration for a copy of a repository with this one. `has_filters` says that attributes name filters, whose
-    /// programs another configuration may name.
+    /// The configuration for the copy of a repository with the configuration `config`. `has_filters` says that
+    /// attributes name filters, whose programs another configuration may name.
     #[must_use]
     pub fn of(config: &Config, of: Of, mut has_filters: bool) -> Self {
         let mut copied = Self::default();
@@ -153,8 +155,8 @@ impl CopiedConfig {
             copied.set(b"bare", Some(b"true"));
         }
         if has_filters {
-            // What a filter made of a file differs from what is stored. The file counts as changed if git reads it, so
-            // git has to recognise that it is unchanged by what a copy of the file keeps: its length and its time.
+            // The output of a filter differs from the stored content. The file would count as changed if git read it,
+            // so git has to recognise an unchanged file by the properties that a copy keeps: its length and its time.
             copied.begin(b"core", None);
             copied.set(b"checkStat", Some(b"minimal"));
             copied.set(b"trustCTime", Some(b"false"));

@@ -1,7 +1,7 @@
-//! Opens and reads files beneath a directory that others may write, while they may write it.
+//! Opens and reads files beneath a directory that others may write at the same time.
 //!
-//! Each component of a path is opened by its descriptor and without following links, so a component that is replaced by
-//! a link is an error, and no path leads out of the directory.
+//! Each component of a path is opened below its parent's descriptor and without following links. So a component that is
+//! replaced by a link is an error, and no path leads out of the directory.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -16,8 +16,8 @@ use rustix::io::Errno;
 /// The flags of each opened directory.
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
-/// The flags of each opened file. A named pipe does not block the open, and a terminal does not become the controlling
-/// one.
+/// The flags of each opened file. Opening a named pipe does not block, and an opened terminal does not become the
+/// controlling terminal.
 const FILE: OFlags = OFlags::RDONLY
     .union(OFlags::NOFOLLOW)
     .union(OFlags::NONBLOCK)
@@ -44,7 +44,7 @@ pub struct FileId {
 /// Why a file was not read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// It, or a directory in its path, is a link, a named pipe, a socket, a device or of another wrong type.
+    /// The file or a directory in its path is a link, a named pipe, a socket, a device or of another wrong type.
     #[error("{} is not a regular file", .0.display())]
     NotRegular(PathBuf),
     /// It has more than the permitted number of bytes.
@@ -106,8 +106,8 @@ impl Directory {
         Ok(Some(Self { descriptor: found, path: self.path.join(relative) }))
     }
 
-    /// Opens a directory by a path in a file of this directory, from which a relative path begins. Links and `..` are
-    /// followed, so the path can lead anywhere: the caller compares [`Self::id`] with what it expects.
+    /// Opens a directory by a path from a file of this directory. A relative path starts at this directory. Links and
+    /// `..` are followed, so the path can lead anywhere: the caller compares [`Self::id`] with what it expects.
     ///
     /// # Errors
     /// The system's error.
@@ -151,7 +151,7 @@ impl Directory {
         let Some(parent) = parent.map_err(failed)? else { return Ok(None) };
         match rustix::fs::statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW) {
             Err(Errno::NOENT) => return Ok(None),
-            // Opening a device can have an effect, so its type is checked before.
+            // Opening a device can have an effect, so the type is checked first.
             Ok(found) if !is_regular(&found) => return Err(ReadError::NotRegular(path())),
             found => found.map_err(|error| failed(error.into()))?,
         };

@@ -1,7 +1,8 @@
-//! Changes files beneath a directory that others may write, while they may write it: all files, or none.
+//! Changes files beneath a directory that others may write at the same time: all files, or none.
 //!
 //! Everything goes through descriptors and follows no link, so nothing outside of the directory changes. A file is
-//! replaced in one step by another one with its permissions. It is not replaced if it is not as the edit expects it.
+//! replaced atomically by a new file with the same permissions. A file that differs from the one that the edit expects
+//! is not replaced.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
@@ -15,7 +16,7 @@ use rustix::io::Errno;
 use crate::blobs::Blobs;
 use crate::{Directory, FileId, KeptPermissions};
 
-/// The maximum number of levels of empty directories that make room for a file.
+/// The maximum depth of empty directories that are removed to make room for a file.
 const MAX_EMPTY_LEVELS: usize = 128;
 
 /// The number of bytes that are compared at once.
@@ -33,7 +34,7 @@ pub enum FileMode {
 }
 
 impl FileMode {
-    /// The type with this mode of a tree. `None` for a directory or a submodule.
+    /// The type with this mode in a git tree. `None` for a directory or a submodule.
     #[must_use]
     pub fn parse(mode: &str) -> Option<Self> {
         match mode {
@@ -120,7 +121,7 @@ pub enum EditError {
 }
 
 impl EditError {
-    /// Whether all files are as they were.
+    /// Whether all files are unchanged after this error.
     #[must_use]
     pub fn is_undone(&self) -> bool {
         !matches!(self, Self::NotUndone { .. })
@@ -128,8 +129,8 @@ impl EditError {
 }
 
 impl Edits {
-    /// Takes the edits, each of another path. `renamed` has the old and new path of each file that keeps its permissions
-    /// at another path.
+    /// Takes the edits, each with a different path. `renamed` has the old and new path of each file that keeps its
+    /// permissions at another path.
     #[must_use]
     pub fn new(mut list: Vec<Edit>, renamed: impl IntoIterator<Item = (PathBuf, PathBuf)>) -> Self {
         list.sort_by(|one, other| one.path.cmp(&other.path));
@@ -156,7 +157,7 @@ impl Edits {
         self.checked(directory, blobs).map(drop)
     }
 
-    /// Changes all files. The files have the permissions of those that they replace, or that are renamed.
+    /// Changes all files. A new file has the permissions of the file that it replaces or renames.
     ///
     /// # Errors
     /// Every [`EditError`]. No file is then changed, except after [`EditError::NotUndone`].
@@ -181,7 +182,7 @@ impl Edits {
             .map_err(|error| room.undo(&done, error))
     }
 
-    /// The status of each expected file.
+    /// The status of each file that the edits expect.
     fn checked(&self, directory: &Directory, blobs: &mut Blobs) -> Result<HashMap<&Path, Stat>, EditError> {
         let mut found = HashMap::new();
         let mut deleted: HashSet<FileId> = HashSet::new();
@@ -200,7 +201,7 @@ impl Edits {
     }
 }
 
-/// Checks that the file at a path is this one, and returns its status.
+/// Checks that the file at a path equals the stored file, and returns its status.
 fn as_expected(
     directory: &Directory,
     path: &Path,
@@ -224,12 +225,12 @@ fn as_expected(
             None => Ok(false),
         },
     };
-    // The rest belongs to this answer.
+    // The rest of the content belongs to this response, so it is read too.
     io::copy(&mut content, &mut io::sink()).and_then(|_| blobs.close()).map_err(failed)?;
     if is_equal.map_err(failed)? { Ok(status) } else { Err(changed()) }
 }
 
-/// Checks that nothing is at a path that a deletion does not remove.
+/// Checks that a path is free, or that the deletions free it.
 fn check_free(directory: &Directory, path: &Path, deleted: &HashSet<FileId>) -> Result<(), EditError> {
     let failed = |error: io::Error| EditError::System { path: path.to_owned(), error };
     let mut place = PathBuf::new();
@@ -294,10 +295,10 @@ struct Room<'a> {
 }
 
 impl Room<'_> {
-    /// Changes back what is done, because of an error.
+    /// Changes back the edits `done`, because of an error.
     fn undo(&mut self, done: &[&Edit], error: EditError) -> EditError {
         let done: Vec<Edit> = done.iter().copied().map(Edit::reversed).collect();
-        // What was written last is in the way of what was deleted first.
+        // Files that were written last can occupy the paths of files that were deleted first.
         let (deletions, writes): (Vec<&Edit>, Vec<&Edit>) =
             done.iter().partition(|edit| edit.after.is_none());
         for edit in deletions.into_iter().rev().chain(writes) {
@@ -351,7 +352,7 @@ impl Room<'_> {
         placed
     }
 
-    /// Writes a file beside its place, and returns its name there.
+    /// Writes a file next to its final path, and returns its temporary name.
     fn write(&mut self, parent: &Directory, path: &Path, file: &StoredFile) -> io::Result<OsString> {
         let new = OsString::from(format!(".bottle-{:016x}", rand::random::<u64>()));
         let mut content = self.blobs.open(&file.object)?;
@@ -381,7 +382,7 @@ impl Room<'_> {
     }
 }
 
-/// Fails unless the entry is the one whose content was checked, unchanged since.
+/// Fails unless the entry is the one whose content was checked, and has not changed since then.
 fn require_same(
     parent: &Directory,
     name: &OsStr,
@@ -405,7 +406,7 @@ fn require_same(
     if is_same { Ok(()) } else { Err(EditError::Changed(path.to_owned())) }
 }
 
-/// Gives a new file its name.
+/// Renames a new file to its final name.
 fn place(parent: &Directory, new: &OsStr, name: &OsStr, replaces: bool) -> io::Result<()> {
     if replaces {
         return parent.rename(new, parent, name);
@@ -421,7 +422,7 @@ fn place(parent: &Directory, new: &OsStr, name: &OsStr, replaces: bool) -> io::R
     }
 }
 
-/// Opens a directory, which is made with those above it if it does not exist.
+/// Opens a directory. Creates it and its missing parents if it does not exist.
 fn make_directory(directory: &Directory, path: &Path) -> io::Result<Directory> {
     let mut found = directory.try_clone()?;
     for name in path {
@@ -434,7 +435,7 @@ fn make_directory(directory: &Directory, path: &Path) -> io::Result<Directory> {
     Ok(found)
 }
 
-/// Removes the directories above a deleted file in which nothing is left, up to the directory itself.
+/// Removes the empty directories above a deleted file, up to `directory` itself.
 fn remove_empty_parents(directory: &Directory, path: &Path) -> io::Result<()> {
     for above in path.ancestors().skip(1).filter(|above| !above.as_os_str().is_empty()) {
         let (parent, name) = split(above)?;
@@ -575,7 +576,7 @@ mod tests {
         assert_eq!(scene.shown(), before, "a check changes nothing");
         edits.apply(&directory, &mut blobs).expect("applied");
         let mut after = scene.shown();
-        // The umask of this process decides the mode of what is new.
+        // The umask of this process decides the mode of new entries.
         after.retain(|entry| !["file/", "new/", "link"].iter().any(|new| entry.starts_with(new)));
         assert_eq!(
             after,
@@ -631,7 +632,7 @@ mod tests {
             assert!(edits.apply(&directory, &mut blobs).is_err(), "{path}");
         }
         assert_eq!(scene.shown(), before);
-        // A directory with nothing in it makes room, one with a file does not.
+        // An empty directory makes room, a directory with a file does not.
         let edits = Edits::new(vec![scene.edit("empty", None, Some("new")).await], []);
         edits.apply(&directory, &mut blobs).expect("applied");
         let edits = Edits::new(vec![scene.edit("sub", None, Some("new")).await], []);

@@ -17,7 +17,7 @@ pub struct FastImport {
 }
 
 impl FastImport {
-    /// Starts git, whose command is `git`, and begins a commit to which `reference` points at the end.
+    /// Starts git with the command `git`, and begins a commit. At the end, `reference` points to this commit.
     ///
     /// # Errors
     /// When git cannot be started.
@@ -62,7 +62,7 @@ impl FastImport {
         input.write_all(b"\n")
     }
 
-    /// Begins with the files of a commit.
+    /// Begins the tree with the files of a commit.
     ///
     /// # Errors
     /// When git has ended.

@@ -1,7 +1,7 @@
 //! Fetches one reference from a `git upload-pack` that an agent controls.
 //!
-//! The conversation is that of gitprotocol-pack(5), version 0. Nothing is negotiated: what this side sends is the id
-//! that the other side offered, and at most one commit that the other side is known to have.
+//! The conversation is that of gitprotocol-pack(5), version 0. Nothing is negotiated: this side sends only the id that
+//! the other side offered, and at most one commit that the other side is known to have.
 //!
 //! ```text
 //! them: ID HEAD\0capabilities, ID refs/heads/main, … ──►
@@ -23,16 +23,17 @@ use crate::store::{Store, StoreError};
 /// The maximum number of bytes that one fetch reads.
 const MAX_BYTES: u64 = 8 << 30;
 
-/// How long the other side may send nothing. Git sends nothing while it makes a large pack.
+/// The maximum time for which the other side may send nothing. Git sends nothing while it makes a large pack.
 const IDLE: Duration = Duration::from_secs(300);
 
-/// How long the conversation may take in all. Single packets can keep it from being idle.
+/// The time limit for the whole conversation. Without it, single packets could keep the connection from being idle
+/// forever.
 const DEADLINE: Duration = Duration::from_secs(3600);
 
 /// The maximum number of lines before the pack, most of which offer a reference.
 const MAX_LINES: usize = 2_000_000;
 
-/// The maximum number of packets with progress, for which git is asked not to send any. It sends a few in a second.
+/// The maximum number of progress packets. The request asks git not to send any. Git sends a few in a second.
 const MAX_PROGRESS: usize = 50_000;
 
 /// The bounds of a pack. Git makes no deltas of files of more than 512 MiB.
@@ -46,15 +47,16 @@ const MAX_SHALLOW: usize = 100_000;
 const PACK: u8 = 1;
 const PROGRESS: u8 = 2;
 
-/// The maximum length of a message of the other side that is kept.
+/// The maximum length that is kept of a message of the other side.
 const MAX_MESSAGE: usize = 2000;
 
-/// What is fetched.
+/// The request of one fetch.
 #[derive(Debug, Clone, Copy)]
 pub struct Request<'a> {
     /// The full name of the reference.
     pub reference: &'a str,
-    /// A commit that the other side was given, and that the store has with all its history. It is not sent again.
+    /// A commit that the other side received earlier, and that the store has with all its history. The other side does
+    /// not send it again.
     pub have: Option<&'a ObjectId>,
 }
 
@@ -73,25 +75,25 @@ pub enum FetchError {
     /// The other side ended the conversation.
     #[error("the bottle closed the connection")]
     Closed,
-    /// It sent nothing for 300 s, or not everything in an hour.
+    /// The other side sent nothing for 300 s, or did not send everything in an hour.
     #[error("git in the bottle timed out")]
     Late,
-    /// It sent more than 8 GiB.
+    /// The other side sent more than 8 GiB.
     #[error("the bottle sent more than {} GiB", MAX_BYTES >> 30)]
     TooMuch,
-    /// It broke the protocol.
+    /// The other side broke the protocol.
     #[error("git in the bottle broke the protocol: {0}")]
     Protocol(&'static str),
-    /// It reported an error.
+    /// The other side reported an error.
     #[error("git in the bottle failed: {0}")]
     Remote(String),
-    /// It has another kind of ids than the store.
+    /// The other side's ids have a different hash function from those of the store.
     #[error("the bottle's repository has another hash function")]
     Format,
-    /// The sizes in its pack exceed a limit.
+    /// The sizes in the other side's pack exceed a limit.
     #[error("the bottle's pack is refused: {0}")]
     Pack(#[from] PackError),
-    /// Its pack is damaged or incomplete.
+    /// The other side's pack is damaged or incomplete.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -103,11 +105,11 @@ impl From<GitError> for FetchError {
 }
 
 impl Store {
-    /// Fetches a reference with all its objects. `None` if the other side has no such reference. Every object that the
-    /// reference needs is in this store afterwards, or among those that it borrows.
+    /// Fetches a reference with all its objects. `None` if the other side has no such reference. Afterwards, every
+    /// object that the reference needs is in this store or among its borrowed objects.
     ///
     /// # Errors
-    /// Every [`FetchError`]. The store has nothing of the other side then.
+    /// Every [`FetchError`]. After an error, the store has no data of the other side.
     pub async fn fetch(
         &self,
         request: Request<'_>,
@@ -127,7 +129,7 @@ impl Store {
         Ok(Some(Fetched { tip, shallow }))
     }
 
-    /// Holds the conversation, and ends it. Returns the pack too, if the other side sent objects.
+    /// Runs the conversation to its end. Also returns the pack if the other side sent objects.
     async fn converse(
         &self,
         request: Request<'_>,
@@ -149,15 +151,15 @@ impl Store {
                 pack = self.receive(&mut lines).await?;
             }
         }
-        // The other side may have ended the conversation before.
+        // The other side may already have ended the conversation.
         let _ = to.write_all(b"0000").await;
         let _ = to.shutdown().await;
         Ok(offered.tip.map(|tip| (Fetched { tip, shallow: offered.shallow }, pack)))
     }
 
-    /// Writes the pack to a file of ours. Returns its name without a suffix, and whether it has objects.
+    /// Writes the pack to our own file. Returns its name without a suffix, and whether it has objects.
     async fn receive(&self, lines: &mut Lines<impl AsyncRead + Unpin>) -> Result<Option<String>, FetchError> {
-        // The answer to the one commit that was named.
+        // The answer to the one `have` line.
         loop {
             match lines.line().await? {
                 Some(line) if line == b"NAK" || line.starts_with(b"ACK ") => break,

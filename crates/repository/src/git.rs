@@ -1,8 +1,8 @@
-//! Runs git in a git directory of ours.
+//! Runs git in our own git directory.
 //!
-//! Git reads no other configuration than that of this directory: not the user's, not the system's, and never that of a
-//! repository that an agent or a project wrote. It has an environment of its own, no terminal, no input, a deadline,
-//! and a limit of its memory, its files and its output.
+//! Git reads only the configuration of this directory: not the user's, not the system's, and never that of a repository
+//! that an agent or a project wrote. It has an environment of its own, no terminal, no input, a deadline, and limits
+//! for its memory, its files and its output.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -23,13 +23,13 @@ const DEADLINE: Duration = Duration::from_secs(300);
 /// The maximum number of bytes that are kept of standard output if the caller names no limit.
 const MAX_OUTPUT: usize = 1 << 20;
 
-/// The maximum number of bytes that are kept of standard error, from its begin. The rest is dropped.
+/// The maximum number of bytes that are kept of standard error, from its start. The rest is dropped.
 const MAX_STDERR: usize = 4096;
 
 /// The directories in which git finds the few programs that it needs beside its own.
 const SYSTEM_PATH: &str = "/usr/bin:/bin";
 
-/// The environment of each git.
+/// The environment of each git process.
 const ENVIRONMENT: [(&str, &str); 12] = [
     ("GIT_DIR", "."),
     ("GIT_CONFIG_GLOBAL", "/dev/null"),
@@ -39,7 +39,7 @@ const ENVIRONMENT: [(&str, &str); 12] = [
     ("GIT_TERMINAL_PROMPT", "0"),
     ("GIT_OPTIONAL_LOCKS", "0"),
     ("GIT_NO_LAZY_FETCH", "1"),
-    // A replace reference would make git show other content than an object has.
+    // A replace reference would make git show content other than the object's own.
     ("GIT_NO_REPLACE_OBJECTS", "1"),
     ("GIT_ALLOW_PROTOCOL", "none"),
     ("GIT_PAGER", "cat"),
@@ -74,30 +74,30 @@ pub struct Text {
 pub struct Output {
     /// The exit code. `None` if a signal ended it.
     pub code: Option<i32>,
-    /// The begin of standard output.
+    /// The start of standard output.
     pub stdout: Text,
-    /// The begin of standard error.
+    /// The start of standard error.
     pub stderr: Vec<u8>,
 }
 
-/// Why git did not do what it was to do. The texts can contain text of an agent.
+/// Why git failed. The texts can contain text of an agent.
 #[derive(Debug, thiserror::Error)]
 pub enum GitError {
     /// No absolute directory of `PATH` has git.
     #[error("git is not installed")]
     Missing,
-    /// It could not be started.
+    /// Git could not be started.
     #[error("cannot run git: {0}")]
     Spawn(#[source] io::Error),
-    /// It took too long, and was ended.
+    /// Git took too long, and was ended.
     #[error("`git {0}` timed out")]
     Late(String),
-    /// It failed.
+    /// Git failed.
     #[error("`git {command}` failed: {stderr}")]
     Failed {
         /// The name of the command.
         command: String,
-        /// The begin of standard error.
+        /// The start of standard error.
         stderr: String,
     },
 }
@@ -109,7 +109,7 @@ impl Program {
     /// [`GitError::Missing`].
     pub fn find(path_variable: &OsStr) -> Result<Self, GitError> {
         let path = program::find("git", path_variable).ok_or(GitError::Missing)?;
-        // Git starts parts of itself, and looks for them beside itself.
+        // Git starts its own helper programs, and searches for them in its own directory.
         let mut search = path.parent().unwrap_or(Path::new("/")).as_os_str().to_owned();
         search.push(":");
         search.push(SYSTEM_PATH);
@@ -218,7 +218,7 @@ impl Git {
         self.run_command(self.command(), arguments, Some(input), most).await
     }
 
-    /// Runs a command that was made by [`Self::command`] with these arguments.
+    /// Runs `command`, which [`Self::command`] made, with these arguments.
     ///
     /// # Errors
     /// As [`Self::run`].
@@ -275,7 +275,7 @@ impl Output {
     }
 }
 
-/// The name of the command in its arguments.
+/// The name of the git command, from its arguments.
 fn word<'a>(arguments: &[&'a str]) -> &'a str {
     arguments.iter().find(|word| !word.starts_with('-')).copied().unwrap_or("git")
 }
@@ -300,7 +300,7 @@ async fn run(
     let running = async {
         let write = async {
             if let (Some(mut stdin), Some(input)) = (stdin, input) {
-                // A command that ends early does not read all of it.
+                // A command that ends early does not read all of its input.
                 let _ = stdin.write_all(input).await;
             }
         };
@@ -321,8 +321,8 @@ async fn run(
     tokio::time::timeout(DEADLINE, running).await.map_err(|_| GitError::Late(word.to_owned()))?
 }
 
-/// Reads at most `most` bytes. The rest is read and dropped, so that git does not block on a full pipe, unless the
-/// reader `stops` there.
+/// Reads at most `most` bytes. Further bytes are read and dropped, so that git does not block on a full pipe. With
+/// `stops`, the reader stops at the limit instead.
 async fn read_at_most(from: Option<impl AsyncRead + Unpin>, most: usize, stops: bool) -> Vec<u8> {
     let mut bytes = Vec::new();
     if let Some(mut from) = from {
@@ -359,7 +359,7 @@ mod tests {
         for (value, expected) in [
             ("~/mine", Some(path.join("mine"))),
             ("/etc/ignore", Some("/etc/ignore".into())),
-            // No repository is the base of a relative path.
+            // A relative path has no repository as its base.
             ("mine", None),
         ] {
             let text = format!("[core]\n\texcludesFile = {value}\n");

@@ -1,12 +1,12 @@
 //! The files that the copy of a working tree gets as its `.git`.
 //!
-//! Of a git directory outside of the working tree, only files of git are copied (gitrepository-layout(5)), and those of
-//! Git LFS and git-annex, without which the files of the working tree are incomplete. Whatever else lies there stays,
-//! such as the keys of git-crypt. Of a git directory in the working tree, all files are copied.
+//! From a git directory outside of the working tree, the copy gets only the files of git (gitrepository-layout(5)), and
+//! those of Git LFS and git-annex, without which the files of the working tree are incomplete. It does not get other
+//! files there, such as the keys of git-crypt. From a git directory in the working tree, it gets all files.
 //!
-//! Of neither, the copy gets what belongs to this machine: locks, sockets, hooks, settings that name programs
-//! ([`crate::copied_config`]), and the records of linked worktrees outside of the copy. It has no path of this machine.
-//! References in tables become files, which every git can read.
+//! In both cases, files and settings of this machine are left out: locks, sockets, hooks, settings that name programs
+//! ([`crate::copied_config`]), and the records of linked worktrees outside of the copy. The copy contains no path of
+//! this machine. References in reftables become files, which every git can read.
 
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
@@ -61,25 +61,25 @@ const WORKTREES: &str = "worktrees";
 /// The directory of the hooks.
 const HOOKS: &str = "hooks";
 
-/// What is at the top of a git directory and belongs to this machine, besides locks.
+/// The entries at the top of a git directory that belong to this machine, besides locks.
 const OF_MACHINE: [&str; 5] = ["config", "config.worktree", "fsmonitor--daemon", HOOKS, WORKTREES];
 
-/// Where a git directory has references.
+/// The paths of references in a git directory.
 const OF_REFERENCES: [&str; 3] = ["HEAD", "refs", reftable::DIRECTORY];
 
-/// The maximum number of submodules, of linked worktrees and of hooks that are looked at.
+/// The maximum number of submodules, of linked worktrees and of hooks that are read.
 const MAX_NAMES: usize = 1000;
 
-/// The list of other directories with objects. Its paths are of this machine.
+/// The list of other directories with objects. Its paths are paths of this machine.
 const ALTERNATES: &str = "objects/info/alternates";
 
 /// The index of a working tree.
 const INDEX: &str = "index";
 
-/// The attribute file of a repository that is in no commit.
+/// The attribute file that a repository keeps outside of its commits.
 const INFO_ATTRIBUTES: &str = "info/attributes";
 
-/// How attributes name a filter.
+/// The start of an attribute that names a filter.
 const FILTER: &[u8] = b"filter=";
 
 /// The directory of the objects.
@@ -101,17 +101,17 @@ const OF_MAIN_TREE: [&str; 11] = [
     "refs/worktree",
 ];
 
-/// What the copy of a git directory has, except for its files that are copied as they are.
+/// The contents of a git directory's copy, except for the files that are copied unchanged.
 #[derive(Debug)]
 pub struct GitCopy {
-    /// The git directory itself, and those of submodules in it.
+    /// The paths of the git directory itself, and of the submodules' git directories in it.
     roots: Vec<PathBuf>,
-    /// Whether its references are in tables.
+    /// Whether the git directory stores its references in tables.
     has_tables: bool,
     format: ObjectFormat,
-    /// Whether the copy has another index.
+    /// Whether the copy gets a different index.
     has_index: bool,
-    /// Whether attributes name filters.
+    /// Whether attributes of the working tree name filters.
     has_filters: bool,
     made: Vec<GitFile>,
     worktrees: Vec<Worktree>,
@@ -128,10 +128,10 @@ pub struct Worktree {
     record: Directory,
 }
 
-/// The files of a git directory that are copied. The same path comes once: a file of the worktree hides the one of its
-/// repository.
+/// The files of a git directory that are copied. Each path occurs once: a file of the worktree hides the file of
+/// its repository at the same path.
 pub struct GitFiles {
-    /// The directories that are left, last one first.
+    /// The directories that remain to be read, last one first.
     left: Vec<Source>,
     made: Vec<GitFile>,
     done: HashSet<PathBuf>,
@@ -140,11 +140,11 @@ pub struct GitFiles {
 /// A file, directory or link of a copied git directory, with its path there.
 #[derive(Debug, Clone)]
 pub enum GitFile {
-    /// It is copied as it is.
+    /// An entry that is copied unchanged.
     Entry(PathBuf, Entry),
     /// A file with this content.
     Made(PathBuf, Vec<u8>),
-    /// The index, and when it counts as written, in seconds.
+    /// The content of the index, and the time in seconds at which it counts as written.
     Index(Vec<u8>, u64),
     /// A directory.
     Directory(PathBuf),
@@ -169,24 +169,24 @@ pub enum GitFileError {
 
 struct Source {
     walk: Walk,
-    /// Where its files are in the copy.
+    /// The path of its files in the copy.
     place: PathBuf,
 }
 
-/// Whose files a git directory contains.
+/// The part of a repository whose files a git directory contains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Part {
-    /// Those of the working tree that is copied.
+    /// The files of the working tree that is copied.
     Tree,
-    /// Those of the repository of which it is a linked worktree.
+    /// The files of the repository to which this linked worktree belongs.
     Common,
 }
 
 impl GitCopy {
-    /// Decides what the copy of a working tree's git directory has.
+    /// Determines the contents of the copy of a working tree's git directory.
     ///
     /// # Errors
-    /// [`GitFileError`] if a file that decides about it cannot be read.
+    /// [`GitFileError`] if a file that determines these contents cannot be read.
     pub fn of(located: &Located) -> Result<Self, GitFileError> {
         let Located { git, common, .. } = located;
         let mut copy = Self {
@@ -216,10 +216,10 @@ impl GitCopy {
             let of = if is_top { of } else { Of::Submodule };
             let Some(directory) = common.directory(&root)? else { continue };
             copy.configure(&directory, CONFIGS[0], &root, of)?;
-            // A linked worktree has its own one.
+            // A linked worktree has its own `config.worktree`.
             copy.configure(if is_top { git } else { &directory }, CONFIGS[1], &root, of)?;
             copy.note_hooks(&directory, &root)?;
-            // The copy gets the objects that the repository itself borrows, but not those of a submodule.
+            // The copy gets the objects that the repository itself borrows, but not those that a submodule borrows.
             if !is_top && directory.stat(Path::new(ALTERNATES)).is_ok_and(|found| found.is_some()) {
                 copy.note([root.join(ALTERNATES).display().to_string()]);
             }
@@ -230,25 +230,26 @@ impl GitCopy {
         Ok(copy)
     }
 
-    /// The format of the objects. References in tables become files, so the git of the copy has to know nothing else.
+    /// The format of the objects. References in tables become files, so the git of the copy has to know no
+    /// other format.
     #[must_use]
     pub fn format(&self) -> ObjectFormat {
         self.format
     }
 
-    /// The settings and hooks that the copy does not have, by their names.
+    /// The names of the settings and hooks that the copy lacks.
     #[must_use]
     pub fn left_out(&self) -> &[String] {
         &self.left_out
     }
 
-    /// The linked worktrees in the working tree. The copy has the records of those that it contains.
+    /// The linked worktrees in the working tree. The copy has the records of the worktrees that it contains.
     #[must_use]
     pub fn worktrees(&self) -> &[Worktree] {
         &self.worktrees
     }
 
-    /// Whether an entry of a git directory in the working tree, at this path in it, is not copied.
+    /// Whether the copy leaves out the entry at this path of a git directory in the working tree.
     #[must_use]
     pub fn leaves_out(&self, path: &Path, kind: FileType) -> bool {
         let root =
@@ -265,9 +266,9 @@ impl GitCopy {
         is_lock || is_borrowing || has_index || has_references || is_one_of(&OF_MACHINE)
     }
 
-    /// The files of the copy, with the records of these of its worktrees. `place` is the path of the working tree's copy.
-    /// Of a git directory that is the directory `.git` in the working tree, those that are copied as they are are not
-    /// among them. Without `with_objects`, those in `objects` are left out.
+    /// The files of the copy, with the records of the worktrees `kept`. `place` is the path of the working tree's copy.
+    /// If the git directory is the directory `.git` in the working tree, files that are copied unchanged are not
+    /// included. Without `with_objects`, files in `objects` are not included either.
     ///
     /// # Errors
     /// [`GitFileError`] if a directory cannot be opened, or a file of a worktree cannot be read.
@@ -309,7 +310,7 @@ impl GitCopy {
         Ok(())
     }
 
-    /// Adds the index of the copy, if it differs because attributes name filters, which the copy does not have.
+    /// Adds a changed index to the copy if attributes name filters, because the copy does not have these filters.
     fn add_index(&mut self, located: &Located) -> Result<(), GitFileError> {
         // An index that cannot be read is copied as it is.
         let Ok(Some((index, written))) = IndexFiles::read(&located.git, None) else { return Ok(()) };
@@ -367,7 +368,7 @@ impl Worktree {
         Ok(Source { walk, place: self.place() })
     }
 
-    /// The files of its record that name places: this copy's.
+    /// The files of the worktree's record that contain paths, with the paths of this copy instead.
     fn made(&self, has_tables: bool, place: &str) -> Result<Vec<GitFile>, GitFileError> {
         let record = self.place();
         let git_file = Path::new(place).join(&self.path).join(GIT);
@@ -418,13 +419,13 @@ impl Iterator for GitFiles {
     }
 }
 
-/// A git directory, and those of submodules in it, as their paths in it.
+/// The paths of a git directory and of the submodules' git directories in it, relative to the git directory.
 fn roots(git: &Directory) -> io::Result<Vec<PathBuf>> {
     let mut roots = vec![PathBuf::new()];
     let mut left = vec![PathBuf::from(MODULES)];
     let mut budget = MAX_NAMES;
     while let Some(path) = left.pop() {
-        // A link, or a file: no module of git.
+        // A link or a file is no git directory of a submodule.
         let Ok(Some(directory)) = git.directory(&path) else { continue };
         let next = if locate::is_git_directory(&directory, &directory) {
             roots.push(path.clone());
@@ -440,7 +441,7 @@ fn roots(git: &Directory) -> io::Result<Vec<PathBuf>> {
     Ok(roots)
 }
 
-/// The linked worktrees of the repository that are in the working tree, but not it.
+/// The linked worktrees of the repository that are in the working tree, except the working tree itself.
 fn worktrees(located: &Located) -> io::Result<Vec<Worktree>> {
     let Some(records) = located.common.directory(Path::new(WORKTREES)).ok().flatten() else {
         return Ok(Vec::new());
@@ -458,8 +459,8 @@ fn worktrees(located: &Located) -> io::Result<Vec<Worktree>> {
     Ok(names.into_iter().filter_map(worktree).collect())
 }
 
-/// A configuration file of the copy, and the settings that it leaves out. `None` if there is none. Git refuses a malformed
-/// one, also in the copy.
+/// A configuration file of the copy, and the settings that it leaves out. `None` if there is no such file. A malformed
+/// file is copied unchanged, and git refuses it in the copy too.
 fn configuration(
     from: &Directory,
     name: &str,
@@ -473,7 +474,8 @@ fn configuration(
     }))
 }
 
-/// Whether an attribute file that the index knows, the one at the top, or `info/attributes` names a filter.
+/// Whether one of these files names a filter: an attribute file that the index knows, the attribute file at the
+/// top, or `info/attributes`.
 fn has_filters(located: &Located, index: &Checked) -> bool {
     let names_filter = |from: &Directory, path: &Path| {
         let text = from.read(path, MAX_ATTRIBUTES as u64).ok().flatten().unwrap_or_default();
@@ -487,7 +489,8 @@ fn has_filters(located: &Located, index: &Checked) -> bool {
         || known.take(MAX_NAMES).any(|path| names_filter(&located.top, path))
 }
 
-/// The references in the tables of a repository, if it is `common`, and of a working tree's git directory, as files.
+/// The references in the reftables of a working tree's git directory, as files. With `common`, also the references of
+/// the repository.
 fn references(
     place: &Path,
     common: Option<&Directory>,
@@ -546,7 +549,7 @@ fn is_copied(path: &Path, kind: FileType, part: Part) -> bool {
     is_gits && !is_lock && (part == Part::Tree || !is_of_main_tree())
 }
 
-/// Whether this path in the git directory of a submodule is of git-crypt's keys.
+/// Whether this path in the git directory of a submodule belongs to git-crypt's keys.
 fn has_keys(path: &Path) -> bool {
     let names: Vec<_> = path.iter().collect();
     names.windows(2).any(|pair| pair == ["git-crypt", "keys"])
@@ -799,7 +802,7 @@ mod tests {
         assert_eq!(one.git_file(), b"gitdir: ../../.git/worktrees/one\n");
     }
 
-    /// The copy of a repository with references in tables has the same ones in files.
+    /// The copy of a repository with references in tables has the same references in files.
     #[test]
     fn references_in_tables_become_files() {
         let root = tempfile::tempdir().expect("a directory");

@@ -1,8 +1,8 @@
 //! Names and addresses as git writes them into commits and reflogs.
 
 /// Removes what git's formats cannot hold, as git does: control characters, `<` and `>` everywhere, and white space and
-/// punctuation at both ends (`strbuf_addstr_without_crud` in git's `ident.c`). Git removes only the line feed of the
-/// control characters, and older ones remove a full stop at the ends too.
+/// punctuation at both ends (`strbuf_addstr_without_crud` in git's `ident.c`). Of the control characters, git
+/// removes only the line feed. Older versions of git also remove a full stop at the ends.
 #[must_use]
 pub fn clean(text: &str) -> String {
     let is_crud = |c: char| c <= ' ' || matches!(c, ',' | ':' | ';' | '<' | '>' | '"' | '\\' | '\'');

@@ -1,8 +1,8 @@
 //! Ignore rules as git reads them (gitignore(5)), from files that others wrote.
 //!
 //! The rules come, from the weakest to the strongest, from the user's own file (`core.excludesFile`), from `info/exclude`
-//! of the repository, and from the `.gitignore` files from the top of its working tree down to an entry. No file above
-//! that top counts.
+//! of the repository, and from the `.gitignore` files from the top of its working tree down to an entry. An ignore file
+//! above that top has no effect.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -56,12 +56,13 @@ pub enum RuleError {
     /// A file cannot be read, or is too long.
     #[error(transparent)]
     Unreadable(#[from] ReadError),
-    /// A file has too many patterns, too long ones, or such that need too much memory.
+    /// A file has too many patterns, or patterns that are too long or need too much memory.
     #[error("{} has more or longer patterns than are read from an ignore file", .0.display())]
     TooManyPatterns(PathBuf),
 }
 
-/// The rules for the entries of a directory. [`Self::enter`] adds those of a directory below it, until [`Self::leave`].
+/// The rules for the entries of a directory. [`Self::enter`] adds the rules of a directory below it, and
+/// [`Self::leave`] removes them.
 #[derive(Debug, Default)]
 pub struct IgnoreRules {
     /// The path of the directory below the top.
@@ -69,7 +70,7 @@ pub struct IgnoreRules {
     /// The rules, from the weakest to the strongest.
     files: Vec<Rules>,
     patterns: usize,
-    /// The number of patterns that were read, with those that [`Self::leave`] removed.
+    /// The number of patterns that were read, including those that [`Self::leave`] removed.
     patterns_read: usize,
     not_read: Vec<PathBuf>,
 }
@@ -105,7 +106,7 @@ impl IgnoreRules {
         Ok(rules)
     }
 
-    /// Adds the rules of the `.gitignore` in a directory, whose path is relative to that of these rules. Returns a mark
+    /// Adds the rules of a directory's `.gitignore`. `path` is relative to the directory of these rules. Returns a mark
     /// for [`Self::leave`].
     ///
     /// # Errors
@@ -169,8 +170,8 @@ impl IgnoreRules {
     }
 }
 
-/// Compiles the at most `most` patterns of an ignore file, and counts them. `Some(None)` for a file without patterns, and
-/// `None` for more or longer ones.
+/// Compiles and counts the patterns of an ignore file, at most `most`. `Some(None)` for a file without patterns, and
+/// `None` for too many or too long patterns.
 fn compile(bytes: &[u8], most: usize) -> Option<Option<(Gitignore, usize)>> {
     let text = String::from_utf8_lossy(bytes);
     let mut builder = GitignoreBuilder::new("");
@@ -290,7 +291,7 @@ impl RecordedRules {
     }
 }
 
-/// The bytes of a file that the user's own configuration names. A missing one is empty, and so is a device such as
+/// The bytes of a file that the user's own configuration names. A missing file is empty, and so is a device such as
 /// `/dev/null`. Links in its path are followed.
 ///
 /// # Errors
@@ -417,7 +418,7 @@ mod tests {
         of("#\n\n".repeat(MAX_PATTERNS) + &"a\n".repeat(MAX_PATTERNS - 10)).expect("within the bounds");
     }
 
-    /// Patterns of directories that a walk has left cost time too.
+    /// Patterns of directories that a walk has already left cost time too.
     #[test]
     fn the_patterns_of_a_walk_have_a_bound() {
         let top = tempfile::tempdir().expect("a directory");

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use ignore::Match;
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 
-/// The maximum length of an ignore file that is read, in bytes. Rules beyond this limit and the next one are not applied,
+/// The maximum length of an ignore file that is read, in bytes. Rules beyond this limit or `MAX_TOTAL` are not applied,
 /// so a diff shows more files, never fewer.
 pub const MAX_FILE: usize = 64 << 10;
 
@@ -20,7 +20,7 @@ const MAX_TOTAL: usize = 256 << 10;
 /// The maximum number of patterns of all ignore files together, because each file is compared with each pattern.
 const MAX_PATTERNS: usize = 2_000;
 
-/// The maximum number of directories whose answers are kept.
+/// The maximum number of directories whose results are cached.
 const MAX_KNOWN: usize = 4_096;
 
 /// The maximum number of ignored paths that are listed individually. Files below further paths are only counted.
@@ -32,7 +32,7 @@ pub struct Rules {
     directories: HashMap<PathBuf, Vec<Gitignore>>,
     bytes: usize,
     patterns: usize,
-    /// The answers for the directories of earlier files, which most files share.
+    /// The cached results for the directories of earlier files. Most files share their directories.
     known: HashMap<PathBuf, Option<PathBuf>>,
 }
 
@@ -68,7 +68,7 @@ impl Rules {
         above.or_else(|| self.excludes(file, false).then(|| file.to_owned()))
     }
 
-    /// Returns the topmost ignored directory of a directory and those that contain it.
+    /// Returns the topmost ignored directory among a directory and its ancestors.
     fn topmost_directory(&mut self, directory: &Path) -> Option<PathBuf> {
         if directory.as_os_str().is_empty() {
             return None;
@@ -85,7 +85,7 @@ impl Rules {
         topmost
     }
 
-    /// Whether the rules exclude a directory, or one that contains it.
+    /// Whether the rules exclude a directory or one of its ancestors.
     pub fn exclude_directory(&self, directory: &Path) -> bool {
         let mut above: Vec<&Path> =
             directory.ancestors().filter(|place| !place.as_os_str().is_empty()).collect();
@@ -195,7 +195,7 @@ mod tests {
         assert!(!ignored.excludes(Path::new("a/other")));
     }
 
-    /// The answer for a directory is that of the rules until more are added.
+    /// The cached result for a directory is valid only until more rules are added.
     #[test]
     fn added_rules_apply_to_directories_that_are_known() {
         let mut ignored = Ignored::default();

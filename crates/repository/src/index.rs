@@ -1,13 +1,13 @@
 //! Reads the index of a working tree as data (gitformat-index(5), versions 2 to 4, split or not).
 //!
 //! The index of a hostile repository can name any path and have any size. So the size of its names is bounded, and a name
-//! is only compared with those of files that were found otherwise.
+//! is only compared with the names of files that were found in another way.
 //!
 //! - `files`: the file of an index, and the shared one that a split index names
 //! - `tracked`: which files git tracks
 //! - `checked`: which files have not changed since git compared them
 //! - `copied`: the index of a copy
-//! - `left_out`: which of them a sparse checkout leaves out of the working tree
+//! - `left_out`: which tracked files a sparse checkout leaves out of the working tree
 
 mod checked;
 mod copied;
@@ -46,19 +46,19 @@ const ASSUME_VALID: u16 = 0x8000;
 /// The flag of an entry that has more flags.
 const EXTENDED: u16 = 0x4000;
 
-/// The one of these further flags that marks an entry which is not in the working tree.
+/// The further flag that marks an entry which is not in the working tree.
 const SKIP_WORKTREE: u16 = 0x4000;
 
-/// The one that marks an entry of which only the intent to add it is known.
+/// The further flag that marks an entry for which only the intent to add it is known.
 const INTENT_TO_ADD: u16 = 0x2000;
 
 /// The length of a name in the flags; the largest one stands for longer names.
 const NAME_LENGTH: u16 = 0xfff;
 
-/// The mode of a directory of which a sparse index has no entries.
+/// The mode of an entry that stands for a whole directory in a sparse index.
 pub(crate) const DIRECTORY: u32 = 0o040_000;
 
-/// Why an index has no known content.
+/// Why the content of an index is unknown.
 #[derive(Debug, thiserror::Error)]
 pub enum IndexError {
     /// It has another format, or is damaged.
@@ -78,22 +78,22 @@ impl From<IndexError> for io::Error {
     }
 }
 
-/// An entry. A sparse index has one for a whole directory, whose name ends with a slash.
+/// An entry. A sparse index has a single entry for a whole directory, whose name then ends with a slash.
 struct Entry<'a> {
     name: &'a [u8],
     /// The status of the file when git last compared it.
     status: &'a [u8],
     id: &'a [u8],
-    /// 0, or the side of a conflict.
+    /// The stage: 0, or the side of a conflict.
     stage: u16,
     /// Whether only the intent to add the file is known.
     is_intent: bool,
     is_directory: bool,
-    /// Whether git does not look at the file in the working tree (`skip-worktree`).
+    /// Whether git does not check the file in the working tree (`skip-worktree`).
     is_left_out: bool,
     /// Whether git believes that the file has not changed (`assume-unchanged`).
     is_assumed: bool,
-    /// Where the status is in its file.
+    /// The position of the status in its file.
     at: usize,
 }
 

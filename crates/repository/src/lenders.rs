@@ -1,8 +1,9 @@
-//! The other directories from which a repository reads objects: those that `objects/info/alternates` names, as `git clone
-//! --shared` and `--reference` write it, and the one to which `objects` leads if it is a link, as Android's `repo` makes it.
+//! The other directories from which a repository reads objects: those in `objects/info/alternates`, which `git clone
+//! --shared` and `--reference` write, and the target of `objects` if that is a link, as Android's `repo` creates it.
 //!
-//! Who writes a repository writes these paths, so it could name the objects of any repository of the user. A copy gets the
-//! objects of another directory only after the user has confirmed it, whose identity is that of [`Lender::objects`].
+//! Anyone who can write a repository can write these paths, and could name the objects of any repository of the user.
+//! So a copy gets the objects of another directory only after the user has confirmed this directory. Its identity is
+//! that of [`Lender::objects`].
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,16 +14,16 @@ use crate::directory::{Directory, FileId, ReadError};
 use crate::locate::{self, Located, OBJECTS};
 use crate::objects::{alternates, open_real};
 
-/// The maximum number of repositories from which one borrows objects, directly or through another one.
+/// The maximum number of repositories from which a repository borrows objects, directly or indirectly.
 pub(crate) const MAX_LENDERS: usize = 32;
 
-/// The maximum number of repositories through which one borrows objects. Git has the same limit.
+/// The maximum length of a chain of repositories that borrow objects from each other. Git has the same limit.
 const MAX_LEVELS: usize = 5;
 
 /// Another directory with objects of a repository.
 #[derive(Debug)]
 pub struct Lender {
-    /// The directory, whose path is real.
+    /// The directory, with its real path.
     pub objects: Directory,
     /// The git directory whose objects these are.
     pub git: PathBuf,
@@ -35,11 +36,11 @@ pub struct Lender {
 pub struct ObjectSources {
     /// The repository's own objects. `None` if there are none, or `objects` is a link.
     pub own: Option<Directory>,
-    /// The others. The first one is the target of the link, if there is one.
+    /// The other directories. The first one is the target of the link, if there is one.
     pub lenders: Vec<Lender>,
 }
 
-/// Why a directory is not one from which objects may be read.
+/// Why objects may not be read from a directory.
 #[derive(Debug, thiserror::Error)]
 pub enum LenderError {
     /// A list of other directories cannot be read.
@@ -54,7 +55,7 @@ pub enum LenderError {
     /// Another user owns it.
     #[error("{} belongs to another user", .0.display())]
     Owner(PathBuf),
-    /// There are too many, or they borrow from each other through too many levels.
+    /// There are too many directories, or they borrow from each other through too many levels.
     #[error("{} borrows from more than {MAX_LENDERS} repositories, or through more than {MAX_LEVELS}", .0.display())]
     TooMany(PathBuf),
     /// The system's error.

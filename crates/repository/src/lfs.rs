@@ -15,7 +15,7 @@ const MODE: u32 = 0o444;
 static NUMBER: AtomicU32 = AtomicU32::new(0);
 
 impl Repository {
-    /// Adds a content to the directory `lfs/objects`. Nothing is written if it has the content already.
+    /// Adds a content to the directory `lfs/objects`. Writes nothing if the directory already has the content.
     ///
     /// # Errors
     /// When the content does not belong to the pointer, the repository keeps such contents elsewhere, or it cannot be

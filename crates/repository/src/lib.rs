@@ -2,7 +2,7 @@
 //! them.
 //!
 //! No function of this crate follows a link of such a tree, waits for a named pipe, or reads a file without a bound.
-//! No program with the user's rights reads the configuration of such a repository: git runs in a directory of ours.
+//! No program with the user's rights reads the configuration of such a repository: git runs in our own directory.
 //!
 //! ```text
 //!  their HEAD, refs, shallow, config, index ── read as data ──► Repository

@@ -7,18 +7,18 @@ use std::process::Command;
 
 use rustix::process::{Resource, Rlimit, setrlimit};
 
-/// The maximum number of bytes that git allocates. The packs that it maps into its memory do not count.
+/// The maximum number of bytes that git allocates. Packs that it maps into memory do not count.
 #[cfg(target_os = "linux")]
 const MEMORY: u64 = 3 << 30;
 
 /// The maximum size in bytes of a file that git writes.
 const FILE: u64 = 16 << 30;
 
-/// The maximum processor time of one git in seconds.
+/// The maximum processor time of one git process in seconds.
 const SECONDS: u64 = 1800;
 
-/// Limits the memory, the size of written files and the processor time of a command. It does not begin if a limit
-/// cannot be set. macOS has no limit of the memory.
+/// Limits the memory, the size of written files and the processor time of a command. The command does not start if a
+/// limit cannot be set. macOS has no memory limit.
 pub(crate) fn limit(command: &mut Command) {
     let set = || {
         for (resource, most) in [
@@ -28,7 +28,7 @@ pub(crate) fn limit(command: &mut Command) {
             (Resource::Cpu, SECONDS),
             (Resource::Core, 0),
         ] {
-            // A lower limit of the user stays.
+            // A lower limit that the user has set stays.
             let maximum = rustix::process::getrlimit(resource).maximum.map_or(most, |set| set.min(most));
             setrlimit(resource, Rlimit { current: Some(maximum), maximum: Some(maximum) })?;
         }

@@ -1,8 +1,8 @@
 //! Finds the git directory of a working tree, and decides whether it belongs to this working tree.
 //!
 //! `.git` can be a file or a link that names a git directory anywhere, and a git directory can name another one in its
-//! file `commondir`. Who writes the working tree writes these names, so they prove nothing. Another git directory counts
-//! only if it names the working tree back, which its writer did:
+//! file `commondir`. Anyone who can write the working tree can write these names, so they prove nothing. A git
+//! directory elsewhere is accepted only if it names the working tree back, because only its own writer can do that:
 //!
 //! ```text
 //!   TOP/.git ──"gitdir:"──► MAIN/.git/worktrees/NAME     its file `gitdir` names TOP/.git, and its `commondir` is
@@ -11,7 +11,8 @@
 //!   TOP/.git ──"gitdir:"──► TOP/NAME                     it is a part of the working tree
 //!   TOP/.git ──"gitdir:"──► elsewhere                    the user has to confirm it          (--separate-git-dir)
 //! ```
-//! Directories are compared by their identities, so no spelling of a path matters. The configuration is read as data.
+//! Directories are compared by device and inode, so the spelling of a path does not matter. The configuration is read
+//! as data.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -36,7 +37,7 @@ const MAX_LINE: u64 = 8 << 10;
 /// The permitted length of a configuration file, in bytes.
 pub const MAX_CONFIG: u64 = 1 << 20;
 
-/// How many directories above a git directory are compared with the working tree.
+/// The maximum number of directories above a git directory that are compared with the working tree.
 const MAX_LEVELS: usize = 256;
 
 /// A working tree and its git directory.
@@ -49,13 +50,13 @@ pub struct Located {
     /// The git directory that all worktrees of the repository share: `objects`, `refs`, `config`. The same as `git`
     /// except in a linked worktree.
     pub common: Directory,
-    /// Where the git directory is.
+    /// The location of the git directory.
     pub kind: Kind,
     /// The user id of the owner of `common`.
     pub owner: u32,
 }
 
-/// Where the git directory of a working tree is.
+/// The location of the git directory of a working tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// It is the directory `.git`.
@@ -84,15 +85,15 @@ pub struct LocateError {
 /// What is wrong with a `.git` or the git directory that it names.
 #[derive(Debug)]
 pub enum Problem {
-    /// It is a named pipe, a socket or a device, or a file without `gitdir: PATH`.
+    /// The `.git` is a named pipe, a socket or a device, or a file without `gitdir: PATH`.
     NotGitFile,
-    /// It names this path, and no directory can be opened there.
+    /// The `.git` names this path, and no directory can be opened there.
     Missing(PathBuf),
-    /// It names this directory, which is no git directory.
+    /// The `.git` names this directory, which is no git directory.
     NotGit(PathBuf),
-    /// It names this git directory, whose `commondir` does not lead to the repository that it is a worktree of.
+    /// The `.git` names this git directory, whose `commondir` does not lead to the repository of the worktree.
     CommonDirectory(PathBuf),
-    /// It names this git directory, which belongs to another working tree.
+    /// The `.git` names this git directory, which belongs to another working tree.
     OtherTree(PathBuf),
     /// The git directory belongs to another user.
     Owner {
@@ -106,8 +107,8 @@ pub enum Problem {
 }
 
 impl Located {
-    /// Whether a caller may use it without asking the user: the git directory is a part of the working tree, or names
-    /// it back.
+    /// Whether a caller may use the git directory without asking the user: it is a part of the working tree, or names
+    /// the working tree back.
     #[must_use]
     pub fn is_proven(&self) -> bool {
         self.kind != Kind::Separate
@@ -133,7 +134,7 @@ impl Located {
 /// to the border of the file system. A repository in a parent has to belong to the user, or its `.git` is an error.
 ///
 /// # Errors
-/// [`LocateError`] if a `.git` in the way names a git directory that cannot be used.
+/// [`LocateError`] if a `.git` on the path of the search names a git directory that cannot be used.
 pub fn locate(from: &Path) -> Result<Option<Located>, LocateError> {
     let failed = |error| LocateError { path: from.to_owned(), problem: Problem::System(error) };
     let here = from.canonicalize().map_err(failed)?;
@@ -289,7 +290,7 @@ impl Located {
 }
 
 /// Whether the user trusts a repository of this owner, as with git's `safe.directory`: it is the user's own. For root,
-/// it may also belong to the owner of the directory in which root works: this user could have put its files there.
+/// it may also belong to the owner of the directory in which root works: this owner could have put its files there.
 pub(crate) fn is_trusted(owner: u32, base: u32) -> bool {
     let user = rustix::process::geteuid().as_raw();
     owner == user || user == 0 && owner == base
@@ -334,7 +335,7 @@ fn leads_to(git: &Directory, path: &Path, to: &Directory) -> bool {
     found.is_some() && found == id(to)
 }
 
-/// The value of `core.worktree`, which is in `config.worktree` if the repository has one of these.
+/// The value of `core.worktree`, which is in `config.worktree` if the repository has such a file.
 fn worktree(git: &Directory) -> Result<Option<PathBuf>, Problem> {
     let mut found = None;
     for file in ["config", "config.worktree"] {
@@ -347,9 +348,10 @@ fn worktree(git: &Directory) -> Result<Option<PathBuf>, Problem> {
     Ok(found)
 }
 
-/// Whether git would use this directory: it has a `HEAD` and, itself or the one that it shares, objects and references.
+/// Whether git would use this directory: it has a `HEAD`, and it or the git directory that it shares has
+/// objects and references.
 pub(crate) fn is_git_directory(git: &Directory, common: &Directory) -> bool {
-    // A link counts, as for git. What reads it does not follow it.
+    // A link counts, as for git. The code that reads it does not follow it.
     let has = |name: &str| {
         let kind =
             common.stat(Path::new(name)).ok().flatten().map(|found| FileType::from_raw_mode(found.st_mode));
@@ -381,7 +383,7 @@ fn path_of_line(text: &[u8]) -> Option<PathBuf> {
 }
 
 impl LocateError {
-    /// What the user can do.
+    /// What the user can do about the error.
     #[must_use]
     pub fn next_step(&self) -> String {
         let top = self.path.parent().unwrap_or(&self.path).display();

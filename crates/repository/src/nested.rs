@@ -1,20 +1,20 @@
 //! Recognises git directories among the files of a working tree.
 //!
-//! A git that is used in such a directory, or below it, obeys its `config` and runs its hooks, although it has not the
-//! name `.git`.
+//! A git process in such a directory, or below it, obeys the directory's `config` and runs its hooks, although the
+//! directory is not named `.git`.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// Whether git takes a directory with these entries for a git directory, as its `is_git_directory` does. `has` answers
-/// for the names of entries.
+/// Whether git treats a directory with these entries as a git directory, as git's `is_git_directory` does. `has` says
+/// whether an entry of a given name exists.
 pub fn is_git_directory(has: impl Fn(&str) -> bool) -> bool {
     // With `commondir`, the objects and references are in another directory.
     has("HEAD") && (has("commondir") || has("objects") && has("refs"))
 }
 
-/// The first directory above one of these files that git takes for a git directory. `has` answers for the paths of
-/// entries. Each directory is asked for once.
+/// The first directory above one of these files that git takes for a git directory. `has` says whether an entry with a
+/// given path exists. Each directory is checked once.
 pub fn first_git_directory<'a>(
     files: impl IntoIterator<Item = &'a Path>,
     has: impl Fn(&Path) -> bool,

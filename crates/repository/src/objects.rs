@@ -1,14 +1,14 @@
-//! The objects of a repository that others may write, for a git that runs in a directory of ours.
+//! The objects of a repository that others may write, for a git process in our own directory.
 //!
-//! Git does not get the directory of the objects itself: its `info` can name further directories, and programs. It gets
-//! a directory of ours, the view, with a link to each directory in which git stores objects:
+//! Git does not get the directory of the objects itself, because its `info` can name further directories, and programs.
+//! It gets our own directory, the view, with a link to each directory in which git stores objects:
 //!
 //! ```text
 //! ours:   view/pack ──► their objects/pack      view/info   none
 //!         view/ab   ──► their objects/ab
 //! ```
-//! On Linux, a link leads to an open descriptor of this process, so that it does not follow when the name of the
-//! directory gets another meaning.
+//! On Linux, a link leads to an open descriptor of this process, so it stays valid for the same directory even if the
+//! directory's name later leads elsewhere.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -66,10 +66,10 @@ pub enum ObjectsError {
 }
 
 impl Objects {
-    /// Opens a directory with objects, and those from which it borrows, which must be among `lenders`.
+    /// Opens a directory with objects, and the directories from which it borrows. These must be among `lenders`.
     ///
     /// # Errors
-    /// Every [`ObjectsError`]. A file with objects that is not a regular one is an error.
+    /// Every [`ObjectsError`]. A file with objects that is not a regular file is an error.
     pub fn open(objects: &Directory, lenders: &[PathBuf]) -> Result<Self, ObjectsError> {
         let mut left = MAX_LENDERS;
         Self::open_with(objects, lenders, &mut left)
@@ -83,7 +83,7 @@ impl Objects {
             if !lenders.contains(&path) {
                 return Err(borrows());
             }
-            // The path was real when it was recorded, so it has no link now.
+            // The path had no links when it was recorded, so it must have none now.
             let lender = open_real(&path).map_err(|error| ReadError::System { path: path.clone(), error })?;
             let owner = lender.owner().map_err(|error| ReadError::System { path: path.clone(), error })?;
             let own = objects.owner();
@@ -96,8 +96,8 @@ impl Objects {
         Ok(found)
     }
 
-    /// The real paths of all directories from which a repository borrows objects, directly or through another one. Those
-    /// that do not exist are left out.
+    /// The real paths of all directories from which a repository borrows objects, directly or indirectly. Those that do
+    /// not exist are left out.
     ///
     /// # Errors
     /// [`ObjectsError::Read`], and [`ObjectsError::TooMany`] if there are more than 32.
@@ -118,7 +118,7 @@ impl Objects {
         Ok(found)
     }
 
-    /// No objects.
+    /// A value without objects.
     pub(crate) fn none() -> Self {
         Self { parts: Vec::new(), borrowed: Vec::new() }
     }
@@ -200,7 +200,7 @@ fn check(part: &Directory, has_directories: bool, left: &mut usize) -> Result<()
         match kind {
             FileType::RegularFile => {}
             FileType::Directory if matches!(name.as_os_str().as_bytes(), b"." | b"..") => {}
-            // Git stores several multi-pack indexes in one.
+            // Git stores several multi-pack indexes in one directory.
             FileType::Directory if has_directories => {
                 let inside = part.directory(name);
                 let inside =
@@ -220,7 +220,7 @@ pub(crate) fn alternates(objects: &Directory) -> Result<Vec<PathBuf>, ReadError>
     };
     let lines = text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty() && line[0] != b'#');
     let path = |line: &[u8]| PathBuf::from(std::ffi::OsString::from_vec(line.to_vec()));
-    // Git quotes no path that it writes; a quoted one does not exist under that name.
+    // Git quotes no path that it writes; a quoted path does not exist under that name.
     Ok(lines.filter_map(|line| objects.path().join(path(line)).canonicalize().ok()).collect())
 }
 

@@ -31,8 +31,8 @@ impl NewPack {
         ["pack", "idx"].map(|kind| format!("pack-{}.{kind}", self.id)).to_vec()
     }
 
-    /// Adds the pack to the directory of a repository's objects. Git sees it when its index is there, so an interrupted
-    /// call leaves files that git removes later.
+    /// Adds the pack to the directory of a repository's objects. Git sees the pack only when its index exists, so an
+    /// interrupted call leaves only files that git removes later.
     ///
     /// # Errors
     /// The system's error.

@@ -1,5 +1,5 @@
 //! The permissions, the owner and the extended attributes of files of the user, which git does not store. A changed file
-//! is another file, which has none of them: a private file would become readable by others.
+//! is replaced by a new file, which lacks them: a private file would become readable by others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{CStr, CString};
@@ -21,13 +21,13 @@ const XATTR_MAX: usize = 64 << 10;
 /// The access control list of a file (`acl(5)`).
 const ACCESS_LIST: &[u8] = b"system.posix_acl_access";
 
-/// The bits of a mode that are restored. A set-id bit would belong to the content that was replaced.
+/// The bits of a mode that are restored. A set-id bit is not restored, because it belonged to the replaced content.
 const BITS: RawMode = 0o1777;
 
 /// The bits that make a file executable.
 const EXECUTE: RawMode = 0o111;
 
-/// What git does not store of a file or directory.
+/// The permissions, the owner and the attributes of a file or directory, which git does not store.
 #[derive(Debug)]
 pub struct Permissions {
     status: Stat,
@@ -35,7 +35,8 @@ pub struct Permissions {
 }
 
 impl Permissions {
-    /// Reads those of a regular file or a directory beneath `directory`. `None` if there is none with this path.
+    /// Reads the permissions of a regular file or a directory beneath `directory`. `None` if there is none with this
+    /// path.
     ///
     /// # Errors
     /// The system's error.
@@ -46,8 +47,8 @@ impl Permissions {
         Ok(Some(Self { status, attributes }))
     }
 
-    /// Gives them to the file or directory that is at `path` now, if it is of the same type. A file stays
-    /// executable, or not, as it is. An owner that only the administrator may set is not restored.
+    /// Applies the permissions to the file or directory that is at `path` now, if it is of the same type. Whether a
+    /// file is executable does not change. An owner that only the administrator may set is not restored.
     ///
     /// # Errors
     /// The system's error.
@@ -60,7 +61,7 @@ impl Permissions {
         self.give(&file)
     }
 
-    /// Gives them to an open file or directory, as [`Self::restore`] does.
+    /// Applies the permissions to an open file or directory, as [`Self::restore`] does.
     ///
     /// # Errors
     /// The system's error.
@@ -68,7 +69,7 @@ impl Permissions {
         let now = fstat(file)?;
         for (name, value) in &self.attributes {
             match fsetxattr(file, &**name, value, XattrFlags::empty()) {
-                // The file system of a renamed file can be another one.
+                // A renamed file can be on another file system.
                 Err(Errno::NOTSUP) => {}
                 set => set?,
             }
@@ -80,7 +81,7 @@ impl Permissions {
                 changed => changed?,
             }
         }
-        // The mode is the last one, because an access control list changes it.
+        // The mode is set last, because an access control list changes it.
         Ok(fchmod(file, Mode::from_raw_mode(self.mode(&now)))?)
     }
 
@@ -91,15 +92,15 @@ impl Permissions {
             return before;
         }
         match is_executable(now.st_mode) {
-            // Those who may read it may run it.
+            // Everyone who may read the file may run it.
             true => before | (before & 0o444) >> 2,
             false => before & !EXECUTE,
         }
     }
 }
 
-/// The permissions of files before they are changed, and of the directories around them, which are removed and made again
-/// if none of their files stays.
+/// The permissions of files before they are changed, and of the directories around them. A directory is removed and
+/// made again if none of its files stays.
 #[derive(Debug)]
 pub struct KeptPermissions {
     /// By path.
@@ -109,8 +110,8 @@ pub struct KeptPermissions {
 }
 
 impl KeptPermissions {
-    /// Reads those of the files that exist at these paths beneath `directory`. `renamed` has the old path of each renamed
-    /// file, by its new one.
+    /// Reads the permissions of the files that exist at these paths beneath `directory`. `renamed` has the old path of
+    /// each renamed file, by its new one.
     ///
     /// # Errors
     /// The system's error.
@@ -128,20 +129,20 @@ impl KeptPermissions {
         Ok(Self { all: all.collect::<io::Result<_>>()?, renamed })
     }
 
-    /// Those of the file that is replaced at this path, or renamed to it. `None` for a new file.
+    /// The permissions of the file that is replaced at this path, or renamed to it. `None` for a new file.
     #[must_use]
     pub fn of_file(&self, path: &Path) -> Option<&Permissions> {
         let here = self.all.get(path).or_else(|| self.all.get(self.renamed.get(path)?));
         here.filter(|found| kind(&found.status) == FileType::RegularFile)
     }
 
-    /// Restores those of directories that were made again.
+    /// Restores the permissions of directories that were made again.
     ///
     /// # Errors
     /// The system's error.
     pub fn restore_directories(&self, directory: &Directory) -> io::Result<()> {
         let directories = self.all.iter().filter(|(_, found)| kind(&found.status) == FileType::Directory);
-        // A directory comes after those in it: its permissions may prevent that they are opened.
+        // A directory comes after its subdirectories, because its permissions may prevent opening them.
         directories.rev().try_for_each(|(path, found)| found.restore(directory, path))
     }
 }
@@ -167,7 +168,7 @@ fn open(directory: &Directory, path: &Path) -> io::Result<Option<std::os::fd::Ow
     }
 }
 
-/// The attributes of the user, and the access control list. Others belong to the system.
+/// The user's attributes, and the access control list. All other attributes belong to the system.
 fn attributes(file: impl AsFd) -> io::Result<Vec<(CString, Vec<u8>)>> {
     let mut names = vec![0; XATTR_MAX];
     let length = match flistxattr(&file, &mut names[..]) {
@@ -213,7 +214,7 @@ mod tests {
         let top = tempfile::tempdir().expect("a directory");
         let directory = Directory::open(top.path()).expect("opened");
         let (name, path) = (Path::new("file"), top.path().join("file"));
-        // The mode before, that of the new file, and the result.
+        // The mode of the old file, the mode of the new file, and the resulting mode.
         for (before, written, expected) in [
             (0o600, 0o644, 0o600),
             (0o664, 0o644, 0o664),

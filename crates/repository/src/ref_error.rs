@@ -14,7 +14,7 @@ pub enum RefError {
     /// The content of a file has another form.
     #[error("{} is malformed", .0.display())]
     Malformed(PathBuf),
-    /// There are more references, or longer chains of them, than are read.
+    /// The number of references, or the length of a chain of references, exceeds the limit.
     #[error("{} has too many references", .0.display())]
     TooMany(PathBuf),
     /// The branch is checked out.
@@ -23,7 +23,7 @@ pub enum RefError {
     /// The reference points to another one.
     #[error("it points to another reference")]
     Symbolic,
-    /// Another reference's name is the begin of this one's, or the other way round.
+    /// Another reference's name is a prefix of this one's, or the other way round.
     #[error("there is a reference {0}")]
     Conflict(String),
     /// Another process changed the reference.

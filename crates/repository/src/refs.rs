@@ -1,9 +1,9 @@
 //! Reads and writes the references of a git directory as data.
 //!
 //! The files are those of gitrepository-layout(5): `HEAD`, a file beneath `refs` for each reference, and `packed-refs`.
-//! In the format `reftable`, all of them are in tables instead ([`crate::reftable`]). A reference is written by git's own
-//! protocol, so that a git that runs at the same time sees the old or the new value: its lock file is created, the old
-//! value is compared, and the lock file becomes the reference.
+//! In the format `reftable`, all of them are in tables instead ([`crate::reftable`]). This module writes a reference by
+//! git's own protocol, so that a concurrent git sees the old or the new value: it creates the reference's lock file,
+//! compares the old value, and renames the lock file to the reference.
 
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
@@ -30,7 +30,7 @@ const MAX_REFERENCE: u64 = 4096;
 /// The maximum length of `packed-refs` in bytes: about three million references.
 const MAX_PACKED: u64 = 256 << 20;
 
-/// The maximum length of one of its lines in bytes.
+/// The maximum length of a line of `packed-refs` in bytes.
 const MAX_LINE: u64 = 4096;
 
 /// The maximum length of a chain of symbolic references, as in git.
@@ -70,12 +70,12 @@ pub enum Storage {
     Reftable,
 }
 
-/// What `HEAD` is.
+/// The value of `HEAD`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Head {
-    /// It points to this reference, which may not exist yet.
+    /// `HEAD` points to this reference, which may not exist yet.
     Reference(String),
-    /// It is this commit.
+    /// `HEAD` is this commit.
     Detached(ObjectId),
 }
 
@@ -170,7 +170,7 @@ impl Refs<'_> {
         Ok(found)
     }
 
-    /// The git directory of the working tree in which a branch is checked out, or in the middle of a rebase.
+    /// The git directory of the working tree in which a branch is checked out or being rebased.
     ///
     /// # Errors
     /// [`RefError::Read`] or [`RefError::TooMany`].
@@ -248,7 +248,8 @@ impl Refs<'_> {
         lock.rename(file).map_err(failed)
     }
 
-    /// Points a branch at an object in a new table. An existing reflog is not looked for, as it is in a compressed block.
+    /// Points a branch at an object in a new table. It does not search for an existing reflog, because reflogs are in
+    /// compressed blocks.
     fn write_table(
         &self,
         name: &str,
@@ -300,7 +301,7 @@ impl Refs<'_> {
         file.write_all(line.as_bytes())
     }
 
-    /// Fails if another reference is a directory of this one, or the other way round.
+    /// Fails if the path of another reference is a directory in the path of this one, or the other way round.
     fn require_no_conflict(&self, name: &str) -> Result<(), RefError> {
         let parents = Path::new(name).ancestors().skip(1).take_while(|path| *path != Path::new("refs"));
         for parent in parents.filter_map(Path::to_str) {
@@ -318,7 +319,7 @@ impl Refs<'_> {
             conflict.is_none()
         })?;
         match conflict {
-            // A packed reference that is deleted is no longer in the file.
+            // A deleted reference is no longer in `packed-refs`.
             Some(other) => Err(RefError::Conflict(other)),
             None => Ok(()),
         }
@@ -360,7 +361,7 @@ impl Refs<'_> {
             }
             let space = text.iter().position(|byte| *byte == b' ').ok_or_else(malformed)?;
             let id = ObjectId::from_bytes(&text[..space]).ok_or_else(malformed)?;
-            // A name that is not UTF-8 is none that is looked for, but its object counts.
+            // No caller searches for a name that is not UTF-8, but its object is needed.
             let name = String::from_utf8_lossy(&text[space + 1..]);
             if !each(id, name.trim_end_matches('\r')) {
                 return Ok(());
@@ -368,7 +369,7 @@ impl Refs<'_> {
         }
     }
 
-    /// Whether a working tree's git directory has a branch checked out, or is in the middle of its rebase.
+    /// Whether the working tree of a git directory has a branch checked out, or is rebasing it.
     fn is_checked_out(&self, git: &Directory, name: &str) -> bool {
         if matches!(self.value(git, "HEAD"), Ok(Some(Value::Reference(head))) if head == name) {
             return true;
@@ -426,7 +427,7 @@ pub(crate) fn is_valid(name: &str) -> bool {
         && (name.starts_with("refs/") || name == "HEAD")
 }
 
-/// Reads the file of a reference. `None` if there is none: the path may be a directory, or lead through a file.
+/// Reads the file of a reference. `None` if there is none: the path may be a directory, or one of its parents a file.
 fn value(directory: &Directory, name: &str) -> Result<Option<Value>, RefError> {
     let path = Path::new(name);
     let mut above: Vec<&Path> = path.ancestors().filter(|path| !path.as_os_str().is_empty()).collect();
@@ -459,7 +460,7 @@ fn value_in(directory: &Directory, path: &Path) -> Result<Option<Value>, RefErro
     ObjectId::parse(text).map(|id| Some(Value::Id(id))).ok_or_else(malformed)
 }
 
-/// Removes a tree of empty directories where a file is to be, which a deleted reference leaves.
+/// Removes a tree of empty directories at the path of a new file. Deleted references leave such trees.
 fn make_room(directory: &Directory, file: &OsStr) -> io::Result<()> {
     let is_directory = directory.directory(Path::new(file)).is_ok_and(|found| found.is_some());
     if is_directory { directory.remove_empty(Path::new(file), MAX_LEVELS) } else { Ok(()) }
@@ -567,7 +568,8 @@ mod tests {
         assert!(matches!(refs.find("refs/heads/none"), Err(RefError::Malformed(_))));
     }
 
-    /// Each level is opened for each directory below it, so that the time would grow with the square of the levels.
+    /// Each level is opened for each directory below it, so the time would grow with the square of the number of
+    /// levels.
     #[test]
     fn deep_directories_have_a_bound() {
         let scene = Scene::new();
@@ -597,7 +599,7 @@ mod tests {
         let one = ObjectId::parse(&scene.git(&["rev-parse", "HEAD"])).expect("an id");
         scene.git(&["commit", "-q", "--allow-empty", "-m", "two"]);
         let two = ObjectId::parse(&scene.git(&["rev-parse", "HEAD"])).expect("an id");
-        // Git removes empty directories where a branch is to be.
+        // Git removes empty directories at the path of a new branch.
         fs::create_dir_all(scene.top.path().join(".git/refs/heads/bottle/one/empty")).expect("made");
         scene.write("refs/heads/bottle/one", None, &one).expect("written");
         assert_eq!(scene.git(&["rev-parse", "bottle/one"]), one.as_str());

@@ -2,10 +2,10 @@
 //!
 //! ```text
 //!  reftable/tables.list   the names of the tables, the oldest first
-//!  reftable/0x…-0x….ref   one table: sorted references. A newer table hides those of older ones
+//!  reftable/0x…-0x….ref   one table: sorted references. A newer table overrides older tables
 //! ```
-//! A change appends a table, by git's protocol: `tables.list.lock` is created, the table is written, and the lock file
-//! becomes `tables.list`.
+//! A change appends a table by git's protocol: it creates `tables.list.lock`, writes the table, and renames the lock
+//! file to `tables.list`.
 //! - `table`: the bytes of one table
 
 use std::collections::BTreeMap;
@@ -29,7 +29,7 @@ pub const DIRECTORY: &str = "reftable";
 /// The list of the tables.
 const LIST: &str = "tables.list";
 
-/// Exists while a git, or this program, changes the list.
+/// The lock file, which exists while git or this program changes the list.
 const LOCK: &str = "tables.list.lock";
 
 /// The maximum length of the list in bytes: about 5,000 tables. Git merges tables, so that there are few.
@@ -38,13 +38,13 @@ const MAX_LIST: u64 = 256 << 10;
 /// The maximum length of the tables of one directory in bytes: about three million references.
 const MAX_TABLES: u64 = 256 << 20;
 
-/// How often the list is read again, because a git merged its tables meanwhile.
+/// The maximum number of attempts to read the list. Each retry follows a concurrent merge of tables by git.
 const ATTEMPTS: usize = 5;
 
 /// The value of a reference.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Value {
-    /// It is this object.
+    /// The reference is this object.
     Id(ObjectId),
     /// It points to the reference with this name.
     Reference(Vec<u8>),
@@ -131,7 +131,7 @@ impl Stack {
         self.references.get(name.as_bytes())
     }
 
-    /// A reference whose name is the begin of this one, or the other way round, with a slash between.
+    /// A reference whose name plus a slash is a prefix of this name, or the other way round.
     pub(crate) fn conflict(&self, name: &str) -> Option<String> {
         let above = name.match_indices('/').map(|(at, _)| &name[..at]);
         let above = above.filter(|above| self.get(above).is_some()).map(str::to_owned).next();

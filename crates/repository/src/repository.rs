@@ -24,7 +24,7 @@ const MAX_SHALLOW: u64 = 8 << 20;
 /// The maximum length of `info/exclude` in bytes. The rules of a longer file are not applied.
 const MAX_EXCLUDE: u64 = 64 << 10;
 
-/// Extensions of the format that change nothing that is read here (gitrepository-layout(5), git-config(1)).
+/// Extensions of the format that do not affect the data read here (gitrepository-layout(5), git-config(1)).
 const EXTENSIONS: [&str; 5] = ["noop", "noop-v1", "preciousobjects", "relativeworktrees", "worktreeconfig"];
 
 /// A repository, and one of its working trees.
@@ -42,10 +42,10 @@ pub enum RepositoryError {
     /// A file was not read.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// A configuration file has another syntax.
+    /// A configuration file has invalid syntax.
     #[error("{} is malformed", .0.display())]
     Configuration(PathBuf),
-    /// Its format is not known.
+    /// The repository's format is not known.
     #[error("{} has a format that is not supported: {what}", path.display())]
     Unsupported {
         /// The git directory.
@@ -92,13 +92,13 @@ impl Repository {
         Ok(Self { located, config, kind, storage })
     }
 
-    /// Where the repository is.
+    /// The location of the repository.
     #[must_use]
     pub fn located(&self) -> &Located {
         &self.located
     }
 
-    /// The kind of a git directory of ours with the same objects.
+    /// The repository kind that our own git directory needs for the same objects.
     #[must_use]
     pub fn kind(&self) -> StoreKind {
         self.kind
@@ -162,7 +162,7 @@ impl Repository {
         Ok(found.map_err(|error| ReadError::System { path: path(), error })?)
     }
 
-    /// The commits whose parents it lacks on purpose.
+    /// The commits whose parents the repository lacks on purpose.
     ///
     /// # Errors
     /// [`RepositoryError::Read`], or [`RepositoryError::Configuration`] if the list is malformed.
@@ -244,7 +244,7 @@ impl Repository {
         pack.add_to(&objects).map_err(|error| RepositoryError::Write { path: path(), error })
     }
 
-    /// Points a branch, whose full name this is, at a commit. Its reflog gets an entry if git would write one.
+    /// Points a branch, given by its full name, at a commit. Its reflog gets an entry if git would write one.
     ///
     /// # Errors
     /// [`RepositoryError::Ref`]. The branch has its old value then.
@@ -269,7 +269,7 @@ fn read(directory: &Directory, name: &str) -> Result<Config, RepositoryError> {
     Config::parse(&text).ok_or_else(|| RepositoryError::Configuration(directory.path().join(name)))
 }
 
-/// The entries of both files, of which the last of a name is effective.
+/// The entries of both files. For each name, the last entry applies.
 fn joined(one: Config, other: &Config) -> Config {
     Config::of(one.entries().iter().chain(other.entries()).cloned().collect())
 }
@@ -394,7 +394,7 @@ mod tests {
     }
 
     /// Each file of a git directory as a link to an endless file, a named pipe, a directory, a huge file, and garbage:
-    /// the answer comes at once, and nothing is read without a bound.
+    /// each call returns at once, and every read is bounded.
     #[test]
     fn no_file_of_a_repository_is_awaited_or_endless() {
         use std::fs::{self, File};
@@ -453,7 +453,7 @@ mod tests {
                     "huge" => File::create(&path).and_then(|file| file.set_len(1 << 40)).expect("made"),
                     _ => fs::write(&path, [0xff, b'\n', 0, b'x'].repeat(500)).expect("written"),
                 }
-                // Whether it is refused depends on the file. What counts is that the call returns.
+                // Whether the repository is refused depends on the file. The test only checks that the call returns.
                 let _ = read_all(top);
                 if kind == "directory" { fs::remove_dir_all(&path) } else { fs::remove_file(&path) }
                     .expect("removed");

@@ -1,4 +1,4 @@
-//! A git directory of ours, in which git reads the objects of others.
+//! Our own git directory, in which git reads the objects of other repositories.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -12,10 +12,10 @@ use crate::objects::Objects;
 use crate::pack::NewPack;
 use bottle_pack_check::ObjectFormat;
 
-/// The configuration of the git directory. Git reads no other one.
+/// The configuration of the git directory. Git reads no other configuration.
 ///
-/// - Files of others in the directory of the objects have no effect beside packs and objects.
-/// - Git asks no program for the references of a directory with borrowed objects.
+/// - In the directory of the objects, only packs and objects of others have an effect.
+/// - Git runs no program to get the references of a directory with borrowed objects.
 /// - The memory for parts of packs and for deltas is bounded.
 const CONFIGURATION: &str = "\
 [core]
@@ -49,11 +49,11 @@ const CONFIGURATION: &str = "\
 \tallow = never
 ";
 
-/// Attributes for every path, with precedence over those of trees, so that git compares and writes bytes.
+/// Attributes for every path. They override those of trees, so that git compares and writes unconverted bytes.
 const ATTRIBUTES: &str =
     "* !diff !text !crlf !eol !ident !filter !working-tree-encoding !whitespace !merge\n";
 
-/// The name of the remote repository that has the objects which a partial clone lacks. It has no address, so that git
+/// The name of the remote repository that has the missing objects of a partial clone. It has no address, so that git
 /// does not fetch them.
 const PROMISOR: &str = "partial";
 
@@ -83,10 +83,10 @@ pub(crate) struct Place {
 /// A directory that is removed with this value.
 type Owned = dyn AsRef<Path> + Send + Sync;
 
-/// Why something was not done in a git directory of ours.
+/// Why an operation in our git directory failed.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// A file of ours was not written.
+    /// One of our files was not written.
     #[error("cannot write in {}: {error}", path.display())]
     Write {
         /// The git directory.
@@ -100,7 +100,7 @@ pub enum StoreError {
 }
 
 impl Store {
-    /// Makes an empty git directory of a new directory, which only this user can access, and which is removed when
+    /// Makes an empty git directory in a new directory. Only this user can access the directory, and it is removed when
     /// `directory` is dropped.
     ///
     /// # Errors
@@ -150,7 +150,7 @@ impl Store {
         made.map_err(|error| self.unwritten(error))
     }
 
-    /// Lets git read the packs in a directory of ours too.
+    /// Lets git also read the packs in one of our directories.
     ///
     /// # Errors
     /// [`StoreError::Write`].
@@ -218,7 +218,7 @@ impl Store {
         Ok(if found.succeeded() { ObjectId::from_bytes(&found.stdout.bytes) } else { None })
     }
 
-    /// Those of the ids that are commits here, or tags that lead to one.
+    /// The ids that are commits in this store, or tags that lead to a commit.
     ///
     /// # Errors
     /// [`StoreError::Git`].
@@ -237,8 +237,8 @@ impl Store {
         Ok(lines.filter_map(|line| line.strip_suffix(b" commit").and_then(ObjectId::from_bytes)).collect())
     }
 
-    /// Makes a pack of all objects that `tip` reaches and none of `without`. Nothing outside of the pack and of what
-    /// `without` reaches is needed to use it. `None` if there are no such objects.
+    /// Makes a pack of all objects that `tip` reaches and none of `without`. The pack refers only to its own objects
+    /// and to those that `without` reaches. `None` if there are no such objects.
     ///
     /// # Errors
     /// [`StoreError::Git`] if an object is missing, and [`StoreError::Write`].

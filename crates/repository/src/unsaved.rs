@@ -1,15 +1,16 @@
-//! Finds what changed in a workspace after a time, and which of it git ignores by rules that the agent did not write.
+//! Finds the entries of a workspace that changed after a given time, and which of them git ignores by rules that the
+//! agent did not write.
 //!
-//! The agent wrote the files. So no link is followed, and only the change time (`ctime`), which the agent cannot set, and
-//! recorded rules are considered, never the ignore files and the index of the workspace.
+//! The agent wrote the files. So the search follows no link. It uses only recorded rules and the change time (`ctime`),
+//! which the agent cannot set, and never the ignore files and the index of the workspace.
 //!
 //! ```text
 //! an entry that no rule ignores ──► work              ignored, below a directory that tools fill ──► nothing
 //! `.git`, except its index ───────► work              ignored, elsewhere ─────────────────────────► counted
-//! a directory whose entries changed ──► work; with ignored entries, and if it is empty, a suspect
+//! a directory whose entries changed ──► work; a suspect, if it has ignored entries or is empty
 //! ```
-//! A suspect directory changed because of its ignored entries, or because a file was removed, too. Its remaining entries
-//! are counted, and the caller compares them with those at the start.
+//! A suspect directory changed either because of its ignored entries alone, or also because a file was removed. Its
+//! remaining entries are counted, and the caller compares them with those at the start.
 
 use std::ffi::OsStr;
 use std::io;
@@ -26,15 +27,15 @@ use crate::walk::{Entry, Stop, Walk, WalkError};
 /// The maximum number of ignored files that are named.
 const MAX_NAMED: usize = 3;
 
-/// The maximum number of suspect directories. More of them are work.
+/// The maximum number of suspect directories. With more of them, the search reports work.
 const MAX_SUSPECTS: usize = 1_000;
 
-/// What is searched for.
+/// The times after which changes count.
 #[derive(Debug, Clone, Copy)]
 pub struct Search {
-    /// Later changes count, in nanoseconds since 1970.
+    /// The time after which changes count, in nanoseconds since 1970.
     pub since: i128,
-    /// Later changes of ignored files count, in nanoseconds since 1970.
+    /// The time after which changes of ignored files count, in nanoseconds since 1970.
     pub ignored_since: i128,
 }
 
@@ -45,7 +46,7 @@ pub struct Unsaved {
     pub work: bool,
     /// The number of changed files that the rules ignore, without build output.
     pub ignored: u64,
-    /// The first of them.
+    /// The first of these files.
     pub named: Vec<PathBuf>,
     /// The suspect directories.
     pub suspects: Vec<Suspect>,
@@ -53,7 +54,7 @@ pub struct Unsaved {
     pub unfinished: bool,
 }
 
-/// A directory that has not necessarily lost an entry.
+/// A directory that changed, but has not necessarily lost an entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Suspect {
     /// Its path below the searched directory.
@@ -71,8 +72,8 @@ struct Rules {
     tracked: Vec<PathBuf>,
 }
 
-/// Whether there is anything that changed after a time below a directory of which nothing is known. Empty directories do
-/// not count, because a file that was created and removed is not work.
+/// Whether anything below a directory changed after a given time. Nothing else is known about the directory. Empty
+/// directories do not count, because a file that was created and removed is not work.
 ///
 /// # Errors
 /// When a part of the directory cannot be read, or `stop` ended the search.
@@ -92,8 +93,8 @@ pub fn has_changes(directory: Directory, since: i128, stop: Stop) -> io::Result<
 /// Finds what changed below a directory that was copied from a working tree with these rules.
 ///
 /// # Errors
-/// When a part of the directory cannot be read. A search that `stop` ended, and one with too many or too deep entries, is
-/// no error but unfinished.
+/// When a part of the directory cannot be read. If `stop` ends the search, or there are too many or too deep entries,
+/// the result is unfinished instead of an error.
 pub fn find(directory: Directory, search: &Search, rules: &GivenRules, stop: Stop) -> io::Result<Unsaved> {
     let ignore = rules.compile().map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
     let rules = Rules { ignore, tracked: rules.tracked.clone() };
@@ -116,14 +117,14 @@ pub fn find(directory: Directory, search: &Search, rules: &GivenRules, stop: Sto
     Ok(finder.end())
 }
 
-/// What the rules mean for the entries of a directory.
+/// How the rules apply to the entries of a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Class {
     /// The rules decide.
     Ruled,
-    /// All are ignored.
+    /// All entries are ignored.
     Ignored,
-    /// They are the files of a repository.
+    /// The entries are the files of a repository.
     Repository,
     /// There are no rules.
     Unruled,
@@ -146,7 +147,7 @@ struct Frame {
     changed: bool,
     /// Whether an entry was found that explains a change of the directory.
     explained: bool,
-    /// Whether it has an entry.
+    /// Whether the directory has an entry.
     has_entries: bool,
     /// Whether there are files below it that are not ignored.
     has_files: bool,
@@ -194,7 +195,7 @@ impl Finder {
         let is_output = class == Class::Ignored && is_build;
         let is_git = name == OsStr::new(".git");
         let newer = is_newer(entry.status(), self.search.since);
-        // Git writes the index anew to remember when it looked at the files. What was staged is in new objects.
+        // Git also rewrites the index just to record when it checked the files. Staged content is in new objects.
         let is_index = frame.class == Class::Repository
             && frame.path == Path::new(".git")
             && name == OsStr::new("index")
@@ -325,7 +326,7 @@ mod tests {
             fs::create_dir_all(top.path().join(file).parent().expect("a parent")).expect("made");
             fs::write(top.path().join(file), file).expect("written");
         }
-        // The clock of files advances in ticks. A new file could get the tick before the one of its directory's change.
+        // The file system's clock advances in ticks. A new file could get an earlier tick than its directory's change.
         std::thread::sleep(Duration::from_millis(30));
         fs::write(top.path().join(".git/tick"), "now").expect("written");
         let status = fs::symlink_metadata(top.path().join(".git/tick")).expect("found");
@@ -347,7 +348,7 @@ mod tests {
         find(directory, &search, &rules(), Stop::default()).expect("searched")
     }
 
-    /// What an agent does, whether it is work, the number of ignored files, and the suspect directories.
+    /// An agent's action, whether it counts as work, the number of ignored files, and the suspect directories.
     type Case = (&'static str, fn(&Path), bool, u64, &'static [(&'static str, u64, u64)]);
 
     fn write(top: &Path, path: &str) {
@@ -447,7 +448,7 @@ mod tests {
         }
     }
 
-    /// A link in the place of a build directory is an entry of its own, and what it leads to is not searched.
+    /// A link in the place of a build directory is an entry itself, and its target is not searched.
     #[test]
     fn a_link_is_no_build_directory() {
         let (top, ready) = workspace();

@@ -1,7 +1,7 @@
-//! Walks a directory that others may change meanwhile.
+//! Walks a directory that others may change during the walk.
 //!
 //! Each directory is opened below the descriptor of its parent and without following a link, and an entry keeps that
-//! descriptor. So no entry is outside of the walked directory, whatever its path leads to when it is used.
+//! descriptor. So no entry is outside of the walked directory, wherever its path leads by the time the entry is used.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -18,17 +18,17 @@ use rustix::io::Errno;
 use crate::directory::{Directory, FileId, ReadError};
 use crate::ignore_rules::{IgnoreRules, RuleError};
 
-/// The maximum depth of directories. Each level has two open descriptors. Real work is less deep, and copies of
+/// The maximum depth of directories. Each level has two open descriptors. Real projects are less deep, and copies of
 /// bottles' files have the same limit.
 pub const MAX_DEPTH: usize = 128;
 
-/// The maximum number of entries of a walk, with those that rules ignore.
+/// The maximum number of entries of a walk, including ignored ones.
 pub const MAX_ENTRIES: usize = 10_000_000;
 
-/// How often an entry that is replaced again and again is looked at.
+/// The maximum number of attempts to open an entry that others keep replacing.
 const TRIES: usize = 8;
 
-/// The name of a repository, whose files no rule ignores.
+/// The name of a git directory. No rule ignores its files.
 const GIT_DIRECTORY: &[u8] = b".git";
 
 /// Whether a file is kept although the rules ignore it, or whether a directory contains such a file. The path is
@@ -61,7 +61,7 @@ impl Stop {
         self.stopped.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the walks end.
+    /// Whether the walks have to end.
     #[must_use]
     pub fn is_set(&self) -> bool {
         self.stopped.load(Ordering::Relaxed) || self.at.is_some_and(|at| at <= Instant::now())
@@ -148,27 +148,27 @@ struct Level {
     names: Names,
     /// Its path, relative to the walked directory.
     path: PathBuf,
-    /// What applies to its entries.
+    /// How the rules apply to its entries.
     scope: Scope,
     /// The mark of the rules before it.
     rules: usize,
 }
 
 enum Names {
-    /// Those in the directory.
+    /// All names in the directory.
     Listed(Dir),
-    /// Only this one.
+    /// Only this name.
     One(Option<OsString>),
 }
 
-/// What the rules mean for the entries of a directory.
+/// How the ignore rules apply to the entries of a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Scope {
-    /// They decide.
+    /// The rules decide which entries are left out.
     Ruled,
-    /// They ignore the directory, so that only kept files are entries.
+    /// The rules ignore the directory, so only kept files in it are entries.
     Ignored,
-    /// They do not apply.
+    /// The rules do not apply.
     Free,
 }
 
@@ -187,7 +187,8 @@ impl Walk {
         Self::new(Vec::new(), Some(start))
     }
 
-    /// Walks one entry of a directory: the entry itself, and what is below it. There is none if it is missing.
+    /// Walks one entry of a directory: the entry itself, and the entries below it. The walk of a missing entry is
+    /// empty.
     #[must_use]
     pub fn entry(directory: Directory, name: &OsStr) -> Self {
         let (directory, names) = (Arc::new(directory), Names::One(Some(name.to_owned())));
@@ -249,7 +250,7 @@ impl Walk {
         self.next = None;
     }
 
-    /// The ignore files so far that have no rules, because they are links or not regular.
+    /// The ignore files found so far that are not read, because they are links or not regular.
     #[must_use]
     pub fn ignore_files_not_read(&self) -> &[PathBuf] {
         self.rules.as_ref().map_or(&[], IgnoreRules::not_read)
@@ -302,7 +303,7 @@ impl Walk {
         Err(WalkError::System { path: whole(), error: io::Error::other("it is replaced again and again") })
     }
 
-    /// What the rules mean for an entry, and for its content. `None` if it is left out.
+    /// How the rules apply to an entry and to its content. `None` if it is left out.
     fn scope(&self, level: &Level, name: &OsStr, path: &Path, kind: FileType) -> Option<Scope> {
         if self.leave_out.as_ref().is_some_and(|leave_out| leave_out(path, kind)) {
             return None;
@@ -438,8 +439,8 @@ impl Entry {
         FileId::of(&self.status)
     }
 
-    /// Opens a regular file, and returns its status now. `None` if it was removed, or replaced by something else, since
-    /// it was listed.
+    /// Opens a regular file, and returns its current status. `None` if it was removed, or replaced by something else,
+    /// since it was listed.
     ///
     /// # Errors
     /// The system's error.
@@ -459,8 +460,8 @@ impl Entry {
     }
 }
 
-/// Whether an entry of another type took the place of an entry: a link (`ELOOP`), no directory (`ENOTDIR`), a socket
-/// (`ENXIO`).
+/// Whether the error shows that an entry of another type replaced the expected one: a link (`ELOOP`), a non-directory
+/// (`ENOTDIR`) or a socket (`ENXIO`).
 fn is_replaced(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::LOOP | Errno::NOTDIR | Errno::NXIO))
 }
@@ -606,7 +607,7 @@ mod tests {
         assert!(errors[0].ends_with("is more than 128 directories deep"), "{errors:?}");
     }
 
-    /// Another thread exchanges a directory and a link to a private one again and again.
+    /// Another thread keeps exchanging a directory and a link to a private directory.
     #[test]
     #[cfg(target_os = "linux")]
     fn nothing_outside_is_read_while_a_directory_and_a_link_are_exchanged() {

@@ -18,7 +18,7 @@ const NEW: OFlags = OFlags::WRONLY
     .union(OFlags::NOCTTY)
     .union(OFlags::CLOEXEC);
 
-/// The flags of a file to which is appended. A named pipe does not block the open.
+/// The flags of a file that is opened to append. Opening a named pipe does not block.
 const APPEND: OFlags = OFlags::WRONLY
     .union(OFlags::APPEND)
     .union(OFlags::CREATE)
@@ -37,8 +37,8 @@ pub(crate) struct NewFile<'a> {
 }
 
 impl Directory {
-    /// Opens a directory beneath this one. Those that are missing are created, with the group's permissions of their
-    /// parent, as in a repository that a group shares.
+    /// Opens a directory beneath this one. Missing directories are created, with their parent's permissions for the
+    /// group, as in a repository that a group shares.
     pub(crate) fn directory_or_new(&self, relative: &Path) -> io::Result<Self> {
         let mut found = self.directory(Path::new(""))?.ok_or(Errno::NOENT)?;
         for component in relative.components() {
@@ -80,7 +80,7 @@ impl Directory {
         self.new_file_with(name, Mode::RUSR | Mode::WUSR)
     }
 
-    /// Creates a file directly in this directory with this mode, of which the umask removes bits.
+    /// Creates a file directly in this directory with this mode, reduced by the umask.
     pub(crate) fn new_file_with(&self, name: &OsStr, mode: Mode) -> io::Result<File> {
         Ok(rustix::fs::openat(self, name, NEW, mode)?.into())
     }
@@ -110,8 +110,8 @@ impl Directory {
         Ok(rustix::fs::renameat(self, name, to, new)?)
     }
 
-    /// Creates a file directly in this directory, which has none of this name. In a directory that a group may write,
-    /// the group may write it too if `mode` lets the owner.
+    /// Creates a file directly in this directory, which has no file of this name. In a directory that a group may
+    /// write, the group may also write the file if `mode` lets the owner write it.
     pub(crate) fn create<'a>(&'a self, name: &'a OsStr, mode: u32) -> io::Result<NewFile<'a>> {
         #[allow(clippy::cast_possible_truncation, reason = "the type differs between systems")]
         let bits = |mode: u32| Mode::from_raw_mode(mode as rustix::fs::RawMode);
@@ -125,7 +125,7 @@ impl Directory {
     }
 
     /// Opens a file directly in this directory, to append to it. It is created if it is missing. A file with another hard
-    /// link is refused, because the other one can be a file outside of the directory.
+    /// link is refused, because the other link can be outside of the directory.
     pub(crate) fn append(&self, name: &OsStr) -> io::Result<File> {
         match rustix::fs::statat(self, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(found) if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile => {
@@ -143,8 +143,8 @@ impl Directory {
         Ok(file.into())
     }
 
-    /// Removes an empty directory, or a tree of empty directories, as git does where a reference is to be. Fails with
-    /// `NOTEMPTY` if it contains anything else, or more than `levels` directories in each other.
+    /// Removes an empty directory, or a tree of empty directories, as git does at the path of a new reference. Fails
+    /// with `NOTEMPTY` if it contains anything else, or more than `levels` nested directories.
     pub(crate) fn remove_empty(&self, name: &Path, levels: usize) -> io::Result<()> {
         const MOST: usize = 1000;
         let opened = self.directory(name).map_err(|error| match Errno::from_io_error(&error) {
@@ -173,13 +173,14 @@ impl NewFile<'_> {
         self.file.write_all(bytes)
     }
 
-    /// Lets the file reach the disk, and gives it a name in its directory. It replaces another file of this name.
+    /// Syncs the file to the disk, and renames it to `name` in its directory. It replaces an existing file of this
+    /// name.
     pub(crate) fn rename(mut self, name: &OsStr) -> io::Result<()> {
         self.file.sync_all()?;
         rustix::fs::renameat(self.directory, self.name, self.directory, name)?;
         self.is_renamed = true;
         rustix::fs::fsync(self.directory).or_else(|error| match error {
-            // Not every file system can.
+            // Not every file system supports this.
             Errno::INVAL | Errno::BADF => Ok(()),
             error => Err(error.into()),
         })

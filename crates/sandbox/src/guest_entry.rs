@@ -45,11 +45,11 @@ fn receive_and_run() -> io::Result<ExitCode> {
     }
 }
 
-/// Becomes pid 1 of the sandbox. Returns at once in the process that starts it, and in a trial. `transport` is called in
-/// pid 1.
+/// Becomes pid 1 of the sandbox. Returns at once in the process that starts pid 1, and in a trial. `transport` is
+/// called in pid 1.
 ///
 /// # Errors
-/// When the sandbox cannot be set up. The process that waits for the reports has then been told.
+/// When the sandbox cannot be set up. The failure has then already been reported to the waiting process.
 pub(super) fn run_sandbox(
     spec: &SandboxSpec,
     child_end: ChildEnd,

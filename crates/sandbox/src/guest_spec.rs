@@ -1,4 +1,4 @@
-//! What a backend passes to the process `bottle __guest`.
+//! The data that a backend passes to the process `bottle __guest`.
 
 use std::io;
 use std::os::fd::OwnedFd;

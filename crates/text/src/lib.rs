@@ -1,4 +1,4 @@
-//! Text that users and agents wrote, read and shown safely. The functions read neither files nor the clock.
+//! Safe reading and display of text that users and agents wrote. The functions read neither files nor the clock.
 //!
 //! ```text
 //! yaml      strict, bounded YAML reader and writer with positions

@@ -18,7 +18,7 @@ use tokio::sync::{Notify, OnceCell, watch};
 use crate::BundleConfig;
 use crate::sidecar::{RequestError, Sidecar};
 
-/// The most events that are buffered while no keeper is connected. Beyond it, the oldest event is dropped and
+/// The most events that are buffered while no keeper is connected. If there are more, the oldest event is dropped and
 /// counted. A busy agent causes about this many denials in a night.
 const EVENTS: usize = 4096;
 
@@ -58,8 +58,8 @@ impl Bundle {
         }
     }
 
-    /// Starts tasks that collect events and questions from the daemons, that count the pieces of secrets which the
-    /// daemons find, and that detect when a daemon exits.
+    /// Starts tasks that collect events and questions from the daemons, that count the pieces of secrets found by the
+    /// daemons, and that detect when a daemon exits.
     pub(crate) fn watch(self: &Arc<Self>) {
         for number in 0..self.daemons.len() {
             let bundle = Arc::clone(self);
@@ -215,9 +215,9 @@ impl Bundle {
         }
     }
 
-    /// Connects the keeper to a daemon: to the egress daemon, which alone counts token usage, keeps leases on
-    /// budgets and has an access log, or to the supervise daemon, which alone serves tools. The egress daemon
-    /// stores what no keeper has received.
+    /// Connects the keeper to a daemon: to the egress daemon, which alone counts token usage, keeps leases on budgets
+    /// and has an access log, or to the supervise daemon, which alone serves tools. The egress daemon stores the data
+    /// that no keeper has received.
     async fn connect(self: Arc<Self>, request: Request, name: &'static str) {
         let Some(daemon) = self.daemon(name) else {
             return request.refuse(&RequestError::Missing(name).to_string()).await;
@@ -393,7 +393,7 @@ mod tests {
             daemon.hit(piece(number), place);
             assert!(!daemon.settled().await);
         }
-        // The same piece through the other daemon is not another one.
+        // The same piece from another daemon is not counted again.
         gate.hit(piece(0), "tool");
         assert!(!gate.settled().await);
         assert!(!bundle.lockout.is_locked() && !egress.is_locked());

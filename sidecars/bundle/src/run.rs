@@ -25,7 +25,7 @@ pub fn run(config: BundleConfig) -> ExitCode {
     run_and_notify(config, || Ok(()))
 }
 
-/// Like [`run`], and calls `listening` as soon as keepers can connect.
+/// Like [`run`], but also calls `listening` as soon as keepers can connect.
 pub fn run_and_notify(config: BundleConfig, listening: impl FnOnce() -> io::Result<()>) -> ExitCode {
     bottle_sidecar_log::start();
     match start(config, listening) {

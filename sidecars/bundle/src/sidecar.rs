@@ -145,7 +145,7 @@ impl Starting {
 }
 
 impl Sidecar {
-    /// Makes a daemon that is no process of the test's program.
+    /// Makes a daemon from a given process and channel, without starting the test's program again.
     #[cfg(test)]
     pub(crate) fn of_channel(name: &'static str, process: Child, channel: Channel) -> Self {
         Self { name, ports: &[], process: Mutex::new(process), channel }

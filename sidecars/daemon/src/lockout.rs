@@ -1,5 +1,5 @@
-//! Counts the pieces of secrets that a bottle sends although its agent does not hold them, and locks the bottle when a
-//! limit is reached ([`bottle_policy::lock_out`]).
+//! Counts the pieces of secrets that a bottle sends although its agent does not have these secrets, and locks the
+//! bottle when a limit is reached ([`bottle_policy::lock_out`]).
 //!
 //! ```text
 //! egress   ─ new pieces ─┐                       ┌─ lock ─► every daemon
@@ -7,9 +7,9 @@
 //! git gate ─ new pieces ─┘    one counter        └─ locked ─► the keeper
 //! ```
 //! The bundle counts for the whole bottle, because it outlives daemons' connections and keepers. A daemon waits until
-//! the bundle has counted its pieces before it answers ([`Lockout::settled`]), so the agent never learns more facts than
-//! the limit. A daemon also counts its own pieces. Nothing from the bottle resets a counter, and a locked daemon denies
-//! all requests until the run ends.
+//! the bundle has counted its pieces before it answers ([`Lockout::settled`]), so the agent never learns more facts
+//! than the limit allows. A daemon also counts its own pieces. Nothing from the bottle resets a counter, and a locked
+//! daemon denies all requests until the run ends.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,30 +21,31 @@ use bottle_policy::lock_out::{LockOut, Piece};
 use bottle_protocol::session::bundle::{BundleEvent, Written};
 use tokio::sync::watch;
 
-/// How long a daemon waits for the bundle to count a piece. The bundle may have to lock each other daemon meanwhile,
-/// and waits up to 8 s for one of them. After this time the daemon locks itself.
+/// How long a daemon waits for the bundle to count a piece. In the meantime, the bundle may have to lock every other
+/// daemon, and waits up to 8 s for each. After this time the daemon locks itself.
 const COUNTED_WITHIN: Duration = Duration::from_secs(30);
 
 /// The lock of one daemon or of the bundle, with its counter.
 #[derive(Debug)]
 pub struct Lockout {
     daemon: &'static str,
-    /// The number of distinct pieces that locks. With `None`, pieces are not counted, and only [`Self::lock`] locks.
+    /// The number of distinct pieces that causes the lock. With `None`, pieces are not counted, and only [`Self::lock`]
+    /// locks.
     bound: Option<usize>,
     found: Mutex<Found>,
     /// The number of pieces in `found`.
     count: watch::Sender<usize>,
-    /// How many of them the bundle has counted; `None` if no bundle counts them.
+    /// How many of these pieces the bundle has counted; `None` if no bundle counts them.
     counted: watch::Sender<Option<usize>>,
     /// Whether `why` is set, as a cheap check.
     locked: AtomicBool,
     why: watch::Sender<Option<LockOut>>,
 }
 
-/// The pieces and destinations that were counted. Neither has more entries than the limit.
+/// The pieces and destinations that were counted. Neither collection has more entries than the limit.
 #[derive(Debug, Default)]
 struct Found {
-    /// Each piece with the destination of the text that contained it first.
+    /// Each piece, with the destination of the first text that contained it.
     pieces: Vec<(Piece, String)>,
     places: BTreeSet<String>,
 }
@@ -64,8 +65,8 @@ impl Lockout {
         }
     }
 
-    /// Counts a piece in a text on its way to `place`, a host or a repository. The same piece counts only once, wherever
-    /// and however often it is sent.
+    /// Counts a piece in a text on its way to `place`, a host or a repository. A piece counts only once, however often
+    /// and wherever it is sent.
     pub fn hit(&self, piece: Piece, place: &str) {
         self.hit_from(self.daemon, piece, place);
     }
@@ -91,7 +92,7 @@ impl Lockout {
         self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Locks. If it is already locked, the first reason is kept.
+    /// Sets the lock with this reason. If it is already set, the first reason is kept.
     pub fn lock(&self, why: LockOut) {
         self.locked.store(true, Ordering::SeqCst);
         self.why.send_if_modified(|first| {
@@ -124,7 +125,8 @@ impl Lockout {
         self.is_locked()
     }
 
-    /// Reports every piece to the bundle, until it disconnects. From this call on, [`Self::settled`] waits for the bundle.
+    /// Reports every piece to the bundle, until the bundle disconnects. From this call on, [`Self::settled`] waits for
+    /// the bundle.
     pub fn report(self: Arc<Self>, bundle: Stream) -> impl Future<Output = ()> + Send + 'static {
         self.counted.send_replace(Some(0));
         async move {

@@ -13,9 +13,9 @@ use serde::de::DeserializeOwned;
 
 use crate::memory::Memory;
 
-/// Maximum memory of a daemon that it may write to, in bytes. The daemons' own limits are far lower, so only an attack
-/// that they do not withstand reaches this one. It then ends the daemon, and not other programs of the machine. The
-/// kernel also counts the reserved stacks of up to 512 threads, which are a gigabyte.
+/// The maximum writable memory of a daemon, in bytes. The daemons' own limits are far lower, so only an attack that
+/// defeats them reaches this limit. In that case, the daemon ends instead of other programs on the machine. The kernel
+/// also counts the reserved stacks of up to 512 threads, which are a gigabyte.
 const MEMORY: u64 = 3 << 30;
 
 /// Runs a daemon whose command line is `ROLE HOME SLUG CONFIG`: calls `work` with the parsed configuration.

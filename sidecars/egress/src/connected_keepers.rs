@@ -1,10 +1,10 @@
-//! Counts the keeper processes that are connected to a stream.
+//! Counts the keeper processes that are connected to one of the proxy's streams.
 
 use std::time::Duration;
 
 use tokio::sync::watch;
 
-/// The number of connected keepers. There is usually one; two overlap while a bottle is handed over.
+/// The number of connected keepers. There is usually one keeper. Two keepers overlap while a bottle is handed over.
 #[derive(Default)]
 pub(crate) struct ConnectedKeepers(watch::Sender<usize>);
 

@@ -1,5 +1,5 @@
-//! The egress daemon: its confinement and the bundle's requests that it serves. No other process of
-//! the bundle adds the routes' credentials to requests.
+//! The egress daemon: its confinement, and the requests of the bundle that it serves. No other process of the bundle
+//! adds the routes' credentials to requests.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -22,8 +22,8 @@ use crate::egress::{Egress, Shared};
 use crate::listener::serve;
 use crate::report::backlog::Backlog;
 
-/// Number of worker threads. One thread transfers more than any agent requests; the second one keeps short requests
-/// fast during a large body.
+/// Number of worker threads. One thread suffices for the traffic of any agent. The second thread keeps short requests
+/// fast during a large transfer.
 const WORKERS: usize = 2;
 
 /// The role `__egress HOME SLUG CONFIG`: runs until the bundle exits.
@@ -64,8 +64,8 @@ fn files(config: &EgressConfig) -> Files {
 }
 
 /// The paths that must be readable to follow one of the host's configuration files. A file that is replaced instead of
-/// rewritten is a new file to Landlock, so its directory must be readable. If it is a symbolic link into a directory
-/// below `/run` (`/run/systemd/resolve`), that directory must be readable too.
+/// rewritten is a new file to Landlock, so its directory must be readable. If the file is a symbolic link into a
+/// directory below `/run` (`/run/systemd/resolve`), that directory must be readable too.
 fn name_configuration(path: &str) -> Vec<PathBuf> {
     let path = Path::new(path);
     let mut paths: Vec<PathBuf> = path.parent().map(Path::to_owned).into_iter().collect();

@@ -50,9 +50,9 @@ pub(crate) struct Egress {
     pub(crate) repeats: Repeats,
     /// The hosts that a budget names.
     pub(crate) budgeted_hosts: Vec<String>,
-    /// Each reading of a request to a model holds one permit.
+    /// Limits concurrent readings of model requests. Each reading holds one permit.
     pub(crate) readings: Semaphore,
-    /// Each prompt that the provider counts holds one permit.
+    /// Limits concurrent token counts by the provider. Each count holds one permit.
     pub(crate) counts: Semaphore,
     pub(crate) reporter: Arc<Reporter>,
     pub(crate) lockout: Arc<Lockout>,
@@ -62,7 +62,7 @@ pub(crate) struct Egress {
     pub(crate) decoded_memory: DecodedMemory,
 }
 
-/// The state that the daemon has before it provisions the proxy and then shares with it.
+/// The state that the daemon creates before it provisions the proxy, and then shares with the proxy.
 #[derive(Clone)]
 pub(crate) struct Shared {
     pub(crate) backlog: Arc<Backlog>,
@@ -86,7 +86,7 @@ impl Shared {
     }
 }
 
-/// The provisioned configuration cannot be used.
+/// Why the provisioned configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ProvisionError {
     #[error("routes")]

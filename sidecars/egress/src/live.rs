@@ -32,7 +32,7 @@ pub(crate) struct CurrentRoutes {
 pub(crate) struct OneTimeGrant {
     proposal: Id,
     table: RouteTable,
-    /// Whether a request has claimed or used the grant. All revisions that contain the grant share it.
+    /// Whether a request has claimed or used the grant. All revisions that contain the grant share this flag.
     spent: Arc<AtomicBool>,
 }
 
@@ -78,7 +78,7 @@ impl Drop for GrantClaim {
     }
 }
 
-/// New routes were rejected and the current routes still apply.
+/// Why new routes were rejected. The current routes still apply.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RoutesRejected {
     #[error(transparent)]
@@ -96,7 +96,7 @@ pub(crate) struct Live {
 }
 
 impl Live {
-    /// Starts with the routes of the provisioning.
+    /// Creates the state with the provisioned routes.
     ///
     /// # Errors
     /// [`RoutesRejected`] if the routes are not valid.

@@ -26,7 +26,7 @@ pub(crate) struct TestProxy {
     pub(crate) questions: Questions,
     /// The directory with the proxy's sockets and logs.
     pub(crate) directory: TempDir,
-    /// Answers that no budget limits anything.
+    /// The keeper's task, which answers that no budget limits any key.
     pub(crate) keeper: JoinHandle<()>,
 }
 
@@ -67,8 +67,8 @@ impl TestProxy {
     }
 }
 
-/// Opens a stream like a keeper. `serve` is the proxy's side of it. The channel must stay open as long as the stream is
-/// used.
+/// Opens a stream as a keeper does. `serve` is the proxy's side of the stream. The channel must stay open as long as
+/// the stream is used.
 pub(crate) async fn keeper_stream<F>(
     request: &BundleRequest,
     serve: impl Fn(Stream) -> F + Send + 'static,
@@ -91,7 +91,7 @@ where
     (channel, stream)
 }
 
-/// Connects to the leases like a keeper.
+/// Connects to the leases as a keeper does.
 pub(crate) async fn connect_to_leases(leases: Arc<Leases>) -> (Channel, Stream) {
     keeper_stream(&BundleRequest::Leases, move |stream| Arc::clone(&leases).serve(stream)).await
 }

@@ -81,7 +81,7 @@ impl Failure {
     }
 }
 
-/// Joins an error, its causes and a hint to one sentence for the agent.
+/// Joins an error, its causes and a hint into one sentence for the agent.
 pub(crate) fn sentence(error: &dyn Error, hint: Option<&str>) -> String {
     let (mut text, mut cause) = (error.to_string(), error.source());
     while let Some(error) = cause {

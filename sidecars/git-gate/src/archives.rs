@@ -1,5 +1,5 @@
-//! Scans the contents of gzip and zip archives in a blob. An archive may begin at any offset, and is unpacked
-//! as a stream. A blob that begins with a zlib header is unpacked too. Within a blob, every second byte or so could be
+//! Scans the contents of gzip and zip archives in a blob. An archive may begin at any offset, and is unpacked as a
+//! stream. A blob that begins with a zlib header is unpacked too. At later offsets, every second byte or so could be
 //! such a header, so zlib data in other formats (PNG, PDF) is not read.
 //!
 //! A push is refused if the archives in one of its blobs exceed a limit of this module.
@@ -25,8 +25,8 @@ const PIECE: usize = 16 << 10;
 /// The maximum nesting of archives.
 const DEPTH: usize = 4;
 
-/// The maximum number of magic numbers in one blob, on all levels of nesting. Each is followed as a possible
-/// archive, which costs more time than its few bytes.
+/// The maximum number of magic numbers in one blob, on all levels of nesting. The scan reads each as the beginning of
+/// an archive, which costs more time than reading its few bytes.
 const FILES: usize = 1 << 20;
 
 /// The maximum number of concurrently open files in one blob, on all levels of nesting. Every open file reads
@@ -54,7 +54,7 @@ pub(crate) struct Archives<'s> {
 
 /// The zlib data with which a blob may begin.
 enum Zlib<'s> {
-    /// The first bytes of the blob, which are fewer than a header.
+    /// The first bytes of the blob, which do not yet contain a complete header.
     Begin(Vec<u8>),
     Open(Box<File<'s>>),
     /// The blob does not begin with zlib data, or the data has ended.
@@ -65,7 +65,7 @@ enum Zlib<'s> {
 #[derive(Default)]
 pub(crate) struct ArchiveReport {
     pub(crate) findings: Vec<PackedFinding>,
-    /// The name of a file in an archive, if files of that name usually contain secrets.
+    /// The name of a file in an archive, if files with that name usually contain secrets.
     pub(crate) file: Option<String>,
     /// Whether the archives exceed a limit, so that they were not scanned completely.
     pub(crate) bomb: bool,
@@ -76,11 +76,11 @@ pub(crate) struct ArchiveReport {
     open: usize,
 }
 
-/// A finding in an unpacked file, or in the name of one.
+/// A finding in an unpacked file, or in its name.
 pub(crate) struct PackedFinding {
     pub(crate) finding: Finding,
-    /// The hash of the file's content and of the position of the finding, which identify what was found: the content
-    /// is not kept.
+    /// The hash of the file's content and of the finding's position. The hash identifies the finding, because the
+    /// content is not kept.
     value: [u8; 32],
 }
 
@@ -147,8 +147,9 @@ fn is_zlib([method, flags]: [u8; ZLIB_HEADER]) -> bool {
 }
 
 impl ArchiveReport {
-    /// Adds the findings in a file of which `hash` has all bytes. Of a known secret, one finding has the pieces of all.
-    /// If there are too many findings, a known secret replaces another one.
+    /// Adds the findings in a file. `hash` has received all bytes of the file. All findings of a known secret are
+    /// merged into one finding with all their pieces. If there are too many findings, a known secret replaces a finding
+    /// that is not a known secret.
     fn add(&mut self, report: Report, hash: &Sha256) {
         self.more |= report.more;
         for finding in report.findings.into_iter().filter(|finding| finding.severity == Severity::Block) {
@@ -178,8 +179,8 @@ impl ArchiveReport {
     /// Adds the findings at `location` to those of the push.
     ///
     /// # Errors
-    /// Fails with [`ReadError::Findings`] if there were too many, unless a known secret, which blocks the push anyway,
-    /// is one of them.
+    /// Fails with [`ReadError::Findings`] if there were too many findings. Succeeds if one of them is a known secret,
+    /// which blocks the push anyway.
     pub(crate) fn report(self, location: &Location, findings: &mut PushFindings) -> Result<(), ReadError> {
         if self.more && self.findings.iter().all(|packed| packed.finding.secret.is_none()) {
             return Err(ReadError::Findings(location.location.clone()));
@@ -191,7 +192,7 @@ impl ArchiveReport {
     }
 }
 
-/// An error: the archives in a blob exceed a limit.
+/// The error that the archives in a blob exceed a limit.
 struct Bomb;
 
 /// The files at one level of nesting: in the blob itself, or in one unpacked file.
@@ -466,7 +467,7 @@ mod tests {
         let (one, other) =
             (fingerprints(&gzip(token("a").as_bytes())), fingerprints(&gzip(token("b").as_bytes())));
         assert_eq!((one.len(), other.len()), (1, 1));
-        // An approval of the one does not cover the other.
+        // An approval of one finding does not cover the other.
         assert_ne!(one, other);
         assert_eq!(one, fingerprints(&[b"elsewhere", &gzip(token("a").as_bytes())[..]].concat()));
         for both in [
@@ -488,7 +489,7 @@ mod tests {
             let (found, _, bomb) = scan(&body, 777);
             assert_eq!((found, bomb), (depth <= DEPTH, depth > DEPTH), "{depth}");
         }
-        // Entries that follow each other are not open at the same time.
+        // Consecutive entries are not open at the same time.
         let entries: Vec<u8> = (0..3000).flat_map(|_| zip("src/a.rs", b"fn main() {}")).collect();
         assert_eq!(scan(&[&entries[..], &zip("b", SECRET.as_bytes())].concat(), 4096), (true, None, false));
     }

@@ -6,8 +6,8 @@ use sha2::{Digest, Sha256};
 use crate::archives::{ArchiveReport, Archives};
 use crate::excerpt::{LONGEST_LINE, excerpt};
 
-/// The number of bytes at the start of a line that are searched for `gitleaks:allow`. The comment has no
-/// effect after them.
+/// The number of bytes at the start of a line that are searched for `gitleaks:allow`. The comment has no effect after
+/// these bytes.
 const LINE: usize = LONGEST_LINE;
 
 /// The comment with which an author marks a line as free of secrets.
@@ -42,8 +42,8 @@ impl BlobReport {
 }
 
 impl<'s> Views<'s> {
-    /// Prepares the scan of a blob at `path`, which decides about the user's rules and allowlists for paths. `None`
-    /// if the path is unknown.
+    /// Prepares the scan of a blob at `path`, which determines the user's rules and allowlists that apply. `None` if
+    /// the path is unknown.
     pub(crate) fn new(scanner: &'s Scanner, path: Option<&'s str>) -> Self {
         Self {
             scanner,
@@ -154,7 +154,7 @@ impl<'s> Lines<'s> {
     fn excerpt_line(&mut self) {
         let (begin, end) = (self.begin, self.at);
         let begins = |finding: &LineFinding| (begin..end).contains(&finding.start);
-        // Only the begin of a longer line is known.
+        // Only the beginning of a longer line is known.
         if self.text.len() >= LINE || !self.findings.iter().any(begins) {
             return;
         }

@@ -34,7 +34,7 @@ pub(crate) enum BodyError {
     Closed,
 }
 
-/// What the agent can do about a pack that is not unpacked, if it can do something.
+/// A hint at what the agent can do about a pack that is not unpacked; empty if it can do nothing.
 fn hint(error: &PackError) -> &'static str {
     match error {
         PackError::Objects { .. } | PackError::Total { .. } => "; push less at once",

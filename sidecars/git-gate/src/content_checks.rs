@@ -1,10 +1,10 @@
 //! Checks files for contents that other programs obey.
 
-/// The words of which a pointer of Git LFS contains one: those of its current and its two older names (git-lfs,
+/// The current name and the two older names of Git LFS. Every Git LFS pointer contains one of them (git-lfs,
 /// `lfs/pointer.go`, `matcherRE`).
 const LFS: [&str; 3] = ["git-lfs", "git-media", "hawser"];
 
-/// Whether a file with this begin is a pointer of Git LFS. Git LFS ignores blanks and empty lines around the pointer.
+/// Whether a file with this beginning is a Git LFS pointer. Git LFS ignores blanks and empty lines around the pointer.
 pub(crate) fn is_lfs_pointer(begin: &[u8]) -> bool {
     let text = String::from_utf8_lossy(begin);
     let text = text.trim_start_matches(|letter: char| letter.is_whitespace() || letter == '\u{feff}');
@@ -13,8 +13,8 @@ pub(crate) fn is_lfs_pointer(begin: &[u8]) -> bool {
     is_version && LFS.iter().any(|word| line.contains(word))
 }
 
-/// Finds carriage returns that do not end a line. git writes the path of a submodule that ends with one without it, and
-/// older versions then check the submodule out elsewhere (CVE-2025-48384).
+/// Finds carriage returns that do not end a line. If the path of a submodule ends with a carriage return, git writes
+/// the path without it, and older versions then check the submodule out elsewhere (CVE-2025-48384).
 #[derive(Debug, Default)]
 pub(crate) struct StrayReturns {
     pending: bool,
@@ -29,7 +29,7 @@ impl StrayReturns {
         }
     }
 
-    /// Whether the text, which has ended, contains one.
+    /// Whether the complete text contains such a carriage return.
     pub(crate) fn found(&self) -> bool {
         self.found || self.pending
     }

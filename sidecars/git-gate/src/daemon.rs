@@ -41,8 +41,8 @@ const WORKERS: usize = 2;
 /// The maximum number of concurrent connections from the bottle. Further connections wait.
 const CONNECTIONS: usize = 128;
 
-/// The maximum number of concurrent pushes, which are received, unpacked one after another, and may wait for the user.
-/// A further push waits up to two minutes, and is then refused.
+/// The maximum number of concurrent pushes. The gate unpacks them one after another, and each may wait for the user. A
+/// further push waits up to two minutes, and is then refused.
 const PUSHES: usize = 16;
 
 /// The maximum number of concurrent fetches. Each needs memory for a process of git. A further fetch waits up to ten

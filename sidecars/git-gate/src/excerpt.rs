@@ -8,11 +8,12 @@ use bottle_text::terminal::inert;
 /// The maximum number of bytes of a line that are shown on each side of a finding.
 const AROUND: usize = 60;
 
-/// The maximum length of a line with an excerpt, in bytes. Of a longer line, a part of a secret could remain.
+/// The maximum length of a line with an excerpt, in bytes. The excerpt of a longer line could still contain a part of a
+/// secret.
 pub(crate) const LONGEST_LINE: usize = 64 << 10;
 
 /// Returns the part of `line` around the finding at `own`. Masks the finding, the `others` in the line, and everything
-/// in which `scanner` finds something, warnings too. `None` if the line is too long.
+/// that `scanner` finds, including warnings. `None` if the line is too long.
 pub(crate) fn excerpt(
     line: &[u8],
     own: Range<usize>,

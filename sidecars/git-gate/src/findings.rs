@@ -113,7 +113,7 @@ pub(crate) struct PushFindings {
     pub(crate) found: Vec<Found>,
     /// Whether the push has more than [`MOST_FINDINGS`] findings.
     pub(crate) more: bool,
-    /// For the lock-out: the pieces of each secret, by its index, also of findings beyond [`MOST_FINDINGS`].
+    /// For the lock-out: the pieces of each secret, by its index. They include findings beyond [`MOST_FINDINGS`].
     pub(crate) hits: BTreeMap<usize, Pieces>,
 }
 

@@ -39,16 +39,16 @@ pub(crate) struct Gate {
     pub(crate) pushes: Arc<Semaphore>,
     /// The permits that limit concurrent fetches.
     pub(crate) fetches: Arc<Semaphore>,
-    /// The permit to unpack and scan a push. There is one, so that the memory of a single push is enough.
+    /// The permit to unpack and scan a push. There is only one permit, so the gate needs memory for only one push.
     pub(crate) unpacking: Arc<Semaphore>,
     /// The disk space for pushes that are received, unpacked, or wait for the user.
     pub(crate) disk_space: DiskSpace,
 }
 
 impl Gate {
-    /// Returns the repository of a request, and the rest of the request's path. A request names the repository by its
-    /// name (`/NAME.git/…`), or by the host and path of the upstream: in the path, or as to a proxy
-    /// (`http://HOST/PATH.git/…`). Then `.git` can be missing.
+    /// Returns the repository of a request, and the rest of the request's path. A request identifies the repository by
+    /// its name (`/NAME.git/…`), or by the host and path of the upstream. The host and path are in the request's path,
+    /// or in an absolute URL as for a proxy (`http://HOST/PATH.git/…`). In the last two forms, `.git` can be missing.
     pub(crate) fn repo<'a>(&self, uri: &'a Uri) -> Option<(Arc<Repo>, &'a str)> {
         // The path is not percent-decoded, because no repository path needs encoding.
         let path = uri.path();
@@ -63,8 +63,9 @@ impl Gate {
         Some((Arc::clone(self.repos.get(name)?), rest))
     }
 
-    /// The URL of a request for a repository that is not declared, if it is beside one that is declared. git in the bottle
-    /// replaces the beginnings of URLs, and so also those of repositories whose names continue a declared one's.
+    /// The URL of a request for an undeclared repository, if the repository is beside a declared one. git in the bottle
+    /// replaces the beginnings of URLs, so it also replaces the URLs of repositories whose names begin with a declared
+    /// repository's name.
     pub(crate) fn elsewhere(&self, uri: &Uri) -> Option<String> {
         let whole = address(uri);
         let is_beside = |address: &String| {
@@ -85,7 +86,7 @@ impl Gate {
     }
 }
 
-/// `HOST/PATH` of a request as to a proxy, or with both in its path.
+/// The `HOST/PATH` of a request that has an absolute URL as for a proxy, or that has both in its path.
 fn address(uri: &Uri) -> String {
     match uri.authority() {
         Some(authority) => {

@@ -1,6 +1,6 @@
 //! Runs git, ssh and other subprocesses of the gate.
 //!
-//! Each subprocess has a small environment, its own process group, a timeout, and resource limits that it has before
+//! Each subprocess has a small environment, its own process group, a timeout, and resource limits that are set before
 //! its program starts. Dropping the [`Running`] value of a subprocess kills its process group.
 
 use std::fs::File;

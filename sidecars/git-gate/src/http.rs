@@ -55,7 +55,7 @@ const ADVERTISED_WITHIN: Duration = Duration::from_secs(60);
 /// aborted.
 const EXCHANGE: Duration = Duration::from_secs(2 * 3600);
 
-/// The time limit for a fetch to wait for a permit. It allows for other fetches of large repositories.
+/// The time limit for a fetch to wait for a permit. It is long enough for other fetches of large repositories to end.
 const FETCH_TURN: Duration = Duration::from_secs(600);
 
 /// The maximum memory in bytes of a process that serves a fetch from a small mirror.
@@ -161,7 +161,7 @@ fn text_response(status: StatusCode, message: &str) -> HttpResponse {
     response
 }
 
-/// Sends git to another URL, which it follows for the first request to a repository.
+/// Redirects git to another URL. git follows the redirect for the first request to a repository.
 fn redirect(location: &str) -> HttpResponse {
     let mut response =
         text_response(StatusCode::TEMPORARY_REDIRECT, "this repository is not behind the git gate");
@@ -245,7 +245,7 @@ fn streamed(body: Either<Full<Bytes>, StreamedBody>, kind: &str) -> HttpResponse
     response
 }
 
-/// Encodes one packet line. The text is cut off after 4000 characters, which the protocol always allows.
+/// Encodes one packet line. The text is cut off after 4000 characters, a length that the protocol always allows.
 fn packet(text: &str) -> BytesMut {
     let text: String = text.chars().take(4000).collect();
     let mut packet = BytesMut::from(format!("{:04x}", text.len() + 4).as_bytes());
@@ -347,7 +347,7 @@ async fn exchange(
     streamed(Either::Right(StreamedBody(response)), &result)
 }
 
-/// The client of one exchange: its request, and where the response goes.
+/// The client of one exchange: its request, and the destination of the response.
 struct Client {
     beginning: Beginning,
     body: Incoming,
@@ -398,7 +398,7 @@ async fn fetch(gate: &Gate, repo: &Repo, client: Client) {
     let _ = timeout(EXCHANGE, exchange).await;
 }
 
-/// Stores a push, and passes it to git when it has arrived completely and no other push is unpacked.
+/// Stores a push, and passes it to git when it has arrived completely and no other push is being unpacked.
 async fn receive(gate: &Arc<Gate>, repo: &Arc<Repo>, client: Client) {
     let Client { beginning, body, gzip, version, chunks, permits } = client;
     let until = Instant::now() + EXCHANGE;
@@ -474,7 +474,7 @@ fn refusal(service: Service, why: &str) -> Bytes {
 }
 
 /// Spawns receive-pack with a pre-receive hook that connects to this process, and the task that replies to the hook and
-/// sets `reasons`. receive-pack reads a push that has been received completely.
+/// sets `reasons`. receive-pack reads a push only after the gate has received it completely.
 fn spawn_receive_pack(
     gate: &Arc<Gate>,
     repo: &Arc<Repo>,

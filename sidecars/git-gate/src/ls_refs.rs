@@ -1,8 +1,8 @@
 //! Answers the command `ls-refs` of protocol version 2 (gitprotocol-v2(5)).
 //!
-//! The gate answers from the list of the upstream, which has refs that the mirror does not have, such as
-//! `refs/pull/1/head`. git serves any object that the mirror has, so it is enough to fetch the objects of the
-//! refs that a client names.
+//! The gate answers from the upstream's list of refs, which contains refs that the mirror does not have, such as
+//! `refs/pull/1/head`. git serves any object that the mirror has, so it is enough to fetch the objects of the refs that
+//! a client names.
 
 use std::collections::HashSet;
 
@@ -11,10 +11,10 @@ use bytes::Bytes;
 use crate::push_head::{DIGITS, length};
 use crate::upstream::Upstream;
 
-/// The maximum number of bytes of a request. A larger one is left to git, which lists the mirrored refs.
+/// The maximum number of bytes of a request. git answers a larger request, and lists the mirrored refs.
 pub(crate) const MOST_REQUEST: usize = 1 << 20;
 
-/// The number of bytes that tell whether a request is for `ls-refs`.
+/// The number of leading bytes that identify a request for `ls-refs`.
 pub(crate) const FIRST: usize = 19;
 
 /// Whether a request with these first bytes is for `ls-refs`.

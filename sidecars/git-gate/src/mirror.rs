@@ -107,8 +107,8 @@ echo 'the git gate exited before it had scanned the push; nothing was pushed' >&
 exit 1
 ";
 
-/// The proc-receive hook. It reports the results of the refs, which the gate sends after the verdict. git
-/// therefore never changes the refs of the mirror: [`write_refs`] does.
+/// The proc-receive hook. It reports the results of the refs, which the gate sends after the verdict. git therefore
+/// never changes the refs of the mirror. Only [`write_refs`] does.
 const REPORT_HOOK: &str = "\
 #!/bin/sh
 cat <&\"$GATE_TELL\" &
@@ -128,21 +128,21 @@ pub(crate) fn packed_refs(mirror: &Path) -> String {
     fs::read_to_string(mirror.join("packed-refs")).unwrap_or_default()
 }
 
-/// Replaces all refs of the mirror by those in `packed`, which is the content of `packed-refs`. One file
-/// replaces another, so that git never sees a part of the change. Git itself would create a file for each
-/// ref, which takes 20 s for 40,000 refs.
+/// Replaces all refs of the mirror with those in `packed`, which is the content of `packed-refs`. The file is replaced
+/// atomically, so that git never sees a part of the change. Git itself would create a file for each ref, which takes 20
+/// s for 40,000 refs.
 pub(crate) fn write_refs(mirror: &Path, packed: &str) -> io::Result<()> {
     upstream_credentials::write(&mirror.join("packed-refs.new"), packed.as_bytes())?;
     fs::rename(mirror.join("packed-refs.new"), mirror.join("packed-refs"))?;
     remove_loose_refs(mirror)
 }
 
-/// Whether the history of the mirror ends at certain commits, because that of the upstream did at the last fetch.
+/// Whether the mirror is a shallow repository, because the upstream was shallow at the last fetch.
 pub(crate) fn is_shallow(mirror: &Path) -> bool {
     fs::metadata(mirror.join("shallow")).is_ok_and(|file| file.len() > 0)
 }
 
-/// Removes the refs that are separate files, which would hide those of `packed-refs`.
+/// Removes the refs in separate files, which would hide the refs in `packed-refs`.
 fn remove_loose_refs(mirror: &Path) -> io::Result<()> {
     remove(&mirror.join("refs"), &|_| true)
 }

@@ -1,5 +1,5 @@
-//! Lists the entries that the commits of a push add: each path with an object or a type that no parent of the commit
-//! has there. An entry is new even if the upstream has its object under another path.
+//! Lists the entries that the commits of a push add: each path at which the commit has an object or a type that no
+//! parent of the commit has at this path. An entry is new even if the upstream has its object under another path.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -13,8 +13,7 @@ use crate::read_error::ReadError;
 use crate::refs::Update;
 use crate::tree_index::{EntryKind, Id, id_from_hex};
 
-/// The maximum length in bytes of a line that git prints: of a path and what is before it, or of the modes and ids of a
-/// merge.
+/// The maximum length in bytes of a line that git prints: of a path and its prefix, or of the modes and ids of a merge.
 const LONGEST_LINE: u64 = 64 << 10;
 
 /// The number of commit ids that are written to git in one step.
@@ -32,7 +31,8 @@ pub(crate) struct NewEntry {
 }
 
 impl Reader<'_> {
-    /// Calls `each` for all entries that the `new` commits add, and for those of trees that `updates` name directly.
+    /// Calls `each` for all entries that the `new` commits add, and for all entries of trees that `updates` name
+    /// directly.
     pub(crate) async fn new_entries(
         &self,
         new: &[(Kind, String)],
@@ -60,8 +60,8 @@ impl Reader<'_> {
         tokio::time::timeout(LISTED_WITHIN, listed).await.map_err(|_| ReadError::Timeout)?
     }
 
-    /// Lists the changes of commits. Of a merge, only what differs from all of its parents: another commit of the push
-    /// or the upstream has the rest.
+    /// Lists the changes of commits. For a merge, lists only the entries that differ from all parents, because the
+    /// other entries are already in another commit of the push or in the upstream.
     async fn changes(
         &self,
         commits: &[&str],
@@ -76,7 +76,7 @@ impl Reader<'_> {
         let feed = async {
             for ids in commits.chunks(IDS_AT_ONCE) {
                 let lines: String = ids.iter().flat_map(|id| [id, "\n"]).collect();
-                // If git does not read all of its input, its exit code tells.
+                // If git does not read all of its input, its exit code gives the reason.
                 let _ = stdin.write_all(lines.as_bytes()).await;
             }
             drop(stdin);
@@ -97,12 +97,12 @@ impl Reader<'_> {
             }
             Ok(())
         };
-        // An error ends both: git does not read its input if its output is read no further.
+        // An error ends both futures, because git stops reading its input when nobody reads its output.
         tokio::try_join!(feed, read)?;
         if running.child.wait().await?.success() { Ok(()) } else { Err(ReadError::Output(LIST)) }
     }
 
-    /// The trees that `updates` name without a commit, directly or by tags.
+    /// Returns the trees that `updates` name without a commit, directly or through tags.
     async fn bare_trees(&self, new: &[(Kind, String)], updates: &[Update]) -> Result<Vec<String>, ReadError> {
         let commits: HashSet<&str> =
             new.iter().filter(|(kind, _)| *kind == Kind::Commit).map(|(_, id)| id.as_str()).collect();
@@ -155,7 +155,7 @@ async fn token(stdout: &mut (impl AsyncBufRead + Unpin)) -> Result<Option<Vec<u8
 }
 
 /// Parses a line of git's raw format (git-diff-tree(1), "raw output format"): one colon, mode and id for each parent,
-/// then the mode and the id of the commit. The outer `None` is a malformed line, the inner one a deletion.
+/// then the mode and the id of the commit. The outer `None` means a malformed line, and the inner `None` a deletion.
 #[allow(clippy::option_option, reason = "malformed, deleted or present")]
 fn change(line: &[u8]) -> Option<Option<(&[u8], Id)>> {
     let parents = line.iter().take_while(|byte| **byte == b':').count();

@@ -1,4 +1,4 @@
-//! Judges the entries that a push adds by their paths, and remembers under which paths the contents are scanned.
+//! Checks the paths of the entries that a push adds, and records the paths under which the contents are scanned.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use crate::push_limits::{MOST_NAMED, MOST_PATH_BYTES};
 use crate::read_error::{ReadError, blocking, display_path};
 use crate::tree_index::{EntryKind, Id, Seen};
 
-/// The maximum number of paths of one push under which contents are scanned again, because they were or will be scanned
-/// under another one. A push with more is refused.
+/// The maximum number of paths in one push whose contents are also scanned under another path. A push with more is
+/// refused.
 const MOST_AGAIN: usize = 100_000;
 
 /// The number of bytes of paths that are scanned together.
@@ -29,7 +29,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// The location of a finding in the object with this id. `inside` follows the path.
+    /// Returns the location of a finding in the object with this id. `inside` is appended to the path.
     pub(crate) fn location(&self, id: &str, inside: &str) -> Location {
         let commit = self.commit.as_deref().map(str::to_owned);
         Location::new(commit, format!("{}{inside}", display_path(&self.path, id)))
@@ -50,8 +50,8 @@ pub(crate) struct NewPaths<'r> {
     width: usize,
     /// For each new file: the first path that the push adds for it.
     pub(crate) first: HashMap<Id, Place>,
-    /// Further paths of new files, and new paths of files that the upstream has: to them, other rules of the user may
-    /// apply.
+    /// Further paths of new files, and new paths of files that the upstream already has. Other rules of the user may
+    /// apply to these paths.
     pub(crate) again: Vec<(Id, Place)>,
     /// The files whose names indicate secrets.
     pub(crate) secret_files: HashMap<SecretFile, Place>,
@@ -59,7 +59,7 @@ pub(crate) struct NewPaths<'r> {
     pub(crate) gitmodules: HashSet<Id>,
     /// The number of bytes of the kept paths.
     kept: usize,
-    /// Paths with more than one name, which are not scanned yet, one on each line.
+    /// Paths with more than one component that are not scanned yet, one on each line.
     text: Vec<u8>,
     /// For each of these paths: the end of its line, and its commit.
     lines: Vec<(u64, Option<Arc<str>>)>,
@@ -131,8 +131,8 @@ impl<'r> NewPaths<'r> {
         if self.again.len() > MOST_AGAIN { Err(ReadError::Paths) } else { Ok(()) }
     }
 
-    /// Scans the paths that are not scanned yet. Names are scanned with the trees, so only what extends over a slash is
-    /// reported: many credentials contain slashes.
+    /// Scans the paths that are not scanned yet. Names are scanned with the trees, so this reports only findings that
+    /// extend over a slash. Many credentials contain slashes.
     pub(crate) fn scan_paths(&mut self, findings: &mut PushFindings) -> Result<(), ReadError> {
         let (text, lines) = (std::mem::take(&mut self.text), std::mem::take(&mut self.lines));
         let what = "the path of a file";
@@ -148,7 +148,7 @@ impl<'r> NewPaths<'r> {
         Ok(())
     }
 
-    /// Applies those of the user's rules that judge only names.
+    /// Applies those of the user's rules that depend only on names.
     fn apply_name_rules(&self, place: &Place, id: &Id, findings: &mut PushFindings) {
         if !self.has_rules {
             return;

@@ -1,4 +1,4 @@
-//! Decides whether one push is accepted, and forwards it. Begins when receive-pack's pre-receive hook
+//! Decides whether one push is accepted, and forwards it. The work begins when receive-pack's pre-receive hook
 //! connects, and ends with the upstream's response.
 
 use std::os::fd::OwnedFd;
@@ -34,7 +34,8 @@ const STEP_WITHIN: Duration = Duration::from_secs(120);
 /// [`crate::push_head`] limits the number of updates separately.
 const MOST_HOOK_BYTES: u64 = 1 << 20;
 
-/// The gate's ends of the two pipes to the pre-receive hook of one push, and what git's report shows in addition.
+/// The gate's ends of the two pipes to the pre-receive hook of one push, the upstream's reasons for git's report, and
+/// the push's turn.
 pub(crate) struct Hook {
     pub(crate) request: OwnedFd,
     pub(crate) reply: OwnedFd,
@@ -77,10 +78,10 @@ fn reason(summary: &str) -> &str {
     reason.unwrap_or(summary)
 }
 
-/// What the upstream did with one ref of a push.
+/// The upstream's result for one ref of a push.
 struct RefResult {
     name: String,
-    /// Why the upstream refused it; `None` if it accepted it.
+    /// Why the upstream refused the ref; `None` if the upstream accepted it.
     refused: Option<String>,
 }
 
@@ -228,8 +229,8 @@ impl Push<'_> {
         Ok(report.worst() == Some(Severity::Block))
     }
 
-    /// Counts the pieces of one of the gate's real credentials, for the lock-out. A hit on a secret that the agent
-    /// has too is not counted.
+    /// Counts the pieces of one of the gate's real credentials, for the lock-out. A hit on a secret that the agent also
+    /// has is not counted.
     fn count_hits(&self, secret: Option<usize>, pieces: &Pieces) {
         if secret.is_some_and(|secret| secret < self.gate.credential_count) {
             pieces.counted().for_each(|piece| self.gate.lockout.hit(piece, &self.repo.name));
@@ -342,8 +343,9 @@ impl Push<'_> {
         serde_json::to_string_pretty(&report).unwrap_or_default()
     }
 
-    /// Sends the push to the upstream. The upstream updates several refs all or none if it can; otherwise
-    /// the result has the refs that it refused. An error means that it updated none.
+    /// Sends the push to the upstream. If the upstream supports atomic pushes, it updates either all refs or none.
+    /// Otherwise the result contains the refs that the upstream refused. An error means that the upstream updated no
+    /// ref.
     async fn forward(&mut self, updates: &[Update], options: &[String]) -> Result<Vec<RefResult>, Refusal> {
         let repo = self.repo;
         // The bottle may have been locked while this push waited.
@@ -398,7 +400,7 @@ impl Push<'_> {
         Ok(results)
     }
 
-    /// The arguments of the git command that pushes to the upstream. Only several refs need `--atomic`.
+    /// The arguments of the git command that pushes to the upstream. A push of a single ref does not need `--atomic`.
     fn push_arguments(&self, updates: &[Update], options: &[String]) -> Vec<String> {
         let mut arguments: Vec<String> =
             ["push", "--porcelain", "--no-verify", "--no-follow-tags", "--recurse-submodules=no"]

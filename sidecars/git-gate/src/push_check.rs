@@ -20,7 +20,7 @@ pub(crate) struct PushCheck {
     space: PushSpace,
     head: Head,
     pack: PackChecker,
-    /// Whether the pack has begun. A push that only deletes refs has none.
+    /// Whether the pack has begun. A push that only deletes refs has no pack.
     begun: bool,
 }
 

@@ -1,8 +1,7 @@
 //! Checks the head of a push, which is its list of commands and its options, while the head is streamed to git.
 //!
-//! receive-pack buffers each line of the head without a limit. It also accepts signed pushes although it did
-//! not offer them, stores the signatures, and runs gpg. The gate therefore limits the lines, and refuses
-//! signed pushes.
+//! receive-pack buffers each line of the head without a limit. It also accepts signed pushes although it does not
+//! advertise them, stores the signatures, and runs gpg. The gate therefore limits the lines, and refuses signed pushes.
 
 use crate::refs::MOST_UPDATES;
 
@@ -13,7 +12,8 @@ const MOST_SHALLOW: usize = 10_000;
 /// The maximum number of push options in one push. A push with more is refused.
 const MOST_OPTIONS: usize = 32;
 
-/// The maximum length of a push option in bytes, with its line's length. A push with a longer one is refused.
+/// The maximum length of a push option in bytes, including the length prefix of its line. A push with a longer one is
+/// refused.
 const LONGEST_OPTION: usize = 1024;
 
 /// The number of hexadecimal digits in the length of a packet line.
@@ -70,7 +70,8 @@ impl Head {
         Ok(chunk)
     }
 
-    /// The length of the current line; until its four digits have arrived, the length of the digits.
+    /// Returns the length of the current line. Until the four digits of the length have arrived, returns the length of
+    /// the digits.
     fn line_length(&self) -> Result<usize, HeadError> {
         let Some(digits) = self.buffer.get(..DIGITS) else { return Ok(DIGITS) };
         match length(digits) {

@@ -9,8 +9,8 @@ pub(crate) const MOST_OBJECTS: u32 = 1_000_000;
 /// another have more paths than objects.
 pub(crate) const MOST_ENTRIES: usize = 4_000_000;
 
-/// The maximum length in bytes of a path. A push with a longer one is refused: Linux opens no longer one, and git's fsck
-/// warns of its names.
+/// The maximum length in bytes of a path. A push with a longer path is refused, because Linux cannot open such a path,
+/// and git's fsck warns about its names.
 pub(crate) const LONGEST_PATH: usize = 4096;
 
 /// The maximum number of bytes of all paths that are kept for one push. A push with more is refused.

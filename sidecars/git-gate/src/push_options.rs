@@ -18,10 +18,10 @@ pub(crate) enum OptionError {
 }
 
 /// Refuses options that move refs which the push does not name, that change the repository, or that take the place of a
-/// check or an approval in the upstream. The ref rules would not apply to them.
+/// check or an approval in the upstream. The ref rules would not apply to these effects.
 ///
 /// Sources: GitLab (`merge_request.*`, `secret_push_protection.skip_all`, `secret_detection.skip_all`), Gerrit
-/// (`submit`, `label`, `skip-validation`, also as `%submit` behind a ref), Gitea and Forgejo (`repo.private`,
+/// (`submit`, `label`, `skip-validation`, also as `%submit` after a ref), Gitea and Forgejo (`repo.private`,
 /// `repo.template`).
 pub(crate) fn check(option: &str) -> Result<(), OptionError> {
     let name = option.split('=').next().unwrap_or_default().trim().to_ascii_lowercase();
@@ -38,7 +38,7 @@ pub(crate) fn check(option: &str) -> Result<(), OptionError> {
     }
 }
 
-/// Refuses the options that Gerrit reads behind the name of a magic ref: `refs/for/main%submit,topic=x`.
+/// Refuses the options that Gerrit reads after the name of a magic ref: `refs/for/main%submit,topic=x`.
 pub(crate) fn check_ref(name: &str) -> Result<(), OptionError> {
     let options = name.strip_prefix("refs/for/").and_then(|name| name.split_once('%'));
     options.map_or(Ok(()), |(_, options)| options.split(',').try_for_each(check))

@@ -4,7 +4,7 @@ use bottle_scan::Scanner;
 
 use crate::git::{Git, ReservedFds};
 
-/// What reads and scans the objects of one push.
+/// The tools that read and scan the objects of one push.
 pub(crate) struct Reader<'a> {
     pub(crate) mirror: &'a Git,
     pub(crate) quarantine: &'a str,

@@ -42,7 +42,7 @@ const MOST_PARENTS: usize = 64;
 /// The number of bytes of a blob that are read in one step.
 const PIECE: usize = 64 << 10;
 
-/// The number of bytes at the begin of a file in which a pointer of Git LFS is recognised.
+/// The number of bytes at the beginning of a file in which the scan recognises a Git LFS pointer.
 const LFS_POINTER: usize = 1024;
 
 /// The number of object ids that are written to `git cat-file` in one step.
@@ -51,7 +51,7 @@ const IDS_AT_ONCE: usize = 1000;
 /// The capacity of the pipe from `git cat-file` to the scan, in bytes.
 const PIPE: usize = 1 << 20;
 
-/// What decides about the contents of a push.
+/// The checks for the contents of a push.
 #[derive(Clone, Copy)]
 pub(crate) struct Detectors<'a> {
     pub(crate) scanner: &'a Scanner,
@@ -63,14 +63,14 @@ pub(crate) struct Detectors<'a> {
 struct ToScan<'n> {
     kind: Kind,
     id: &'n str,
-    /// The path that decides about the user's rules; `None` if it is unknown.
+    /// The path to which the user's rules apply; `None` if it is unknown.
     place: Option<Place>,
-    /// Whether only the user's rules apply, because the object is scanned under another path too, or the upstream has
-    /// it.
+    /// Whether only the user's rules apply, because the object is also scanned under another path, or the upstream
+    /// already has it.
     again: bool,
 }
 
-/// What the scan of the objects of a push knows and collects.
+/// The state and the results of the scan of a push's objects.
 struct Scan<'n> {
     /// The ids of all new objects.
     new: &'n HashSet<Id>,
@@ -140,7 +140,7 @@ impl Reader<'_> {
         let (Some(mut stdin), Some(stdout)) = (stdin, stdout) else {
             return Err(ReadError::Output("read the objects of the push"));
         };
-        // If the kernel refuses the size, the processes only wait more often for each other.
+        // If the kernel refuses the size, the two processes merely wait for each other more often.
         let _ = rustix::pipe::fcntl_setpipe_size(&stdout, PIPE);
         let feed = async {
             for some in objects.chunks(IDS_AT_ONCE) {
@@ -168,7 +168,7 @@ impl Reader<'_> {
             }
             Ok(())
         };
-        // An error ends both: git does not read its input if its output is read no further.
+        // An error ends both futures, because git stops reading its input when nobody reads its output.
         tokio::try_join!(feed, scanned).map(drop)
     }
 
@@ -227,8 +227,8 @@ impl Reader<'_> {
         report.report(location, findings)
     }
 
-    /// Scans the commit ids of submodules: as bytes and as digits, each as one text, because a secret may be in
-    /// several of them.
+    /// Scans the commit ids of submodules, once as joined bytes and once as joined hexadecimal digits, because a secret
+    /// may be split over several ids.
     fn scan_gitlinks(&self, index: &TreeIndex, findings: &mut PushFindings) -> Result<(), ReadError> {
         let (bytes, what) = (index.gitlinks(), "the commit ids of submodules");
         let location = Location::new(None, what.to_owned());
@@ -300,7 +300,7 @@ impl Reader<'_> {
         self.scan_packed(&text, &packed, findings)
     }
 
-    /// Reports the names with a finding that the upstream does not have yet.
+    /// Reports each name that has a finding and that the upstream does not have yet.
     async fn report_names(
         &self,
         updates: &[Update],
@@ -322,8 +322,8 @@ impl Reader<'_> {
         }
         for (name, (tree, flagged)) in named {
             for finding in flagged {
-                // For a known secret, the length of the name is left out too. Names are scanned together, and the
-                // length would reveal where the match starts.
+                // For a known secret, the location also omits the length of the name. Names are scanned together, so
+                // the length would reveal where the match starts.
                 let location = match finding.secret {
                     Some(_) => "the name of a file".to_owned(),
                     None => format!("the name of a file, {} characters long", name.len()),
@@ -408,7 +408,7 @@ impl Reader<'_> {
             begin.extend(piece[..read].iter().take(LFS_POINTER - begin.len()));
             returns.iter_mut().for_each(|returns| returns.feed(&piece[..read]));
             views.feed(&piece[..read]);
-            // Scanning uses CPU time, so other tasks get a chance to run.
+            // Scanning is CPU-bound, so the task yields to other tasks.
             tokio::task::yield_now().await;
         }
         if returns.is_some_and(|returns| returns.found()) {
@@ -433,7 +433,7 @@ impl Reader<'_> {
         let mut values = HashSet::new();
         for (hits, wide) in [(plain, false), (wide, true)] {
             for (in_line, finding) in self.find_lines(id, &hits, wide).await?.into_iter().zip(&hits) {
-                // The view without zeros repeats the findings of the unchanged bytes.
+                // The view without zeros repeats the findings in the unchanged bytes.
                 if values.insert((finding.rule.clone(), in_line.value())) || !wide {
                     let excerpt = in_line.excerpt.clone();
                     let location = Location { line: in_line.line, excerpt, ..location("") };

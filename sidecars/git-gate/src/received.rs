@@ -1,5 +1,5 @@
-//! Stores the body of a push in a file until it has arrived completely. git unpacks only one push at a time, and does
-//! not wait for a slow client meanwhile.
+//! Stores the body of a push in a file until it has arrived completely. git unpacks only one push at a time, so it must
+//! not wait for a slow client.
 
 use std::fs::{self, File};
 use std::io::{self, Seek};
@@ -12,8 +12,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::body_error::BodyError;
 
-/// The maximum size in MiB of all unfinished pushes, twice that of the largest one. Until its end, a push is in a file
-/// and, unpacked by git, in its quarantine. So pushes that wait for the user cannot fill the disk of the mirror.
+/// The maximum size in MiB of all unfinished pushes, twice the size of the largest push. Until a push ends, it occupies
+/// both this file and, once git has unpacked it, its quarantine. The limit keeps pushes that wait for the user from
+/// filling the disk of the mirror.
 const MOST_UNFINISHED: usize = 8 << 10;
 
 static NUMBER: AtomicU64 = AtomicU64::new(0);
@@ -25,7 +26,8 @@ impl Received {
     /// Creates an empty file.
     pub(crate) fn create(mirror: &Path) -> io::Result<Self> {
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        // If the gate is killed here, its next start removes the file: its name begins like those of git.
+        // If the gate is killed here, its next start removes the file: its name begins like the names of git's
+        // temporary files.
         let path = mirror.join("objects").join(format!("tmp_push_{number}"));
         let file = File::options().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
         fs::remove_file(&path)?;
@@ -37,7 +39,7 @@ impl Received {
         Ok(tokio::fs::File::from_std(self.0.try_clone()?))
     }
 
-    /// The file, for reading from its begin.
+    /// The file, for reading from its beginning.
     pub(crate) fn into_reader(mut self) -> io::Result<File> {
         self.0.rewind()?;
         Ok(self.0)
@@ -69,7 +71,7 @@ impl DiskSpace {
 pub(crate) struct PushSpace {
     all: DiskSpace,
     taken: Option<OwnedSemaphorePermit>,
-    /// The number of bytes of the taken space that are free.
+    /// The number of bytes of the taken space that are not used yet.
     left: u64,
 }
 
@@ -92,8 +94,8 @@ impl PushSpace {
     }
 }
 
-/// The right to unpack and scan a push. Two tasks hold it; it ends when one of them ends it, or when both have dropped
-/// it.
+/// The right to unpack and scan a push. Two tasks hold the right. It ends when one task ends it, or when both have
+/// dropped it.
 pub(crate) struct UnpackTurn(Mutex<Option<OwnedSemaphorePermit>>);
 
 impl UnpackTurn {

@@ -30,14 +30,14 @@ const FETCHED_WITHIN: Duration = Duration::from_secs(900);
 /// is killed.
 const STEP_WITHIN: Duration = Duration::from_secs(60);
 
-/// The maximum number of objects that the gate fetches by their ids alone. git compares each id with every other
-/// one (`apply_negative_refspecs` in git's `remote.c`), which takes 1 s for 40,000 ids, and 25 s for 200,000.
+/// The maximum number of objects that the gate fetches by their ids alone. git compares each id with all others
+/// (`apply_negative_refspecs` in git's `remote.c`), which takes 1 s for 40,000 ids, and 25 s for 200,000.
 const MOST_IDS: usize = 4_000;
 
 /// How often the gate lists the refs of an upstream whose refs change while the gate fetches their objects.
 const MOST_LISTS: usize = 3;
 
-/// The maximum number of characters that are shown of the new address of an upstream.
+/// The maximum number of characters of an upstream's new address that are shown.
 const MOST_ADDRESS: usize = 300;
 
 /// Why a repository cannot be opened.
@@ -101,7 +101,7 @@ pub(crate) enum MirrorError {
     Io(#[from] io::Error),
 }
 
-/// Returns the output of a git command that used the upstream, or parses why it failed.
+/// Returns the output of a git command that used the upstream, or parses the cause of its failure.
 fn succeeded(output: Output) -> Result<Output, Failure> {
     if output.success { Ok(output) } else { Err(Failure::parse(&output.stderr)) }
 }
@@ -121,7 +121,7 @@ pub(crate) struct Repo {
     refreshed: Mutex<Refresh>,
     /// Every push holds this lock for reading until it ends, so that clean-up does not remove its quarantine.
     pub(crate) receiving: Arc<RwLock<()>>,
-    /// A push holds this lock while its refs are checked for the last time and it is forwarded.
+    /// A push holds this lock during the last check of its refs and while it is forwarded.
     pub(crate) pushing: Mutex<()>,
     /// The fingerprints of findings that the user approved.
     approved: StdMutex<HashSet<[u8; 32]>>,
@@ -209,7 +209,7 @@ impl Repo {
         loop {
             let upstream = self.list_refs(fds).await?;
             match self.follow(fds, &upstream).await {
-                // An object that the list names was removed from the upstream meanwhile.
+                // The upstream has removed an object that the list names.
                 Err(error) if error.is_outdated() && lists < MOST_LISTS => lists += 1,
                 followed => return followed.map(|()| upstream),
             }
@@ -259,15 +259,15 @@ impl Repo {
         Ok(())
     }
 
-    /// Fetches objects of the mirrored refs by their ids. If there are many, git first fetches the refs of the
-    /// upstream by patterns. The ids then matter only for refs that have changed since they were listed, and for
-    /// those that no pattern matches. A shallow mirror follows an upstream that has got more history.
+    /// Fetches objects of the mirrored refs by their ids. If there are many, git first fetches the refs of the upstream
+    /// by patterns. The ids then matter only for refs that have changed since they were listed, and for those that no
+    /// pattern matches. If the history of a shallow upstream is deepened, the gate deepens the mirror too.
     async fn fetch_mirrored(&self, fds: &ReservedFds, ids: &HashSet<&str>) -> Result<(), RefreshError> {
         let deepen = mirror::is_shallow(&self.git.mirror).then_some("--unshallow");
         if ids.len() <= MOST_IDS {
             return self.fetch_with(fds, deepen.as_slice(), ids).await;
         }
-        // With `--dry-run`, git fetches all objects but does not create a ref. It would create one file for each
+        // With `--dry-run`, git fetches all objects but creates no refs. Otherwise it would create one file for each
         // ref.
         let options: Vec<&str> = deepen.into_iter().chain(["--dry-run"]).collect();
         let pattern = |prefix: &str| format!("{prefix}*:refs/fetched/{prefix}*\n");
@@ -297,7 +297,7 @@ impl Repo {
         self.run_fetch(fds, options, &ids).await
     }
 
-    /// Fetches what `refspecs` name, one on each line.
+    /// Fetches the `refspecs`, which are one on each line.
     async fn run_fetch(
         &self,
         fds: &ReservedFds,
@@ -305,7 +305,7 @@ impl Repo {
         refspecs: &str,
     ) -> Result<(), RefreshError> {
         let fetch = ["fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance"];
-        // The history of a shallow upstream ends where the upstream's ends.
+        // The mirror's history of a shallow upstream ends where the upstream's history ends.
         let more = ["--no-recurse-submodules", "--update-shallow", "--stdin", "--", &self.url];
         let arguments = fetch.iter().chain(options).chain(&more).map(|&word| word.to_owned()).collect();
         let fetched = self.run_upstream(fds, arguments, refspecs.as_bytes(), &[], FETCHED_WITHIN).await;
@@ -313,7 +313,7 @@ impl Repo {
         fetched.map(drop).map_err(|error| self.unreachable(error))
     }
 
-    /// Fetches the objects of refs outside the mirror, which a client is about to fetch.
+    /// Fetches the objects of refs outside the mirror that a client is about to fetch.
     pub(crate) async fn fetch_others(
         &self,
         fds: &ReservedFds,
@@ -341,7 +341,7 @@ impl Repo {
         if wanted.is_empty() {
             return Ok(());
         }
-        // The lock keeps the mirror from being recreated meanwhile.
+        // The lock prevents the mirror from being recreated during the fetch.
         let _fetched = self.fetched.lock().await;
         self.fetch_objects(fds, &wanted)
             .await
@@ -375,8 +375,8 @@ impl Repo {
         self.features.lock().unwrap_or_else(PoisonError::into_inner).unwrap_or_default()
     }
 
-    /// Asks the upstream for the features of its `receive-pack`, which git shows only in its packet trace.
-    /// Asks once; if the upstream refuses pushes, the next push asks again.
+    /// Asks the upstream for the features of its `receive-pack`, which git shows only in its packet trace. The gate
+    /// asks once. If the upstream refuses pushes, the gate asks again at the next push.
     pub(crate) async fn learn_features(&self, fds: &ReservedFds) {
         let known = self.features.lock().unwrap_or_else(PoisonError::into_inner).is_some();
         let file = self.git.mirror.with_extension("features");

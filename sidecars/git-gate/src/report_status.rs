@@ -13,8 +13,8 @@ use crate::push_head::{DIGITS, length};
 /// is cut off.
 const MOST: usize = 65_515;
 
-/// The maximum number of bytes of a report in which reasons are replaced. The report of the most refs that a push
-/// may have is shorter, unless their names are very long.
+/// The maximum number of bytes of a report in which reasons are replaced. The report for the maximum number of refs in
+/// a push is shorter, unless their names are very long.
 const MOST_REPORT: usize = 1 << 20;
 
 /// Maps the refs of a push that the upstream refused to the upstream's reasons. It is set before git reports the
@@ -39,8 +39,8 @@ pub(crate) fn refusal(sentence: &str) -> Bytes {
     answer.into()
 }
 
-/// Parses git's response while it is streamed. Adds a hint after an error that git does not explain. Replaces
-/// git's reason for a refused ref, which names the gate's hook, by that of the upstream.
+/// Parses git's response while it is streamed. Adds a hint after an error that git does not explain. Replaces git's
+/// reason for a refused ref, which names the gate's hook, by the upstream's reason.
 #[derive(Default)]
 pub(crate) struct ReportStatus {
     reasons: Reasons,
@@ -103,7 +103,7 @@ impl ReportStatus {
         rest.freeze()
     }
 
-    /// Takes the report so far, with the reasons of the upstream.
+    /// Takes the report so far, and inserts the reasons of the upstream.
     fn take_report(&mut self) -> Vec<u8> {
         let report = std::mem::take(&mut self.report);
         match self.reasons.get() {
@@ -124,7 +124,7 @@ impl ReportStatus {
     }
 }
 
-/// Replaces the reasons in the lines `ng REF REASON` of a report. What follows a malformed line is unchanged.
+/// Replaces the reasons in the lines `ng REF REASON` of a report. Everything after a malformed line stays unchanged.
 fn with_reasons(mut report: &[u8], reasons: &HashMap<String, String>) -> Vec<u8> {
     let mut output = Vec::new();
     while let Some(length) = report.get(..DIGITS).and_then(length) {
@@ -216,7 +216,7 @@ mod tests {
             }
             assert_eq!(parse(&answer, 7), answer);
         }
-        // A report that is cut off or malformed passes.
+        // A report that is cut off or malformed passes unchanged.
         for report in [&report[..30], b"zzzz", b"0001", b"ffffng refs/heads/a x"] {
             let answer = side_band(1, report);
             assert_eq!(parse_with(&answer, 3, reasons()), answer);

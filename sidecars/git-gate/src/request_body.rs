@@ -21,15 +21,15 @@ const MOST_DECODED: u64 = 256 << 20;
 /// The maximum number of parts of a body that are read as its beginning.
 const MOST_FRAMES: usize = 64;
 
-/// The beginning of a request body, as the client sent it and decoded.
+/// The beginning of a request body, both as sent by the client and decoded.
 #[derive(Default)]
 pub(crate) struct Beginning {
     sent: Vec<Bytes>,
     pub(crate) decoded: Vec<u8>,
 }
 
-/// Reads a request body until `bytes` bytes are decoded, or to its end. What follows a damaged part of a gzip
-/// body is not decoded.
+/// Reads a request body until `bytes` bytes are decoded, or to its end. Nothing after a damaged part of a gzip body is
+/// decoded.
 pub(crate) async fn read_beginning(
     body: &mut Incoming,
     mut beginning: Beginning,
@@ -45,7 +45,7 @@ pub(crate) async fn read_beginning(
         beginning.decoded.clear();
         let limit = u64::try_from(bytes).unwrap_or(u64::MAX);
         if gzip {
-            // A cut or damaged body yields what precedes the damage.
+            // A truncated or damaged body yields the bytes before the damage.
             let _ = GzReader::new(&sent[..]).take(limit).read_to_end(&mut beginning.decoded);
         } else {
             beginning.decoded = sent;
@@ -55,7 +55,7 @@ pub(crate) async fn read_beginning(
 }
 
 /// Writes a request body, after its `beginning`, to `output`. If `check` is set, it checks each part of a push before
-/// the part is written. If this fails, the rest of the body has been read and dropped.
+/// the part is written. If forwarding fails, the rest of the body has been read and dropped.
 ///
 /// # Errors
 /// Fails with [`BodyError`].

@@ -1,4 +1,4 @@
-//! Indexes new trees, so that the commit of a name in one of them can be found.
+//! Indexes new trees, so that the scan can find the commit of a name in such a tree.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, Hash, RandomState};
@@ -8,7 +8,7 @@ use bottle_scan::Finding;
 use crate::push_limits::MOST_GITLINKS;
 use crate::read_error::ReadError;
 
-/// The maximum depth of a tree below a commit's root tree whose commit is found.
+/// The maximum depth below a commit's root tree at which the commit of a tree is found.
 const DEEPEST: usize = 512;
 
 /// The maximum number of tree entries that are remembered as scanned. Any further entry is scanned again in
@@ -18,7 +18,7 @@ pub(crate) const MOST_SEEN: usize = 1 << 20;
 /// An object id, padded with zeros to 32 bytes.
 pub(crate) type Id = [u8; 32];
 
-/// What a tree entry is.
+/// The type of a tree entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum EntryKind {
     Tree,
@@ -29,8 +29,8 @@ pub(crate) enum EntryKind {
 }
 
 impl EntryKind {
-    /// Parses the mode of a tree entry, with or without leading zeros. `None` if it is none of the modes that git
-    /// writes, or the one that old versions wrote for files of a group.
+    /// Parses the mode of a tree entry, with or without leading zeros. Accepts the modes that git writes, and the mode
+    /// that old versions wrote for group-writable files. Returns `None` for any other mode.
     pub(crate) fn parse(mode: &[u8]) -> Option<Self> {
         let begin = mode.iter().position(|digit| *digit != b'0')?;
         match &mode[begin..] {
@@ -57,7 +57,7 @@ pub(crate) struct TreeIndex {
     pub(crate) width: usize,
     /// The scanned entries other than submodules.
     seen: Seen,
-    /// The entries of submodules, which are fewer than [`MOST_SEEN`]: none is in `gitlinks` twice.
+    /// The entries of submodules. They are fewer than [`MOST_SEEN`], so none is in `gitlinks` twice.
     seen_gitlinks: Seen,
 }
 
@@ -70,7 +70,7 @@ pub(crate) struct Seen {
 }
 
 impl Seen {
-    /// Whether the entry is not among those that are remembered.
+    /// Whether the entry is not among the remembered entries.
     pub(crate) fn is_first(&mut self, entry: impl Hash) -> bool {
         let hash = self.state.hash_one(entry);
         if self.hashes.len() < MOST_SEEN { self.hashes.insert(hash) } else { !self.hashes.contains(&hash) }
@@ -117,7 +117,7 @@ impl TreeIndex {
         }
     }
 
-    /// The commit ids of submodules, one behind the other.
+    /// The commit ids of submodules, concatenated.
     pub(crate) fn gitlinks(&self) -> &[u8] {
         &self.gitlinks
     }
@@ -186,7 +186,7 @@ mod tests {
         };
         assert_eq!(new(&tree), ["a 1", "b c 2"]);
         assert_eq!(new(&[tree.clone(), entry("a", 3), entry("d", 1)].concat()), ["a 3", "d 1"]);
-        // A directory is another entry than a submodule with the same id.
+        // A directory and a submodule with the same id are different entries.
         assert_eq!(new(&[of("160000", "e", 4), of("40000", "e", 4)].concat()), ["e 4", "e 4"]);
         for cut in 1..tree.len() {
             assert!(new(&tree[..cut]).is_empty(), "{cut}");

@@ -14,9 +14,9 @@ use serde_json::Value;
 
 use crate::refs::{is_well_formed, matches};
 
-/// The maximum number of mirrored refs of an upstream. An upstream with more cannot be used, because every
-/// push and fetch would take too long. The limit applies separately to the refs that are not mirrored, of
-/// which the rest is ignored.
+/// The maximum number of mirrored refs of an upstream. An upstream with more cannot be used, because every push and
+/// fetch would take too long. The same limit applies separately to the refs that are not mirrored; further such refs
+/// are ignored.
 const MOST_REFS: usize = 200_000;
 
 /// The prefixes of the refs that every mirror copies.
@@ -53,7 +53,7 @@ impl From<ObjectFormat> for bottle_pack_check::ObjectFormat {
     }
 }
 
-/// An error: an upstream has more than [`MOST_REFS`] refs.
+/// The error that an upstream has more than [`MOST_REFS`] refs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("it has more than {MOST_REFS} refs")]
 pub(crate) struct TooManyRefs;
@@ -67,8 +67,8 @@ pub(crate) struct Upstream {
     pub(crate) head: Option<String>,
     /// Maps the names of mirrored refs to object ids.
     pub(crate) refs: BTreeMap<String, String>,
-    /// Maps the names of the other refs to object ids. The mirror has no such ref (for example
-    /// `refs/pull/1/head`, or a name that is not UTF-8), and has its objects only after a client fetched it.
+    /// Maps the names of the other refs to object ids. The mirror has no such ref (for example `refs/pull/1/head`, or a
+    /// name that is not UTF-8), and has the objects of the ref only after a client fetched it.
     pub(crate) others: BTreeMap<Vec<u8>, String>,
     /// Maps the names of refs to tag objects to the objects that the tags name.
     pub(crate) peeled: HashMap<Vec<u8>, String>,
@@ -169,7 +169,7 @@ impl Trace {
     /// The variable that makes git write the HTTP requests and responses. git leaves out the credentials.
     pub(crate) const HTTP: &str = "GIT_TRACE_CURL";
 
-    /// Prepares a trace at `path`, where it removes any older file.
+    /// Prepares a trace at `path`, and removes any older file there.
     pub(crate) fn new(variable: &'static str, path: PathBuf) -> io::Result<Self> {
         remove_if_present(&path)?;
         Ok(Self { variable, path })
@@ -196,9 +196,9 @@ impl Trace {
 /// The optional features of an upstream's `receive-pack` that the gate uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Features {
-    /// Whether it updates several refs all or none.
+    /// Whether the upstream can update several refs atomically.
     pub(crate) atomic: bool,
-    /// Whether it accepts push options.
+    /// Whether the upstream accepts push options.
     pub(crate) push_options: bool,
 }
 
@@ -211,7 +211,7 @@ impl Features {
     }
 }
 
-/// The address in the last redirect in a trace of HTTP, without a trailing service of git.
+/// The address in the last redirect of an HTTP trace, without the git service at its end.
 pub(crate) fn redirect(trace: &str) -> Option<&str> {
     let header = |line: &'_ str| line.to_ascii_lowercase().find("header: location: ").map(|at| at + 18);
     let target = trace.lines().rev().find_map(|line| line.get(header(line)?..))?.trim();

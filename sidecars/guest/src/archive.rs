@@ -40,7 +40,7 @@ const MAX_MEMBERS: usize = 1_000_000;
 /// because unpacking keeps the names of directories in memory.
 const MAX_NAMES: u64 = 256 << 20;
 
-/// The rule of this module that an archive breaks. Errors of the `tar` library have another type.
+/// The violation of one of this module's rules by an archive. Errors of the `tar` library have another type.
 #[derive(Debug)]
 pub struct BadMember(String);
 
@@ -77,9 +77,9 @@ pub struct Member<'a, R: Read> {
     pub mode: u32,
     /// The set-id and sticky bits. Only a caller that runs no program of the archive may use them.
     pub special: u32,
-    /// The user id of the owner. 0 if the archive's number is no user id.
+    /// The user id of the owner. 0 if the number in the archive is not a valid user id.
     pub uid: u32,
-    /// The group id of the owner. 0 if the archive's number is no group id.
+    /// The group id of the owner. 0 if the number in the archive is not a valid group id.
     pub gid: u32,
     /// The modification time, in seconds since the epoch.
     pub mtime: u64,
@@ -111,7 +111,7 @@ pub struct Members<'a, R: Read> {
 }
 
 impl<'a, R: Read> Members<'a, R> {
-    /// Parses the members in `entries`, of which none may have been read.
+    /// Parses the members in `entries`. The caller must not have read any of them.
     #[must_use]
     pub fn new(entries: Entries<'a, R>) -> Self {
         Self { entries: entries.raw(true), seen: 0, names: 0 }
@@ -132,7 +132,7 @@ impl<'a, R: Read> Members<'a, R> {
             }
             let kind = entry.header().entry_type();
             let header = matches!(kind, EntryType::GNULongName | EntryType::GNULongLink | EntryType::XHeader);
-            // The name in a member's own header counts with its fixed size.
+            // The name field in a member's own header has a fixed size of 100 bytes.
             self.names = self.names.saturating_add(if header { entry.size() } else { 100 });
             if self.names > MAX_NAMES {
                 return Err(refused(format!("the archive has more than {MAX_NAMES} bytes of names")));
@@ -141,7 +141,7 @@ impl<'a, R: Read> Members<'a, R> {
                 EntryType::GNULongName => extensions.name = Some(long_name(&mut entry)?),
                 EntryType::GNULongLink => extensions.link = Some(long_name(&mut entry)?),
                 EntryType::XHeader => extensions.extend(&mut entry)?,
-                // Global headers do not matter here, and their bytes are skipped.
+                // Global headers are skipped, because they do not matter here.
                 EntryType::XGlobalHeader => {}
                 kind => return member(entry, kind, extensions).map(Some),
             }
@@ -305,7 +305,7 @@ impl Extensions {
     }
 }
 
-/// Parses a time in seconds with a fraction. `None` for a time before the epoch or a damaged one.
+/// Parses a time in seconds with a fraction. `None` if the time is before the epoch or malformed.
 fn time(value: &[u8]) -> Option<(u64, u32)> {
     let text = std::str::from_utf8(value).ok()?;
     let (seconds, fraction) = text.split_once('.').unwrap_or((text, ""));
@@ -321,8 +321,8 @@ fn unsupported_sparse() -> io::Error {
     refused("the archive has a sparse file in an unsupported format")
 }
 
-/// Parses the next record of an extended header, which has the form `LENGTH KEY=VALUE\n`. The length is that
-/// of the complete record. The value may contain any bytes.
+/// Parses the next record of an extended header, which has the form `LENGTH KEY=VALUE\n`. `LENGTH` is the length of the
+/// complete record. The value may contain any bytes.
 fn record<'a>(rest: &mut &'a [u8]) -> Option<(&'a [u8], &'a [u8])> {
     let digits = rest.iter().position(|byte| *byte == b' ')?;
     let length: usize = std::str::from_utf8(&rest[..digits]).ok()?.parse().ok()?;

@@ -12,14 +12,15 @@ use bottle_repository::{Directory, GivenRules, RuleText, Stop, Walk};
 use jiff::Timestamp;
 use rustix::fs::FileType;
 
-/// How long a search takes at most. The host waits a little longer.
+/// The time limit for a search. The host waits a little longer.
 pub const SEARCH_WITHIN: Duration = Duration::from_secs(20);
 
-/// The maximum number of entries of a workspace with several directories. More of them are work.
+/// The maximum number of entries of a workspace that consists of several directories. If there are more entries, the
+/// workspace counts as having unsaved work.
 const MAX_BESIDE: usize = 1_000;
 
-/// Searches a workspace: the request's copied directories and what is beside them. Without any, `directories` are
-/// searched.
+/// Searches the request's copied directories in a workspace, and the entries beside them. Without copied directories,
+/// searches `directories`.
 ///
 /// # Errors
 /// Fails if a part of the workspace cannot be read.
@@ -40,7 +41,7 @@ pub fn search(workspace: &Path, directories: &[PathBuf], request: &Changed) -> i
                 let found = unsaved::find(directory, &search, &rules(given), stop.clone())?;
                 add(&mut changes, index, given, found);
             }
-            // The agent removed it.
+            // The agent removed the directory.
             None => changes.work = true,
         }
     }
@@ -80,7 +81,7 @@ fn add(changes: &mut Changes, index: usize, given: &GivenDirectory, found: unsav
     }));
 }
 
-/// Whether there is a change beside the copied directories, where no rules apply.
+/// Whether there is a change outside of the copied directories. No ignore rules apply there.
 fn has_changes_beside(top: &Directory, request: &Changed, stop: &Stop) -> io::Result<bool> {
     let is_given = |name: &OsStr| request.given.iter().any(|given| given.name.as_str() == name);
     let (names, more) = top.names(MAX_BESIDE)?;

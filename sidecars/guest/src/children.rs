@@ -102,7 +102,7 @@ impl Children {
         let signal = if pause { nix::sys::signal::SIGSTOP } else { nix::sys::signal::SIGCONT };
         if std::process::id() == 1 {
             let everything = nix::unistd::Pid::from_raw(-1);
-            // The error is that there is no process.
+            // Sending fails only if there is no process.
             let _ = nix::sys::signal::kill(everything, signal);
             return;
         }
@@ -128,9 +128,9 @@ impl Children {
     }
 }
 
-/// Sends SIGKILL to the processes of the bottle. Returns 0 if there was none. If the guest is pid 1, one call
-/// reaches all processes. In a shared pid namespace, it kills the guest's children. The guest is a subreaper,
-/// so it becomes the parent of their children, which the next round kills.
+/// Sends SIGKILL to the processes of the bottle. Returns 0 if there was none. If the guest is pid 1, one call reaches
+/// all processes. In a shared pid namespace, this function kills only the guest's children. The guest is a subreaper,
+/// so it becomes the parent of the orphaned grandchildren, and the next round kills them.
 fn kill_round() -> usize {
     if std::process::id() == 1 {
         let everything = nix::unistd::Pid::from_raw(-1);
@@ -151,7 +151,7 @@ fn own_children() -> Vec<Pid> {
     children.filter_map(|(pid, _)| Pid::from_raw(pid)).collect()
 }
 
-/// All processes below `root`, parents before their children.
+/// All descendants of `root`, parents before their children.
 fn descendants(root: u32) -> Vec<i32> {
     let all = with_parents();
     let mut found = Vec::new();

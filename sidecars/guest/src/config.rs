@@ -50,7 +50,7 @@ impl fmt::Debug for Confine {
 /// bottle whose use grows fast can exceed a limit by some amount before the guest detects it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
-    /// The limit on memory in bytes, for all processes together with files in memory.
+    /// The limit on memory in bytes, for all processes and all files in memory together.
     pub memory: Option<Limit>,
     /// The limit on the disk space in bytes that the bottle's directories may use.
     pub disk: Option<Limit>,

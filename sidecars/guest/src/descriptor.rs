@@ -13,7 +13,7 @@ use tokio::io::unix::AsyncFd;
 pub(crate) struct Descriptor(AsyncFd<OwnedFd>);
 
 impl Descriptor {
-    /// Takes ownership of `fd` and makes it non-blocking. The end of the child process is not affected.
+    /// Takes ownership of `fd` and makes it non-blocking. The end that the child process uses is not affected.
     pub(crate) fn new(fd: OwnedFd) -> io::Result<Self> {
         let flags = fcntl_getfl(&fd)?;
         fcntl_setfl(&fd, flags | OFlags::NONBLOCK)?;

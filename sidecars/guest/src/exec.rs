@@ -14,8 +14,8 @@ use crate::guest::Guest;
 use crate::process::{Input, Output, Running, Terminal};
 use crate::redaction::{Redaction, StreamRedaction};
 
-/// The maximum number of bytes that are read from a process in one step: two data frames. Much output then needs fewer
-/// switches between the processes that forward it.
+/// The maximum number of bytes that are read from a process in one step: two data frames. Large reads reduce the number
+/// of context switches between the processes that forward the output.
 const READ: usize = 2 * (MAX_DATA - 1);
 
 /// The time between SIGHUP and SIGKILL for a process whose client has disconnected.
@@ -72,8 +72,8 @@ async fn send_all(sender: &StreamSender, outputs: Vec<Output>, redaction: Option
     }
 }
 
-/// Sends one output stream to the client, with `redaction` without secret values. Reading continues after the client
-/// disconnects. Otherwise, a process that cleans up after SIGHUP would be killed by SIGPIPE.
+/// Sends one output stream to the client. `redaction`, if given, replaces secret values in the stream. Reading
+/// continues after the client disconnects. Otherwise, a process that cleans up after SIGHUP would be killed by SIGPIPE.
 async fn send_output(
     sender: &StreamSender,
     mut output: Output,

@@ -14,7 +14,7 @@ pub(crate) struct Facts {
     pub(crate) programs: Programs,
     /// The limit on open files that the guest was started with. Processes of the bottle get this limit.
     pub(crate) files: Rlimit,
-    /// A further restriction of these processes.
+    /// A further restriction on processes of the bottle.
     pub(crate) confine: Option<Confine>,
 }
 

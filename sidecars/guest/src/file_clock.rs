@@ -5,7 +5,8 @@
 //! precise clock (Linux 6.13 and later). Successive writes may therefore have equal change times, and a
 //! timestamp between two writes needs care.
 //!
-//! APFS on macOS takes change times from the precise clock in nanoseconds, so one clock serves both there.
+//! APFS on macOS takes change times from the precise clock in nanoseconds. On macOS, one clock therefore serves for
+//! timestamps and change times.
 
 use std::time::Duration;
 

@@ -65,7 +65,7 @@ impl Guest {
         self.environment.get().ok_or_else(|| bad_state("the bottle is not provisioned yet"))
     }
 
-    /// The values that are replaced in output which clients read.
+    /// The values that are replaced in output for clients.
     pub(crate) fn redaction(&self) -> &Redaction {
         self.redaction.get_or_init(Redaction::default)
     }
@@ -78,12 +78,12 @@ impl Guest {
         secret: &BTreeSet<String>,
     ) -> Outcome<()> {
         let values = environment.iter().filter(|(name, _)| secret.contains(*name)).map(|(_, value)| value);
-        // Nothing was read before, because no process runs without an environment.
+        // No output was read before, because no process runs before the environment is set.
         let _ = self.redaction.set(Redaction::new(values));
         self.environment.set(environment).map_err(|_| bad_state("the bottle is provisioned already"))
     }
 
-    /// Sets the directories whose changes count as work instead of the workspace.
+    /// Sets the directories whose changes count as work. They are searched instead of the workspace.
     pub(crate) fn set_work(&self, directories: &[String]) {
         // The bottle is provisioned only once.
         let _ = self.work.set(directories.iter().map(|directory| self.facts.inside(directory)).collect());

@@ -130,7 +130,7 @@ async fn handle(guest: Arc<Guest>, request: Request) {
         {
             Ok((pid, mut exit)) => {
                 let _ = stream.message(&started(pid)).await;
-                // The files of the start are written.
+                // All files for the start of the agent are written now, so their memory can be returned to the system.
                 bottle_heap::trim();
                 let exited = GuestEvent::Exited(exit.ended().await);
                 answer(&stream, &exited).await;
@@ -212,7 +212,7 @@ async fn handle(guest: Arc<Guest>, request: Request) {
     }
 }
 
-/// Searches for work. This runs on a blocking thread, because the workspace may be large.
+/// Searches for unsaved work. This runs on a blocking thread, because the workspace may be large.
 async fn find_changes(guest: &Guest, request: Changed) -> Outcome<GuestEvent> {
     let directories = match &request.directories[..] {
         [] => guest.work(),

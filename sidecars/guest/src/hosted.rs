@@ -33,7 +33,7 @@ pub(crate) struct Hosted {
     ended_at: OnceLock<Timestamp>,
 }
 
-/// What a process was started as.
+/// The program of a process, and how and when it was started.
 #[derive(Debug, Clone)]
 pub(crate) struct Origin {
     /// The program and its arguments, at most [`ARGV_MAX`] bytes of them.
@@ -54,7 +54,7 @@ enum Stage {
         origin: Origin,
         exit: ExitWatch,
         input: Input,
-        /// `None` also after the end of the process.
+        /// Also `None` after the process has ended.
         terminal: Option<Terminal>,
         /// The last size of the terminal, after the end of the process.
         last_size: Option<Size>,
@@ -172,9 +172,9 @@ impl Hosted {
         Following(&self.followers)
     }
 
-    /// Waits until no client follows the output. After the exit, this means that each of them got all of it.
+    /// Waits until no client follows the output. After the exit, this means that each of these clients got all output.
     pub(crate) async fn unfollowed(&self) {
-        // The sender belongs to `self`, so it is not dropped before.
+        // The sender belongs to `self`, so it is not dropped during the wait.
         let _ = self.followers.subscribe().wait_for(|count| *count == 0).await;
     }
 
@@ -197,7 +197,8 @@ impl Hosted {
         }
     }
 
-    /// Closes the input and the terminal of a process that has ended. What is remembered of it has no open files.
+    /// Closes the input and the terminal of a process that has ended. Afterwards, the entry that remains of the process
+    /// holds no open files.
     fn close(&self) {
         if let Stage::Started { input, terminal, last_size, .. } = &mut *self.stage() {
             *last_size = terminal.take().and_then(|terminal| terminal.size());
@@ -244,7 +245,7 @@ impl Hosted {
         }
     }
 
-    /// What the process was started as.
+    /// The program of the process, and how and when it was started.
     pub(crate) fn origin(&self) -> Option<Origin> {
         match &*self.stage() {
             Stage::Waiting => None,

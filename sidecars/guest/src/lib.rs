@@ -28,8 +28,8 @@
 //! - `services`: programs that must be ready before the agent starts, and that are started again when they end
 //! - `host`, `answer`: successive connections of the host, and one task for each request
 //! - `guest`, `facts`: the state that all requests share, and the settings in it
-//! - `rooted`, `provision`, `secret_files`, `copy`, `archive`: files · `files`: the files of the workspace, for clients ·
-//!   [`changed_files`]: changes in the workspace, based on [`file_clock`]
+//! - `rooted`, `provision`, `secret_files`, `copy`, `archive`: files · `files`: the files of the workspace, for clients
+//!   · [`changed_files`]: changes in the workspace, based on [`file_clock`]
 //! - `watch`: limits on memory and disk that the backend cannot enforce
 //! - `forward`: connections to the proxy; [`bottle_resolver`]: DNS · `probe`: the isolation probe
 //!

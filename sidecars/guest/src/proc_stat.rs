@@ -5,7 +5,7 @@
 pub(crate) struct Stat {
     pub(crate) parent: i32,
     pub(crate) session: i32,
-    /// The processor time in clock ticks, with that of reaped children.
+    /// The processor time in clock ticks, including that of reaped children.
     pub(crate) ticks: u64,
     pub(crate) resident_pages: u64,
 }

@@ -26,12 +26,12 @@ pub(crate) const READ: usize = 28 * 1024;
 /// If the queue is full, the client waits.
 const INPUT_QUEUE: usize = 4;
 
-/// The capacity of a pipe for output in bytes. In the default one of 64 KiB, a process that writes much waits more often
-/// than it writes.
+/// The capacity of a pipe for output in bytes. With the default capacity of 64 KiB, a process that writes much waits
+/// more often than it writes.
 const PIPE: usize = 256 * 1024;
 
-/// How long the output streams of an exited process must be idle before they count as ended, if another
-/// process keeps them open.
+/// The idle time after which the output streams of an exited process count as ended, although another process keeps
+/// them open.
 const QUIET: Duration = Duration::from_millis(100);
 
 /// The maximum number of bytes that are read after a process has exited, if another process keeps its streams

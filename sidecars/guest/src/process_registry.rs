@@ -79,7 +79,7 @@ impl Processes {
         Ok(Started { handle, pid, exit })
     }
 
-    /// Notifies of starts.
+    /// Returns a receiver that is notified whenever a process starts.
     pub(crate) fn starts(&self) -> watch::Receiver<u64> {
         self.started.subscribe()
     }
@@ -104,7 +104,7 @@ impl Processes {
         Err(failed(FailureKind::BadState, format!("the bottle has no process {name}: {have}")))
     }
 
-    /// Forgets the processes with this name that ended, except those from the one with the handle `first` on.
+    /// Removes the ended processes with this name that were started before the process with the handle `first`.
     pub(crate) fn forget_runs_before(&self, name: &ProcessName, first: &ProcessName) {
         let mut known = self.known();
         let kept = known.all.iter().position(|entry| entry.handle == *first).unwrap_or(0);
@@ -122,7 +122,7 @@ impl Processes {
         }
     }
 
-    /// The named process, or without a name the agent.
+    /// The process with this name, or the agent if `name` is `None`.
     pub(crate) fn hosted_or(&self, agent: &Arc<Hosted>, name: Option<&ProcessName>) -> Outcome<Arc<Hosted>> {
         name.map_or_else(|| Ok(agent.clone()), |name| self.find(name))
     }

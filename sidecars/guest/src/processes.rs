@@ -3,9 +3,9 @@
 //! ```text
 //!   start ─► handle ─► list, watch, read (by position), write, signal, attach, wait, end
 //! ```
-//! The guest keeps them while keepers and clients come and go. When there are
-//! [`PROCESSES_MAX`](bottle_protocol::session::process::PROCESSES_MAX), the next start makes it forget the oldest of
-//! those that have ended.
+//! The guest keeps these processes while keepers and clients connect and disconnect. At
+//! [`PROCESSES_MAX`](bottle_protocol::session::process::PROCESSES_MAX) processes, the next start drops the oldest entry
+//! of a process that has ended.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,8 +31,9 @@ use crate::session_processes::{self, Usage};
 /// How long a killed process may take to be reaped. After that, it is stuck in the kernel.
 const KILL_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The pause between two parts for a client that follows. So a busy process does not occupy the guest, and the parts of
-/// a slow one have more than a line. The log keeps what the process writes meanwhile.
+/// The pause between two parts for a client that follows the output. The pause keeps a busy process from occupying the
+/// guest, and collects several lines of a slow process in one part. In the meantime, the log keeps the output of the
+/// process.
 const FOLLOW_PAUSE: Duration = Duration::from_millis(20);
 
 /// Starts a process for a client.
@@ -121,7 +122,7 @@ pub(crate) async fn read(guest: &Guest, request: ReadOutput, stream: Stream) {
             return follow(guest, &hosted, wanted, request.max, &sender).await;
         }
         let waiting = tokio::time::timeout(Duration::from_millis(request.wait_ms), log.grown_beyond(wanted));
-        // Without output in time, nothing is sent.
+        // If no output arrives in time, the part is empty.
         let _ = waiting.await;
         let _ = send_part(guest, &hosted, wanted, request.max, &sender).await?;
         sender.end().await
@@ -154,7 +155,8 @@ async fn follow(
     }
 }
 
-/// Sends a part of the output that begins at the position `wanted`, and what was sent.
+/// Sends a part of the output, beginning at the position `wanted`. Then sends the range of positions that the part
+/// covers.
 async fn send_part(
     guest: &Guest,
     hosted: &Hosted,
@@ -168,7 +170,7 @@ async fn send_part(
     while left > 0 {
         let mut behind = next;
         let Some(Piece::Bytes { fd, bytes }) = log.try_next(&mut behind) else { break };
-        // The log drops its oldest bytes while they are read.
+        // The log may drop its oldest bytes during the read.
         let start = behind - bytes.len() as u64;
         lost += start - next;
         let taken = bytes.len().min(left);
@@ -256,8 +258,8 @@ pub(crate) async fn end(guest: &Guest, request: &EndProcess) -> Outcome<GuestEve
         .ok_or_else(|| other(format!("{} does not end, because it waits in the kernel", request.process)))
 }
 
-/// Ends all processes of the session of `leader`: SIGTERM if it runs, and SIGKILL after `grace`. Returns how it exited, or
-/// `None` if it is stuck in the kernel.
+/// Ends all processes of the session of `leader`: SIGTERM if it runs, and SIGKILL after `grace`. Returns how it exited,
+/// or `None` if it is stuck in the kernel.
 pub(crate) async fn end_session(leader: Pid, exit: &mut ExitWatch, grace: Duration) -> Option<Exit> {
     if exit.now().is_none() {
         session_processes::signal(leader, Signal::TERM);

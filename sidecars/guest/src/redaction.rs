@@ -1,8 +1,8 @@
 //! Replaces secret values of the bottle in output that clients read.
 //!
-//! Positions count the bytes that a process wrote, so a client may read a secret in two parts. Each part is searched with
-//! the bytes around it. A value that has not arrived completely, or whose beginning is not kept any more, is replaced if
-//! eight bytes of it are there. Attached terminals are not changed.
+//! Positions count the bytes that a process wrote, so a client may read a secret in two parts. Each part is searched
+//! with the bytes around it. If the rest of a value has not arrived, or its beginning was dropped, the remaining part
+//! is replaced if it has at least eight bytes. Attached terminals are not changed.
 //!
 //! - `stream`: output that is sent as it arrives, and not kept
 
@@ -17,7 +17,7 @@ use bytes::Bytes;
 pub(crate) use self::stream::StreamRedaction;
 use crate::scrollback::OutputLog;
 
-/// The shortest value that is replaced, in bytes. Shorter ones occur in other texts.
+/// The shortest value that is replaced, in bytes. Shorter values also occur in unrelated text.
 const SHORTEST: usize = 8;
 
 /// The longest value that is searched as a whole, in bytes. A longer line is searched in pieces.
@@ -32,7 +32,7 @@ pub(crate) struct Redaction {
 }
 
 impl Redaction {
-    /// Takes each line of the values, because a terminal changes line breaks.
+    /// Searches for each line of a value separately, because a terminal changes line breaks.
     pub(crate) fn new<'s>(values: impl Iterator<Item = &'s Secret>) -> Self {
         let lines = values.flat_map(|value| value.expose().split(['\r', '\n']));
         let pieces = lines.flat_map(pieces).filter(|piece| piece.len() >= SHORTEST);
@@ -57,7 +57,7 @@ impl Redaction {
         let mut spans = self.whole(window);
         for value in &self.values {
             let value = value.expose().as_bytes();
-            // The longest part of the value with which the window ends or begins.
+            // The longest prefix of the value at the end of the window, and the longest suffix at its beginning.
             let parts = (SHORTEST..value.len()).rev();
             let last =
                 parts.clone().find(|&length| window.ends_with(value.get(..length).unwrap_or_default()));
@@ -70,7 +70,7 @@ impl Redaction {
         merged(from, spans)
     }
 
-    /// The places of whole values, in any order.
+    /// The ranges of complete values, in any order.
     fn whole(&self, window: &[u8]) -> Vec<Range<usize>> {
         let mut spans = Vec::new();
         for value in &self.values {
@@ -95,7 +95,7 @@ fn merged(from: u64, mut spans: Vec<Range<usize>>) -> Vec<Range<u64>> {
     merged
 }
 
-/// All places of a value, also those that overlap. Which ones overlap must not depend on where a window begins.
+/// All occurrences of a value, including overlapping ones, so that the result does not depend on where a window begins.
 fn all_places(window: &[u8], value: &[u8]) -> impl Iterator<Item = usize> {
     let finder = memchr::memmem::Finder::new(value);
     let mut from = 0;
@@ -119,7 +119,7 @@ fn pieces(line: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Replaces the spans in bytes that begin at `start`. A span that began before was replaced in an earlier part.
+/// Replaces the spans in bytes that begin at `start`. A span that began before `start` was replaced in an earlier part.
 fn replace(start: u64, bytes: Bytes, spans: &[Range<u64>]) -> Bytes {
     let end = start + bytes.len() as u64;
     let inside: Vec<&Range<u64>> = spans.iter().filter(|span| span.start < end && span.end > start).collect();
@@ -181,7 +181,7 @@ mod tests {
             ("hunter2-hunter2hunter2-hunter2", "[REDACTED][REDACTED]"),
             ("short hunter2 hunter2", "short hunter2 hunter2"),
             ("line-one-of-two\r\nline-two-of-two\r\n", "[REDACTED]\r\n[REDACTED]\r\n"),
-            // Not all of it has arrived, or not all of it is kept.
+            // Only a part of the value has arrived, or only a part is still buffered.
             ("password: hunter2-hun", "password: [REDACTED]"),
             ("r2-hunter2 x", "[REDACTED] x"),
             ("password: hunter2", "password: hunter2"),

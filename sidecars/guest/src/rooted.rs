@@ -26,8 +26,8 @@ pub fn open_beneath(directory: impl AsFd, path: &Path, flags: OFlags, mode: Mode
     retry(|| openat2(directory.as_fd(), named(path), flags | OFlags::CLOEXEC, mode, resolve))
 }
 
-/// Opens a path beneath a directory. Symlinks are followed, but a path that leaves the directory is an error, even if
-/// it returns.
+/// Opens a path beneath a directory. Symlinks are followed. A path that leaves the directory is an error, even if it
+/// leads back into the directory.
 pub(crate) fn open_within(directory: impl AsFd, path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
     retry(|| openat2(directory.as_fd(), named(path), flags | OFlags::CLOEXEC, Mode::empty(), resolve))

@@ -144,7 +144,7 @@ impl OutputLog {
         Some(Piece::Bytes { fd: segment.fd, bytes })
     }
 
-    /// Returns the bytes of a range of positions, as far as they are buffered, and the position of the first one.
+    /// Returns the bytes of a range of positions that are still buffered, and the position of the first returned byte.
     pub(crate) fn window(&self, range: Range<u64>) -> (u64, Vec<u8>) {
         let buffer = self.buffer();
         let from = buffer.segments.front().map_or(buffer.end, |first| first.start).max(range.start);

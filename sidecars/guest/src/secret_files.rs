@@ -1,7 +1,8 @@
 //! The bottle's secrets as files ([`SECRETS_DIR`]): one for each secret variable, which only the agent's user can read.
 //!
-//! Some programs take a password only from a file, and a file does not pass to every program that the agent starts. The
-//! directory is in a tmpfs. The set is replaced as a whole, so that no program finds files of two sets.
+//! Some programs accept a password only from a file. Unlike a variable, a file is not passed to every program that the
+//! agent starts. The directory is in a tmpfs. The set is replaced as a whole, so that no program finds files of two
+//! sets.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -22,7 +23,7 @@ const NEW: &str = ".secrets.new";
 
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW);
 
-/// Replaces the files by one for each name, with its value as the content.
+/// Replaces all files by a new set. The set has one file for each name, with the value as its content.
 ///
 /// # Errors
 /// Fails if a file cannot be written. The files stay as they were.
@@ -38,7 +39,7 @@ pub(crate) fn replace<'a>(
     remove_directory(&run, OsStr::new(NEW))?;
     mkdirat(&run, NEW, Mode::from_raw_mode(0o700))?;
     let prepared = prepare(&run, secrets).and_then(|()| put_in_place(&run, &name));
-    // This is the previous set, or a new one that is not complete.
+    // At this point, `NEW` is the previous set, or an incomplete new set.
     prepared.and(remove_directory(&run, OsStr::new(NEW)))
 }
 
@@ -70,7 +71,7 @@ fn prepare<'a>(run: &OwnedFd, secrets: impl Iterator<Item = (&'a str, &'a Secret
     Ok(())
 }
 
-/// Gives the new set the name of the set. The previous one then has its name.
+/// Moves the new set to the name of the current set. The previous set then has the name [`NEW`].
 fn put_in_place(run: &OwnedFd, name: &OsStr) -> io::Result<()> {
     match renameat_with(run, NEW, run, name, RenameFlags::EXCHANGE) {
         Err(Errno::NOENT) => Ok(renameat(run, NEW, run, name)?),
@@ -78,7 +79,8 @@ fn put_in_place(run: &OwnedFd, name: &OsStr) -> io::Result<()> {
     }
 }
 
-/// Removes a directory with its files. The agent may have put anything into it, which is not followed.
+/// Removes a directory with its files. The agent may have put any entries into the directory; symlinks are not
+/// followed.
 fn remove_directory(run: &OwnedFd, name: &OsStr) -> io::Result<()> {
     let directory = match open_beneath(run, Path::new(name), DIRECTORY, Mode::empty()) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),

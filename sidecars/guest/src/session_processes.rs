@@ -1,7 +1,7 @@
 //! Finds the processes of a session, and measures and signals them.
 //!
 //! Every process that the guest starts begins a session, whose id is its process id. Its children stay in the session
-//! unless they begin one of their own.
+//! unless they begin a session of their own.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_s
 
 use crate::proc_stat::{Stat, pids};
 
-/// What the processes of a session use.
+/// The resource use of the processes of a session.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Usage {
     pub(crate) processes: u32,
@@ -33,7 +33,7 @@ pub(crate) fn measure() -> HashMap<i32, Usage> {
     sessions
 }
 
-/// Sends a signal to all processes of the session of `leader`. Returns how many there were.
+/// Sends a signal to all processes of the session of `leader`. Returns the number of processes.
 pub(crate) fn signal(leader: Pid, signal: Signal) -> usize {
     let session = leader.as_raw_pid();
     let is_member = |pid: i32| Stat::of(pid).is_some_and(|stat| stat.session == session);
@@ -41,12 +41,12 @@ pub(crate) fn signal(leader: Pid, signal: Signal) -> usize {
     for pid in pids().filter(|pid| is_member(*pid)) {
         let Some(pid) = Pid::from_raw(pid) else { continue };
         match pidfd_open(pid, PidfdFlags::empty()) {
-            // The descriptor is of this process, even if its id is used again.
+            // The descriptor refers to this process, even if its id is reused.
             Ok(process) if is_member(pid.as_raw_pid()) => {
-                // The error is that it has exited.
+                // Sending fails only if the process has exited.
                 let _ = pidfd_send_signal(&process, signal);
             }
-            // A kernel without these calls.
+            // The kernel does not support these calls.
             Err(Errno::NOSYS) => {
                 let _ = kill_process(pid, signal);
             }

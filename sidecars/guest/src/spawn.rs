@@ -31,9 +31,9 @@ pub(crate) fn separate(command: &mut Command, terminal: bool, files: Rlimit, con
     }
 }
 
-/// Marks all descriptors from `first` on as close-on-exec. The guest opens its own descriptors as
-/// close-on-exec. This call covers descriptors that a backend left open. A kernel without the flag of `close_range`,
-/// such as gVisor's, gets a call for each of the first descriptors.
+/// Marks all descriptors from `first` on as close-on-exec. The guest opens its own descriptors as close-on-exec. This
+/// call covers descriptors that a backend left open. If the kernel does not support the flag of `close_range`, as in
+/// gVisor, the function marks each of the first descriptors with a separate call.
 pub(crate) fn close_on_exec_from(first: libc::c_uint) -> io::Result<()> {
     // SAFETY: the call receives three integers and no pointer. With CLOEXEC it only sets flags on descriptors
     // of this process.

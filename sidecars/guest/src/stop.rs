@@ -1,5 +1,5 @@
-//! Stops a bottle: sends SIGTERM to the agent, and SIGKILL after a while, then stops the services, and at last kills all
-//! processes, and removes the files of secrets.
+//! Stops a bottle: sends SIGTERM to the agent, and SIGKILL after a grace period. Then stops the services, kills all
+//! processes, and removes the secret files.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,8 +17,8 @@ pub(crate) const DEFAULT_GRACE: Duration = Duration::from_secs(8);
 /// of the output is not sent.
 const LAST_OUTPUT: Duration = Duration::from_millis(500);
 
-/// Stops the agent and the services, then kills all other processes of the bottle. Returns when none of them is running, or
-/// when a process is stuck in the kernel for more than a second.
+/// Stops the agent and the services, then kills all other processes of the bottle. Returns when none of them is
+/// running, or when a process is stuck in the kernel for more than a second.
 pub(crate) async fn stop(guest: &Arc<Guest>, grace: Duration) {
     guest.agent.expect_no_client();
     // A paused process does not act on SIGTERM.

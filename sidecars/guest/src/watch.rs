@@ -1,10 +1,10 @@
 //! Watches memory and disk use by polling, for backends that cannot limit them.
 //!
-//! Memory use includes all processes, and files in memory. The watch first counts shared memory once for each
-//! process, which is fast and never too low. Only if this sum exceeds the limit does it count exactly. The
-//! watch does not see memory that no process has mapped, such as a file of `memfd_create` or an unused shared
-//! memory segment. Disk use is that of the bottle's directories. Large directories take longer to scan, and are then
-//! scanned less often. If the disk is nearly full, the watch stops bottles that use much of it.
+//! Memory use includes all processes, and files in memory. The watch first counts shared memory once for each process,
+//! which is fast and never too low. The watch counts exactly only if this sum exceeds the limit. The watch does not see
+//! memory that no process has mapped, such as a file of `memfd_create` or an unused shared memory segment. Disk use is
+//! that of the bottle's directories. Large directories take longer to scan, and are then scanned less often. If the
+//! disk is nearly full, the watch stops bottles that use much of it.
 //!
 //! The watch runs on its own thread, so that scanning many processes or files does not block the session.
 
@@ -97,7 +97,7 @@ struct Own {
     directories: Vec<PathBuf>,
     /// An additional directory, for which only a descriptor is known.
     changed: Option<OwnedFd>,
-    /// The number of bytes in the directories that are not counted.
+    /// The number of uncounted bytes in the directories.
     given: u64,
 }
 
@@ -215,7 +215,7 @@ struct DiskScan {
 }
 
 impl DiskScan {
-    /// Adds the files beneath `directory`, a path relative to `at`, that are on the same disk as it.
+    /// Adds the files beneath `directory`, a path relative to `at`. Skips files on other disks.
     fn add(&mut self, at: impl AsFd, directory: &Path) {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let Ok(top) = rustix::fs::openat(at, directory, flags, Mode::empty()) else { return };

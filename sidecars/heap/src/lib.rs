@@ -1,7 +1,7 @@
 //! Returns unused heap memory to the system.
 //!
-//! A process of a bottle uses most memory while the bottle starts, and then idles. glibc's allocator keeps the freed
-//! memory for later allocations. With many bottles on a machine, this memory is missing elsewhere.
+//! A process of a bottle has its highest memory use while the bottle starts, and then idles. glibc's allocator keeps
+//! the freed memory for later allocations. With many bottles on a machine, other programs lack this memory.
 
 #![allow(unsafe_code)] // The one call below says why it is sound.
 
@@ -28,8 +28,8 @@ mod tests {
 
     #[test]
     fn free_memory_is_returned() {
-        // Blocks below the threshold of `mmap` come from the heap. The last one prevents that the allocator returns the
-        // others by itself.
+        // Blocks below the threshold of `mmap` come from the heap. The last block keeps the allocator from returning
+        // the others by itself.
         let mut blocks: Vec<Vec<u8>> = (0..1024).map(|_| vec![1; 16 << 10]).collect();
         let last = blocks.pop();
         drop(blocks);

@@ -5,7 +5,8 @@
 //! delayed if one of its subjects has a cooldown. Fields that the agent can vary at no cost, such as the
 //! reason, a path or a commit, are not a part of a subject.
 //!
-//! All questions are delayed if the agent has just abandoned many, because each is a file on disk and notifies the user.
+//! All questions are delayed if the agent has just abandoned many, because each is a file on disk and notifies the
+//! user.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -25,7 +26,7 @@ const MOST: usize = 512;
 /// The number of questions that an agent may abandon within [`ABANDONED_WITHIN`] before the next one is delayed.
 const ABANDONED: usize = bottle_protocol::queue::MAX_PENDING;
 
-/// How long an abandoned question counts. A client that is interrupted abandons few.
+/// How long an abandoned question counts. An interrupted client abandons only a few questions.
 const ABANDONED_WITHIN: Duration = Duration::from_secs(60);
 
 /// The fields of a report that are not a part of its subjects, because the agent can vary them at no cost.
@@ -73,8 +74,8 @@ struct Cooldown {
 }
 
 impl Cooldowns {
-    /// Records that a question was asked. Returns until when it is delayed, and the largest number of questions that
-    /// were asked before about one of its subjects.
+    /// Records that a question was asked. Returns the end of its delay, and the largest number of questions that were
+    /// asked before about one of its subjects.
     pub(crate) fn record_question(&mut self, keys: &Keys, now: Instant) -> (Option<Instant>, u32) {
         self.subjects.retain(|_, cool| cool.until + LONGEST > now);
         let many = self.abandoned.len() >= ABANDONED;

@@ -25,8 +25,8 @@ use crate::safe_file::Unreadable;
 /// call, which fails.
 const POLL_INTERVAL: Duration = Duration::from_millis(40);
 
-/// The number of consecutive failed checks for an answer that are retried. The question is refused after one
-/// more.
+/// The number of consecutive failed checks for an answer that the asker tolerates. After one more failure, the asker
+/// refuses the question.
 const FAILURES: u32 = 25;
 
 /// The maximum time that a question may wait for an answer. A question that asks for more time expires after
@@ -96,7 +96,7 @@ impl From<tokio::task::JoinError> for AskError {
     }
 }
 
-/// Applies answers and observes questions. The keeper process implements this trait.
+/// Applies answers, and is notified about questions. The keeper process implements this trait.
 pub trait Decide: fmt::Debug + Send + Sync {
     /// Applies an answer to a proposal. If this fails, the answer is withdrawn and the proposal remains
     /// pending. After a crash, this method may receive the same answer a second time.
@@ -123,7 +123,7 @@ pub trait Decide: fmt::Debug + Send + Sync {
 #[derive(Debug, Clone)]
 enum Stage {
     Submitting,
-    /// Not in the queue before its cooldown ends.
+    /// Waiting for its cooldown to end. The question is not in the queue yet.
     Delayed,
     /// In the queue, on disk.
     Queued,
@@ -215,7 +215,7 @@ impl Asker {
 
     /// Asks a question on behalf of the user, without a cooldown. Returns after the proposal is in the queue. The
     /// returned future waits for the answer; if it is dropped, the question is abandoned. If the agent asked an equal
-    /// question that has a cooldown, the proposal is in the queue after that cooldown.
+    /// question that has a cooldown, the proposal enters the queue only after that cooldown.
     ///
     /// # Errors
     /// Why the proposal cannot be added to the queue.
@@ -477,7 +477,7 @@ fn poll(directory: &Directory, asked: &Asked) -> io::Result<Option<Progress>> {
         directory.close(&proposal.id)?;
         // An answer may have arrived at the last moment. After the proposal is closed, no answer can arrive.
         return Ok(Some(match directory.answer(proposal, now) {
-            // If there is no response to archive, its author has withdrawn it.
+            // If there is no response to archive, the author of the answer has withdrawn it.
             Ok(Some(response)) if directory.archive_response(&proposal.id)? => {
                 Progress::Decided(Box::new(response))
             }

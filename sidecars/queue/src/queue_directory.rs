@@ -205,8 +205,8 @@ impl Directory {
         Ok(Some((proposal, file)))
     }
 
-    /// Writes a question to the directory. If a proposal with the same id and subject exists, the question joins
-    /// it.
+    /// Writes a question to the directory. If a proposal with the same id and subject exists, the question shares that
+    /// proposal.
     pub(crate) fn submit(&self, proposal: Proposal, now: Timestamp) -> Result<Asked, SubmitError> {
         if let Some((existing, file)) = self.proposal(&proposal.id).map_err(io::Error::from)? {
             if !existing.asks_the_same(&proposal) {

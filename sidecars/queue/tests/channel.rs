@@ -115,7 +115,7 @@ async fn refuses_long_questions_and_more_than_32() {
     }
     let more = questions.ask(ask("more", PATIENCE)).await;
     assert!(matches!(&more, Answer::Refused(why) if why.contains("too many")), "{more:?}");
-    // A question that is withdrawn makes room.
+    // A withdrawn question makes room for another one.
     drop(waiting.pop());
     let next = tokio::time::timeout(Duration::from_millis(20), questions.ask(ask("next", PATIENCE))).await;
     assert!(next.is_err(), "{next:?}");

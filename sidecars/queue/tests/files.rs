@@ -545,7 +545,8 @@ async fn delays_a_rejected_question() {
     again.abort();
 }
 
-/// A question of the user is in the queue when the asker returns, without a cooldown, or the error says why it is not.
+/// When the asker returns, a question on behalf of the user is in the queue without a cooldown, or the error says why
+/// it is not.
 #[tokio::test]
 async fn a_question_of_the_user_is_queued_at_once_or_refused() {
     let home = tempfile::tempdir().expect("home");
@@ -583,7 +584,7 @@ async fn a_question_of_the_user_is_queued_at_once_or_refused() {
     assert!(refused.is_err(), "the directory cannot be created");
 }
 
-/// Asks this many questions of the user.
+/// Asks `count` questions on behalf of the user.
 async fn futures_of(asker: &Asker, count: usize) -> Vec<impl Future<Output = Answer> + use<>> {
     let mut waiting = Vec::new();
     for n in 0..count {

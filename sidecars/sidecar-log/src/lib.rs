@@ -75,7 +75,7 @@ fn sanitized(line: &str, redact: Option<&Redact>) -> String {
     text
 }
 
-/// Returns the line as long as the limit allows it, then a notice once, then `None`.
+/// Returns the line while the limit allows it, then one notice, and then `None`.
 fn within(room: &AtomicUsize, text: String) -> Option<String> {
     let take = |room: usize| (room > 0).then(|| room.saturating_sub(text.len()));
     let before = room.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).ok()?;

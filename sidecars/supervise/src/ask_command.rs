@@ -20,8 +20,8 @@ use tokio::net::TcpStream;
 /// The time limit for a call. The server responds earlier, because `supervise.call_wait` is at most 55 s.
 const RESPONSE_WITHIN: Duration = Duration::from_secs(90);
 
-/// The maximum size in bytes of a response, and of a proposal on standard input. A larger response is an
-/// error. A larger proposal is cut off, and the server rejects the rest because it allows fewer bytes.
+/// The maximum size in bytes of a response, and of a proposal on standard input. A larger response is an error. A
+/// larger proposal is truncated, and the server rejects the truncated one because the server's limit is lower.
 const MOST: usize = 4 << 20;
 
 /// The MCP protocol revision that `bottle-ask` sends.
@@ -211,7 +211,8 @@ fn once(method: &str, parameters: &Value) -> anyhow::Result<u8> {
     Ok(ALLOWED)
 }
 
-/// Sends a request to the server and returns its result. `None` if the request is invalid, which was printed.
+/// Sends a request to the server and returns its result. `None` if the request is invalid; the error was already
+/// printed.
 fn request(method: &str, parameters: &Value) -> anyhow::Result<Option<Value>> {
     let hosts = std::fs::read_to_string("/etc/hosts").context("/etc/hosts")?;
     let server = server_address(&hosts).with_context(|| {

@@ -1,4 +1,5 @@
-//! Passes calls of the keeper's tools to the keeper, which carries them out, and returns its answers.
+//! Passes calls of the keeper's tools to the keeper, and returns the keeper's answers to the client. The keeper carries
+//! out the calls.
 //!
 //! The number of calls that wait is limited. A call whose client stops waiting is cancelled.
 
@@ -14,7 +15,7 @@ use tokio::sync::{Mutex, mpsc, oneshot};
 /// The maximum number of calls that no keeper has taken yet. Further ones are refused.
 const MOST_WAITING: usize = 16;
 
-/// How long a call waits for a keeper that is ready for it. Each keeper carries out a few at the same time.
+/// How long a call waits for a keeper that is ready for it. Each keeper carries out only a few calls at the same time.
 const TAKEN_WITHIN: Duration = Duration::from_secs(60);
 
 /// The time limit for a keeper to list its tools.
@@ -28,10 +29,10 @@ pub(crate) struct KeeperTools {
     listed: OnceLock<Vec<Value>>,
 }
 
-/// A call, and where its answer goes.
+/// A call, and the channels to its client.
 struct Waiting {
     request: ToolRequest,
-    /// Receives a message when a keeper takes the call, and then its answer.
+    /// Notifies the client when a keeper takes the call. The keeper's answer goes to `answer`.
     taken: oneshot::Sender<()>,
     answer: oneshot::Sender<ToolAnswer>,
 }

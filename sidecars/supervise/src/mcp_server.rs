@@ -30,8 +30,8 @@ const WAIT_WITH_PROGRESS: Duration = Duration::from_secs(300);
 /// The interval between progress notifications.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(10);
 
-/// The time limit for a call of a keeper's tool, if the client requests progress notifications. The keeper limits most
-/// calls more.
+/// The time limit for a call of a keeper's tool, if the client requests progress notifications. The keeper has shorter
+/// limits for most calls.
 const CALL_WITH_PROGRESS: Duration = Duration::from_secs(1900);
 
 /// The time limit for other calls of a keeper's tool. It ends before the connection's time limit.
@@ -48,7 +48,7 @@ pub(crate) struct Server {
     /// How long a call waits for a decision if the client does not request progress notifications. After
     /// that, the call returns `pending`.
     call_timeout: Duration,
-    /// The tools of the keeper, if the bottle may start others.
+    /// The tools of the keeper, if the bottle may start other bottles.
     keeper_tools: Option<Arc<KeeperTools>>,
 }
 
@@ -61,7 +61,7 @@ impl Server {
         Self { proposals, call_timeout, keeper_tools }
     }
 
-    /// The tools of the keeper. None if the bottle may start no others, or is locked.
+    /// The tools of the keeper. None if the bottle may not start other bottles, or is locked.
     async fn list_keeper_tools(&self) -> Vec<Described> {
         let Some(keeper) = self.keeper_tools.as_ref().filter(|_| !self.proposals.is_locked()) else {
             return Vec::new();
@@ -111,7 +111,7 @@ impl Server {
         json!({"revision": current.revision, "routes": routes})
     }
 
-    /// Makes a proposal, and returns its id; or the result if there is nothing to decide.
+    /// Makes a proposal, and returns its id. If there is nothing to decide, returns the result of the call instead.
     fn propose(&self, tool: Tool, call: &Proposing) -> Result<Result<Id, Value>, Mistake> {
         let Proposing { proposal, why, revision } = call;
         match self.proposals.propose(tool, proposal, why.clone(), *revision) {
@@ -221,9 +221,9 @@ async fn notify(context: &RequestContext<RoleServer>, message: &str) -> Infallib
     std::future::pending().await
 }
 
-/// A call that the agent has to correct, as a sentence for it. The call's result has `isError: true` and
-/// contains this sentence. A JSON-RPC error would reach the client, but with many clients not the model
-/// (Model Context Protocol 2025-11-25, "Tools", "Error Handling").
+/// The mistake in a call, as a sentence for the agent, which has to correct the call. The call's result has
+/// `isError: true` and contains this sentence. A JSON-RPC error would reach the client, but with many clients not the
+/// model (Model Context Protocol 2025-11-25, "Tools", "Error Handling").
 struct Mistake(String);
 
 fn mistake(sentence: String) -> CallToolResult {

@@ -198,7 +198,7 @@ fn tool(name: &'static str, description: &'static str, schema: &Value) -> Descri
     Described::new(name, description, schema.as_object().cloned().unwrap_or_default())
 }
 
-/// The JSON schema of proposed routes. A string contains the same structure as YAML.
+/// The JSON schema of proposed routes. The schema also accepts a string, which contains the same structure as YAML.
 fn routes() -> Value {
     let text = |description: &str| json!({"type": "string", "description": description});
     let one = json!({

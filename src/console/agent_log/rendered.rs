@@ -36,7 +36,8 @@ impl Rendered {
         Self { output: Output::Plain(Plain::default()), detector: Detector::default(), size }
     }
 
-    /// Returns the lines that are complete: of plain output each line, of a screen those that scrolled out of it.
+    /// Returns the completed lines: for plain output each complete line, for a screen the lines that scrolled out of
+    /// it.
     pub(crate) fn feed(&mut self, bytes: &[u8]) -> Vec<String> {
         if let Output::Plain(plain) = &mut self.output
             && self.detector.moves_cursor(bytes)
@@ -67,7 +68,7 @@ fn harmless(lines: Vec<String>) -> Vec<String> {
     lines.iter().map(|line| inert(line)).collect()
 }
 
-/// Finds out whether output moves the cursor to where plain lines have no place.
+/// Detects output that moves the cursor in a way that plain lines cannot represent.
 #[derive(Default)]
 struct Detector {
     parser: vte::Parser,
@@ -141,7 +142,7 @@ mod tests {
                 "> xxxxxx"
             ]
         );
-        // A long line is one line again.
+        // A long line that wraps is rendered as one line.
         let long = "0123456789 123456789".repeat(3);
         let bytes = format!("{long}\x1b[8;1Hend");
         assert_eq!(render(bytes.as_bytes(), size(9, 10)), [long.as_str(), "", "end"]);

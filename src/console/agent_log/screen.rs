@@ -1,8 +1,8 @@
 //! The screen of a terminal, with the lines that scrolled out of it. It renders output that moves the cursor, as
 //! full-screen agents write it, to lines of text.
 //!
-//! The output is untrusted. The size of the screen, the work of a sequence and the amount of text outside of the screen
-//! are limited.
+//! The output is untrusted. The size of the screen, the work for each escape sequence and the amount of text outside of
+//! the screen are limited.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -32,15 +32,16 @@ pub(super) struct Screen {
     parser: vt100::Parser<Lines>,
     watcher: vte::Parser,
     watched: Watched,
-    /// Whether a line feed also returns to the first column: a program on pipes writes no carriage returns, which the
-    /// terminal would add.
+    /// Whether a line feed also returns to the first column. A terminal adds the carriage return, but output on pipes
+    /// contains none.
     returns: bool,
     /// The beginning of a character whose other bytes have not arrived.
     begun: Vec<u8>,
 }
 
 impl Screen {
-    /// An empty screen. `size` is that of the agent's terminal. `None` if the agent runs on pipes, or it is not known.
+    /// An empty screen. `size` is that of the agent's terminal. `None` if the agent runs on pipes, or if the size is
+    /// unknown.
     pub(super) fn new(size: Option<Size>) -> Self {
         let side = |side: fn(Size) -> u16| size.and_then(|size| NonZero::new(side(size).min(SIDE_MAX)));
         let rows = side(|size| size.rows).unwrap_or(vt100::Parser::DEFAULT_ROWS);
@@ -56,7 +57,7 @@ impl Screen {
 
     /// Writes output to the screen.
     pub(super) fn feed(&mut self, bytes: &[u8]) {
-        // The parser loses a character behind one that it gets in two parts.
+        // The parser gets only complete characters: if it gets a character in two parts, it loses the next one.
         let mut whole = std::mem::take(&mut self.begun);
         for &byte in bytes {
             if self.returns && byte == b'\n' {
@@ -101,16 +102,16 @@ impl Screen {
         self.parser.callbacks_mut()
     }
 
-    /// The rows of the screen, and whether the line continues in the next row.
+    /// The rows of the screen. The flag of a row says whether its line continues in the next row.
     fn rows(&self) -> Vec<(String, bool)> {
         let screen = self.parser.screen();
         let rows = screen.rows(0, screen.size().1.get()).zip(0..);
         rows.map(|(row, at)| (row, screen.row_wrapped(at))).collect()
     }
 
-    /// Ends the line of the row above the cursor, if the row of the cursor is erased from its first column on: what is
-    /// written there then does not continue the line. The parser ends a line whose last character is erased, so this
-    /// erases it and writes it again.
+    /// Ends the line in the row above the cursor if the cursor's row is erased from its first column on, because new
+    /// text in that row then does not continue the line. The parser ends a line when its last character is erased, so
+    /// this function erases that character and writes it again.
     fn end_line_above(&mut self, whole_row: bool) {
         let (screen, columns) = (self.parser.screen(), self.watched.columns);
         let (row, column) = screen.cursor_position();
@@ -129,8 +130,8 @@ impl Screen {
         self.parser.process(sequence.as_bytes());
     }
 
-    /// Keeps the alternate screen, if a program uses it, as lines. The terminal forgets it, but it may be all that the
-    /// agent showed.
+    /// Stores the alternate screen as lines, if a program uses it. A terminal drops the alternate screen, but it may
+    /// contain the agent's only output.
     fn keep_alternate(&mut self) {
         if self.parser.screen().alternate_screen() {
             let rows = self.rows();
@@ -158,7 +159,7 @@ impl Screen {
     }
 }
 
-/// Finds the sequences before which something has to be done.
+/// Finds the escape sequences that need handling before the parser gets them.
 struct Watched {
     columns: u16,
     found: Option<Found>,
@@ -169,9 +170,9 @@ enum Found {
     LeavesAlternate,
     /// The sequence clears the lines outside of the screen.
     ForgetsLines,
-    /// The sequence is this one, which erases a row or more.
+    /// The sequence erases one row or more. Contains the sequence.
     Erases(String),
-    /// The parser does not know the sequence, but this one that does the same.
+    /// The parser does not support the sequence. Contains an equivalent sequence that the parser supports.
     Equals(String),
 }
 
@@ -198,7 +199,7 @@ impl Perform for Watched {
             }
             ([], 'I') => equals("\t".repeat(count.clamp(1, self.columns).into())),
             ([], 'a') => equals(format!("\x1b[{count}C")),
-            // A repeated character fills a row at most.
+            // The number of repetitions is limited to one row.
             ([], 'b') if count > self.columns => equals(format!("\x1b[{}b", self.columns)),
             ([], 'e') => equals(format!("\x1b[{count}B")),
             ([], 's') => equals("\x1b7".to_owned()),
@@ -212,7 +213,7 @@ impl Perform for Watched {
     }
 }
 
-/// The length of these bytes without a last character that is not complete.
+/// The length of these bytes without an incomplete character at their end.
 fn end_of_characters(bytes: &[u8]) -> usize {
     for back in 1..=bytes.len().min(3) {
         let at = bytes.len() - back;
@@ -257,7 +258,7 @@ impl Lines {
         self.trim();
     }
 
-    /// Ends a line whose next row does not follow.
+    /// Ends the unfinished line, because its next row does not follow.
     fn end(&mut self) {
         if let Some(line) = self.begun.take() {
             self.add(line);
@@ -289,13 +290,13 @@ impl vt100::Callbacks for Lines {
             (String::new(), FirstText::default(), BasicFormattedCaptureState::new());
         // Writing to a string does not fail.
         let _ = row.write_formatted_basic(&mut text, &mut state);
-        // What follows a row begins with a line break, unless the line continues in the next row.
+        // The text after a row begins with a line break, unless the line continues in the next row.
         let _ = row.write_formatted_basic(&mut next, &mut state);
         self.push(&basic_formatted_to_plain(&text).collect::<String>(), !next.is_break);
     }
 }
 
-/// Takes the first text that is written, and refuses the rest.
+/// A writer that checks the first text that it gets, and then returns an error.
 #[derive(Default)]
 struct FirstText {
     is_break: bool,
@@ -348,7 +349,7 @@ mod tests {
         ]
     }
 
-    /// Sequences that both implementations define in the same way, at any place.
+    /// Sequences that both implementations handle in the same way, at any cursor position.
     fn moves() -> impl Strategy<Value = String> {
         let csi = |finals: &'static str| {
             (0_u16..9, proptest::sample::select(finals.chars().collect::<Vec<_>>()))
@@ -370,7 +371,7 @@ mod tests {
     }
 
     fn region() -> impl Strategy<Value = String> {
-        // The reference moves the cursor to another place, so a position follows.
+        // The reference implementation moves the cursor differently here, so a cursor position follows.
         (1_u16..5, 2_u16..7, 1_u16..7)
             .prop_map(|(top, bottom, row)| format!("\x1b[{top};{bottom}r\x1b[{row};1H"))
     }

@@ -23,7 +23,7 @@ use super::raw::RESET_BACKGROUND;
 /// The directory of the mark files. Without a runtime directory there are no mark files.
 static DIRECTORY: OnceLock<PathBuf> = OnceLock::new();
 
-/// The end of the mark file of a terminal whose background is tinted.
+/// The text at the end of the mark file if the terminal's background is tinted.
 const TINTED: &str = " tinted";
 
 /// The maximum length of a mark file, in bytes.
@@ -64,7 +64,7 @@ impl Drop for Mark {
 pub(crate) fn restore_after_kill(runtime: &Path) {
     let directory = DIRECTORY.get_or_init(|| runtime.join(".terminals"));
     if let Some((path, tinted)) = stale_mark(directory) {
-        // The mark is removed even if restoring fails, because it would fail again next time.
+        // The mark is removed even if restoring fails, because restoring would fail again next time.
         let _ = fs::remove_file(path);
         let _ = io::stderr().write_all(EVERYTHING);
         // Only a tint is reset, because the user may have set the background too.

@@ -1,8 +1,8 @@
 //! Asks the user on `/dev/tty`, which also works while standard input carries data.
 //!
-//! The prompts of `dialoguer` are not used. They take `no way` as yes, and text that was typed before the question. On
-//! Ctrl-C they end the process, with the cursor hidden or the echo off. They cut a secret at 4,095 bytes, and leave a
-//! copy of it in the buffer of standard input.
+//! The prompts of `dialoguer` are not used. They accept `no way` as yes, and they accept text that was typed before the
+//! question. On Ctrl-C they end the process, with the cursor hidden or the echo off. They cut a secret at 4,095 bytes,
+//! and leave a copy of it in the buffer of standard input.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, IsTerminal, Read, Write};

@@ -18,8 +18,8 @@ pub(crate) struct Detach {
     buffered: Vec<u8>,
 }
 
-/// The last key of the sequence that shows proposals, after the first keys of the detach keys; and the one to use if
-/// that is the last of the detach keys.
+/// The last key of the sequence that shows proposals. The sequence begins like the detach keys, and replaces only their
+/// last key. The second value is used if the detach keys end with the first.
 const PROPOSALS: [u8; 2] = [b's', b'q'];
 
 impl Detach {
@@ -29,8 +29,8 @@ impl Detach {
         Self { keys, buffered: Vec::new() }
     }
 
-    /// Also searches for the keys that show proposals: the detach keys with `s` as the last one. Detach keys of one byte
-    /// have no such keys.
+    /// Also searches for the keys that show proposals: the detach keys with `s` as the last one. If the detach keys are
+    /// a single byte, no keys show proposals.
     pub(crate) fn with_proposals(mut self) -> Self {
         if let Some((keys, _)) = self.keys.first().filter(|(keys, _)| keys.len() > 1) {
             let mut keys = keys.clone();

@@ -1,4 +1,5 @@
-//! The user's terminal. A session takes it over, questions are asked on it, and it is restored in all cases.
+//! The user's terminal. Sessions take over the terminal, and questions are asked on it. The terminal is restored in all
+//! cases.
 //!
 //! ```text
 //! raw      raw mode and window title, restored on drop, panic and signals

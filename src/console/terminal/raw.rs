@@ -1,6 +1,6 @@
-//! Raw mode, which a session enters and which is restored on every exit.
+//! Raw mode of the terminal. A session enters raw mode, and every exit restores the terminal.
 //!
-//! The saved state is a global value, because panics and signals do not drop a local one. The first call
+//! The saved state is a global value, because panics and signals do not drop a local one. The first call of [`restore`]
 //! restores the terminal; later calls do nothing.
 
 use std::fs::File;

@@ -23,7 +23,7 @@ const WORD_ROWS: usize = 3;
 /// The number of lines above the body: the tabs, and the titles of columns.
 const HEAD_ROWS: u16 = 2;
 
-/// The widest name of a bottle that is shown in full, in columns.
+/// The maximum width of a bottle's name, in columns. A longer name is truncated.
 const NAME: usize = 24;
 
 /// The widths of the columns of the list.
@@ -166,7 +166,7 @@ fn tabs(state: &State, columns: usize, styles: Styles) -> Line<'static> {
     let mut spans = Vec::new();
     let mut taken = 0;
     for (at, name) in ["1 Bottles".to_owned(), "2 Usage".to_owned(), proposals].into_iter().enumerate() {
-        // Brackets mark the tab without colours.
+        // Brackets mark the current tab, even without colours.
         let text = if at == here { format!("[{name}]") } else { format!(" {name} ") };
         let style = match at == here {
             true => bold(),
@@ -209,7 +209,7 @@ impl Table {
         let name = widest.min((columns / 4).max(10));
         let mut table =
             Self { name, agent: false, tokens: false, spark: 0, bar: BAR, rate: false, left: false };
-        // What is most useful comes first.
+        // The most useful columns come first.
         let steps: [fn(&mut Self); 6] = [
             |table| table.left = true,
             |table| table.rate = true,
@@ -317,7 +317,7 @@ impl Table {
     }
 }
 
-/// What governs the bottle under the cursor, below a blank line.
+/// A preview of the bottle under the cursor, below a blank line.
 fn preview(bottle: &Bottle, columns: usize, styles: Styles, now: Timestamp) -> Vec<Line<'static>> {
     let mut lines = vec![Line::default(), bottle_text::title(bottle, columns, styles, now)];
     if let Some(problem) = &bottle.problem {

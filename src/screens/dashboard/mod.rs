@@ -60,7 +60,7 @@ fn on_terminal(
     parse: ParseChange,
 ) -> Result<Option<UnsavedRoutes>, CliError> {
     let Some(full) = enter(host)? else { return Ok(None) };
-    // The first screen shows what was ingested before: new records are ingested while it is visible.
+    // The first screen shows only records that were ingested earlier. New records are ingested while it is visible.
     let mut gatherer = Gatherer::new(host.clone());
     let state = State::new(gatherer.gather(&Wanted::default()));
     let queue = QueueView::open(host, styles, parse)?;
@@ -90,7 +90,7 @@ struct Screen {
     terminal: SharedTerminal,
     state: State,
     queue: QueueView,
-    /// What the gatherer was asked for last.
+    /// The last request to the gatherer.
     wanted: Wanted,
     wants: SyncSender<Wanted>,
     gathered: Receiver<Gathered>,
@@ -133,7 +133,7 @@ impl Screen {
             self.queue.prepare((below.width, below.height));
         }
         full.draw(|frame| {
-            // A terminal that was resized since has another area.
+            // If the terminal was resized since then, its area differs.
             if frame.area() == area {
                 draw::draw(frame, areas, &lines, &self.state, styles, now);
                 if shows_queue {
@@ -172,12 +172,12 @@ impl Screen {
         matches!(typed, Typed::Key(key) if changes(key)) && self.queue.is_at_list()
     }
 
-    /// Asks the gatherer for what the view shows.
+    /// Asks the gatherer for the data of the current view.
     fn ask(&mut self) {
         let wanted = self.state.wanted();
         if wanted != self.wanted {
             self.wanted = wanted.clone();
-            // Without room, the thread is slow, and the next key asks again.
+            // If the queue is full, the thread is slow, and the next key asks again.
             if self.wants.try_send(wanted).is_err() {
                 self.wanted = Wanted::default();
             }
@@ -190,7 +190,7 @@ impl Screen {
         }
         while let Ok(result) = self.carried_out.try_recv() {
             self.state.carried_out(result, Timestamp::now());
-            // Without room, the thread gathers soon anyway.
+            // If the queue is full, the thread gathers soon anyway.
             let _ = self.wants.try_send(self.wanted.clone());
         }
         self.queue.receive();

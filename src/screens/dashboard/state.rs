@@ -61,7 +61,7 @@ pub(super) enum View {
 #[derive(Debug)]
 pub(super) enum Overlay {
     Help,
-    /// The question whether to do this.
+    /// Asks the user to confirm this action.
     Confirm(Action),
     /// The input line for the number of tokens by which a budget is raised.
     Amount {
@@ -86,7 +86,7 @@ pub(super) enum Tone {
     Bad,
 }
 
-/// What the caller must do.
+/// An action that the caller must carry out.
 #[derive(Debug, PartialEq)]
 pub(super) enum Effect {
     Nothing,
@@ -158,12 +158,12 @@ impl State {
         self.detail.as_ref().filter(|detail| Some(&detail.slug) == self.selected.as_ref())
     }
 
-    /// The usage table, once the one that is shown was gathered.
+    /// The usage table of the current view, once it was gathered.
     pub(super) fn usage(&self) -> Option<&UsageTable> {
         self.usage.as_ref().filter(|table| table.by == self.by && table.period == self.period)
     }
 
-    /// What must be gathered for this view.
+    /// The data that must be gathered for this view.
     pub(super) fn wanted(&self) -> Wanted {
         Wanted {
             detail: self.selected.clone().filter(|_| self.view == View::Bottle),
@@ -241,7 +241,7 @@ impl State {
 
     // Keys.
 
-    /// Handles a key. In the view of proposals, only keys that it does not use.
+    /// Handles a key. In the view of proposals, the caller passes only keys that this view does not use.
     pub(super) fn press(&mut self, key: KeyEvent) -> Effect {
         self.message = None;
         let control = key.modifiers.contains(KeyModifiers::CONTROL);
@@ -486,7 +486,7 @@ impl State {
         }
     }
 
-    /// The question at the bottom of the screen, and what is typed.
+    /// The question at the bottom of the screen, and the typed text.
     pub(super) fn prompt(&self) -> Option<(Vec<String>, String)> {
         match self.overlay.as_ref()? {
             Overlay::Help => None,

@@ -148,7 +148,7 @@ fn a_budget_is_raised_by_a_typed_number() {
     let Action::Raise { declared, tokens, limit, .. } = *action else { panic!("{action:?}") };
     assert_eq!((declared.scope.to_string().as_str(), tokens, limit), ("bottle:dev", 500_000, 2_000_000));
     state.carried_out(Ok("done".to_owned()), now());
-    // The next budget.
+    // Tab selects the next budget.
     press(&mut state, "b\t1\n");
     let Some(Overlay::Confirm(Action::Raise { declared, .. })) = state.overlay() else { panic!("asks") };
     assert_eq!(declared.scope.to_string(), "ceiling");

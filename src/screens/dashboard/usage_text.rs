@@ -44,7 +44,7 @@ pub(super) fn lines(state: &State, columns: usize, styles: Styles) -> Vec<Line<'
     lines
 }
 
-/// The groupings and the period, of which the current ones are marked.
+/// The groupings, with the current one in brackets, and the current period.
 fn choices(state: &State) -> Line<'static> {
     let mut spans = Vec::new();
     for (by, name) in GROUPINGS {

@@ -20,7 +20,7 @@ use crate::console::terminal::{self, ClientKey, Detach, RawTerminal};
 /// A second Ctrl-C within this time ends the session. The first Ctrl-C is sent to the program.
 const REPEAT_WITHIN: Duration = Duration::from_secs(2);
 
-/// How long a terminal may take for the last output.
+/// The time limit for a terminal to accept the last output.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The byte that rings the terminal's bell.
@@ -29,7 +29,8 @@ const BELL: u8 = 0x07;
 /// The byte that the terminal sends for Ctrl-C.
 const CTRL_C: u8 = 0x03;
 
-/// Runs a session until it ends, or until the program is ended at the deadline. Restores the terminal before it returns.
+/// Runs a session until it ends, or until the program is ended at the deadline. Restores the terminal before it
+/// returns.
 ///
 /// # Errors
 /// Returns an error if the terminal cannot be put into raw mode.
@@ -150,8 +151,8 @@ impl<'a> Shown<'a> {
         }
     }
 
-    /// Waits for the end of a write that [`Self::show`] began before it was dropped. Another thread makes it. After the
-    /// terminal is restored, it would switch modes on again.
+    /// Waits for the end of a write that [`Self::show`] began before it was dropped. Another thread does the write.
+    /// After the terminal is restored, a late write would switch modes on again.
     async fn finish(&mut self) {
         let written = async { tokio::join!(self.stdout.stream.flush(), self.stderr.stream.flush()) };
         // A terminal can refuse output for ever, for example after Ctrl-S.

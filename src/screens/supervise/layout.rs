@@ -34,13 +34,14 @@ struct ReadText {
     id: Option<Id>,
     columns: u16,
     lines: Vec<Line<'static>>,
-    /// The number of first lines that were all on the screen. A jump to the end does not count.
+    /// The number of lines at the beginning of the text that were all on the screen. Lines that a jump to the end skips
+    /// do not count.
     to: usize,
 }
 
 impl ReadText {
-    /// Notes that these lines of a text are on the screen. Where the text differs from the one before, it counts as
-    /// unread.
+    /// Records that these lines of a text are on the screen. If the text has changed, it counts as unread from the
+    /// first changed line on.
     fn note(&mut self, text: &Prepared, visible: std::ops::Range<usize>) {
         if self.id != text.id || self.columns != text.columns {
             *self = Self { id: text.id.clone(), columns: text.columns, ..Self::default() };
@@ -109,7 +110,7 @@ impl ScreenLayout {
         self.made = Some(Prepared { columns, whole, id: row.map(|row| row.id().clone()), lines });
     }
 
-    /// Notes that the full text of a proposal is on the screen, from the line `scroll`.
+    /// Records that the full text of a proposal is on the screen, from the line `scroll` on.
     pub(super) fn note_shown(&mut self, scroll: usize) {
         let visible = scroll..scroll + self.page_rows();
         if let Some(text) = &self.made {
@@ -123,7 +124,7 @@ impl ScreenLayout {
         is_shown.then(|| self.read.lines.len() - self.read.to.min(self.read.lines.len()))
     }
 
-    /// Whether lines above the line `scroll` were not on the screen yet. Then the next pages do not reach them.
+    /// Whether lines above the line `scroll` were not on the screen yet. If so, the next pages do not show them.
     pub(super) fn is_unread_above(&self, scroll: usize) -> bool {
         self.read.to < scroll
     }

@@ -1,5 +1,5 @@
-//! The full screen of the supervise queue: shows pending proposals, and takes the user's answers. `bottle supervise`, the
-//! dashboard and an attached session show it.
+//! The full screen of the supervise queue: shows pending proposals, and takes the user's answers. `bottle supervise`,
+//! the dashboard and an attached session show it.
 //!
 //! ```text
 //! the queue ──polls────┐      ┌──keys── terminal
@@ -58,8 +58,8 @@ const BUSY_TICK: Duration = Duration::from_millis(20);
 /// How long after the editor's end a signal may still come from a key that the user pressed in the editor.
 const EDITOR_SIGNAL_DELAY: Duration = Duration::from_millis(500);
 
-/// How long the command waits, after a signal, for the screen to restore the terminal; and, after the screen failed,
-/// for a signal that explains the failure.
+/// After a signal, the command waits this long for the screen to restore the terminal. After the screen fails, the
+/// command waits this long for a signal that explains the failure.
 const ENDS_WITHIN: Duration = Duration::from_millis(500);
 
 /// SIGINT and SIGQUIT, which the terminal sends to the foreground process when the user presses their keys.
@@ -75,7 +75,7 @@ pub(crate) fn show(host: &Host, output: &Output, parse: ParseChange) -> Result<b
 pub(crate) struct Selected {
     /// The bottle whose first proposal is selected.
     pub(crate) slug: Slug,
-    /// The host that the user is offered to allow, if the bottle has no proposal.
+    /// If the bottle has no proposal, the screen offers to allow this host.
     pub(crate) denied_host: Option<String>,
 }
 

@@ -10,8 +10,8 @@ use bottle_protocol::queue::{Id, Tool};
 use bottle_queue::Pending;
 use jiff::{SignedDuration, Timestamp};
 
-/// How long keys that answer a proposal are ignored after the cursor moved to another proposal without a key. The
-/// user meant a key in this time for the previous proposal.
+/// How long keys that answer a proposal are ignored after the cursor moved to another proposal without a key. A key in
+/// this time was meant for the previous proposal.
 const MOVE_GUARD: SignedDuration = SignedDuration::from_millis(700);
 
 /// A proposal in the list.
@@ -137,7 +137,7 @@ impl Rows {
         self.moved = None;
     }
 
-    /// Whether the cursor moved so recently that a key was meant for another proposal. Resets this, so that a
+    /// Whether the cursor moved so recently that a key was meant for another proposal. Resets this state, so that a
     /// second call returns false.
     pub(super) fn take_recent_move(&mut self, now: Timestamp) -> bool {
         self.moved.take().is_some_and(|moved| now.duration_since(moved) < MOVE_GUARD)

@@ -49,7 +49,8 @@ pub(super) struct State {
     scopes: BTreeMap<Id, RequestedScope>,
     /// The proposals that the next answer decides together.
     marked: BTreeSet<Id>,
-    /// What was all on the screen when the user began to approve it, by proposal. Nothing else is approved.
+    /// The version of each proposal that was completely on the screen when the user began to approve it. Only this
+    /// version is approved.
     agreed: BTreeMap<Id, Proposal>,
     /// Answers in progress.
     in_progress: BTreeMap<Id, InProgress>,
@@ -339,7 +340,7 @@ impl State {
             Ok(report) if !report.live => {
                 let words = format!("{slug}: this weakens the protection: {}", report.weakenings.join("; "));
                 self.set_message(Tone::Bad, words);
-                // Another window is not replaced: its keys are meant for its own question.
+                // An open window is not replaced, because the user's next key answers the question of that window.
                 if self.overlay.is_none() {
                     self.overlay = Some(Overlay::Weaken { change, revision: report.revision });
                 }
@@ -531,7 +532,7 @@ impl State {
     fn approve(&mut self, now: Timestamp) -> Effect {
         let Some(pending) = self.selected_to_approve(now) else { return Effect::Nothing };
         let id = pending.proposal.id.clone();
-        // A draft or a scope that saves routes is shown in full only.
+        // Only the full text shows a draft, or a scope that saves routes.
         let is_changed =
             self.drafts.contains_key(&id) || matches!(self.scopes.get(&id), Some(RequestedScope::Saved(_)));
         if !self.was_shown(&pending.proposal, is_changed, "`a` again to approve it") {
@@ -575,7 +576,7 @@ impl State {
         }
     }
 
-    /// Whether all of a proposal was on the screen. If not, shows it, and sets a message that says how to go on: to press
+    /// Whether all of a proposal was on the screen. If not, shows it, and sets a message that tells the user to press
     /// `next`. With `in_full`, the preview is not enough.
     fn was_shown(&mut self, proposal: &Proposal, in_full: bool, next: &str) -> bool {
         let id = &proposal.id;
@@ -611,7 +612,7 @@ impl State {
         false
     }
 
-    /// Whether the proposal is still what was on the screen when the user began to approve it.
+    /// Whether the proposal is unchanged since the user began to approve it.
     fn is_agreed(&self, proposal: &Proposal) -> bool {
         self.agreed.get(&proposal.id).is_some_and(|shown| content(shown) == content(proposal))
     }

@@ -287,7 +287,7 @@ fn a_long_report_is_approved_only_after_it_was_paged_to_its_end() {
     let text: Vec<String> = state.layout().lines().iter().map(ToString::to_string).collect();
     assert_eq!(text.iter().filter(|line| line.contains("file: f")).count(), 120);
     assert!(text.iter().any(|line| line.contains("repository: work")), "{text:?}");
-    // A jump to the end leaves out what is between.
+    // A jump to the end skips the lines in between.
     press(&mut state, "Ga");
     assert!(message(&state).contains("not shown yet: `g` goes to the start"), "{}", message(&state));
     press(&mut state, "g");
@@ -602,7 +602,7 @@ fn shows_an_edit_before_approval_and_never_loses_it() {
     assert!(state.draft(&of).is_some(), "it can be tried again");
     press(&mut state, "u");
     assert!(state.draft(&of).is_none());
-    // The text without the edit is another text.
+    // Without the edit, the text differs from the text that was shown.
     assert_eq!(press(&mut state, "a"), Effect::Nothing);
     press(&mut state, "g");
     page_to_end(&mut state);

@@ -18,7 +18,7 @@ pub(crate) struct TypedChange {
     pub(crate) change: RouteChange,
 }
 
-/// Parses the words of a change. The error says in words why they are not valid. The command line has the grammar.
+/// Parses the words of a change. The error says in words why they are not valid. The command line defines the grammar.
 pub(crate) type ParseChange = fn(Action, &str) -> Result<TypedChange, String>;
 
 impl TypedChange {

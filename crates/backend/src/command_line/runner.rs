@@ -30,7 +30,8 @@ const ERRORS_MAX: usize = 16 << 10;
 /// The maximum number of characters of a program's error in a message.
 const LAST_WORDS_MAX: usize = 300;
 
-/// How long the runner reads on after the program ended. The program's own output is in the pipes by then.
+/// How long the runner continues to read after the program ended. All output of the program itself is in the pipes by
+/// then.
 const DRAIN: Duration = Duration::from_millis(100);
 
 /// How long a killed program may take to end. After that, the runner continues without its exit status.
@@ -169,7 +170,7 @@ impl Program {
         };
         let status = ended.map_err(|error| RunError::Unusable(self.name, error))?;
         drain([errors]).await;
-        // A program whose output could not be written fails too, but not with the cause.
+        // A program whose output could not be written also fails, but its error does not name the cause.
         copied.map_err(|error| RunError::Unusable(self.name, error))?;
         self.require_success(arguments, status, &stderr)
     }
@@ -194,8 +195,8 @@ impl Program {
 
     fn spawn(&self, arguments: &[OsString]) -> Result<Child, RunError> {
         let unusable = |error| RunError::Unusable(self.name, error);
-        // A child inherits that its parent ignores SIGCHLD, and then cannot wait for its own children. It does not
-        // inherit a handler.
+        // If this process ignored SIGCHLD, the child would inherit that and could not wait for its own children. A
+        // child does not inherit a handler.
         drop(signal(SignalKind::child()).map_err(unusable)?);
         let program = self.find().ok_or(RunError::Missing(self.name))?;
         let mut command = Command::new(program);
@@ -339,7 +340,7 @@ impl Kept {
         })
     }
 
-    /// Whether the stream was longer than a beginning may be.
+    /// Whether the stream exceeded the limit of [`Keep::Beginning`].
     fn overflowed(&self) -> bool {
         let length = self.bytes.lock().unwrap_or_else(PoisonError::into_inner).len();
         matches!(self.keep, Keep::Beginning) && length > OUTPUT_MAX
@@ -354,8 +355,8 @@ impl Kept {
     }
 }
 
-/// The last line with text, without terminal sequences, and not longer than a message may be. Carriage returns end
-/// lines too, because progress is written over itself with them.
+/// The last line with text, without terminal sequences, and cut to the length limit of messages. Carriage returns end
+/// lines too, because programs use them to overwrite their progress output.
 pub fn last_words(output: &[u8]) -> String {
     let text = String::from_utf8_lossy(output);
     let last = text.split(['\n', '\r']).map(str::trim).rfind(|line| !line.is_empty()).unwrap_or_default();

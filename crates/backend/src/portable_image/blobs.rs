@@ -1,4 +1,4 @@
-//! Where the blobs of an image are written to: a directory, or the archive itself.
+//! The destinations of an image's blobs: a directory, or the archive itself.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};

@@ -1,8 +1,8 @@
 //! Compresses a stream with gzip on several threads.
 //!
-//! The stream is cut into chunks, and each chunk becomes one member of a gzip file, so the result does not depend on the
-//! number of threads. A file may contain several members, which every decoder reads as one stream. The encoder is pure
-//! Rust, because the agent chose the compressed bytes. It is the one of `zlib-rs`, which is faster than the one of
+//! The stream is cut into chunks, and each chunk becomes one member of a gzip file, so the result does not depend on
+//! the number of threads. A file may contain several members, which every decoder reads as one stream. The encoder is
+//! pure Rust, because the agent chose the compressed bytes. It is from `zlib-rs`, whose encoder is faster than that of
 //! `miniz_oxide`. Hostile streams are decoded by `miniz_oxide`, which has no unsafe code.
 
 use std::collections::VecDeque;
@@ -18,16 +18,16 @@ use zlib_rs::{DeflateConfig, ReturnCode, compress_bound, compress_slice};
 const CHUNK: usize = 1 << 20;
 
 /// The maximum compression ratio of a chunk. A reader refuses a layer that expands to more than 200 times its size, but
-/// a layer with large files of zeros is honest. A field in the header of a member fills it up to this ratio.
+/// an honest layer can contain large files of zeros. An extra field in a member's header pads the member to this ratio.
 const RATIO_MAX: usize = 128;
 
-/// The maximum number of threads. More threads wait for the thread that reads the files.
+/// The maximum number of threads. More threads would only wait for the thread that reads the files.
 const MAX_THREADS: usize = 8;
 
 /// The header of a member without a name and a time, from an unknown system.
 const HEADER: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff];
 
-/// The place of the flags in the header.
+/// The index of the flags in the header.
 const FLAGS: usize = 3;
 
 /// The flag of an extra field.
@@ -55,7 +55,7 @@ pub(super) struct Compressor<W: Write> {
 }
 
 impl<W: Write> Compressor<W> {
-    /// Starts the threads. `tee` also receives the uncompressed chunks; it may stop to receive.
+    /// Starts the threads. `tee` also receives the uncompressed chunks; its receiver may stop early.
     pub(super) fn new(out: W, tee: Option<SyncSender<Arc<Vec<u8>>>>) -> Self {
         let threads = thread::available_parallelism().map_or(2, usize::from).clamp(1, MAX_THREADS);
         let (jobs, queue) = sync_channel::<Job>(threads);

@@ -27,7 +27,7 @@ pub struct Layer {
 }
 
 impl Layer {
-    /// A layer of which only the content is known.
+    /// A layer of which only the digest of the content is known.
     pub fn of_content(content: Digest) -> Self {
         Self { stored: content, size: 0, content }
     }

@@ -1,4 +1,4 @@
-//! What a backend gets and returns when the files of a bottle move between machines.
+//! The inputs and results of a backend when the files of a bottle move between machines.
 
 use std::io;
 use std::path::Path;
@@ -14,7 +14,7 @@ use crate::prepared::Prepared;
 use crate::progress::ProgressSink;
 use crate::snapshot::Snapshot;
 
-/// What the files of an archive are.
+/// Which files of a bottle an archive contains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RootKind {
@@ -43,7 +43,7 @@ pub struct ExportedImage {
     pub layers: LayerStore,
     /// The image's configuration.
     pub config: ImageConfig,
-    /// What the files are.
+    /// Which files of a bottle these are.
     pub root: RootKind,
     /// The agent's home in the files, as an absolute path.
     pub home: String,
@@ -73,7 +73,7 @@ pub struct Import<'a> {
     pub slug: &'a Slug,
     /// The directory of the archive's OCI layout. The digests of its blobs were verified.
     pub layout: &'a Path,
-    /// What the files are.
+    /// Which files of a bottle these are.
     pub root: RootKind,
     /// The prepared inputs of the new bottle. With [`RootKind::Home`], the files are put into its image, if it has one.
     pub prepared: &'a Prepared,

@@ -14,19 +14,19 @@ use bottle_guest::archive::{Members, What};
 use bottle_protocol::session::guest::SecretText;
 use bottle_scan::{Detector, KnownSecrets, RuleFiles, Scanner, Severity};
 
-/// The rule of a finding of a canary.
+/// The rule name of a finding that is a canary.
 pub const CANARY: &str = "canary";
 
-/// The number of chunks that wait for the thread.
+/// The maximum number of chunks that wait for the scanning thread.
 const CHUNKS: usize = 8;
 
-/// The maximum number of files with findings that are kept. More findings do not change the decision.
+/// The maximum number of files whose findings are kept. More findings do not change the decision.
 const MAX_FINDINGS: usize = 1000;
 
 /// The size of a piece that is scanned at once, in bytes.
 const PIECE: usize = 128 << 10;
 
-/// The number of zeros that are scanned in place of a piece of zeros.
+/// The number of zero bytes that are scanned instead of a piece that contains only zeros.
 const GAP: usize = 16;
 
 /// A secret, or text that looks like one, in a file.

@@ -1,4 +1,4 @@
-//! Takes capabilities away for good.
+//! Removes capabilities permanently.
 
 use std::io;
 

@@ -1,4 +1,4 @@
-//! What several backends forbid to the programs of a bottle.
+//! The restrictions that several backends put on the programs of a bottle.
 
 mod bounding_set;
 pub mod seccomp;

@@ -1,9 +1,9 @@
 //! Keeps the programs of a bottle from making set-id programs in a directory of the user (`--cwd=live`).
 //!
-//! Inside the bottle set-id bits have no effect. On the host, such a program would run with the rights of the user for
-//! anybody who can reach it, and with root's if root owns the directory. The filter is on the processes that the guest
-//! starts, and not on the guest itself, which opens files with `openat2`: its mode is in memory, which a filter cannot
-//! read. For the processes, that call fails as on an older kernel.
+//! Inside the bottle set-id bits have no effect. On the host, anybody who can reach such a program could run it with
+//! the rights of the user, or of root if root owns the directory. The filter applies to the processes that the guest
+//! starts. It does not apply to the guest itself, which opens files with `openat2`: the mode of that call is in memory,
+//! which a filter cannot read. For the started processes, `openat2` fails as on an older kernel.
 
 use std::io;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ const WITH_MODE: &[(libc::c_long, u8)] = &[
     (libc::SYS_mknodat, 2),
 ];
 
-/// Calls with flags followed by a mode, which counts only if they create a file, and the index of the flags.
+/// Calls with flags followed by a mode, and the index of the flags. The mode counts only if the flags create a file.
 const WITH_FLAGS: &[(libc::c_long, u8)] = &[
     #[cfg(target_arch = "x86_64")]
     (libc::SYS_open, 1),

@@ -10,8 +10,8 @@
 //!   user's repository.
 //! - The host's `git gc` removes its own names of the files; the names here stay.
 //!
-//! Git never changes a file of these kinds, and replaces an index with a rename. All other files, such as the temporary
-//! files of a running git, are left out.
+//! Git never changes a file of the shared kinds, and replaces an index with a rename. All other files, such as the
+//! temporary files of a running git, are left out.
 
 use std::ffi::{CStr, OsStr};
 use std::fs::{self, DirBuilder, File};
@@ -33,7 +33,7 @@ use super::layer_tar::names_in;
 use super::remove_tree;
 use crate::RepositoryObjects;
 
-/// How often the packs are read again because git replaced one meanwhile. After that, sharing fails.
+/// The maximum number of attempts to share the packs while git replaces some of them. After that, sharing fails.
 const TRIES: usize = 10;
 
 /// The user of a bottle who reads the shared objects.
@@ -45,7 +45,8 @@ pub enum Reader {
     Anyone,
 }
 
-/// The maximum number of files; sharing more fails. `git gc` packs loose objects long before.
+/// The maximum number of files; sharing more fails. `git gc` packs loose objects long before a repository has this many
+/// files.
 const MAX_FILES: usize = 5_000_000;
 
 /// Shares the objects of a repository with a bottle whose shared objects are in the directory `bottle`. Files that
@@ -63,8 +64,8 @@ pub fn share_repository(objects: &RepositoryObjects, bottle: &Path, reader: Read
     share(&from, &several.join(directory), reader).map(drop)
 }
 
-/// Shares all objects of a bottle or a snapshot, which are in the directory `from`, with a new one, which has them in
-/// the directory `to`. Returns the total size of the files in bytes.
+/// Shares all objects of a bottle or a snapshot with a new bottle or snapshot. `from` is the existing directory with
+/// the objects, and `to` is the new one. Returns the total size of the files in bytes.
 ///
 /// # Errors
 /// As [`share_repository`].
@@ -89,9 +90,9 @@ fn is_directory(path: &Path) -> bool {
     path.symlink_metadata().is_ok_and(|found| found.is_dir())
 }
 
-/// Shares the objects in the directories `from`, those of a repository first and then those that it borrows, with the
-/// directory `to`, which is created if it is missing. Returns the total size of the files in bytes. If this fails, `to`
-/// is removed.
+/// Shares the objects in the directories `from` with the directory `to`, which is created if it is missing. `from`
+/// names the repository's own objects first, then the borrowed ones. Returns the total size of the files in bytes. If
+/// this fails, `to` is removed.
 fn share(from: &[impl AsFd], to: &Path, reader: Reader) -> io::Result<u64> {
     let shared = share_directories(from, to, reader);
     if shared.is_err() {
@@ -122,7 +123,7 @@ pub fn make_directory(directory: &Path) -> io::Result<()> {
     }
 }
 
-/// Lets every user read a directory. The mode does not depend on the user's mask.
+/// Lets every user read a directory. The mode does not depend on the umask.
 fn let_read(directory: &OwnedFd) -> io::Result<()> {
     Ok(rustix::fs::fchmod(directory, Mode::from_raw_mode(0o755))?)
 }
@@ -138,11 +139,11 @@ struct Sharing {
 }
 
 impl Sharing {
-    /// Shares the objects of one directory. With `several`, others follow into the same one: graphs and indexes of packs
-    /// are for the objects of one, so they are left out.
+    /// Shares the objects of one directory. With `several`, the same target also gets the objects of other directories.
+    /// Commit graphs and multi-pack indexes describe only one directory, so they are left out then.
     fn repository(&mut self, from: &OwnedFd, to: &OwnedFd, several: bool) -> io::Result<()> {
-        // An object that git moves into a pack meanwhile has its pack before it loses its loose file, so the packs are
-        // shared last. Every commit of a graph existed when the graph was written, so the graphs are shared first.
+        // When git packs an object, it writes the pack before it removes the loose file, so the packs are shared last.
+        // Every commit of a graph existed when git wrote the graph, so the graphs are shared first.
         if !several && let Some((from, to)) = self.inner(from, to, c"info")? {
             self.files(&from, &to, &|name| name == b"commit-graph")?;
             if let Some((from, to)) = self.inner(&from, &to, c"commit-graphs")? {
@@ -179,7 +180,7 @@ impl Sharing {
         Ok(Some((from, to)))
     }
 
-    /// Shares the packs until a round shared every pack that existed when it began and when it ended.
+    /// Shares the packs in rounds, until one round has shared every pack that existed at its beginning and at its end.
     fn packs(&mut self, from: &OwnedFd, to: &OwnedFd, several: bool) -> io::Result<()> {
         let wanted = |name: &[u8]| is_pack(name) && !(several && name.starts_with(b"multi-pack-index"));
         for _ in 0..TRIES {
@@ -212,7 +213,7 @@ impl Sharing {
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile || is_same(to, name, &stat) {
             return Ok(());
         }
-        // An index of packs that an earlier round shared, and that git has replaced since.
+        // A multi-pack index that an earlier round shared, and that git has replaced since.
         match unlinkat(to, name, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => {}
             Err(error) => return Err(error.into()),
@@ -248,7 +249,7 @@ impl Sharing {
         }
         match linkat(from, name, to, name, AtFlags::empty()) {
             Ok(()) => true,
-            // Only this file has too many links.
+            // This file has too many links; other files can still be linked.
             Err(Errno::MLINK) => false,
             Err(_) => {
                 self.links = false;
@@ -273,7 +274,7 @@ fn open_file(at: BorrowedFd<'_>, name: &CStr) -> io::Result<File> {
 fn create_file(at: BorrowedFd<'_>, name: &CStr) -> io::Result<File> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = File::from(openat(at, name, flags, Mode::RUSR)?);
-    // The mode does not depend on the user's mask.
+    // The mode does not depend on the umask.
     rustix::fs::fchmod(&file, Mode::from_raw_mode(0o444))?;
     Ok(file)
 }
@@ -302,7 +303,7 @@ fn is_graph(name: &[u8]) -> bool {
     name == b"commit-graph-chain" || graph.is_some_and(|hash| is_hex(hash, &[40, 64]))
 }
 
-/// Whether git writes a file of this name in `objects/pack`: a pack, or an index of packs.
+/// Whether git writes a file of this name in `objects/pack`: a pack with its files, or a multi-pack index.
 fn is_pack(name: &[u8]) -> bool {
     if name == b"multi-pack-index" {
         return true;
@@ -401,7 +402,7 @@ mod tests {
         assert_eq!(fs::read_to_string(to.join("pack/multi-pack-index")).expect("there"), "new");
     }
 
-    /// One directory has the objects of all. What is only for those of one is left out.
+    /// One directory contains the objects of all. Files that describe the objects of only one are left out.
     #[test]
     fn borrowed_objects_are_shared_with_those_of_the_repository() {
         let root = tempfile::tempdir().expect("directory");

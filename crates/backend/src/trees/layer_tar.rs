@@ -24,7 +24,7 @@ use super::nofollow::Readable;
 use crate::image::saved::entry;
 
 /// The maximum number of entries of a layer. A reader refuses an archive with more than a million members, and an entry
-/// may have two.
+/// may need two.
 const MAX_ENTRIES: usize = 500_000;
 
 /// The length of a name or link target that fits into a header, in bytes.
@@ -42,7 +42,7 @@ pub struct Ownership {
 }
 
 impl Ownership {
-    /// Root owns the entry, and it has no such bits.
+    /// Root owns the entry, and the entry has no set-id or sticky bits.
     pub const ROOT: Self = Self { uid: 0, gid: 0, special: 0 };
 }
 
@@ -83,8 +83,8 @@ impl<'a> LayerTar<'a> {
         self.directory(at.as_fd(), &name, inside, 0)
     }
 
-    /// Adds the directories from `top` to the parent of `inside`, with the times of the directory `name` in `at`. An
-    /// engine creates the directories that a layer lacks for root, although an earlier layer has them.
+    /// Adds the directories from `top` to the parent of `inside`, with the times of the directory `name` in `at`. If a
+    /// layer lacks such a directory, an engine creates it with root as the owner, even if an earlier layer contains it.
     ///
     /// # Errors
     /// As [`LayerTar::tree`].

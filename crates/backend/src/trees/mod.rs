@@ -33,7 +33,7 @@ pub const WORKSPACE: &str = "workspace";
 /// The directory name of the shared objects among a bottle's layers.
 pub const OBJECTS: &str = "git-objects";
 
-/// Opens a directory, not through a link.
+/// Opens a directory without following a link.
 ///
 /// # Errors
 /// When there is no directory, or it cannot be read.

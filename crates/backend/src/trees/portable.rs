@@ -21,7 +21,7 @@ use crate::portable_image::{ExportedImage, ImageConfig};
 /// The name of the directory into which an image is unpacked, in the directory of a new snapshot.
 pub const UNPACKED: &str = ".unpacked";
 
-/// The home of an agent that uses the system files of its machine: the directory above it, and its name.
+/// The home of an agent that uses the system files of its machine: the parent directory and the name.
 const HOME_INSIDE: (&str, &str) = ("home", AGENT_USER);
 
 /// Adds a layer to an image: the directory `from` of this machine, at `place` in the agent's home. The agent owns its
@@ -136,7 +136,7 @@ impl Unpacked {
 
 impl Drop for Unpacked {
     fn drop(&mut self) {
-        // The temporary directory's own removal does not remove directories that the agent closed.
+        // Dropping the temporary directory does not remove directories that the agent made inaccessible.
         let _ = remove_tree(&self.directory.path().join(UNPACKED));
     }
 }

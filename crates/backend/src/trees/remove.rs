@@ -1,5 +1,5 @@
-//! Removes trees of files that an agent made. The removal follows no link, and has only a few descriptors open, whatever
-//! the depth.
+//! Removes trees of files that an agent made. The removal follows no link, and at any depth has only a few descriptors
+//! open.
 
 use std::ffi::CString;
 use std::io;

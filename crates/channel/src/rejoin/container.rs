@@ -90,7 +90,7 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Rejoinable<R, W> {
     }
 
     /// Writes all bytes and returns whether the host reads them within [`WRITE_TIMEOUT`]. This task must not
-    /// wait longer, because it also detects the end of the stream, by reading.
+    /// wait longer, because it also reads the stream to detect its end.
     async fn try_write(&self, bytes: &[u8]) -> bool {
         matches!(tokio::time::timeout(WRITE_TIMEOUT, self.write_all(bytes)).await, Ok(Ok(())))
     }

@@ -99,9 +99,8 @@ fn lost(error: io::Error) -> ChannelError {
     ChannelError::Closed(Closed::because(error.to_string()))
 }
 
-/// One of several connections on a stream. Reads return the end when the container closes the connection.
-/// Shutting it down closes the connection for the container, waits until the container has read everything that
-/// was written, and leaves the stream open.
+/// One of several connections on a stream. Reads return the end when the container closes the connection. A shutdown
+/// closes this connection, waits until the container has read all written bytes, and leaves the underlying stream open.
 #[derive(Debug)]
 pub struct Rejoined<IO> {
     io: IO,
@@ -149,7 +148,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Rejoined<IO> {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // If the container ended the connection, zeros would end the next one, which may exist already.
+        // After the container has ended this connection, zeros would end the next connection, which may already exist.
         if self.ended {
             return self.poll_flush(cx);
         }
@@ -162,8 +161,8 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Rejoined<IO> {
             }
         }
         ready!(self.as_mut().poll_flush(cx))?;
-        // After the container's notice, no byte of this connection is on the way. Otherwise the engine could
-        // deliver the zeros after the opening of the next connection, and end that one.
+        // Waits for the container's notice, after which no byte of this connection is in transit. Without this wait,
+        // the engine could deliver the zeros after the opening of the next connection, and so end the next connection.
         let mut skipped = [0; BUFFER_SIZE];
         loop {
             let mut skipped = ReadBuf::new(&mut skipped);

@@ -12,16 +12,16 @@
 //!   requests and messages are JSON, which contains none, and data frames and reset messages are shorter.
 //! - A mark and a nonce begin a connection. The container sends both back as its first bytes, and the host
 //!   skips everything before them. Older bytes cannot contain a new nonce.
-//! - Each side ends a connection with another run of zeros, because neither side can close the stream. The
-//!   container answers the host's run with its own. Until that arrives, the host's last bytes may be on the way, and an
-//!   engine could deliver them after the first bytes of the next connection.
+//! - Each side ends a connection with another run of zeros, because neither side can close the stream. The container
+//!   answers the host's run with its own. Until the container's run arrives, the host's last bytes may still be in
+//!   transit, and an engine could deliver them after the first bytes of the next connection.
 //!
 //! An interrupted data frame leaves one trace: the zeros may complete the frame. The frame's stream then
 //! receives these zeros before it is reset with the connection.
 //!
-//! Only the two ends may be able to write to the stream, because this protocol protects against accidents and
-//! not against attackers. Output of a bottle's processes is sent inside frames. Such output cannot contain a
-//! run of zeros that is long enough, and cannot guess a nonce.
+//! No process except the two ends may have write access to the stream, because this protocol protects against accidents
+//! and not against attackers. Output of a bottle's processes is sent inside frames. Such output cannot contain a run of
+//! zeros that is long enough, and cannot guess a nonce.
 
 mod container;
 mod host;

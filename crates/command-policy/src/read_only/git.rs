@@ -1,5 +1,5 @@
-//! Proves that a git command only reads. What a repository can make git run is turned off by the variables in
-//! [`crate::READ_ONLY_ENVIRONMENT`].
+//! Proves that a git command only reads. The variables in [`crate::READ_ONLY_ENVIRONMENT`] prevent a repository from
+//! making git run programs.
 
 use super::check_options;
 use crate::call::Call;

@@ -1,8 +1,8 @@
 //! Proves that a command only reads files and prints.
 //!
-//! Each program that can be proved has a table of the options that keep it reading. An option that is not in the table
-//! is no proof, so a new option of a program never weakens this. Words that are not known before the command runs are
-//! no proof either, because they could become options.
+//! Each program that can be proved has a table of the options with which it only reads. An option that is not in the
+//! table prevents the proof, so a new option of a program never weakens the policy. Words that are unknown before the
+//! command runs prevent the proof too, because they could become options.
 
 mod git;
 mod tables;
@@ -11,14 +11,14 @@ use crate::call::Call;
 use crate::text::Text;
 use tables::{READERS, Reader};
 
-/// The directories whose programs are those of the system.
+/// The directories of the system's own programs.
 const SYSTEM_DIRECTORIES: &[&str] = &["/bin/", "/usr/bin/"];
 
 /// Proves that a command only reads.
 ///
 /// # Errors
 ///
-/// Why there is no proof: a clause without a subject.
+/// The reason why there is no proof, as a clause without a subject.
 pub(crate) fn prove(call: &Call<'_>) -> Result<(), String> {
     let name = &call.argv[0].value;
     let is_of_system = !name.contains('/')
@@ -64,8 +64,8 @@ impl Reader {
     }
 }
 
-/// Checks options, and returns the number of operands. A word that begins with a pattern may become an option, which
-/// matters unless all options are harmless.
+/// Checks options, and returns the number of operands. A word that begins with a pattern may become an option. This
+/// prevents the proof unless all options are harmless.
 fn check_options(
     name: &str,
     words: &[Text],
@@ -127,7 +127,7 @@ fn short_options(name: &str, value: &str, flags: &str, valued: &str) -> Result<b
     Ok(false)
 }
 
-/// `find` without what deletes, executes or writes.
+/// `find` without actions that delete, execute or write.
 fn find(call: &Call<'_>) -> Result<(), String> {
     const TESTS: &[&str] = &[
         "-a",
@@ -226,7 +226,7 @@ fn sed(call: &Call<'_>) -> Result<(), String> {
     }
 }
 
-/// Commands that say where a program is.
+/// Commands that print the path of a program.
 fn queries(call: &Call<'_>) -> Result<(), String> {
     let is_query = call.program != "command"
         || call.arguments().first().is_some_and(|word| matches!(word.value.as_str(), "-v" | "-V"));

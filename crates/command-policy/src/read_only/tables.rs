@@ -1,7 +1,7 @@
-//! The programs that only read with these options, from their manual pages (GNU coreutils 9, grep 3.8, util-linux 2.38,
-//! procps 4, ripgrep 13, tree 2, jq 1.6; busybox has fewer options).
+//! The programs that only read if they have no options other than these, from their manual pages (GNU coreutils 9, grep
+//! 3.8, util-linux 2.38, procps 4, ripgrep 13, tree 2, jq 1.6; busybox has fewer options).
 
-/// A program, and the options that keep it reading.
+/// A program, and the options with which it only reads.
 pub(super) struct Reader {
     pub(super) name: &'static str,
     /// The short options without a value. `0` stands for a number, as in `head -20`.
@@ -10,7 +10,7 @@ pub(super) struct Reader {
     pub(super) valued: &'static str,
     /// The long options, without `--`. Those with a value end with `=`.
     pub(super) long: &'static [&'static str],
-    /// The largest number of operands that only name what is read.
+    /// The maximum number of operands that only name inputs.
     pub(super) operands: usize,
     /// Whether no option of the program writes or runs anything, so a file name that becomes an option does no harm.
     pub(super) is_harmless: bool,
@@ -380,7 +380,7 @@ pub(super) const READERS: &[Reader] = &[
     harmless("stat", "fLtx", "c", &["dereference", "file-system", "format=", "printf=", "terse"]),
     harmless("strings", "adfow", "enst", &["all", "bytes=", "print-file-name"]),
     harmless("tac", "br", "s", &["before", "regex", "separator="]),
-    // Not -f: it does not end.
+    // `-f` is not in the list, because `tail -f` does not end.
     careful("tail", "0qvz", "cn", &["bytes=", "lines=", "quiet", "verbose", "zero-terminated"], ANY),
     harmless("test", "abcdefghknprstuwxzGLNOS", "", &[]),
     harmless("tr", "cCdst", "", &["complement", "delete", "squeeze-repeats", "truncate-set1"]),
@@ -395,7 +395,7 @@ pub(super) const READERS: &[Reader] = &[
     harmless("tty", "s", "", &[]),
     harmless("uname", "aimnoprsv", "", &["all", "kernel-name", "kernel-release", "machine"]),
     harmless("unexpand", "a", "t", &["all", "first-only", "tabs="]),
-    // The second operand is written.
+    // The second operand is an output file.
     careful(
         "uniq",
         "cdDiuz",

@@ -1,5 +1,5 @@
-//! The kinds of commands that the modes ask for. They have rules of their own, so that the approval of one is no
-//! approval of another.
+//! The kinds of commands for which the modes ask the user. Each kind has its own rule, so that an approval of one kind
+//! does not approve another.
 
 use super::git::subcommand;
 use super::{Found, Rule};

@@ -30,7 +30,7 @@ const NAMERS: &[&str] = &[
     "realpath", "stat", "test", "tree",
 ];
 
-/// What the floor says about a file that is opened.
+/// The floor's finding about a file that is opened.
 pub(crate) fn file(place: &Place, writes: bool) -> Option<Found> {
     if is_credential(place.as_str()) {
         let verb = if writes { "writes" } else { "reads" };
@@ -47,8 +47,8 @@ pub(crate) fn file(place: &Place, writes: bool) -> Option<Found> {
         .then(|| (Rule::WriteSystemFile, format!("writes the file {} of the system", place.as_str())))
 }
 
-/// Whether a path's loss destroys more than work. A path of which parts are unknown counts if it is `/` when they are
-/// empty.
+/// Whether the loss of a path destroys more than work. A path with unknown parts counts if it is `/` when these parts
+/// are empty.
 fn is_protected(call: &Call<'_>, path: &Text) -> bool {
     let emptied = Text::known(&path.when_empty());
     let is_root_when_empty = !path.is_known() && !emptied.value.is_empty() && call.place(&emptied).is_root();
@@ -107,7 +107,7 @@ fn permissions(call: &Call<'_>) -> Option<Found> {
     Some((Rule::OpenPermissions, format!("changes the permissions of {}", call.place(path).as_str())))
 }
 
-/// The files that a command writes because of its arguments.
+/// The finding about files that a command writes because of its arguments.
 fn writes(call: &Call<'_>) -> Option<Found> {
     let operands: Vec<&Text> = call.operands().collect();
     let value = |name: &str| call.arguments().iter().find_map(|word| word.after(name));
@@ -141,9 +141,9 @@ fn writes(call: &Call<'_>) -> Option<Found> {
         .find_map(|path| file(&call.place(path), true).filter(|(rule, _)| *rule != Rule::Credentials))
 }
 
-/// The credentials that an argument names.
+/// The finding about credentials that an argument names.
 fn credentials(call: &Call<'_>) -> Option<Found> {
-    // What `git commit -m` and the like say is no path.
+    // A message, such as that of `git commit -m`, is not a path.
     let is_message = |index: usize| {
         index > 0
             && matches!(
@@ -166,7 +166,7 @@ fn credentials(call: &Call<'_>) -> Option<Found> {
         // `if=FILE`, `-d@FILE`, `--data=@FILE`, `HOST:FILE`, `SOURCE:TARGET`.
         for part in word.value.split(['=', '@', ':', ',']) {
             let place = Place::of(part, &call.scope.directory);
-            // A word without a sign of a path may be none, so it must be one of the listed names.
+            // A word without the characters of a path may be no path, so it must be one of the listed names.
             let is_path = part.contains(['/', '.', '~']);
             if is_path && is_credential(place.as_str()) || !is_path && is_listed(place.as_str()) {
                 return Some((Rule::Credentials, format!("names credentials: {}", place.as_str())));
@@ -176,7 +176,7 @@ fn credentials(call: &Call<'_>) -> Option<Found> {
     None
 }
 
-/// Whether the first of these words belongs to a command that the call runs, which is looked at by itself.
+/// Whether the first of these words belongs to an inner command of the call, which is checked separately.
 fn is_inner(inner: &Inner, words: &[Text]) -> bool {
     match inner {
         Inner::Command(command) => (0..command.len()).any(|from| command[from..].starts_with(words)),
@@ -213,8 +213,8 @@ const CREDENTIALS: &[(&str, &[&str])] = &[
     ("", &[".netrc", "_netrc", ".git-credentials", ".pgpass", ".pypirc", ".vault-token"]),
 ];
 
-/// Directories that hold nothing but credentials. All of such a directory, or a file in it that is not listed as
-/// public.
+/// Directories that contain only credentials. The rule applies to such a directory as a whole, and to each file in it
+/// that is not listed as public.
 const VAULTS: &[&str] = &[".ssh", ".aws", ".gnupg", ".password-store"];
 const PUBLIC: &[&str] = &["known_hosts", "known_hosts.old", "config"];
 
@@ -237,12 +237,13 @@ fn is_listed(path: &str) -> bool {
     let (directory, name) = path.rsplit_once('/').unwrap_or(("", path));
     CREDENTIALS.iter().any(|(in_directory, names)| match in_directory.is_empty() {
         true => names.iter().any(|listed| is_match(name, listed)),
-        // In a directory of credentials, a pattern that matches everything names them too.
+        // In a directory of credentials, a pattern that matches everything names the credentials too.
         false => ends_with(directory, in_directory) && names.iter().any(|listed| matches(name, listed)),
     })
 }
 
-/// Whether a file name or a pattern names `listed`. A pattern with few letters matches too much to say so.
+/// Whether a file name or a pattern names `listed`. A pattern with few letters does not count, because
+/// it matches too many names.
 fn is_match(pattern: &str, listed: &str) -> bool {
     let letters = pattern.chars().filter(char::is_ascii_alphanumeric).count();
     let is_specific = !pattern.contains(['*', '?', '[']) || letters > 3 || 2 * letters >= listed.len();

@@ -36,7 +36,7 @@ pub(super) fn check(call: &Call<'_>) -> Vec<Found> {
         .collect()
 }
 
-/// Why a word of a push overwrites or deletes.
+/// Why a word of a push command overwrites or deletes branches.
 fn why(word: &str) -> Option<&'static str> {
     if let Some(long) = word.strip_prefix("--") {
         let name = long.split('=').next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The rules: what the floor denies in each mode, and the kinds of what the modes ask for.
+//! The rules: the floor, which denies in each mode, and the kinds of commands for which the modes ask the user.
 
 mod asks;
 mod downloads;
@@ -47,7 +47,7 @@ macro_rules! rules {
 }
 
 rules! {
-    /// Deletes a system directory, a home directory, or what is above the starting directory.
+    /// Deletes a system directory, a home directory, or a directory above the starting directory.
     DeleteRoot "delete-root" true "the deletion of a system directory, a home directory or what is above the workspace",
     /// Changes the permissions or the owner of such a directory.
     OpenPermissions "open-permissions" true "new permissions or owners of a system directory or a home directory",

@@ -1,8 +1,8 @@
 //! Builds the arguments of `container`. Every function is pure.
 //!
-//! A test checks each of them against the grammar of `container` 1.2.2, which is in the directory `grammar`. Values of
-//! long options are joined with `=`, because a separate value must not begin with a dash. No call uses `--all` with a
-//! command that stops or removes containers, because it would also stop the builder.
+//! A test checks the result of each function against the grammar of `container` 1.2.2, which is in the directory
+//! `grammar`. Values of long options are joined with `=`, because a separate value must not begin with a dash. No call
+//! uses `--all` with a command that stops or removes containers, because it would also stop the builder.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,8 @@ pub(super) struct NewContainer {
     pub(super) image: String,
     /// The platform, such as `linux/arm64`.
     pub(super) platform: String,
-    /// Whether the container is on the default network, which leads to the internet. Otherwise it has none.
+    /// Whether the container is on the default network, which leads to the internet. Otherwise the container has no
+    /// network.
     pub(super) networked: bool,
     /// The number of processors.
     pub(super) cpus: u32,

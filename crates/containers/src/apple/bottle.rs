@@ -1,5 +1,5 @@
-//! The host's side of a bottle: the runtime directory with its sockets, and the configurations of its containers.
-//! Except for the directory, the module has no side effects.
+//! The host's side of a bottle: the runtime directory with its sockets, and the configurations of its containers. Only
+//! the functions for the directory have side effects.
 //!
 //! ```text
 //! <runtime>/.apple/<slug>/     0700
@@ -9,7 +9,7 @@
 //!     a/<port>                 mounted by the agent's container, which connects to it by its path
 //! ```
 //! The two containers are created in any order. `container` accepts a mounted socket only if it exists, and a published
-//! one only if it does not. Each socket in `a/` therefore begins as one on which nothing listens.
+//! one only if it does not. Each path in `a/` therefore first contains a socket on which nothing listens.
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, Permissions};
@@ -41,10 +41,11 @@ const ENV_LABEL: &str = "bottle.env";
 /// The length limit in bytes of the path of a socket on macOS, without the final zero.
 const SOCKET_MAX: usize = 103;
 
-/// The memory limit in bytes of a bottle whose plan sets none. A virtual machine takes only what the bottle uses.
+/// The memory limit in bytes of a bottle whose plan sets none. A virtual machine takes only the memory that the bottle
+/// uses.
 const MEMORY: u64 = 8 << 30;
 
-/// The memory in bytes that the kernel and the agent of `container` need beside the bottle.
+/// The memory in bytes that the kernel and `container`'s own agent need in addition to the bottle.
 const KERNEL_MEMORY: u64 = 256 << 20;
 
 /// The memory of the bundle's virtual machine in MiB.
@@ -104,7 +105,7 @@ impl Sockets {
         self.0.join("b").join(port.to_string())
     }
 
-    /// Creates the directory, and in it the sockets on which nothing listens. Keeps a socket of a bundle that runs.
+    /// Creates the directory, and in it the sockets on which nothing listens. Keeps the sockets of a running bundle.
     ///
     /// # Errors
     /// [`BackendError`] when the path is too long, contains a character that `container` cannot take, or cannot be
@@ -172,13 +173,13 @@ impl Sockets {
     }
 }
 
-/// Lets every user connect. The directory is private; in the container, the socket gets this mode and belongs to root,
-/// and the guest must connect to it.
+/// Lets every user connect to the socket. On the host, the directory of the socket is private. In the container, the
+/// socket has the same mode and belongs to root, and the guest must be able to connect to it.
 fn open_for_all(socket: &Path) -> io::Result<()> {
     fs::set_permissions(socket, Permissions::from_mode(0o666))
 }
 
-/// Checks that `container` can mount this path. It separates the parts of a mount with colons.
+/// Checks that `container` can mount this path. `container` separates the parts of a mount with colons.
 ///
 /// # Errors
 /// [`BackendError`] when it cannot.
@@ -195,7 +196,7 @@ pub(super) fn expect_mountable(path: &Path) -> Result<(), BackendError> {
 pub(super) struct Agent<'a> {
     pub(super) names: &'a Names,
     pub(super) slug: &'a Slug,
-    /// [`Part::Agent`], [`Part::Kept`] for one that will replace it, or [`Part::Reader`].
+    /// [`Part::Agent`], [`Part::Kept`] for a container that will replace it, or [`Part::Reader`].
     pub(super) part: Part,
     /// The image's reference.
     pub(super) image: &'a str,
@@ -208,7 +209,7 @@ pub(super) struct Agent<'a> {
 }
 
 impl Agent<'_> {
-    /// The configuration of the container. A label has a hash of it, without the image and the name.
+    /// The configuration of the container. A label contains a hash of the configuration without the image and the name.
     pub(super) fn container(&self) -> NewContainer {
         let reads = self.part == Part::Reader;
         let memory = self.limits.memory.unwrap_or_else(|| memory::default_max().min(MEMORY));
@@ -249,7 +250,8 @@ impl Agent<'_> {
     }
 }
 
-/// The label of [`Agent::container`] that two configurations share if a container can be started with both.
+/// The wiring label that [`Agent::container`] sets. Two configurations have the same label if a container of one can be
+/// started in place of a container of the other.
 pub(super) fn wiring(new: &NewContainer) -> Option<&str> {
     new.labels.iter().find(|(name, _)| name == WIRING).map(|(_, value)| value.as_str())
 }
@@ -263,7 +265,7 @@ pub(super) fn bundle(names: &Names, plan: &Plan, roles: &RoleInputs, sockets: &S
         control: Control::Socket { path: BUNDLE_SOCKET.into() },
         logs: LOGS.into(),
         relay_log: true,
-        // The role sets what is known only in the container.
+        // The role sets the values that are known only in the container.
         identity: None,
         machine: None,
         gate: (!plan.repos.is_empty()).then(|| GATE.into()),
@@ -297,7 +299,7 @@ pub(super) fn labels(names: &Names, part: Part, slug: &Slug) -> Vec<(String, Str
 }
 
 /// The labels from which a snapshot gets the account and the variables of the image, which may be removed earlier than
-/// the container. A value must not contain `=`, so that the variables are in hexadecimal.
+/// the container. A value must not contain `=`, so the variables are encoded in hexadecimal.
 fn image_labels(inside: &ImageInfo) -> Vec<(String, String)> {
     let ImageInfo { uid, gid, user, home, env, .. } = inside.clone();
     let account = Account { name: user, uid, gid, home }.label();

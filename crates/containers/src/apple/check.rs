@@ -35,7 +35,7 @@ pub(super) struct Facts {
 }
 
 impl Facts {
-    /// Reads the facts of this machine. Asks `container` nothing on another system than macOS.
+    /// Reads the facts of this machine. Calls `container` only on macOS.
     pub(super) async fn read(container: &Program, sw_vers: &Program) -> Self {
         let output = sw_vers.run(&["-productVersion".into()], DEADLINE).await;
         let system = output.ok().and_then(|output| output::system_version(&output.stdout));
@@ -48,8 +48,8 @@ impl Facts {
         Self { system, version, running }
     }
 
-    /// The problems, the most important first. A container starts only without any. A problem hides those that follow
-    /// from it.
+    /// The problems, the most important first. A container starts only if there are none. A problem hides other
+    /// problems that follow from it.
     pub(super) fn findings(&self) -> Vec<Finding> {
         let one = |what: String, fix: &str| vec![Finding { what, fix: fix.to_owned() }];
         let needs =

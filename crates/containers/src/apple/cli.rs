@@ -18,22 +18,23 @@ const NAME: &str = "container";
 /// How long `container` may take to list, create or kill something.
 const QUICK: Duration = Duration::from_secs(60);
 
-/// How long a list may take. `container` limits it to 10 s itself, and can hang after a virtual machine was removed.
+/// How long a call that lists objects may take. `container` itself has a limit of 10 s, but can hang after a virtual
+/// machine was removed.
 const LIST: Duration = Duration::from_secs(15);
 
-/// How many times a list that hangs is tried.
+/// The maximum number of attempts for a list that hangs.
 const LIST_TRIES: usize = 3;
 
-/// How long a virtual machine may take to start, also when the machine is busy with others.
+/// How long a virtual machine may take to start, even if the host is busy with others.
 const START: Duration = Duration::from_secs(180);
 
 /// How long an image may take to be loaded, saved or built.
 const IMAGE: Duration = Duration::from_secs(30 * 60);
 
-/// How long the removal of a container is tried, which fails while the container stops.
+/// The time limit for retrying the removal of a container. The removal fails while the container is stopping.
 const REMOVED_WITHIN: Duration = Duration::from_secs(30);
 
-/// The interval between two tries.
+/// The interval between two attempts.
 const RETRY: Duration = Duration::from_millis(300);
 
 /// The number of lines of a container's output that are searched.
@@ -123,7 +124,7 @@ impl Cli {
         self.run(&format!("create {}", new.name), &args::create(new), QUICK).await.map(drop)
     }
 
-    /// Starts a container. Nothing happens if it runs.
+    /// Starts a container. Does nothing if it already runs.
     ///
     /// # Errors
     /// [`BackendError`] when it does not start.
@@ -131,7 +132,8 @@ impl Cli {
         self.run(&format!("start {id}"), &args::start(id), START).await.map(drop)
     }
 
-    /// Ends the first process of a container, which stays with its files. A container that does not run is no error.
+    /// Ends the first process of a container. The container and its files stay. A container that does not run is no
+    /// error.
     ///
     /// # Errors
     /// [`BackendError`] when it still runs.
@@ -177,7 +179,7 @@ impl Cli {
         output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default()
     }
 
-    /// Runs a program in a container and writes its output to `out`, until it ends.
+    /// Runs a program in a container and writes its output to `out` until the program ends.
     ///
     /// # Errors
     /// [`BackendError`] when the program fails, or `out` cannot be written.
@@ -339,7 +341,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_container_that_still_stops_is_removed_later_and_a_missing_one_is_no_error() {
-        // The first removal fails, because the container still stops.
+        // The first removal fails, because the container is still stopping.
         let script = r#"here=$(dirname "$0")
             case $1 in
             list) if [ -e "$here/gone" ]; then echo '[]'; else echo '[{"id":"a","status":{"state":"stopping"}}]'; fi;;

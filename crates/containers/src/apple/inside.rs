@@ -14,8 +14,9 @@ pub(super) const BUNDLE_FLAG: &str = "__apple-bundle";
 /// The first argument of the process that archives the files of the agent's container.
 pub(super) const ARCHIVE_FLAG: &str = "__apple-archive";
 
-/// The word with which a line of pid 1's output begins when its sockets accept connections. A relay of `container` can
-/// end for good after a failed connection, so that nothing connects before. The rest of the line differs at each start.
+/// The word with which a line of pid 1's output begins when its sockets accept connections. A failed connection can
+/// permanently end a relay of `container`, so nothing connects before this line. The rest of the line differs at each
+/// start.
 pub(super) const READY: &str = "bottle-is-ready";
 
 /// The mount point of the directory with the `bottle` program.

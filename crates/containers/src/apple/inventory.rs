@@ -11,7 +11,7 @@ use super::launch::is_runtime_directory;
 use crate::docker::commit::{KEPT_HOME, KEPT_SLUG};
 use crate::docker::names::Part;
 
-/// The [`Resource::kind`] of an agent's container that runs. Its removal only stops it.
+/// The [`Resource::kind`] of an agent's container that runs. Removing this resource only stops the container.
 pub(super) const GUEST: &str = "guest-process";
 
 /// The [`Resource::kind`] of a bundle's container.
@@ -26,7 +26,7 @@ pub(super) const VOLUME: &str = "volume";
 /// The [`Resource::kind`] of the image of kept files, for a container that will read or replace them.
 pub(super) const IMAGE: &str = "kept-image";
 
-/// The order of removal: processes first, then what they used.
+/// The order of removal: processes first, then the resources that they used.
 const ORDER: [&str; 7] = [GUEST, BUNDLE, READER, LAYERS, IMAGE, VOLUME, RUNTIME_DIRECTORY];
 
 impl AppleBackend {
@@ -42,7 +42,7 @@ impl AppleBackend {
         if !self.is_used() {
             return Ok(found);
         }
-        // Without the program, nothing is known about the containers, so that they must not count as removed.
+        // Without the program, the state of the containers is unknown, so they must not count as removed.
         for container in self.cli.containers().await? {
             let Some((part, slug)) = self.names.owned(&container.id, &container.labels) else { continue };
             let mut add = |kind: &str| found.push(Resource::new(&slug, kind, container.id.clone()));
@@ -70,14 +70,14 @@ impl AppleBackend {
                 found.push(Resource::new(&slug, IMAGE, image.reference));
             }
         }
-        // The volume of a kept bottle belongs to its files.
+        // The volume of a kept bottle is kept together with its files.
         let kept: Vec<Slug> =
             found.iter().filter(|one| one.kind == LAYERS).map(|one| one.slug.clone()).collect();
         found.retain(|one| one.kind != VOLUME || !kept.contains(&one.slug));
         Ok(found)
     }
 
-    /// Whether this home ever used the backend. Otherwise `container` is not asked for anything.
+    /// Whether this home ever used the backend. If not, `container` is not called.
     fn is_used(&self) -> bool {
         self.images.directory().is_dir()
     }

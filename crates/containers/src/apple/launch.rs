@@ -5,9 +5,9 @@
 //!   kept:      agent (stopped) ─► start, if it was created with the same settings
 //!   otherwise: an image of the files ─► create a second agent ─► remove the first one ─► start
 //! ```
-//! An agent's container has one of two names, because `container` cannot rename it. While both exist, the newer one has
-//! the bottle's files: it was complete when it was created. After a crash, either the old or the new one is therefore
-//! used. Both have the same labels.
+//! An agent's container has one of two names, because `container` cannot rename it. While both exist, the newer
+//! container has the bottle's files, because it was complete when it was created. After a crash, either the old or the
+//! new one is therefore used. Both have the same labels.
 
 use std::io;
 use std::path::Path;
@@ -34,7 +34,7 @@ use super::inventory::{BUNDLE, GUEST, IMAGE, READER, VOLUME};
 use super::output::Container;
 use crate::docker::names::{Part, WIRING};
 
-/// How long pid 1 of a container that started may take until its sockets accept connections.
+/// Time limit for pid 1 of a started container to accept connections on its sockets.
 const READY_WITHIN: Duration = Duration::from_secs(60);
 
 /// The interval at which the output of pid 1 is searched.
@@ -46,25 +46,25 @@ const CHANGES_WITHIN: Duration = Duration::from_secs(120);
 /// The maximum number of characters of a container's output in a message.
 const LAST_WORDS: usize = 512;
 
-/// A container's name, and the last line with which an earlier pid 1 of it said that it is ready.
+/// A container's name, and the last readiness line that an earlier pid 1 of the container printed.
 struct Starting {
     id: String,
     before: Option<String>,
 }
 
 impl AppleBackend {
-    /// The host's side of a bottle.
+    /// The bottle's sockets on the host.
     pub(super) fn sockets(&self, slug: &Slug) -> Sockets {
         Sockets::new(&self.runtime, slug)
     }
 
-    /// The container of this part of the bottle, if it exists with the bottle's name and labels. Of two agents, the
-    /// newer one.
+    /// The container of this part of the bottle, if it exists with the bottle's name and labels. Of two agent's
+    /// containers, returns the newer one.
     pub(super) async fn find(&self, part: Part, slug: &Slug) -> Result<Option<Container>, BackendError> {
         Ok(self.find_all(part, slug).await?.pop())
     }
 
-    /// As [`Self::find`], but all of them, the newest last.
+    /// As [`Self::find`], but returns all such containers, the newest last.
     async fn find_all(&self, part: Part, slug: &Slug) -> Result<Vec<Container>, BackendError> {
         let parts = if part == Part::Agent { vec![Part::Agent, Part::Kept] } else { vec![part] };
         let owns = |container: &Container| {
@@ -185,7 +185,8 @@ impl AppleBackend {
         Agent { names, slug, part, image, inside, program: &program, sockets: &sockets, limits }.container()
     }
 
-    /// Creates an agent's container of this image, and then removes the earlier one. Returns its id. Records it.
+    /// Creates an agent's container from this image, and then removes the earlier one. Records the new container and
+    /// returns its id.
     async fn replace(
         &self,
         slug: &Slug,
@@ -288,7 +289,7 @@ impl AppleBackend {
             }
             let state = self.cli.find(&starting.id).await?.map(|container| container.state);
             if !matches!(state.as_deref(), Some("running" | "unknown")) {
-                // Its last words may have been written after the first look.
+                // The process may have written its last output after the log was first read.
                 return failed(format!(
                     "its first process ended{}",
                     last_words(&self.cli.log(&starting.id).await)
@@ -335,7 +336,7 @@ impl AppleBackend {
             Ok(()) => visit(&container.id).await,
             Err(error) => Err(error),
         };
-        // If it does not stop here, a later removal stops it.
+        // If the container does not stop here, a later removal stops it.
         let stopped = self.cli.stop(&container.id).await;
         if is_temporary {
             let _ = std::fs::remove_dir_all(sockets.directory());
@@ -343,7 +344,7 @@ impl AppleBackend {
         visited.and_then(|visited| stopped.map(|()| visited))
     }
 
-    /// Implements [`bottle_backend::Lifecycle::find_work`]. There are none if the bottle has no container.
+    /// Implements [`bottle_backend::Lifecycle::find_work`]. There are no changes if the bottle has no container.
     pub(super) async fn find_changes(&self, slug: &Slug, request: &Changed) -> Result<Changes, BackendError> {
         let Some(container) = self.find(Part::Agent, slug).await? else { return Ok(Changes::default()) };
         let failed = |error: NoAnswer| {
@@ -381,7 +382,7 @@ async fn ask_for_changes(stream: ByteStream, request: &Changed) -> Result<Change
     }
 }
 
-/// The last line of the output with which pid 1 says that it is ready.
+/// The last output line in which pid 1 reports that it is ready.
 fn ready_line(log: &str) -> Option<String> {
     log.lines().rfind(|line| line.starts_with(READY)).map(str::to_owned)
 }
@@ -395,7 +396,7 @@ fn last_words(log: &str) -> String {
     if text.is_empty() { String::new() } else { format!(": {}", inert(&text[start..])) }
 }
 
-/// The error when the inputs of a launch come from another backend.
+/// The error for a launch whose inputs come from another backend.
 fn for_another() -> BackendError {
     BackendError::failed("the bottle was prepared for another backend")
 }

@@ -1,8 +1,8 @@
 //! Builds images: an OCI layout in a private directory, checked as a whole, and packed into the archive that
 //! `container` loads.
 //!
-//! `container` unpacks an image with the rights of its user, so that every image is checked before it is loaded, also
-//! one that is made of a bottle's files.
+//! `container` unpacks an image with the rights of its user. Every image is therefore checked before it is loaded, even
+//! an image that is made of a bottle's files.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -32,7 +32,7 @@ pub(super) const SKIPPED: [&str; 6] = ["proc", "sys", "dev", "run", "tmp", ".bot
 /// The maximum number of bytes read of a user list (`/etc/passwd`, `/etc/group`). The rest of a larger one is ignored.
 const LIST_MAX: u64 = 1 << 20;
 
-/// The maximum number of directories of an image that become the agent's. The other ones stay root's.
+/// The maximum number of directories of an image that the agent will own. Root stays the owner of the others.
 const DIRECTORIES_MAX: usize = 50_000;
 
 /// The annotations that name an image in an OCI layout, for `container` and for other programs.
@@ -42,7 +42,7 @@ const NAME_ANNOTATIONS: [&str; 3] = [
     "org.opencontainers.image.ref.name",
 ];
 
-/// An image that is being built in a private directory, which is removed with this value.
+/// An image that is being built in a private directory. Dropping this value removes the directory.
 pub(super) struct Layout {
     directory: tempfile::TempDir,
     /// The layers so far.
@@ -122,7 +122,7 @@ fn named_index(index: &str, references: &[&str]) -> serde_json::Result<String> {
     serde_json::to_string(&index)
 }
 
-/// What the preparation of an image needs to know about its files.
+/// The facts about an image's files that its preparation needs.
 #[derive(Debug, Default)]
 pub(super) struct Survey {
     passwd: String,
@@ -132,7 +132,7 @@ pub(super) struct Survey {
 }
 
 impl Survey {
-    /// Reads one layer, which is above the layers that were read before. Blocks.
+    /// Reads the layer above those that were read before. Blocks.
     ///
     /// # Errors
     /// [`BadImage`] when the layer is damaged or hostile.
@@ -174,8 +174,8 @@ impl Survey {
         Ok(())
     }
 
-    /// The agent's account for this `USER`, and the layer that adds it with its home and the workspace, as the docker
-    /// backend does.
+    /// The agent's account for this `USER`, and the layer that adds the account, its home and the workspace, as on the
+    /// docker backend.
     ///
     /// # Errors
     /// [`BadImage`] when the image has no such user.

@@ -64,7 +64,8 @@ use super::docker::names::{Names, Part};
 #[derive(Debug)]
 pub struct AppleBackend {
     names: Names,
-    /// The parent directory of the bottles' runtime directories. No slug begins with a dot, so it is not a bottle's.
+    /// The parent directory of the bottles' runtime directories. No slug begins with a dot, so this is never the
+    /// directory of a bottle.
     runtime: PathBuf,
     cli: Arc<Cli>,
     images: Images,

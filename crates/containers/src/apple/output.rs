@@ -1,6 +1,6 @@
 //! Parses the output of `container`. Every function is pure, and accepts any bytes.
 //!
-//! Containers and images of other programs are in the lists too, so that a missing field is no error. Such an object has
+//! The lists also contain containers and images of other programs, so a missing field is no error. Such an object has
 //! no labels of a bottle.
 
 use std::collections::HashMap;

@@ -1,4 +1,4 @@
-//! Runs the roles of the `bottle` program inside containers, which is always a Linux program.
+//! Runs the roles of the `bottle` program inside containers, where it is always a Linux program.
 //!
 //! Each role starts as root with a few capabilities. Pid 1 prepares directories and sockets, and then becomes another
 //! user for good.
@@ -63,7 +63,7 @@ fn argument<S: DeserializeOwned>() -> io::Result<S> {
     serde_json::from_str(&argument).map_err(io::Error::other)
 }
 
-/// Prints the line for which the backend waits. It contains the time, so that each start prints another one.
+/// Prints the line for which the backend waits. The line contains the time, so that each start prints a different line.
 fn say_ready() -> io::Result<()> {
     writeln!(io::stderr(), "{READY} {}", jiff::Timestamp::now().as_nanosecond())
 }
@@ -74,7 +74,7 @@ fn guest(spec: &GuestSpec) -> io::Result<ExitCode> {
     }
     forbid_core_files()?;
     let listener = listen(Path::new(GUEST_SOCKET))?;
-    // Root has no right to create a directory in one that already is the agent's.
+    // Root may not create a directory inside a directory that the agent already owns.
     for (directory, mode) in [(RUN_DIR, 0o755), ("/run", 0o755), ("/tmp", 0o1777)] {
         make_directory(directory, mode, (directory != "/tmp").then_some((spec.uid, spec.gid)))?;
     }
@@ -106,7 +106,7 @@ fn guest(spec: &GuestSpec) -> io::Result<ExitCode> {
     }))
 }
 
-/// Binds a socket in a directory that only root may enter, in place of one that an earlier run left.
+/// Binds a socket in a directory that only root may enter, in place of a socket that an earlier run left.
 fn listen(socket: &Path) -> io::Result<UnixListener> {
     let directory = socket.parent().unwrap_or(Path::new("/"));
     make_directory(&directory.to_string_lossy(), 0o700, Some((0, 0)))?;
@@ -136,7 +136,7 @@ fn make_directory(directory: &str, mode: u32, owner: Option<(u32, u32)>) -> io::
     make().map_err(|error| io::Error::new(error.kind(), format!("{directory}: {error}")))
 }
 
-/// Writes a file of root. The runtime may have mounted it, so that it cannot be replaced.
+/// Overwrites a file of root in place. The runtime may have mounted the file, and a mounted file cannot be replaced.
 fn overwrite(path: &str, text: &str) -> io::Result<()> {
     if fs::symlink_metadata(path).is_ok_and(|found| !found.is_file()) {
         fs::remove_file(path)?;
@@ -151,8 +151,8 @@ fn link_program(link: &Path) -> io::Result<()> {
     }
 }
 
-/// Becomes the agent's user. Keeps only the capability to bind the proxy's ports, which no program of the bottle
-/// inherits.
+/// Becomes the agent's user. Keeps only the capability to bind the proxy's ports. No program of the bottle inherits
+/// this capability.
 fn become_user(uid: u32, gid: u32) -> io::Result<()> {
     clear_bounding_set()?;
     set_keep_capabilities(true)?;
@@ -232,7 +232,7 @@ fn archive() -> io::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Stops the processes of the container until it is dropped.
+/// Stops the processes of the container until this value is dropped.
 struct Paused;
 
 impl Paused {
@@ -248,7 +248,7 @@ impl Drop for Paused {
     }
 }
 
-/// Sends a signal to all processes except pid 1 and this one. There may be none.
+/// Sends a signal to all processes except pid 1 and this one. It is no error if there are none.
 fn signal_all(signal: Signal) -> io::Result<()> {
     match kill(Pid::from_raw(-1), signal) {
         Ok(()) | Err(nix::errno::Errno::ESRCH) => Ok(()),

@@ -4,10 +4,10 @@
 //!   make:    container ─ exec: archive of its files ─► a layer ─► check ─► `image load`
 //!   export:  `image save` ─► layers as they are         import: layers ─► check ─► `image load`
 //! ```
-//! The files are not exported by `container export`: it writes sparse files wrongly. A program of `bottle` in the
-//! container archives them instead, while the other processes are stopped. A kept bottle is started for it, without its
-//! agent. A snapshot is named `localhost/bottle-snapshot:<home>-<slug>-<microseconds>`, and contains all files of the
-//! bottle, also those of its first image.
+//! `container export` is not used, because it writes sparse files wrongly. A program of `bottle` in the container
+//! archives the files instead, while the other processes are stopped. To archive a kept bottle, the backend starts its
+//! container without the agent. A snapshot is named `localhost/bottle-snapshot:<home>-<slug>-<microseconds>`, and
+//! contains all files of the bottle, also those of its first image.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -153,7 +153,7 @@ impl AppleBackend {
         })
     }
 
-    /// The snapshot that an image is. `None` if it is not one of this home.
+    /// The snapshot that this image stores. `None` if the image is not a snapshot of this home.
     fn snapshot_from(&self, image: Image) -> Option<Snapshot> {
         let label = |name: &str| image.labels.get(name).filter(|value| !value.is_empty());
         let snapshot = Snapshot {
@@ -276,7 +276,7 @@ impl AppleBackend {
         labels.extend(config.labels.get(LEFT_OUT_LABEL).map(|list| (LEFT_OUT_LABEL, list.clone())));
         let labels = labels.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
         let config = ImageConfig { user: config.user, env: config.env, labels };
-        // The bottle names the image as its own, also after the snapshot was removed.
+        // The bottle refers to the image by this second name, which stays after the snapshot is removed.
         let imported = reference.replacen(&format!("localhost/{SNAPSHOT_REPOSITORY}"), IMPORTED, 1);
         self.load(&doing, layout, config, &[&reference, &imported]).await?;
         let snapshot = self.find_snapshot(&doing, &reference).await?;

@@ -14,8 +14,8 @@ pub(super) fn program(name: &'static str, script: &str) -> (tempfile::TempDir, P
     let calls = directory.path().join("calls");
     let text = format!("#!/bin/sh\necho \"$*\" >> {}\n{script}\n", calls.display());
     fs::write(path.with_extension("text"), text).expect("written");
-    // Another process writes the program. If this one did, a child of another test could inherit the open file, and the
-    // kernel would not run the program as long as that child has not executed its own.
+    // Another process writes the program. If this process wrote it, a child process of another test could inherit the
+    // open file. The kernel would then refuse to run the program until that child executes its own program.
     let copied =
         Command::new("install").args(["-m", "755"]).arg(path.with_extension("text")).arg(&path).status();
     assert!(copied.is_ok_and(|status| status.success()), "the program is executable");

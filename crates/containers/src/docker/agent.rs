@@ -32,7 +32,7 @@ const RUN_SIZE: u64 = 64 << 20;
 pub(super) struct Agent<'a> {
     pub(super) names: &'a Names,
     pub(super) slug: &'a Slug,
-    /// The part that the container has in its bottle.
+    /// The container's part in its bottle.
     pub(super) part: Part,
     /// The id of the agent's image.
     pub(super) image: &'a str,
@@ -42,11 +42,11 @@ pub(super) struct Agent<'a> {
     pub(super) program: &'a str,
     /// `None` for a container that only works on kept files. It has no network and no proxy.
     pub(super) transport: Option<&'a Transport>,
-    /// What is at the workspace.
+    /// The content of the workspace.
     pub(super) workspace: WorkspaceFiles<'a>,
     /// The directory of this machine with the git objects that the bottle shares, if it shares any.
     pub(super) objects: Option<&'a str>,
-    /// Whether nothing may change the files of the container.
+    /// Whether the container's files are read-only.
     pub(super) read_only: bool,
     pub(super) limits: &'a Resources,
     /// The limits that the engine enforces.
@@ -128,7 +128,8 @@ impl Agent<'_> {
         let size = self.scratch();
         // Programs are built and run in `/tmp`.
         let scratch = Tmpfs { exec: true, mode: "1777", owner: None, size, files: memory::files(size) };
-        // It hides the directory that the container gets from the one whose volumes it gets.
+        // This tmpfs covers the user's directory, which the container inherits together with another container's
+        // volumes.
         let empty = matches!(self.workspace, WorkspaceFiles::Repository).then_some((WORKSPACE, &run));
         [("/run", &run), (RUN_DIR, &run), ("/tmp", &scratch)]
             .into_iter()

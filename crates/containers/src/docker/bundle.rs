@@ -58,7 +58,7 @@ pub(super) fn waiting_usage() -> String {
 pub(super) struct Bundle<'a> {
     pub(super) names: &'a Names,
     pub(super) slug: &'a Slug,
-    /// The hash of `$BOTTLE_HOME` and the slug. They are arguments of the bundle's processes, by which process lists
+    /// The hash of `$BOTTLE_HOME` and the slug. They are arguments of the bundle's processes, so that process lists
     /// show the bottle.
     pub(super) labels: [String; 2],
     /// The id of the sidecars' image.

@@ -1,8 +1,8 @@
 //! Detects changes in a bottle's workspace by querying its pid 1.
 //!
-//! The engine cannot detect such changes: it reports only modification times, which an agent can set, and would have to
-//! send all files. The container of a stopped bottle is therefore started again for the query. Because the container is
-//! not provisioned, only pid 1 runs in it.
+//! The engine cannot detect such changes: it would have to send all files, and it reports only modification times,
+//! which an agent can set. The container of a stopped bottle is therefore started again for the query. Because the
+//! container is not provisioned, only pid 1 runs in it.
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! Checks, in the agent's container, the directory of the user that the engine mounted as the workspace.
 //!
-//! The engine resolved the path again after `bottle` had checked the directory, so another directory, or a link, could
-//! have been there. Pid 1 runs this before any program of the image.
+//! The engine resolved the path again after `bottle` had checked the directory, so a different directory or a link
+//! could have replaced it in between. Pid 1 runs this check before any program of the image.
 
 use std::io;
 use std::path::Path;
@@ -57,7 +57,7 @@ mod tests {
         let workspace = top.path().join("workspace");
         fs::create_dir_all(workspace.join(".git")).expect("directories");
         let found = fs::metadata(&workspace).expect("there");
-        // The repository that covers the user's, which has another inode.
+        // The visible repository is the one that covers the user's repository. The two have different inodes.
         let spec = LiveSpec { device: found.dev(), inode: found.ino(), repository: Some(found.ino()) };
         let check = |spec: &LiveSpec, mounted: bool| require_mounted(spec, &workspace, |_| mounted).is_ok();
         assert!(check(&spec, true));

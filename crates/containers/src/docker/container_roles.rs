@@ -1,4 +1,4 @@
-//! Runs the roles of the `bottle` program inside containers, which is always a Linux program.
+//! Runs the roles of the `bottle` program inside containers, where it is always a Linux program.
 
 use std::io;
 use std::os::unix::fs::symlink;
@@ -31,8 +31,8 @@ pub fn run(flag: &str) -> Option<ExitCode> {
 }
 
 fn live(spec: &GuestSpec) -> io::Result<ExitCode> {
-    // `GUEST_PROGRAM` is the program's path in every bottle that isolates, on every backend. In a restarted container
-    // the link already exists.
+    // `GUEST_PROGRAM` is the program's path in every isolated bottle, on every backend. In a restarted container the
+    // link already exists.
     match symlink(PROGRAM_FILE, GUEST_PROGRAM) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         _ => {}

@@ -1,10 +1,10 @@
-//! Finds the engine that the user's `docker` command would use, and else one that is installed in another place.
+//! Finds the engine that the user's `docker` command would use, or otherwise an engine at another known place.
 //!
 //! ```text
-//! DOCKER_HOST ─► DOCKER_CONTEXT ─► currentContext of config.json ─► the default socket ─► known places of other engines
+//! DOCKER_HOST ─► DOCKER_CONTEXT ─► currentContext of config.json ─► the default socket ─► places of other engines
 //!                └──────── contexts/meta/<hash>/meta.json ───────┘
 //! ```
-//! The choice has no side effects: it reads small files and looks whether sockets exist.
+//! The choice has no side effects: it reads small files and checks whether sockets exist.
 
 use std::fmt;
 use std::fs::File;
@@ -38,7 +38,7 @@ pub(super) struct Endpoint {
 }
 
 impl Endpoint {
-    /// The address, as `DOCKER_HOST` has it.
+    /// The address in the form of `DOCKER_HOST`.
     pub(super) fn address(&self) -> String {
         format!("unix://{}", self.socket.display())
     }
@@ -68,7 +68,8 @@ impl fmt::Display for Source {
     }
 }
 
-/// The places to try, in this order; never empty. If the user's configuration names an engine, the only one is that.
+/// The places to try, in this order; never empty. If the user's configuration names an engine, that engine's place is
+/// the only one.
 ///
 /// # Errors
 /// [`EngineError::NotUnixSocket`] or [`EngineError::NoContext`] when the configuration names an engine that cannot be
@@ -98,8 +99,7 @@ struct Config {
     current_context: Option<String>,
 }
 
-/// The context that `docker context use` selected. A file that cannot be read selects none, as for the `docker`
-/// command.
+/// The context that `docker context use` selected. An unreadable file selects no context, as for the `docker` command.
 fn current_context(directory: &Path) -> Option<String> {
     let config: Config = read(&directory.join("config.json"))?;
     config.current_context.filter(|name| !name.is_empty())
@@ -144,7 +144,8 @@ fn from_address(source: Source, address: &str) -> Result<Endpoint, EngineError> 
     }
 }
 
-/// The default socket and the sockets of other products, if they exist. Only the default socket if none exists.
+/// The default socket and the sockets of other products, if they exist. If none of them exists, returns only the
+/// default socket.
 fn places(host: &Host) -> Vec<Endpoint> {
     let default = Endpoint { source: Source::Default, socket: DEFAULT_SOCKET.into() };
     let of_machine = Some(default.clone()).filter(|place| place.socket.exists());
@@ -156,14 +157,14 @@ fn places(host: &Host) -> Vec<Endpoint> {
     found
 }
 
-/// Whether a socket exists and belongs to this user or root. Another user's program would get files and secrets of builds:
-/// `$XDG_RUNTIME_DIR` can be another user's, for example after `sudo -E`.
+/// Whether a socket exists and belongs to this user or root. Another user's program behind the socket would get the
+/// files and secrets of builds: `$XDG_RUNTIME_DIR` can be another user's, for example after `sudo -E`.
 fn is_trusted(socket: &Path) -> bool {
     let own = rustix::process::geteuid().as_raw();
     socket.metadata().is_ok_and(|found| found.uid() == 0 || found.uid() == own)
 }
 
-/// The sockets of products that do not use the default socket, or not always. The products document these paths.
+/// The sockets of products that never or not always use the default socket. The products document these paths.
 fn products(host: &Host) -> Vec<Endpoint> {
     let in_home = [
         ("Docker Desktop", ".docker/desktop/docker.sock"),

@@ -51,7 +51,7 @@ impl Engine {
         let mut first = None;
         for endpoint in endpoint::candidates(host)? {
             match Self::connect_to(endpoint).await {
-                // A product that does not run can leave its socket.
+                // A product that is not running may have left its socket.
                 Err(error @ (EngineError::Absent { .. } | EngineError::Denied(_))) => {
                     first.get_or_insert(error);
                 }
@@ -96,7 +96,7 @@ impl Engine {
         format!("{} at {} ({source})", self.pong.product(), socket.display())
     }
 
-    /// The engine's socket, if the engine is Podman, some of whose requests differ from Docker's.
+    /// The engine's socket, if the engine is Podman. Some requests to Podman differ from those to Docker.
     pub(super) fn podman_socket(&self) -> Option<&Path> {
         self.pong.podman().map(|_| self.endpoint.socket.as_path())
     }
@@ -143,7 +143,7 @@ impl Engine {
         self.call(self.docker.list_containers(Some(options))).await
     }
 
-    /// Like [`Engine::call`], for a request that the client library does not have.
+    /// Like [`Engine::call`], for a request that the client library does not support.
     async fn own_request<T>(
         &self,
         request: impl Future<Output = Result<T, EngineError>>,
@@ -269,7 +269,7 @@ mod tests {
         let error = Engine::connect(&at).await.expect_err("nothing there");
         assert!(error.is_unusable() && error.to_string().contains("docker.sock"), "{error}");
         drop(std::os::unix::net::UnixListener::bind(&path).expect("bound"));
-        // A child process that another test forks has the listener too, until it executes its program.
+        // A child process that another test forks also holds the listener until it executes its program.
         while std::os::unix::net::UnixStream::connect(&path).is_ok() {
             std::thread::sleep(Duration::from_millis(1));
         }

@@ -33,7 +33,7 @@ pub(super) enum EngineError {
     /// `DOCKER_HOST` or the user's context names an engine that does not listen on a unix socket.
     #[error("{named_by} is {address:?}, but only an engine behind a unix socket is supported")]
     NotUnixSocket {
-        /// What names the engine.
+        /// The setting that names the engine.
         named_by: String,
         /// The engine's address.
         address: String,
@@ -69,8 +69,8 @@ pub(super) enum EngineError {
 }
 
 impl EngineError {
-    /// Whether the error says that the object does not exist. Podman 4.3 reports a container that is removed during the
-    /// request as an error of its own (500).
+    /// Whether the error says that the object does not exist. If a container is removed during the request, Podman 4.3
+    /// reports a server error (500).
     pub(super) fn is_missing(&self) -> bool {
         match self {
             Self::Refused { status: 404, .. } => true,

@@ -28,7 +28,7 @@ use super::podman::COMMITTED_WITHIN;
 /// The number of layers at which no further layer may be added. Engines refuse images with more than 125 layers.
 pub(super) const MAX_LAYERS: usize = 120;
 
-/// The number of chunks of an exported file system that wait for the import.
+/// The maximum number of chunks of an exported file system that are buffered for the import.
 const CHUNKS: usize = 8;
 
 /// The bottle for which an image is made.
@@ -51,7 +51,7 @@ pub(super) async fn layers(engine: &Engine, image: &str) -> Result<Option<usize>
 
 impl Source<'_> {
     /// Makes an image of a stopped container's files, with this tag and these labels. It has one layer more than the
-    /// container's image, or one altogether if that image has `limit` layers or was removed.
+    /// container's image. If that image has `limit` layers or was removed, the new image has a single layer.
     ///
     /// # Errors
     /// [`EngineError`]. A partial image has the label of a kept container, by which a cleanup finds it.
@@ -146,8 +146,8 @@ impl Source<'_> {
         committed
     }
 
-    /// Creates a container of this image, which is never started. If this process is killed, a cleanup finds it as a
-    /// reader of the bottle's files.
+    /// Creates a container of this image, but never starts it. If this process is killed, a cleanup finds the container
+    /// as a reader of the bottle's files.
     ///
     /// # Errors
     /// [`EngineError`].

@@ -86,8 +86,9 @@ const READ_ONLY: [&str; 1] = ["/proc/sys"];
 
 /// Builds the settings that the agent's and the bundle's container share, as the engine's `HostConfig`.
 ///
-/// For Podman they contain no limit of core files, which pid 1 sets too: Podman adds a limit of open files to any other
-/// limit, and that one exceeds what the engine itself may open on some machines.
+/// For Podman they contain no limit of core files, because Podman adds a limit of open files to any other limit. On
+/// some machines, the added limit exceeds the number of files that the engine itself may open. Pid 1 also sets the
+/// limit of core files.
 pub(super) fn host_config(on_podman: bool) -> HostConfig {
     let no_core_files = ResourcesUlimits { name: Some("core".to_owned()), soft: Some(0), hard: Some(0) };
     let owned = |paths: &[&str]| Some(paths.iter().map(|path| (*path).to_owned()).collect());
@@ -133,7 +134,7 @@ pub(super) struct Tmpfs {
 }
 
 impl Tmpfs {
-    /// The mount options. Podman accepts no owner's ids, but gives the tmpfs to the container's user, and does not
+    /// The mount options. Podman accepts no owner ids: it gives the tmpfs to the container's user. It also does not
     /// limit the number of files.
     pub(super) fn options(&self, on_podman: bool) -> String {
         let Self { mode, size, files, .. } = self;

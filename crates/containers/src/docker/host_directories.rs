@@ -1,5 +1,5 @@
-//! Mounts directories of this machine in containers, and decides whether the containers of an engine can see these
-//! directories as they are. The module has no side effects.
+//! Mounts directories of this machine in containers, and decides whether an engine's containers can see these
+//! directories unchanged. The module has no side effects.
 
 use std::fmt;
 
@@ -8,18 +8,18 @@ use bollard::models::{Mount, MountBindOptions, MountBindOptionsPropagationEnum, 
 use super::engine::Engine;
 use super::runtime::own_kernel;
 
-/// Why containers cannot see a directory of this machine, with the owners and the permissions that it has.
+/// Why containers cannot see a directory of this machine with its real owners and permissions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Obstacle {
-    /// The engine has another kernel, so it is on another machine or in a virtual one.
+    /// The engine has another kernel, so it is on another machine or in a virtual machine.
     OtherMachine,
     /// The engine is Podman.
     Podman,
     /// The engine does not run as root.
     Rootless,
-    /// The engine maps the user ids of containers to other ones.
+    /// The engine maps the user ids of containers to other ids.
     MappedIds,
-    /// The engine lets containers see only files with their label.
+    /// The engine lets containers see only files with the containers' label.
     Labels,
     /// Containers of this runtime have a kernel of their own.
     OwnKernel(String),
@@ -43,8 +43,8 @@ impl fmt::Display for Obstacle {
 /// Why the containers of this engine and this runtime cannot see directories of this machine. `None` as runtime means
 /// the engine's default.
 ///
-/// The answer is a guess from what the engine reports: a process that runs in a container itself, with the engine's
-/// socket, has the engine's kernel and sees other directories.
+/// The answer is a guess from the engine's report. If this process itself runs in a container with the engine's socket,
+/// it has the engine's kernel but sees other directories.
 pub(super) fn obstacle(engine: &Engine, info: &SystemInfo, runtime: Option<&str>) -> Option<Obstacle> {
     if engine.podman_socket().is_some() {
         return Some(Obstacle::Podman);
@@ -73,7 +73,7 @@ fn on_docker(info: &SystemInfo, kernel: &str, runtime: Option<&str>) -> Option<O
 }
 
 /// Mounts the directory at this path of the container. A file system that is mounted below the directory is not
-/// visible, and neither side sees what the other one mounts later.
+/// visible. Later mounts on one side are not visible on the other side.
 pub(super) fn bind_mount(directory: &str, target: &str, read_only: bool) -> Mount {
     Mount {
         typ: Some(MountType::BIND),

@@ -7,8 +7,9 @@ use super::engine::{Engine, EngineError};
 
 /// The identity of this engine.
 ///
-/// Docker reports an id that stays the same. Since 23.0 it is stored in the data directory; before, all engines of a
-/// machine share it. Podman reports a new id with each answer, so its host name takes the place of the id.
+/// Docker reports an id that stays the same. Since 23.0 the id is stored in the data directory; in earlier versions,
+/// all engines of a machine share one id. Podman reports a new id with each answer, so its host name takes the place of
+/// the id.
 ///
 /// # Errors
 /// [`EngineError`] when the engine cannot be queried.

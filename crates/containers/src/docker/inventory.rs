@@ -125,7 +125,7 @@ async fn volumes(engine: &Engine, names: &Names) -> Result<Vec<Resource>, Engine
 }
 
 /// Removes resources: containers first, then the resources that they used. Continues after a failure. `state` is the
-/// directory with the bottles' directories, which get the usage records that only a bundle's container has.
+/// directory with the bottles' directories. Saves there the usage records that exist only in a bundle's container.
 ///
 /// # Errors
 /// [`BackendError`] that contains every failure.
@@ -208,7 +208,7 @@ async fn remove_from_engine(
             {
                 return Ok(());
             }
-            // A container is only stopped here. An image on which others are based stays without its name.
+            // A container is only stopped here. An image on which other images are based stays, but without its name.
             Ok(()) if [GUEST, IMAGE].contains(&resource.kind.as_str()) => return Ok(()),
             Err(error) if error.is_missing() => return Ok(()),
             Err(error) if !is_transient(&error) || is_late => return Err(error.into()),
@@ -219,9 +219,9 @@ async fn remove_from_engine(
     }
 }
 
-/// Whether a removal should be retried, because a container that is being removed uses the object, or because another
-/// process is removing it. Errors of the engine (5xx) are retried too: 20.10 reports them for a container that exits
-/// between its check and its kill, and for a file system or an endpoint that is still in use.
+/// Whether a removal should be retried, because a container that is being removed still uses the object, or because
+/// another process is removing the object. Errors of the engine (5xx) are retried too: 20.10 reports them if a
+/// container exits between the engine's check and its kill, or if a file system or an endpoint is still in use.
 fn is_transient(error: &EngineError) -> bool {
     matches!(error, EngineError::Refused { status: 403 | 409 | 500..=599, .. })
 }
@@ -286,21 +286,22 @@ async fn request_removal(engine: &Engine, names: &Names, resource: &Resource) ->
         GUEST => {
             let killed = docker.kill_container(&resource.id, None::<KillContainerOptions>);
             match engine.call(killed).await {
-                // Some engines kill no paused container.
+                // Some engines cannot kill a paused container.
                 Err(error) if error.contains("paused") => {
                     engine.call(docker.unpause_container(&resource.id)).await?;
                     engine.call(docker.kill_container(&resource.id, None::<KillContainerOptions>)).await
                 }
                 // The container does not run.
                 Err(EngineError::Refused { status: 409, .. }) => Ok(()),
-                // Podman's words for it.
+                // Podman's message for a container that does not run.
                 Err(error) if error.contains("container state improper") => Ok(()),
                 killed => killed,
             }
         }
         IMAGE => kept::remove_image(engine, &resource.id).await,
         _ => {
-            // The volumes of the image are removed too, except by a reader, which has those of the kept container.
+            // The image's volumes are removed too, except for a reader, because its volumes are those of the kept
+            // container.
             let volumes = resource.kind != READER;
             let options =
                 RemoveContainerOptions { force: true, v: volumes, ..RemoveContainerOptions::default() };

@@ -2,11 +2,11 @@
 //!
 //! ```text
 //!   wired as now:  agent (stopped) ─limits─► the same container, which the caller starts again
-//!   otherwise:     agent (stopped) ─image─► image ─rename─► agent, set aside ─create─► agent (new) ─remove─► only the new one
+//!   otherwise:     agent (stopped) ─image─► image ─rename─► set-aside agent ─create─► new agent ─remove─► new one only
 //! ```
-//! A container whose network no longer exists cannot be started again, nor can a container change its user, its mounts
-//! or its runtime. A new container with the same files, and with the volumes of the image, therefore replaces it. After
-//! a crash, either the old or the new container is complete. Both have the same label.
+//! A container whose network no longer exists cannot be started again. The user, the mounts and the runtime of a
+//! container cannot be changed. A new container with the same files, and with the volumes of the image, therefore
+//! replaces it. After a crash, either the old or the new container is complete. Both have the same label.
 
 use bollard::models::{ContainerCreateBody, ContainerInspectResponse, ContainerUpdateBody, HostConfig};
 use bollard::query_parameters::{RemoveContainerOptionsBuilder, RemoveImageOptions, RenameContainerOptions};
@@ -28,14 +28,14 @@ const REPOSITORY: &str = "bottle-kept";
 /// The [`Resource::kind`] of a kept container's image that no container uses.
 pub(super) const IMAGE: &str = "kept-image";
 
-/// The number of layers at which the image of a new container is flattened. It leaves room for the layers of later
-/// snapshots.
+/// The number of layers at which the image of a new container is flattened. This number leaves room for the layers of
+/// later snapshots.
 pub(super) const FLATTENED_AT: usize = 100;
 
 /// Finds the kept container of a bottle.
 ///
 /// # Errors
-/// [`BackendError`] when there is none, or the engine fails. `verb` says what it is needed for.
+/// [`BackendError`] when there is none, or the engine fails. `verb` names the action that needs the container.
 pub(super) async fn find_kept(
     engine: &Engine,
     names: &Names,
@@ -50,12 +50,12 @@ pub(super) async fn find_kept(
     find_agent(engine, names, slug).await.map_err(failed)?.ok_or_else(gone)
 }
 
-/// Returns the id of a stopped container with the kept files and the settings of `agent`, whose image is ignored. It is
-/// the kept container itself if that one is wired in the same way, otherwise a new one that replaces it. Records it.
-/// The container mounts the shared git objects if the kept one does.
+/// Returns the id of a stopped container with the kept files and the settings of `agent`. Ignores the image in `agent`.
+/// The result is the kept container itself if it has the same wiring, and otherwise a new container that replaces it.
+/// Records the container. The container mounts the shared git objects if the kept one does.
 ///
 /// # Errors
-/// [`BackendError`] when there is no kept container, or the engine fails. `verb` says what it is needed for.
+/// [`BackendError`] when there is no kept container, or the engine fails. `verb` names the action that needs it.
 pub(super) async fn continue_kept(
     engine: &Engine,
     resources: &dyn ResourceLog,
@@ -78,13 +78,14 @@ pub(super) async fn continue_kept(
     let agent = Agent { image: &image, ..agent };
     let container = create_agent(engine, &agent, Some(&kept.id)).await.map_err(failed)?;
     resources.record(Resource::new(slug, LAYERS, container.clone()))?;
-    // The new container has the volumes.
+    // The volumes stay, because the new container uses them.
     remove_set_aside(engine, names, slug, false).await.map_err(failed)?;
     Ok(container)
 }
 
-/// Creates a container that reads a copy of the kept files, with the settings of `agent`, whose image is ignored.
-/// Returns its id. The kept container stays as it is. As [`continue_kept`] for shared git objects.
+/// Creates a container that reads a copy of the kept files, with the settings of `agent`. Ignores the image in `agent`.
+/// Returns the container's id. The kept container stays as it is. As in [`continue_kept`], the container mounts the
+/// shared git objects if the kept one does.
 ///
 /// # Errors
 /// As [`continue_kept`].
@@ -100,8 +101,8 @@ pub(super) async fn make_reader(engine: &Engine, agent: Agent<'_>) -> Result<Str
     create_agent(engine, &agent, Some(&format!("{}:ro", kept.id))).await.map_err(failed)
 }
 
-/// The settings of `agent` with only those shared objects that the kept container has. If that one mounts a directory
-/// of the user and `agent` does not, the new container must not get the mount from it.
+/// The settings of `agent`, with the shared objects only if the kept container mounts them. If the kept container
+/// mounts a directory of the user and `agent` does not, the new container must not inherit that mount.
 async fn with_kept_mounts<'a>(
     engine: &Engine,
     kept: &str,
@@ -117,8 +118,8 @@ async fn with_kept_mounts<'a>(
     Ok(Agent { objects: agent.objects.filter(|_| shares), workspace, ..agent })
 }
 
-/// Creates an agent's container, labelled with its wiring. Its image's volumes are those of the container `volumes_of`,
-/// if given. Returns its id.
+/// Creates an agent's container, labelled with its wiring. If `volumes_of` is given, the new container uses the image
+/// volumes of that container. Returns its id.
 ///
 /// # Errors
 /// [`EngineError`].
@@ -155,7 +156,8 @@ async fn image_of_files(
     source.image_of_container(container, limit, (REPOSITORY, &tag), &labels).await
 }
 
-/// Returns the image, or an image with the same files and fewer layers if it has too many.
+/// If the image has too many layers, returns an image with the same files and fewer layers. Otherwise returns the image
+/// itself.
 ///
 /// # Errors
 /// [`EngineError`].
@@ -209,7 +211,7 @@ fn wiring(body: &ContainerCreateBody) -> String {
 enum Limits {
     Same,
     Changed(Box<ContainerUpdateBody>),
-    /// A limit is set and not wanted. An engine cannot remove it.
+    /// The container has a limit that is not wanted. An engine cannot remove a limit.
     Removed,
 }
 
@@ -236,7 +238,8 @@ fn changed_limits(now: &HostConfig, wanted: &HostConfig) -> Limits {
     }))
 }
 
-/// Gives a container that an interrupted launch set aside its name back, if there is no other one.
+/// Restores the name of a container that an interrupted launch set aside, unless the bottle has another agent's
+/// container.
 async fn restore_name(engine: &Engine, names: &Names, slug: &Slug) -> Result<(), EngineError> {
     if find(engine, names, Part::Agent, slug).await?.is_some() {
         return Ok(());
@@ -316,8 +319,8 @@ pub(super) async fn base_image(
     Ok(container.image.filter(|_| labels.get(KEPT_HOME).is_some_and(|home| home == names.home())))
 }
 
-/// Removes the image of a kept container. If other images are based on it, such as a snapshot, it only loses its name:
-/// the engine removes it with the last of them.
+/// Removes the image of a kept container. If other images are based on it, such as a snapshot, the image only loses its
+/// name. The engine then removes it together with the last of those images.
 ///
 /// # Errors
 /// [`EngineError`] when the image cannot be removed, because a container uses it or for another reason.

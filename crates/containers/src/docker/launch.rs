@@ -34,7 +34,8 @@ use super::names::{self, Names, Part};
 use super::network::{self, Net, Transport};
 use super::{kept, run_state, shared_objects, snapshot_images, subnets, volume_owner};
 
-/// The size limit of the tmpfs for the proxy's sockets, in pages: Podman does not accept a volume's option `size`.
+/// The size limit of the tmpfs for the proxy's sockets, in pages, because Podman does not accept the volume option
+/// `size`.
 const LISTENER_DIR_PAGES: u32 = 256;
 
 /// The maximum number of bytes of a container's standard error that an error message contains.
@@ -120,8 +121,8 @@ impl Launches {
                 made
             }
             Transport::Network(shared) => {
-                // The outer network and the container are both created, or fail, before a failure is returned, so that
-                // nothing is created while the launch is undone.
+                // Waits for both the outer network and the container, even if one of them fails, so that nothing is
+                // created while the launch is undone.
                 let (outside, made) = tokio::join!(outside, make(FirstNetwork::Made(shared), None));
                 let (outside, (id, attached)) = (outside?, made?);
                 join_outside(engine, &outside, &id).await.map_err(failed)?;
@@ -196,7 +197,7 @@ impl Launches {
                 launch.resources.record(Resource::new(slug, LAYERS, id.clone()))?;
                 volume_owner::give_to_agent(engine, &id, inside, workspace).await?;
                 kept::remove_set_aside(engine, names, slug, true).await.map_err(failed)?;
-                // The snapshot contains its objects.
+                // The snapshot contains the git objects itself.
                 shared_objects::remove(launch.state)
                     .map_err(|error| cannot_use(&shared_objects::directory(launch.state), "remove", error))?;
                 id
@@ -212,7 +213,8 @@ impl Launches {
         Ok(())
     }
 
-    /// Creates the container of a new bottle. It has no shared git objects if the engine does not see their directory.
+    /// Creates the container of a new bottle. The container mounts no shared git objects if the engine does not see
+    /// their directory.
     async fn create_new(&self, engine: &Engine, agent: Agent<'_>) -> Result<String, EngineError> {
         let created = kept::create_agent(engine, &agent, None).await;
         if agent.objects.is_none() {
@@ -285,8 +287,8 @@ impl Launches {
             Access::Write => {
                 // Nothing is created for a bottle without files.
                 kept::find_kept(engine, names, slug, "open").await?;
-                // The container is wired as for the socket transport, without a proxy behind the sockets, so that it
-                // can be started again later.
+                // The container has the wiring of the socket transport, so that it can be started again later. No proxy
+                // listens on the sockets.
                 let transport =
                     Transport::Socket(make_listener_dir(engine, names, slug, files.resources).await?);
                 let agent =
@@ -356,8 +358,8 @@ impl Launches {
     }
 }
 
-/// Creates the volume for the proxy's sockets, a small tmpfs. Every user may create files in it: with mapped user ids,
-/// the engine cannot give it to the sidecars' user. Only the bundle's container mounts it writable.
+/// Creates the volume for the proxy's sockets, a small tmpfs. Every user may create files in it, because an engine that
+/// maps user ids cannot make the sidecars' user its owner. Only the bundle's container mounts it writable.
 async fn make_listener_dir(
     engine: &Engine,
     names: &Names,
@@ -370,8 +372,8 @@ async fn make_listener_dir(
     make_volume(engine, names, (slug, resources), Part::Sockets, Some(options.into())).await
 }
 
-/// Creates a volume of the bottle and records it, or returns the existing one. Without options, it is a directory on
-/// the engine's disk.
+/// Creates a volume of the bottle and records it, or returns the existing one. Without options, the volume is a
+/// directory on the engine's disk.
 async fn make_volume(
     engine: &Engine,
     names: &Names,
@@ -390,8 +392,8 @@ async fn make_volume(
     };
     let failed = |error: EngineError| error.during("make a volume of the bottle");
     engine.call(engine.docker().create_volume(request)).await.map_err(failed)?;
-    // If a volume of that name exists, the engine uses it, even if another program created it. Its answer then lacks
-    // the labels if the engine was restarted since (20.10).
+    // If a volume of that name exists, the engine uses it, even if another program created it. The engine's answer then
+    // lacks the labels if the engine was restarted after the volume was created (20.10).
     let volume = engine.call(engine.docker().inspect_volume(&name)).await.map_err(failed)?;
     if names.owned(&volume.name, &volume.labels).is_none() {
         return Err(names::foreign_volume(&name));
@@ -419,7 +421,8 @@ async fn join_outside(engine: &Engine, outside: &Net, id: &str) -> Result<(), En
     engine.call(engine.docker().connect_network(&outside.id, request)).await
 }
 
-/// The directory of the git objects that the container mounts if it can. A new bottle's directory is created.
+/// The directory of the shared git objects, for the container to mount if it can. Creates the directory for a new
+/// bottle.
 fn objects_directory(launch: &Launch<'_>, sees_directories: bool) -> Result<Option<String>, BackendError> {
     let copies_repository = !matches!(launch.plan.workspace, Workspace::Empty | Workspace::Files);
     let directory = match launch.origin {
@@ -444,7 +447,7 @@ fn inside(prepared: &Prepared) -> Result<&ImageInfo, BackendError> {
     prepared.inside.as_ref().ok_or_else(for_another)
 }
 
-/// The error when the inputs of a launch come from another backend.
+/// The error for a launch whose inputs come from another backend.
 fn for_another() -> BackendError {
     BackendError::failed("the bottle was prepared for another backend")
 }

@@ -16,7 +16,8 @@ pub(super) struct Enforced {
 }
 
 impl Enforced {
-    /// Reads them from the engine's information. A limit about which the engine reports nothing counts as enforced.
+    /// Reads the limits from the engine's information. A limit about which the engine reports nothing counts as
+    /// enforced.
     pub(super) fn of(info: &SystemInfo) -> Self {
         Self {
             memory: info.memory_limit != Some(false),
@@ -29,7 +30,7 @@ impl Enforced {
         }
     }
 
-    /// Describes the default limits that this engine ignores, a sentence each.
+    /// Describes the default limits that this engine ignores, one sentence each.
     ///
     /// # Errors
     /// [`BackendError`] when the manifest sets a limit that this engine ignores.
@@ -48,7 +49,7 @@ impl Enforced {
                 ),
             ));
         }
-        // No default limits the processors.
+        // There is no default processor limit.
         let ignored = limits.iter().filter(|(enforced, _, key, _)| !enforced && *key != "cpus");
         Ok(ignored.map(|(.., what)| format!("this engine cannot {what}")).collect())
     }

@@ -10,7 +10,7 @@ use bollard::query_parameters::ListImagesOptionsBuilder;
 use super::podman::short_name;
 
 /// The maximum number of retries after the engine failed because an image was removed during the listing. Each failure
-/// requires another removal at that moment.
+/// requires that another image is removed at that moment.
 const TRIES: u32 = 16;
 
 /// Every image that matches all values of one filter, for example of `label`.

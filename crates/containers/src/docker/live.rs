@@ -3,13 +3,13 @@
 //! ```text
 //!   the directory ─bind mount─► /workspace        the bottle's repository ─volume─► /workspace/.git
 //! ```
-//! The volume has no name: it belongs to the agent's container, and to a container that replaces it with the same
-//! files. The agent never sees what is below the mount point, which cannot be moved, removed or unmounted in a
+//! The volume has no name. It belongs to the agent's container, and later to a replacement with the same files. The
+//! agent never sees the files below the mount point, because a mount point cannot be moved, removed or unmounted in a
 //! container.
 //!
-//! The engine resolves the path again, as root and each time that it starts the container. Pid 1 therefore checks which
-//! directory is mounted, before any program of the image runs (`container_live`). The agent runs as the owner of the
-//! directory, because an engine maps no owners: only then do the files keep their owner.
+//! At each start of the container, the engine resolves the path again, as root. Pid 1 therefore checks which directory
+//! is mounted, before any program of the image runs (`container_live`). The agent runs as the owner of the directory.
+//! An engine maps no owners, so the files would otherwise get another owner.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ use super::engine::{Engine, EngineError};
 use super::host_directories::{Obstacle, bind_mount};
 use super::podman::COMMITTED_WITHIN;
 
-/// What a container has as its workspace.
+/// The files that a container has as its workspace.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum WorkspaceFiles<'a> {
     /// Its own files.
@@ -69,12 +69,12 @@ impl<'a> WorkspaceFiles<'a> {
     }
 }
 
-/// Whether this is the volume of a bottle's repository, which a container that replaces another one gets from it.
+/// Whether this is the volume of a bottle's repository. A replacement container takes this volume over.
 pub(super) fn is_repository(mount: &Mount) -> bool {
     mount.source.is_none() && mount.target.as_deref() == Some(REPOSITORY)
 }
 
-/// What a container has at the paths of a workspace that is a directory of the user.
+/// The mounts of a container whose workspace is a directory of the user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Mounted {
     /// The directory of the user, if one is mounted.
@@ -84,8 +84,8 @@ pub(super) struct Mounted {
 }
 
 impl Mounted {
-    /// Checks that the directory has the directory over which the engine mounts the repository. An engine would create
-    /// a missing one, also to read the files of a container that does not run. `doing` completes `cannot ...`.
+    /// Checks that the directory contains `.git`, over which the engine mounts the repository. An engine would create a
+    /// missing `.git`, even to read the files of a container that does not run. `doing` completes `cannot ...`.
     ///
     /// # Errors
     /// [`BackendError`] that names the directory.
@@ -105,13 +105,13 @@ impl Mounted {
         self.directory.is_some() && !self.repository
     }
 
-    /// The directories whose changes count as work; none for the workspace.
+    /// The directories whose changes count as work. If the list is empty, the workspace is searched.
     pub(super) fn work_directories(&self) -> Vec<String> {
         self.directory.as_ref().map(|_| LiveDirectory::work_directories()).unwrap_or_default()
     }
 }
 
-/// Looks at the mounts of a container.
+/// Inspects the mounts of a container.
 ///
 /// # Errors
 /// [`EngineError`] when the engine cannot be queried.
@@ -127,7 +127,7 @@ pub(super) async fn mounted(engine: &Engine, container: &str) -> Result<Mounted,
 }
 
 /// Copies a bottle's repository from its volume into the files of a container that is not started. The engine makes and
-/// unpacks the archive, and keeps its entries in the directory.
+/// unpacks the archive, and writes no entry outside the target directory.
 ///
 /// # Errors
 /// [`EngineError`].
@@ -140,7 +140,7 @@ pub(super) async fn copy_repository(engine: &Engine, from: &str, to: &str) -> Re
     engine.call_within(COMMITTED_WITHIN, uploaded).await
 }
 
-/// Refuses a directory that no container can have.
+/// Refuses a directory that no agent's container can use as its workspace.
 ///
 /// # Errors
 /// [`BackendError`] that names the directory.
@@ -157,7 +157,7 @@ pub(super) fn require_ordinary(live: &LiveDirectory) -> Result<(), BackendError>
     Ok(())
 }
 
-/// Refuses a directory that the agent's container would not see as it is.
+/// Refuses a directory that the agent's container would not see unchanged.
 ///
 /// # Errors
 /// As [`require_ordinary`].
@@ -165,8 +165,8 @@ pub(super) fn require_visible(live: &LiveDirectory, obstacle: Option<&Obstacle>)
     obstacle.map_or(Ok(()), |obstacle| Err(refused(live, &obstacle.to_string())))
 }
 
-/// Refuses a directory whose owner is another user than the image's, and an image with volumes in the workspace, for
-/// which the engine would create directories in it.
+/// Refuses a directory whose owner differs from the image's user. Also refuses an image with volumes in the workspace,
+/// because the engine would create directories for them in the user's directory.
 ///
 /// # Errors
 /// As [`require_ordinary`].

@@ -22,11 +22,12 @@
 //!   phases
 //! - `snapshot_images`, `commit`: snapshots · `kept`: resumes kept containers and opens their files · `flatten`: limits
 //!   the layers of images
-//! - `portable`, `imported_snapshot`: exports and imports snapshots · `home_import`: imports files without a system
+//! - `portable`, `imported_snapshot`: exports and imports snapshots · `home_import`: imports a home and a workspace
+//!   without an image
 //! - `run_state`: whether the containers run
 //! - `changed_work`: detects changes in a bottle's workspace
-//! - `inventory`: lists and removes resources · `pending_usage`: saves usage records before · `listing`: lists an
-//!   engine's images
+//! - `inventory`: lists and removes resources · `pending_usage`: saves usage records before a removal · `listing`:
+//!   lists an engine's images
 //! - `check`: the findings of `bottle doctor`
 //!
 //! A container's configuration contains no secrets. No program of an image runs automatically, because entrypoints and
@@ -187,7 +188,7 @@ impl DockerBackend {
         Ok(works.then(|| preferred.to_owned()))
     }
 
-    /// Why the agent's container cannot see directories of this machine, if so.
+    /// Why the agent's container cannot see directories of this machine. `None` if it can.
     async fn obstacle(&self, runtime: Option<&str>, doing: &str) -> Result<Option<Obstacle>, BackendError> {
         let engine = self.engine(doing).await?;
         let info = engine.info().await.map_err(|error| error.during(doing))?;

@@ -35,7 +35,7 @@ pub(crate) enum Part {
     Sockets,
     /// The volume in which the sidecars keep their files.
     State,
-    /// A container on a copy of the kept files, which only reads them. It is removed when it ends.
+    /// A container that only reads a copy of the kept files. It is removed when it ends.
     Reader,
     /// An agent's container that was set aside while another one replaces it. Its labels still name the part `Agent`.
     Kept,

@@ -71,7 +71,7 @@ pub(super) async fn make(
                 if tried == 0 {
                     taken.extend(engine_subnets(engine).await.map_err(|error| error.during(doing))?);
                 }
-                // Another launch may be creating a network with this subnet, which the engine does not list yet.
+                // Another launch may be creating a network with this subnet. The engine does not list that network yet.
                 taken.push(subnet);
             }
             Err(error) => return Err(error.during(doing)),

@@ -17,7 +17,7 @@ use super::bundle;
 use super::engine::{Engine, EngineError};
 
 /// The maximum size in bytes of the archive with the records; a longer archive is not saved. The proxy rewrites its
-/// file before it is half as long.
+/// file before the file reaches half of this size.
 const ARCHIVE_MAX: usize = 64 << 20;
 
 /// Why the records were not saved.

@@ -13,8 +13,8 @@ use tokio::net::UnixStream;
 /// Time limit of the ping. After it, connecting to the engine fails.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
 
-/// The maximum number of bytes read from the answer. An engine's answer is a tenth of it; the rest of a longer one is
-/// ignored.
+/// The maximum number of bytes read from the answer. An engine's answer has a tenth of this size; the rest of a longer
+/// answer is ignored.
 const ANSWER_MAX: u64 = 8 << 10;
 
 /// The ping request. Its path contains no API version, so every engine accepts it.

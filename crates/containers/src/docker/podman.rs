@@ -5,8 +5,8 @@
 //!   Dockerfile.
 //! - A container that has ended has the state `stopped` until Podman has released its mounts. Docker has no such state,
 //!   and the client library cannot parse it.
-//! - A list fails if a container, also one of another program, is removed meanwhile (containers/podman#11810). It is
-//!   then requested again.
+//! - A request for a list fails if any container, even one of another program, is removed meanwhile
+//!   (containers/podman#11810). The request is then repeated.
 
 use std::collections::HashMap;
 use std::io;
@@ -25,16 +25,17 @@ use url::form_urlencoded::Serializer;
 
 use super::engine_error::EngineError;
 
-/// The maximum number of bytes read from an answer. A list of a thousand containers fits in it; a longer one fails.
+/// The maximum number of bytes read from an answer. A list of a thousand containers fits in it; the request for a
+/// longer list fails.
 const ANSWER_MAX: u64 = 8 << 20;
 
-/// The maximum number of requests for a list. Each failure requires the removal of a container at that moment.
+/// The maximum number of requests for a list. Each failure requires that a container is removed at that moment.
 const LIST_TRIES: u32 = 16;
 
 /// Time limit of a commit, which copies every changed file of the container.
 pub(super) const COMMITTED_WITHIN: Duration = Duration::from_secs(15 * 60);
 
-/// Where to commit containers.
+/// The engine on which containers are committed.
 #[derive(Debug, Clone)]
 pub(super) struct Committer {
     docker: Docker,
@@ -168,7 +169,7 @@ async fn exchange(socket: &Path, request: &str) -> io::Result<String> {
     let mut stream = UnixStream::connect(socket).await?;
     stream.write_all(request.as_bytes()).await?;
     let mut answer = Vec::new();
-    // In HTTP/1.0 the answer is not in chunks, and the connection ends after it.
+    // An HTTP/1.0 answer is not chunked, and the connection closes after it.
     stream.take(ANSWER_MAX).read_to_end(&mut answer).await?;
     Ok(String::from_utf8_lossy(&answer).into_owned())
 }
@@ -274,7 +275,7 @@ mod tests {
         assert_eq!((image_id("36a6"), image_id("sha256:36a6")), ("sha256:36a6".into(), "sha256:36a6".into()));
     }
 
-    /// Listens as a Podman that fails to list this many times, because a container was removed.
+    /// Serves as a Podman on which this many list requests fail, because a container was removed.
     fn failing(times: u32) -> (tempfile::TempDir, PathBuf) {
         let directory = tempfile::tempdir().expect("a directory");
         let socket = directory.path().join("podman.sock");

@@ -1,7 +1,7 @@
 //! Reads the networks to which this machine has routes, so that no bottle's network hides one of them.
 //!
-//! Only an engine on this machine can hide such a network. With an engine on another machine, bottles avoid these
-//! addresses without need.
+//! Only an engine on this machine can hide such a network. If the engine is on another machine, bottles avoid these
+//! addresses unnecessarily.
 
 use std::fs::File;
 use std::io::Read;

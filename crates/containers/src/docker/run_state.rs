@@ -42,7 +42,7 @@ pub(super) fn unpause_hint(container: &str) -> String {
     format!("`docker unpause {container}` continues it")
 }
 
-/// Whether the engine ended or restarts.
+/// Whether the engine has exited or is restarting.
 fn is_away(error: &EngineError) -> bool {
     matches!(error, EngineError::Absent { .. } | EngineError::Disconnected(_) | EngineError::TimedOut)
 }

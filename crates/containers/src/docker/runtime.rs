@@ -4,8 +4,8 @@
 use bollard::models::{Runtime, SystemInfo};
 use bottle_host::docker_settings::{DockerSettings, DockerTransport};
 
-/// Runtimes that give a container a kernel of its own. Such a kernel does not connect to a unix socket on which a
-/// process outside the container listens, unless [`HOST_SOCKETS`] says so.
+/// Runtimes that give a container a kernel of its own. Without one of the arguments [`HOST_SOCKETS`], such a container
+/// cannot connect to a unix socket on which a process outside the container listens.
 const OWN_KERNEL: [&str; 3] = ["runsc", "kata", "krun"];
 
 /// The arguments of runsc (gVisor) with which a container can connect to the sockets of other containers. The first one
@@ -16,8 +16,9 @@ const HOST_SOCKETS: [&str; 4] =
 /// The runtime that `docker.runtime: auto` prefers to the engine's default: gVisor.
 const PREFERRED: &str = "runsc";
 
-/// The runtime to try before the engine's default, if the settings name none and the engine has one. The runtime has to
-/// share sockets: a trial is without a network, and therefore says nothing about a bottle that needs one.
+/// The preferred runtime, to try before the engine's default, if the settings name no runtime and the engine has the
+/// preferred one. The runtime must share sockets: a trial has no network, so its result says nothing about a bottle
+/// that needs a network.
 pub(super) fn preferred(settings: &DockerSettings, info: &SystemInfo) -> Option<&'static str> {
     let runtimes = info.runtimes.as_ref()?;
     let default = info.default_runtime.as_deref();

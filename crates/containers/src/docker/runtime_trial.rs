@@ -1,9 +1,8 @@
-//! Tries whether pid 1 of a bottle starts with a container runtime and reaches nothing outside, and remembers the
-//! result.
+//! Tests whether pid 1 of a bottle starts with a container runtime and reaches nothing outside. Caches the result.
 //!
 //! An engine lists runtimes whose program is missing (Podman lists every known one) or does not work with this kernel.
-//! The result is in `$BOTTLE_HOME/cache/runtime.json`, with everything on which it depends. It only saves time: without
-//! the file, the next start tries the runtime again.
+//! The file `$BOTTLE_HOME/cache/runtime.json` contains the result and everything on which the result depends. The file
+//! only saves time: without it, the next start tries the runtime again.
 
 use std::fs::File;
 use std::io::Read;
@@ -46,7 +45,7 @@ pub(super) struct Verdict {
     pub(super) failure: Option<String>,
 }
 
-/// Identifies what a trial of this runtime depends on.
+/// Identifies everything on which a trial of this runtime depends.
 pub(super) fn subject(runtime: &str, info: &SystemInfo) -> String {
     let configured = info.runtimes.as_ref().and_then(|runtimes| runtimes.get(runtime));
     let parts = (
@@ -67,7 +66,7 @@ pub(super) fn earlier(home: &Path, subject: &str) -> Option<Verdict> {
     serde_json::from_slice(&text).ok().filter(|verdict: &Verdict| verdict.tried == subject)
 }
 
-/// Starts pid 1 with this runtime, without a network, and remembers the result.
+/// Starts pid 1 with this runtime, without a network, and caches the result.
 pub(super) async fn run(
     engine: &Engine,
     names: &Names,
@@ -102,7 +101,7 @@ async fn start_guest(
     roles: &RoleInputs,
     state: &Path,
 ) -> Result<(), String> {
-    // The container has the name and the part of one that reads kept files, so a cleanup finds it.
+    // The container has the name and the part of a reader of kept files, so a cleanup finds it.
     let slug: Slug = format!("trial-{:08x}", rand::random::<u32>()).parse().map_err(line)?;
     let info = engine.info().await.map_err(line)?;
     let agent = Agent {
@@ -135,14 +134,14 @@ async fn start_guest(
     let started = started.await;
     let reader = Resource::new(&slug, READER, container);
     if let Err(error) = inventory::remove(engine, names, state, &[reader]).await {
-        // A cleanup removes it.
+        // A cleanup removes the container.
         tracing::warn!("the container of a trial is left: {}", error.one_line());
     }
     started
 }
 
-/// Probes the addresses outside from inside. The container has no network, so each attempt must fail at once: the start
-/// of a bottle could not prove its isolation otherwise.
+/// Probes the outside addresses from inside the container. The container has no network, so each attempt must fail at
+/// once. Otherwise the start of a bottle could not prove its isolation.
 async fn probe(guest: &Channel) -> Result<(), String> {
     let outside = Probe { host: Vec::new(), others: Vec::new(), isolation_only: true };
     let mut stream = guest.open(&GuestRequest::Probe(outside)).await.map_err(line)?;
@@ -152,8 +151,8 @@ async fn probe(guest: &Channel) -> Result<(), String> {
     }
 }
 
-/// The first attempt to reach an address that was not blocked, if there is one. The others need the proxy, which the
-/// container does not have.
+/// Describes the first attempt that reached an address or is not known to be blocked. Ignores attempts that need the
+/// proxy, which the container does not have.
 fn unproven(attempts: &[Attempt]) -> Option<String> {
     let mut addresses =
         attempts.iter().filter(|attempt| attempt.via.starts_with("tcp ") || attempt.via.starts_with("udp "));

@@ -84,8 +84,8 @@ struct Parts {
     objects: bool,
 }
 
-/// Makes an image of a bottle's container, with this tag and these labels. The parts are files of the image, so that it
-/// is complete. `state` is the bottle's state directory.
+/// Makes an image of a bottle's container, with this tag and these labels. The image contains the files of the parts
+/// too, so that it is complete. `state` is the bottle's state directory.
 async fn whole_image(
     source: &Source<'_>,
     container: &Found,
@@ -110,14 +110,14 @@ async fn whole_image(
     let committed = committed.await;
     source.remove(&scratch).await?;
     if committed.is_err() {
-        // The error of the commit matters more. A cleanup removes the image then.
+        // The error of the commit matters more. If this removal fails, a cleanup removes the image.
         let _ = kept::remove_image(engine, &partial).await;
     }
     committed
 }
 
-/// Runs `work` while no program of the container runs: the engine copies the repository apart from the other files, and
-/// cannot copy a file that changes.
+/// Runs `work` while no program of the container runs. The engine copies the repository separately from the other
+/// files, and cannot copy a file that changes.
 async fn while_paused<T>(
     engine: &Engine,
     container: &Found,
@@ -141,7 +141,7 @@ async fn copy_of(
     parts: Parts,
 ) -> Result<(String, String), EngineError> {
     let Source { engine, names, slug, .. } = *source;
-    // Until the complete image is based on it, a cleanup finds this image by its label.
+    // A cleanup finds this image by its label until the complete image is based on it.
     let labels = [(KEPT_HOME, names.home()), (KEPT_SLUG, slug.as_str())];
     let image = own_image(source, container, ("", ""), &labels).await?;
     let filled = async {
@@ -267,7 +267,7 @@ async fn volumes_of(engine: &Engine, container: &str) -> Result<Vec<String>, Eng
     Ok(volumes)
 }
 
-/// Whether one of the paths is the other one or contains it.
+/// Whether the paths are equal or one contains the other.
 fn overlaps(one: &str, other: &str) -> bool {
     let (one, other) = (Path::new(one), Path::new(other));
     one.starts_with(other) || other.starts_with(one)

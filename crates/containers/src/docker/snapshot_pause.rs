@@ -22,8 +22,8 @@ pub(super) enum Pauser {
 }
 
 impl Pauser {
-    /// The name of the empty file in the bottle's state directory. The file exists as long as the container may be
-    /// paused.
+    /// The name of the empty file in the bottle's state directory that marks a pause. The file exists as long as the
+    /// container may be paused.
     fn file(self) -> &'static str {
         match self {
             Self::Keeper => "paused-by-keeper",

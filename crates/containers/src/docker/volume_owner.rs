@@ -1,4 +1,4 @@
-//! Gives the agent the directories of the image's volumes in which it works.
+//! Makes the agent the owner of those image volumes in which it works.
 //!
 //! The engine creates an empty volume for each `VOLUME` of the image, and copies the owner of the image's directory.
 //! This owner is root if the image declares a volume at the agent's workspace or home.

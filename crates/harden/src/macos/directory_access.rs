@@ -1,7 +1,7 @@
 //! Keeps directories open.
 //!
-//! macOS has no path that leads through an open descriptor to the entries of its directory. Only a process that
-//! switches users needs one, and on macOS none does ([`crate::identity`]).
+//! macOS has no path that leads through an open descriptor to the entries of its directory. Only a process
+//! that switches users needs such a path, and on macOS no process does ([`crate::identity`]).
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};

@@ -8,7 +8,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use crate::{HardenError, step};
 
-/// The most descriptors of a process, even if its hard limit is infinite (setrlimit(2); `OPEN_MAX` in
+/// The maximum number of descriptors of a process, even if its hard limit is infinite (setrlimit(2); `OPEN_MAX` in
 /// `sys/syslimits.h`).
 const OPEN_MAX: u64 = 10_240;
 

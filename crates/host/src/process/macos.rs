@@ -1,5 +1,5 @@
-//! Processes on macOS. The start time is that of `proc_pidinfo`, in microseconds since 1970; an open process is a kqueue
-//! that reports its end.
+//! Processes on macOS. The start time is that of `proc_pidinfo`, in microseconds since 1970; an [`Opened`] process is a
+//! kqueue that reports the process's end.
 //!
 //! macOS has no pidfd. A signal is sent by process id, right after the start time was compared and while the kqueue
 //! watches the process. The kernel reuses an id only after it has given out all others, so no other process can have

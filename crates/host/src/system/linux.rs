@@ -9,7 +9,8 @@ use crate::account::Account;
 /// The maximum number of bytes that are read from the user database. The rest is ignored.
 const DATABASE_MAX: u64 = 16 << 20;
 
-/// The account with this user id: from `/etc/passwd`, or else from getent(1), which also knows users of LDAP and systemd.
+/// The account with this user id: from `/etc/passwd`, or else from getent(1), which also knows users of LDAP and
+/// systemd.
 ///
 /// The static program must not call getpwuid(3): glibc then loads modules that were built for another C library, and
 /// crashes.

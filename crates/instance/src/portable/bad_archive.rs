@@ -8,13 +8,13 @@ pub enum BadArchive {
     /// A newer version of the program wrote it. The number is the version of the format.
     #[error("it was written by a newer bottle (format {0})")]
     Newer(u64),
-    /// This program did not write it, or something else compressed it in this format.
+    /// This program did not write the archive, or another program compressed it in this format.
     #[error("{}", .0.map_or("it is not an archive that `bottle export` wrote".to_owned(), |format| format!("it is compressed with {format}")))]
     Foreign(Option<&'static str>),
-    /// It is damaged or hostile.
+    /// The archive is damaged or hostile.
     #[error("{0}")]
     Refused(String),
-    /// It cannot be read.
+    /// The archive cannot be read.
     #[error("it cannot be read")]
     Unreadable(#[source] io::Error),
     /// The staging directory cannot be written.

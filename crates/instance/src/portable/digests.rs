@@ -27,7 +27,8 @@ impl Digests {
         text
     }
 
-    /// How these digests differ from those of a list, in words. `None` if the list is the text of these.
+    /// Describes how these digests differ from those of a list. `None` if the list is equal to the text of these
+    /// digests.
     pub(super) fn difference(&self, list: &[u8]) -> Option<String> {
         if self.text().as_bytes() == list {
             return None;

@@ -14,8 +14,8 @@ pub const FORMAT: u32 = 1;
 /// The maximum number of canaries in an archive; the rest is ignored.
 const MAX_CANARIES: usize = 64;
 
-/// What the exported bottle was. Contains no secret. Grants nothing: an importer's manifests decide what the new bottle
-/// may do.
+/// Describes the exported bottle. Contains no secret and grants nothing: an importer's manifests decide what the new
+/// bottle may do.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Metadata {
     /// The [`FORMAT`] of the archive.
@@ -46,7 +46,7 @@ pub struct Metadata {
     #[serde(default)]
     pub accepted: Vec<String>,
     /// The canaries that the files contain, because the exporter accepted the finding. They grant no access; the
-    /// importer's proxy blocks them. Empty otherwise.
+    /// importer's proxy blocks them. Empty if the exporter accepted no such finding.
     #[serde(default)]
     pub canaries: Vec<String>,
 }
@@ -55,7 +55,7 @@ impl Metadata {
     /// Parses the file, and checks the version first.
     ///
     /// # Errors
-    /// [`BadArchive`] when a newer version wrote it, or it is damaged.
+    /// [`BadArchive`] when a newer version wrote the metadata, or the metadata is damaged.
     pub fn parse(bytes: &[u8]) -> Result<Self, BadArchive> {
         let damaged = |why: String| BadArchive::Refused(format!("its entry {METADATA:?} is damaged: {why}"));
         let value: serde_json::Value =

@@ -1,4 +1,4 @@
-//! Tests the reader on thousands of changed archives, which a seed determines.
+//! Tests the reader with thousands of changed archives. A seed determines the changes.
 
 use std::fs;
 use std::path::Path;
@@ -21,7 +21,7 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 /// The size of a header and of a block in bytes.
 const BLOCK: usize = 512;
 
-/// The places of a header's fields.
+/// The positions of a header's fields.
 const SIZE: std::ops::Range<usize> = 124..136;
 const CHECKSUM: std::ops::Range<usize> = 148..156;
 const KIND: usize = 156;
@@ -72,7 +72,7 @@ fn joined(entries: &[Vec<u8>]) -> Vec<u8> {
     bytes
 }
 
-/// Makes the checksum of a header right again, so that the change reaches the code behind it.
+/// Recomputes the checksum of a header, so that the change reaches the code after the checksum check.
 fn seal(header: &mut [u8]) {
     header[CHECKSUM].fill(b' ');
     let sum: u32 = header[..BLOCK].iter().map(|byte| u32::from(*byte)).sum();

@@ -56,7 +56,7 @@ pub enum BadKey {
         "is not a public key: write `{PREFIX}` and 64 hexadecimal digits, as `bottle export --sign` prints it"
     )]
     Form,
-    /// The point has a small order, so that anybody can sign for it.
+    /// The key's point has a small order, so that anybody can make signatures that it verifies.
     #[error("is not a key that only one owner can sign with")]
     SmallOrder,
 }
@@ -74,7 +74,8 @@ const SMALL_ORDER: [&str; 7] = [
     "eeffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
 ];
 
-/// Whether a key is a point of small order. The library verifies signatures of such keys, which need no secret.
+/// Whether a key is a point of small order. The library accepts signatures of such keys, although anybody can make them
+/// without a secret.
 fn has_small_order(mut key: [u8; 32]) -> bool {
     // The highest bit is the sign of `x`.
     key[31] &= 0x7f;

@@ -1,7 +1,7 @@
 //! Writes an archive in place: the blobs of the image are compressed into the file of the archive.
 //!
-//! An archive begins with its metadata, which is complete only when all layers are known. Their place is reserved, and
-//! spaces fill the rest of it.
+//! An archive begins with its metadata, which is complete only when all layers are known. The writer therefore reserves
+//! space for the metadata, and fills the unused rest with space characters.
 //!
 //! ```text
 //!   │ reserved │ manifest │ oci-layout │ blobs, while they are made │ index │ digests │ signature │
@@ -28,18 +28,18 @@ const BLOCK: u64 = 512;
 /// The number of empty blocks at the end of an archive.
 const END: u64 = 2;
 
-/// The place for those parts of the metadata that are known only at the end, in bytes: what the files are, and the
-/// agent's home, which is a path.
+/// The space in bytes for the parts of the metadata that are known only at the end: what the files are, and the path of
+/// the agent's home.
 const UNKNOWN: u64 = 8 << 10;
 
 /// An archive that is being written.
 #[derive(Debug)]
 pub struct Writer {
     file: Arc<File>,
-    /// The system's number of the first error of a write of a blob.
+    /// The OS error code of the first failed write of a blob.
     failure: Arc<OnceLock<i32>>,
     digests: Digests,
-    /// The place of the metadata in bytes, without the header.
+    /// The space reserved for the metadata in bytes, without the header.
     reserved: u64,
 }
 
@@ -64,8 +64,8 @@ impl Writer {
         BlobEntries { file: self.file.clone(), failure: self.failure.clone() }
     }
 
-    /// The error of the file of the archive, if a blob could not be written because of it. The error of an export does
-    /// not say which file it is about.
+    /// The archive file's error, if that error prevented the write of a blob. The error of an export does not name the
+    /// file that it concerns.
     pub fn failure(&self) -> Option<io::Error> {
         self.failure.get().copied().map(io::Error::from_raw_os_error)
     }
@@ -140,7 +140,7 @@ impl Blobs for BlobEntries {
 }
 
 impl BlobEntries {
-    /// The place of the content of the blob that is being written.
+    /// The position at which the content of the last blob, which is being written, begins.
     fn content_of_last(&self, size: u64) -> io::Result<u64> {
         let begin = length(&self.file)?.checked_sub(size).filter(|begin| *begin >= BLOCK);
         begin.ok_or_else(|| io::Error::other("the file of the archive was changed"))

@@ -1,4 +1,5 @@
-//! What an answer to a proposal, and the user's own change, make of the routes. Pure: no clock, no message, no file.
+//! Computes the routes that result from an answer to a proposal, or from the user's own change. Pure: no clock, no
+//! message, no file.
 
 use anyhow::{Context as _, ensure};
 use bottle_instance::routes::Replaced;
@@ -12,8 +13,8 @@ use similar::TextDiff;
 
 use crate::protocol::{Consent, RouteChange, RouteReport, RouteRequest};
 
-/// The maximum number of unused one-time grants; while there are so many, approving another one fails. Each change of
-/// the routes sends all grants to the proxy in one message.
+/// The maximum number of unused one-time grants; at this number, approving another one fails. Each change of the routes
+/// sends all grants to the proxy in one message.
 const MAX_ONE_TIME_GRANTS: usize = 8;
 
 /// New, validated routes and the difference from the current routes.
@@ -55,7 +56,7 @@ impl Change {
     }
 }
 
-/// Whether the answer to a proposal changes the routes. All others are only recorded.
+/// Whether the answer to a proposal changes the routes. All other answers are only recorded.
 pub(super) fn is_applied(tool: Tool, status: Status) -> bool {
     !tool.reports() && status != Status::Rejected
 }
@@ -65,7 +66,7 @@ fn next_revision(now: &Routes, sent: u64) -> u64 {
     now.revision.max(sent) + 1
 }
 
-/// The routes with another table. One-time grants for what the table denies end.
+/// The routes with another table. Drops the one-time grants for requests that the table denies.
 pub(super) fn replaced(now: &Routes, sent: u64, table: RouteTable) -> Routes {
     let mut next = Routes { revision: next_revision(now, sent), table, ..now.clone() };
     next.once.retain(|grant| {
@@ -81,7 +82,7 @@ pub(super) struct UserChange {
     pub(super) table: RouteTable,
     /// `None` for an undo.
     pub(super) edit: Option<RouteEdit>,
-    /// Whether the change is to be made. If not, nothing changes, or the user has not agreed to its effect.
+    /// Whether to apply the change. False if it changes nothing, or if the user has not agreed to its effect.
     pub(super) applies: bool,
 }
 
@@ -119,7 +120,7 @@ impl UserChange {
     }
 }
 
-/// Whether `new` allows less than `old`, or is protected better.
+/// Whether `new` allows less than `old`, or has better protection.
 pub(super) fn is_narrower(old: &RouteTable, new: &RouteTable) -> bool {
     !losses(old, new).is_empty() || !weakenings(new, old).is_empty()
 }
@@ -167,7 +168,8 @@ fn changed_table(
     }
 }
 
-/// The routes that decide about these hosts: those of the hosts themselves, otherwise that of a wider wildcard.
+/// The routes that decide about these hosts: the routes of the hosts themselves, otherwise the route of a wider
+/// wildcard.
 fn of_host(table: &RouteTable, host: &HostPattern) -> Vec<Route> {
     let own = table.routes().iter().filter(|route| host.covers_pattern(&route.host));
     let own: Vec<Route> = own.cloned().collect();
@@ -177,7 +179,7 @@ fn of_host(table: &RouteTable, host: &HostPattern) -> Vec<Route> {
 /// Describes the requests that `old` allows and `new` does not.
 pub(super) fn losses(old: &RouteTable, new: &RouteTable) -> Vec<String> {
     let lost = added_permissions::gains(new, old).into_iter();
-    // A lost host is described by its requests, and changed scanning among the gains.
+    // A lost host is described by its requests. Changes of the scanning are described among the gains.
     let lost = lost.filter(|lost| !matches!(lost.what, What::Host | What::Scanning));
     lost.map(|lost| lost.to_string()).collect()
 }

@@ -45,7 +45,8 @@ use super::protocol::{BudgetChange, ParentChange, RouteChange, RouteReport, Rout
 /// sidecars eight seconds.
 const LIVE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Time limit for the bundle to lock the bottle. It waits up to eight seconds for each sidecar before it ends it.
+/// Time limit for the bundle to lock the bottle. The bundle waits up to eight seconds for each sidecar before it ends
+/// that sidecar.
 const LOCKED_WITHIN: Duration = Duration::from_secs(30);
 
 /// Applies the user's decisions for one bottle.
@@ -115,7 +116,7 @@ impl Decisions {
         }
     }
 
-    /// Writes to the audit log that the user stopped the bottle's requests to models, or let them go on.
+    /// Writes to the audit log that the user stopped the bottle's requests to models, or allowed them again.
     pub(super) async fn budget_changed(&self, by: &str, change: BudgetChange) {
         let action = match change {
             BudgetChange::Stop(policy) => policy.name(),
@@ -153,7 +154,7 @@ impl Decisions {
     /// # Errors
     /// If the change is not valid, or cannot be recorded or activated. The previous routes then still apply.
     ///
-    /// If the routes became narrower, also returns what holds for the bottles that this one started.
+    /// If the routes became narrower, also returns the change for the bottles that this one started.
     pub(super) async fn change_routes(
         &self,
         request: RouteRequest,
@@ -168,10 +169,10 @@ impl Decisions {
         Ok((report, of_parent))
     }
 
-    /// Takes from the routes what the bottle that started this one lost.
+    /// Removes from the routes what the parent (the bottle that started this one) is no longer allowed to do.
     ///
     /// # Errors
-    /// If that cannot be recorded or activated. The previous routes then still apply.
+    /// If the change cannot be recorded or activated. The previous routes then still apply.
     pub(super) async fn follow(
         &self,
         before: &RouteTable,
@@ -192,7 +193,7 @@ impl Decisions {
     /// Locks the bottle until it ends.
     ///
     /// # Errors
-    /// If the sidecars do not confirm it.
+    /// If the sidecars do not confirm the lock.
     pub(super) async fn lock(&self, why: LockOut) -> anyhow::Result<()> {
         let locked = async {
             let mut stream = self.bundle().open(&BundleRequest::Lock(why)).await?;

@@ -120,7 +120,7 @@ pub(super) fn build(context: &LaunchContext<'_>) -> Result<BTreeMap<String, Secr
     if needs_java_option(prepared) {
         let option = format!("-Djavax.net.ssl.trustStore={}", names::TRUSTSTORE_FILE);
         let value = match env.get(JAVA_OPTIONS) {
-            // The last one of two options that contradict each other applies.
+            // Of two contradictory options, the last one applies.
             Some(others) => format!("{option} {}", others.0.expose()),
             None => option,
         };

@@ -2,8 +2,8 @@
 //!
 //! If `.git` is a file or a link, it names a path of this machine. In the bottle, the git directory is an ordinary
 //! directory `.git` instead. Only a git directory that belongs to the directory is copied
-//! ([`bottle_repository::locate`]), or one that the user confirmed. What the copy does not get of it is in
-//! [`bottle_repository::git_files`].
+//! ([`bottle_repository::locate`]), or one that the user confirmed. [`bottle_repository::git_files`] describes which of
+//! its files the copy does not get.
 
 use std::collections::HashSet;
 use std::io::{self, Write};
@@ -26,9 +26,10 @@ use super::workspace_files::{GIT_DIR, Objects};
 pub struct GitDir {
     located: Located,
     copy: Arc<GitCopy>,
-    /// The directories with the objects: its own, then those that it borrows. The user has confirmed the others.
+    /// The directories with the objects: the repository's own first, then those from which it borrows. The user has
+    /// confirmed the latter.
     objects: Vec<Arc<Directory>>,
-    /// The paths of the others.
+    /// The paths of the directories from which it borrows.
     borrowed: Vec<PathBuf>,
 }
 
@@ -37,7 +38,7 @@ pub struct GitDir {
 pub struct CopiedWorktrees(Arc<Mutex<HashSet<PathBuf>>>);
 
 impl CopiedWorktrees {
-    /// Notes the working tree of an entry that is copied, if it is the `.git` of one.
+    /// If a copied entry is the `.git` of a working tree, records that working tree.
     pub(super) fn note(&self, entry: &Entry) {
         if entry.kind() == FileType::RegularFile && entry.path().ends_with(GIT_DIR) {
             let tree = entry.path().parent().unwrap_or(Path::new("")).to_owned();
@@ -54,8 +55,8 @@ impl GitDir {
     /// Finds the git directory of this directory. `None` without one.
     ///
     /// # Errors
-    /// When `.git` names a git directory that cannot be used, or it or a directory from which the repository borrows
-    /// objects is not `confirmed` and has to be.
+    /// When `.git` names a git directory that cannot be used. Also when that directory, or one from which the
+    /// repository borrows objects, must be `confirmed` and is not.
     pub fn of(directory: &Path, confirmed: &[GitDirectory]) -> io::Result<Option<Self>> {
         let Some(located) = locate::at(directory).map_err(io::Error::other)? else { return Ok(None) };
         let id = located.git.id()?;
@@ -77,7 +78,7 @@ impl GitDir {
         Ok(Some(Self { located, copy, objects, borrowed }))
     }
 
-    /// Whether `.git` is not the directory itself.
+    /// Whether `.git` is a file or a link instead of the git directory itself.
     pub fn is_linked(&self) -> bool {
         self.located.kind != Kind::Own
     }
@@ -88,8 +89,8 @@ impl GitDir {
         Some(path.canonicalize().unwrap_or_else(|_| path.to_owned()))
     }
 
-    /// The directories with the objects, which are apart from the other files: those of the repository, and those that it
-    /// borrows.
+    /// The directories with the objects, which are separate from the other files: the repository's own directory, and
+    /// those from which it borrows.
     pub fn objects(&self) -> &[Arc<Directory>] {
         &self.objects
     }
@@ -99,7 +100,8 @@ impl GitDir {
         &self.borrowed
     }
 
-    /// The git directory's path in the copied directory, if it is another directory there. The copy has it as `.git`.
+    /// The git directory's path in the copied directory, if it is in there but not at `.git`. The copy has it at
+    /// `.git`.
     pub(super) fn inside(&self) -> Option<PathBuf> {
         let Located { top, git, kind, .. } = &self.located;
         let (top, git) = (top.path().canonicalize().ok()?, git.path().canonicalize().ok()?);
@@ -116,13 +118,13 @@ impl GitDir {
         self.copy.left_out()
     }
 
-    /// What decides which entries of a directory `.git` are not copied.
+    /// The rules for the entries of a directory `.git` that are not copied.
     pub(super) fn copy(&self) -> Arc<GitCopy> {
         Arc::clone(&self.copy)
     }
 
-    /// The files that a copy at the path `place` gets, with the records of these worktrees. If `.git` is the directory
-    /// itself, those that are copied as they are are not among them.
+    /// The files that a copy at the path `place` gets, with the records of these worktrees. If `.git` is the git
+    /// directory itself, files that are copied unchanged are not among them.
     ///
     /// # Errors
     /// When a directory cannot be opened again, or a record cannot be read.
@@ -220,7 +222,7 @@ mod tests {
         let refusal = of(&[]).expect_err("not confirmed");
         assert!(refusal.contains(&objects.display().to_string()), "{refusal}");
         assert_eq!(of(&confirmed), Ok(Some((2, vec![objects.clone()]))));
-        // So does the target of a link.
+        // The target of a link has to be confirmed too.
         fs::remove_dir_all(path("top/.git/objects")).expect("removed");
         symlink(&objects, path("top/.git/objects")).expect("link");
         assert!(of(&[]).is_err());

@@ -16,7 +16,7 @@ const TIMEOUT: Duration = Duration::from_secs(15);
 /// The maximum number of bytes kept of git's standard error.
 const MAX_STDERR: usize = 1000;
 
-/// What a git says of a format that it does not know.
+/// The messages of git about a format that it does not know.
 const UNKNOWN: [&str; 4] = [
     "unknown repository extension",
     "Expected git repo version",
@@ -24,8 +24,8 @@ const UNKNOWN: [&str; 4] = [
     "repo version is",
 ];
 
-/// Asks the git in the bottle for the repository at this path. A bottle without git reads no repository, and another error
-/// of git is for the agent.
+/// Asks the git in the bottle whether it can read the repository at this path. Ignores a bottle without git, and all
+/// other errors of git.
 ///
 /// # Errors
 /// [`LaunchError::UnreadableRepository`] if git refuses it.

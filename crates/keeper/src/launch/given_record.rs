@@ -1,7 +1,7 @@
-//! Records the files of a directory while they are copied into a workspace, so that a later comparison finds what the
-//! agent did. A bottle without the record is compared with a commit.
+//! Records the files of a directory while they are copied into a workspace, so that a later comparison finds the
+//! agent's changes. A bottle without the record is compared with a commit.
 //!
-//! Another thread reads the files, because the copy does not need to.
+//! Another thread reads the files, because the copy itself does not need to read them.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -15,10 +15,10 @@ use bottle_repository::{Entry, GivenFiles, Repository, Stop, locate};
 
 use super::workspace_files::{FileSelection, Objects, WorkspaceFiles};
 
-/// The maximum number of entries that wait for the thread. Each can have an open directory.
+/// The maximum number of entries that wait for the recording thread. Each can have an open directory.
 const MAX_WAITING: usize = 64;
 
-/// How long a directory that is not copied may be read. The user waits for the start meanwhile.
+/// Time limit for reading a directory that is not copied. The user waits for the start meanwhile.
 const MAX_TIME: Duration = Duration::from_secs(10);
 
 /// The record of a directory. Clones share it.
@@ -42,8 +42,8 @@ struct Recording {
 }
 
 impl GivenRecord {
-    /// The record of a directory. Without `with_untracked`, the content of files that its repository does not know is not
-    /// recorded. `None` for a directory of a repository that cannot be used.
+    /// The record of a directory. Without `with_untracked`, the content of files that its repository does not track is
+    /// not recorded. `None` for a directory of a repository that cannot be used.
     pub(super) fn of(
         directory: &Path,
         with_untracked: bool,
@@ -97,8 +97,8 @@ impl GivenRecord {
         }
     }
 
-    /// Records the files of a directory that a bottle has itself, which git does not compare. Nothing is recorded of a
-    /// directory that is not the top of a repository.
+    /// For a directory that the bottle uses directly, records the files that git does not compare. Nothing is recorded
+    /// of a directory that is not the top of a repository.
     pub(super) fn write_not_compared(directory: &Path, path: &Path) {
         let repository =
             locate::at(directory).ok().flatten().and_then(|located| Repository::open(located).ok());
@@ -107,7 +107,7 @@ impl GivenRecord {
         recorded.unwrap_or_else(|error| warn(&error));
     }
 
-    /// Begins anew.
+    /// Starts a new record.
     pub(super) fn begin(&self) {
         // An earlier thread writes in the same directory.
         if let Some(earlier) = self.take() {

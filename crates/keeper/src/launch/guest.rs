@@ -59,8 +59,8 @@ pub(super) async fn provision(
     copy_in(guest, "/", plan.files.clone()).await
 }
 
-/// The directories whose changes count as work; none for the workspace. In a live workspace without a repository, there
-/// is nothing that could be lost.
+/// The directories whose changes count as work; `None` for the workspace. A live workspace without a repository has no
+/// such directory, because nothing in it could be lost.
 fn work_directories(plan: &Plan) -> Option<Vec<String>> {
     let live = plan.live.as_ref()?;
     Some(live.repository.map(|_| LiveDirectory::work_directories()).unwrap_or_default())

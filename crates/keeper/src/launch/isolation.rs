@@ -116,7 +116,7 @@ impl Controls {
 struct ListenerResult {
     /// The control connection reached the listener.
     answered: bool,
-    /// Something other than the control, that is the bottle, reached the listener.
+    /// Something other than the control reached the listener: the bottle.
     contacted: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Opens the files of a kept bottle: starts only pid 1 on them, without an agent, sidecars, secrets and network.
+//! Opens the files of a kept bottle: starts only pid 1 on them, without an agent, sidecars, secrets or network.
 
 use std::collections::BTreeSet;
 

@@ -187,7 +187,7 @@ pub async fn undo(host: &Host, backend: &dyn Backend, claim: &Claim, tokens: &To
     left
 }
 
-/// Removes every resource of a launch, as [`undo`] does, and no deploy key. Returns the failures.
+/// Removes every resource of a launch as [`undo`] does, but keeps its deploy keys. Returns the failures.
 pub async fn remove_launch(backend: &dyn Backend, claim: &Claim) -> Vec<String> {
     let record = claim.record();
     let kept = record.kept;

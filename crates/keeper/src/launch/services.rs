@@ -48,7 +48,7 @@ async fn start_one(guest: &Channel, planned: &PlannedService) -> Result<(), Laun
     let name = &planned.service.name;
     match event {
         GuestEvent::Service(ServiceInfo { state: ServiceState::Ready, .. }) => Ok(()),
-        // It was ready, and its policy decides what follows.
+        // The service was ready, and its policy decides what follows.
         GuestEvent::Service(info) if info.ready_at.is_some() => Ok(()),
         GuestEvent::Service(info) => Err(LaunchError::Service {
             name: name.to_string(),

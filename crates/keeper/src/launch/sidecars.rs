@@ -62,7 +62,7 @@ pub(super) async fn start(
     Ok((channel, Trust { authority, roots }))
 }
 
-/// The configuration that several sidecars share. It is read only one time for each launch.
+/// The configuration that several sidecars share. It is read only once for each launch.
 struct SidecarConfig {
     /// The trusted roots for upstream connections: this machine's roots, and the roots that the bottle's manifest adds.
     upstream_roots: String,
@@ -207,7 +207,7 @@ fn provision(context: &LaunchContext<'_>, config: &SidecarConfig) -> Result<Prov
     })
 }
 
-/// The hosts that a budget names, of this launch or of this home.
+/// The hosts that a budget of this launch or of this home names.
 fn budgeted_hosts(context: &LaunchContext<'_>) -> Result<Vec<String>, LaunchError> {
     let settings = Settings::load(context.host)
         .map_err(io::Error::other)

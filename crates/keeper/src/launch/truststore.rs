@@ -19,7 +19,7 @@ const MAGIC: u32 = 0xFEED_FEED;
 const VERSION: u32 = 2;
 const TRUSTED_CERTIFICATE: u32 = 2;
 
-/// The password of the truststores that come with Java. The sum protects a file against accidental changes only.
+/// The password of the truststores that come with Java. The hash protects a file only against accidental changes.
 const PASSWORD: &str = "changeit";
 
 /// Returns a truststore with the certificates of a PEM text. A certificate that cannot be parsed is omitted, because

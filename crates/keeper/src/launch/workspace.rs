@@ -1,9 +1,9 @@
 //! Copies the initial workspace and the plan's files into a bottle.
 //!
-//! A backend whose bottles have their files in directories of this machine copies a directory itself
+//! A backend that stores the files of bottles in directories of this machine copies a directory itself
 //! ([`bottle_backend::Lifecycle::copy_files`]), and shares the objects of its git repository
 //! ([`bottle_backend::Lifecycle::share_objects`]). Everything else is a tar stream to pid 1, which sets the owner of
-//! the files and keeps the paths inside the target directory. The walk that chooses the files is the same for both.
+//! the files and keeps the paths inside the target directory. The same walk chooses the files in both cases.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -104,7 +104,7 @@ pub(super) async fn fill(
 /// A directory of the user that is copied.
 struct Directory<'a> {
     path: &'a Path,
-    /// What is copied of it.
+    /// Selects the files to copy.
     content: Workspace,
     /// The name of its directory in the workspace; `None` if it is the whole workspace.
     name: Option<&'a str>,
@@ -115,7 +115,7 @@ impl Directory<'_> {
         self.name.map_or_else(|| names::WORKSPACE.to_owned(), |name| format!("{}/{name}", names::WORKSPACE))
     }
 
-    /// Its git directory, if that is copied.
+    /// The git directory of this directory, if it is copied.
     fn git_dir(&self, plan: &Plan) -> Result<Option<Arc<GitDir>>, LaunchError> {
         if self.content == Workspace::Files {
             return Ok(None);
@@ -124,11 +124,11 @@ impl Directory<'_> {
         Ok(found.map_err(LaunchError::host("copy the git directory"))?.map(Arc::new))
     }
 
-    /// The record of the files that are copied of it.
+    /// The record of the files copied from this directory.
     fn given(&self, state: &Path, plan: &Plan) -> Option<GivenRecord> {
         let with_untracked = match self.content {
             Workspace::Copy => true,
-            // The content of build output would be recorded too.
+            // The record would otherwise contain build output too.
             Workspace::CopyAll => false,
             _ => return None,
         };
@@ -167,7 +167,7 @@ async fn copy_directory(
         git_dir: git_dir.as_ref(),
         given: given.as_ref(),
     };
-    // A launch that is cancelled waits for no walk.
+    // A cancelled launch does not wait for the walk.
     let stop = Stop::default();
     let _stopped = stop.on_drop();
     if !copy_directly(context, transfer, &directory, files, &stop).await? {
@@ -193,7 +193,7 @@ async fn copy_directory(
         ended.map_err(LaunchError::host("record the given files"))?;
     }
     if let Some(objects) = objects {
-        // The list of alternates has a path in each line.
+        // The list of alternates has one path on each line.
         let is_line = !objects.inside().contains('\n');
         if is_line && context.backend.share_objects(&context.launch(), &objects).await? {
             transfer.run(&target, move |out| archive_alternate(&objects, out)).await?;
@@ -208,8 +208,8 @@ async fn copy_directory(
     }
 }
 
-/// Records the files of a directory in which the agent is about to work (`--cwd=live`): all of them, or those that git does
-/// not compare if its repository has a commit.
+/// Records the files of a directory in which the agent is about to work (`--cwd=live`): all of them, or, if its
+/// repository has a commit, only those that git does not compare.
 async fn record_live(context: &LaunchContext<'_>, directory: &Path) -> Result<(), LaunchError> {
     let (directory, state) = (directory.to_owned(), context.claim.directory().to_owned());
     let user = context.order.plan.user_ignore_file.clone();
@@ -224,7 +224,7 @@ async fn record_live(context: &LaunchContext<'_>, directory: &Path) -> Result<()
     recorded.map_err(LaunchError::host("record the files of the directory"))
 }
 
-/// Copies the files of a directory on a backend that can copy them without pid 1. Returns false on another one.
+/// Copies the files of a directory if the backend can copy them without pid 1. Otherwise returns false.
 async fn copy_directly(
     context: &LaunchContext<'_>,
     transfer: &Transfer<'_>,
@@ -232,7 +232,7 @@ async fn copy_directly(
     files: SelectedFiles<'_>,
     stop: &Stop,
 ) -> Result<bool, LaunchError> {
-    // The end of the copy sets this one, and later walks go on.
+    // This value is set when the copy ends. It is separate from `stop`, so that later walks continue.
     let copying = Stop::default();
     let objects = files.objects;
     // If a file cannot be read, the archive reports the error.
@@ -278,7 +278,7 @@ impl Transfer<'_> {
         send(&mut stream, counted).await
     }
 
-    /// A sink for the bytes of another copy, which follow those of earlier ones.
+    /// A progress sink for a further copy. Adds its bytes to those of the earlier copies.
     fn further_bytes(&self) -> ProgressSink {
         let (progress, bytes) = (self.progress.clone(), self.bytes.clone());
         let before = bytes.load(Ordering::Relaxed);
@@ -310,7 +310,7 @@ impl Write for CountingWriter<'_> {
     }
 }
 
-/// Returns a function that writes files as one archive, whose paths are relative.
+/// Returns a function that writes files as one archive with relative paths.
 pub(super) fn planned_files_archive(
     files: Vec<PlannedFile>,
 ) -> impl FnOnce(&mut dyn Write) -> io::Result<()> {

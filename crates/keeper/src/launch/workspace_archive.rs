@@ -1,4 +1,4 @@
-//! Archives the files that a workspace starts with for pid 1.
+//! Archives the initial files of a workspace for pid 1.
 
 use std::collections::HashSet;
 use std::io::{self, Write};
@@ -16,7 +16,7 @@ use super::workspace_files::{
     FileSelection, GIT_DIR, OBJECTS, Objects, WorkspaceFiles, open, repository_files,
 };
 
-/// Which files of a directory are a workspace's initial content.
+/// Selects the files of a directory that become a workspace's initial content.
 #[derive(Clone, Copy)]
 pub(super) struct SelectedFiles<'a> {
     pub(super) directory: &'a Path,
@@ -31,16 +31,16 @@ pub(super) struct SelectedFiles<'a> {
 
 /// The files of a directory that are a workspace's initial content.
 pub(super) struct InitialFiles {
-    /// The files, without a git directory that is not the directory `.git`.
+    /// The files. A git directory elsewhere than at `.git` is not among them.
     pub(super) entries: HostEntries,
-    /// The git directory, whose other files the copy gets after these.
+    /// The git directory. The copy gets the remaining files of this directory after `entries`.
     pub(super) git_dir: Option<Arc<GitDir>>,
     /// The linked worktrees among the files so far.
     pub(super) worktrees: CopiedWorktrees,
 }
 
 impl InitialFiles {
-    /// Chooses the files. The directory is walked only when they are needed, until `stop` is set.
+    /// Chooses the files. Walks the directory only when the files are needed, and stops when `stop` is set.
     ///
     /// # Errors
     /// When the directory or the ignore rules for it cannot be read.
@@ -85,7 +85,7 @@ impl InitialFiles {
     }
 }
 
-/// Archives these files, which are to be at the path `place` of the bottle, until `stop` is set.
+/// Archives these files for the path `place` in the bottle, until `stop` is set.
 pub(super) fn archive_directory(
     files: SelectedFiles<'_>,
     place: &str,
@@ -141,8 +141,8 @@ pub(super) fn archive_objects(
     archive.finish()
 }
 
-/// Whether a file among the objects of a repository is not for the objects of several: the list of other directories, and
-/// with `several`, also the graphs and the indexes of packs.
+/// Whether a file in a repository's object directory is valid only there: the list of alternates, and with `several`,
+/// also the commit graphs and multi-pack indexes.
 fn is_of_one(path: &Path, several: bool) -> bool {
     let is_index = |path: &Path| {
         let name =
@@ -277,7 +277,7 @@ mod tests {
         assert_eq!(names_in(&objects), [".git/objects", ".git/objects/pack", ".git/objects/pack/a.pack"]);
     }
 
-    /// The objects that a repository borrows are in the copy as its own are, and no path of this machine.
+    /// The copy contains borrowed objects like the repository's own ones, and no path of this machine.
     #[test]
     fn borrowed_objects_are_archived_as_those_of_the_repository() {
         let root = tempfile::tempdir().expect("a temporary directory");
@@ -408,7 +408,7 @@ mod tests {
                     exchanged.fetch_add(1, Ordering::Relaxed);
                 }
             });
-            // The other thread ends also if an assertion fails.
+            // The other thread also ends if an assertion fails.
             let _stopped = stop.on_drop();
             let mut rounds = 0;
             while rounds < 300 || exchanged.load(Ordering::Relaxed) < 300 {

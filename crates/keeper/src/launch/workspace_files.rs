@@ -1,7 +1,7 @@
-//! Chooses the files of a directory that a workspace starts with.
+//! Chooses the files of a directory that become the initial content of a workspace.
 //!
-//! The agent of another bottle may change the directory meanwhile (`--cwd=live`), and others may have written all of it.
-//! It is therefore walked through descriptors, and ignore files are read as git reads them, within bounds.
+//! The agent of another bottle may change the directory meanwhile (`--cwd=live`), and its whole content may be
+//! untrusted. The walk therefore uses descriptors. It reads ignore files as git does, within limits.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ pub enum Objects {
     Separate,
 }
 
-/// Which files of a directory are chosen.
+/// Selects the files of a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileSelection<'a> {
     /// All files.
@@ -32,7 +32,7 @@ pub enum FileSelection<'a> {
 }
 
 impl<'a> FileSelection<'a> {
-    /// The files that git does not ignore, with the user's own ignore file of a plan.
+    /// The files that git does not ignore, by the rules of the plan's user ignore file too.
     pub fn not_ignored(plan: &'a Plan) -> Self {
         Self::NotIgnored(plan.user_ignore_file.as_deref())
     }
@@ -44,8 +44,8 @@ pub(super) const GIT_DIR: &str = ".git";
 /// The directory of a git repository's objects, relative to its working tree.
 pub(super) const OBJECTS: &str = ".git/objects";
 
-/// The files of a directory that `--cwd` copies. The files of its git repository, which no ignore rule affects, are the
-/// last ones.
+/// The files of a directory that `--cwd` copies. The files of its git repository come last; no ignore rule affects
+/// them.
 pub struct WorkspaceFiles {
     working_tree: Walk,
     repository: Walk,
@@ -67,7 +67,7 @@ impl WorkspaceFiles {
     ) -> Result<Self, WalkError> {
         let repository = repository_files(directory, objects, git_dir, stop)?;
         let walk = Walk::content(open(directory)?).except(GIT_DIR).until(stop.clone());
-        // It is the `.git` of the copy.
+        // The copy has this directory as `.git`.
         let walk = match git_dir.and_then(GitDir::inside) {
             Some(inside) => walk.except(inside),
             None => walk,
@@ -80,7 +80,7 @@ impl WorkspaceFiles {
         Ok(Self { working_tree: place.without_ignored(walk, user)?, repository, has_ignore_file })
     }
 
-    /// The ignore files so far whose rules do not apply, because they are links or not regular.
+    /// The ignore files found so far whose rules do not apply, because they are links or not regular files.
     pub fn ignore_files_not_read(&self) -> &[PathBuf] {
         self.working_tree.ignore_files_not_read()
     }
@@ -94,7 +94,7 @@ impl Iterator for WorkspaceFiles {
     }
 }
 
-/// Where a directory is in its repository.
+/// The position of a directory in its repository.
 struct Place {
     /// The top of the working tree; outside of a repository, the directory.
     top: Directory,
@@ -107,7 +107,7 @@ struct Place {
 impl Place {
     fn of(directory: &Path) -> Result<Self, WalkError> {
         let real = directory.canonicalize().map_err(|error| unreadable(directory, error))?;
-        // A repository that git would not use either has no rules.
+        // The rules of a repository that git would not use do not apply.
         let found = locate(&real).ok().flatten().filter(|found| found.kind != Kind::Bare);
         if let Some(found) = found
             && let Ok(below) = real.strip_prefix(found.top.path())
@@ -126,7 +126,7 @@ impl Place {
         let git_directory = repository.as_ref().map(|found| &found.common);
         let rules = IgnoreRules::of(&RuleSources { top: &top, below: &below, git_directory, user })?;
         let walk = walk.with_rules(rules);
-        // In an index that cannot be read, no file is tracked.
+        // If the index cannot be read, no file counts as tracked.
         let Some(index) = repository.and_then(|found| Index::read(&found.git).ok()) else { return Ok(walk) };
         Ok(walk.keeping(Box::new(move |path, kind| index.tracks(&below.join(path), kind))))
     }
@@ -137,7 +137,7 @@ impl Place {
     }
 }
 
-/// Walks the files of the git repository in `directory`, if there is one, that a copy has as they are.
+/// Walks the files of the git repository in `directory`, if there is one, that a copy gets unchanged.
 pub(super) fn repository_files(
     directory: &Path,
     objects: Objects,

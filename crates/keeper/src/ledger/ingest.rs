@@ -1,8 +1,8 @@
 //! Ingests usage files into the ledger, each record exactly once.
 //!
-//! The ledger stores for each file how far it was ingested, in the same transaction as the records. If the file does not
-//! contain what stood before this position, something replaced or shortened it, and it is read again from the
-//! beginning: the records that the ledger has already are recognized by their ids.
+//! The ledger stores for each file how far it was ingested, in the same transaction as the records. If the bytes before
+//! this position differ, something replaced or shortened the file, and it is read again from the beginning: the records
+//! that the ledger has already are recognized by their ids.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
@@ -24,11 +24,11 @@ const BATCH: usize = 4096;
 /// The number of bytes after which a transaction ingests no more lines.
 const BATCH_BYTES: u64 = 8 << 20;
 
-/// The maximum number of bytes before a position that are compared. It is longer than a usual line, whose id makes it
-/// unique.
+/// The maximum number of bytes before a position that are compared. This is longer than a usual line, and the id in a
+/// line makes these bytes unique.
 const TAIL: u64 = 4096;
 
-/// What an ingestion did.
+/// The result of an ingestion.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Ingested {
     /// The number of records that were new.

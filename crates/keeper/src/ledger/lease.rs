@@ -55,8 +55,8 @@ pub struct Shortage {
 }
 
 impl Ledger {
-    /// Grants a launch the tokens that its proxy needs, if each of the `governing` limits has so many left. Records what
-    /// the proxy gave back.
+    /// Grants a launch the tokens that its proxy needs, if each of the `governing` limits has that many left. Records
+    /// what the proxy gave back.
     ///
     /// # Errors
     /// [`LedgerError`] if the database cannot be written. Nothing is granted then.
@@ -171,7 +171,7 @@ fn most(
             let needed = unused.saturating_add(missing);
             let waits_for_others = standing.reserved > unused;
             let may_pass = match declared.limit.window {
-                // The tokens of the last minute are soon those of an earlier one.
+                // The tokens of the last minute soon belong to an earlier minute.
                 Window::Minute => needed <= standing.limit,
                 _ => waits_for_others && standing.spent.saturating_add(needed) <= standing.limit,
             };

@@ -1,4 +1,4 @@
-//! Leases must never exceed a limit, and must lose and double no token, whatever is lost or repeated.
+//! Leases must never exceed a limit, and must neither lose a token nor count it twice, whatever is lost or repeated.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;

@@ -13,7 +13,7 @@
 //! - `repository`, `series`: the only modules that contain SQL for data · `schema`: the tables and their migrations
 //! - `ingest`: reads the usage files · `report`: sums up usage by day, provider and more · `error`: errors with hints
 //! - `standing`: what is spent of a budget · `lease`: reserves tokens for bottles
-//! - `series`: what dashboards show of the last minutes, and of one bottle
+//! - `series`: the data that dashboards show about the last minutes and about one bottle
 
 mod error;
 mod ingest;

@@ -8,12 +8,12 @@ use jiff::tz::TimeZone;
 use super::error::LedgerError;
 use super::repository::{Ledger, Summed, Totals};
 
-/// What usage is summed up by.
+/// The property by which usage is grouped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GroupBy {
     /// The day in the user's time zone.
     Day,
-    /// The key of budgets: the agent's template, otherwise the host.
+    /// The budget key: the agent's template, otherwise the host.
     Provider,
     /// The agent manifest.
     Agent,
@@ -25,7 +25,7 @@ pub enum GroupBy {
     Host,
 }
 
-/// Responses that were summed up.
+/// The sum of the responses in one group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Group {
     /// The common value; empty if it is unknown.
@@ -46,8 +46,7 @@ pub struct ModelGroup {
 }
 
 impl Ledger {
-    /// Sums up the responses since `since` by group and model, in the order of their names. Models have different
-    /// prices.
+    /// Sums up the responses since `since` by group and model, sorted by name. Models have different prices.
     ///
     /// # Errors
     /// [`LedgerError`] if the database cannot be read.
@@ -66,7 +65,8 @@ impl Ledger {
         Ok(groups.into_iter().map(|((name, model), totals)| ModelGroup { name, model, totals }).collect())
     }
 
-    /// Sums up the responses since `since`. Days are in the order of time, other groups begin with the largest.
+    /// Sums up the responses since `since`. Days are in chronological order. Other groups are sorted by size, largest
+    /// first.
     ///
     /// # Errors
     /// [`LedgerError`] if the database cannot be read.

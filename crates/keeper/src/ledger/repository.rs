@@ -1,4 +1,4 @@
-//! The repository: opens the database, and is the only place with SQL for its data, besides `series`.
+//! Opens the database. Only this module and `series` contain SQL for its data.
 
 use std::collections::HashMap;
 use std::fs::OpenOptions;
@@ -20,7 +20,7 @@ use super::schema;
 /// so a process among many writers finds the database locked at each of its few attempts.
 const BUSY_PAUSE: Duration = Duration::from_millis(2);
 
-/// Number of attempts. With their pauses, they take at least five seconds.
+/// The maximum number of attempts to lock the database. With their pauses, they take at least five seconds.
 const BUSY_ATTEMPTS: i32 = 2_500;
 
 /// The ledger of one home. A thin layer over the database, so that a server can replace it.
@@ -41,7 +41,7 @@ pub struct Response {
     pub slug: String,
     /// The facts about the launch.
     pub labels: Labels,
-    /// The key of budgets: the agent's template for a response on its provider route, otherwise the host.
+    /// The budget key: the agent's template if the response came through its provider route, otherwise the host.
     pub key: String,
     /// The host that sent the response.
     pub host: String,
@@ -62,7 +62,7 @@ pub struct Response {
 pub struct Totals {
     /// The number of responses.
     pub responses: u64,
-    /// Tokens of the requests that were not read from or written to the cache.
+    /// Request tokens that were neither read from nor written to the cache.
     pub input: u64,
     /// Tokens of the responses.
     pub output: u64,
@@ -88,7 +88,7 @@ impl Totals {
         Kinds { input, output, cache_read, cache_write }
     }
 
-    /// Adds other numbers.
+    /// Adds the counts of `other`.
     pub fn add(&mut self, other: &Self) {
         for (sum, number) in [
             (&mut self.responses, other.responses),
@@ -157,7 +157,7 @@ pub(super) struct StoredLease {
     pub(super) returned: u64,
 }
 
-/// How far a usage file was ingested.
+/// The position up to which a usage file was ingested.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Mark {
     /// The number of bytes.
@@ -166,7 +166,7 @@ pub(super) struct Mark {
     pub(super) tail: Vec<u8>,
 }
 
-/// Responses with equal values of these columns in a quarter of an hour, summed up.
+/// The sum of all responses within a quarter of an hour that have equal values in these columns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Summed {
     /// The start of the quarter of an hour.
@@ -179,7 +179,7 @@ pub(super) struct Summed {
     pub(super) totals: Totals,
 }
 
-/// The length of the periods in which the table `sums` sums up responses, in milliseconds.
+/// The length in milliseconds of the periods for which the table `sums` stores sums of responses.
 const PERIOD: i64 = 15 * 60 * 1000;
 
 impl Ledger {
@@ -225,7 +225,7 @@ impl Ledger {
         }
     }
 
-    /// Calls `each` with every response since `since`, in the order of time.
+    /// Calls `each` with every response since `since`, in chronological order.
     ///
     /// # Errors
     /// [`LedgerError`] if the database cannot be read; an error of `each`.
@@ -250,7 +250,7 @@ impl Ledger {
         mut each: impl FnMut(Summed),
     ) -> Result<(), LedgerError> {
         let since = since.as_millisecond();
-        // The responses of the period in which `since` is are read one by one.
+        // The responses of the period that contains `since` are read one by one.
         let whole_period = -(-since).div_euclid(PERIOD) * PERIOD;
         self.read(|connection| {
             let mut statement = connection.prepare(SUMMED)?;
@@ -307,8 +307,8 @@ pub(super) struct Reader<'l> {
 }
 
 impl Reader<'_> {
-    /// The tokens of responses since `since`, of one key or of all. `since` must begin a quarter of an hour, as every
-    /// day in every time zone does.
+    /// The tokens of responses since `since`, for one key or for all keys. `since` must be the start of a quarter of an
+    /// hour, as the start of every day is in every time zone.
     pub(super) fn spent(
         &self,
         measured: &Measured,
@@ -318,7 +318,7 @@ impl Reader<'_> {
         self.spent_in("sums WHERE period >= ?2", measured, key, since)
     }
 
-    /// As [`Self::spent`], since any recent time. Reads each response since then.
+    /// As [`Self::spent`], but `since` can be any recent time. Reads each response since then.
     pub(super) fn recently_spent(
         &self,
         measured: &Measured,
@@ -342,7 +342,7 @@ impl Reader<'_> {
         self.sum(&query, measured, since, key)
     }
 
-    /// The tokens of all leases, of one key or of all.
+    /// The tokens of all leases, for one key or for all keys.
     pub(super) fn reserved(&self, measured: &Measured, key: Option<&str>) -> Result<u64, LedgerError> {
         let query = format!(
             "SELECT coalesce(sum(reserved), 0) FROM leases WHERE launch IN ({}) AND ?2 <= 0",
@@ -389,7 +389,7 @@ SELECT usage.*, slug, run, agent, template, bottles, lineage, 1 AS responses
 FROM usage JOIN launches ON launches.id = usage.launch
 WHERE time >= ?1 ORDER BY time, number";
 
-/// The statement that reads sums: those of whole periods, and the responses before the first of these.
+/// The statement that reads sums: those of whole periods, and the responses before the first whole period.
 const SUMMED: &str = "
 SELECT period, slug, agent, key, host, model, responses, input, output, cache_read, cache_write, estimated
 FROM sums JOIN launches ON launches.id = sums.launch WHERE period >= ?2
@@ -403,10 +403,10 @@ fn pause_while_busy(attempts: i32) -> bool {
 }
 
 fn open(path: &Path, busy: fn(i32) -> bool) -> Result<Connection, Cause> {
-    // SQLite gives its other files the permissions of this one.
+    // SQLite gives its other files the permissions of the database file.
     match OpenOptions::new().create_new(true).write(true).mode(0o600).open(path) {
         Ok(_) => {}
-        // SQLite finds out what cannot be opened, and says why.
+        // For any other error, SQLite reports the cause.
         Err(error) if error.kind() == ErrorKind::StorageFull => return Err(Cause::Usage(error)),
         Err(_) => {}
     }
@@ -447,7 +447,7 @@ impl Batch<'_> {
         stored.map(drop).map_err(|error| self.failed(error))
     }
 
-    /// Adds those of the responses whose ids are new. Returns their number.
+    /// Adds the responses whose ids are new. Returns their number.
     pub(super) fn add(&mut self, responses: &[Response]) -> Result<usize, LedgerError> {
         self.insert(responses).map_err(|error| self.failed(error))
     }
@@ -484,7 +484,7 @@ impl Batch<'_> {
         Ok(added)
     }
 
-    /// The id of a launch, which is created if it is new.
+    /// The id of a launch. Adds the launch if it is new.
     fn launch(&mut self, slug: &str, labels: &Labels) -> rusqlite::Result<i64> {
         let key = (slug.to_owned(), labels.clone());
         if let Some(id) = self.launches.get(&key) {
@@ -580,7 +580,7 @@ impl Batch<'_> {
         Reader { connection: &self.transaction, path: self.path }
     }
 
-    /// Makes the changes take effect.
+    /// Commits the changes.
     pub(super) fn commit(self) -> Result<(), LedgerError> {
         let Self { transaction, path, .. } = self;
         transaction.commit().map_err(|error| LedgerError::new("write", path, error))

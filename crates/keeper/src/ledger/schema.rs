@@ -13,7 +13,7 @@ const MIGRATIONS: &[&str] = &[LEDGER, LEASES];
 /// The tables of the ledger.
 ///
 /// Times are milliseconds since 1970 in UTC. `usage.input` excludes tokens read from or written to the cache, in every
-/// API. `usage.key` is the key of budgets: a provider template or a host.
+/// API. `usage.key` is the budget key: a provider template or a host.
 ///
 /// `sums` has the same numbers, summed up for each quarter of an hour, so that budgets and reports do not read every
 /// response. A trigger keeps it equal to `usage`. The offsets of all time zones are multiples of a quarter of an hour,
@@ -108,11 +108,11 @@ CREATE TABLE enforcement (
 ) STRICT;
 ";
 
-/// Leases on budgets, in place of the table of reservations, which no version used.
+/// Leases on budgets. They replace the table of reservations, which no version used.
 ///
-/// `reserved` is the part of a lease that neither a response has used nor the bottle has given back. A trigger takes each
-/// response from it, so the sum of spent and reserved tokens does not change when any process ingests a
-/// response. `granted` and `returned` count since the launch.
+/// `reserved` is the part of a lease that neither a response has used nor the bottle has given back. A trigger
+/// subtracts the tokens of each response from `reserved`, so the sum of spent and reserved tokens does not change when
+/// any process ingests a response. `granted` and `returned` are totals since the launch.
 const LEASES: &str = "
 DROP TABLE reservations;
 CREATE TABLE leases (
@@ -130,7 +130,7 @@ CREATE TRIGGER usage_is_taken_from_the_lease AFTER INSERT ON usage BEGIN
 END;
 ";
 
-/// Brings the schema up to date. Does nothing if it is.
+/// Migrates the schema to the newest version. Does nothing if it is already up to date.
 ///
 /// # Errors
 /// [`Cause::Newer`] if a newer version of the program migrated the database; other causes if the database fails. The
@@ -161,7 +161,7 @@ pub(super) fn known() -> i64 {
     i64::try_from(MIGRATIONS.len()).unwrap_or(i64::MAX)
 }
 
-/// The schema of the database; none if it has none.
+/// The schema version of the database. `None` if the database has no version.
 fn version(connection: &Connection) -> Result<Option<i64>, rusqlite::Error> {
     let exists = "SELECT count(*) FROM sqlite_schema WHERE name = 'schema_version'";
     if connection.query_row(exists, (), |row| row.get::<_, i64>(0))? == 0 {

@@ -22,13 +22,13 @@ pub struct Minute {
     pub agent: String,
     /// All bottle manifests that were merged.
     pub lineage: Vec<String>,
-    /// The key of budgets: the agent's template, otherwise the host.
+    /// The budget key: the agent's template, otherwise the host.
     pub key: String,
     /// The sum of all tokens.
     pub tokens: u64,
 }
 
-/// What a bottle used of one model, by the part of the agent that asked.
+/// The usage of one model by one part of a bottle's agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourceUsage {
     /// The model; empty if it is unknown.
@@ -76,8 +76,8 @@ impl Ledger {
         })
     }
 
-    /// What a bottle used since `since`, by model and source, beginning with the largest. Reads every response of all
-    /// bottles since then.
+    /// The usage of a bottle since `since`, by model and source, largest first. Reads every response of all bottles
+    /// since then.
     ///
     /// # Errors
     /// [`LedgerError`] if the database cannot be read.
@@ -91,7 +91,7 @@ impl Ledger {
         })
     }
 
-    /// The keys of budgets of which a bottle used tokens, in the order of their names.
+    /// The budget keys of which each bottle used tokens, sorted by name.
     ///
     /// # Errors
     /// [`LedgerError`] if the database cannot be read.
@@ -115,7 +115,7 @@ SELECT time / 60000 * 60000 AS start, slug, run, agent, lineage, key,
 FROM usage JOIN launches ON launches.id = usage.launch
 WHERE time >= ?1 GROUP BY launch, key, start ORDER BY start, launch, key";
 
-/// The tokens of each bottle. The table `sums` is in the order of launches.
+/// The tokens of each bottle. The table `sums` is sorted by launch.
 const BY_BOTTLE: &str = "
 SELECT slug, sum(tokens) AS tokens
 FROM (SELECT launch, sum(input + output + cache_read + cache_write) AS tokens FROM sums GROUP BY launch)

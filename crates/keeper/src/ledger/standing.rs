@@ -91,7 +91,7 @@ impl Reader<'_> {
     }
 }
 
-/// What a top-up raises. The launch, not the manifest, has the top-ups of a limit on one launch.
+/// The account that a top-up raises. For a limit on one launch, the account is the launch, not the manifest.
 fn account(declared: &Declared, run: Option<&str>) -> TopUp {
     let Declared { scope, limit, .. } = declared;
     let scope = match (limit.window, run) {

@@ -1,4 +1,4 @@
-//! What is kept of a bottle that ended, and why. Pure: no clock, no message, no file.
+//! Decides what is kept of a bottle that ended, and why. Pure: no clock, no message, no file.
 
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ pub(super) enum Talked {
     No,
     /// They are copied out.
     Copied,
-    /// It may have had some, which are only in its bottle.
+    /// The agent may have had conversations, which are only in its bottle.
     Unknown,
 }
 
@@ -70,7 +70,7 @@ pub(super) enum Directory {
 }
 
 impl Keeping {
-    /// Decides for a bottle that ended like this. `exit` is the agent's, if it is known.
+    /// Decides what is kept of a bottle that ended like this. `exit` is the agent's exit, if it is known.
     pub(super) fn of(end: &End, exit: Option<Exit>, found: Found) -> Self {
         let failed = exit != Some(Exit::Code(0));
         let by_itself = matches!(end.cause, EndCause::AgentExited | EndCause::GuestDied);
@@ -211,7 +211,7 @@ mod tests {
             assert_eq!(keeping.resumable, wanted, "{found:?}");
             let discarded = End { choice: EndChoice::Discard, ..end(EndCause::Stopped) };
             let keeping = Keeping::of(&discarded, None, found.clone());
-            // The user discards the work, and not a snapshot.
+            // The user discards the work, but not a snapshot.
             assert_eq!(keeping.resumable, found.snapshot.then_some(Resumable::Snapshot), "{found:?}");
         }
     }

@@ -11,7 +11,7 @@
 //! ```
 //!
 //! - `decision`: what is kept, and why · `unsaved`: what would be lost with the workspace
-//! - `report`: what the report of the end says about the files
+//! - `report`: what the end report says about the files
 
 mod decision;
 mod report;
@@ -79,7 +79,7 @@ impl Teardown<'_> {
             self.unpause().await;
         }
         self.save_terminal_size().await;
-        // The output of an agent that is stopped goes on meanwhile.
+        // An agent that is being stopped can still write output meanwhile.
         let output = Logs { tail: None, follow: end.exit.is_none() };
         let output = tokio::spawn(read_output(self.guest.open(&GuestRequest::Logs(output)).await));
         let exit = match end.exit {
@@ -98,7 +98,7 @@ impl Teardown<'_> {
             true => Unsaved::default(),
             false => unsaved_at_end(self.backend, &self.claim, search.as_ref(), found).await,
         };
-        // If this fails, a cleanup removes them.
+        // If this fails, a cleanup removes the abandoned snapshots.
         let _ = snapshots::remove_abandoned(self.backend, &self.claim).await;
         let had = Found {
             unsaved,
@@ -156,7 +156,7 @@ impl Teardown<'_> {
         (ended, moved)
     }
 
-    /// Continues a bottle that something else paused, because its processes cannot end otherwise.
+    /// Continues a bottle that something other than `bottle` paused, because paused processes cannot end.
     async fn unpause(&self) {
         let slug = self.claim.record().slug;
         match tokio::time::timeout(STEP_TIMEOUT, self.backend.recover(&slug, PausedBy::Other)).await {
@@ -166,7 +166,7 @@ impl Teardown<'_> {
         }
     }
 
-    /// Records the size of the agent's terminal, with which its output is rendered.
+    /// Records the size of the agent's terminal, which a reader needs to render the output.
     async fn save_terminal_size(&self) {
         let query = async {
             let mut stream = self.guest.open(&GuestRequest::Status).await.ok()?;
@@ -206,7 +206,7 @@ impl Teardown<'_> {
             },
             Err(why) => {
                 tracing::warn!("{why:#}");
-                // The agent may have had conversations, which are only in the bottle then.
+                // The agent may have had conversations. They are then only in the bottle.
                 Conversation { found: Talked::Unknown, copied_to: None }
             }
         }
@@ -229,7 +229,7 @@ impl Teardown<'_> {
         Environments::has(&self.host.home, &slug)
     }
 
-    /// The size of the kept files: measured now, or as it was measured last if that takes long.
+    /// The size of the kept files: measured now, or the last measured size if measuring takes too long.
     async fn measure(&self, keep: bool) -> Option<Measured> {
         if !keep {
             return None;
@@ -308,7 +308,8 @@ struct Conversation {
     copied_to: Option<PathBuf>,
 }
 
-/// Keeps the bottle's directory, leaves it for its logs or for a later cleanup, or removes it. Returns the failures.
+/// Finishes with the bottle's directory: keeps it, leaves it for its logs or a later cleanup, or removes it. Returns
+/// the failures.
 fn finish(claim: Claim, exit: Option<Exit>, keeping: &Keeping, mut left: Vec<String>) -> Vec<String> {
     // The directory stays while it contains usage records that could not be collected.
     let collected = claim.collect_usage();

@@ -1,4 +1,4 @@
-//! What the report of a bottle's end says about its files.
+//! What the end report says about a bottle's files.
 
 use std::path::Path;
 
@@ -34,7 +34,7 @@ pub(super) async fn live_changes(record: &Record, state: &Path) -> Option<LiveCh
     })
 }
 
-/// What brings the work out of a bottle with this record, whose state is in this directory.
+/// The commands that retrieve the work from a bottle with this record, whose state is in this directory.
 pub(super) fn retrieval(record: &Record, state: &Path) -> Retrieval {
     let is_recorded = |name: &str| matches!(Given::origin(&given::record(state, name)), Ok(Some(_)));
     let mut names = record.directories.iter().map(|directory| directory.name.as_str()).chain([""]);

@@ -14,11 +14,11 @@ use bottle_protocol::session::guest::{Changed, Changes, GuestEvent, GuestRequest
 /// teardown continues without the result. Stopping the agent additionally has the agent's grace period.
 pub(super) const STEP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Time limit for pid 1 to answer what changed in the workspace. Pid 1 itself ends a long search, so it only lacks
-/// processor time. After this limit, the backend searches, or the bottle counts as having unsaved work.
+/// Time limit for pid 1 to report the changes in the workspace. Pid 1 itself ends a long search, so a late answer only
+/// means a lack of processor time. After this limit, the backend searches, or the bottle counts as having unsaved work.
 const WORK_TIMEOUT: Duration = SEARCH_WITHIN.saturating_add(Duration::from_secs(20));
 
-/// What would be lost with the workspace of a running bottle. Sends the question on the guest's open channel.
+/// What would be lost with the workspace of a running bottle. Asks pid 1 through the guest's open channel.
 pub(crate) async fn unsaved(backend: &dyn Backend, claim: &Claim, guest: &Channel) -> Unsaved {
     let Some(search) = search(backend, claim).await else { return kept_before(&claim.record()) };
     let query = async {
@@ -49,7 +49,7 @@ pub(super) async fn search(backend: &dyn Backend, claim: &Claim) -> Option<Chang
     work::search(backend, claim.directory(), &claim.record()).await
 }
 
-/// What would be lost with a workspace in which no agent ran: what an earlier launch kept.
+/// What would be lost with a workspace in which no agent ran: the work that an earlier launch kept.
 fn kept_before(record: &Record) -> Unsaved {
     if record.kept { Unsaved::work() } else { Unsaved::default() }
 }
@@ -89,7 +89,7 @@ pub(super) async fn unsaved_at_end(
     }
 }
 
-/// Whether something else than `bottle` removed the bottle's files.
+/// Whether something other than `bottle` removed the bottle's files.
 pub(super) async fn is_lost(backend: &dyn Backend, claim: &Claim) -> bool {
     let (record, directory) = (claim.record(), claim.directory());
     engines::require(backend, directory, &record).await.is_ok()
@@ -104,7 +104,7 @@ mod tests {
 
     use super::*;
 
-    /// A first process that answers this late.
+    /// A pid 1 that answers after this delay.
     async fn guest_that_answers_after(delay: Duration) -> Channel {
         let (ours, theirs) = tokio::io::duplex(1 << 16);
         tokio::spawn(async move {

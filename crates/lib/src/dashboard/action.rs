@@ -1,4 +1,4 @@
-//! What the dashboards can do. Both ask once before they do it.
+//! The actions of the dashboards. Both dashboards ask once before an action.
 
 use std::time::Duration;
 
@@ -15,10 +15,10 @@ use bottle_policy::names::Slug;
 use super::words;
 use crate::failure::Failure;
 
-/// How long an agent has to end before it is killed.
+/// The grace period for an agent to end before it is killed.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// Something that the user can do with a bottle or a budget.
+/// An action of the user on a bottle or a budget.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {
     /// Ends the bottle. Its unsaved work is kept.
@@ -26,7 +26,8 @@ pub enum Action {
         /// The bottle.
         slug: Slug,
     },
-    /// Stops the requests to models of a bottle, or the bottle, as if a budget were spent, or lets it go on.
+    /// Stops a bottle's requests to models, or the bottle itself, as if a budget were spent. Or lets the bottle
+    /// continue.
     Order {
         /// The bottle.
         slug: Slug,
@@ -42,11 +43,11 @@ pub enum Action {
     Raise {
         /// The budget.
         declared: Declared,
-        /// The launch that it counts, if it counts one.
+        /// The launch, if the budget counts only one launch.
         run: Option<String>,
         /// The tokens to add.
         tokens: u64,
-        /// The limit before.
+        /// The limit before the raise.
         limit: u64,
     },
 }
@@ -80,7 +81,7 @@ impl Action {
         }
     }
 
-    /// The label of the button that confirms it.
+    /// The label of the button that confirms the action.
     pub fn verb(&self) -> &'static str {
         match self {
             Self::Stop { .. } => "Stop",
@@ -90,7 +91,7 @@ impl Action {
         }
     }
 
-    /// What happens while it is carried out.
+    /// The text to show while the action runs.
     pub fn doing(&self) -> String {
         match self {
             Self::Stop { slug } => format!("stopping {slug}"),
@@ -103,10 +104,10 @@ impl Action {
         }
     }
 
-    /// Carries it out, and waits for its end. Returns the result in words.
+    /// Carries out the action, and waits for its end. Returns the result in words.
     ///
     /// # Errors
-    /// Returns an error if it fails. It may then be done in part, as the error says.
+    /// Returns an error if the action fails. The action may then be partly done, as the error says.
     pub async fn carry_out(&self, host: &Host) -> Result<String, Failure> {
         match self {
             Self::Stop { slug } => {

@@ -1,7 +1,7 @@
 //! Gathers what the dashboards show: from the bottles' records, the ledger, the queue and the proxy's logs. Only reads,
 //! except that it ingests usage files into the ledger.
 //!
-//! A source that cannot be read is a problem that the dashboards show; the other sources are shown nevertheless.
+//! A source that cannot be read is a problem that the dashboards show; the other sources are still shown.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -30,16 +30,16 @@ use crate::failure::Failure;
 /// How often a dashboard is updated.
 pub const INTERVAL: Duration = Duration::from_secs(1);
 
-/// The share of the time in which the thread gathers: after gathering it rests at least this many times as long.
+/// The ratio of idle time to gathering time: after gathering, the thread rests at least this many times as long.
 const REST: u32 = 4;
 
-/// The number of changes of what is wanted that are buffered while the thread gathers.
+/// The number of [`Wanted`] messages that are buffered while the thread gathers.
 const BUFFERED: usize = 64;
 
 /// The number of decisions of the proxy that are shown.
 const DECISIONS: usize = 100;
 
-/// The longest time of which a bottle's usage by source is shown. The ledger reads every response of it.
+/// The longest period for which a bottle's usage by source is shown. The ledger reads every response of this period.
 const SOURCES_WITHIN: SignedDuration = SignedDuration::from_hours(7 * 24);
 
 /// What is gathered in addition to the bottles.
@@ -62,7 +62,7 @@ pub struct Gathered {
     pub usage: Option<UsageTable>,
 }
 
-/// Gathers for one home.
+/// Gathers the data of one home.
 pub struct Gatherer {
     host: Host,
     ledger: Option<Ledger>,
@@ -74,7 +74,7 @@ impl Gatherer {
         Self { host, ledger: None }
     }
 
-    /// Ingests what the bottles used since the last time.
+    /// Ingests the bottles' usage since the last ingestion.
     ///
     /// # Errors
     /// Returns an error if the ledger cannot be used.
@@ -234,7 +234,7 @@ fn start(period: Period, now: &Zoned) -> Timestamp {
     first.to_zoned(now.time_zone().clone()).map_or(Timestamp::MIN, |start| start.timestamp())
 }
 
-/// What was spent of each budget and launch, so that each is read only once.
+/// The amount spent of each budget and launch, cached so that each is read only once.
 #[derive(Default)]
 struct Standings(HashMap<(String, Option<String>), Standing>);
 

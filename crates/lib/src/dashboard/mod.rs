@@ -1,7 +1,7 @@
 //! What the dashboards show and do.
 //!
 //! - `gather`: reads the records, the ledger, the queue and the logs
-//! - `model`: what is shown, as plain data, and what follows from it; `words`: numbers and times in words
+//! - `model`: the shown data as plain values, and values computed from it; `words`: numbers and times in words
 //! - `action`: what the user can do
 
 pub mod action;

@@ -16,19 +16,19 @@ pub const RECENT_MINUTES: usize = 30;
 /// The number of minutes over which the rate is the average.
 pub const RATE_MINUTES: usize = 10;
 
-/// The share of a limit, in percent, from which it is shown as nearly spent.
+/// The used share of a limit, in percent, from which the limit is shown as nearly spent.
 const NEARLY_SPENT: u64 = 80;
 
 /// All bottles at one moment.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Snapshot {
-    /// When it was gathered.
+    /// The time at which the snapshot was gathered.
     pub at: Timestamp,
     /// The bottles, running ones first.
     pub bottles: Vec<Bottle>,
     /// The tokens of all bottles in the last minutes, oldest first.
     pub recent: Vec<u64>,
-    /// The number of proposals for whose answer a process waits.
+    /// The number of proposals for which a process waits for an answer.
     pub proposals: u32,
     /// The currency of amounts, if there are rates.
     pub currency: Option<String>,
@@ -59,26 +59,26 @@ pub struct Bottle {
     pub mode: Option<&'static str>,
     /// Why all traffic is denied, or why the record cannot be read.
     pub problem: Option<String>,
-    /// Why it is paused because of a budget. None if it is not.
+    /// The reason if a budget paused the bottle. `None` if it is not paused.
     pub paused: Option<String>,
     /// Whether the user ordered that its requests to models are denied.
     pub cut_off: bool,
     /// When its last launch began.
     pub started_at: Option<Timestamp>,
-    /// The number of its proposals for whose answer a process waits.
+    /// The number of its proposals for which a process waits for an answer.
     pub proposals: u32,
     /// The tokens of all its launches.
     pub tokens: u64,
     /// Its tokens in the last minutes, oldest first.
     pub recent: Vec<u64>,
-    /// The budgets that govern it, the one that ends first in front.
+    /// The budgets that govern the bottle. The budget that runs out first is at the front.
     pub meters: Vec<Meter>,
 }
 
 /// What can be done with a bottle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum BottleState {
-    /// It runs, or can run on with a new keeper.
+    /// It runs, or can continue with a new keeper.
     Running,
     /// It is being launched or torn down.
     Changing,
@@ -97,9 +97,9 @@ pub enum BottleState {
 pub struct Meter {
     /// The budget.
     pub declared: Declared,
-    /// The launch that it counts, if it counts one.
+    /// The launch, if the budget counts only one launch.
     pub run: Option<String>,
-    /// What was spent of it.
+    /// How much of the budget was spent.
     pub standing: Standing,
     /// The tokens per minute of all launches that it counts.
     pub rate: u64,
@@ -183,7 +183,7 @@ impl Meter {
             let cells = u128::from(tokens.min(limit)) * u128::from(width_tokens) / u128::from(limit.max(1));
             usize::try_from(cells).unwrap_or(width).min(width)
         };
-        // Something used is visible, and a full bar means that nothing is left.
+        // Any use is visible in the bar, and a full bar means that nothing is left.
         let used =
             part(spent.saturating_add(reserved)).max(usize::from(spent > 0 || reserved > 0)).min(width);
         let used = if self.standing.left() > 0 { used.min(width.saturating_sub(1)) } else { width };
@@ -191,7 +191,7 @@ impl Meter {
         (spent_cells, used - spent_cells)
     }
 
-    /// The sort key: spent budgets first, then those that end soonest, then those of which most is used.
+    /// The sort key: spent budgets first, then those that run out soonest, then those with the largest used share.
     fn urgency(&self) -> (u64, u64) {
         let minutes = match self.outlook() {
             Outlook::Spent => 0,
@@ -210,13 +210,13 @@ pub fn share(part: u64, whole: u64) -> u64 {
     }
 }
 
-/// Puts the budget that ends first in front.
+/// Sorts the budget that runs out first to the front.
 pub fn sort_meters(meters: &mut [Meter]) {
     meters.sort_by_key(Meter::urgency);
 }
 
 /// The budgets that govern a bottle, each once. `declared` begins with the nearest scope. `template` is the key of the
-/// bottle's provider route, `used` are the keys of which it used tokens.
+/// bottle's provider route, `used` are the keys whose tokens it used.
 pub fn governing_budgets(
     declared: &[Declared],
     own: usize,
@@ -268,7 +268,7 @@ pub fn by_minute<'m>(minutes: impl Iterator<Item = &'m Minute>, now: Timestamp) 
     recent
 }
 
-/// The time of which usage is shown.
+/// The period for which usage is shown.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Period {
     /// Since midnight.
@@ -283,7 +283,7 @@ pub enum Period {
 }
 
 impl Period {
-    /// All of them, the shortest first.
+    /// All periods, the shortest first.
     pub const ALL: [Self; 4] = [Self::Today, Self::Week, Self::Month, Self::All];
 
     /// The words of a heading.
@@ -296,7 +296,7 @@ impl Period {
         }
     }
 
-    /// The name in an address.
+    /// The name in a URL.
     pub fn name(self) -> &'static str {
         match self {
             Self::Today => "today",
@@ -306,13 +306,13 @@ impl Period {
         }
     }
 
-    /// The next longer one; the shortest after the longest.
+    /// The next longer period. After the longest period, the shortest.
     pub fn next(self) -> Self {
         let at = Self::ALL.iter().position(|period| *period == self).unwrap_or(0);
         Self::ALL[(at + 1) % Self::ALL.len()]
     }
 
-    /// The number of days before today that it contains; none for all.
+    /// The number of days before today that the period contains. `None` for [`Self::All`].
     pub fn days(self) -> Option<i64> {
         match self {
             Self::Today => Some(0),
@@ -362,7 +362,7 @@ pub struct UsageRow {
 }
 
 impl UsageTable {
-    /// Sums up the models of each group. Days are newest first, other groups begin with the largest.
+    /// Sums up the models of each group. Days are sorted newest first, other groups largest first.
     pub fn new(by: GroupBy, period: Period, groups: Vec<ModelGroup>, rates: Option<&Rates>) -> Self {
         let mut rows: BTreeMap<String, UsageRow> = BTreeMap::new();
         let mut sum = UsageRow::default();
@@ -393,7 +393,7 @@ pub struct Detail {
     pub sources: Vec<SourceUsage>,
     /// The costs of `sources`, if there are rates.
     pub costs: Vec<Cost>,
-    /// The start of the time of which `sources` tells.
+    /// The start of the period that `sources` covers.
     pub since: Timestamp,
     /// The last decisions of the proxy, newest first.
     pub decisions: Vec<Shown>,

@@ -164,7 +164,7 @@ pub fn detail() -> Detail {
     }
 }
 
-/// A usage table, with costs if asked.
+/// A usage table. With `costs`, it has costs.
 pub fn usage(by: GroupBy, costs: bool) -> UsageTable {
     let group = |name: &str, output: u64| ModelGroup {
         name: name.to_owned(),

@@ -1,4 +1,4 @@
-//! Makes the bottle of a task once under any concurrency, and keeps it in use.
+//! Creates the bottle of a task exactly once, even with concurrent callers, and marks the bottle as in use.
 
 use std::time::Duration;
 
@@ -19,10 +19,10 @@ use crate::failure::Failure;
 use crate::notice::{Notice, Notify};
 use crate::report::Executed;
 
-/// How often a connection is tried again after it failed.
+/// The maximum number of retries after a connection failed.
 const RETRIES: u32 = 5;
 
-/// The pause before the first retry. Each further one is twice as long.
+/// The pause before the first retry. Each further pause is twice as long.
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// A use of the bottle of a task.
@@ -30,9 +30,9 @@ const PAUSE: Duration = Duration::from_millis(200);
 pub struct Use {
     /// The id of the task.
     pub task: String,
-    /// How the bottle is made. What is absent comes from `environments` in `settings.yml`.
+    /// How the bottle is made. Absent choices come from `environments` in `settings.yml`.
     pub choices: Choices,
-    /// Whether the bottle must be one that this client started: the one in [`bottle_host::PARENT`].
+    /// Whether the bottle must have been started by this client, which [`bottle_host::PARENT`] names.
     pub is_own: bool,
 }
 
@@ -61,14 +61,14 @@ impl InUse<'_> {
 
 impl Drop for InUse<'_> {
     fn drop(&mut self) {
-        // The result of the command matters more.
+        // The result of the command matters more than this failure, so the failure is only a warning.
         self.record().unwrap_or_else(|failure| (self.notify)(Notice::Warning(failure.message)));
     }
 }
 
 impl Environments<'_> {
-    /// Runs a command in the bottle of a task to its end, with this input, at most for `limit`. Makes the bottle if there
-    /// is none. If the future is dropped, a start is undone, and the command is ended.
+    /// Runs a command in the bottle of a task to its end, with this input and the time limit `limit`. Creates the
+    /// bottle if there is none. If the future is dropped, a start is undone, and the command is ended.
     ///
     /// # Errors
     /// As [`Environments::enter`] and [`exec::run`].
@@ -88,7 +88,7 @@ impl Environments<'_> {
     /// stops or removes it. If the future is dropped, a start is undone.
     ///
     /// # Errors
-    /// When the bottle cannot be started, when its agent ends at once, or when it is not the client's own.
+    /// When the bottle cannot be started, when its agent ends at once, or when it does not belong to the client.
     pub async fn enter<'e>(&'e self, wanted: Use, notify: Notify<'e>) -> Result<InUse<'e>, Failure> {
         let Use { task, choices, is_own } = wanted;
         let slug = slug_of(&task)?;
@@ -124,8 +124,8 @@ impl Environments<'_> {
         }
     }
 
-    /// Connects to the bottle, so that a command can run in it. Only a failure of the connection is tried again, before
-    /// the command runs. A bottle that ended meanwhile is started again, unless this command started it.
+    /// Connects to the bottle, so that a command can run in it. Retries only after a failed connection, before the
+    /// command runs. A bottle that ended meanwhile is started again, unless this command started it.
     async fn reach(
         &self,
         slug: &Slug,
@@ -143,7 +143,7 @@ impl Environments<'_> {
             }
             match client::connect(self.host, slug).await {
                 Ok(_) => return Ok(()),
-                // Its keeper may need a moment to exit.
+                // The bottle's keeper may need a moment to exit.
                 Err(ClientError::NotRunning { .. }) => tokio::time::sleep(PAUSE).await,
                 Err(error) if is_transport(&error) => {
                     notify(Notice::Note(format!(
@@ -152,7 +152,7 @@ impl Environments<'_> {
                     tokio::time::sleep(pause).await;
                     pause *= 2;
                 }
-                // The command reports it.
+                // The command reports this error.
                 Err(_) => return Ok(()),
             }
         }

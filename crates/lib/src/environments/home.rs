@@ -90,7 +90,7 @@ pub fn slug_of(task: &str) -> Result<Slug, Failure> {
     })
 }
 
-/// Waits until `take` returns a lock. Other tasks of this process go on meanwhile.
+/// Waits until `take` returns a lock. Other asynchronous tasks of this process continue meanwhile.
 pub(super) async fn locked(take: impl Fn() -> io::Result<Option<FileLock>>) -> Result<FileLock, Failure> {
     loop {
         if let Some(lock) = take().map_err(|error| unusable(&error))? {

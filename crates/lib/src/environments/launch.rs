@@ -18,12 +18,12 @@ use crate::launch::start::{CopyIn, StartOrder};
 use crate::launch::unattended;
 use crate::notice::{Notice, Notify};
 
-/// The free space below which a start warns, in bytes. On a small disk, a tenth of it.
+/// The free space below which a start warns, in bytes. On a small disk, a tenth of the disk's size is used instead.
 const LOW_SPACE: u64 = 5 << 30;
 
 impl Environments<'_> {
-    /// Makes sure that the bottle of a task runs. One process does that at a time, and the others then find it running.
-    /// Returns whether this call started it.
+    /// Makes sure that the bottle of a task runs. Only one process does that at a time. The other processes then find
+    /// the bottle running. Returns whether this call started it.
     ///
     /// # Errors
     /// Returns the failure of the start, or a failure if no agent is chosen.

@@ -1,7 +1,8 @@
-//! The environments of a home: one bottle for each task, which is made when it is first used, and stopped when it is idle.
+//! The environments of a home: one bottle for each task. The bottle is created at its first use, and stopped when it is
+//! idle.
 //!
-//! - `home`: all environments · `enter`: makes the bottle once under any concurrency, and keeps it in use · `launch`:
-//!   starts or resumes it
+//! - `home`: all environments · `enter`: creates the bottle exactly once, even with concurrent callers, and marks it as
+//!   in use · `launch`: starts or resumes it
 //! - `remove` · `reaper`: the process that stops idle bottles
 
 mod enter;

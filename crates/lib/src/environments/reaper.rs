@@ -1,4 +1,5 @@
-//! The process that stops idle bottles of tasks. It runs while one of them runs, once for each home.
+//! The process that stops idle bottles of tasks. There is one such process for each home. It runs as long as a bottle
+//! of a task runs.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -20,7 +21,7 @@ use crate::stop::stop;
 /// The role of the process on its command line.
 pub const ROLE: &str = "__reaper";
 
-/// The shortest and the longest pause between two looks at the bottles.
+/// The shortest and the longest pause between two checks of the bottles.
 const PAUSE_MIN: Duration = Duration::from_millis(250);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 
@@ -30,8 +31,8 @@ const GRACE: Duration = Duration::from_secs(10);
 /// The longest wait for an answer of a bottle.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
 
-/// Starts the reaper in the background if there is none. The caller's bottle runs already, so that a reaper that is
-/// about to end finds it.
+/// Starts the reaper in the background if there is none. The caller's bottle already runs, so a reaper that is about to
+/// exit finds it.
 ///
 /// # Errors
 /// When the process cannot be started.
@@ -57,7 +58,7 @@ pub async fn run(host: &Host) -> Result<(), Failure> {
     while let Some(lock) = environments.records.reap().map_err(|error| unusable(&error))? {
         let is_off = environments.watch().await?;
         drop(lock);
-        // A command that found the lock taken relies on this second look.
+        // A command that found the lock taken relies on this second check.
         if is_off || environments.running()?.is_empty() {
             break;
         }
@@ -66,7 +67,8 @@ pub async fn run(host: &Host) -> Result<(), Failure> {
 }
 
 impl Environments<'_> {
-    /// Stops idle bottles until none of a task runs. Returns true at once if the user turned that off.
+    /// Stops idle bottles until no bottle of a task runs. Returns true at once if the user turned off the stopping of
+    /// idle bottles.
     async fn watch(&self) -> Result<bool, Failure> {
         loop {
             // The user may change the settings meanwhile.
@@ -76,7 +78,7 @@ impl Environments<'_> {
                 return Ok(false);
             }
             for environment in running {
-                // A bottle that cannot be stopped now is tried again.
+                // If a bottle cannot be stopped now, the next round tries again.
                 let _ = self.stop_if_idle(&environment, idle).await;
             }
             tokio::time::sleep((idle / 4).clamp(PAUSE_MIN, PAUSE_MAX)).await;
@@ -90,7 +92,7 @@ impl Environments<'_> {
     async fn stop_if_idle(&self, environment: &Environment, idle: Duration) -> Result<(), Failure> {
         let Environment { task, slug, last_used, parent, .. } = environment;
         let Some(_unused) = self.unused(slug)? else { return Ok(()) };
-        // A command may have used it since the list was read.
+        // A command may have used the bottle since the list was read.
         let last_used = self.records.get(slug).map_or(*last_used, |found| found.last_used);
         if !is_idle(last_used, Timestamp::now(), idle) {
             return Ok(());
@@ -104,11 +106,11 @@ impl Environments<'_> {
 }
 
 fn is_idle(last_used: Timestamp, now: Timestamp, idle: Duration) -> bool {
-    // A clock that was set back makes no bottle idle.
+    // If the clock was set back, no bottle counts as idle.
     now.duration_since(last_used) >= SignedDuration::try_from(idle).unwrap_or(SignedDuration::MAX)
 }
 
-/// Whether processes run in the bottle that a client started, besides services. The agent does not count, because it
+/// Whether the bottle runs processes that a client started, other than services. The agent does not count, because it
 /// only keeps the bottle running.
 async fn has_work(host: &Host, slug: &Slug) -> Result<bool, Failure> {
     let asked = async {

@@ -11,18 +11,18 @@ use crate::failure::Failure;
 use crate::report::RemovedEnvironment;
 use crate::stop::stop;
 
-/// The time between SIGTERM and SIGKILL of the agent, whose files are deleted.
+/// The time between SIGTERM and SIGKILL for the agent. Its files are deleted afterwards.
 const GRACE: Duration = Duration::from_secs(3);
 
-/// How long a keeper may take to exit after the end of its bottle.
+/// The time limit for a keeper to exit after the end of its bottle.
 const ENDS_WITHIN: Duration = Duration::from_secs(10);
 
-/// The pause between two looks at its state.
+/// The pause between two checks of the bottle's state.
 const POLL: Duration = Duration::from_millis(20);
 
 impl Environments<'_> {
-    /// Stops the bottle of a task, and deletes its files. If the bottle ends only after a snapshot is saved, passes that to
-    /// `report_delay`.
+    /// Stops the bottle of a task, and deletes its files. If the bottle ends only after a snapshot is saved, reports
+    /// this delay to `report_delay`.
     ///
     /// # Errors
     /// When a command runs in it, or a part of it cannot be deleted.

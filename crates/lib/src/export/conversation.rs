@@ -11,7 +11,7 @@ use bottle_backend::trees::portable::add_to_home;
 use bottle_instance::transcripts::Transcripts;
 use bottle_policy::names::AGENT_USER;
 
-/// Adds the conversations at these paths of the bottle as a layer of their own. Blocks.
+/// Adds the conversations at these paths of the bottle as a separate layer. Blocks.
 ///
 /// # Errors
 /// When they cannot be read, or the layer cannot be written.

@@ -19,7 +19,8 @@ pub fn preferred(resolved: &Resolved, settings: &Settings) -> Option<String> {
 /// Chooses the backend and records it in the plan.
 ///
 /// # Errors
-/// When the named backend, or without a name each backend, is unknown, unusable here or cannot run the plan.
+/// When the named backend is unknown, unusable here or cannot run the plan. Without a name, when this is true of each
+/// backend.
 pub async fn choose(host: &Host, plan: &mut Plan, named: Option<&str>) -> Result<Box<dyn Backend>, Failure> {
     let backend = match named {
         Some(name) => named_backend(host, plan, name).await?,

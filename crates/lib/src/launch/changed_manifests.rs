@@ -6,7 +6,8 @@ use bottle_plan::Plan;
 use bottle_policy::names::Slug;
 use similar::TextDiff;
 
-/// Returns a unified diff from the manifest of the bottle's last start to the plan's; none if they are equal.
+/// Returns a unified diff from the manifest of the bottle's last start to the plan's manifest. `None` if they are
+/// equal.
 pub fn changes(host: &Host, slug: &Slug, plan: &Plan) -> Option<String> {
     let store = Store::of(host);
     let Some(before) = store.manifest(slug) else {

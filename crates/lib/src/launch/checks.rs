@@ -1,4 +1,4 @@
-//! What is refused before any secret is read.
+//! Checks that can refuse a launch before any secret is read.
 
 use bottle_host::Host;
 use bottle_instance::{State, Store};
@@ -9,7 +9,7 @@ use crate::failure::{Failure, Kind};
 /// Checks host keys before any resource is created. The launch reads them again.
 ///
 /// # Errors
-/// When a repository has none that can be used.
+/// When a repository has no usable host key.
 pub fn require_host_keys(plan: &Plan) -> Result<(), Failure> {
     for repo in &plan.repos {
         repo.host_keys().map_err(|error| {
@@ -24,7 +24,7 @@ pub fn require_host_keys(plan: &Plan) -> Result<(), Failure> {
 /// binding.
 ///
 /// # Errors
-/// When a bottle has it.
+/// When a bottle already has the slug.
 pub fn require_free_slug(host: &Host, plan: &Plan) -> Result<(), Failure> {
     let slug = &plan.identity.slug;
     let taken = |message: String, hint: String| Err(Failure::state(message).about(slug).hint(hint));

@@ -1,4 +1,4 @@
-//! The start of a bottle on behalf of the agent in another one, its parent.
+//! The start of a bottle on behalf of the agent in another bottle, the parent.
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ use bottle_policy::route::RouteTable;
 
 use crate::failure::Failure;
 
-/// How often the lock of another start is tried.
+/// The pause between two attempts to get the lock that another start holds.
 const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
-/// The most differences that an error names.
+/// The maximum number of differences that an error names.
 const MOST_SHOWN: usize = 3;
 
 /// The parent of a bottle that is about to start.
@@ -26,16 +26,17 @@ pub struct Child {
     rules: Children,
     /// The parent's current routes. `None` if its start wrote none.
     live: Option<RouteTable>,
-    /// Other starts for this parent wait until this one is done, so that none exceeds the count.
+    /// Other starts for this parent wait for this lock, so that no start exceeds the maximum number of bottles.
     _lock: FileLock,
 }
 
 impl Child {
-    /// The parent for which this process starts a bottle. `None` if no bottle is the client. Waits for other starts of
-    /// this parent.
+    /// The parent for which this process starts a bottle. `None` if the client is not a bottle. Waits for other starts
+    /// of this parent.
     ///
     /// # Errors
-    /// Returns an error if the parent ended, may start no bottle or not this agent, or has its number of bottles.
+    /// Returns an error if the parent ended, may not start bottles or this agent, or has reached its maximum number of
+    /// bottles.
     pub async fn of(host: &Host, agent: Option<&Name>) -> Result<Option<Self>, Failure> {
         let Some(parent) = parent(host)? else { return Ok(None) };
         let store = Store::of(host);
@@ -65,7 +66,7 @@ impl Child {
             return refused(text)
                 .map_err(|error| error.hint("stop one, and discard it if its files are kept"));
         }
-        // Read under the lock: a later change is passed on to the new bottle.
+        // The record is read under the lock. A later change is passed on to the new bottle.
         let now = parent.record(&store).unwrap_or(record);
         if now.locked.is_some() {
             return refused(format!("{} is locked", parent.slug));
@@ -77,12 +78,12 @@ impl Child {
         Ok(Some(Self { parent: now, rules, live, _lock: lock }))
     }
 
-    /// The backend of the parent, which is also that of the child.
+    /// The backend of the parent, which the child also uses.
     pub fn backend(&self) -> String {
         self.parent.backend.clone()
     }
 
-    /// Checks that the plan has nothing that the parent does not have.
+    /// Checks that the plan grants nothing that the parent does not have.
     ///
     /// # Errors
     /// Returns an error that names the first differences.

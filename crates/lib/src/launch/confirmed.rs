@@ -35,11 +35,11 @@ impl Preflight {
 }
 
 impl Confirmed {
-    /// Finds or builds the images. `marked` are the values of sensitive variables, and `secrets` those of
+    /// Finds or builds the images. `marked` are the values of sensitive variables, and `secrets` are the values of
     /// [`Plan::secrets`].
     ///
     /// # Errors
-    /// When an image cannot be had. Dropping the future cancels a build.
+    /// When an image is unavailable. Dropping the future cancels a build.
     pub async fn order(
         self,
         marked: Vec<SecretText>,
@@ -59,7 +59,7 @@ impl Confirmed {
 /// Finds or builds the images of a plan. `shown_notes` are notes that the user has already read.
 ///
 /// # Errors
-/// When an image cannot be had. Dropping the future cancels a build.
+/// When an image is unavailable. Dropping the future cancels a build.
 pub async fn prepare(
     backend: &dyn Backend,
     plan: &Plan,

@@ -21,7 +21,7 @@ const COUNTED_FILES: usize = 50_000;
 /// The maximum number of paths that a line names. Further ones are only counted.
 const MAX_NAMED: usize = 6;
 
-/// An estimate of how much of a directory is copied per second, for a usual disk.
+/// The estimated number of bytes that are copied per second on a typical disk.
 const BYTES_PER_SECOND: u64 = 200 << 20;
 const FILES_PER_SECOND: u64 = 10_000;
 
@@ -51,7 +51,7 @@ pub(super) struct Copied {
     git_dir: Option<PathBuf>,
     /// The directories from which the repository borrows objects, which are copied too.
     borrowed: Named,
-    /// Ignore files without rules, because they are links or not regular.
+    /// Ignore files whose rules are not read, because they are links or not regular files.
     not_read: Named,
     /// The settings and hooks of the repository that the copy does not have.
     left_out: Named,
@@ -59,7 +59,8 @@ pub(super) struct Copied {
 
 impl Copied {
     /// Walks the files that are copied. The objects of a repository are not copied if `shares_objects` is set. Stops
-    /// after [`COUNTED_FILES`] and when `stop` is set, so that the question does not wait for a large directory.
+    /// after [`COUNTED_FILES`] and when `stop` is set, so that a large directory does not delay the question to the
+    /// user.
     ///
     /// # Errors
     /// When the copy would fail, because the ignore rules cannot be read or the directory has too many levels or files.
@@ -89,7 +90,7 @@ impl Copied {
                 break;
             }
         }
-        // The records of worktrees do not count.
+        // The records of worktrees are not counted.
         for file in git_dir
             .as_ref()
             .map(|git_dir| git_dir.files(objects, &CopiedWorktrees::default(), "", stop))
@@ -103,7 +104,7 @@ impl Copied {
                 Ok(GitFile::Made(_, text) | GitFile::Index(text, _)) => copied.add(text.len() as u64),
                 Ok(GitFile::Directory(_)) => true,
                 Err(GitFileError::Walk(error)) => copied.count(Err(error))?,
-                // The copy reports a file that cannot be read.
+                // The later copy reports an unreadable file.
                 Err(_) => true,
             };
             if !goes_on {
@@ -125,7 +126,7 @@ impl Copied {
         Ok(copied)
     }
 
-    /// Counts an entry. Returns false when no more are counted.
+    /// Counts an entry. Returns false when the limit is reached.
     fn count(&mut self, entry: Result<Entry, WalkError>) -> Result<bool, WalkError> {
         let entry = match entry {
             Ok(entry) => entry,
@@ -133,7 +134,7 @@ impl Copied {
                 self.more = true;
                 return Ok(false);
             }
-            // The copy reports a file that cannot be read.
+            // The later copy reports an unreadable file.
             Err(WalkError::System { .. }) => return Ok(true),
             Err(error) => return Err(error),
         };
@@ -147,7 +148,7 @@ impl Copied {
         Ok(goes_on)
     }
 
-    /// Adds a file of this size. Returns false when no more are counted.
+    /// Adds a file of this size. Returns false when the limit is reached.
     fn add(&mut self, bytes: u64) -> bool {
         if self.files == COUNTED_FILES {
             self.more = true;
@@ -158,7 +159,7 @@ impl Copied {
         true
     }
 
-    /// The number of files, their size, and how long the copy takes, if that is long.
+    /// The number of files, their size, and the duration of the copy if it is long.
     pub(super) fn size(&self) -> String {
         let more = if self.more { "more than " } else { "" };
         let size = format!("{more}{}, {more}{}", counted(self.files, "file"), HumanBytes(self.bytes));
@@ -169,8 +170,8 @@ impl Copied {
         format!("{size}; the copy takes about {more}{seconds} s")
     }
 
-    /// What the user should know before the copy. `name` is that of the directory in the workspace, if there are
-    /// several.
+    /// What the user should know before the copy. `name` is the name of the directory in the workspace, if there are
+    /// several directories.
     pub(super) fn warnings(&self, name: Option<&str>) -> Vec<String> {
         let (of, there) = match name.map(one_line) {
             Some(name) => (format!(" of {name}"), "in it"),
@@ -196,7 +197,7 @@ impl Copied {
     }
 }
 
-/// The first paths of a kind, relative to a directory, and the number of all.
+/// The first paths of a kind, relative to a directory, and the total number of such paths.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Named {
     first: Vec<PathBuf>,
@@ -204,7 +205,7 @@ pub(super) struct Named {
 }
 
 impl Named {
-    /// Adds a path, unless it is among the first ones.
+    /// Adds a path, unless it is already among the first paths.
     pub(super) fn note(&mut self, path: &Path) {
         if self.first.iter().any(|known| known == path) {
             return;
@@ -232,7 +233,7 @@ impl Named {
         (self.count > 0).then(|| names.join(", "))
     }
 
-    /// A line that says `what` these paths are, if there are any.
+    /// A line that introduces these paths with `what`, if there are any.
     pub(super) fn line(&self, what: &str) -> Option<String> {
         self.shown().map(|names| format!("{what}: {names}"))
     }

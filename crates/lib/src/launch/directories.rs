@@ -31,7 +31,7 @@ pub fn named(path: &Path, all: bool) -> Result<CopiedDirectory, Failure> {
     }
 }
 
-/// Refuses directories of which two are the same, contain each other, or have the same name.
+/// Refuses the directories if two of them are the same, contain each other, or have the same name.
 ///
 /// # Errors
 /// [`Failure`] of kind usage.

@@ -1,11 +1,11 @@
-//! New bottles from the files of one that runs or is kept.
+//! New bottles from the files of a bottle that runs or is kept.
 //!
 //! ```text
 //!   the bottle ──commit──► a temporary snapshot ──launch──► new bottles, each with its own identity
 //!   SLUG@NAME ─────────────────────────────────────┘  the temporary snapshot is removed
 //! ```
 //! The first bottle continues. A new bottle has its own slug, host name, certificate authority and canary, and none of
-//! the first one's secrets.
+//! the first bottle's secrets.
 
 use std::time::Duration;
 
@@ -40,16 +40,16 @@ use crate::text::shown;
 /// Time limit of the search for unsaved work, which may have to visit millions of files.
 const WORK_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// New bottles from the files of another one.
+/// New bottles from the files of another bottle.
 #[derive(Debug)]
 pub struct ForkOrder {
     /// The bottle, or one of its snapshots.
     pub from: SnapshotSelector,
     /// The number of new bottles.
     pub count: u16,
-    /// The label of the new bottle. With several, a number follows it.
+    /// The label of the new bottle. With several new bottles, a number follows it.
     pub label: Option<String>,
-    /// The task, the colour and the like. What belongs to the first bottle and to the settings is ignored.
+    /// The task, the colour and similar flags. Flags that the first bottle or the settings decide are ignored.
     pub flags: Flags,
 }
 
@@ -57,7 +57,7 @@ pub struct ForkOrder {
 pub struct ForkPreflight {
     /// The launch of the first new bottle.
     pub launch: Preflight,
-    /// How the manifests changed since the bottle was started, as a unified diff. `None` if they did not.
+    /// How the manifests changed since the bottle was started, as a unified diff. `None` if they did not change.
     pub changes: Option<String>,
     /// The host, with the working directory of the first bottle.
     pub host: Host,
@@ -86,7 +86,7 @@ pub struct ForkOrders {
 }
 
 impl ForkOrders {
-    /// The orders, of which `first` is that of the first new bottle.
+    /// The orders of all new bottles. `first` is the order of the first new bottle.
     ///
     /// # Errors
     /// As [`Plan::settle`].
@@ -101,7 +101,7 @@ impl ForkOrders {
 }
 
 impl ForkOrder {
-    /// Finds out what would be started.
+    /// Determines what the fork would start.
     ///
     /// # Errors
     /// When it cannot be started.
@@ -205,10 +205,10 @@ impl ForkOrder {
     }
 }
 
-/// The path of the directory that is the bottle's workspace, if there is one, as text.
+/// The path, as text, of the directory that is the bottle's workspace. `None` if there is no such directory.
 ///
 /// # Errors
-/// If the directory is not the same one any more, so that it cannot be copied.
+/// When the directory was replaced by another one since the start, so that it cannot be copied.
 fn shared(record: &Record) -> Result<Option<String>, Failure> {
     let Some(live) = record.live() else { return Ok(None) };
     let path = shown(&live.path);
@@ -277,7 +277,8 @@ impl ForkPreflight {
     }
 }
 
-/// The name of the temporary snapshot for these new bottles. No other bottle has the first one's slug.
+/// The name of the temporary snapshot for these new bottles. The name contains the slug of the first new bottle, which
+/// no other bottle has.
 fn temporary_name(plans: &[Plan]) -> Result<Name, Failure> {
     let first = plans.first().map_or("", |plan| plan.identity.slug.as_str());
     format!("fork-{first}").parse().map_err(|error| Failure::cannot("name a snapshot", error))

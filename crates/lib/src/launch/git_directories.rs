@@ -1,7 +1,7 @@
 //! Finds the git directories and borrowed objects outside of the directories that a bottle gets.
 //!
 //! A project can name any directory as its git directory, and the objects of any repository. A git directory that does
-//! not name the project back, and objects of another repository, are copied only if the user confirms them by their
+//! not refer back to the project, and objects of another repository, are copied only if the user confirms them by their
 //! path.
 
 use std::path::{Path, PathBuf};
@@ -14,15 +14,15 @@ use bottle_repository::{LenderError, Located, ObjectSources};
 use crate::failure::Failure;
 use crate::text::{one_line, shown};
 
-/// What helps if the files of a repository are in several places.
+/// The advice if the files of a repository are in several places.
 const CLONE: &str = "copy a clone of the repository, which `git clone` makes";
 
-/// A directory of git outside of a directory that is copied or mounted. It is used only if the user confirms it.
+/// A git directory outside of a directory that is copied or mounted. It is used only if the user confirms it.
 #[derive(Debug)]
 pub struct Outside {
-    /// The directory of git.
+    /// The git directory.
     directory: GitDirectory,
-    /// What it has to do with the repository.
+    /// How the git directory is related to the repository.
     pub kind: OutsideKind,
     /// Whether the user has named it already.
     is_named: bool,
@@ -32,18 +32,18 @@ pub struct Outside {
     path: String,
 }
 
-/// What is outside.
+/// The kind of an outside directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OutsideKind {
-    /// A git directory that does not name the directory back.
+    /// A git directory that does not refer back to the directory.
     GitDirectory,
     /// Objects of another repository.
     Lender,
 }
 
 impl Outside {
-    /// Finds what is outside of these directories, in the order in which a user is asked. `named` are paths that the
-    /// user has named.
+    /// Finds the git directories outside of these directories, in the order in which a user is asked. `named` are paths
+    /// that the user has named.
     ///
     /// # Errors
     /// When the repository of a directory cannot be used.
@@ -85,7 +85,8 @@ impl Outside {
         Ok(found)
     }
 
-    /// Returns those outside of these directories that the user has confirmed: by name, or because `asks` says so.
+    /// Returns the git directories outside of these directories that the user has confirmed, either by name or through
+    /// `asks`.
     ///
     /// # Errors
     /// When one is not confirmed, or the repository of a directory cannot be used; or the error of `asks`.
@@ -139,13 +140,13 @@ impl Outside {
     }
 }
 
-/// Whether a directory with objects is that of this git directory, or of the repository at this path.
+/// Whether a directory with objects belongs to this git directory, or to the repository at this path.
 fn is_of(objects: &GitDirectory, path: &Path) -> bool {
     ["", "objects", ".git/objects"].iter().any(|below| objects.is_at(&path.join(below)))
 }
 
-/// Fails if files of the git directory are links, which are not followed, as older versions of Android's `repo` make
-/// them.
+/// Fails if files of the git directory are links, as older versions of Android's `repo` create them. Such links are not
+/// followed.
 fn require_no_links(located: &Located) -> Result<(), Failure> {
     let is_link = |name: &&str| located.common.link(Path::new(name)).is_ok_and(|target| target.is_some());
     let Some(name) = ["config", "packed-refs", "refs", "shallow"].into_iter().find(is_link) else {

@@ -1,4 +1,4 @@
-//! Launches by keepers: one, or several side by side.
+//! Launches by keeper processes: one launch, or several side by side.
 
 use std::cell::RefCell;
 use std::pin::Pin;
@@ -21,23 +21,24 @@ use crate::failure::{Failure, Kind};
 /// time.
 const AT_ONCE: usize = 4;
 
-/// What a launch does.
+/// The progress of a launch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Progress {
-    /// It began this phase.
+    /// The launch began this phase.
     Phase(&'static str),
-    /// It has copied this many bytes.
+    /// The launch has copied this many bytes.
     Copied(&'static str, u64),
 }
 
-/// Why a bottle did not start.
+/// The failure of a bottle's start.
 #[derive(Debug)]
 pub struct NotStarted {
     /// Why.
     pub failure: Failure,
-    /// What could not be removed. A cleanup tries again.
+    /// The resources that could not be removed. A cleanup tries again.
     pub left: Vec<String>,
-    /// Whether the keeper reported the end. Otherwise its connection was lost, or it did not start.
+    /// Whether the keeper reported the end. Otherwise the connection to the keeper was lost, or the keeper did not
+    /// start.
     pub is_undone: bool,
 }
 
@@ -62,7 +63,8 @@ impl NotStarted {
     }
 }
 
-/// A launch that a keeper carries out. If it is dropped before it has ended, the keeper removes what it created.
+/// A launch that a keeper carries out. If the value is dropped before the launch has ended, the keeper removes
+/// everything that it created.
 #[derive(Debug)]
 pub struct Launching {
     slug: Slug,
@@ -86,7 +88,7 @@ impl Launching {
         Ok(Self { slug, workspace, channel, events, phase: None })
     }
 
-    /// Waits until the agent runs. It can be called again if the future was dropped.
+    /// Waits until the agent runs. Can be called again if the future was dropped.
     ///
     /// # Errors
     /// When the bottle did not start. The keeper has then removed what it could.
@@ -117,7 +119,7 @@ impl Launching {
         interrupt(host, &self.slug);
     }
 
-    /// The connection of the first client. Dropping it ends a bottle that is not detached.
+    /// The connection of the first client. Dropping the connection ends a bottle that is not detached.
     pub fn into_channel(self) -> Channel {
         self.channel
     }
@@ -134,10 +136,10 @@ fn interrupt(host: &Host, slug: &Slug) {
     }
 }
 
-/// The result of one of several launches.
+/// A launch order and the result of its launch.
 type Ended<'a> = (&'a LaunchOrder, Result<(), NotStarted>);
 
-/// Launches of bottles that run in the background, a few at the same time. After a failure, no further one begins.
+/// Launches of bottles that run in the background, a few at the same time. After a failure, no further launch begins.
 pub struct SideBySide<'a> {
     host: &'a Host,
     shared: &'a Running,
@@ -155,7 +157,7 @@ struct RunningNow {
 }
 
 impl<'a> SideBySide<'a> {
-    /// Launches these orders. `shared` is empty.
+    /// Launches these orders. `shared` must be empty.
     pub fn begin(host: &'a Host, orders: &'a [LaunchOrder], shared: &'a Running) -> Self {
         let launches = stream::iter(orders).map(move |order| async move {
             let slug = &order.plan.identity.slug;
@@ -169,8 +171,8 @@ impl<'a> SideBySide<'a> {
         Self { host, shared, launches: Box::pin(launches.buffered(AT_ONCE)) }
     }
 
-    /// The next launch that ended, in the order of the orders. `None` at the end. It can be called again if the future
-    /// was dropped.
+    /// The next launch that ended, in the order of the orders. `None` at the end. Can be called again if the future was
+    /// dropped.
     pub async fn next(&mut self) -> Option<Ended<'a>> {
         loop {
             // A launch that did not begin has no result.
@@ -180,7 +182,7 @@ impl<'a> SideBySide<'a> {
         }
     }
 
-    /// Ends the launches that run, and begins no further one.
+    /// Ends the running launches, and begins no further launch.
     pub fn interrupt(&self) {
         let mut running = self.shared.0.borrow_mut();
         running.stopped = true;
@@ -189,7 +191,7 @@ impl<'a> SideBySide<'a> {
 }
 
 impl Running {
-    /// Begins a launch. Returns false if no further one may begin.
+    /// Begins a launch. Returns false if no further launch may begin.
     fn begin(&self, slug: &Slug) -> bool {
         let mut running = self.0.borrow_mut();
         if !running.stopped {

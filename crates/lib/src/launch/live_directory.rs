@@ -1,5 +1,5 @@
-//! Checks the directory that `--cwd=live` mounts: the agent may change its files, and nothing else that matters to the
-//! user.
+//! Checks the directory that `--cwd=live` mounts. The agent may change the files of this directory, but nothing else
+//! that matters to the user.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStringExt;
@@ -21,12 +21,12 @@ use crate::text::one_line;
 /// The bounds of the search in the directory. A larger directory is refused, because parts of it would be unchecked.
 const BOUNDS: Bounds = Bounds { entries: 2_000_000, time: Duration::from_secs(30) };
 
-/// Directories of the system, whose files other programs use.
+/// System directories, whose files other programs use.
 const SYSTEM: [&str; 12] =
     ["/bin", "/boot", "/dev", "/etc", "/lib", "/lib64", "/proc", "/run", "/sbin", "/sys", "/usr", "/var/lib"];
 
-/// Directories of keys and credentials with which a directory is refused. `.docker`, which projects use for other files
-/// too, is only named.
+/// Directories of keys and credentials. A directory that contains one of them is refused. `.docker` only causes a
+/// warning, because projects also use it for other files.
 const KEY_DIRECTORIES: [&str; 6] = [".ssh", ".gnupg", ".aws", ".azure", ".kube", ".password-store"];
 
 const COPY_INSTEAD: &str = "`--cwd` copies the directory instead";
@@ -59,11 +59,11 @@ pub(crate) fn check(host: &Host, directory: &Path) -> Result<Live, Failure> {
     Ok(Live { directory: live, warnings })
 }
 
-/// Checks the directory of a bottle that is resumed. What the bottle left in it is named, and does not prevent the
-/// start.
+/// Checks the directory of a bottle that is resumed. Files that the bottle left in the directory are reported, and do
+/// not prevent the start.
 ///
 /// # Errors
-/// [`Failure`] of kind state, if the directory is not the same one any more.
+/// [`Failure`] of kind state, if the directory was replaced since then.
 pub(crate) fn check_again(host: &Host, slug: &Slug, before: &LiveDirectory) -> Result<Live, Failure> {
     let live = identify_again(before).map_err(|changed| {
         let path = before.path.display();
@@ -84,7 +84,7 @@ pub(crate) fn check_again(host: &Host, slug: &Slug, before: &LiveDirectory) -> R
     Ok(Live { directory: live, warnings: warnings.into_iter().flatten().collect() })
 }
 
-/// Refuses directories that are more than a project's.
+/// Refuses directories that are more than the directory of a project.
 fn require_project(host: &Host, live: &LiveDirectory) -> Result<(), Failure> {
     const PROJECT: &str = "use the directory of a project";
     let path = &live.path;
@@ -166,7 +166,7 @@ impl Contents {
         if let Some(names) = self.keys.shown() {
             return Err(refused(path, &format!("it contains keys: {names}"), COPY_INSTEAD));
         }
-        // The agent could make a directory readable that belongs to the user.
+        // The agent could make a directory of the user readable.
         let own = |inside: &&PathBuf| path.join(inside).symlink_metadata().is_ok_and(|it| is_own(it.uid()));
         match self.unreadable.iter().find(own) {
             Some(inside) => {
@@ -192,7 +192,8 @@ fn refused(path: &Path, why: &str, hint: &str) -> Failure {
         .hint(hint)
 }
 
-/// A mount point below a directory, as the kernel lists them. A system without this list has none that matters here.
+/// A mount point below a directory, from the kernel's list of mounts. A system without this list has no mount points
+/// that matter here.
 fn mount_below(directory: &Path) -> Option<PathBuf> {
     let list = std::fs::read("/proc/self/mountinfo").ok()?;
     let points = list.split(|byte| *byte == b'\n').filter_map(|line| line.split(|byte| *byte == b' ').nth(4));

@@ -7,11 +7,11 @@
 //! ```
 //! No resource is created, and no secret is read, before the preflight is confirmed.
 //!
-//! - `start`, `resume`, `fork`: what is launched · `preflight`: what the user knows before · `confirmed`: the inputs of
-//!   the launch · `launching`: the launch itself
+//! - `start`, `resume`, `fork`: the orders of launches · `preflight`: the information that the user gets before ·
+//!   `confirmed`: the inputs of the launch · `launching`: the launch itself
 //! - `backend`: the backend of a plan · `child`: the bottle whose agent starts this one · `directories`, `copied`,
-//!   `live_directory`, `git_directories`: what a bottle gets of the user's files · `changed_manifests`: how manifests
-//!   changed · `checks`: what is refused before any secret is read · `unattended`: launches without a question
+//!   `live_directory`, `git_directories`: the user's files that a bottle gets · `changed_manifests`: how manifests
+//!   changed · `checks`: refusals before any secret is read · `unattended`: launches without a question
 
 pub mod backend;
 pub mod changed_manifests;

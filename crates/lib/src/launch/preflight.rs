@@ -1,5 +1,5 @@
-//! What the user knows before a launch: what will run, what the project's manifest decides, which settings weaken the
-//! bottle, and what it sees of the host.
+//! The information that the user gets before a launch: the command that will run, the choices of the project's
+//! manifest, the settings that weaken the bottle, and the parts of the host that the bottle sees.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::failure::Failure;
 use crate::report::{DryRun, SecretUse};
 use crate::text::{from_home, names, one_line};
 
-/// How long the directories that are copied are looked through. Then the size says how much was found so far.
+/// The time limit for scanning the directories to copy. When it passes, the size covers only the files found so far.
 const LOOKED_FOR: Duration = Duration::from_secs(5);
 
 /// A launch that the user has not confirmed yet. Nothing was created, and no secret was read.
@@ -28,7 +28,7 @@ pub struct Preflight {
     pub resolved: Resolved,
     /// What would be launched.
     pub plan: Plan,
-    /// What the backend would make first, and what it cannot do.
+    /// The resources that the backend would create first, and the features that it lacks.
     pub preview: Preview,
     /// The backend that launches it.
     pub backend: Box<dyn Backend>,
@@ -78,7 +78,7 @@ impl Preflight {
         copied.iter().map(line).collect()
     }
 
-    /// The author of the commits in a copy of the user's directory, and which part of it is only a default.
+    /// The author of the commits in a copy of the user's directory, and which part of the author is only a default.
     pub fn commits_as(&self) -> Vec<String> {
         let plan = &self.plan;
         let GitIdentity { name, email } = &plan.git_identity;
@@ -143,7 +143,7 @@ impl Preflight {
         (!isolates).then(unisolated).into_iter().chain(live).chain(unmetered).chain(sockets).collect()
     }
 
-    /// The document of this launch, without its slug if that is random.
+    /// The document of this launch, without the slug if the slug is random.
     pub fn document(&self, is_labelled: bool) -> DryRun<'_> {
         let Self { plan, preview, resolved, .. } = self;
         DryRun {
@@ -166,7 +166,7 @@ impl Preflight {
         }
     }
 
-    /// What the user should know even if nobody is asked.
+    /// The warnings for the user, which are also shown if no question is asked.
     pub fn warnings(&self) -> Vec<String> {
         let mut lines = of_project(&self.resolved);
         lines.extend(self.preview.notes.iter().cloned());
@@ -230,7 +230,7 @@ impl Source {
     }
 }
 
-/// Looks through the directories that are copied into a new workspace. Dropping the future ends it.
+/// Scans the directories that are copied into a new workspace. Dropping the future ends the scan.
 ///
 /// # Errors
 /// When a copy would fail.

@@ -35,19 +35,19 @@ use crate::snapshot_selector::SnapshotSelector;
 pub struct ResumeOrder {
     /// The bottle.
     pub slug: Slug,
-    /// Start from the snapshot of this name, otherwise from the newest one. `None` for the kept files.
+    /// The snapshot to start from: the one with this name, otherwise the newest. `None` for the kept files.
     pub snapshot: Option<Option<Name>>,
-    /// The bottle manifests, in order. Empty for those of the last start.
+    /// The bottle manifests, in order. Empty for the manifests of the last start.
     pub bottles: Vec<Name>,
-    /// The task, the terminal and the like. What belongs to the bottle and to the settings is ignored.
+    /// The task, the terminal and similar flags. Flags that the bottle or the settings decide are ignored.
     pub flags: Flags,
 }
 
 /// The bottle that is resumed, and the files that it starts from.
 pub struct Resuming {
     record: Record,
-    /// The host with the working directory of the first start. It decides which project's agents are found, and is
-    /// copied if the workspace has to be created again.
+    /// The host with the working directory of the first start. The working directory decides which project's agents are
+    /// found, and is copied if the workspace has to be created again.
     host: Host,
     backend: Box<dyn Backend>,
     start_point: StartPoint,
@@ -66,7 +66,7 @@ struct StartPoint {
 pub struct ResumePreflight {
     /// The launch.
     pub launch: Preflight,
-    /// How the manifests changed since the last start, as a unified diff. `None` if they did not.
+    /// How the manifests changed since the last start, as a unified diff. `None` if they did not change.
     pub changes: Option<String>,
     /// Whether the resume discards kept files.
     pub discards: bool,
@@ -101,7 +101,8 @@ impl ResumeOrder {
         let (store, slug) = (Store::of(host), &record.slug);
         let directory = store.directory(slug);
         let layers = async { Ok(record.kept && engines::has_layers(backend, record).await?) };
-        // The engine answers both questions at once. The answer about the layers counts only if it is the right engine.
+        // Both questions go to the engine at the same time. The answer about the layers counts only if this is the
+        // right engine.
         let (right, kept) = tokio::join!(engines::require(backend, &directory, record), layers);
         let kept = right.and(kept)?;
         let list = store.snapshots(slug).map_err(|error| Failure::state(error.to_string()))?;
@@ -170,7 +171,7 @@ impl Resuming {
         &self.host
     }
 
-    /// Finds out what would be started. `git_directories` are those that the user confirmed.
+    /// Determines what the resume would start. `git_directories` are the git directories that the user confirmed.
     ///
     /// # Errors
     /// When it cannot be started.
@@ -229,7 +230,7 @@ impl Resuming {
             backend: record.backend.clone(),
             resumed: true,
             image: match self.start_point.origin {
-                // The bottle is built anew, as its manifest says.
+                // The bottle is created again from its manifest.
                 Origin::New => None,
                 _ => record.image.clone(),
             },

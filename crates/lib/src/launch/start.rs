@@ -35,11 +35,11 @@ pub enum CopyIn {
     Live,
 }
 
-/// What a new bottle gets of the user's files.
+/// The user's files that a new bottle gets.
 #[derive(Debug, Default)]
 pub struct NewWorkspace {
-    /// How much of the working directory it gets. `None` for an empty workspace. Each of several directories has its
-    /// own mode.
+    /// How much of the working directory the bottle gets. `None` for an empty workspace. Each of several directories
+    /// has its own mode.
     pub mode: Option<CopyIn>,
     /// The repository that is copied instead of the working directory.
     pub repository: Option<InRepository>,
@@ -54,17 +54,18 @@ pub struct NewWorkspace {
 pub struct StartOrder {
     /// The agent.
     pub agent: Name,
-    /// The bottle manifests, in order. Empty for those of the agent.
+    /// The bottle manifests, in order. Empty for the agent's own manifests.
     pub bottles: Vec<Name>,
     /// Whether bottle manifests that a project suggests may be used. Only the user may accept a suggestion.
     pub accepts_suggestion: bool,
-    /// The backend. `None` for the one of the manifest or the settings, otherwise the first usable one.
+    /// The backend. `None` for the backend of the manifest or the settings, otherwise the first usable backend.
     pub backend: Option<String>,
-    /// What it gets of the user's files.
+    /// The user's files that the bottle gets.
     pub workspace: NewWorkspace,
     /// The bottle whose agent starts this one.
     pub child: Option<Child>,
-    /// The task, the terminal, the label and the like. What belongs to the other fields and to the settings is ignored.
+    /// The task, the terminal, the label and similar flags. Flags that the other fields or the settings decide are
+    /// ignored.
     pub flags: Flags,
 }
 
@@ -82,7 +83,7 @@ impl NewWorkspace {
         }
     }
 
-    /// The directory that is copied or mounted, if it is only one.
+    /// The directory that is copied or mounted, if there is only one.
     fn top<'a>(&'a self, host: &'a Host) -> &'a Path {
         self.repository.as_ref().map_or(&host.cwd, |repository| &repository.top)
     }
@@ -122,7 +123,7 @@ impl StartOrder {
         }
     }
 
-    /// Finds out what would be started.
+    /// Determines what the order would start.
     ///
     /// # Errors
     /// When it cannot be started.
@@ -140,7 +141,7 @@ impl StartOrder {
         let backend = backend::choose(host, &mut plan, named.as_deref()).await?;
         if let Some(child) = &self.child {
             child.check(&plan)?;
-            // A bottle that another one started starts none itself, so the number of all of them is limited.
+            // A bottle that was started by another bottle cannot start bottles itself. This limits the total number.
             plan.mcp = None;
         }
         require_utf8_cwd(host)?;

@@ -1,4 +1,4 @@
-//! Launches in the background for callers that have no user to ask: what would be a question is a failure.
+//! Launches in the background, for callers that have no user to ask. Each question to the user becomes a failure.
 //!
 //! Dropping the future of a launch undoes it: a build is cancelled, and the keeper removes what it created.
 
@@ -29,7 +29,8 @@ use crate::scanner_rules;
 use crate::stop::stop;
 use crate::threads::{self, cancelled};
 
-/// Starts a bottle in the background, for the bottle in [`bottle_host::PARENT`] if its client is one. Returns its slug.
+/// Starts a bottle in the background. If the client is a bottle, [`bottle_host::PARENT`] names this parent. Returns the
+/// slug of the new bottle.
 ///
 /// # Errors
 /// When it cannot be started, or when a user would have to be asked.
@@ -79,13 +80,13 @@ pub async fn resume(
 pub struct Forked {
     /// The bottles that run.
     pub slugs: Vec<Slug>,
-    /// Why further ones do not run.
+    /// Why further bottles do not run.
     pub failure: Option<Failure>,
 }
 
-/// Starts bottles in the background, from the files of another one. If the future is dropped, the bottles that it started
-/// are removed, and so is the temporary snapshot, on a thread that goes on. A cleanup removes the snapshot if this process
-/// ends before that.
+/// Starts bottles in the background, from the files of another bottle. If the future is dropped, a separate thread
+/// removes the bottles that it started, and the temporary snapshot. If this process ends before that, a cleanup removes
+/// the snapshot.
 ///
 /// # Errors
 /// When nothing was started.
@@ -101,7 +102,8 @@ pub async fn fork(host: &Host, order: ForkOrder) -> Result<Forked, Failure> {
             Ok::<_, Failure>((found, snapshot))
         };
         let (found, snapshot) = caller.waits_for(preparing).await.unwrap_or_else(|| Err(cancelled()))?;
-        // Is not cancelled, because a keeper would go on: the snapshot is removed when it is complete.
+        // Saving the snapshot is not cancelled, because the keeper would continue. The snapshot is removed when it is
+        // complete.
         let point = snapshot.saved().await?;
         let host = found.host.clone();
         let Fork { confirmed, orders, point } = found.fork(point);
@@ -180,7 +182,7 @@ fn failure(not_started: NotStarted, slug: &Slug, notify: Notify<'_>) -> Failure 
     not_started.failure.about(slug)
 }
 
-/// Reads every secret of the plan. One that would be asked for is missing.
+/// Reads every secret of the plan. A secret that the user would have to enter counts as missing.
 async fn read_secrets(host: &Host, plan: &Plan) -> Result<Secrets, Failure> {
     let (host, needs) = (host.clone(), plan.secrets.clone());
     let runtime = tokio::runtime::Handle::current();
@@ -190,7 +192,7 @@ async fn read_secrets(host: &Host, plan: &Plan) -> Result<Secrets, Failure> {
     Ok(read?)
 }
 
-/// Refuses directories of git outside of these directories, each of which a user would have to confirm.
+/// Refuses git directories outside of these directories, because a user would have to confirm each of them.
 async fn require_nothing_outside<'a>(
     directories: impl IntoIterator<Item = &'a Path>,
     host: &Host,

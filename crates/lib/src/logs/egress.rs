@@ -33,8 +33,8 @@ pub fn empty(slug: &Slug) -> Failure {
         .hint("set `egress.log` in the bottle: `1` logs denied requests, `2` every request")
 }
 
-/// Returns the last lines of the log as the proxy wrote them, with control characters escaped. Returns fewer if they are
-/// longer than 4 MiB.
+/// Returns the last lines of the log as the proxy wrote them, with control characters escaped. Returns fewer lines if
+/// they exceed 4 MiB in total.
 ///
 /// # Errors
 /// When there is no such bottle, when nothing was logged, or when the log cannot be read.
@@ -59,8 +59,8 @@ pub async fn last(host: &Host, slug: &Slug, lines: usize) -> Result<Vec<String>,
     reading.await
 }
 
-/// Passes on each line of the log in `directory` that is not older than `since`. Returns the file to which the proxy adds
-/// lines; none if there is no file.
+/// Passes on each line of the log in `directory` that is not older than `since`. Returns the file to which the proxy
+/// adds lines. `None` if there is no file.
 ///
 /// # Errors
 /// When a file cannot be read, or the error of `each`.
@@ -90,12 +90,13 @@ pub struct Tail {
 }
 
 impl Tail {
-    /// At most so many lines, and so many bytes.
+    /// Keeps at most `lines` lines and `bytes` bytes.
     pub fn new(lines: usize, bytes: usize) -> Self {
         Self { lines, bytes_left: bytes, last: VecDeque::new() }
     }
 
-    /// Adds a line, and removes the oldest ones that are too many. A line that is longer than all bytes is left out.
+    /// Adds a line, and removes the oldest lines that exceed a limit. A line that alone exceeds the byte limit is left
+    /// out.
     pub fn push(&mut self, line: String) {
         let (length, lines) = (line.len(), self.lines);
         while self.last.len() >= lines || self.bytes_left < length {
@@ -119,14 +120,14 @@ impl Followed {
     /// Opens the file.
     ///
     /// # Errors
-    /// When it cannot be opened, or is no plain file.
+    /// When it cannot be opened, or is not a regular file.
     pub fn open(path: &Path) -> std::io::Result<Self> {
         let file = plain_file::open(path)?;
         let inode = file.metadata()?.ino();
         Ok(Self { reader: BufReader::new(file), inode, part: Vec::new() })
     }
 
-    /// Returns the next complete line that is not older than `since`; none if there is no such line yet.
+    /// Returns the next complete line that is not older than `since`. `None` if there is no such line yet.
     ///
     /// # Errors
     /// When the file cannot be read.

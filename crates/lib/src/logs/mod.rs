@@ -17,25 +17,25 @@ use bottle_protocol::session::guest::{GuestEvent, GuestRequest, Logs, STDERR, ST
 use super::connect::{connect, guest_failure, keeper_lost, open_guest};
 use super::failure::Failure;
 
-/// The maximum number of bytes of output that are kept. Longer output is truncated, which does not occur, because the
-/// guest keeps only 1 MiB of each stream.
+/// The maximum number of bytes of output that are kept. Longer output would be truncated. This does not occur, because
+/// the guest keeps only 1 MiB of each stream.
 pub const AGENT_LOG_MAX: usize = 8 << 20;
 
 /// Time limit for the guest to report the size of the agent's terminal.
 const SIZE_WITHIN: Duration = Duration::from_secs(2);
 
-/// What an agent wrote.
+/// The output of an agent.
 #[derive(Debug, Default)]
 pub struct AgentLog {
     /// The bytes, with escape sequences.
     pub bytes: Vec<u8>,
-    /// The size of the agent's terminal. `None` if it has none, or if that is not known.
+    /// The size of the agent's terminal. `None` if the agent has no terminal, or if this is unknown.
     pub terminal: Option<Size>,
     /// Why the output is not complete.
     pub lost: Option<Failure>,
 }
 
-/// The output of a bottle's agent: what the guest has of it, or what the keeper saved when the bottle ended.
+/// The output of a bottle's agent, as the guest has kept it, or as the keeper saved it when the bottle ended.
 ///
 /// # Errors
 /// When there is no such bottle, its output was not saved, or it cannot be read.
@@ -46,8 +46,8 @@ pub async fn of_agent(host: &Host, slug: &Slug) -> Result<AgentLog, Failure> {
     }
 }
 
-/// The record of a bottle whose keeper saved the output. For a bottle that does not exist, the connection creates the
-/// error.
+/// The record of a bottle whose keeper saved the output. For a bottle that does not exist, a later connection attempt
+/// reports the error.
 pub fn saved_record(host: &Host, slug: &Slug) -> Option<Record> {
     match Store::of(host).state(slug) {
         Some(State::Dead(record)) if record.agent_exit.is_some() => Some(*record),
@@ -79,7 +79,7 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The output that the guest of a running bottle has.
+/// The output that the guest of a running bottle has kept.
 ///
 /// # Errors
 /// When the bottle does not run, or its guest does not return the output.
@@ -113,7 +113,7 @@ pub fn refused(failure: bottle_protocol::session::guest::Failure, slug: &Slug) -
     guest_failure(failure).about(slug)
 }
 
-/// The size of the agent's terminal. `None` if it has none, or if that is not known.
+/// The size of the agent's terminal. `None` if the agent has no terminal, or if this is unknown.
 pub async fn terminal_size(channel: &Channel) -> Option<Size> {
     let query = async {
         match open_guest(channel, GuestRequest::Status).await.ok()?.receive().await.ok()? {

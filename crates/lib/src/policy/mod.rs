@@ -33,14 +33,15 @@ use crate::notice::{Notice, Notify};
 use crate::report::PolicyAnswer;
 use crate::scanner_rules;
 
-/// Whose routes decide.
+/// The origin of the routes that decide about a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Whose {
-    /// Those of a bottle.
+    /// The routes of a bottle.
     Bottle(Slug),
-    /// Those of the only running bottle.
+    /// The routes of the only running bottle.
     OnlyRunning,
-    /// Those with which this agent would start, in these bottles. Without any, in its default ones.
+    /// The routes with which this agent would start, with these bottle manifests. Without manifests, with its default
+    /// ones.
     Agent(Name, Vec<Name>),
 }
 
@@ -142,7 +143,7 @@ fn the_only_one(store: &Store) -> Result<Record, Failure> {
     }
 }
 
-/// Builds the plan of a launch, of which only the routes and the hash are used.
+/// Builds the plan of a launch. Only the routes and the hash of this plan are used.
 fn plan_of(host: &Host, manifest: &ResolvedManifest) -> Result<Plan, Failure> {
     let (label, task) = (Some("policy-check".to_owned()), Some(String::new()));
     let flags = Flags { label, task, ..Flags::default() };
@@ -188,8 +189,8 @@ struct Found {
     warnings: Vec<String>,
 }
 
-/// Scans the parts of a request that the proxy would send: method, host, path, query, headers, and the body
-/// if it is known. Values of secrets are not known here, so they are not found.
+/// Scans the parts of a request that the proxy would send: method, host, path, query, headers, and the body if it is
+/// known. The values of secrets are unknown here, so the scan does not find them.
 fn found(
     allowed: &Allowed<'_, '_>,
     method: &str,

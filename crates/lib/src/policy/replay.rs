@@ -95,7 +95,7 @@ pub fn replay(
     Ok(replayed)
 }
 
-/// Parses the request in a line; none if the line records another event.
+/// Parses the request in a line. `None` if the line records another event.
 fn record(text: &[u8]) -> Result<Option<Record>, serde_json::Error> {
     if serde_json::from_slice::<Other>(text).is_ok_and(|other| other.event != "request") {
         return Ok(None);
@@ -107,8 +107,8 @@ fn record(text: &[u8]) -> Result<Option<Record>, serde_json::Error> {
 }
 
 impl Record {
-    /// Returns the recorded verdict as far as the routes decided it. Returns none for a mismatch of host
-    /// names, because a record does not contain both names.
+    /// Returns the recorded verdict as far as the routes decided it. Returns `None` for a mismatch of host names,
+    /// because a record does not contain both names.
     fn was(&self) -> Option<RecordedVerdict> {
         let allow = RecordedVerdict { verdict: "allow".to_owned(), reason: None };
         let Some(reason) =

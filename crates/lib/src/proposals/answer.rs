@@ -56,7 +56,7 @@ pub struct AnswerOutcome {
 pub struct Saved {
     /// The file.
     pub path: PathBuf,
-    /// Why it was not written, with the routes. `None` if it was.
+    /// Why the manifest was not written, with the routes. `None` if it was written.
     pub unsaved: Option<UnsavedManifest>,
 }
 

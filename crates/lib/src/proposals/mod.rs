@@ -1,4 +1,4 @@
-//! Pending proposals of bottles: what an approval of one would change, and the answers.
+//! Pending proposals of bottles: the changes that an approval would make, and the answers.
 //!
 //! A proposal is untrusted text from a bottle. It is escaped before it is shown, and is never executed.
 //!

@@ -33,8 +33,8 @@ pub fn all(host: &Host, now: Timestamp) -> Result<(Vec<Pending>, Vec<String>), F
     Ok((pending, damaged.iter().map(skipped_file).collect()))
 }
 
-/// Returns the scanner's last warnings in the proxy's log of a bottle, newest first. A proposal does not show what the
-/// scanner only warned about.
+/// Returns the scanner's last warnings in the proxy's log of a bottle, newest first. These warnings are not part of a
+/// proposal.
 pub fn scanner_warnings(host: &Host, slug: &Slug) -> Vec<Warning> {
     proxy_log::warnings(&Store::of(host).directory(slug).join(SIDECAR_LOGS))
 }

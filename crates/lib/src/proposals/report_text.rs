@@ -5,8 +5,8 @@ use serde_json::Value;
 /// The maximum nesting of a report; a value nested deeper is shown as JSON on one line.
 const DEEP: usize = 6;
 
-/// Formats a JSON report with one line per field, whole: an approval covers all of it. Text that is not JSON is returned
-/// unchanged.
+/// Formats a complete JSON report with one line per field, because an approval covers the whole report. Text that is
+/// not JSON is returned unchanged.
 pub fn report_text(text: &str) -> String {
     match serde_json::from_str::<Value>(text) {
         Ok(value @ Value::Object(_)) => {

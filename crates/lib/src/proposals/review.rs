@@ -1,4 +1,4 @@
-//! Proposals for the web dashboard: what one asks for, what an approval would allow, and the answer.
+//! Proposals for the web dashboard: the request of a proposal, the effect of an approval, and the answer.
 //!
 //! The user approves what a page showed. The page's digest is a part of the answer, and the answer is refused if the
 //! proposal or its effect changed meanwhile.
@@ -27,7 +27,7 @@ pub struct Listed {
     pub slug: String,
     /// What the bottle asks for, as a sentence.
     pub title: String,
-    /// The first line of the bottle's justification. The text is the bottle's.
+    /// The first line of the bottle's justification. The text comes from the bottle.
     pub why: String,
     /// The time left, or why no process waits for the answer.
     pub state: String,
@@ -40,23 +40,23 @@ pub struct Listed {
 pub struct Review {
     /// The proposal as a list shows it.
     pub listed: Listed,
-    /// When and how often it was asked.
+    /// When and how often the bottle made the proposal.
     pub asked: String,
-    /// The whole justification. The text is the bottle's.
+    /// The whole justification. The text comes from the bottle.
     pub justification: String,
-    /// The proposed routes in their canonical form, or the report of a finding. The text is the bottle's.
+    /// The proposed routes in their canonical form, or the report of a finding. The text comes from the bottle.
     pub request: String,
-    /// The text around a finding, with the values redacted. The text is the bottle's.
+    /// The text around a finding, with the values redacted. The text comes from the bottle.
     pub excerpt: Vec<String>,
-    /// What an approval would newly allow; none for a report, or if the routes are unknown.
+    /// The requests that an approval would newly allow. `None` for a report, or if the routes are unknown.
     pub gains: Option<Result<Vec<String>, String>>,
     /// The changed lines of the routes: whether each is added, and its text.
     pub diff: Vec<(bool, String)>,
-    /// Warnings about names that can be mistaken, and of the scanner.
+    /// Warnings about names that can be mistaken for others, and warnings of the scanner.
     pub warnings: Vec<String>,
-    /// What kind of question it is.
+    /// The kind of the proposal.
     pub tool: Tool,
-    /// Identifies what is shown.
+    /// The digest of the shown content, which identifies it.
     pub digest: String,
 }
 
@@ -65,14 +65,14 @@ pub struct Review {
 pub enum Answer {
     /// The agent gets what it asked for.
     Approve {
-        /// What the agent reads beside the approval.
+        /// The text that the agent gets with the approval.
         reason: Option<String>,
         /// Limits an approval of routes to the next request.
         once: bool,
     },
     /// The agent does not get it.
     Reject {
-        /// What the agent reads.
+        /// The text that the agent gets.
         reason: String,
     },
 }
@@ -85,15 +85,16 @@ pub fn list(host: &Host, now: Timestamp) -> Result<(Vec<Listed>, Vec<String>), F
     Ok((listed, skipped))
 }
 
-/// Returns a pending proposal in full. None if it is not pending any more.
+/// Returns a pending proposal in full. `None` if it is no longer pending.
 pub fn find(host: &Host, id: &Id, now: Timestamp) -> Result<Option<Review>, Failure> {
     Ok(pending(host, id, now)?.map(|pending| review(host, &pending, now)))
 }
 
-/// Answers a proposal of which the page with this digest was shown. Returns the result as a sentence.
+/// Answers the proposal whose page had this digest when the user saw it. Returns the result as a sentence.
 ///
 /// # Errors
-/// Returns an error if something else would be approved than what was shown, or if the answer is not accepted.
+/// Returns an error if the approval would cover something other than the shown content, or if the answer is not
+/// accepted.
 pub async fn answer(host: &Host, id: &Id, digest: &str, wanted: Answer) -> Result<String, Failure> {
     let now = Timestamp::now();
     let Some(pending) = pending(host, id, now)? else {
@@ -180,7 +181,7 @@ fn digest(
     hex::encode(Sha256::digest(shown.to_string()))
 }
 
-/// All of a proposal that an approval covers. What is the same for every approval, such as the time, is not in it.
+/// All parts of a proposal that an approval covers. Excludes parts that do not affect the approval, such as the time.
 pub fn content(proposal: &Proposal) -> impl PartialEq + Serialize {
     let Proposal { bottle_slug, tool, proposed_file, justification, excerpt, .. } = proposal;
     (bottle_slug, tool.name(), proposed_file, justification, excerpt)

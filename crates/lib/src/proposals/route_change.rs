@@ -26,9 +26,8 @@ pub struct RouteChange {
     pub revision: u64,
 }
 
-/// Computes the effect of a proposal on the current routes. Returns an error if the proposal cannot be
-/// applied, and none if it changes no routes or the current routes are unknown. `text` is the proposed text
-/// or its replacement.
+/// Computes the effect of a proposal on the current routes. Returns an error if the proposal cannot be applied, and
+/// `None` if it changes no routes or the current routes are unknown. `text` is the proposed text or its replacement.
 pub fn route_change(
     host: &Host,
     proposal: &Proposal,
@@ -78,8 +77,8 @@ pub fn live_between(host: &Host, slug: &Slug, from: u64, to: u64) -> Result<Vec<
     Ok(gained.flatten().collect())
 }
 
-/// Returns the proposed routes in their canonical form, because the text as the agent wrote it can mislead.
-/// If they do not parse, returns the agent's text.
+/// Returns the proposed routes in their canonical form, because the agent's own text can mislead. If the routes do not
+/// parse, returns the agent's text.
 pub fn proposed_text(proposal: &Proposal) -> String {
     let own = if proposal.tool.reports() { None } else { proposal::parse(&proposal.proposed_file).ok() };
     own.map_or_else(|| proposal.proposed_file.clone(), |own| own.render())

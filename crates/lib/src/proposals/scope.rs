@@ -23,8 +23,8 @@ pub enum RequestedScope {
     /// The approval is valid while the bottle runs.
     #[default]
     Run,
-    /// The routes are also added to this bottle manifest. Without a name, they are added to the manifest that
-    /// the bottle was started from.
+    /// The routes are also added to this bottle manifest. Without a name, the routes are added to the manifest that the
+    /// bottle was started from.
     Saved(Option<Name>),
 }
 
@@ -138,7 +138,7 @@ impl SettingsAddition {
     }
 }
 
-/// The text of the settings; empty if there are none.
+/// The text of the settings. Empty if there is no such file.
 fn text_of_settings(path: &Path) -> Result<String, Failure> {
     match std::fs::read_to_string(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
@@ -146,7 +146,7 @@ fn text_of_settings(path: &Path) -> Result<String, Failure> {
     }
 }
 
-/// What the report of a proposal of [`Tool::CommandAllow`] asks for.
+/// The approvals that the report of a [`Tool::CommandAllow`] proposal asks for.
 fn approvals_of(proposal: &Proposal) -> Option<Vec<Approval>> {
     let report: serde_json::Value = serde_json::from_str(&proposal.proposed_file).ok()?;
     let approval = |finding: &serde_json::Value| {

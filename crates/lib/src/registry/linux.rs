@@ -11,7 +11,7 @@ pub(super) fn preferred(host: &Host) -> Vec<Box<dyn Backend>> {
     vec![Box::new(LinuxBackend::new(host))]
 }
 
-/// The backends that are used if no container engine can be, or if the user names them.
+/// The backends that are used if no container engine is usable, or if the user names them.
 pub(super) fn after_engine(host: &Host) -> Vec<Box<dyn Backend>> {
     vec![Box::new(SmolvmBackend::new(host)), Box::new(AppleBackend::new(host))]
 }

@@ -1,5 +1,5 @@
 //! Lists the backends by name. A bottle's record stores the backend's name, so that resume and cleanup can find the
-//! backend. Which backends exist beside the container engine depends on the system: `linux` and `macos` list them.
+//! backend. The backends other than the container engine depend on the system: `linux` and `macos` list them.
 
 #[cfg(target_os = "linux")]
 mod linux;

@@ -20,11 +20,11 @@ pub struct ActiveBottle {
     pub label: Option<String>,
     /// The colour given with `--color-label`.
     pub color: Option<String>,
-    /// The name of its agent manifest. `None` if its record cannot be read, as for each `None` below.
+    /// The name of its agent manifest. `None` if its record cannot be read. The same holds for each `None` below.
     pub agent: Option<String>,
     /// The bottle manifests that were chosen, in order.
     pub bottles: Vec<String>,
-    /// The bottle from whose files this one was made with `bottle fork`.
+    /// The bottle from whose files `bottle fork` made this bottle.
     pub forked_from: Option<String>,
     /// The client of `bottle mcp` that started the bottle.
     pub parent: Option<String>,
@@ -36,14 +36,15 @@ pub struct ActiveBottle {
     pub mode: Option<&'static str>,
     /// `starting`, `running`, `ending`, `ended` or `kept`, or another word if its keeper or record is missing.
     pub status: &'static str,
-    /// Why something of a kept bottle is kept, as in `bottle stop --json`. `None` if it has only a snapshot.
+    /// The reason why a kept bottle is kept, as in `bottle stop --json`. `None` if the bottle has only a snapshot.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kept_for: Option<&'static str>,
     /// When it was started, or last resumed.
     pub started_at: Option<Timestamp>,
     /// The directory in which `bottle start` was run.
     pub cwd: Option<String>,
-    /// Whether the bottle has a copy of that directory, or of its repository only with [`ActiveBottle::live`].
+    /// Whether the bottle has a copy of that directory. With [`ActiveBottle::live`], whether it has a copy of its
+    /// repository only.
     pub copied_cwd: bool,
     /// Whether the directory itself is the bottle's workspace (`--cwd=live`).
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -64,13 +65,13 @@ pub struct ActiveBottle {
     pub measured_at: Option<Timestamp>,
     /// The sidecars of a running bottle.
     pub services: Vec<Service>,
-    /// Why all traffic of this bottle is denied, which is then locked. `None` if it is not locked.
+    /// Why this bottle is locked, so that all its traffic is denied. `None` if it is not locked.
     pub locked: Option<LockOut>,
-    /// Why the bottle is paused because of a budget. `None` if it is not.
+    /// Why a budget paused the bottle. `None` if it is not paused.
     pub paused: Option<String>,
     /// Whether its requests to models are denied because of `bottle budget stop --policy cutoff`.
     pub cut_off: bool,
-    /// Why the bottle's record cannot be read, if it cannot.
+    /// Why the bottle's record cannot be read. `None` if it can be read.
     pub problem: Option<String>,
     /// The address of the engine that commands use now.
     #[serde(skip)]
@@ -78,7 +79,7 @@ pub struct ActiveBottle {
 }
 
 impl ActiveBottle {
-    /// The address of the engine that has the bottle, if commands use another one now.
+    /// The address of the engine that has the bottle, if commands use another engine now.
     pub fn other_engine(&self) -> Option<&str> {
         self.engine.as_deref().filter(|address| self.selected_engine.as_deref() != Some(*address))
     }
@@ -116,9 +117,9 @@ pub struct PruneReport {
     pub records: Vec<PrunedRecord>,
     /// Images, volumes and other resources that no bottle uses.
     pub unused: Vec<Unused>,
-    /// Slugs of bottles whose records stay, because the bottles run or are kept.
+    /// Slugs of bottles whose records are not removed, because the bottles run or are kept.
     pub existing: Vec<String>,
-    /// What could not be inspected or removed. A failure does not prevent the other removals.
+    /// The errors of failed inspections and removals. A failure does not prevent the other removals.
     pub errors: Vec<String>,
 }
 
@@ -199,8 +200,8 @@ pub struct Stopped {
     /// Why the files or the conversation are kept: `work`, `ignored-files`, `unknown` (the workspace could not be
     /// searched), `failure`, `task` or `conversation`.
     pub kept_for: Option<&'static str>,
-    /// The path of the kept workspace on the host, if its files are kept. No git works there, because its
-    /// repository borrows objects from a path in the bottle.
+    /// The path of the kept workspace on the host, if its files are kept. Git does not work there, because the
+    /// workspace's repository borrows objects from a path in the bottle.
     pub workspace: Option<String>,
     /// The directory of the agent's copied conversations.
     pub conversations: Option<String>,
@@ -211,7 +212,7 @@ pub struct Stopped {
     pub left: Vec<String>,
 }
 
-/// What an agent changed in the directory of `--cwd=live`, and that has an effect outside of the bottle.
+/// The agent's changes in the directory of `--cwd=live` that have an effect outside of the bottle.
 #[derive(Debug, Serialize)]
 pub struct Live {
     /// The directory.
@@ -232,7 +233,7 @@ pub struct Live {
 pub struct LiveFile {
     /// The path, relative to the directory.
     pub path: String,
-    /// What effect the file has.
+    /// The effect of the file outside of the bottle.
     pub why: String,
 }
 

@@ -31,11 +31,11 @@ pub struct BackendHealth {
 /// An element of the array that `bottle probe --json` prints.
 #[derive(Debug, Serialize)]
 pub struct ProbeAttempt {
-    /// What was tried to be reached.
+    /// The target that the probe tried to reach.
     pub target: String,
-    /// The way on which it was tried.
+    /// The route on which the probe tried to reach it.
     pub via: String,
-    /// Whether it was reached.
+    /// Whether the probe reached the target.
     pub result: Reach,
     /// What the probe observed.
     pub seen: String,

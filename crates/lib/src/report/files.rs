@@ -33,8 +33,8 @@ pub enum FileDocument {
 }
 
 impl FileDocument {
-    /// The document about the only answer to a request, with `check` to one that changed nothing. `None` for an answer that
-    /// other answers or data belong to.
+    /// The document about the only answer to a request. With `check`, the request changed nothing. `None` for an answer
+    /// that is accompanied by other answers or data.
     pub fn of(event: FileEvent, check: bool) -> Option<Self> {
         Some(match event {
             FileEvent::Entry(info) => Self::Entry(info.into()),
@@ -138,8 +138,8 @@ pub struct FileContent {
 }
 
 impl FileContent {
-    /// The document of the part that begins at `offset`. `next` is the position behind the part, and `size` that of the end
-    /// of the file. A character that the end of the part cuts off is left to the next part.
+    /// The document of the part that begins at `offset`. `next` is the position after the part, and `size` is the size
+    /// of the file. If the end of the part splits a character, the character is left to the next part.
     pub fn of(part: &[u8], offset: u64, next: u64, size: u64) -> Self {
         let cut = if next < size { incomplete(part) } else { 0 };
         let part = &part[..part.len() - cut];
@@ -149,8 +149,8 @@ impl FileContent {
     }
 }
 
-/// The number of bytes of a character that is cut off at the end of a text. 0 if the text is nothing else, or if the
-/// bytes are no text.
+/// The number of bytes of an incomplete character at the end of a text. 0 if the text consists only of this character,
+/// or if the bytes are not text.
 fn incomplete(bytes: &[u8]) -> usize {
     match std::str::from_utf8(bytes) {
         Err(error) if error.error_len().is_none() && error.valid_up_to() > 0 => {
@@ -204,7 +204,7 @@ impl From<files::PatchedFile> for PatchedFile {
 /// The document that `bottle fs rm --json` prints.
 #[derive(Debug, Serialize)]
 pub struct RemovedFiles {
-    /// The number of entries, with those in directories.
+    /// The number of removed entries, including the entries of directories.
     pub entries: u64,
 }
 
@@ -213,7 +213,7 @@ pub struct RemovedFiles {
 pub struct ResetFiles {
     /// The bottle.
     pub slug: String,
-    /// The commit to which the files were put back; absent if the workspace was empty at its start, and with
+    /// The commit to which the files were reset. Absent if the workspace was empty at its start, and with
     /// `directories`.
     pub base: Option<String>,
     /// The directories of the workspace, if several directories were copied.
@@ -307,7 +307,7 @@ mod tests {
         let part = &"aü".as_bytes()[..2];
         let first = FileContent::of(part, 0, 2, 3);
         assert_eq!((first.text.as_deref(), first.next), (Some("a"), 1));
-        // At the end of the file nothing follows, so the bytes are no text.
+        // At the end of the file, no further bytes can complete the character, so the bytes are not text.
         let last = FileContent::of(part, 0, 2, 2);
         assert_eq!((last.text, last.next, last.base64.is_some()), (None, 2, true));
     }

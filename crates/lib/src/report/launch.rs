@@ -1,4 +1,4 @@
-//! The document of a launch that is only shown.
+//! The document of a dry run of a launch.
 
 use std::path::Path;
 
@@ -22,7 +22,7 @@ pub struct DryRun<'a> {
     pub secrets: Vec<SecretUse>,
     /// The paths of this machine that the bottle can read or write.
     pub exposed: &'a [Exposed],
-    /// Sockets and pipes of the machine in these paths, which weaken the isolation (`home_allow_sockets`).
+    /// The machine's sockets and pipes in these paths. They weaken the isolation (`home_allow_sockets`).
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     pub sockets: &'a [String],
     /// Images that would be built, pulled or loaded first, and why.
@@ -49,8 +49,8 @@ pub struct DryRun<'a> {
 /// A secret that a launch reads.
 #[derive(Debug, Serialize)]
 pub struct SecretUse {
-    /// What it is for.
+    /// The purpose of the secret.
     pub purpose: String,
-    /// Where it comes from.
+    /// The source of the secret.
     pub from: String,
 }

@@ -22,7 +22,7 @@ pub struct Executed {
     pub signal: Option<u8>,
     /// Whether the command was ended because its time limit passed.
     pub timed_out: bool,
-    /// Whether the user interrupted the command, so that its end is unknown.
+    /// Whether the user interrupted the command. Its end is then unknown.
     pub interrupted: bool,
     /// The time from the start of the command to its end.
     pub duration_ms: u64,
@@ -130,7 +130,7 @@ impl From<ProcessState> for ProcessEnd {
 /// The document that `bottle process start --json` prints.
 #[derive(Debug, Serialize)]
 pub struct StartedProcess {
-    /// The handle, with which other commands name it.
+    /// The handle. Other commands use it to name the process.
     pub handle: String,
     /// The process id inside the bottle.
     pub pid: u32,
@@ -141,7 +141,7 @@ pub struct StartedProcess {
 pub struct MatchedLine {
     /// The line, without its break.
     pub line: String,
-    /// The position behind the line.
+    /// The position after the line.
     pub next: u64,
 }
 
@@ -193,9 +193,9 @@ pub struct ProcessOutput {
     pub from: u64,
     /// The position at which the next part begins.
     pub next: u64,
-    /// The position behind the last byte so far.
+    /// The position after the last byte so far.
     pub end: u64,
-    /// The number of bytes behind the wanted position that are not kept any more.
+    /// The number of bytes after the wanted position that are no longer kept.
     pub lost: u64,
     /// Whether the process runs, and how it ended.
     #[serde(flatten)]

@@ -21,7 +21,7 @@ pub struct RuleAnswer {
 pub struct RuleFinding {
     /// The name of the rule.
     pub rule: &'static str,
-    /// Whether the rule denies in each mode.
+    /// Whether the rule denies in every mode.
     pub floor: bool,
     /// The words of the command that the rule is about.
     pub command: Vec<String>,
@@ -47,7 +47,7 @@ pub struct RuleOverview {
 pub struct RuleShown {
     /// The name of the rule.
     pub rule: &'static str,
-    /// Whether the rule denies in each mode.
+    /// Whether the rule denies in every mode.
     pub floor: bool,
     /// What the rule finds.
     pub finds: &'static str,
@@ -77,7 +77,7 @@ pub struct PolicyAnswer {
     pub route: Option<String>,
     /// The file and line of the manifest that defines this route.
     pub origin: Option<String>,
-    /// What the scanner found without blocking the request, as it is logged.
+    /// The scanner's findings that did not block the request, in the form of the log.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
 }

@@ -108,11 +108,11 @@ pub struct ListedSnapshot {
     pub backend: String,
     /// The address of the engine that has the snapshot, if the backend has an engine.
     pub engine: Option<String>,
-    /// The reference with which other commands name it.
+    /// The reference. Other commands use it to name the snapshot.
     pub reference: String,
     /// The name that the user gave it, if any.
     pub name: Option<String>,
-    /// The reference of the snapshot that it continues. That one may have been removed.
+    /// The reference of the snapshot that this snapshot continues. The earlier snapshot may have been removed.
     pub parent: Option<String>,
     /// When it was made.
     pub made_at: Timestamp,

@@ -9,7 +9,7 @@ use serde::Serialize;
 /// A proposal as `bottle supervise list --json` and `bottle supervise show --json` print it.
 #[derive(Debug, Serialize)]
 pub struct Question {
-    /// The id, with which `supervise approve` and `reject` name it.
+    /// The id. `supervise approve` and `supervise reject` use it to name the proposal.
     pub id: String,
     /// The bottle.
     pub slug: String,
@@ -149,9 +149,9 @@ pub struct LearnReport {
     pub opens: Vec<String>,
     /// The hosts for which routes were learned.
     pub hosts: Vec<LearntHost>,
-    /// The generalizations with which the routes allow more than was requested.
+    /// The generalizations through which the routes allow more than the agent requested.
     pub rules: Vec<String>,
-    /// The hosts for which none was.
+    /// The hosts for which no routes were learned.
     pub left_out: Vec<LeftOut>,
     /// Whether the routes are now a pending proposal, which `bottle supervise` shows.
     pub asked: bool,

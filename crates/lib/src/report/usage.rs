@@ -24,7 +24,7 @@ pub struct UsageRecord {
     pub provider: String,
     /// The host that answered.
     pub host: String,
-    /// The API of the request, by which the tokens were counted.
+    /// The API of the request. It determines how the tokens were counted.
     pub api: String,
     /// The model that answered. `None` if the response does not say so.
     pub model: Option<String>,
@@ -36,14 +36,14 @@ pub struct UsageRecord {
     pub estimated: bool,
     /// Whether the response was interrupted.
     pub interrupted: bool,
-    /// The id of the response, by which none is counted twice.
+    /// The id of the response. It prevents a response from being counted twice.
     pub id: String,
 }
 
 /// Numbers of tokens. `input` excludes the tokens read from or written to the provider's cache.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Tokens {
-    /// Tokens that were read, without those of the cache.
+    /// Tokens that were read, without the tokens of the cache.
     pub input: u64,
     /// Tokens that were written.
     pub output: u64,
@@ -113,7 +113,7 @@ pub struct Money {
     pub amount: f64,
     /// The currency, as `rates.yml` names it.
     pub currency: String,
-    /// Whether some models have no rate, so that the amount is higher.
+    /// Whether some models have no rate. The real amount is then higher.
     pub partial: bool,
 }
 

@@ -1,8 +1,8 @@
-//! The JSON output of the commands that show and take an agent's work.
+//! The JSON output of the commands that show an agent's work or transfer it to the user.
 
 use serde::Serialize;
 
-/// The document about a workspace, or an array of those about its directories.
+/// The document about a workspace, or an array of documents about its directories.
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
 pub enum OneOrSeveral<T> {
@@ -56,7 +56,7 @@ pub struct Difference {
     pub other: Option<String>,
     /// The base commit of the comparison; absent when there is none, and with `directories`.
     pub base: Option<String>,
-    /// A patch from the base to the workspace, or from the workspace to the other bottle's one. With `--stat` or
+    /// A patch from the base to the workspace, or from the workspace to the other bottle's workspace. With `--stat` or
     /// `--name-only`, the text that these flags show.
     pub diff: String,
     /// A unified diff from the base to the bottle's last commit, limited to files that differ between this
@@ -90,22 +90,22 @@ pub struct Applied {
     pub applied: bool,
     /// The paths of the files that change, relative to the directory.
     pub changed: Vec<String>,
-    /// Those of them that are deleted.
+    /// The changed paths that are deleted.
     pub deleted: Vec<String>,
-    /// Those of them that both sides changed, without a conflict.
+    /// The paths that both sides changed, without a conflict.
     pub merged: Vec<String>,
     /// The number of changed files of the bottle that the directory already has.
     pub already: usize,
     /// The files that cannot be merged.
     pub conflicts: Vec<Conflict>,
-    /// Changed files that programs on this machine run or obey by themselves.
+    /// Changed files that programs on this machine automatically run or take settings from.
     pub used_by_tools: Vec<String>,
 }
 
 /// A file that `bottle apply` cannot merge.
 #[derive(Debug, Serialize)]
 pub struct Conflict {
-    /// The path, from the directory on.
+    /// The path, relative to the directory.
     pub path: String,
     /// Why it cannot be merged.
     pub cause: &'static str,

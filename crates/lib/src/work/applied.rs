@@ -1,7 +1,8 @@
-//! Records which files of a bottle `bottle apply` last laid onto the user's files, so that the next merge begins there.
+//! Records which files of a bottle `bottle apply` last merged into the user's files. The next merge begins from these
+//! files.
 //!
-//! The record is a directory in the bottle's state directory, which ends with the bottle: a pack with the objects that
-//! the user's repository does not have, and the name of their tree.
+//! The record is a directory in the bottle's state directory, and is deleted with the bottle. It contains a pack with
+//! the objects that the user's repository does not have, and the name of their tree.
 //!
 //! ```text
 //! applied/pack/pack-*    the objects
@@ -22,8 +23,8 @@ use super::scratch::{Base, FILES};
 use super::{ObjectId, Root, Work};
 use crate::failure::Failure;
 
-/// The name of the record in the bottle's state directory. The name for a directory of the workspace has a hash of the
-/// directory's name too.
+/// The name of the record in the bottle's state directory. For a directory of the workspace, the name also has a hash
+/// of the directory's name.
 const DIRECTORY: &str = "applied";
 
 /// The file with the name of the tree.
@@ -72,7 +73,7 @@ impl Work<'_> {
         let pack = self.scratch.store.pack(&tree, &known).await.map_err(store_failed)?;
         let packs = directory.join("pack");
         fs::create_dir_all(&packs).map_err(failed)?;
-        // The tree of an earlier record is not needed any more, unless it is the same one.
+        // The pack of an earlier record is no longer needed, unless it is the same pack.
         let earlier = names(&packs).map_err(failed)?;
         let mut kept = Vec::new();
         if let Some(mut pack) = pack {

@@ -24,7 +24,7 @@ pub struct Merges<'a> {
     markers: bool,
     /// The work of each directory.
     pub roots: Vec<Merged<'a>>,
-    /// What is beside the directories, and does not belong to the work.
+    /// The entries of the workspace outside of the directories, which do not belong to the work.
     pub beside: Beside,
 }
 
@@ -48,11 +48,11 @@ impl Merged<'_> {
 }
 
 impl<'a> Merges<'a> {
-    /// Merges the work in these roots with the files of their directories. `is_whole` says whether they are all roots of
-    /// the workspace. With `markers`, text with conflicts is part of the result, with conflict markers.
+    /// Merges the work in these roots with the files of their directories. `is_whole` says whether these are all roots
+    /// of the workspace. With `markers`, text with conflicts is part of the result, with conflict markers.
     ///
     /// # Errors
-    /// When a root cannot be merged. One without a repository is left out, with a warning, if there are others.
+    /// When a root cannot be merged. A root without a repository is left out, with a warning, if there are others.
     pub async fn of(
         host: &'a Host,
         (record, channel): (&Record, &Channel),
@@ -108,15 +108,15 @@ impl<'a> Merges<'a> {
     }
 }
 
-/// Refuses a bottle whose workspace is a directory of the user: the changes are in it already.
+/// Refuses a bottle whose workspace is a directory of the user: this directory already has the changes.
 ///
 /// # Errors
-/// If it is one.
+/// When the workspace is such a directory.
 pub fn require_copy_to_apply(record: &Record) -> Result<(), Failure> {
     require_copy(record, &format!("apply the changes of {}", record.slug), instead(record))
 }
 
-/// What to do for a bottle whose workspace is a directory of the user.
+/// The hint for a bottle whose workspace is a directory of the user.
 fn instead(record: &Record) -> String {
     let slug = &record.slug;
     let road = match record.live().is_some_and(|live| live.repository.is_some()) {
@@ -173,7 +173,7 @@ async fn record_all(host: &Host, all: &[Merged<'_>], notify: Notify<'_>) {
     }
 }
 
-/// The directory that a bottle's changes are applied to: that of the paths in the comparison.
+/// The directory that a bottle's changes are applied to. The paths of the comparison are relative to it.
 fn directory(work: &Work<'_>) -> Result<PathBuf, Failure> {
     let directory = &work.root.directory;
     if !directory.is_dir() {

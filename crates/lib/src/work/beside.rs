@@ -1,4 +1,4 @@
-//! Finds what is in a workspace beside the directories that were copied into it. The agent chose the names.
+//! Finds the entries of a workspace other than the directories that were copied into it. The agent chose the names.
 
 use std::time::Duration;
 
@@ -18,10 +18,10 @@ const MAX_ENTRIES: u32 = 1000;
 /// The maximum number of entries that a warning names.
 const MAX_NAMED: usize = 10;
 
-/// How long the bottle may take to list its workspace.
+/// The time limit for the bottle to list its workspace.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The entries of a workspace that are none of the copied directories.
+/// The entries of a workspace, except the copied directories.
 #[derive(Debug, Default)]
 pub struct Beside {
     /// Their names, escaped.
@@ -31,7 +31,8 @@ pub struct Beside {
 }
 
 impl Beside {
-    /// Lists the entries. There are none if at most one directory was copied, because it is the workspace.
+    /// Lists the entries. If at most one directory was copied, there are no such entries, because this directory is the
+    /// workspace.
     ///
     /// # Errors
     /// Returns an error if the bottle does not answer in time.
@@ -56,7 +57,7 @@ impl Beside {
         Ok(Self { names: names.map(|name| one_line(&name)).collect(), more: entries.next.is_some() })
     }
 
-    /// Whether there are none.
+    /// Whether there are no such entries.
     pub fn is_empty(&self) -> bool {
         self.names.is_empty() && !self.more
     }

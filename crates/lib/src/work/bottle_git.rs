@@ -10,8 +10,8 @@ use super::{ObjectId, Root};
 use crate::connect::{keeper_lost, open_guest};
 use crate::failure::{Failure, Kind};
 
-/// The time limit for one git command in the bottle. The commands read a few small files, but the agent may have put
-/// pipes in their places, for which git waits.
+/// The time limit for one git command in the bottle. The commands read a few small files, but the agent may have
+/// replaced these by pipes, on which git blocks.
 const TIMEOUT: Duration = Duration::from_secs(15);
 
 /// The exit code of a shell for a program that does not exist.
@@ -50,7 +50,7 @@ impl GitOutput {
 /// The git repository in a bottle's workspace.
 pub(crate) struct Workspace<'a> {
     inside: BottleGit<'a>,
-    /// The commit that `HEAD` points to; none if there are no commits.
+    /// The commit that `HEAD` points to. `None` if there are no commits.
     pub head: Option<ObjectId>,
 }
 
@@ -71,7 +71,7 @@ impl<'a> BottleGit<'a> {
             .ok_or_else(|| nothing_committed(&root.slug, format!("{root} is not a git repository")))
     }
 
-    /// Finds the repository in the workspace; none if the workspace is not a git repository.
+    /// Finds the repository in the workspace. `None` if the workspace is not a git repository.
     ///
     /// # Errors
     /// Returns an error if git is missing in the bottle, or fails.
@@ -100,8 +100,8 @@ impl<'a> BottleGit<'a> {
         let mut argv = vec!["git", "--no-pager", "-C", &path];
         argv.extend(arguments);
         let argv: Vec<String> = argv.into_iter().map(str::to_owned).collect();
-        // Prevents git from writing to the repository, which would count as a change of the work.
-        // A repository that contains the directory is not the directory's.
+        // Prevents git from writing to the repository, which would count as a change of the work. A repository that
+        // contains the directory does not count as the directory's own.
         let ceiling = path.rsplit_once('/').map_or("", |(parent, _)| parent);
         let env = [("LC_ALL", "C"), ("GIT_OPTIONAL_LOCKS", "0"), ("GIT_CEILING_DIRECTORIES", ceiling)];
         let process = Process {

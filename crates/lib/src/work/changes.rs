@@ -25,7 +25,7 @@ const MAX_TARGET: u64 = 4096;
 pub struct Change {
     /// The path from the workspace on.
     path: Vec<u8>,
-    /// Its mode and content in the base. None if it was created since.
+    /// The file's mode and content in the base. `None` for a file that was created since then.
     before: Option<Entry>,
 }
 

@@ -1,4 +1,4 @@
-//! Compares workspaces: with the commit, or the files, with which each began, or with that of another bottle.
+//! Compares a workspace with the commit or the files with which it began, or with the workspace of another bottle.
 
 use bottle_channel::Channel;
 use bottle_host::Host;
@@ -19,13 +19,13 @@ pub struct Comparison<'a> {
     pub roots: Vec<ComparedRoot<'a>>,
     /// Whether all roots could be compared.
     pub is_all: bool,
-    /// What is beside the roots, and was not compared.
+    /// The entries of the workspace outside of the roots, which were not compared.
     pub beside: Beside,
 }
 
 /// The comparison of a workspace, or of a directory of it.
 pub struct ComparedRoot<'a> {
-    /// The directory with which the paths begin. `None` if they are those in the user's repository.
+    /// The directory with which the paths begin. `None` if the paths are those in the user's repository.
     pub shown_in: Option<String>,
     /// The work of the bottle.
     pub work: Work<'a>,
@@ -60,10 +60,10 @@ async fn compare_root<'a>(
     }
 }
 
-/// Compares the roots of a workspace with their start. `is_whole` says whether they are all of its roots.
+/// Compares the roots of a workspace with their start. `is_whole` says whether `roots` are all roots of the workspace.
 ///
 /// # Errors
-/// When a root cannot be compared although another one can, or none can.
+/// When a root cannot be compared. A root without a repository is skipped if another root can be compared.
 pub async fn compare<'a>(
     host: &'a Host,
     (record, channel): (&Record, &Channel),
@@ -108,7 +108,7 @@ pub struct Pairs(Vec<[Root; 2]>);
 pub struct ComparedPair {
     /// The name of both roots.
     pub name: String,
-    /// The directory with which the paths begin. `None` if there is one pair only.
+    /// The directory with which the paths begin. `None` if there is only one pair.
     shown_in: Option<String>,
     /// The changes from the first root to the second.
     pub diff: Content,
@@ -117,7 +117,7 @@ pub struct ComparedPair {
 }
 
 impl Pairs {
-    /// The roots of two bottles, or those of the directory of both.
+    /// Returns the roots of two bottles. With `directory`, returns only the roots of this directory.
     ///
     /// # Errors
     /// When the workspaces have different directories.
@@ -132,7 +132,7 @@ impl Pairs {
         Ok(Self(roots.into_iter().filter_map(pair).collect()))
     }
 
-    /// Compares them.
+    /// Compares the roots of each pair.
     ///
     /// # Errors
     /// When a root cannot be read, or git fails.

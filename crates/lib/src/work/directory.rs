@@ -14,23 +14,23 @@ use rustix::io::Errno;
 
 use super::workspace::MAX_FILE;
 
-/// The maximum number of directories between a path and the files below it, and of empty directories in one directory.
+/// The maximum number of nested directories below a path, and of empty directories in one directory.
 const MAX_LEVELS: usize = 128;
 const MAX_EMPTY: usize = 1000;
 
-/// What is at a path of a directory.
+/// The result of looking up a path in a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Found {
-    /// A file or link, which was imported; or nothing.
+    /// A file or link was imported, or there was nothing to import.
     Imported,
     /// A file of Git LFS with the content that it had at the start, which was imported.
     AsAtStart,
-    /// Something that no file may replace. The text is the reason.
+    /// An entry that no file may replace. The text is the reason.
     Blocked(&'static str),
 }
 
 /// Imports the file or link at this path of the directory, if there is one. Follows no links. `deleted` are the files
-/// that the merge may delete, and `pointers` have the content of files at the start that Git LFS keeps.
+/// that the merge may delete, and `pointers` have the content that Git LFS files had at the start.
 ///
 /// # Errors
 /// Returns an error if a file cannot be read, or git fails.
@@ -82,7 +82,7 @@ pub(super) fn import_file(
     Ok(Found::Imported)
 }
 
-/// The status of a path, without following a link; none if it does not exist.
+/// The status of a path, without following a link. `None` if the path does not exist.
 fn existing(directory: &Directory, path: &Path) -> io::Result<Option<Stat>> {
     match directory.stat(path) {
         Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::NOTDIR | Errno::LOOP)) => Ok(None),
@@ -90,7 +90,7 @@ fn existing(directory: &Directory, path: &Path) -> io::Result<Option<Stat>> {
     }
 }
 
-/// Whether all files in a directory of `top` are among these.
+/// Whether `files` contains all files in the directory `below` of `top`.
 fn has_only(top: &Directory, below: &Path, files: &BTreeSet<Vec<u8>>, levels: usize) -> io::Result<bool> {
     let Some(directory) = top.directory(below)? else { return Ok(true) };
     let (names, more) = directory.names(files.len() + MAX_EMPTY)?;
@@ -125,8 +125,8 @@ fn is_git(name: &OsStr) -> bool {
 
 /// Whether the target of a link at this relative path stays in the directory, and outside of its git directory.
 ///
-/// `..` is allowed only at the beginning of a target: behind a name, it leads out of the directory if the name is
-/// another link.
+/// `..` is allowed only at the beginning of a target. After a name, `..` can lead out of the directory, because the
+/// name can be another link.
 pub(super) fn leads_inside(path: &Path, target: &Path) -> bool {
     let mut above = path.components().count().saturating_sub(1);
     let mut has_name = false;

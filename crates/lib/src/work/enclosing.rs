@@ -18,7 +18,7 @@ pub struct Enclosing {
 }
 
 impl Enclosing {
-    /// Finds the repository. `None` if the working directory is in none.
+    /// Finds the repository. `None` if the working directory is in no repository.
     ///
     /// # Errors
     /// When the repository cannot be used.
@@ -30,7 +30,7 @@ impl Enclosing {
         if !here.starts_with(&real_top) {
             return Ok(None);
         }
-        // If no link is in the way, the paths stay as the user wrote them.
+        // If the path contains no link, the paths stay as the user wrote them.
         let is_written = host.cwd.starts_with(&top);
         let (top, here) = if is_written { (top, host.cwd.clone()) } else { (real_top, here) };
         Ok(Some(Self { repository, top, here }))
@@ -49,7 +49,7 @@ impl Enclosing {
         self.repository.ignores_own_directory()
     }
 
-    /// The failure if the whole repository was chosen, and [`Self::ignores_here`].
+    /// The failure if the whole repository was chosen, and [`Self::ignores_here`] is true.
     pub fn ignored(&self) -> Failure {
         let here = self.here.display();
         Failure::usage(format!("cannot start in {here}: .gitignore excludes it")).about("--repository").hint(
@@ -68,7 +68,7 @@ impl Enclosing {
         InRepository { top: self.top, inside }
     }
 
-    /// The failure if the whole repository was chosen, and there is none.
+    /// The failure if the whole repository was chosen, but there is no repository.
     pub fn missing(host: &Host) -> Failure {
         Failure::usage(format!("cannot copy the repository: {} is in none", host.cwd.display()))
             .about("--repository")

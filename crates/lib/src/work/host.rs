@@ -22,20 +22,20 @@ use super::{ObjectId, Root};
 use crate::failure::Failure;
 use crate::text::{inert, one_line, shown};
 
-/// Who changes a branch, in its reflog.
+/// The author of a branch's change, in the branch's reflog.
 const NAME: &str = "bottle";
 const EMAIL: &str = "pull@bottle.invalid";
 
-/// The maximum length of an ignore file in bytes. A longer one has no rules, as in a diff.
+/// The maximum length of an ignore file in bytes. A longer file contributes no rules, as in a diff.
 const MAX_IGNORE_FILE: u64 = ignored::MAX_FILE as u64;
 
 /// A repository of the user on the host.
 #[derive(Debug)]
 pub struct Repository {
     data: bottle_repository::Repository,
-    /// The real path of the directory in it from which it was found.
+    /// The real path of the directory from which the repository was found. It is inside the repository.
     directory: PathBuf,
-    /// The directories from which it may borrow objects.
+    /// The directories from which the repository may borrow objects.
     lenders: Vec<PathBuf>,
 }
 
@@ -73,17 +73,17 @@ impl Repository {
         Ok(Some(Self { data, directory, lenders: Vec::new() }))
     }
 
-    /// The real path of the directory from which it was found.
+    /// The real path of the directory from which the repository was found.
     pub(super) fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// Lets it borrow objects from these directories.
+    /// Lets the repository borrow objects from these directories.
     pub(super) fn with_lenders(self, lenders: Vec<PathBuf>) -> Self {
         Self { lenders, ..self }
     }
 
-    /// The directories from which it borrows objects.
+    /// The directories from which the repository borrows objects.
     ///
     /// # Errors
     /// When their list cannot be read.
@@ -96,7 +96,7 @@ impl Repository {
         self.data.located().common.id().ok()
     }
 
-    /// Its path and owner, and the directories from which it borrows objects, for a question.
+    /// Describes the repository for a question: its path, its owner, and the directories from which it borrows objects.
     pub(super) fn described(&self) -> String {
         let located = self.data.located();
         let owner = account(located.owner);
@@ -152,7 +152,7 @@ impl Repository {
         Ok(located.top.path().to_owned())
     }
 
-    /// The content of a file of the directory. `None` if there is none of at most so many bytes that can be read.
+    /// The content of a file of the directory. `None` if no readable file of at most `most` bytes exists.
     pub(super) fn file(&self, path: &Path, most: u64) -> Option<Vec<u8>> {
         Directory::open(&self.directory).ok()?.read(path, most).ok().flatten()
     }
@@ -181,7 +181,7 @@ impl Repository {
         self.data.exclude()
     }
 
-    /// Those of the tracked files that a sparse checkout leaves out of the working tree.
+    /// The tracked files that a sparse checkout leaves out of the working tree.
     ///
     /// # Errors
     /// When the index cannot be read.
@@ -207,7 +207,7 @@ impl Repository {
         self.data.head().map_err(unusable)
     }
 
-    /// Lets git in a directory of ours read the objects, and the list of shallow commits together with `more` of them.
+    /// Lets git in `store` read the objects, and the list of shallow commits extended by `more`.
     ///
     /// # Errors
     /// When the objects cannot be read.
@@ -217,7 +217,7 @@ impl Repository {
         store.set_shallow(own.iter().chain(more)).map_err(store_failed)
     }
 
-    /// The commit of a branch, whose full name this is.
+    /// The commit of the branch with this full name.
     ///
     /// # Errors
     /// When it cannot be read.
@@ -233,8 +233,8 @@ impl Repository {
         }
     }
 
-    /// Adds the objects that the commit `after` needs, and points the branch of `root` at it. `store` has all of them,
-    /// and can read those of this repository.
+    /// Adds the objects that the commit `after` needs, and points the branch of `root` at this commit. `store` has all
+    /// of these objects, and can read the objects of this repository.
     ///
     /// # Errors
     /// When an object is missing, or the repository cannot be written.
@@ -245,7 +245,8 @@ impl Repository {
         after: &ObjectId,
         store: &Store,
     ) -> Result<(), Failure> {
-        // A commit whose history is cut off elsewhere than here is not complete here.
+        // If the history of a commit were cut off at other commits than in this repository, the commit would be
+        // incomplete here.
         store.set_shallow(&self.data.shallow().map_err(unusable)?).map_err(store_failed)?;
         let tips = self.data.refs().all().map_err(|error| unusable(error.into()))?;
         let tips = store.present(&tips).await.map_err(store_failed)?;
@@ -278,7 +279,7 @@ pub(super) fn git_failed(error: GitError) -> Failure {
     Failure::failed(inert(&error.to_string())).hint_if(missing.then_some("install git on this machine"))
 }
 
-/// The error when something fails in a git directory of ours.
+/// The error when something fails in a temporary git directory.
 pub(super) fn store_failed(error: StoreError) -> Failure {
     match error {
         StoreError::Git(error) => git_failed(error),
@@ -304,7 +305,7 @@ fn checked_out(branch: &str) -> Failure {
         .hint("check another branch out first")
 }
 
-/// The error when a branch was not written.
+/// The error when a branch could not be written.
 fn not_written(branch: &str, error: RepositoryError) -> Failure {
     let RepositoryError::Ref(error) = error else { return unusable(error) };
     let hint = match &error {

@@ -4,8 +4,8 @@
 //!  base ─┬─ the directory's files ───┐
 //!        └─ the workspace's files ─┴─► result ──► edits that make the result of the directory's files
 //! ```
-//! Everything happens in the temporary repository. The directory changes only when the edits are applied, which checks all
-//! files before it changes the first one.
+//! Everything happens in the temporary repository. The directory changes only when the edits are applied. Applying them
+//! checks all files before it changes the first one.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ffi::OsStr;
@@ -41,15 +41,15 @@ const MAX_LINK: usize = 4096;
 /// The files of a tree, by path.
 type Files = HashMap<Vec<u8>, Entry>;
 
-/// A merge that was not applied.
+/// A merge that is not applied yet.
 pub struct Merge {
     /// The changed files and lines of the directory, as `git diff --stat` shows them.
     pub stat: String,
     /// The paths that change.
     pub changed: Vec<PathBuf>,
-    /// Those of them that are deleted.
+    /// The changed paths that are deleted.
     pub deletions: Deletions,
-    /// Those of them that both sides changed, without a conflict.
+    /// The paths that both sides changed, without a conflict.
     pub merged: Vec<PathBuf>,
     /// The number of files of the bottle that the directory already has.
     pub already: usize,
@@ -63,9 +63,9 @@ pub struct Merge {
 pub struct Deletions {
     /// Their paths.
     pub paths: Vec<PathBuf>,
-    /// The number of those whose content is not in another file of the bottle, as that of a renamed one is.
+    /// The number of deleted files whose content is in no other file of the bottle. A renamed file is not counted.
     pub lost: usize,
-    /// The number of files in the user's last commit; without one, of those that the bottle was given.
+    /// The number of files in the user's last commit. Without a commit, the number of files that the bottle was given.
     pub tracked: usize,
 }
 
@@ -92,11 +92,11 @@ impl Deletions {
 
 /// A file that cannot be merged.
 pub struct Conflict {
-    /// The path, from the directory on.
+    /// The path, relative to the directory.
     pub path: PathBuf,
     /// Why it cannot be merged.
     pub why: &'static str,
-    /// Whether the result has the file with conflict markers. Otherwise it stays as it is.
+    /// Whether the result has the file with conflict markers. Otherwise the file stays as it is.
     pub marked: bool,
 }
 
@@ -110,7 +110,7 @@ enum Version {
     Mixed(String, Vec<u8>),
 }
 
-/// The output of `git diff --stat`, which says if it is not complete.
+/// The output of `git diff --stat`, with a note if it is incomplete.
 fn shown_stat(text: &Text) -> String {
     let mut shown = String::from_utf8_lossy(&text.bytes).into_owned();
     if text.cut {
@@ -153,7 +153,8 @@ impl Scratch<'_> {
         let paths: Vec<Vec<u8>> = all.into_iter().filter(is_changed).cloned().collect();
         self.check(&paths, &to, began, tip).await?;
         require_no_git_directory(directory, &paths, &to, began)?;
-        // A file that the bottle was not given is not the base of what the agent created in its place.
+        // If the bottle was not given a file, this file cannot be the base of a file that the agent created at the same
+        // path.
         for path in
             paths.iter().filter(|path| began.start.files.get(*path).is_some_and(|file| !file.is_given))
         {
@@ -166,7 +167,7 @@ impl Scratch<'_> {
         let ours = self.listed(&self.tree_of_reference(OURS).await?).await?;
         let as_at_start = self.as_at_start(began, &ours).await?;
         for (path, found) in paths.iter().zip(&mut found) {
-            // A file that the user took over from a commit is not as at the start.
+            // A file that the user has taken over from a commit does not count as unchanged since the start.
             let is_base = began.start.is_in(&reference, path) && as_at_start.contains(path);
             if *found == Found::Imported && is_base {
                 *found = Found::AsAtStart;
@@ -199,7 +200,7 @@ impl Scratch<'_> {
         Ok(Merge { stat, changed, deletions, merged, already, conflicts, edits })
     }
 
-    /// The edits that make the result of the directory's files.
+    /// The edits that turn the directory's files into the result.
     async fn edits(&self, ours: &Files) -> Result<Edits, Failure> {
         let result = self.listed(&self.tree_of_reference(RESULT).await?).await?;
         let stored = |entry: Option<&Entry>| {
@@ -230,7 +231,7 @@ impl Scratch<'_> {
     /// Changes the directory, after [`Self::check_apply`].
     ///
     /// # Errors
-    /// When a file cannot be written. The others are then changed back.
+    /// When a file cannot be written. The other files are then changed back.
     pub fn apply(&self, merge: &Merge, top: &Path) -> Result<(), Failure> {
         self.edit(top, |directory, blobs| merge.edits.apply(directory, blobs))
     }
@@ -286,7 +287,7 @@ impl Scratch<'_> {
         Ok(())
     }
 
-    /// Why this path is not applied. `None` if it is.
+    /// Why this path is not applied. `None` if it is applied.
     async fn refusal(&self, place: &Path, mode: &str, object: &str) -> Result<Option<&'static str>, Failure> {
         if !is_inside(place) {
             return Ok(Some("its path is not allowed"));
@@ -315,7 +316,7 @@ impl Scratch<'_> {
         Ok(self.object(&name).await?.is_some_and(|found| found.as_str() == object))
     }
 
-    /// Imports the files of the directory at these paths, and points [`OURS`] at them.
+    /// Imports the directory's files at these paths, and points [`OURS`] at the result.
     async fn import_directory(
         &self,
         directory: &Path,
@@ -340,8 +341,8 @@ impl Scratch<'_> {
         imported.map_err(|error| Failure::path("read", &shown, error))
     }
 
-    /// Merges the changes between `base` and `theirs` into `ours`. Returns the text, and whether it has conflict
-    /// markers; none for files that are no text.
+    /// Merges the changes between `base` and `theirs` into `ours`. Returns the merged text, and whether it has conflict
+    /// markers. Returns `None` for files that are not text.
     async fn merge_file(&self, sides: [Option<&str>; 3]) -> Result<Option<(Vec<u8>, bool)>, Failure> {
         let mut command = self.store.git().command();
         command.args(["merge-file", "-p", "-q", "-L", "yours", "-L", "start", "-L", "bottle"]);
@@ -386,8 +387,8 @@ impl Scratch<'_> {
     }
 }
 
-/// Refuses changes in a directory that is, or becomes, a git directory by its content: git obeys its configuration as
-/// soon as the user, or the prompt of a shell, uses git in it.
+/// Refuses changes in a directory that is, or becomes, a git directory by its content. Git obeys the configuration of
+/// such a directory as soon as the user, or a shell prompt, runs git in it.
 fn require_no_git_directory(
     directory: &Path,
     paths: &[Vec<u8>],
@@ -412,7 +413,7 @@ fn require_no_git_directory(
     .hint(not_applied(began, "bottle pull --uncommitted")))
 }
 
-/// The hint how to get what is not applied.
+/// The hint that says how to get the files that were not applied.
 fn not_applied(began: &Began, pull: &str) -> String {
     if began.is_without_repository() {
         "nothing was changed; `bottle cp` copies it out".to_owned()
@@ -598,7 +599,7 @@ mod tests {
         assert!(refused.hint.is_some_and(|hint| hint.starts_with("nothing was changed")));
     }
 
-    /// Points [`FILES`] at a commit whose tree has one entry, which no git would check out.
+    /// Points [`FILES`] at a commit whose tree has a single entry that no git would check out.
     async fn forge(scratch: &Scratch<'_>, mode: &str, kind: &str, object: &str, name: &str) {
         let entry = format!("{mode} {kind} {object}\t{name}\0");
         let git = scratch.store.git();
@@ -659,7 +660,7 @@ mod tests {
         }
         forge(&scratch, "160000", "commit", &"1".repeat(40), "module").await;
         assert!(merge().await.err().expect("a submodule").message.ends_with("it is a submodule"));
-        // A directory of the bottle in the place of a link of the user.
+        // The bottle has a directory where the user has a link.
         forge(&scratch, "040000", "tree", &tree, "out").await;
         assert_eq!(merge().await.expect("merged").conflicts.len(), 1);
         assert_eq!(files(&directory), before);
@@ -671,7 +672,8 @@ mod tests {
         assert_eq!(fs::read(directory.join("a\n\"b\u{1b}")).expect("read"), b"evil");
     }
 
-    /// Git obeys the configuration of a directory with these names, whether the bottle made all of them or not.
+    /// Git obeys the configuration of a directory that has entries with these names, even if the bottle created only
+    /// some of them.
     #[tokio::test]
     async fn applies_no_git_directory_of_another_name() {
         let home = tempfile::tempdir().expect("a directory");

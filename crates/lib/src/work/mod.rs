@@ -1,10 +1,10 @@
-//! An agent's work: what differs from the start of a bottle, and how the user takes it over.
+//! An agent's work: the differences from the start of a bottle, and how the user takes them over.
 //!
 //! A bottle's workspace has one or several roots ([`Root`]): the workspace itself, or the directories that several
 //! `--cwd` copied. A repository of the user that is not known to be the copied one is used only after the user confirms
 //! it ([`Root::unconfirmed`]). With these roots, a caller
 //!
-//! - compares the workspace with its start ([`compare()`]), or with that of another bottle ([`Pairs`])
+//! - compares the workspace with its start ([`compare()`]), or with the workspace of another bottle ([`Pairs`])
 //! - fetches commits and uncommitted work into a branch of the user's repository ([`pull()`])
 //! - merges the files with those of the user, and writes the result ([`Merges`])
 //! - puts files back to their state at the start ([`Differences`])
@@ -12,11 +12,11 @@
 //! ```text
 //!  a git directory of ours ◄── fetch ── keeper ──► exec in the bottle: git upload-pack
 //! ```
-//! The program on the host chooses the command that runs in the bottle. The command's output is a pack, which
-//! the host's git checks object by object in a directory of ours, and text, which is shown escaped. No git runs in the
-//! user's repository: an agent or a project may have written its configuration. The agent controls the git in
-//! the bottle, so its output may be false. The output can affect which message is shown, but not which
-//! changes the user sees.
+//! The program on the host chooses the command that runs in the bottle. The command's output is a pack and text. The
+//! host's git checks the pack object by object in a temporary git directory. The text is shown escaped. No git runs in
+//! the user's repository: an agent or a project may have written its configuration. The agent controls the git in the
+//! bottle, so its output may be false. The output can affect which message is shown, but not which changes the user
+//! sees.
 //!
 //! | what | files |
 //! |---|---|

@@ -16,7 +16,7 @@ use crate::failure::Failure;
 use crate::notice::{Notice, Notify};
 use crate::text::{inert, shown};
 
-/// A bottle's history beside the user's repository, in a temporary repository.
+/// A bottle's history and the user's history, together in a temporary repository.
 pub struct Work<'a> {
     /// The part of the workspace with the work.
     pub root: Root,
@@ -37,7 +37,8 @@ pub struct Work<'a> {
 }
 
 impl<'a> Work<'a> {
-    /// Fetches the bottle's history. Notifies if it cannot be fetched, and the files can be compared without it.
+    /// Fetches the bottle's history. Notifies if the history cannot be fetched but the files can be compared without
+    /// it.
     ///
     /// # Errors
     /// Returns an error if git fails.
@@ -84,7 +85,8 @@ impl<'a> Work<'a> {
         let mut base = scratch.base(head.as_ref(), tip.as_ref(), copied).await?;
         let began = scratch.began(given, own.as_ref(), &base).await?;
         if began.is_recorded() && !base.is_own {
-            // The user has no commit: what the agent did, committed or not, begins with the files that it was given.
+            // Without a commit of the user, the agent's work, committed or not, starts from the files that the bottle
+            // was given.
             base = scratch.empty_base().await?;
         }
         if let Some(own) = own.as_ref().filter(|own| !own.data().has_working_tree()) {
@@ -97,7 +99,8 @@ impl<'a> Work<'a> {
         Ok(Self { root, own, head, tip, scratch, base, began, applied: None })
     }
 
-    /// The work in a copy of a directory without a repository. A repository of the bottle is no part of it.
+    /// The work in a copy of a directory without a repository. A repository that the bottle made there is not part of
+    /// the work.
     async fn of_directory(host: &'a Host, root: Root, given: Given) -> Result<Self, Failure> {
         let scratch = Scratch::create(host, None, None)?;
         let base = scratch.empty_base().await?;
@@ -110,7 +113,8 @@ impl<'a> Work<'a> {
         self.began.is_without_repository()
     }
 
-    /// Replaces a base that is not the user's by an empty one, because the user has nothing of the bottle's commits.
+    /// Replaces a base that is not a commit of the user with an empty base, because the user has none of the bottle's
+    /// commits.
     ///
     /// # Errors
     /// Returns an error if git fails.
@@ -121,8 +125,8 @@ impl<'a> Work<'a> {
         Ok(())
     }
 
-    /// Whether the user has no commit with the files of the copied directory, so that their state at the start is
-    /// unknown.
+    /// Whether the state of the copied directory's files at the start is unknown, because no commit of the user has
+    /// them.
     ///
     /// # Errors
     /// Returns an error if git fails.
@@ -149,7 +153,7 @@ impl<'a> Work<'a> {
         self.scratch.compare(self.own.as_ref(), start, self.tip.as_ref(), form, left_out).await
     }
 
-    /// Says which commit the comparison begins with, if it is not the user's last one.
+    /// Says which commit the comparison begins with, if this is not the user's last commit.
     pub fn base_notice(&self) -> Option<Notice> {
         let Self { root, base, head, .. } = self;
         let commit = base.commit.as_ref().filter(|_| base.is_own && base.commit != *head)?;

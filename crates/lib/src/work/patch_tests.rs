@@ -1,4 +1,4 @@
-//! Tests that the patch of a comparison, applied to its start, gives its result.
+//! Tests that applying the patch of a comparison to the first tree gives the second tree.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -69,7 +69,7 @@ fn tree() -> impl Strategy<Value = Tree> {
         (prop::sample::select(vec!["100644", "100755", "120000"]), text).prop_map(|(mode, mut text)| {
             if mode == "120000" {
                 text.retain(|byte| *byte != 0);
-                // `git apply` looks through a link in the place of a directory, and stops at a name that is too long.
+                // `git apply` follows a link in the place of a directory, and fails on a name that is too long.
                 text.truncate(200);
                 text.push(b'x');
             }

@@ -46,7 +46,7 @@ impl Pulled {
     }
 }
 
-/// The bottles that were forked from this one or from its forks, without those of which only logs remain.
+/// The bottles that were forked from this bottle or from its forks. Excludes bottles of which only logs remain.
 ///
 /// # Errors
 /// When the bottles cannot be listed.
@@ -81,7 +81,8 @@ pub struct Wanted<'a> {
     pub uncommitted: bool,
     /// Only this directory of the workspace.
     pub directory: Option<&'a str>,
-    /// The parts of the workspace, with the repositories that the user has confirmed. `None` for those of the record.
+    /// The parts of the workspace, with the repositories that the user has confirmed. `None` for the parts in the
+    /// record.
     pub roots: Option<&'a [Root]>,
 }
 
@@ -91,23 +92,23 @@ impl Wanted<'_> {
     }
 }
 
-/// The result of a pull from a workspace, or from a directory of it; none if its directory is in no repository.
+/// The result of a pull from a workspace, or from a directory of it. `None` if the directory is in no repository.
 type RootResult = (Root, Result<Option<Pulled>, Failure>);
 
 /// The result of a pull: from the workspace, or from each of its directories.
 pub struct PulledWork {
     slug: Slug,
-    /// The results, of which at least one is a success. Those of submodules come last.
+    /// The results, of which at least one is a success. The results of submodules come last.
     roots: Vec<RootResult>,
-    /// The number of results that are not those of submodules.
+    /// The number of results without the results of submodules.
     without_submodules: usize,
     beside: Beside,
     /// Whether the pull was from the whole workspace.
     is_whole: bool,
 }
 
-/// Fetches the commits, from each directory if the workspace has several. If this saved all work in the bottle, reports
-/// it to the keeper.
+/// Fetches the commits, from each directory if the workspace has several. If the pull saved all work in the bottle,
+/// reports this to the keeper.
 ///
 /// # Errors
 /// Returns an error if nothing could be fetched.
@@ -142,8 +143,8 @@ pub async fn pull(
     Ok(work)
 }
 
-/// Pulls from the submodules of what was pulled, each into the user's repository of the submodule, and adds the results.
-/// Without the commits of a submodule, a commit that names them would be of no use.
+/// Pulls from the submodules of the pulled repositories, each into the user's repository of the submodule, and adds the
+/// results. A pulled commit that names a submodule's commits is useless without them.
 async fn pull_submodules(
     host: &Host,
     record: &Record,
@@ -157,9 +158,9 @@ async fn pull_submodules(
         let Ok(Some(pulled)) = pulled else { continue };
         let mut found = Vec::new();
         for path in std::mem::take(&mut pulled.submodules) {
-            // One without a usable repository of the user stays left out.
+            // A submodule for which the user has no usable repository stays left out.
             let Ok(Some(submodule)) = root.submodule(&path) else { continue };
-            // The submodule is pulled from, so it is not left out.
+            // The submodule's work is pulled, so the submodule is not left out.
             pulled.left_out.places.retain(|(place, _)| !place.starts_with(&path));
             let result = match submodule.has_work(host, channel).await {
                 Ok(false) => continue,
@@ -177,7 +178,7 @@ fn is_in_repository(root: &Root) -> bool {
     !matches!(root.repository(), Ok(None))
 }
 
-/// The error if nothing could be fetched: that of the first directory with one.
+/// The error if nothing could be fetched: the first error of a directory.
 fn nothing_pulled(slug: &Slug, roots: Vec<RootResult>) -> Failure {
     let several = roots.len() > 1;
     let failed = roots.into_iter().find_map(|(root, pulled)| Some((root, pulled.err()?)));
@@ -233,7 +234,7 @@ async fn pull_root(
         scratch.add_contents(&repository, root, &mut uncommitted)?;
         let commit = match &tip {
             Some(tip) if uncommitted.files == 0 => tip.clone(),
-            // Without commits and without changes, there is nothing to pull: a commit of it would be empty.
+            // Without commits and without changes, there is nothing to pull: the commit would be empty.
             None if uncommitted.files == 0 => {
                 return Err(nothing_changed(root, unread, &uncommitted.left_out));
             }
@@ -262,7 +263,7 @@ async fn pull_root(
     Ok(Pulled { fetched, taken, uncommitted, elsewhere, left_out, unread, submodules })
 }
 
-/// The error for a workspace without commits that has the files of the user's last commit.
+/// The error for a workspace without commits whose files are those of the user's last commit.
 fn nothing_changed(root: &Root, unread: Option<String>, left_out: &LeftOut) -> Failure {
     if let Some((path, why)) = left_out.places.first() {
         let path = shown(path);
@@ -274,7 +275,7 @@ fn nothing_changed(root: &Root, unread: Option<String>, left_out: &LeftOut) -> F
         .hint(copy_out_hint(&root.slug))
 }
 
-/// What has commits: the bottle, or one of its directories.
+/// The name of the place that has the commits: the bottle, or one of its directories.
 fn named(root: &Root) -> String {
     if root.is_directory() { root.to_string() } else { root.slug.to_string() }
 }
@@ -300,7 +301,7 @@ async fn report_to_keeper(channel: &Channel, at: Timestamp) -> Result<(), Failur
     let mut stream = channel.open(&KeeperRequest::Pulled { at }).await.map_err(keeper_lost)?;
     match stream.receive::<KeeperEvent>().await {
         Ok(KeeperEvent::Done) => {}
-        // If the keeper did not record the pull, it preserves the bottle's work although the work was pulled.
+        // If the keeper did not record the pull, it keeps the bottle's work although the work was pulled.
         other => tracing::warn!("the keeper did not record the pull: {other:?}"),
     }
     Ok(())

@@ -17,8 +17,8 @@ use crate::failure::{Failure, Kind};
 use crate::notice::Notify;
 use crate::report::{ComparedDirectory, FileEntryPath, ResetFile, ResetFiles};
 
-/// The maximum number of paths in one request, and the maximum of their total bytes. As JSON, a byte of a path has at
-/// most six, and a request at most 1 MiB.
+/// The maximum number of paths in one request, and the maximum of their total bytes. In JSON, each byte of a path takes
+/// at most six bytes, and a request has at most 1 MiB.
 const MAX_PATHS: usize = 1000;
 const MAX_PATH_BYTES: usize = 128 << 10;
 
@@ -42,7 +42,7 @@ pub struct RootDifferences<'a> {
 /// Refuses a bottle whose workspace is a directory of the user.
 ///
 /// # Errors
-/// If it is one.
+/// When the workspace is such a directory.
 pub fn require_copy_to_reset(record: &Record) -> Result<(), Failure> {
     let slug = &record.slug;
     let instead = format!("`bottle diff {slug}` shows the changes; `git` in the directory puts files back");
@@ -61,7 +61,7 @@ pub fn in_workspace(path: &OsStr) -> Result<PathBuf, Failure> {
     })
 }
 
-/// Leaves only the roots that contain one of these paths. Without paths, leaves all.
+/// Keeps only the roots that contain one of these paths. Without paths, keeps all.
 pub fn retain_roots(roots: &mut Vec<Root>, paths: &[PathBuf]) {
     if paths.is_empty() {
         return;
@@ -74,7 +74,7 @@ impl<'a> Differences<'a> {
     /// Finds the files in these roots.
     ///
     /// # Errors
-    /// When a root cannot be compared. One without a repository is left out, with a warning, if there are others.
+    /// When a root cannot be compared. A root without a repository is left out, with a warning, if there are others.
     pub async fn find(
         host: &'a Host,
         slug: &Slug,
@@ -95,8 +95,8 @@ impl<'a> Differences<'a> {
         self.roots.iter().flat_map(|root| &root.changes)
     }
 
-    /// Leaves only the files in these paths. Without paths, leaves all. Returns the paths without a file, which can be
-    /// misspelled.
+    /// Keeps only the files in these paths. Without paths, keeps all. Returns the paths that match no file, which may
+    /// be misspelled.
     pub fn select<'p>(&mut self, paths: &'p [PathBuf]) -> Vec<&'p PathBuf> {
         if paths.is_empty() {
             return Vec::new();
@@ -112,7 +112,7 @@ impl<'a> Differences<'a> {
     /// Removes the files that were created, and restores the others. The channel allows writes.
     ///
     /// # Errors
-    /// When a file cannot be removed or restored. A part may be reset.
+    /// When a file cannot be removed or restored. Some files may already be reset.
     pub async fn reset(&self, channel: &Channel) -> Result<(), Failure> {
         for RootDifferences { work, changes, .. } in &self.roots {
             self.reset_root(channel, work, changes).await?;
@@ -126,7 +126,7 @@ impl<'a> Differences<'a> {
         work: &Work<'_>,
         changes: &[Change],
     ) -> Result<(), Failure> {
-        // A new file can be in the place of a directory that is restored, so this comes first.
+        // A new file can be in the place of a directory that is restored, so new files are removed first.
         for paths in parts(changes.iter().filter(|change| change.is_new())) {
             let stream = open_guest(channel, GuestRequest::Files(FileRequest::RemoveFiles { paths })).await?;
             self.answer(stream).await?;
@@ -196,7 +196,7 @@ async fn find_in<'a>(
     Ok(RootDifferences { work, changes, left_out })
 }
 
-/// Divides paths into requests.
+/// Splits the paths into requests.
 fn parts<'a>(changes: impl Iterator<Item = &'a Change>) -> Vec<Vec<FilePath>> {
     let mut parts: Vec<Vec<FilePath>> = Vec::new();
     let mut bytes = 0;

@@ -30,17 +30,17 @@ pub struct Root {
     pub name: String,
     /// The directory that was copied, otherwise the working directory.
     pub directory: PathBuf,
-    /// The directory whose repository is the user's: the one that was copied. `None` if there is none.
+    /// The copied directory. Its repository is the user's repository. `None` if no directory was copied.
     repository: Option<PathBuf>,
     /// The repository that was copied. `None` if nothing is known about it.
     known: Option<CopiedRepository>,
-    /// The repository that the user has confirmed instead.
+    /// The repository that the user has confirmed in place of the copied one.
     confirmed: Option<FileId>,
-    /// What the bottle was given of a repository. `None` if nothing is known about it.
+    /// The objects of a repository that the bottle was given. `None` if nothing is known about them.
     pub(super) given: Option<Given>,
-    /// What the record of the given files says they were given from. `None` without a record.
+    /// The origin of the given files, as their record says. `None` without a record.
     origin: Option<Origin>,
-    /// Whether the files were copied from this directory, or are those in it.
+    /// Whether the files were copied from this directory, or are the files in it.
     pub is_copy: bool,
     /// Whether the directory itself is the workspace.
     pub is_live: bool,
@@ -49,8 +49,8 @@ pub struct Root {
 }
 
 impl Root {
-    /// Returns the directories that several `--cwd` copied, otherwise the workspace. With `chosen`, returns only this
-    /// directory of the workspace. It belongs to the working directory if it was not copied.
+    /// If several `--cwd` flags copied directories, returns these directories, otherwise the workspace. With `chosen`,
+    /// returns only this directory of the workspace. If `chosen` was not copied, it belongs to the working directory.
     ///
     /// # Errors
     /// Returns an error if there is no such directory.
@@ -163,9 +163,9 @@ impl Root {
     /// The user's repository. `None` if the files were not given from one.
     ///
     /// # Errors
-    /// When it cannot be read, or it is not the one that was copied and the user has not confirmed it.
+    /// When the repository cannot be read, or when it is neither the copied repository nor confirmed by the user.
     pub fn repository(&self) -> Result<Option<Repository>, Failure> {
-        // A repository that the user made there since the start says nothing about the files of the start.
+        // A repository that the user made there after the start has no information about the files of the start.
         if self.is_without_repository() {
             return Ok(None);
         }
@@ -252,7 +252,7 @@ impl Root {
         (!is_known).then(|| Unconfirmed { label: self.label(), is_copy: self.is_copy, directory, found })
     }
 
-    /// Refuses roots of which the user would have to confirm a repository, for callers that have no user to ask.
+    /// Refuses roots whose repository the user would have to confirm. For callers that have no user to ask.
     ///
     /// # Errors
     /// When there is one.
@@ -309,7 +309,7 @@ impl fmt::Display for Root {
 /// Refuses an operation that needs a copy of the directory. `what` is the action and its object.
 ///
 /// # Errors
-/// If the workspace of the bottle is a directory of the user.
+/// When the workspace of the bottle is a directory of the user.
 pub fn require_copy(record: &Record, what: &str, hint: impl Into<String>) -> Result<(), Failure> {
     let Some(live) = record.live() else { return Ok(()) };
     let path = shown(&live.path);
@@ -317,8 +317,8 @@ pub fn require_copy(record: &Record, what: &str, hint: impl Into<String>) -> Res
     Err(Failure::state(why).about(&record.slug).hint(hint))
 }
 
-/// The comparisons that succeeded. Notifies about a directory whose error is to be `skipped`, if another one could be
-/// compared.
+/// Returns the comparisons that succeeded. If `skipped` accepts the error of a directory, and another directory could
+/// be compared, only notifies about this error.
 ///
 /// # Errors
 /// Returns the first other error.
@@ -357,12 +357,12 @@ pub(super) fn is_without_repository(error: &Failure) -> bool {
     error.kind == failure::Kind::NothingCommitted
 }
 
-/// What the files of a directory, or of the workspace with an empty name, were given from.
+/// The origin of the given files of the directory `name`, or of the workspace if `name` is empty.
 fn origin(host: &Host, record: &Record, name: &str) -> Option<Origin> {
     GivenRecord::origin(&given::record(&Store::of(host).directory(&record.slug), name)).ok().flatten()
 }
 
-/// What the record knows about the repository of a directory, or of the workspace with an empty name.
+/// The record's entry for the repository of the directory `name`, or of the workspace if `name` is empty.
 fn known(record: &Record, name: &str) -> Option<CopiedRepository> {
     record.repositories.iter().find(|known| known.name == name).cloned()
 }
@@ -372,7 +372,7 @@ pub struct Unconfirmed {
     /// The beginning of a line about the root.
     label: String,
     is_copy: bool,
-    /// The directory from which it was found.
+    /// The directory from which the repository was found.
     directory: PathBuf,
     found: Repository,
 }
@@ -430,7 +430,7 @@ impl Given {
             Some(name) => objects.join(GIT_OBJECTS_OF_SEVERAL).join(name),
             None => objects,
         };
-        // Nothing was given of a directory without a repository.
+        // For a directory without a repository, the bottle was given no objects.
         objects.symlink_metadata().ok().filter(Metadata::is_dir)?;
         Some(Self { objects, commit: known.and_then(CopiedRepository::head) })
     }
@@ -447,7 +447,7 @@ impl Given {
 }
 
 /// The branch of each directory: `bottle/SLUG`, or `bottle/SLUG.NAME` if another directory has the same repository. No
-/// slug contains a dot, so this is the branch of no other bottle.
+/// slug contains a dot, so no other bottle has this branch.
 fn branches<R: PartialEq>(slug: &Slug, names: &[&str], repositories: &[Option<R>]) -> Vec<String> {
     let is_plain = |c: char| c.is_alphanumeric() || c == '-' || c == '_';
     let plain = |name: &str| name.replace(|c| !is_plain(c), "-");

@@ -35,17 +35,17 @@ use crate::failure::Failure;
 /// The reference for the files of the bottle's workspace.
 pub(super) const FILES: &str = "refs/bottle/workspace";
 
-/// The references for the files that differ, as they were and as they are.
+/// The references for the old and the new versions of the files that differ.
 const CHANGED: [&str; 2] = ["refs/bottle/changed-from", "refs/bottle/changed-to"];
 
-/// The same for the first one of two bottles that are compared with each other.
+/// The reference for the workspace's files of the first bottle, when two bottles are compared with each other.
 const FIRST_FILES: &str = "refs/bottle/first-workspace";
 
 /// The references for two trees in a directory.
 const IN_DIRECTORY: [&str; 2] = ["refs/bottle/from-directory", "refs/bottle/to-directory"];
 
-/// The maximum number of bytes read from a diff, which is truncated beyond it, and from a list of files, for which
-/// exceeding it is an error.
+/// The maximum number of bytes read from a diff, and from a list of files. A longer diff is truncated. A longer list is
+/// an error.
 const MAX_OUTPUT: usize = 16 << 20;
 pub(super) const MAX_LISTING: usize = 256 << 20;
 
@@ -60,7 +60,7 @@ const MAX_PATH_BYTES: usize = 64 << 10;
 /// A temporary git directory; see the diagram at the top of this file.
 pub struct Scratch<'a> {
     pub(super) host: &'a Host,
-    /// Threads that import or read files have clones of it, so it exists as long as they do.
+    /// Threads that import or read files have clones of this value, so the repository exists as long as they do.
     pub(super) store: Store,
 }
 
@@ -76,13 +76,13 @@ pub struct Tip {
 /// The base of a comparison.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Base {
-    /// The commit; none stands for an empty tree.
+    /// The commit. `None` stands for an empty tree.
     pub commit: Option<ObjectId>,
-    /// The tree that is compared with the workspace: that of the commit, or a directory of it.
+    /// The tree that is compared with the workspace: the commit's whole tree, or a directory in it.
     pub(super) tree: ObjectId,
     /// The path of this directory, which ends with a slash; empty for the whole tree.
     pub(super) prefix: String,
-    /// Whether it is a commit of the user's repository.
+    /// Whether the base is a commit of the user's repository.
     pub is_own: bool,
 }
 
@@ -93,11 +93,11 @@ impl Base {
     }
 }
 
-/// The trees from which an import knows files and ignore rules.
+/// The trees that give an import its known files and ignore rules.
 #[derive(Clone, Copy)]
 pub(super) struct Known<'a> {
-    /// Trees or commits whose files are not ignored. A file that cannot be imported has the version of the first one
-    /// that contains it.
+    /// Trees or commits whose files are not ignored. A file that cannot be imported gets its version from the first of
+    /// these trees that contains it.
     pub(super) trees: [Option<&'a ObjectId>; 2],
     /// A commit or tree of the user, whose ignore rules apply, and the path of the workspace in it.
     pub(super) rules: Option<(&'a ObjectId, &'a str)>,
@@ -163,7 +163,8 @@ pub struct Compared {
 }
 
 impl<'a> Scratch<'a> {
-    /// Creates an empty git directory: of the kind of the user's repository `own`, otherwise of that of `like`.
+    /// Creates an empty git directory of the same kind as the user's repository `own`. Without `own`, it is of the kind
+    /// of `like`.
     ///
     /// # Errors
     /// When it cannot be created, or git is not installed.
@@ -180,11 +181,11 @@ impl<'a> Scratch<'a> {
         Ok(Self { host, store: new_store(host, kind)? })
     }
 
-    /// Fetches the bottle's `HEAD`. `None` if the bottle's repository has no commits. Until [`Self::lend`], nothing of
-    /// the user is used for it beside what the bottle was given.
+    /// Fetches the bottle's `HEAD`. `None` if the bottle's repository has no commits. Before [`Self::lend`], the fetch
+    /// uses no objects of the user except those that the bottle was given.
     ///
     /// # Errors
-    /// When the fetch fails, for which the bottle's git may be the cause.
+    /// When the fetch fails. The bottle's git may be the cause.
     pub async fn fetch(&self, bottle: (&Channel, &Root)) -> Result<Option<Tip>, Failure> {
         self.fetch_reference(bottle, "HEAD").await
     }
@@ -216,7 +217,7 @@ impl<'a> Scratch<'a> {
         (channel, root): (&Channel, &Root),
         reference: &str,
     ) -> Result<Option<Tip>, Failure> {
-        // Each bottle has a git directory of its own for what it sends, with nothing but what it was given.
+        // Each bottle sends its objects into a separate git directory, which contains only what this bottle was given.
         let incoming = new_store(self.host, self.store.kind())?;
         let given = root.given.as_ref();
         let objects = given.map(|given| given.open()).transpose()?;
@@ -283,7 +284,7 @@ impl<'a> Scratch<'a> {
         Ok(Base { commit: Some(head.clone()), tree, prefix, is_own: true })
     }
 
-    /// The base of files that the user has in no commit.
+    /// The base for files that are in no commit of the user.
     ///
     /// # Errors
     /// Returns an error if git fails.
@@ -292,16 +293,16 @@ impl<'a> Scratch<'a> {
         Ok(Base { commit: None, tree, prefix: String::new(), is_own: false })
     }
 
-    /// Returns the tree of a directory in a commit; none if the commit has no such directory.
+    /// Returns the tree of a directory in a commit. `None` if the commit has no such directory.
     async fn tree_at(&self, commit: &ObjectId, directory: &str) -> Result<Option<ObjectId>, Failure> {
         let name = format!("{}:{}", commit.as_str(), directory.trim_end_matches('/'));
         let Some(found) = self.object(&name).await? else { return Ok(None) };
-        // This refuses a file.
+        // This lookup fails if `found` is a file.
         self.object(&format!("{found}^{{tree}}")).await
     }
 
-    /// Compares the imported workspace with the base. With `directory`, the paths begin with it, otherwise they are
-    /// those in the user's repository.
+    /// Compares the imported workspace with the base. With `directory`, the paths of the result begin with this
+    /// directory. Otherwise they are paths in the user's repository.
     ///
     /// # Errors
     /// Returns an error if git fails.
@@ -352,8 +353,8 @@ impl<'a> Scratch<'a> {
         write().map_err(|error: std::io::Error| Failure::cannot("compare the files", error))
     }
 
-    /// Imports the workspace. The ignore rules of the base apply, if it is a commit of the user. If the user has none, those
-    /// of the given files apply.
+    /// Imports the workspace. The ignore rules of the base apply, if it is a commit of the user. If the user has no
+    /// commit, the ignore rules of the given files apply.
     pub(super) async fn import_beside(
         &self,
         bottle: (&Channel, &Root),
@@ -475,7 +476,7 @@ impl<'a> Scratch<'a> {
         }
         let exclude = own.and_then(Repository::exclude);
         exclude.into_iter().for_each(|text| ignored.own.add(Path::new(""), &text));
-        // They are the weakest ones. A file that cannot be read has none, so that a diff shows more.
+        // The user's own rules have the lowest precedence. An unreadable file adds no rules, so a diff shows more.
         let users = git_user::ignore_file(self.host).and_then(|path| ignore_rules::read_users(&path).ok());
         users.into_iter().for_each(|text| ignored.own.add(Path::new(""), &String::from_utf8_lossy(&text)));
         Ok(())
@@ -519,7 +520,7 @@ impl<'a> Scratch<'a> {
         self.committed_at(base.tree.as_str(), tip, (&since, paths), directory).await
     }
 
-    /// Compares the base with the bottle's last commit at those of the paths that are also in `since`.
+    /// Compares the base with the bottle's last commit for those paths that are also in `since`.
     async fn committed_at(
         &self,
         from: &str,
@@ -542,7 +543,7 @@ impl<'a> Scratch<'a> {
     pub(super) async fn changed(&self, from: &str, to: &str) -> Result<Vec<Vec<u8>>, Failure> {
         let arguments = ["diff", "--name-only", "-z", "--no-renames", "--no-ext-diff", from, to, "--"];
         let listed = self.read(&arguments, MAX_LISTING).await?;
-        // A path that is missing here would not be shown, and would change nevertheless.
+        // A path that is missing here would be changed without being shown.
         if listed.cut {
             return Err(Failure::failed("cannot compare: too many files differ"));
         }
@@ -586,7 +587,7 @@ impl<'a> Scratch<'a> {
             return self.diff_with(&options, from, to, &[]).await.map(Content::Text);
         }
         let path = self.store.path().join("patch");
-        // A patch that was returned before keeps its content.
+        // A patch file that was returned earlier keeps its content.
         let _ = fs::remove_file(&path);
         let to_file = format!("--output={}", path.display());
         options.push(&to_file);
@@ -644,7 +645,7 @@ impl<'a> Scratch<'a> {
         found.ok_or_else(|| Failure::failed(format!("git cannot find the files of {name}")))
     }
 
-    /// Returns the commit; without one, the id of the empty tree.
+    /// Returns the commit. Without a commit, returns the id of the empty tree.
     pub(super) async fn tree_of(&self, commit: Option<&ObjectId>) -> Result<ObjectId, Failure> {
         if let Some(commit) = commit {
             return Ok(commit.clone());
@@ -653,17 +654,17 @@ impl<'a> Scratch<'a> {
         ObjectId::from_bytes(&written.bytes).ok_or_else(|| Failure::failed("git cannot create an empty tree"))
     }
 
-    /// The object to which an expression leads. `None` if there is none.
+    /// The object to which a revision expression resolves. `None` if there is none.
     pub(super) async fn object(&self, expression: &str) -> Result<Option<ObjectId>, Failure> {
         self.store.object(expression).await.map_err(store_failed)
     }
 
-    /// The commit to which a name leads. `None` if there is none.
+    /// The commit to which a name resolves. `None` if there is none.
     pub(super) async fn commit_of(&self, name: &str) -> Result<Option<ObjectId>, Failure> {
         self.store.commit(name).await.map_err(store_failed)
     }
 
-    /// Runs git to its end, whatever its exit code is.
+    /// Runs git until it exits, and accepts any exit code.
     pub(super) async fn git(&self, arguments: &[&str]) -> Result<Output, Failure> {
         self.store.git().run(arguments).await.map_err(git_failed)
     }
@@ -679,7 +680,7 @@ impl<'a> Scratch<'a> {
     }
 }
 
-/// Creates an empty git directory of ours.
+/// Creates an empty temporary git directory.
 fn new_store(host: &Host, kind: StoreKind) -> Result<Store, Failure> {
     let program = program(host)?;
     let directory = host.temporary("git-").map_err(disk::plain).map_err(|error| {

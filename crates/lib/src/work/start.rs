@@ -28,27 +28,28 @@ use super::workspace::{LeftOut, MAX_FILE};
 use crate::failure::Failure;
 use crate::text::one_line;
 
-/// The references for the files at the start, for the contents of files that pointers stood for, and for converted files.
+/// The references for the files at the start, for the contents that pointers stood for, and for the converted files.
 const RAW: &str = "refs/bottle/start-raw";
 const CONTENTS: &str = "refs/bottle/start-contents";
 const CONVERTED: &str = "refs/bottle/converted";
 
-/// The maximum number of attribute files that are read of a tree. Their patterns are bounded too.
+/// The maximum number of attribute files read from a tree. Their patterns are bounded too.
 const MAX_ATTRIBUTE_FILES: usize = 2_000;
 
 /// The files with which a bottle began.
 #[derive(Debug, Default)]
 pub(super) struct Began {
     pub(super) start: Start,
-    /// How git would have converted them.
+    /// How git would have converted these files.
     conversions: Conversions,
-    /// The files for whose content a pointer stands: of Git LFS, or of the record of given files.
+    /// The files for which only a pointer to the content is known: a Git LFS pointer, or a pointer in the record of
+    /// given files.
     pub(super) pointers: HashMap<Vec<u8>, Pointer>,
     /// The record of given files.
     given: Option<Given>,
-    /// Those of its files for which a pointer stands, with the pointer.
+    /// The files of the record whose content is replaced by a pointer, each with its pointer.
     behind: HashMap<Vec<u8>, Version>,
-    /// The files of the workspace whose content at the start is not kept, so that their changes are not known.
+    /// The files of the workspace whose content at the start is not kept. Their changes are therefore unknown.
     pub(super) unknown: BTreeSet<Vec<u8>>,
     /// The tree of the files.
     raw: Option<ObjectId>,
@@ -60,12 +61,12 @@ impl Began {
         self.given.as_ref().is_some_and(|given| !given.is_partial)
     }
 
-    /// The directories that were repositories of their own. Their files are in no commit of this one.
+    /// The directories that were repositories of their own. No commit of the outer repository has their files.
     pub(super) fn nested(&self) -> HashSet<Vec<u8>> {
         self.given.iter().flat_map(|given| given.nested.iter().cloned()).collect()
     }
 
-    /// Whether they are those of a directory without a repository.
+    /// Whether the files come from a directory without a repository.
     pub(super) fn is_without_repository(&self) -> bool {
         self.given.as_ref().is_some_and(|given| given.origin == Origin::Directory)
     }
@@ -78,7 +79,7 @@ impl Began {
             .map(|raw| (raw, ""))
     }
 
-    /// Names the files whose changes are not known.
+    /// Adds the files whose changes are unknown to `left_out`.
     pub(super) fn name_unknown(&self, left_out: &mut LeftOut, root: &Root) {
         let why = format!(
             "its content at the start is not kept; `bottle cp {}:PATH DIRECTORY` copies it out",
@@ -87,13 +88,13 @@ impl Began {
         self.unknown.iter().for_each(|path| left_out.add(path_of(path.clone()), why.clone()));
     }
 
-    /// Whether a pointer stands for the content of this version of a file, and nothing has the content.
+    /// Whether a pointer stands for the content of this version of a file, and the content is not available.
     pub(super) fn has_no_content(&self, path: &[u8], version: &Version) -> bool {
         let is_raw = |started: &Started| started.raw.as_ref() == Some(version);
         self.pointers.contains_key(path) && self.start.files.get(path).is_some_and(is_raw)
     }
 
-    /// Puts contents in place of the pointers that stood for them.
+    /// Replaces pointers with the contents that they stand for.
     pub(super) fn with_contents(&self, files: &mut Files) {
         for (path, pointer) in &self.behind {
             let raw = self.start.files.get(path).and_then(|started| started.raw.as_ref());
@@ -109,7 +110,7 @@ impl Began {
 pub(super) struct Conversions {
     attributes: Attributes,
     settings: Settings,
-    /// The path of the tree below the top of the repository; ends with a slash unless it is empty.
+    /// The path of the tree, relative to the top of the repository. Ends with a slash unless it is empty.
     prefix: Vec<u8>,
 }
 
@@ -119,7 +120,7 @@ pub(super) struct Source {
     pub(super) path: Vec<u8>,
     /// Its mode, and the object with its bytes.
     pub(super) raw: Version,
-    /// Its blob before.
+    /// The file's earlier blob.
     pub(super) before: Option<Version>,
 }
 
@@ -129,30 +130,30 @@ pub(super) struct Converted {
     pub(super) version: Version,
     /// The pointer, if the content is elsewhere.
     pub(super) pointer: Option<Pointer>,
-    /// Whether the file has text that the version lacks.
+    /// Whether the file has text that `version` lacks.
     hides_text: bool,
 }
 
 /// The path of a file, and what git would commit of it.
 type ConvertedFile = (Vec<u8>, Result<Converted, Unconverted>);
 
-/// What the agent's work is compared for.
+/// The purpose of a comparison of the agent's work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// The user looks at it.
+    /// The work is shown to the user.
     Shown,
-    /// It is committed.
+    /// The work is committed.
     Committed,
 }
 
 /// The work of an agent, as git would commit it.
 #[derive(Debug, Default)]
 pub(super) struct Committed {
-    /// The paths that differ, with what was there and what there is.
+    /// The paths that differ, each with its old and its new version.
     pub(super) changes: Vec<(Vec<u8>, Option<Version>, Option<Version>)>,
-    /// Files that only a program could convert: the path, what was there, the bytes now, and the reason.
+    /// Files that only a program could convert: the path, the old version, the current bytes, and the reason.
     pub(super) unconverted: Vec<(Vec<u8>, Option<Version>, Version, Unconverted)>,
-    /// The contents behind new pointers of Git LFS: the path, the object with the content, and the pointer.
+    /// The contents to which new Git LFS pointers refer: the path, the object with the content, and the pointer.
     pub(super) contents: Vec<(Vec<u8>, String, Pointer)>,
 }
 
@@ -163,7 +164,7 @@ impl Conversions {
 }
 
 impl Scratch<'_> {
-    /// Finds the files with which the bottle began. Without a record, those of the base.
+    /// Finds the files with which the bottle began. Without a record, these are the files of the base.
     ///
     /// # Errors
     /// When the record cannot be read, or git fails.
@@ -182,7 +183,7 @@ impl Scratch<'_> {
             None => Files::new(),
         };
         let conversions = match given.as_ref().map(|given| &given.origin) {
-            // The bytes are compared.
+            // The files of a directory without a repository are compared byte by byte.
             Some(Origin::Directory) => Conversions::default(),
             _ => self.conversions(own, base, &head).await?,
         };
@@ -223,8 +224,9 @@ impl Scratch<'_> {
         Ok(Began { start, conversions, pointers, given, behind, unknown: BTreeSet::new(), raw: Some(tree) })
     }
 
-    /// Finds the contents of the given files for which a pointer stands, and that differ in the imported workspace or in
-    /// what an earlier `apply` took from it: in the record, or in `directory` if the user has not changed the file.
+    /// Finds the contents of the given files for which a pointer stands. Only files that differ in the imported
+    /// workspace, or in what an earlier `apply` took from it, are considered. The content comes from the record, or
+    /// from `directory` if the user has not changed the file.
     ///
     /// # Errors
     /// When the record cannot be read, or git fails.
@@ -258,7 +260,7 @@ impl Scratch<'_> {
         let differ: BTreeSet<&Vec<u8>> = differ.map(|(path, _)| path).collect();
         if !differ.is_empty() {
             let write = || {
-                // It may be gone. The record has contents nevertheless.
+                // Even if the directory no longer exists, the record has contents.
                 let directory = Directory::open(directory).ok();
                 let mut import = FastImport::start(self.store.git().command(), CONTENTS)?;
                 for path in differ {
@@ -285,19 +287,20 @@ impl Scratch<'_> {
         Ok(())
     }
 
-    /// The tree that was checked out at the start: that of the workspace in the recorded commit. `None` for no commit.
+    /// The tree that was checked out at the start: the tree of the workspace in the recorded commit. `None` without a
+    /// commit.
     async fn tree_of_start(&self, given: &Given, base: &Base) -> Result<Option<ObjectId>, Failure> {
         let Some(head) = given.head() else { return Ok(None) };
         let name = match base.prefix.trim_end_matches('/') {
             "" => format!("{head}^{{tree}}"),
             directory => format!("{head}:{directory}"),
         };
-        // If the user's repository does not have the commit any more, the base is the nearest one.
+        // If the user's repository no longer has the commit, the base is the nearest commit.
         Ok(Some(self.object(&name).await?.unwrap_or_else(|| base.tree.clone())))
     }
 
-    /// The files of the record, with those of the commit that the bottle was not given. Without a record, those of the
-    /// commit. The blobs are those that can be read.
+    /// The files of the record, and those files of the commit that the bottle was not given. Without a record, only the
+    /// files of the commit. A file has its blob only if the blob can be read.
     async fn known(
         &self,
         record: Option<&Given>,
@@ -368,7 +371,7 @@ impl Scratch<'_> {
         conversions: &Conversions,
         known: &HashMap<Vec<u8>, KnownFile>,
     ) -> Result<Pointers, Failure> {
-        // The files need no order, but a stable one makes the tree quickly.
+        // The files need no order, but git builds the tree faster from sorted paths.
         let mut files: Vec<(&Vec<u8>, &KnownFile)> = known.iter().collect();
         files.sort_unstable_by_key(|(path, _)| *path);
         let git = self.store.git();
@@ -422,8 +425,8 @@ impl Scratch<'_> {
         write().map_err(|error: io::Error| Failure::cannot("read the files of the start", error))
     }
 
-    /// How git would convert the files of a tree: by its attributes, by those of the user's repository, and by the
-    /// settings of the user and of the repository.
+    /// How git would convert the files of a tree. This depends on the attributes of the tree and of the user's
+    /// repository, and on the settings of the user and of the repository.
     pub(super) async fn conversions(
         &self,
         own: Option<&Repository>,
@@ -526,8 +529,8 @@ impl Scratch<'_> {
         Ok(converted)
     }
 
-    /// What the agent did since `reference`, as git would commit it. The workspace is imported. What is `shown` to the user
-    /// depends on no attribute of the agent, which could hide text.
+    /// The agent's work since `reference` in the imported workspace, as git would commit it. For [`Purpose::Shown`],
+    /// the agent's attributes have no effect, because they could hide text.
     pub(super) async fn committed_work(
         &self,
         began: &Began,
@@ -556,7 +559,8 @@ impl Scratch<'_> {
                 After::Absent => work.changes.push((path, before, None)),
                 After::Committed(version) => work.changes.push((path, before, Some(version))),
                 After::Raw(raw) => {
-                    // What needed a program at the start is not committed without it because an attribute is gone.
+                    // A file that needed a program at the start is not committed without the program, even if its
+                    // attribute is gone.
                     if let Some(why) = began.conversions.of(&path).obstacle() {
                         work.unconverted.push((path, before, raw, why));
                         continue;
@@ -597,7 +601,7 @@ impl Scratch<'_> {
         Ok(content.is_some_and(|content| content == users))
     }
 
-    /// Those of the files in a tree that git would commit as they were at the start.
+    /// The files of a tree for which git would commit the same version as at the start.
     pub(super) async fn as_at_start(
         &self,
         began: &Began,
@@ -621,7 +625,8 @@ impl Scratch<'_> {
         Ok(found)
     }
 
-    /// Adds the contents behind new pointers to the user's repository. Returns those that could not be added.
+    /// Copies the contents of new Git LFS pointers into the user's repository. Returns the contents that could not be
+    /// added.
     pub(super) fn add_lfs_contents(
         &self,
         own: &Repository,
@@ -643,11 +648,11 @@ impl Scratch<'_> {
     }
 }
 
-/// A file of a start that is known.
+/// A known file of the start.
 struct KnownFile {
     mode: String,
     blob: Option<String>,
-    /// As it is recorded.
+    /// The file's entry in the record.
     given: Option<GivenFile>,
     is_given: bool,
 }
@@ -655,14 +660,14 @@ struct KnownFile {
 /// The pointers that stand for the content of files.
 #[derive(Default)]
 struct Pointers {
-    /// Those of Git LFS.
+    /// The pointers of Git LFS.
     lfs: HashMap<Vec<u8>, Pointer>,
-    /// Those of given files.
+    /// The pointers of given files.
     given: HashMap<Vec<u8>, Pointer>,
 }
 
-/// The pointer that stands for the content of a given file, so that the content is read only if the agent changed it.
-/// `None` for a file whose content is read always, or is not known.
+/// The pointer that stands for the content of a given file, so that the content is read only if the agent changed the
+/// file. `None` for a file whose content is always read, or is not known.
 fn behind_pointer(
     record: &Given,
     path: &[u8],
@@ -672,7 +677,7 @@ fn behind_pointer(
     let is_rules = path
         .strip_suffix(IGNORE_FILE.as_bytes())
         .is_some_and(|above| above.is_empty() || above.ends_with(b"/"));
-    // Of a repository, a content is needed to know how git would commit it.
+    // In a repository, the content of a file is needed to know how git would commit the file.
     let is_read = given.content.is_some() && (is_rules || record.origin != Origin::Directory);
     if file.blob.is_some() || file.mode == LINK || is_read {
         return Ok(None);
@@ -680,8 +685,8 @@ fn behind_pointer(
     record.hash(given)
 }
 
-/// Fails if a tree has more attribute files than are read: without one of them, files would be converted in another way
-/// than git does it.
+/// Fails if a tree has more attribute files than the limit. If an attribute file were skipped, files would be converted
+/// differently from git.
 fn require_few(files: &[(Vec<u8>, String)]) -> Result<(), Failure> {
     let Some((directory, _)) = files.get(MAX_ATTRIBUTE_FILES) else { return Ok(()) };
     let path = path_of(directory.clone()).join(ATTRIBUTES_FILE);

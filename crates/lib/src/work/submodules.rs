@@ -1,5 +1,5 @@
-//! Submodules of a workspace. Each has a repository of its own, in the bottle as on the host, so an agent's work in it
-//! comes out into the user's repository of the submodule.
+//! Submodules of a workspace. Each submodule has its own repository, both in the bottle and on the host. An agent's
+//! work in a submodule is therefore pulled into the user's repository of the submodule.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -20,7 +20,7 @@ const SUBMODULE: &str = "160000";
 const MAX_SUBMODULES: usize = 1000;
 
 impl Scratch<'_> {
-    /// The submodules of the user's commit with which a workspace is compared: their paths in the workspace, sorted.
+    /// The sorted workspace paths of the submodules of the user's commit with which a workspace is compared.
     ///
     /// # Errors
     /// When git fails.
@@ -39,13 +39,14 @@ impl Scratch<'_> {
 }
 
 impl Root {
-    /// Whether the submodule at this root has commits or files in the bottle that the user's repository of it lacks.
+    /// Whether the submodule at this root has commits or files in the bottle that the user's repository of the
+    /// submodule lacks.
     ///
     /// # Errors
     /// When git in the bottle or on this machine fails.
     pub async fn has_work(&self, host: &Host, channel: &Channel) -> Result<bool, Failure> {
         let Some(own) = self.repository()? else { return Ok(false) };
-        // The user has not checked it out, and neither has the bottle.
+        // Neither the user nor the bottle has checked out the submodule.
         let Some(inside) = (BottleGit { channel, root: self }).find_workspace().await? else {
             return Ok(false);
         };

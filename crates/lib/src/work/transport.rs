@@ -1,4 +1,4 @@
-//! Fetches a reference of a bottle's repository into a git directory of ours.
+//! Fetches a reference of a bottle's repository into a temporary git directory.
 //!
 //! ```text
 //!  Store::fetch ◄── pipes in this process ──► stream ── keeper ──► exec in the bottle: git upload-pack
@@ -18,13 +18,13 @@ use crate::connect::open_guest;
 use crate::failure::Failure;
 use crate::text::inert;
 
-/// The number of bytes between this process and the bottle that wait to be read.
+/// The capacity in bytes of each pipe between this process and the bottle.
 const BUFFER: usize = 256 << 10;
 
 /// The maximum number of bytes kept of the standard error of git in the bottle. The rest is dropped.
 const MAX_STDERR: usize = 4096;
 
-/// What is fetched from where.
+/// The source of a fetch.
 pub(super) struct Source<'a> {
     pub(super) channel: &'a Channel,
     pub(super) root: &'a Root,
@@ -32,11 +32,11 @@ pub(super) struct Source<'a> {
     pub(super) reference: &'a str,
 }
 
-/// Fetches a reference. `None` if the bottle has none of this name. `have` is a commit that the bottle was given, and that
-/// the store can read with its history.
+/// Fetches a reference. `None` if the bottle has no reference of this name. `have` is a commit that the bottle was
+/// given, and that the store can read with its history.
 ///
 /// # Errors
-/// When the fetch fails, for which the bottle's git may be the cause.
+/// When the fetch fails. The bottle's git may be the cause.
 pub(super) async fn fetch(
     store: &Store,
     Source { channel, root, reference }: Source<'_>,
@@ -63,7 +63,7 @@ pub(super) async fn fetch(
     };
     fetched.map_err(|error| {
         let cause = match (&error, failure.into_inner()) {
-            // Git in the bottle ended first, and says why.
+            // Git in the bottle ended first, and its failure gives the reason.
             (FetchError::Closed | FetchError::Pack(_), Some(failure)) => failure,
             _ => error.to_string(),
         };
@@ -71,7 +71,7 @@ pub(super) async fn fetch(
     })
 }
 
-/// Forwards this side's output to the bottle, and then its end.
+/// Forwards this side's output to the bottle, and then the end of the output.
 async fn send(sender: &StreamSender, mut from: DuplexStream) {
     let mut buffer = vec![0; 16 << 10];
     loop {

@@ -16,8 +16,8 @@ use crate::failure::Failure;
 /// The reference for the files of a commit that is pulled.
 const PULLED: &str = "refs/bottle/pulled";
 
-/// The committer of a commit of uncommitted work. The next pull replaces such a commit. After the user amends it,
-/// it has another committer, and counts as the user's.
+/// The committer of a commit of uncommitted work. The next pull replaces such a commit. When the user amends such a
+/// commit, its committer changes, and the commit counts as the user's.
 const COMMITTER: (&str, &str) = ("bottle", "uncommitted@bottle.invalid");
 
 /// The author of a commit.
@@ -31,8 +31,8 @@ pub struct Author {
 /// The uncommitted files of a workspace.
 #[derive(Default)]
 pub struct Uncommitted {
-    /// The number of files that differ from the bottle's last commit. Without one, from the commit that the workspace
-    /// was copied from.
+    /// The number of files that differ from the bottle's last commit. Without a last commit, the number of files that
+    /// differ from the commit that the workspace was copied from.
     pub files: usize,
     /// The files that were not compared.
     pub left_out: LeftOut,
@@ -63,7 +63,7 @@ impl Scratch<'_> {
         began.name_unknown(&mut left_out, root);
         let files = self.listed(tip.unwrap_or(&base.tree)).await?;
         let mut work = self.committed_work(&began, Some(own), base, &files, Purpose::Committed).await?;
-        // A file of the user that is in no commit is not deleted in one.
+        // A commit does not delete a file of the user that is in no commit.
         work.changes.retain(|(path, _, after)| after.as_ref() != files.get(path));
         for (path, _, _, why) in &work.unconverted {
             left_out.add(path_of(path.clone()), format!("{why}; `bottle apply {}` brings it", root.slug));
@@ -71,7 +71,7 @@ impl Scratch<'_> {
         Ok(Uncommitted { files: work.changes.len(), left_out, work })
     }
 
-    /// Adds the contents of new files of Git LFS to the user's repository. Files whose content cannot be added are left
+    /// Adds the contents of new Git LFS files to the user's repository. Files whose content cannot be added are left
     /// out.
     ///
     /// # Errors
@@ -96,7 +96,7 @@ impl Scratch<'_> {
     }
 
     /// Points the branch of `root` in the user's repository at the bottle's commit `tip`, with all its objects. Updates
-    /// no other branch. Replaces an earlier commit of uncommitted work, and no other commits that the bottle does not
+    /// no other branch. Replaces an earlier commit of uncommitted work, but no other commits that the bottle does not
     /// have.
     ///
     /// # Errors
@@ -126,8 +126,8 @@ impl Scratch<'_> {
         Ok(Fetched { branch, before, replaced, after: tip.clone(), commits })
     }
 
-    /// Whether a pull replaces this commit of the branch, because it is a commit of earlier uncommitted work on a commit
-    /// that the bottle has.
+    /// Whether a pull replaces this commit of the branch. It does if this is a commit of earlier uncommitted work on
+    /// top of a commit that the bottle has.
     async fn is_replaced(&self, before: &ObjectId, tip: &ObjectId) -> Result<bool, Failure> {
         if !self.is_replaceable(before).await? {
             return Ok(false);
@@ -142,7 +142,7 @@ impl Scratch<'_> {
         Ok(self.git(&["merge-base", "--is-ancestor", commit.as_str(), of.as_str()]).await?.succeeded())
     }
 
-    /// The number of commits that are in the history of `tip` and not in that of `head`.
+    /// The number of commits that are in the history of `tip` but not in the history of `head`.
     async fn count(&self, tip: &ObjectId, head: Option<&ObjectId>) -> Result<u64, Failure> {
         let mut arguments = vec!["rev-list", "--count", tip.as_str()];
         if let Some(head) = head {
@@ -154,9 +154,9 @@ impl Scratch<'_> {
         counted.map_err(|_| Failure::failed("git cannot count commits"))
     }
 
-    /// Commits the uncommitted work on top of the bottle's last commit `tip`. Without one, on top of the base, if
-    /// this is a commit of the user. If the branch of `root` in the user's repository already is this commit,
-    /// returns it.
+    /// Commits the uncommitted work on top of the bottle's last commit `tip`. Without a last commit, on top of the
+    /// base, if the base is a commit of the user. If the branch of `root` in the user's repository already points to
+    /// this commit, returns it.
     ///
     /// # Errors
     /// Returns an error if git fails.
@@ -215,7 +215,7 @@ impl Scratch<'_> {
         Ok(headers.any(|line| line.starts_with(committer.as_bytes())))
     }
 
-    /// The first parent of a commit; none for the first commit of a history.
+    /// The first parent of a commit. `None` for the first commit of a history.
     async fn parent(&self, commit: &ObjectId) -> Result<Option<ObjectId>, Failure> {
         self.commit_of(&format!("{}^", commit.as_str())).await
     }

@@ -40,17 +40,17 @@ const NESTED_FILES: &str = "it is a repository of its own; `bottle cp` brings it
 
 /// The files and rules that are known before the import.
 pub(super) struct Baseline {
-    /// The files at the start and those of the known commits, by path.
+    /// The files at the start, and the files of the known commits, by path.
     pub(super) tracked: HashMap<Vec<u8>, Entry>,
-    /// Those of them that the workspace was not given, such as those that a sparse checkout leaves out. A workspace without
-    /// them has not deleted them.
+    /// The tracked files that the workspace was not given, such as those that a sparse checkout leaves out. If the
+    /// workspace lacks them, this is not a deletion.
     pub(super) not_given: HashSet<Vec<u8>>,
-    /// The directories that were repositories of their own at the start. What the known trees do not have of them is not
-    /// compared. An agent cannot add one, to hide files.
+    /// The directories that were repositories of their own at the start. Their files are compared only if a known tree
+    /// has them. The agent cannot add such a directory to hide files.
     pub(super) nested: HashSet<Vec<u8>>,
-    /// Those of them whose content at the start is behind a pointer of Git LFS.
+    /// The tracked files whose content at the start is behind a pointer of Git LFS.
     pub(super) pointers: HashMap<Vec<u8>, Pointer>,
-    /// The git directory of ours, in which contents are kept for a time.
+    /// The temporary git directory, in which contents are stored for a time.
     pub(super) scratch: PathBuf,
     pub(super) ignored: Ignored,
 }
@@ -187,7 +187,7 @@ impl Importer {
                 import.file(bytes, "120000", target.len() as u64, &mut { target })
             }
             What::Directory | What::HardLink(_) | What::Other(_) => {
-                // What cannot be compared is not deleted.
+                // A file that cannot be compared does not count as deleted.
                 tracked.map_or(Ok(()), |entry| import.link(bytes, entry))?;
                 self.leave_out(&path, "it is not a file, directory or link");
                 Ok(())
@@ -195,8 +195,8 @@ impl Importer {
         }
     }
 
-    /// Whether the user's own rules ignore the path, such as a repository in `node_modules`. It is never compared, whatever
-    /// it is.
+    /// Whether the user's own rules ignore the path, such as a repository in `node_modules`. Such a path is never
+    /// compared, whatever its type.
     fn is_left_to_the_user(&mut self, path: &Path) -> bool {
         let is_known = self.baseline.tracked.contains_key(path.as_os_str().as_bytes())
             || path.ancestors().any(|place| self.submodules.contains(place.as_os_str().as_bytes()));
@@ -229,8 +229,8 @@ impl Importer {
         top.is_some()
     }
 
-    /// Whether the path is in a repository that was nested in the workspace at the start, and the outer one does not have
-    /// it.
+    /// Whether the path is in a repository that was nested in the workspace at the start, and the outer repository does
+    /// not have the path.
     fn is_in_nested(&mut self, path: &Path) -> bool {
         if self.baseline.nested.is_empty() || self.baseline.tracked.contains_key(path.as_os_str().as_bytes())
         {
@@ -268,7 +268,8 @@ impl LeftOut {
     }
 
     /// The warnings about these files, because an agent can cause files to be left out. `directory` is the part of the
-    /// workspace that contains them, if it has several, and `verb` says what was not done with them.
+    /// workspace that contains the files, if the workspace has several parts. `verb` says what was not done with the
+    /// files.
     pub fn warnings(&self, directory: &str, verb: &str) -> Vec<String> {
         let name = |path: &PathBuf| shown(&Path::new(directory).join(path));
         let files = |count: u64| counted(count, "file");
@@ -305,7 +306,7 @@ pub(super) fn commit_in_directory(
     import.end()
 }
 
-/// Keeps the bytes of a file while their hash is computed: in a file that has no name.
+/// Stores the bytes of a file in an unnamed temporary file while their hash is computed.
 fn spooled(directory: &Path, content: &mut impl Read) -> io::Result<(File, Pointer)> {
     let mut file = tempfile::tempfile_in(directory)?;
     io::copy(content, &mut file)?;
@@ -321,7 +322,7 @@ mod tests {
 
     use super::*;
 
-    /// Only what was a repository at the start is one of its own: an agent could hide its changes in another one.
+    /// Only a repository that existed at the start counts as nested: an agent could hide its changes in a new one.
     #[test]
     fn a_repository_that_the_agent_makes_hides_no_files() {
         let directory = tempfile::tempdir().expect("directory");

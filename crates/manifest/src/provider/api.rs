@@ -80,7 +80,7 @@ impl LoginSource {
     }
 }
 
-/// Matches a request with this method to one of these paths.
+/// Returns a matcher for requests with this method to one of these paths.
 pub(super) fn request(method: &str, paths: &[&str]) -> RequestMatch {
     let exact = |path: &&str| PathMatch::Exact((*path).to_owned());
     RequestMatch {

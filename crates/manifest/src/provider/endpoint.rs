@@ -20,7 +20,7 @@ pub(super) struct Endpoint {
 }
 
 impl Endpoint {
-    /// Parses a URL. A plain HTTP URL has port 80 in the bottle, which the proxy accepts and forwards to the
+    /// Parses a URL. A plain HTTP URL gets port 80 in the bottle. The proxy accepts that port and forwards to the
     /// requested port. `localhost` and loopback addresses refer to the user's machine, not to the bottle.
     ///
     /// # Errors
@@ -43,7 +43,7 @@ impl Endpoint {
         let host = if own { OWN_MACHINE } else { named };
         let requested_port = url.port_or_known_default().unwrap_or(HTTPS_PORT);
         let port = if plain { HTTP_PORT } else { requested_port };
-        // An address that the user wrote may be private, as in `connect_to`.
+        // The user may write a private address here, as in `connect_to`.
         let redirected = own || port != requested_port || !matches!(url.host(), Some(Host::Domain(_)));
         let path = url.path().trim_end_matches('/').to_owned();
         Ok(Self {

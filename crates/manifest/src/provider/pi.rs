@@ -1,4 +1,4 @@
-//! The provider for Pi. Its behaviour is from its documentation, and was measured with version 0.73.1.
+//! The provider for Pi. Pi's behaviour is taken from its documentation and was measured with version 0.73.1.
 
 use std::collections::BTreeMap;
 
@@ -14,8 +14,8 @@ use crate::origin::Traced;
 /// The model provider to use if the manifest names none.
 const DEFAULT: &str = "anthropic";
 
-/// The environment variable from which pi reads its API key, in fact a placeholder, for a model provider that pi
-/// does not know.
+/// The environment variable from which pi reads the API key of a model provider that it does not know. The variable
+/// contains a placeholder.
 const KEY_VARIABLE: &str = "MODEL_API_KEY";
 
 /// The model providers that pi knows by name: the URL and kind of their API, and the environment variable from
@@ -108,7 +108,7 @@ impl Provider for Pi {
         ".pi/agent/skills"
     }
 
-    /// It contains one subdirectory for each working directory, with one file for each conversation.
+    /// The directory contains one subdirectory for each working directory, with one file for each conversation.
     fn transcript(&self) -> &'static [&'static str] {
         &[".pi/agent/sessions"]
     }
@@ -198,7 +198,7 @@ impl<'a> Model<'a> {
         self.settings.api_key_env.as_ref().map_or(known, |name| name.value.as_str())
     }
 
-    /// Whether `models.json` must define the models. For a known model provider, pi has better data itself.
+    /// Whether `models.json` must define the models. For a known model provider, pi's own data is better.
     fn is_defined(&self) -> bool {
         self.known.is_none() || compat(self.settings).is_some()
     }
@@ -248,8 +248,8 @@ impl Api {
 fn google(base: &str) -> RequestMatch {
     let models = format!("{base}/models");
     let expression = format!("{}/[A-Za-z0-9._-]+:streamGenerateContent", regex_literal(&models));
-    // If the pattern does not compile, only the path of the directory matches, to which the API does not respond
-    // with anything useful.
+    // If the pattern does not compile, only the path of the directory matches. The API returns nothing useful for this
+    // path.
     let path = Pattern::new(&expression).map_or(PathMatch::Exact(models), PathMatch::Regex);
     RequestMatch { methods: vec!["POST".to_owned()], paths: vec![path], headers: Vec::new() }
 }
@@ -260,9 +260,9 @@ fn regex_literal(text: &str) -> String {
     text.chars().map(|c| if plain(c) { c.to_string() } else { format!("\\{c}") }).collect()
 }
 
-/// Returns the content of `settings.json`. With several models, pi offers these to the user, and no others, when the
-/// user changes the model with a key. Without the name of the provider, pi would also offer models with equal ids of
-/// other providers.
+/// Returns the content of `settings.json`. With several models, pi offers only these models when the user switches the
+/// model by a key press. Without the provider's name, pi would also offer models with the same ids from other
+/// providers.
 fn settings(settings: &ProviderSettings) -> Value {
     let mut all = json!({"enableInstallTelemetry": false, "collapseChangelog": true});
     let (provider, models) = (Model::new(settings).name, &settings.models.value);

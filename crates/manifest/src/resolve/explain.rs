@@ -91,7 +91,7 @@ fn page(manifest: &ResolvedManifest) -> Page {
     page
 }
 
-/// Returns the number with which a manifest writes a log level.
+/// Returns the number that stands for a log level in a manifest.
 fn log_number(level: LogLevel) -> u8 {
     match level {
         LogLevel::Off => 0,

@@ -101,7 +101,7 @@ impl Folded {
             source: _,
             extends: _,
             provider: _,
-            // Every layer's budget holds for its own scope.
+            // Each layer's budget applies to its own scope.
             budget: _,
             // Merged by `services`.
             services: _,
@@ -137,7 +137,7 @@ impl Folded {
     }
 }
 
-/// A field for which the value of the last layer that sets it applies.
+/// A field whose value comes from the last layer that sets it.
 trait Field<T> {
     /// Overrides the value if the layer sets one.
     fn declare(&mut self, layer: &Layer, declared: &Option<Spanned<T>>);

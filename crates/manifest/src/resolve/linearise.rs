@@ -13,7 +13,7 @@ use super::error::{ResolveError, names_hint};
 use crate::origin::{Origin, Traced, Via};
 use crate::{BottleLayer, ManifestError, Position, Source, Spanned};
 
-/// The maximum number of bottle manifests that are merged. More of them are an error. The limit is far above any
+/// The maximum number of bottle manifests that are merged. A larger number is an error. The limit is far above any
 /// sensible number.
 const MAX_LAYERS: usize = 1_000;
 
@@ -75,7 +75,7 @@ pub(super) fn linearise(
 /// stack.
 struct Walk<'a, 'b> {
     load: &'a mut Load<'b>,
-    /// The manifests that were entered; each one is extended by the one before it in the stack.
+    /// The entered manifests. Each manifest is a parent of the manifest before it in the stack.
     stack: Vec<Visit>,
     line: Vec<Layer>,
     /// The names of the manifests in `line`.

@@ -28,8 +28,7 @@ use crate::resources::Cpus;
 use crate::services::ServiceLayer;
 use crate::skills::Skill;
 
-/// A manifest in which all defaults are applied, and for each value it is recorded where the value comes
-/// from.
+/// A manifest in which all defaults are applied and each value records where it comes from.
 #[derive(Debug, Clone, Serialize)]
 pub struct ResolvedManifest {
     /// The agent.
@@ -60,7 +59,7 @@ pub struct ResolvedManifest {
     /// The `budget` of the agent and of all bottles, beginning with the nearest scope.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub budget: Vec<Declared>,
-    /// The `cutoff` of the agent, or else of the bottles. `None` means that of the settings.
+    /// The `cutoff` of the agent, or else of the bottles. `None` means that the `cutoff` of the settings applies.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cutoff: Option<Traced<OnSpent>>,
     /// `mcp`. None means that the agent may start no bottle.
@@ -148,7 +147,8 @@ impl Repo {
 pub struct Egress {
     /// `log`.
     pub log: Traced<LogLevel>,
-    /// The provider route, followed by the routes of `egress.routes` in the order of their declaration. Each host occurs once.
+    /// The provider route, followed by the routes of `egress.routes` in the order of their declaration. Each host
+    /// occurs once.
     #[serde(serialize_with = "as_specs")]
     pub routes: Vec<Traced<Route>>,
     /// `ca_bundle`, an absolute path or one to be resolved with [`crate::host_path::absolute`].
@@ -160,9 +160,9 @@ pub struct Egress {
 /// `resources`. None means that the default of the container engine or backend applies.
 #[derive(Debug, Clone, Serialize)]
 pub struct Resources {
-    /// The maximum number of processors that the bottle's processes use together.
+    /// The maximum number of processors that the bottle's processes may use together.
     pub cpus: Option<Traced<Cpus>>,
-    /// The maximum memory that the bottle's processes use together.
+    /// The maximum memory that the bottle's processes may use together.
     pub memory: Option<Traced<ByteSize>>,
     /// The maximum number of the bottle's processes and threads.
     pub pids: Traced<u64>,

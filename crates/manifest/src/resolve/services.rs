@@ -9,8 +9,8 @@ use crate::ManifestError;
 use crate::origin::Traced;
 use crate::services::ServiceLayer;
 
-/// Merges services by name: the last layer that declares one replaces it as a whole. Each service comes after those that
-/// it names in `after`.
+/// Merges services by name: the last layer that declares one replaces it as a whole. Each service comes after those
+/// that it names in `after`.
 pub(super) fn services(layers: &[Layer]) -> Result<Vec<(ProcessName, Traced<ServiceLayer>)>, ManifestError> {
     let mut declared: BTreeMap<&ProcessName, &Layer> = BTreeMap::new();
     for layer in layers {
@@ -25,7 +25,7 @@ pub(super) fn services(layers: &[Layer]) -> Result<Vec<(ProcessName, Traced<Serv
     Ok(ordered)
 }
 
-/// Adds a service after those that it needs. `path` has the services that need this one.
+/// Adds a service after the services that it needs. `path` contains the services that need this service.
 fn add<'l>(
     name: &'l ProcessName,
     declared: &BTreeMap<&'l ProcessName, &'l Layer>,

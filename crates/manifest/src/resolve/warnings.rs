@@ -48,7 +48,7 @@ pub enum Weakening {
     StartsBottles,
     /// The host looks like a typing error of a well-known registry or forge.
     Misspelt,
-    /// The hosts are all names below a public suffix.
+    /// The route covers all names below a public suffix.
     ManyOwners,
 }
 

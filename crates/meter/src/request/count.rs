@@ -1,8 +1,8 @@
-//! Counts the tokens that a text has at most with the tokenizers in use.
+//! Counts the maximum number of tokens that a text has with the tokenizers in use.
 //!
-//! Tokenizers differ, so the count is an upper estimate and not the number of one of them: a text that is dense for all
-//! of them (digits, punctuation, random letters, rare scripts) must not count as prose. Every byte counts somewhere, and
-//! no token of any of these tokenizers is shorter than a byte.
+//! Tokenizers differ, so the count is an upper estimate and not the exact count of one tokenizer: a text that is dense
+//! for all of them (digits, punctuation, random letters, rare scripts) must not count as prose. Every byte counts
+//! somewhere, and no token of any of these tokenizers is shorter than a byte.
 
 /// The kind of a byte.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -11,9 +11,9 @@ enum Kind {
     Upper,
     Digit,
     Space,
-    /// A printable ASCII character that is none of the others, a tab or a line break.
+    /// A tab, a line break, or a printable ASCII character of no other kind.
     Mark,
-    /// Another control character, each of which is a token of its own.
+    /// Any other control character. Each is a token of its own.
     Control,
     /// The first byte of a longer character.
     Wide,

@@ -1,4 +1,5 @@
-//! The fields of requests to models: which of them a model reads, and which refer to something outside of the request.
+//! The fields of requests to models. States which fields a model reads, and which refer to something outside of the
+//! request.
 //!
 //! Sources, read in November 2026: <https://platform.claude.com/docs/en/api/messages>,
 //! <https://developers.openai.com/api/reference/resources/responses/methods/create>,
@@ -28,7 +29,7 @@ pub(super) enum Field {
     Tools,
     /// The name of something outside of the request that the model reads too.
     Refers(&'static str),
-    /// What the server does with a long conversation.
+    /// The server's handling of a long conversation.
     ContextManagement,
     /// The model does not read it.
     Other,
@@ -44,7 +45,8 @@ use Field::{
 /// A table of fields by name.
 type Table = &'static [(&'static str, Field)];
 
-/// The fields of all three. A gateway may serve one API with another, so a reference of one counts in all.
+/// The fields of all three APIs. A gateway may serve one API through another, so a reference in one API
+/// counts as a reference in all.
 const COMMON: Table = &[
     ("model", Model),
     ("models", Models),
@@ -155,8 +157,8 @@ const RESPONSES: Table = &[
 /// Returns the meaning of a field.
 ///
 /// # Errors
-/// The field is not in the tables, but a lenient server could read it as one that is: it differs in case or dashes, or
-/// has characters that are no ASCII.
+/// The field is not in the tables, but a lenient server could read it as a field that is in them: its name
+/// differs only in case or dashes, or has non-ASCII characters.
 pub(super) fn field(api: Api, name: &str) -> Result<Field, ()> {
     let own = match api {
         Api::Messages => MESSAGES,
@@ -214,7 +216,7 @@ pub(super) fn is_hosted_tool(kind: &str) -> bool {
         && !dated.into_iter().any(|date| !date.is_empty() && date.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// What a block, a message or an item of a conversation is.
+/// The kind of a block, a message or an item of a conversation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Block {
     /// It has no type.

@@ -3,9 +3,10 @@
 //! ```text
 //! decoded body ─► JSON, no key twice ─► fields of the API ─► blocks, tools, data ─► counts and references
 //! ```
-//! The body is untrusted, and the provider reads it too. So nothing may have two meanings: two equal keys, another
-//! spelling of a field that costs, or a limit that is no whole number is an error. What the request only refers to has
-//! no length here; the reader names it, and the caller reserves the whole context of the model.
+//! The body is untrusted, and the provider reads it too. So nothing may have two meanings. Two equal keys, another
+//! spelling of a field that affects the cost, or a limit that is no whole number is an error. Content that the request
+//! only refers to has no known length; the reader names the reference, and the caller reserves the whole context of the
+//! model.
 
 mod count;
 mod fields;
@@ -18,7 +19,7 @@ use serde::de::DeserializeSeed as _;
 
 use walk::{Reader, Request};
 
-/// The most responses that one request can ask for. OpenAI rejects more.
+/// The maximum number of responses that one request can ask for. OpenAI rejects more.
 const MAX_COMPLETIONS: u64 = 128;
 
 /// The tokens that a provider adds to each prompt: the instructions for tools have up to 530
@@ -30,7 +31,7 @@ const ADDED: u64 = 600;
 pub struct MeteredRequest {
     /// The model name, in printable ASCII. `None` if there is none, or if the gateway may use another model.
     pub model: Option<String>,
-    /// The output limit of one response. `None` if the request has none, or 0, which some servers read as none.
+    /// The output limit of one response. `None` if the request has no limit, or 0, which some servers read as no limit.
     pub output: Option<u64>,
     /// The number of responses, at least 1.
     pub completions: u64,
@@ -42,7 +43,7 @@ pub struct MeteredRequest {
     pub text: u64,
     /// The tokens of fields that the model should not read.
     pub other: u64,
-    /// The number of images, at most: in the request, and at other places.
+    /// The maximum number of images: those in the request, and those that it refers to.
     pub images: u64,
     /// Something that the model reads but that is not in the request, if there is any.
     pub reference: Option<&'static str>,
@@ -73,7 +74,7 @@ impl MeteredRequest {
         }
     }
 
-    /// The tokens of the prompt, an upper estimate: without images and what the request refers to.
+    /// The tokens of the prompt, an upper estimate, without images and without content that the request only refers to.
     #[must_use]
     pub fn prompt(&self) -> u64 {
         self.text.saturating_add(self.other).saturating_add(ADDED)

@@ -1,4 +1,4 @@
-//! Requests of the three APIs, as agents write them and as an attacker does.
+//! Requests of the three APIs, as agents and as attackers write them.
 
 use std::sync::LazyLock;
 
@@ -39,7 +39,7 @@ fn reads_what_decides() {
     }
 }
 
-/// Some servers read a limit of 0 as none.
+/// Some servers read a limit of 0 as no limit.
 #[test]
 fn a_limit_of_zero_is_none() {
     for body in [

@@ -8,7 +8,7 @@ use super::fields::{self, Block, Field, field, is_hosted_tool, names_a_reference
 use super::{Api, BuildHasher, Hasher, MAX_COMPLETIONS, MeteredRequest, RandomState, count};
 use crate::MAX_MODEL;
 
-/// The reason of an error in a field.
+/// The error for a field with an object that has a key twice.
 pub(super) const BAD_KEY: &str = "has a key twice";
 pub(super) const BAD_SPELLING: &str = "has a field that differs from one of the API only in its spelling";
 pub(super) const BAD_MODEL: &str = "has a `model` that is no text";
@@ -17,10 +17,10 @@ pub(super) const BAD_COUNT: &str = "has a number of completions that is no whole
 pub(super) const BAD_STREAM: &str = "has a `stream` that is neither `true` nor `false`";
 pub(super) const BAD_NUMBER: &str = "has a number that no provider needs";
 
-/// The tokens of a number with a fraction, whose digits the parser does not keep.
+/// The number of tokens for which a number with a fraction counts. The parser does not keep its digits.
 const FRACTION: u64 = 24;
 
-/// A number from which on a value is no quantity. Some servers keep all of its digits.
+/// The smallest number that does not count as a quantity. Some servers keep all digits of such a number.
 const LARGE: f64 = 1e18;
 
 /// What was read so far.
@@ -66,7 +66,7 @@ impl<'k> Reader<'k> {
         Err(E::custom(problem))
     }
 
-    /// Counts something that the model reads if the current field is one that it reads.
+    /// Adds tokens if the model reads the current field.
     fn add(&mut self, tokens: u64) {
         let sum = if self.is_prompt { &mut self.request.text } else { &mut self.request.other };
         *sum = sum.saturating_add(tokens);
@@ -77,7 +77,7 @@ impl<'k> Reader<'k> {
         self.add(count::tokens(text));
     }
 
-    /// Notes a text in the fingerprint.
+    /// Adds a text to the fingerprint.
     fn compare(&mut self, text: &str) {
         if let Some(hash) = self.fingerprint.as_mut().filter(|_| self.is_prompt) {
             hash.write(text.as_bytes());
@@ -85,14 +85,14 @@ impl<'k> Reader<'k> {
         }
     }
 
-    /// Notes a part of the structure in the fingerprint.
+    /// Adds a part of the structure to the fingerprint.
     fn mark(&mut self, byte: u8) {
         if let Some(hash) = self.fingerprint.as_mut().filter(|_| self.is_prompt) {
             hash.write_u8(byte);
         }
     }
 
-    /// Notes the bits of a number in the fingerprint.
+    /// Adds the bits of a number to the fingerprint.
     fn mark_number(&mut self, bits: u64) {
         if let Some(hash) = self.fingerprint.as_mut().filter(|_| self.is_prompt) {
             hash.write_u64(bits);
@@ -107,7 +107,7 @@ impl<'k> Reader<'k> {
         self.request.images = self.request.images.saturating_add(1);
     }
 
-    /// Notes the value of a field at the top of the request.
+    /// Records the value of a top-level field of the request.
     fn set(&mut self, field: Field, seen: Seen) -> Result<(), &'static str> {
         let request = &mut self.request;
         match (field, seen) {
@@ -130,13 +130,13 @@ impl<'k> Reader<'k> {
         Ok(())
     }
 
-    /// Notes a key of the innermost object.
+    /// Records a key of the innermost object.
     fn key(&mut self, key: &str) {
         let hash = self.keys.hash_one(key);
         self.seen.push(hash);
     }
 
-    /// Ends an object whose first key has the number `begin`.
+    /// Ends an object whose first key has the index `begin`.
     fn close<E: Error>(&mut self, begin: usize) -> Result<(), E> {
         let keys = &mut self.seen[begin..];
         keys.sort_unstable();
@@ -148,14 +148,14 @@ impl<'k> Reader<'k> {
     }
 }
 
-/// The place of a value, which says what its parts mean.
+/// The place of a value, which determines the meaning of its parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
     /// Any JSON without references.
     Data,
     /// A text, a block, or several of them.
     Content,
-    /// The items of a conversation, which may be stored ones.
+    /// The items of a conversation, some of which may be stored items.
     Items,
     Tools,
     /// The type of a block.
@@ -174,14 +174,14 @@ enum Place {
     ImageUrl,
     /// A stored file, which may be an image.
     FileId,
-    /// Something outside of the request, unless it is empty.
+    /// A reference to something outside of the request, unless the value is empty.
     Refers(&'static str),
     ContextManagement,
     /// A field that is not in the tables.
     Unknown,
 }
 
-/// What a value is.
+/// The kind of a value.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum Seen {
     #[default]
@@ -190,7 +190,7 @@ enum Seen {
     Number(u64),
     /// A text, a list or a block without any text.
     Empty,
-    /// A text, a list, an object, or a number that is no count.
+    /// A text, a list, an object, or a number that is not a count.
     Other,
     Block(Block),
     /// The bytes of a source, and the tokens of these bytes as text.
@@ -389,7 +389,7 @@ fn each<'de, A: MapAccess<'de>>(
     Ok(Seen::Other)
 }
 
-/// A key of a block that says whether the block stands for itself.
+/// A key of a block that shows whether the block contains its own content.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Own {
     Id,
@@ -407,7 +407,7 @@ fn in_block(key: &str) -> (Place, Own) {
         "file_id" => Place::FileId,
         "file_url" | "file_data" | "file" => Place::Refers("a document"),
         "video_url" => Place::Refers("a video"),
-        // The sound of an earlier response, by its id.
+        // The audio of an earlier response, by its id.
         "audio" => Place::Refers("stored audio"),
         "vector_store_ids" | "container_id" => Place::Refers("a store of the provider"),
         // Tools that an item adds in the middle of a conversation.
@@ -449,7 +449,7 @@ fn block<'de, A: MapAccess<'de>>(
     }
     match (kind, source) {
         (Block::Reference(to), _) => reader.refer(to),
-        // An item with nothing but its id, whose type the API assumes.
+        // An item that has only an id, so the API assumes its type.
         (Block::Untyped, _) if is_item && !has_role => reader.refer("a stored item"),
         (Block::Reasoning, _) if has_id && !has_text => reader.refer("stored reasoning"),
         (Block::Image, Some((SourceKind::Base64, _))) => reader.add_image(),

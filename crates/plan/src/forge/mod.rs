@@ -230,7 +230,8 @@ impl Api<'_> {
         let answer = self.call(Method::DELETE, &format!("/{id}"), None).await.map_err(failed)?;
         match answer.status {
             StatusCode::NO_CONTENT | StatusCode::OK => Ok(()),
-            // A forge sends 404 for a missing key, and also for a token without access. The list of keys shows which.
+            // A forge sends 404 for a missing key, and also for a token without access. The list of keys distinguishes
+            // the two.
             StatusCode::NOT_FOUND => match self.find(key.public).await.map_err(failed)? {
                 None => Ok(()),
                 Some(_) => Err(failed(self.refused(&answer))),

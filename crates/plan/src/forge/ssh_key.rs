@@ -1,7 +1,7 @@
 //! Generates an ssh key pair in memory, in the text formats of OpenSSH.
 //!
-//! The encoding is written here, because `ssh-key` 0.6 depends on a second version of `sha2` and `digest`, and 0.7 is a
-//! release candidate with nine additional crates.
+//! The encoding is implemented here, because `ssh-key` 0.6 depends on a second version of `sha2` and `digest`, and 0.7
+//! is a release candidate with nine additional crates.
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;

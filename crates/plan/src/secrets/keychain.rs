@@ -65,8 +65,8 @@ mod tests {
     async fn read_by(script: &str) -> Result<Secret, String> {
         let home = tempfile::tempdir().expect("directory");
         let program = home.path().join("security");
-        // Another process writes the file: a descriptor of this one could be open in a child of another test, and the
-        // kernel then refuses to execute the file.
+        // Another process writes the file. If this process wrote it, a child of another test could inherit the open
+        // descriptor, and the kernel would refuse to execute the file.
         let written = std::process::Command::new("/bin/sh")
             .args(["-c", r#"printf '#!/bin/sh\n%s\n' "$2" >"$1" && chmod 700 "$1""#, "sh"])
             .arg(&program)

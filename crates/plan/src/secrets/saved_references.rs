@@ -1,8 +1,8 @@
 //! Loads and saves `$BOTTLE_HOME/secrets.yml`, which contains secret references for environment variables
 //! that are not set.
 //!
-//! The file contains references, never values: `NAME: file:PATH`, `NAME: keychain:ITEM` or `NAME: cmd:COMMAND`. A user adds an entry by typing
-//! a reference instead of a secret at the prompt.
+//! The file contains references, never values: `NAME: file:PATH`, `NAME: keychain:ITEM` or `NAME: cmd:COMMAND`. A user
+//! adds an entry by typing a reference instead of a secret at the prompt.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};

@@ -23,7 +23,7 @@ pub struct Gain {
 /// A permission; see [`Gain::what`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum What {
-    /// A host that had no route before. Further gains list what the new route allows.
+    /// A host that had no route before. Other gains list the permissions of the new route.
     Host,
     /// An additional port.
     Port(u16),

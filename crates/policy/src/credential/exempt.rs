@@ -1,5 +1,5 @@
-//! The parts of a request's head in which certain credentials are no findings: parameters of pre-signed links, and the
-//! agent's own credentials on a route with `pass_credentials`.
+//! The parts of a request's head in which certain credentials are not reported as findings: parameters of pre-signed
+//! links, and the agent's own credentials on a route with `pass_credentials`.
 //!
 //! A pre-signed link contains the id of an access key and a signature. Neither lets its holder sign another request, so
 //! a finding there would stop downloads without protecting a secret. Only the exact form of such a parameter is exempt,
@@ -14,7 +14,7 @@ use super::strip;
 /// The findings that are exempt at one place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exempt {
-    /// All credentials, except those that the agent must not send at all: the user allowed the agent to send its own
+    /// All credentials, except those that the agent must never send. The user allowed the agent to send its own
     /// credentials in this header or query key.
     OwnCredential,
     /// Matches of token patterns: an allowed host sent this link.
@@ -30,7 +30,7 @@ type Form = fn(&str) -> bool;
 struct SignatureScheme {
     /// The parameters that a link has to have.
     required: &'static [(&'static str, Form)],
-    /// The parameter with the exempt findings, which is one of the required ones.
+    /// The parameter with the exempt findings. It is also one of the required parameters.
     exempt: &'static str,
     rules: &'static [&'static str],
 }
@@ -78,8 +78,8 @@ const SCHEMES: &[SignatureScheme] = &[
     },
 ];
 
-/// Returns the findings that are exempt at the bytes `at` of `query` (canonical). `passes_credentials` is the setting
-/// of the route.
+/// Returns the findings that are exempt at the bytes `at` of `query` (canonical). `passes_credentials` is the route's
+/// setting `pass_credentials`.
 #[must_use]
 pub fn in_query(query: &str, at: &Range<usize>, passes_credentials: bool) -> Option<Exempt> {
     let pair = pair_around(query, at)?;

@@ -1,8 +1,8 @@
 //! Credentials, each bound to one host and header.
 //!
-//! The launch fixes the slot, host, scheme and header of each credential. Routes can change at run time, and
-//! an agent can propose changes; [`check_moves`] prevents any change from moving a slot to another host.
-//! [`strip`] removes the agent's own credentials from requests. [`exempt`] says where credentials are no findings.
+//! The launch fixes the slot, host, scheme and header of each credential. Routes can change at run time, and an agent
+//! can propose changes; [`check_moves`] prevents any change from moving a slot to another host. [`strip`] removes the
+//! agent's own credentials from requests. [`exempt`] defines where credentials are not reported as findings.
 
 pub mod exempt;
 mod header;

@@ -115,7 +115,7 @@ pub fn is_credential_header(name: &str) -> bool {
         || (is_end(HEADER_ENDS) && !NO_CREDENTIALS.iter().any(|words| ends_with_words(&name, words)))
 }
 
-/// Whether `name` ends with `words` and no longer word does: `x-lock-token` ends with `lock-token`, and
+/// Whether `name` ends with `words` as complete words: `x-lock-token` ends with `lock-token`, and
 /// `x-block-token` does not.
 fn ends_with_words(name: &str, words: &str) -> bool {
     name.strip_suffix(words).is_some_and(|head| head.is_empty() || head.ends_with('-'))

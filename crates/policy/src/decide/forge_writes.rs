@@ -87,9 +87,9 @@ const PROJECT_RESOURCES: [&str; 26] = [
     "wikis",
 ];
 
-/// Whether the request may write to a repository, its settings or its members, and no entry of `matches`
-/// allows that explicitly. An explicit entry contains the method, and the path at least up to the word for
-/// the written resource.
+/// Whether the request may write to a repository, its settings or its members, and no entry of `matches` allows
+/// that explicitly. An explicit entry contains the method, and a path that includes at least the word for the
+/// written resource.
 pub(super) fn denies(route: &Route, methods: &Methods<'_>, path: &Path<'_>, headers: &HeaderMap) -> bool {
     let Some(resource) = resource(methods, path, headers) else { return false };
     !route.matches.iter().any(|entry| {
@@ -262,7 +262,7 @@ fn is_fetch(methods: &Methods<'_>, segments: &[String], headers: &HeaderMap) -> 
         text.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case(kind)
     };
     let mut kinds = headers.get_all(CONTENT_TYPE).iter().peekable();
-    // The path of a file that an API or a web page of the forge writes may end like a fetch.
+    // A file path in a write request to the forge's API or web pages may end like the path of a fetch.
     let others = |segment: &&str| {
         matches!(*segment, "-" | "api" | "rest") || (segment.starts_with('_') && *segment != "_git")
     };

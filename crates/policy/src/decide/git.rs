@@ -30,7 +30,7 @@ pub(super) enum Denied {
     Push,
     /// The route does not allow fetching.
     Fetch,
-    /// The route has a credential, with which LFS could upload.
+    /// The route has a credential with which LFS could upload files.
     LfsWithCredential,
 }
 
@@ -156,8 +156,8 @@ impl Readings {
         pairs.filter_map(|pair| Some([pair.first()?, pair.get(1)?])).any(|[one, other]| are([one, other]))
     }
 
-    /// Whether the path contains the name of a service, which is given by its letters. The name counts at the
-    /// end of the path, or anywhere if the request may write.
+    /// Whether the path contains the name of a service. `service` has only the letters of the name. If the
+    /// request may write, the name may be anywhere in the path. Otherwise it must be at the end.
     fn names(&self, methods: &Methods<'_>, service: &str) -> bool {
         let last = |segments: &Vec<String>| segments.last().is_some_and(|last| letters(last) == service);
         self.segments.iter().any(last) || (!methods.only_read() && letters(&self.whole).contains(service))
@@ -229,8 +229,8 @@ fn decode_iis_escapes(text: &str) -> String {
     made
 }
 
-/// Returns the letters and digits of a text in lower case, so that a service name matches whatever its
-/// separators are.
+/// Returns the letters and digits of a text in lower case, so that a service name matches regardless of its
+/// separators.
 fn letters(text: &str) -> String {
     text.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect()
 }

@@ -9,12 +9,12 @@ use super::RequestFacts;
 use super::git::decoded;
 use crate::route::{HeaderMatch, RequestMatch, Route};
 
-/// The key with which a query or form overrides the method, in the form of [`normalized_key`]. The key counts
-/// with any value.
+/// The key with which a query or form overrides the method, in the form of [`normalized_key`]. The key is an
+/// override with any value.
 const OVERRIDE_KEY: &str = "_method";
 
-/// Further keys that override the method in some servers and have another meaning in others. These keys count
-/// only with a value from [`COMMON`].
+/// Further keys that override the method in some servers and have another meaning in others. These keys are
+/// overrides only with a value from [`COMMON`].
 const MAYBE_KEYS: [&str; 8] = [
     "method",
     "http_method",
@@ -91,8 +91,8 @@ fn is_method(word: &str) -> bool {
     (1..=LONGEST).contains(&word.len()) && word.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'-')
 }
 
-/// Whether a header overrides the method: `Some(true)` if in every case, `Some(false)` if only with a common
-/// method as its value. CGI-style servers treat `_` and `-` in header names as equal.
+/// Whether a header overrides the method. `Some(true)` means that any value is an override. `Some(false)`
+/// means that only a common method is. CGI-style servers treat `_` and `-` in header names as equal.
 fn is_override(name: &str) -> Option<bool> {
     if !name.contains("method") || name.starts_with("access-control-") {
         return None;
@@ -195,8 +195,8 @@ pub(super) fn route_matches(route: &Route, methods: &Methods<'_>, path: &str, he
     allowed && !route.except.iter().any(|entry| is_excepted(entry, methods, path))
 }
 
-/// Whether an entry of `except` applies to the request in any reading: with the method or an override of it,
-/// and with the path in any case, because some servers ignore the case.
+/// Whether an entry of `except` applies to the request in any interpretation: with the method or one of its
+/// overrides, and with the path in any letter case, because some servers ignore the case.
 fn is_excepted(entry: &RequestMatch, methods: &Methods<'_>, path: &str) -> bool {
     (entry.methods.is_empty() || methods.any_of(&entry.methods))
         && (entry.paths.is_empty() || entry.paths.iter().any(|condition| condition.matches_any_case(path)))

@@ -182,7 +182,7 @@ fn allow<'t, 'f>(
     }
 }
 
-/// Step 2: finds the route. Plain HTTP is allowed on port 80 only, and TLS on all other ports only. A route
+/// Step 2: finds the route. Port 80 allows only plain HTTP, and every other port only TLS. A route
 /// with `auth` cannot allow port 80, so an injected credential never travels unencrypted.
 fn route<'t>(
     table: &'t RouteTable,

@@ -7,9 +7,8 @@ use http::header::HOST;
 use super::{Ingress, Refusal, RequestFacts};
 use crate::canonical::{self, Authority, BadHost};
 
-/// Returns the host that the CONNECT target, SNI, `:authority` and every `Host` agree on, and its port. A
-/// name that is absent does not count. A port that is written in a name must equal the port of the
-/// connection.
+/// Returns the host that the CONNECT target, SNI, `:authority` and every `Host` agree on, and its port. Absent
+/// names are ignored. If a name contains a port, that port must equal the port of the connection.
 pub(super) fn agreed_host<'f>(facts: &RequestFacts<'f>) -> Result<(Cow<'f, str>, u16), Box<Refusal>> {
     let mut names = Names { host: None, port: None };
     match facts.ingress {
@@ -24,8 +23,8 @@ pub(super) fn agreed_host<'f>(facts: &RequestFacts<'f>) -> Result<(Cow<'f, str>,
     }
     if let Some(authority) = facts.authority {
         names.authority("the request's authority", authority)?;
-        // A URL without a port means the default port of its scheme. A `Host` with another port then does not
-        // agree.
+        // A URL without a port means the default port of its scheme. A `Host` with another port is then a
+        // mismatch.
         names.port.get_or_insert(facts.scheme.default_port());
     }
     if let Some(sni) = facts.sni {

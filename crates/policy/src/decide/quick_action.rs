@@ -14,8 +14,9 @@ const WORDS: [&str; 4] = ["create_merge_request", "merge", "rebase", "target_bra
 /// text, with their escapes.
 const DEPTH: usize = 16;
 
-/// Returns the first quick action in a request that changes a repository. Searches the query, and the body as
-/// a form, as JSON and as plain text. A quick action is a word after `/` at the beginning of a line.
+/// Searches a request for quick actions that change a repository, and returns the first. The function reads
+/// the query as a form, and the body as a form, as JSON and as plain text. A quick action is a word after `/`
+/// at the beginning of a line.
 #[must_use]
 pub fn quick_action(query: Option<&str>, body: &[u8]) -> Option<&'static str> {
     let body = String::from_utf8_lossy(body);

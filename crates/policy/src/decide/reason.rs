@@ -116,7 +116,7 @@ impl Reason {
         }
     }
 
-    /// Whether the content of a request or response is the cause, and not its destination.
+    /// Whether the cause is the content of a request or response, and not the destination.
     #[must_use]
     pub fn is_about_content(self) -> bool {
         matches!(

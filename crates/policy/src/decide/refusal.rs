@@ -33,7 +33,7 @@ pub struct Refusal {
     pub sentence: String,
     /// The HTTP status of the response.
     pub status: u16,
-    /// The supervise tool with which the agent may ask for the denied request, if it may ask.
+    /// The supervise tool with which the agent may ask the user to allow the request. `None` if the agent may not ask.
     pub tool: Option<&'static str>,
 }
 

@@ -381,7 +381,7 @@ fn changed(change: u8, index: prop::sample::Index, path: &mut String, query: &mu
         (2, _) => path.push_str(";a=b"),
         (3, _) => path.push_str(["%20", "%00", "%20.", "%09"][index.index(4)]),
         (4, Some(at)) => path.insert_str(at, ["/", "/.", "/x/..", "//"][index.index(4)]),
-        // Not where `..` would remove a different segment.
+        // Skipped if the path contains `..`, which would then remove a different segment.
         (5, Some(at)) if !path.contains("..") => {
             path.replace_range(at..=at, ["%2f", "%5C", "\\", "%252F"][index.index(4)])
         }

@@ -185,7 +185,7 @@ impl ProposedRoute {
         route
     }
 
-    /// Whether the route of these hosts excepts one of the proposed requests completely.
+    /// Whether an `except` entry of these hosts' route denies one of the proposed entries completely.
     fn excepted_by(&self, own: &Route) -> bool {
         let every = [RequestMatch::default()];
         let entries = if self.matches.is_empty() { &every[..] } else { &self.matches };

@@ -221,7 +221,7 @@ impl Narrowing {
         if let Some(matches) = &self.matches {
             let declared = checker.matches(matches)?;
             let within = |entry: &_| route.matches.iter().any(|own| own.includes(entry));
-            // Empty `matches` are every request, which only a provider route without `matches` includes.
+            // Empty `matches` stand for every request. Only a provider route without `matches` includes every request.
             let narrower = route.matches.is_empty() || (!declared.is_empty() && declared.iter().all(within));
             match (self.extends(), route.matches.is_empty() || declared.is_empty()) {
                 (true, true) => narrowed.matches = Vec::new(),

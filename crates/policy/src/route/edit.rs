@@ -1,9 +1,9 @@
 //! The user's own changes of a running bottle's routes: `bottle allow` and `bottle deny`.
 //!
-//! After [`Action::Allow`], the routes allow every request that the edit names; hosts below a named wildcard that
-//! have a route of their own keep it. After [`Action::Deny`], the routes allow none of the requests. Neither changes
-//! the decision on any other request, except that a deny ignores the case of paths. An edit never adds, moves or
-//! changes a credential: a route keeps its `auth` only as long as it keeps its host.
+//! After [`Action::Allow`], the routes allow every request that the edit names. The exception: if the edit names a
+//! wildcard, a host below it that has its own route keeps that route. After [`Action::Deny`], the routes allow none of
+//! the requests. Neither changes the decision on any other request, except that a deny ignores the case of paths. An
+//! edit never adds, moves or changes a credential: a route keeps its `auth` only as long as it keeps its host.
 
 use serde::{Deserialize, Serialize};
 
@@ -166,7 +166,7 @@ impl RouteEdit {
         Ok(Subject { host, entry })
     }
 
-    /// Whether the edit changes settings of the route that are not about single requests.
+    /// Whether the edit changes settings of the route that apply to all its requests.
     fn changes_settings(&self) -> bool {
         self.git_fetch || self.changes_scanning()
     }
@@ -192,7 +192,8 @@ impl RouteEdit {
             }
             Some(own) => {
                 let mut route = own.clone();
-                // Without a path or method, a change of settings leaves the requests of a route as they are.
+                // An edit that changes settings and names no path or method does not change which requests the route
+                // allows.
                 let names_requests = *entry != RequestMatch::default() || !self.changes_settings();
                 if names_requests && own.inspect {
                     allow_in(&mut route, entry)?;
@@ -533,7 +534,7 @@ mod tests {
                     "{WILD}- host: x.w.example\n  matches: [{{paths: [{{type: prefix, value: /a}}]}}]\n"
                 ),
             ),
-            // Allowing takes back what was denied.
+            // An allow reverses an earlier deny.
             ("- host: a.example\n  except: [{methods: [POST]}]\n", Allow, "a.example POST", PLAIN),
             ("- host: a.example\n  except: [{methods: [POST]}]\n", Allow, "a.example", PLAIN),
             (

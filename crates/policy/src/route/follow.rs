@@ -1,15 +1,16 @@
-//! Passes on to the routes of a child what its parent lost.
+//! Removes from a child's routes the permissions that its parent lost.
 //!
-//! A child is a bottle that the agent of another one, its parent, started. It starts with nothing that the parent does
-//! not have, and must not keep what the user takes from the parent.
+//! A child is a bottle that the agent of another bottle, its parent, started. A child starts without any permission
+//! that its parent lacks, and must not keep permissions that the user takes from the parent.
 
 use super::edit::{Action, RouteEdit, excluded};
 use super::{HostPattern, Route, RouteError, RouteTable};
 use crate::added_permissions::{Gain, What, gains};
 
-/// Returns the routes of a child after those of its parent changed from `before` to `after`, by `edit` if that is known.
-/// The child loses what the parent lost, and gains nothing. Where the child's own route cannot express that, it loses
-/// the hosts. What the user allowed only the child stays.
+/// Returns the routes of a child after the routes of its parent changed from `before` to `after`. `edit` is the edit
+/// that changed them, if known. The child loses the permissions that the parent lost, and gains none. If the child's
+/// own route cannot express the loss, the child loses the hosts. Permissions that the user gave only to the child
+/// remain.
 ///
 /// # Errors
 /// [`RouteError`] if the routes would violate a rule.
@@ -33,7 +34,7 @@ pub fn follow(
         }
         let mut routes = table.routes().to_vec();
         for host in hosts(&beyond) {
-            // If the parent's route does not help, the child has none.
+            // If an earlier pass already applied the parent's route without effect, the child's hosts are excluded.
             let tried = followed.contains(&host);
             let route = table.effective(&host).filter(|_| !tried).and_then(|own| {
                 let only_scanning =
@@ -51,7 +52,7 @@ pub fn follow(
     }
 }
 
-/// What a child has beyond the parent now, and had not before.
+/// Returns the permissions that the child has beyond the parent's new routes and did not have beyond its old routes.
 fn beyond(child: &RouteTable, before: &RouteTable, after: &RouteTable) -> Vec<Gain> {
     let known = gains(before, child);
     gains(after, child).into_iter().filter(|gain| !known.contains(gain)).collect()
@@ -64,8 +65,8 @@ fn hosts(gains: &[Gain]) -> Vec<HostPattern> {
     hosts
 }
 
-/// The parent's new route for `host`, if the child had the parent's old one; or the child's own one with the parent's
-/// scanning, if it differs in nothing else.
+/// Returns the parent's new route for `host` if the child had the parent's old route. Otherwise returns the child's own
+/// route with the parent's scanning settings if only these differ.
 fn as_parent(
     own: &Route,
     host: &HostPattern,
@@ -113,7 +114,8 @@ mod tests {
             );
             assert_eq!(follow(&followed, &before, &after, edit).expect("routes"), followed);
         }
-        // A part of a host: with the edit exactly that part, without it the parent's route.
+        // The parent loses a part of a host. With the edit, the child loses exactly that part; without it, the child
+        // gets the parent's route.
         let (after, edit) = denied(&before, "api.test", Some("/admin"));
         for edit in [Some(&edit), None] {
             let followed = follow(&child, &before, &after, edit).expect("routes");
@@ -143,7 +145,7 @@ mod tests {
                 prop_assert_eq!(beyond(&followed, &before, &after), vec![]);
                 let had = gains(&before, &child);
                 for gain in gains(&child, &followed) {
-                    // What the child did not have, the parent has now.
+                    // If the child gains a permission that it did not have, the parent has this permission now.
                     prop_assert!(gain.what == What::Scanning || !gains(&after, &followed).contains(&gain) || had.contains(&gain));
                 }
             }

@@ -73,7 +73,7 @@ impl HostPattern {
     }
 
     /// Whether the pattern matches hosts of many owners: every name below a public suffix such as `co.uk` or
-    /// `github.io` (<https://publicsuffix.org/>), of which anybody can have one.
+    /// `github.io` (<https://publicsuffix.org/>), below which anybody can have a name.
     #[must_use]
     pub fn spans_owners(&self) -> bool {
         let is_suffix = |name: &str| {
@@ -82,7 +82,7 @@ impl HostPattern {
         };
         match self {
             Self::Exact(_) => false,
-            // Of `compute.amazonaws.com`, each name below is a public suffix.
+            // For example, each name below `compute.amazonaws.com` is a public suffix.
             Self::Wildcard(base) => is_suffix(base) || is_suffix(&format!("a.{base}")),
         }
     }

@@ -39,8 +39,8 @@ impl Pattern {
         }
         // Compiled without the group first, because `a)|(b` is invalid although `(?:a)|(b)` is valid.
         compile(text)?;
-        // With the flag `x`, a comment at the end of `text` would hide the anchor. Compiling the expression
-        // then fails.
+        // If `text` sets the flag `x` and ends in a comment, the comment hides the closing `)` and the
+        // anchor. Compiling the expression then fails.
         let regex = compile(&format!("\\A(?:{text})\\z"))?;
         Ok(Self { text: text.to_owned(), regex })
     }
@@ -89,7 +89,7 @@ impl PartialEq for Pattern {
 
 impl Eq for Pattern {}
 
-/// Shows the expression as one, so that it cannot be mistaken for a plain path or value.
+/// Marks the text as a regular expression, so that it cannot be mistaken for a plain path or value.
 impl fmt::Display for Pattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "regex {:?}", self.text)

@@ -312,7 +312,7 @@ fn an_extension_adds_requests_to_the_provider_route() {
     let wider =
         apply("extend: true\nmatches: [{paths: [{value: /v2}]}, {paths: [{value: /v1/x}], methods: [POST]}]")
             .expect("wider");
-    // The second entry is allowed anyway.
+    // The provider route already allows the second entry of the extension, so that entry is dropped.
     assert_eq!(wider.matches.len(), 2);
     assert_eq!(wider.matches[0], own.matches[0]);
     assert_eq!(wider.matches[1].paths, [PathMatch::Prefix("/v2".to_owned())]);

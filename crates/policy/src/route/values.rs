@@ -124,8 +124,8 @@ impl Checker<'_> {
         written.value.iter().map(|entry| self.exception(entry)).collect()
     }
 
-    /// Reads an entry of `except`. Unlike an entry of `matches`, it may be empty, and it has no headers: an
-    /// agent could leave out the header that makes the route deny a request.
+    /// Reads an entry of `except`. Unlike an entry of `matches`, it may be empty, and it cannot have headers:
+    /// an agent could avoid the denial by omitting the header.
     fn exception(&self, written: &Spanned<MatchSpec>) -> Result<RequestMatch, RouteError> {
         let MatchSpec { paths, methods, headers } = &written.value;
         if let Some(headers) = headers {

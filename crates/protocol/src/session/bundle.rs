@@ -1,7 +1,8 @@
 //! Messages between the keeper process and the bundle.
 //!
 //! The keeper provisions a bundle once, sends new routes whenever they change, and subscribes to events. Only
-//! these requests control a bundle: no signal, no watched file, nothing from inside the bottle.
+//! these requests control a bundle. Signals, watched files and the inside of the bottle have no control over
+//! it.
 
 use std::net::IpAddr;
 
@@ -48,7 +49,7 @@ pub enum BundleRequest {
     Usage,
     /// Serves leases on budgets until the stream closes. The bundle sends [`super::lease::LeaseRequest`]s, and the
     /// keeper answers with [`super::lease::LeaseAnswer`]s, in any order and at any time. While no such stream is open,
-    /// the proxy uses the leases that it has.
+    /// the proxy uses the leases that it already has.
     Leases,
     /// Subscribes to the lines of the access log, if the keeper cannot read the proxy's log directory. The bundle
     /// repeatedly sends [`BundleEvent::Logged`], and the keeper acknowledges each one with [`Written`] when its
@@ -60,12 +61,12 @@ pub enum BundleRequest {
     /// Waits until the bottle is locked. Returns [`BundleEvent::LockedOut`], immediately if the bottle is
     /// already locked.
     LockOut,
-    /// The bundle sends this to a daemon, to count the pieces of secrets for the lock-out. The daemon sends each new
-    /// piece ([`BundleEvent::Hit`]), and the bundle acknowledges it with [`Written`] when it is counted and, at the
-    /// limit, when every daemon is locked.
+    /// The bundle sends this request to a daemon in order to count the pieces of secrets for the lock-out. The daemon
+    /// sends each new piece ([`BundleEvent::Hit`]). The bundle acknowledges the piece with [`Written`] after it has
+    /// counted the piece and, at the limit, after every daemon is locked.
     Hits,
-    /// Locks the bottle. A keeper sends this to the bundle when the bottle's parent is locked, and the bundle to each
-    /// of its daemons. Returns [`BundleEvent::Locked`].
+    /// Locks the bottle. A keeper sends this request to the bundle when the bottle's parent is locked. The bundle sends
+    /// it to each of its daemons. Returns [`BundleEvent::Locked`].
     Lock(LockOut),
     /// Checks the health of every daemon. Returns [`BundleEvent::Health`].
     Health,
@@ -84,7 +85,7 @@ pub struct Provision {
     /// Credentials. Each is bound to one host and header until the bundle exits.
     pub credentials: Vec<Credential>,
     /// Known secrets that the agent holds in its environment. The redactor masks them in every log line. The
-    /// route's `outbound_on_match` applies to a request that contains one.
+    /// route's `outbound_on_match` applies to a request that contains a known secret.
     pub known_secrets: Vec<SecretText>,
     /// Sensitive environment values that the agent does not hold. Such values are treated like
     /// `known_secrets`.
@@ -94,15 +95,15 @@ pub struct Provision {
     /// reject invalid rules.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<RuleFile>,
-    /// Values that the agent holds in place of credentials. Placeholders grant no access, and are no finding
-    /// even if they match a token pattern.
+    /// Values that the agent holds in place of credentials. Placeholders grant no access. A scan never reports
+    /// them as findings, even if they match a token pattern.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub placeholders: Vec<String>,
     /// A decoy secret that grants no access. If the agent sends it, the agent has searched for secrets. The
     /// user cannot approve such a request.
     #[serde(default)]
     pub canary: Option<SecretText>,
-    /// The canaries of earlier launches of the same files. They count like [`Provision::canary`].
+    /// The canaries of earlier launches of the same files. They are treated like [`Provision::canary`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub earlier_canaries: Vec<SecretText>,
     /// How long a request waits for an approval, in seconds; `None` if no user can be asked.
@@ -111,10 +112,10 @@ pub struct Provision {
     /// Limits on buffered request bodies. A request whose body exceeds a limit is denied.
     #[serde(default)]
     pub limits: Limits,
-    /// What applies to requests to models.
+    /// The rules for requests to models.
     #[serde(default)]
     pub models: ModelRules,
-    /// The hosts that a budget names. On them, endpoints that are not known are denied.
+    /// The hosts that a budget names. The proxy denies requests to unknown endpoints of these hosts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub budgeted_hosts: Vec<String>,
     /// Root certificates for upstream connections, PEM: those of the host and of `egress.ca_bundle`. If
@@ -200,18 +201,19 @@ impl Default for Limits {
     }
 }
 
-/// The settings `gate`: what applies to requests to models.
+/// The settings `metering`: the rules for requests to models.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelRules {
     /// `metering.default_output`: the tokens that are reserved for the response to a request without an output limit.
-    /// `None` stands for the most that the model can write.
+    /// `None` means the maximum output of the model.
     pub default_output: Option<u64>,
     /// `metering.repeats`: how often the same request may be sent in a row. `None` if there is no limit.
     pub repeats: Option<u32>,
     /// `metering.exact`: whether the proxy asks the provider how many tokens a prompt has, instead of an estimate.
     pub exact: bool,
-    /// `metering.unmetered`: endpoints that pass uncounted where a budget limits their host.
+    /// `metering.unmetered`: endpoints that the proxy allows without counting tokens, even if a budget limits their
+    /// host.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unmetered: Vec<UnmeteredEndpoint>,
 }
@@ -348,8 +350,8 @@ pub enum BundleEvent {
     Stopped,
 }
 
-/// Acknowledges that all records of the last [`BundleEvent::Used`] are on disk, or all lines of the last
-/// [`BundleEvent::Logged`] are written, and the piece of a [`BundleEvent::Hit`] is counted.
+/// Acknowledges the last event on its stream: all records of a [`BundleEvent::Used`] are on disk, all lines of
+/// a [`BundleEvent::Logged`] are written, or the piece of a [`BundleEvent::Hit`] is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Written {}

@@ -1,7 +1,8 @@
 //! Messages about the files of the workspace.
 //!
-//! No request leads outside the workspace: the guest opens every path beneath it. Every request and answer has a bound;
-//! an answer that a bound cuts off says so, and says where the next one continues.
+//! No request can reach a file outside the workspace: the guest opens every path beneath the workspace directory. The
+//! size of every request and answer is bounded. An answer that is truncated at a bound says so, and says where the next
+//! answer continues.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -39,7 +40,7 @@ pub const PATTERNS_MAX: usize = 64;
 /// The maximum number of bytes of a line that `grep` returns.
 pub const LINE_MAX: usize = 500;
 
-/// A path in the workspace, which need not be UTF-8. A relative one begins in the workspace, and an absolute one begins
+/// A path in the workspace, which need not be UTF-8. A relative path starts at the workspace. An absolute path begins
 /// with `/workspace`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(from = "EncodedPath", into = "EncodedPath")]
@@ -77,8 +78,8 @@ impl FilePath {
         &self.0
     }
 
-    /// The path relative to the workspace, without `..`, which is resolved as text. It is empty for the workspace
-    /// itself. None if the path is outside the workspace.
+    /// The path relative to the workspace. Each `..` is resolved lexically. The result is empty for the workspace
+    /// itself, and `None` if the path is outside the workspace.
     #[must_use]
     pub fn in_workspace(&self) -> Option<PathBuf> {
         let inside = if self.0.is_absolute() { self.0.strip_prefix(WORKSPACE).ok()? } else { &self.0 };
@@ -110,7 +111,8 @@ impl<P: AsRef<OsStr> + ?Sized> From<&P> for FilePath {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "operation", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum FileRequest {
-    /// Lists a directory, in the order of the names. Anything else lists itself. Returns [`FileEvent::Entries`].
+    /// Lists a directory, sorted by name. For any other entry, the list contains only the entry itself. Returns
+    /// [`FileEvent::Entries`].
     List(List),
     /// Describes one entry, without following it if it is a symlink. Returns [`FileEvent::Entry`].
     Stat {
@@ -119,18 +121,20 @@ pub enum FileRequest {
     },
     /// Sends a part of a regular file as data on `STDOUT`, and then [`FileEvent::Read`].
     Read(Read),
-    /// Replaces a regular file, or creates it with its parents. The content follows as data on `STDIN`, until the stream
-    /// ends. A reader sees the old content or the new one, and no part. Returns [`FileEvent::Written`].
+    /// Replaces a regular file, or creates it with its parents. The content follows as data on `STDIN`, until the
+    /// stream ends. A reader sees either the complete old content or the complete new content. Returns
+    /// [`FileEvent::Written`].
     Write(Write),
-    /// Changes files as a unified diff says, which follows as data on `STDIN`. If one change cannot be made, none is
-    /// made. Returns [`FileEvent::Patched`].
+    /// Applies a unified diff, which follows as data on `STDIN`. If one change cannot be made, the guest makes none.
+    /// Returns [`FileEvent::Patched`].
     Patch {
-        /// Whether to check only.
+        /// If true, the guest checks that the change can be made, but does not make it.
         check: bool,
     },
     /// Replaces a text in a file. Returns [`FileEvent::Patched`].
     Replace(Replace),
-    /// Removes a file, or with `recursive` a directory. A symlink itself is removed. Returns [`FileEvent::Removed`].
+    /// Removes a file, or with `recursive` a directory. For a symlink, removes the symlink and not its target. Returns
+    /// [`FileEvent::Removed`].
     Remove {
         /// The entry.
         path: FilePath,
@@ -138,7 +142,7 @@ pub enum FileRequest {
         recursive: bool,
     },
     /// Removes files and symlinks, and the directories that are empty afterwards. An entry that does not exist is
-    /// omitted. Returns [`FileEvent::Removed`] with the number of files and symlinks. Stops at the first error.
+    /// skipped. Returns [`FileEvent::Removed`] with the number of files and symlinks. Stops at the first error.
     RemoveFiles {
         /// The files and symlinks.
         paths: Vec<FilePath>,
@@ -149,7 +153,8 @@ pub enum FileRequest {
         path: FilePath,
     },
     /// Unpacks a tar stream into a directory, which is created if it does not exist. The stream follows as data on
-    /// `STDIN`, until the stream ends. After an error, the entries before it stay. Returns [`FileEvent::Imported`].
+    /// `STDIN`, until the stream ends. After an error, the entries that are already unpacked remain. Returns
+    /// [`FileEvent::Imported`].
     Import {
         /// The directory.
         path: FilePath,
@@ -189,7 +194,7 @@ pub struct List {
     pub path: FilePath,
     /// Whether to list directories below it too, each directly before its contents. Symlinks are not followed.
     pub recursive: bool,
-    /// Omits this entry and all before it.
+    /// If set, the list omits this entry and all entries before it.
     #[serde(default)]
     pub after: Option<FilePath>,
     /// The maximum number of entries, at most [`ENTRIES_MAX`].
@@ -224,23 +229,23 @@ pub struct Write {
 pub struct Replace {
     /// The file.
     pub path: FilePath,
-    /// The text to replace, which has to occur once.
+    /// The text to replace. It must occur exactly once unless `all` is set.
     pub search: String,
-    /// Its replacement.
+    /// The text that replaces `search`.
     pub replacement: String,
-    /// Whether to replace each of several occurrences.
+    /// Whether to replace every occurrence if there are several.
     pub all: bool,
-    /// Whether to check only.
+    /// If true, the guest checks that the change can be made, but does not make it.
     pub check: bool,
 }
 
-/// Which entries below a directory a search visits.
+/// The entries below a directory that a search visits.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scope {
     /// The directory.
     pub path: FilePath,
-    /// Patterns of entries that the search leaves out, with their contents. Like the lines of a `.gitignore`, a pattern
+    /// Patterns of entries that the search skips, including their contents. Like the lines of a `.gitignore`, a pattern
     /// without a slash applies to names in every directory.
     #[serde(default)]
     pub exclude: Vec<String>,
@@ -257,7 +262,7 @@ pub struct Glob {
     pub scope: Scope,
     /// The pattern of paths. Without a slash, it applies to names in every directory.
     pub pattern: String,
-    /// Omits this entry and all before it.
+    /// If set, the list omits this entry and all entries before it.
     #[serde(default)]
     pub after: Option<FilePath>,
     /// The maximum number of entries, at most [`ENTRIES_MAX`].
@@ -275,7 +280,7 @@ pub struct Grep {
     /// Whether the pattern is plain text.
     #[serde(default)]
     pub literal: bool,
-    /// Whether letters match in either case.
+    /// Whether the search ignores the case of letters.
     #[serde(default)]
     pub ignore_case: bool,
     /// Patterns of files to search. If there are none, all files.
@@ -293,28 +298,28 @@ pub enum FileEvent {
     Entries(Entries),
     /// One entry.
     Entry(FileInfo),
-    /// What was sent of a file.
+    /// The part of a file that was sent.
     Read {
-        /// The position behind the last byte that was sent.
+        /// The position after the last byte that was sent.
         next: u64,
         /// The size of the file in bytes.
         size: u64,
     },
     /// A file was written.
     Written {
-        /// Its size in bytes.
+        /// The size of the file in bytes.
         bytes: u64,
-        /// Whether it did not exist before.
+        /// Whether the file did not exist before the request.
         created: bool,
     },
-    /// Files were changed, or could be.
+    /// Files were changed, or with `check` could be changed.
     Patched {
         /// The files, in the order of the patch.
         files: Vec<PatchedFile>,
     },
     /// Entries were removed.
     Removed {
-        /// The number of entries, with those in directories.
+        /// The number of entries, including those in removed directories.
         entries: u64,
     },
     /// All of a directory was sent.
@@ -348,11 +353,11 @@ pub struct FileInfo {
     pub path: FilePath,
     /// The kind.
     pub kind: FileKind,
-    /// The size in bytes. That of a directory is 0, and that of a symlink the length of its target.
+    /// The size in bytes: 0 for a directory, and the length of the target for a symlink.
     pub size: u64,
     /// The permission bits.
     pub mode: u32,
-    /// The time of its last change. `None` if the file system has none that exists.
+    /// The time of the entry's last change. `None` if the file system reports an invalid time.
     pub modified: Option<Timestamp>,
     /// The number of its hard links.
     pub links: u64,
@@ -380,7 +385,7 @@ pub enum FileKind {
 pub struct PatchedFile {
     /// The path, relative to the workspace.
     pub path: FilePath,
-    /// What happens to it.
+    /// How the patch changes the file.
     pub change: FileChange,
     /// The number of places that were changed: hunks, or occurrences of a text.
     pub places: u64,
@@ -390,11 +395,11 @@ pub struct PatchedFile {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FileChange {
-    /// It is created.
+    /// The patch creates the file.
     Created,
-    /// Its content changes.
+    /// The patch changes the content of the file.
     Changed,
-    /// It is removed.
+    /// The patch removes the file.
     Deleted,
 }
 
@@ -420,7 +425,8 @@ pub struct LineMatch {
     pub path: FilePath,
     /// The number of the line, from 1.
     pub line: u64,
-    /// The line, or with `cut` a part of at most [`LINE_MAX`] bytes around the match. Bytes that are not UTF-8 are U+FFFD.
+    /// The line, or with `cut` a part of at most [`LINE_MAX`] bytes around the match. Bytes that are not UTF-8 are
+    /// replaced by U+FFFD.
     pub text: String,
     /// Whether the line is longer than the text.
     pub cut: bool,

@@ -33,9 +33,9 @@ pub const WINDOW: u32 = 256 * 1024;
 /// The cost of a frame in addition to its payload, so that empty frames cannot accumulate unread.
 pub const FRAME_COST: u32 = 64;
 
-/// The maximum cost of a frame. A message may be longer than the window. The receiver returns credit at the
-/// latest when it owes this much, so a frame of this cost can always be sent once the receiver has read
-/// everything before it.
+/// The maximum cost of a frame, even of a message that is longer than the window. The receiver returns credit
+/// as soon as it owes this amount, or earlier. A frame of this cost can therefore always be sent once the
+/// receiver has read everything before it.
 pub const MAX_COST: u32 = WINDOW / 2;
 
 /// The most streams that one side may have open at the same time. The other side refuses further streams.
@@ -102,7 +102,7 @@ pub enum BadFrame {
         /// The length in the header.
         length: usize,
     },
-    /// A frame for the connection on a stream, or a frame for a stream on stream 0.
+    /// A connection-level frame on a stream, or a stream-level frame on stream 0.
     #[error("the `{kind}` frame does not belong on stream {stream}")]
     Stream {
         /// The frame's kind.

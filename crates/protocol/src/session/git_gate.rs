@@ -14,8 +14,8 @@ pub struct GateProvision {
     pub slug: Slug,
     /// The repositories that the gate serves.
     pub repos: Vec<GateRepo>,
-    /// The secrets of the launch that are not in the agent's environment. The gate blocks every push that
-    /// contains one or a part of one, and counts a hit. Repeated hits lock the bottle ([`bottle_policy::lock_out`]).
+    /// The secrets of the launch that are not in the agent's environment. The gate blocks every push that contains such
+    /// a secret or a part of it, and counts a hit. Repeated hits lock the bottle ([`bottle_policy::lock_out`]).
     #[serde(default)]
     pub credentials: Vec<SecretText>,
     /// The secrets and sensitive values of the launch's environment, and the canary. The gate blocks every
@@ -24,8 +24,8 @@ pub struct GateProvision {
     /// The user's scan rules; see [`super::bundle::Provision::rules`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<RuleFile>,
-    /// Values that the agent holds in place of credentials. Placeholders grant no access, and are no finding
-    /// even if they match a token pattern.
+    /// Values that the agent holds in place of credentials. Placeholders grant no access. A scan never reports
+    /// them as findings, even if they match a token pattern.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub placeholders: Vec<String>,
     /// Root certificates for upstream repositories over https, PEM.
@@ -42,8 +42,8 @@ pub struct GateRepo {
     pub name: Name,
     /// The URL of the upstream repository, as written.
     pub url: String,
-    /// `HOST/PATH` of the upstream repository, without `.git`, by which requests can name the repository too: as those
-    /// to an HTTP proxy, or in the path of the gate's URL.
+    /// `HOST/PATH` of the upstream repository, without `.git`. Requests can use this address instead of the name: as
+    /// requests to an HTTP proxy, or in the path of the gate's URL.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
     /// The credential for the upstream repository.
@@ -64,7 +64,7 @@ pub enum GateKey {
     Ssh {
         /// The private key for the upstream repository.
         private: SecretText,
-        /// Lines in the format of `known_hosts`. Hosts that they do not contain are not trusted.
+        /// Lines in the format of `known_hosts`. Hosts that these lines do not contain are not trusted.
         known_hosts: String,
     },
     /// A token, which the gate sends as the password over https.

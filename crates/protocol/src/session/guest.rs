@@ -47,8 +47,9 @@ pub enum GuestRequest {
     StartProcess(StartProcess),
     /// Lists the agent and the processes of `StartProcess`. Returns [`GuestEvent::Processes`].
     ListProcesses,
-    /// Returns [`GuestEvent::Processes`] with those that clients started, now and whenever one starts, until the client
-    /// ends the stream. Their use of the machine is not measured.
+    /// Returns [`GuestEvent::Processes`] with the processes that clients started: immediately, and again whenever such
+    /// a process starts, until the client ends the stream. The processor time and memory of these processes are not
+    /// measured.
     WatchProcesses,
     /// Sends a part of a process's output as data, and then [`GuestEvent::Read`]. With `follow`, sends further parts.
     ReadOutput(ReadOutput),
@@ -63,9 +64,9 @@ pub enum GuestRequest {
         /// The process.
         process: ProcessName,
     },
-    /// Starts a service. Returns [`GuestEvent::Service`] as soon as it is ready or will not become ready.
+    /// Starts a service. Returns [`GuestEvent::Service`] as soon as the service is ready or has failed to become ready.
     StartService(Service),
-    /// Starts a service that ended again. Returns `Service`, as [`GuestRequest::StartService`] does.
+    /// Restarts a service that has ended. Returns `Service`, as [`GuestRequest::StartService`] does.
     StartServiceAgain {
         /// Its name.
         service: ProcessName,
@@ -74,9 +75,11 @@ pub enum GuestRequest {
     ListServices,
     /// Stops a service with its processes. Returns `Service`.
     StopService(StopService),
-    /// Returns [`GuestEvent::Service`] whenever a service ends that was not stopped, until the client ends the stream.
+    /// Returns [`GuestEvent::Service`] whenever a service ends without a request to stop it, until the client ends the
+    /// stream.
     WatchServices,
-    /// Works on files of the workspace. Returns data and [`GuestEvent::Files`], as the operation says.
+    /// Performs an operation on files of the workspace. The [`FileRequest`] defines the data and the
+    /// [`GuestEvent::Files`] that the guest returns.
     Files(FileRequest),
     /// Sends a tar stream of `path` on `STDOUT`, and then `Done`.
     CopyOut(CopyOut),
@@ -87,15 +90,17 @@ pub enum GuestRequest {
     Logs(Logs),
     /// Runs the isolation probe inside the bottle. Returns [`GuestEvent::Probed`].
     Probe(Probe),
-    /// Sends SIGTERM to the agent, and SIGKILL after `grace_ms`. Then returns `Done`, or with `work`
-    /// [`GuestEvent::Changed`], and pid 1 exits.
+    /// Sends SIGTERM to the agent, and SIGKILL after `grace_ms`. Then returns `Done`, or
+    /// [`GuestEvent::Changed`] if `work` is set, and pid 1 exits.
     Stop(Stop),
-    /// Ends all processes as [`GuestRequest::Stop`] does, but pid 1 stays, so that files can be copied. Returns `Done`.
+    /// Ends all processes as [`GuestRequest::Stop`] does, but pid 1 keeps running, so that files can be copied. Returns
+    /// `Done`.
     EndProcesses {
         /// As in [`Stop`].
         grace_ms: u64,
     },
-    /// Pauses all processes of the bottle except pid 1, with SIGSTOP. Processes that start later run. Returns `Done`.
+    /// Pauses all processes of the bottle except pid 1, with SIGSTOP. Processes that start later are not paused.
+    /// Returns `Done`.
     Pause,
     /// Continues the processes of a paused bottle, with SIGCONT. Returns `Done`, also if the bottle is not paused.
     Continue,
@@ -121,12 +126,12 @@ pub struct Provision {
     /// The environment of the agent and of every `Exec` process. Values may be the agent's secrets. The
     /// values exist only in the guest's memory and in the environment of these processes.
     pub env: BTreeMap<String, SecretText>,
-    /// The names of those variables whose values are replaced in output that clients read.
+    /// The names of the variables whose values are redacted in output that clients read.
     #[serde(default)]
     pub secret: BTreeSet<String>,
     /// Files that are written before any process starts.
     pub files: Vec<ProvisionedFile>,
-    /// The directories whose changes count as work. `None` for the workspace.
+    /// The directories whose changes count as unsaved work. `None` means the workspace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub work: Option<Vec<String>>,
 }
@@ -158,8 +163,8 @@ pub struct ProvisionedFile {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Attach {
-    /// Whether the client only watches. Input and resizes on its stream are then ignored. If false, this
-    /// client takes over the terminal, and the stream of the previous client is reset with a message.
+    /// Whether the client only watches. If true, input and resizes on its stream are ignored. If false, this client
+    /// takes over the terminal, and the stream of the previous client is reset with a message.
     pub read_only: bool,
     /// The process to which the client attaches; the agent if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -202,7 +207,8 @@ pub struct Logs {
 #[serde(deny_unknown_fields)]
 pub struct Probe {
     /// Addresses of the host. Each one has a port that currently accepts TCP and UDP from outside the bottle.
-    /// Link-local addresses have no interface here: the probe tries them on every interface of the bottle.
+    /// Link-local addresses are given without an interface. The probe tries them on every interface of the
+    /// bottle.
     pub host: Vec<std::net::SocketAddr>,
     /// Addresses on which other bottles listen.
     #[serde(default)]
@@ -231,15 +237,15 @@ pub struct Stop {
 pub struct Changed {
     /// The given time, by the clocks from which files get their timestamps ([`GuestEvent::Moment`]).
     pub since: jiff::Timestamp,
-    /// The directories to search. If there are none, those whose changes count as work since the provisioning, or else
-    /// the workspace.
+    /// The directories to search. If the list is empty, the guest searches the directories of [`Provision::work`], or
+    /// the workspace if that is not set.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub directories: Vec<String>,
-    /// The time from which on changes of ignored files count. `None` for `since`.
+    /// Changes of ignored files are reported only from this time on. `None` means the time `since`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ignored_since: Option<jiff::Timestamp>,
-    /// The directories of the workspace that were copied from a working tree whose ignore rules are known. In others, no
-    /// file is ignored.
+    /// The directories of the workspace that were copied from a working tree whose ignore rules are known. In other
+    /// directories, no file is ignored.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub given: Vec<GivenDirectory>,
 }
@@ -256,11 +262,11 @@ impl Changed {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GivenDirectory {
-    /// Its name in the workspace. Empty if it is the workspace.
+    /// The directory's name in the workspace. Empty if the directory is the workspace itself.
     pub name: String,
-    /// Its path below the top of the working tree.
+    /// The directory's path relative to the top of the working tree.
     pub below: FilePath,
-    /// The ignore files, of which the strongest come last.
+    /// The ignore files, in order of increasing precedence.
     pub rules: Vec<RuleFile>,
     /// The files that git tracks although the rules ignore them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -271,9 +277,9 @@ pub struct GivenDirectory {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RuleFile {
-    /// The directory to which its patterns relate, relative to the top of the working tree.
+    /// The directory to which the file's patterns apply, as a path relative to the top of the working tree.
     pub base: FilePath,
-    /// Its content.
+    /// The content of the ignore file.
     pub text: String,
 }
 
@@ -281,33 +287,35 @@ pub struct RuleFile {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Changes {
-    /// Whether there is work.
+    /// Whether there is unsaved work.
     pub work: bool,
-    /// The number of changed files that the rules ignore, without build output.
+    /// The number of changed files that the rules ignore, excluding build output.
     #[serde(default)]
     pub ignored: u64,
-    /// The first of them, relative to the workspace.
+    /// The paths of the first of these ignored files, relative to the workspace.
     #[serde(default)]
     pub named: Vec<FilePath>,
-    /// Directories that lost files if the host knows more files in them.
+    /// Directories that may have lost files. A directory lost files if the host knows of more files in it than
+    /// [`SuspectDirectory`] counts.
     #[serde(default)]
     pub suspects: Vec<SuspectDirectory>,
-    /// Whether the search ended before it had seen everything.
+    /// Whether the search ended before it was complete.
     #[serde(default)]
     pub unfinished: bool,
 }
 
-/// A directory whose entries changed for a known reason, or that is empty. It lost files if it had more at the start.
+/// A directory whose entries changed for a known reason, or that is empty. If it had more files at the start, it lost
+/// files.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SuspectDirectory {
-    /// The index of its directory in [`Changed::given`].
+    /// The index in [`Changed::given`] of the copied directory that contains this directory.
     pub given: usize,
-    /// Its path below that directory.
+    /// The directory's path relative to that copied directory.
     pub path: FilePath,
-    /// The number of its files that are not ignored.
+    /// The number of files in the directory that are not ignored.
     pub files: u64,
-    /// The number of its directories with such files, at any depth.
+    /// The number of its subdirectories, at any depth, that contain such files.
     pub directories: u64,
 }
 
@@ -324,9 +332,9 @@ pub enum GuestEvent {
     },
     /// The process of [`GuestRequest::StartProcess`] started.
     ProcessStarted {
-        /// Its handle.
+        /// The handle of the process.
         handle: ProcessName,
-        /// Its process id inside the bottle.
+        /// The process id inside the bottle.
         pid: u32,
     },
     /// The processes ([`GuestRequest::ListProcesses`]), in the order of their start.
@@ -334,7 +342,7 @@ pub enum GuestEvent {
         /// The agent first.
         processes: Vec<ProcessInfo>,
     },
-    /// What was sent of a process's output ([`GuestRequest::ReadOutput`]).
+    /// The range of a process's output that was sent ([`GuestRequest::ReadOutput`]).
     Read(OutputRead),
     /// A service ([`GuestRequest::StartService`]).
     Service(ServiceInfo),
@@ -458,8 +466,8 @@ pub enum Limited {
     Memory,
     /// The bottle's directories on disk.
     Disk,
-    /// The free space of the disk that holds the bottle's directories. The limit is exceeded if less than the
-    /// limit is free while the directories use more than the limit.
+    /// The free space of the disk that holds the bottle's directories. The bottle exceeds the limit if the free space
+    /// is smaller than the limit and the directories use more space than the limit.
     FreeDisk,
 }
 

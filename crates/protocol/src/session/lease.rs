@@ -4,9 +4,9 @@
 //! each request to a model before it sends the request. If the lease is too small, the proxy asks for more, and the
 //! request waits.
 //!
-//! Both sides count since the launch, so a message that is lost, repeated or answered by another keeper changes
-//! nothing: [`LeaseRequest::granted`] is the number of tokens that the proxy received, [`LeaseAnswer::Granted`] has the
-//! number that the ledger granted, and the difference is what the proxy gains.
+//! Both sides send totals since the launch, so a message that is lost, repeated or answered by another keeper changes
+//! nothing. [`LeaseRequest::granted`] is the total that the proxy received, and [`LeaseAnswer::Granted`] contains the
+//! total that the ledger granted. The difference is the number of tokens that the proxy gains.
 
 use serde::{Deserialize, Serialize};
 
@@ -26,7 +26,7 @@ pub enum BudgetKey {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LeaseRequest {
-    /// What the tokens are for.
+    /// The provider or host that the tokens are for.
     pub key: BudgetKey,
     /// The tokens that the proxy has received since the launch.
     pub granted: u64,
@@ -65,8 +65,8 @@ pub enum LeaseAnswer {
         /// A fragment for the agent and the user.
         why: String,
     },
-    /// The proxy must give back what no request has reserved, and ask again before each request. Sent without a
-    /// request.
+    /// The proxy must give back the tokens that no request has reserved, and ask again before each request. The
+    /// keeper sends this answer without a [`LeaseRequest`].
     Revoked,
 }
 

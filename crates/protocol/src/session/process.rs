@@ -1,16 +1,16 @@
 //! Messages about processes that outlive the client that started them, such as shells and servers.
 //!
-//! A process has a handle, which is never used again in the bottle, and may have a name. Its output is kept in a log in
-//! the guest, of which positions are byte numbers from the first byte of output on, so that a client that reads from a
-//! position loses and repeats nothing. All such processes end with the bottle.
+//! A process has a handle, which the guest never reuses in the bottle, and may have a name. The guest keeps the output
+//! of the process in a log. A position in the log is the number of bytes since the first byte of output, so a client
+//! that reads from a position neither loses nor repeats bytes. All such processes end with the bottle.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::program::{Exit, Process};
 
-/// The maximum number of processes whose logs a guest keeps. When another one starts, the guest forgets the oldest
-/// of those that have ended.
+/// The maximum number of processes whose logs a guest keeps. When another process starts, the guest forgets the oldest
+/// process that has ended.
 pub const PROCESSES_MAX: usize = 64;
 
 /// The maximum length of a name in bytes.
@@ -35,7 +35,7 @@ impl ProcessName {
         Self(format!("p{number}"))
     }
 
-    /// Whether it has the form of a handle. Such a name cannot be given to a process.
+    /// Whether the text has the form of a handle. A process cannot be given such a name.
     #[must_use]
     pub fn is_handle(&self) -> bool {
         let digits = self.0.strip_prefix('p').unwrap_or_default();
@@ -104,10 +104,10 @@ pub struct ReadOutput {
     pub from: ReadFrom,
     /// The maximum number of bytes.
     pub max: u32,
-    /// How long to wait for output if there is none behind the position and the process runs, in milliseconds.
+    /// How long to wait for output, in milliseconds, if the process runs and the log has no output after the position.
     #[serde(default)]
     pub wait_ms: u64,
-    /// Whether further parts follow, each with its [`OutputRead`], until the process has ended and all of its output was
+    /// Whether to send further parts, each with its [`OutputRead`], until the process has ended and all its output is
     /// sent. `wait_ms` is then ignored.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub follow: bool,
@@ -117,27 +117,27 @@ pub struct ReadOutput {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ReadFrom {
-    /// At this position. If the log has dropped it, at the oldest byte of the log.
+    /// At this position, or at the oldest byte of the log if the log has already dropped the position.
     Position(u64),
-    /// So many lines before the end of the output.
+    /// This number of lines before the end of the output.
     LastLines(u64),
 }
 
-/// The mark in place of the value of a secret variable in an output. Positions count the bytes of the value, not those of
-/// the mark.
+/// The text that replaces the value of a secret variable in output. Positions count the bytes of the value, not those
+/// of this text.
 pub const REDACTED: &str = "[REDACTED]";
 
-/// The result of [`ReadOutput`], behind the data of each part.
+/// The result of [`ReadOutput`], sent after the data of each part.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OutputRead {
     /// The position of the first byte that was sent.
     pub from: u64,
-    /// The position behind the last byte that was sent, at which the next part begins.
+    /// The position after the last byte that was sent, where the next part begins.
     pub next: u64,
-    /// The number of bytes behind the wanted position that the log has dropped.
+    /// The number of bytes after the requested position that the log has already dropped.
     pub lost: u64,
-    /// The position behind the last byte of output so far.
+    /// The position after the last byte of output so far.
     pub end: u64,
     /// The state of the process.
     pub state: ProcessState,
@@ -149,7 +149,7 @@ pub struct OutputRead {
 pub struct WriteInput {
     /// The process.
     pub process: ProcessName,
-    /// Whether to close the input behind the data. In a terminal, this types the character for the end of input.
+    /// Whether to close the input after the data. In a terminal, this types the character for the end of input.
     #[serde(default)]
     pub close: bool,
 }
@@ -161,7 +161,7 @@ pub struct SignalProcess {
     /// The process.
     pub process: ProcessName,
     /// The number of the signal (1 to 31). In a terminal, the signals that keys cause (SIGINT, SIGQUIT, SIGTSTP) go to
-    /// the foreground processes, and all others to the process that was started and its group.
+    /// the foreground processes. All other signals go to the started process and its process group.
     pub signal: u8,
 }
 
@@ -179,9 +179,9 @@ pub struct EndProcess {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum ProcessState {
-    /// It runs.
+    /// The process is running.
     Running,
-    /// It exited.
+    /// The process exited.
     Exited(Exit),
 }
 
@@ -191,21 +191,21 @@ pub enum ProcessState {
 pub struct ProcessInfo {
     /// The handle. `None` for the agent.
     pub handle: Option<ProcessName>,
-    /// The name, if it was given one.
+    /// The name of the process, if it has one.
     pub name: Option<ProcessName>,
     /// The process id inside the bottle.
     pub pid: u32,
-    /// The program and its arguments, of which a long list is cut off.
+    /// The program and its arguments. A long list is truncated.
     pub argv: Vec<String>,
-    /// When it was started.
+    /// The time at which the process started.
     pub started_at: Timestamp,
-    /// When it ended.
+    /// The time at which the process ended.
     pub ended_at: Option<Timestamp>,
-    /// Its state.
+    /// The state of the process.
     pub state: ProcessState,
-    /// Whether it runs in a terminal.
+    /// Whether the process runs in a terminal.
     pub terminal: bool,
-    /// The number of processes of its session that run.
+    /// The number of running processes in its session.
     pub processes: u32,
     /// The processor time of these processes, and of their children that were reaped, in milliseconds.
     pub cpu_ms: u64,

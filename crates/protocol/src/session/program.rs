@@ -23,10 +23,11 @@ pub struct Process {
     /// Whether the client sends data on `STDIN`. If not, the standard input of the process is empty.
     #[serde(default)]
     pub stdin: bool,
-    /// Whether a process with pipes writes standard error into the same pipe as standard output, which keeps the order.
+    /// Whether a process with pipes writes standard error into the same pipe as standard output, which keeps the order
+    /// of the output.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub merged: bool,
-    /// Whether the values of the bottle's secret variables are replaced in what an `Exec` process writes.
+    /// Whether the values of the bottle's secret variables are redacted in the output of an `Exec` process.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub redact: bool,
     /// The user inside the bottle, by name or number. If absent, the agent's user.

@@ -1,4 +1,4 @@
-//! Services: programs that the guest starts before the agent, checks for readiness, and starts again.
+//! Services: programs that the guest starts before the agent, checks for readiness, and restarts.
 //!
 //! Each run of a service is a process with the service's name, so the requests for processes also read its output,
 //! write to its input and signal it.
@@ -18,27 +18,27 @@ pub const SERVICES_MAX: usize = 32;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Service {
-    /// Its name, which no other service that runs has.
+    /// The name of the service, which no other running service has.
     pub name: ProcessName,
-    /// Its program.
+    /// The program of the service.
     pub process: Process,
-    /// When it is ready.
+    /// The condition under which the service is ready.
     pub readiness: Readiness,
-    /// The time between two checks of its readiness, in milliseconds.
+    /// The time between two readiness checks, in milliseconds.
     pub interval_ms: u64,
     /// The time limit for one check, in milliseconds.
     pub timeout_ms: u64,
-    /// The time in which it must become ready, in milliseconds.
+    /// The time limit for the service to become ready, in milliseconds.
     pub start_period_ms: u64,
-    /// Whether it is started again when it ends.
+    /// Whether the guest restarts the service when it ends.
     pub restart: Restart,
 }
 
-/// How to find out that a service is ready.
+/// How to check that a service is ready.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Readiness {
-    /// It is ready as soon as it runs.
+    /// The service is ready as soon as it runs.
     Started,
     /// A `GET` request gets a response with a status from 200 to 399.
     Http(HttpCheck),
@@ -62,21 +62,21 @@ pub struct HttpCheck {
     pub path: String,
 }
 
-/// Whether a service that ended is started again, after a delay that grows from half a second to half a minute.
+/// Whether a service that ended is restarted. The delay before a restart grows from half a second to half a minute.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Restart {
-    /// It is not.
+    /// The service is not restarted.
     #[default]
     No,
-    /// It is, unless it exited with code 0.
+    /// The service is restarted unless it exited with code 0.
     OnFailure,
-    /// It always is.
+    /// The service is always restarted.
     Always,
 }
 
 impl Restart {
-    /// Whether a service that ended in this way is started again.
+    /// Whether a service that ended in this way is restarted.
     #[must_use]
     pub fn restarts(self, exit: Exit) -> bool {
         match self {
@@ -91,22 +91,23 @@ impl Restart {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ServiceState {
-    /// It runs, and is not ready.
+    /// The service runs, but is not ready yet.
     Starting,
-    /// It runs, and was ready.
+    /// The service runs, and has become ready.
     Ready,
-    /// It ended, and is started again soon.
+    /// The service ended, and the guest will restart it soon.
     Restarting,
-    /// It ended by itself, and is not started again.
+    /// The service ended by itself, and the guest does not restart it.
     Exited,
-    /// It could not be started, ended before it was ready, or was not ready in time. It is not started again.
+    /// The service could not be started, ended before it was ready, or was not ready in time. The guest does not
+    /// restart it.
     Failed,
-    /// It was stopped on request.
+    /// The service was stopped on request.
     Stopped,
 }
 
 impl ServiceState {
-    /// The name in lists.
+    /// The name of the state in lists.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -119,7 +120,7 @@ impl ServiceState {
         }
     }
 
-    /// Whether the guest has ended its work on the service.
+    /// Whether the state is final: the guest will not restart the service by itself.
     #[must_use]
     pub fn is_over(self) -> bool {
         matches!(self, Self::Exited | Self::Failed | Self::Stopped)
@@ -132,17 +133,17 @@ impl ServiceState {
 pub struct ServiceInfo {
     /// Its name.
     pub name: ProcessName,
-    /// Its state.
+    /// The state of the service.
     pub state: ServiceState,
-    /// The process of its last run.
+    /// The process of the service's last run.
     pub process: Option<ProcessName>,
-    /// When it was last ready.
+    /// The time at which the service was last ready.
     pub ready_at: Option<Timestamp>,
-    /// How often it was started again.
+    /// The number of restarts.
     pub restarts: u64,
-    /// How its last run ended.
+    /// How the service's last run ended.
     pub exit: Option<Exit>,
-    /// Why it failed or is started again: a fragment that begins in lower case.
+    /// Why the service failed or is restarted, as a lower-case fragment.
     pub why: Option<String>,
 }
 

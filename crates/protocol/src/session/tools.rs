@@ -1,8 +1,8 @@
-//! Messages between the supervise daemon and the keeper process about the tools that the keeper carries out: those with
-//! which the agent starts other bottles.
+//! Messages between the supervise daemon and the keeper process about the tools that the keeper executes. With these
+//! tools, the agent starts other bottles.
 //!
-//! The keeper opens a stream for each call that it is ready to carry out ([`super::bundle::BundleRequest::ToolCall`]).
-//! A stream that closes cancels its call.
+//! The keeper opens a stream for each call that it is ready to execute ([`super::bundle::BundleRequest::ToolCall`]). A
+//! stream that closes cancels its call.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};

@@ -1,4 +1,5 @@
-//! Git itself is the expected value: each content is added to, and checked out of, a repository with each attribute.
+//! The output of git itself is the expected value: each content is added to, and checked out of, a repository with each
+//! attribute.
 
 use std::path::Path;
 use std::process::Command;

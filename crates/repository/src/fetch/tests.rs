@@ -1,4 +1,4 @@
-//! Fetches from real and forged programs into a git directory of ours, and pulls from there into a repository.
+//! Fetches from real and forged programs into our git directory, and pulls from there into a repository.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -28,7 +28,7 @@ impl Scene {
         self.top.path().join(name)
     }
 
-    /// Makes a repository with so many commits.
+    /// Makes a repository with `commits` commits.
     fn repository(&self, name: &str, options: &[&str], commits: usize) {
         self.git("", &[&["init", "-q", "-b", "main", name], options].concat());
         (0..commits).for_each(|number| self.commit(name, &format!("{number}\n")));
@@ -68,7 +68,7 @@ impl Scene {
         self.opened(name).objects(&[]).expect("objects")
     }
 
-    /// Fetches from the repository `name`. Returns what this side sent, too.
+    /// Fetches from the repository `name`. Also returns what this side sent.
     async fn fetch(
         &self,
         store: &Store,
@@ -100,7 +100,7 @@ fn head(have: Option<&ObjectId>) -> Request<'_> {
     Request { reference: "HEAD", have }
 }
 
-/// The number of objects in packs of the store itself.
+/// The number of objects in the store's own packs.
 async fn received(store: &Store) -> u64 {
     let counted = store.git().expect(&["count-objects", "-v"]).await.expect("git");
     let text = String::from_utf8(counted.stdout.bytes).expect("text");
@@ -133,11 +133,11 @@ async fn asks_only_for_what_was_not_given() {
     let scene = Scene::new();
     scene.repository("user", &[], 20);
     scene.git("user", &["gc", "-q"]);
-    // What the bottle was given: a copy of the objects, as they were then.
+    // The bottle receives a copy of the current objects.
     scene.git("", &["clone", "-q", "user", "bottle"]);
     scene.git("", &["clone", "-q", "--bare", "user", "given"]);
     let given = scene.id("user", "HEAD");
-    // The user goes on, in private.
+    // The user continues to work in private.
     scene.commit("user", "private\n");
     scene.commit("bottle", "work\n");
     let store = scene.store(StoreKind::default());
@@ -150,7 +150,7 @@ async fn asks_only_for_what_was_not_given() {
     assert_eq!(received(&store).await, 3, "the 60 that were given are not sent again: {sent}");
 }
 
-/// A forged repository refers to an object of the user that the bottle was not given.
+/// A forged repository refers to an object of the user that the bottle did not receive.
 #[tokio::test]
 async fn a_reference_to_what_was_not_given_is_refused() {
     let scene = Scene::new();
@@ -160,7 +160,7 @@ async fn a_reference_to_what_was_not_given_is_refused() {
     let given = scene.id("user", "HEAD");
     scene.commit("user", "private\n");
     let (private, tree) = (scene.id("user", "HEAD"), scene.id("user", "HEAD^{tree}"));
-    // The agent knows an id, and has no object.
+    // The agent knows the id of an object, but does not have the object.
     for (forged, text) in [
         ("parent", format!("tree {}\nparent {private}\n", scene.id("bottle", "HEAD^{tree}"))),
         ("tree", format!("tree {tree}\nparent {given}\n")),
@@ -234,7 +234,7 @@ async fn refuses_what_is_no_conversation_of_git() {
     assert_eq!(store.fetch(head(None), empty.as_bytes(), tokio::io::sink()).await.expect("empty"), None);
 }
 
-/// Sends `packet` again and again after `begin`, and waits before each.
+/// Sends `packet` repeatedly after `begin`, and waits before each packet.
 async fn repeat(mut to: impl AsyncWrite + Unpin, begin: &str, packet: &str, wait: Duration) {
     let mut sent = to.write_all(begin.as_bytes()).await;
     while sent.is_ok() {
@@ -243,8 +243,8 @@ async fn repeat(mut to: impl AsyncWrite + Unpin, begin: &str, packet: &str, wait
     }
 }
 
-/// No packet that comes just in time holds a fetch for longer than its deadline, and no number of packets without a
-/// part of the pack is endless.
+/// Packets that arrive just in time cannot extend a fetch beyond its deadline, and the number of packets without a part
+/// of the pack is bounded.
 #[tokio::test(start_paused = true)]
 async fn packets_that_come_in_time_do_not_hold_a_fetch() {
     let id = "1".repeat(40);
@@ -296,7 +296,7 @@ async fn fetches_from_a_shallow_repository() {
     assert!(store.pack(&fetched.tip, &tips).await.expect("packed").is_none());
 }
 
-/// A branch is pulled into a repository of the user: whatever its configuration says, no program runs.
+/// A pull of a branch into a repository of the user runs no program, whatever the repository's configuration says.
 #[tokio::test]
 async fn pulls_into_a_repository_that_names_programs() {
     let scene = Scene::new();
@@ -407,7 +407,7 @@ fn opens_no_objects_that_are_links_or_pipes() {
     assert!(opens().is_err(), "a link to a directory");
 }
 
-/// Git in a directory of ours does not wait for a chain of multi-pack indexes, even if it appears after the check.
+/// Git in our directory does not wait for a chain of multi-pack indexes, even if the chain appears after the check.
 #[tokio::test]
 async fn no_chain_of_indexes_is_awaited() {
     let scene = Scene::new();

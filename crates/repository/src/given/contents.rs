@@ -20,18 +20,18 @@ const SHARED: &str = "shared";
 /// The maximum size in bytes of a content that shares blocks. Larger files are not compared.
 const MAX_SHARED: u64 = 64 << 20;
 
-/// A smaller content costs less to copy than to share.
+/// The minimum size in bytes of a content that shares blocks. Copying a smaller content costs less than sharing it.
 const MIN_SHARED: u64 = 64 << 10;
 
 /// The maximum number of contents that share blocks, each in a file of its own.
 const MAX_SHARED_COUNT: usize = 100_000;
 
-/// The maximum number of bytes that are hashed of files whose content is not kept.
+/// The maximum total number of bytes to hash in files whose content is not kept.
 const MAX_HASHED: u64 = 4 << 30;
 
 const BUFFER: usize = 64 << 10;
 
-/// How much is copied into a record.
+/// The limits for contents that are copied into a record.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Bounds {
     /// The maximum size of a content in bytes.
@@ -40,7 +40,7 @@ pub(super) struct Bounds {
     pub(super) all: u64,
 }
 
-/// Where a content is in its record.
+/// The position of a content in its record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
     /// Among the packed contents.
@@ -54,7 +54,7 @@ pub enum Place {
     Shared(usize),
 }
 
-/// What is known of a content. Nothing of one that is beyond the bounds.
+/// The known facts about a content; none if it exceeds the bounds.
 #[derive(Debug, Default)]
 pub(super) struct Known {
     pub(super) place: Option<Place>,
@@ -123,14 +123,14 @@ pub(super) struct Contents {
     packed: BufWriter<File>,
     size: u64,
     shared: usize,
-    /// Whether files may share blocks with those of the user, as far as it is known.
+    /// Whether files can share blocks with those of the user, as far as known so far.
     can_share: bool,
     hashed: u64,
     buffer: Vec<u8>,
 }
 
 impl Contents {
-    /// Begins in a directory that does not exist.
+    /// Begins a record in a directory that does not exist yet.
     pub(super) fn begin(directory: &Path, bounds: Bounds) -> io::Result<Self> {
         make_directories(directory)?;
         let packed = BufWriter::with_capacity(1 << 20, create(&directory.join(PACKED))?);
@@ -157,7 +157,7 @@ impl Contents {
             if let Some(known) = known {
                 return Ok(known);
             }
-            // It has grown.
+            // The file has grown.
             file.rewind()?;
         }
         let left = MAX_HASHED.saturating_sub(self.hashed);
@@ -169,7 +169,7 @@ impl Contents {
         Ok(Known { place: None, hash: (hash.size < left).then_some(hash) })
     }
 
-    /// Writes what is not written yet.
+    /// Writes the contents that are not written yet.
     pub(super) fn end(mut self) -> io::Result<()> {
         self.packed.flush()
     }
@@ -199,7 +199,8 @@ impl Contents {
         Ok(Some(Known { place: Some(Place::Packed { offset, size }), hash: Some(hash) }))
     }
 
-    /// Makes a file with the same blocks. `None` if the file system cannot do that, or it is not worth it.
+    /// Makes a file that shares its blocks with `file`. `None` if the file system cannot do that, or if sharing is not
+    /// worthwhile.
     fn share(&mut self, file: &File, size: u64) -> io::Result<Option<Place>> {
         let is_worth = (MIN_SHARED..=MAX_SHARED).contains(&size) && self.shared < MAX_SHARED_COUNT;
         if !self.can_share || !is_worth {

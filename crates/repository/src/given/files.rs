@@ -20,14 +20,14 @@ use crate::locate::{self, GIT};
 use crate::repository::Repository;
 use crate::walk::Entry;
 
-/// All files that are compared. In a repository, most contents follow from blobs, so that few are copied.
+/// Bounds that cover all files that are compared. In a repository, most contents follow from blobs, so few are copied.
 const COMPARED: Bounds = Bounds { each: 64 << 20, all: 256 << 20 };
 
-/// Without a repository, the content of every file is new. A large one is rarely merged, and the user's file has its
-/// content until it changes.
+/// Bounds for a copied directory without a repository, where the content of every file is new. Large files are rarely
+/// merged, and the user's file keeps the content until the user changes it.
 const OF_DIRECTORY: Bounds = Bounds { each: 1 << 20, all: 256 << 20 };
 
-/// What happens to the recorded files.
+/// How the recorded files are used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Use {
     /// They are copied, and the agent changes the copy.
@@ -36,7 +36,7 @@ pub enum Use {
     Changed,
 }
 
-/// The filter whose content follows from the blob, because it is a pointer with a hash.
+/// The filter whose content the blob determines, because the blob is a pointer with a hash.
 const LFS: &[u8] = b"lfs";
 
 /// Makes a record while the files are copied.
@@ -126,9 +126,9 @@ impl GivenFiles {
         })
     }
 
-    /// Records the files of a whole working tree that git does not compare, for a bottle that has the working tree itself:
-    /// those whose changes the user hides from git (`assume-unchanged`, `skip-worktree`), and unchanged ones that a filter
-    /// made.
+    /// Records the files of a whole working tree that git does not compare, for a bottle that works in the working tree
+    /// itself: those whose changes the user hides from git (`assume-unchanged`, `skip-worktree`), and unchanged ones
+    /// that a filter made.
     ///
     /// # Errors
     /// When the record cannot be written, or a file cannot be read.
@@ -165,14 +165,14 @@ impl GivenFiles {
         given.end()
     }
 
-    /// Adds an entry of the walk whose entries are copied. A directory comes before its content.
+    /// Adds an entry of the walk that copies the files. A directory comes before its content.
     ///
     /// # Errors
     /// When the record cannot be written, or the file cannot be read.
     pub fn add(&mut self, entry: &Entry) -> io::Result<()> {
         let path = entry.path();
         let is_nested = path.ends_with(GIT) && path.iter().count() > 1;
-        // Without a repository around them, their files are compared like others.
+        // Outside of a repository, the files of nested repositories are compared like others.
         if is_nested && self.origin != Origin::Directory && is_repository(entry.parent()) {
             self.nested.extend(path.parent().map(Path::to_owned));
         }
@@ -198,7 +198,7 @@ impl GivenFiles {
         Ok(())
     }
 
-    /// Writes the list of files, with which the record is complete.
+    /// Writes the list of files, which completes the record.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -235,7 +235,7 @@ impl GivenFiles {
         fs::rename(unfinished, self.directory.join(FILES))
     }
 
-    /// Whether a program makes the file of its blob, so that the bytes do not follow from the blob.
+    /// Whether a program converts the blob to the file, so that the bytes do not follow from the blob.
     fn has_program(&self, path: &[u8]) -> bool {
         if !self.has_filters {
             return false;
@@ -257,9 +257,9 @@ impl GivenFiles {
     fn read_attributes(&mut self, from: &Directory, at: &Path, directory: &Path) {
         let text = from.read(&at.join(ATTRIBUTES_FILE), MAX_ATTRIBUTES as u64);
         if let Ok(Some(text)) = text {
-            // Attributes that are not known here only cost a content.
+            // Attributes that cannot be added only cause an unnecessary copy of a content.
             let _ = self.attributes.add(directory.as_os_str().as_bytes(), &text);
-            // The attributes of each file are looked at only if they matter.
+            // The attributes of each file are evaluated only if some attribute file names a filter.
             self.has_filters = self.attributes.has_value("filter");
         }
     }
@@ -272,7 +272,7 @@ impl GivenFiles {
             return target.map_or_else(|| Ok(Known::default()), add);
         }
         let opened = match entry.open() {
-            // The copy reports a file that cannot be read.
+            // The copy itself reports a file that cannot be read.
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Ok(Known::default()),
             opened => opened?,
         };

@@ -1,20 +1,22 @@
-//! The record of the files that a copy of a working tree, or of another directory, was given.
+//! The record of the files that a copy of a working tree, or of another directory, received.
 //!
-//! What an agent did is the difference between this record and the files of its workspace. A commit is no substitute: a
-//! copy lacks tracked files, has files that no commit has, and the bytes of a file are not those of its blob.
+//! The agent's changes are the difference between this record and the files of its workspace. A commit cannot replace
+//! the record: a copy lacks tracked files and has files that no commit has, and the bytes of a file can differ from
+//! those of its blob.
 //!
 //! ```text
 //! record/files             for each file: its mode, the id of its blob, its hash, the place of its content, its path
 //!                          for each nested repository: its path
 //! record/rules             the ignore rules, and the files that git tracks although these rules ignore them
-//! record/packed, shared/   the bytes of files that do not follow from a blob ([`contents`])
+//! record/packed, shared/   the bytes of files that cannot be derived from a blob ([`contents`])
 //! ```
 //! A file that git would see as unchanged needs no content, because its bytes follow from the blob and its attributes. So
-//! only other files are read while they are copied. Of a file whose content is beyond the bounds, the hash is recorded:
-//! it says whether a file has the content of the start still, and then the user's file can be its own content.
+//! only other files are read while they are copied. For a file whose content exceeds the bounds, only the hash is
+//! recorded. The hash shows whether the user's file still has the content of the start, so that this file can supply
+//! the content.
 //!
-//! If the bottle has the working tree itself, everything in it that differs from the last commit is the agent's work. The
-//! record then only has the files that git does not compare: those that the user hides from it, and those of filters.
+//! If the bottle works in the working tree itself, each difference from the last commit is the agent's work. The record
+//! then has only the files that git does not compare: files that the user hides from git, and files of filters.
 
 mod contents;
 mod files;
@@ -37,7 +39,7 @@ pub use rules::{GivenRules, IgnoredPaths};
 /// The maximum size of the list of files in bytes.
 const MAX_LIST: u64 = 256 << 20;
 
-/// The maximum size in bytes of a file of the user that is read as its own content.
+/// The maximum size in bytes of a user's file that is read to supply its recorded content.
 const MAX_OWN: u64 = 64 << 20;
 
 /// The name of the list of files.
@@ -55,7 +57,7 @@ const PARTIAL: &str = " partial";
 /// The version of the form of the list.
 const VERSION: &str = "2";
 
-/// What the files were given from.
+/// The source of the given files.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Origin {
     /// A directory that was in no repository.
@@ -85,15 +87,15 @@ pub struct GivenFile {
 #[derive(Debug, Default)]
 pub struct Given {
     directory: PathBuf,
-    /// What they were given from.
+    /// The source of the files.
     pub origin: Origin,
     /// The files.
     pub files: BTreeMap<Vec<u8>, GivenFile>,
     /// The directories that were repositories of their own.
     pub nested: BTreeSet<Vec<u8>>,
-    /// The files that were missing although the user's git does not call them deleted.
+    /// The files that were missing although the user's git does not report them as deleted.
     pub missing: BTreeSet<Vec<u8>>,
-    /// Whether the record only has files that git does not compare. The other ones begin as in the last commit.
+    /// Whether the record has only files that git does not compare. At the start, all others equal the last commit.
     pub is_partial: bool,
 }
 
@@ -112,7 +114,7 @@ impl Given {
         Self::parse(&list, directory).map(Some).ok_or_else(damaged)
     }
 
-    /// What the files of a record were given from, without its list. `None` if there is no complete record.
+    /// The source of the files of a record, without reading its list. `None` if there is no complete record.
     ///
     /// # Errors
     /// When it cannot be read.
@@ -172,8 +174,8 @@ impl Given {
         }
     }
 
-    /// The content of a file at the start: that of the record, or that of the user's file in `directory` if it has the
-    /// same hash still. `None` if neither is known, or the user's file is larger than 64 MiB.
+    /// The content of a file at the start: that of the record, or that of the user's file in `directory` if that file
+    /// still has the same hash. `None` if neither is known, or the user's file is larger than 64 MiB.
     ///
     /// # Errors
     /// When a content of the record cannot be read.
@@ -189,7 +191,7 @@ impl Given {
             return Ok(Some(content));
         }
         let Some(hash) = file.hash.as_ref().filter(|hash| hash.size <= MAX_OWN) else { return Ok(None) };
-        // A file that cannot be read is not the one of the start.
+        // A file that cannot be read does not count as the file that was there at the start.
         match directory.and_then(|directory| directory.read(path, MAX_OWN).ok().flatten()) {
             Some(own) if Pointer::of(&mut &own[..])? == *hash => Ok(Some(own)),
             _ => Ok(None),
@@ -259,7 +261,7 @@ fn is_of_other_version(list: &[u8]) -> bool {
     version != VERSION.as_bytes() && !version.is_empty() && version.iter().all(u8::is_ascii_digit)
 }
 
-/// What the files were given from, and whether the record is partial.
+/// The source of the files, and whether the record is partial.
 fn parse_header(line: &str) -> Option<(Origin, bool)> {
     let line = line.strip_prefix(VERSION)?.strip_prefix(' ')?;
     let (line, is_partial) = line.strip_suffix(PARTIAL).map_or((line, false), |line| (line, true));
@@ -311,7 +313,7 @@ mod tests {
         std::os::unix::fs::symlink("same", top.join("link")).expect("link");
         git(&top, &["add", "-A"]);
         git(&top, &["commit", "-qm", "one"]);
-        // An index that is as old as a file says nothing about it.
+        // An index that is as old as a file does not show whether the file changed.
         std::thread::sleep(std::time::Duration::from_millis(30));
         git(&top, &["update-index", "--force-write-index"]);
         write("changed", "changed since");
@@ -378,7 +380,7 @@ mod tests {
             git(&top.join(name), &["init", "-q", "."]);
             std::fs::write(top.join(name).join("new"), "x").expect("written");
         }
-        // A directory of this name that git would not use hides nothing.
+        // A directory named `.git` that git would not use hides nothing.
         for name in ["empty", "other"] {
             std::fs::create_dir_all(top.join(name).join(".git")).expect("made");
             std::fs::write(top.join(name).join("new"), "x").expect("written");
@@ -398,7 +400,8 @@ mod tests {
         );
     }
 
-    /// Only what git does not compare: hidden files, missing or not, and unchanged files of a filter.
+    /// A partial record has only the files that git does not compare: hidden files, missing or not, and unchanged files
+    /// of a filter.
     #[test]
     fn a_partial_record_has_what_git_does_not_compare() {
         let scene = tempfile::tempdir().expect("a directory");
@@ -435,7 +438,7 @@ mod tests {
         assert_eq!(found, expected.map(|(path, text)| (path.to_owned(), true, text.to_owned())));
     }
 
-    /// Records a directory in no repository.
+    /// Records a directory that is in no repository.
     fn record(top: &Path, record: &Path, used: Use) -> Given {
         let mut given = GivenFiles::begin_without_repository(record, used).expect("begun");
         for entry in Walk::content(Directory::open(top).expect("opened")) {

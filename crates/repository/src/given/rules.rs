@@ -39,16 +39,16 @@ pub struct GivenRules {
 }
 
 impl GivenRules {
-    /// The rules that apply to the directory `below` of a working tree from outside of it. `user` is the user's own ignore
-    /// file. `None` if one of the files cannot be read.
+    /// The rules that apply to the directory `below` of a working tree and come from outside of it. `user` is the
+    /// user's own ignore file. `None` if one of the files cannot be read.
     pub(super) fn around(located: &Located, below: &Path, user: Option<&Path>) -> Option<Self> {
         let sources = RuleSources { top: &located.top, below, git_directory: Some(&located.common), user };
         let texts = RuleText::of(&sources).ok()?;
         Some(Self { below: below.to_owned(), texts, tracked: Vec::new() })
     }
 
-    /// Adds the ignore file of a directory. `None` if it cannot be read: rules that are unknown make all of them unknown,
-    /// because they can be exceptions from others.
+    /// Adds the ignore file of a directory. `None` if it cannot be read: one unknown rule makes all rules unknown,
+    /// because it can be an exception from others.
     pub(super) fn with_file_of(mut self, from: &Directory, directory: PathBuf) -> Option<Self> {
         let text = read_rules(from, Path::new(IGNORE_FILE)).ok()?;
         self.texts.extend(text.map(|text| RuleText { base: directory, text }));
@@ -63,7 +63,7 @@ impl GivenRules {
         RecordedRules::new(&self.below, self.texts.iter().map(|rule| (&*rule.base, &*rule.text)))
     }
 
-    /// With those of the tracked files that the rules ignore. Without rules if they are beyond the bounds.
+    /// Adds the tracked files that the rules ignore. If they exceed the bounds, the result has no rules.
     pub(super) fn with_tracked(mut self, tracked: HashSet<Vec<u8>>) -> Self {
         let size: usize = self.texts.iter().map(|rule| rule.text.len()).sum();
         let rules = self.compile().ok().filter(|_| size <= MAX_RULES && self.texts.len() <= MAX_RULE_FILES);
@@ -90,7 +90,7 @@ impl GivenRules {
         create(&record.join(RULES))?.write_all(&bytes)
     }
 
-    /// Reads the rules of a complete record. `None` without one, and for rules that are not recorded.
+    /// Reads the rules of a complete record. `None` without a complete record, or if the record has no rules.
     ///
     /// # Errors
     /// When they cannot be read, or have another form.
@@ -129,10 +129,10 @@ impl GivenRules {
     }
 }
 
-/// Finds the paths that rules ignore, also because of a directory above them.
+/// Finds the paths that rules ignore, either directly or because of a directory above them.
 pub struct IgnoredPaths<'a> {
     rules: &'a RecordedRules,
-    /// The answers for directories, which most paths share.
+    /// The cached results for directories. Most paths share their directories.
     known: HashMap<PathBuf, bool>,
 }
 

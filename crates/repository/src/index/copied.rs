@@ -1,9 +1,9 @@
 //! The index of a copy of a working tree.
 //!
-//! A copy keeps the sizes and the times of files, so git sees in it which files have not changed. Git does not believe
-//! this of a file that is as old as the index: it reads the file. For a file that a filter made, this is wrong in a copy,
-//! which has no filter. So the index of the copy is younger than all of its files, and the entries of files that may have
-//! changed say that git has to read them.
+//! A copy keeps the sizes and the times of files, so git sees in it which files have not changed. Git does not rely on
+//! this for a file that is as old as the index: it reads the file. In a copy, which has no filter, this gives a wrong
+//! result for the output of a filter. So the index of the copy is younger than all of its files, and the entries of
+//! files that may have changed say that git has to read them.
 
 use std::ops::Range;
 
@@ -19,7 +19,7 @@ const SIZE: Range<usize> = 36..40;
 /// The length of an id of SHA-1 in bytes.
 const SHA1: usize = 20;
 
-/// An index, and when it counts as written.
+/// An index, and the time at which it counts as written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CopiedIndex {
     pub(crate) bytes: Vec<u8>,
@@ -81,8 +81,8 @@ mod tests {
         File::options().write(true).open(path).and_then(|file| file.set_modified(time)).expect("set");
     }
 
-    /// What git says in a copy, whose configuration names no filter, of a file that a filter made, and of one that has
-    /// changed since with the same length and in the same second.
+    /// Git's status in a copy, whose configuration names no filter, for a file that a filter made, and for a file that
+    /// has since changed with the same length and in the same second.
     #[test]
     fn git_trusts_a_file_of_a_filter_in_a_copy_and_reads_a_changed_one() {
         for format in ["sha1", "sha256"] {
@@ -95,7 +95,7 @@ mod tests {
             for name in ["secret", "secret-changed", "plain", "plain-changed"] {
                 write(name, "hello");
             }
-            // All files and the index are of the same second.
+            // The times of all files and of the index are in the same second.
             let second = SystemTime::now() - Duration::from_secs(10);
             let at = |nanoseconds| {
                 let since = second.duration_since(SystemTime::UNIX_EPOCH).expect("after 1970").as_secs();

@@ -53,7 +53,7 @@ mod tests {
             .concat()
     }
 
-    /// The places of the set bits among so many entries.
+    /// The indices of the set bits among `count` entries.
     fn set(bytes: &[u8], count: usize) -> Option<Vec<usize>> {
         let bits = bits(&mut Rest(bytes), count).ok()?;
         Some((0..count).filter(|at| bits[*at]).collect())
@@ -74,7 +74,7 @@ mod tests {
             (&[FOLLOWS, 0b1000], 3, None),
             (&[1 + REPEATS], 63, None),
             (&[2 * FOLLOWS, 1], 128, None),
-            // Many zeros need neither memory nor time.
+            // A long run of zeros needs neither memory nor time.
             (&[u64::MAX >> 31 & !1], 3, Some(vec![])),
             (&[u64::MAX >> 31], 3, None),
         ] {

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!  sharedindex.ID   entries 0, 1, 2, …
-//!  index            for each replaced one its entry without a name, then the added ones
-//!                   extension "link": ID, which entries are deleted, which ones are replaced
+//!  index            for each replaced entry its new entry without a name, then the added entries
+//!                   extension "link": ID, which entries are deleted, and which are replaced
 //! ```
 
 use std::path::Path;
@@ -28,7 +28,7 @@ pub struct IndexFiles {
     pub(super) id_length: usize,
 }
 
-/// The shared index, and what the split one says about its entries.
+/// The shared index, and the changes that the split index makes to its entries.
 #[derive(Debug)]
 struct Shared {
     bytes: Vec<u8>,
@@ -38,7 +38,7 @@ struct Shared {
 
 impl IndexFiles {
     /// Reads the index in the git directory of a working tree, with the status of its file. `None` if there is none.
-    /// Without a `format`, it is that of the entries, which match only one.
+    /// Without a `format`, the format follows from the entries, which match only one.
     ///
     /// # Errors
     /// Every [`IndexError`]. Each of its files may have 128 MiB.
@@ -58,7 +58,7 @@ impl IndexFiles {
         Self::of(index, shared, format).map(|files| Some((files, status)))
     }
 
-    /// The index in these bytes, for a repository with this format. A split one needs the shared one.
+    /// The index in these bytes, for a repository with this format. A split index needs the shared index.
     ///
     /// # Errors
     /// [`IndexError::Malformed`].
@@ -98,7 +98,7 @@ fn format_of(index: &[u8]) -> Result<ObjectFormat, IndexError> {
     [sha1, sha256].into_iter().find(|format| matches(*format)).ok_or(IndexError::Malformed)
 }
 
-/// What an index says about the shared one.
+/// The link of a split index to the shared index.
 struct Link<'a> {
     id: &'a [u8],
     bitmaps: &'a [u8],
@@ -118,11 +118,11 @@ impl Link<'_> {
         format!("sharedindex.{id}")
     }
 
-    /// What applies to the entries of the shared index with these bytes.
+    /// The shared index with these bytes, and the changes to its entries.
     fn shared(&self, bytes: Vec<u8>) -> Result<Shared, IndexError> {
         let mut count = 0;
         let link = each_entry(&bytes, self.id.len(), |_| count += 1)?;
-        // The hash at its end is its id.
+        // The hash at the end of a shared index is its id.
         if link.is_some() || !bytes.ends_with(self.id) {
             return Err(IndexError::Malformed);
         }
@@ -140,7 +140,7 @@ impl Link<'_> {
 }
 
 impl Shared {
-    /// The entries of the shared index with those of the split one in their places.
+    /// The entries of the shared index, with the entries of the split index in place of those that it replaces.
     fn joined(&self, index: &[u8], id_length: usize) -> Result<Vec<Kept>, IndexError> {
         let (mut own, mut shared) = (Vec::new(), Vec::new());
         each_entry(index, id_length, |entry| own.push(Kept::of(entry)))?;
@@ -158,7 +158,7 @@ impl Shared {
                 joined.push(replacement.map_or(entry, |replacement| Kept { name, ..replacement }));
             }
         }
-        // An added entry is stronger than one of the same name and stage.
+        // An added entry overrides a shared entry of the same name and stage.
         let mut added: Vec<Kept> = own.collect();
         if added.iter().any(|entry| entry.name.is_empty()) {
             return Err(IndexError::Malformed);
@@ -170,7 +170,7 @@ impl Shared {
     }
 }
 
-/// An entry apart from the bytes of its file.
+/// An entry that does not borrow the bytes of its file.
 struct Kept {
     name: Vec<u8>,
     status: [u8; STATUS],
@@ -241,7 +241,7 @@ mod tests {
         Directory::open(&top.join(".git")).expect("opened")
     }
 
-    /// Git itself is the expected value.
+    /// The expected value comes from git itself.
     #[test]
     fn joins_a_split_index_as_git_does() {
         for (format, version) in [("sha1", "2"), ("sha1", "4"), ("sha256", "2")] {

@@ -14,12 +14,12 @@ use crate::directory::Directory;
 pub struct Index {
     /// All names, one after the other.
     names: Vec<u8>,
-    /// Where each of them ends.
+    /// The end of each name.
     ends: Vec<usize>,
 }
 
 impl Index {
-    /// Reads the index of a working tree's git directory. A missing one is empty.
+    /// Reads the index of a working tree's git directory. A missing index counts as empty.
     ///
     /// # Errors
     /// Every [`IndexError`].
@@ -54,7 +54,7 @@ impl Index {
         (at < self.ends.len() && self.name(at) == name).then_some(at)
     }
 
-    /// The place of the first name that is not before this one.
+    /// The index of the first name that does not sort before this one.
     fn first_from(&self, name: &[u8]) -> usize {
         let (mut low, mut high) = (0, self.ends.len());
         while low < high {
@@ -69,7 +69,8 @@ impl Index {
         &self.names[start..self.ends[at]]
     }
 
-    /// Adds a name. False if it is not after the last one. A file with conflicts has several entries.
+    /// Adds a name. Returns false if the name does not sort after the last one. A file with conflicts has several
+    /// entries.
     fn add(&mut self, name: &[u8]) -> bool {
         let order = self.ends.len().checked_sub(1).map(|last| self.name(last).cmp(name));
         if matches!(order, Some(Ordering::Equal)) {

@@ -7,7 +7,7 @@ use rustix::fs::{CWD, Mode};
 
 use super::*;
 
-/// A directory with repositories and what hostile projects make of them.
+/// A directory with repositories and their hostile variants.
 struct Scene {
     top: tempfile::TempDir,
 }
@@ -98,7 +98,7 @@ fn takes_what_git_makes() {
     assert_eq!(tree.common.id().expect("an id"), scene.id("main/.git"));
     assert_eq!(tree.git.id().expect("an id"), scene.id("main/.git/worktrees/tree"));
     assert_eq!(tree.owner, rustix::process::geteuid().as_raw());
-    // A moved worktree is refused until git knows its place.
+    // A moved worktree is refused until git knows its new path.
     fs::rename(scene.path("tree"), scene.path("moved")).expect("moved");
     assert!(matches!(scene.problem("moved"), Problem::OtherTree(_)));
     scene.git("main", &["worktree", "repair", "../moved"]);
@@ -141,7 +141,7 @@ fn no_name_in_a_project_leads_to_another_repository() {
         scene.write(&format!("{name}/.git"), format!("gitdir: {victim}/{named}\n"));
         assert!(matches!(scene.problem(name), Problem::OtherTree(_)), "{name}");
     }
-    // A directory that only the user can confirm, by a file and by a link.
+    // A git directory that only the user can confirm, named by a file and by a link.
     scene.write("file/.git", format!("gitdir: {victim}\n"));
     fs::create_dir_all(scene.path("link")).expect("made");
     symlink(scene.path("victim/.git"), scene.path("link/.git")).expect("link");
@@ -187,13 +187,13 @@ fn refuses_malformed_names() {
             "{name}: {problem:?}"
         );
     }
-    // More line ends are allowed, and none.
+    // Several line ends are allowed, and so is none.
     for (name, text) in [("ends", "gitdir: g\r\n\n"), ("none", "gitdir: g")] {
         scene.git_directory(&format!("{name}/g"));
         scene.write(&format!("{name}/.git"), text);
         assert_eq!(scene.kind(name), Some(Kind::Inside), "{name}");
     }
-    // A chain of files, and what is no file.
+    // A chain of files, and entries that are no files.
     scene.write("chain/.git", "gitdir: g\n");
     scene.write("chain/g", "gitdir: ../victim/.git\n");
     assert!(matches!(scene.problem("chain"), Problem::Missing(_)));
@@ -223,7 +223,7 @@ fn no_file_of_a_git_directory_is_followed_or_awaited() {
     assert_eq!(scene.kind("a"), None);
     symlink("refs/heads/main", replace("a/.git/HEAD")).expect("link");
     assert_eq!(scene.kind("a"), Some(Kind::Own), "the older form of HEAD");
-    // The files that have to prove something are refused.
+    // The files that have to prove ownership are refused.
     for file in ["commondir", "config"] {
         let name = format!("of-{file}");
         scene.git_directory(&format!("data-{file}"));
@@ -247,7 +247,7 @@ fn searches_parents() {
     let found = locate(&scene.path("main/a/b")).expect("read").expect("found");
     assert_eq!((found.kind, found.top.id().expect("an id")), (Kind::Own, scene.id("main")));
     assert!(found.top.path().ends_with("main"), "{:?}", found.top.path());
-    // A `.git` that git would not use is passed over, another one is an error.
+    // A `.git` that git would not use is skipped. Any other bad `.git` is an error.
     fs::create_dir_all(scene.path("main/a/.git")).expect("made");
     assert_eq!(locate(&scene.path("main/a/b")).expect("read").map(|found| found.kind), Some(Kind::Own));
     fs::remove_dir(scene.path("main/a/.git")).expect("removed");

@@ -3,8 +3,8 @@
 //! ```text
 //!  header │ blocks of references │ blocks of objects, of logs and of indexes, which are not read │ footer
 //! ```
-//! A block has records in the order of their names. A record has the length of the begin that it shares with the name
-//! before, and the rest of its name.
+//! A block has records in the order of their names. A record contains the length of the prefix that its name shares
+//! with the previous name, and the rest of its name.
 
 use std::io::Write;
 
@@ -29,7 +29,7 @@ const ID: u64 = 1;
 const ID_AND_PEELED: u64 = 2;
 const SYMBOLIC: u64 = 3;
 
-/// The length of a block that is written in bytes.
+/// The length in bytes of a block that is written.
 const BLOCK: usize = 4096;
 
 /// The maximum length of a reference's name in bytes, as of a file's path.
@@ -41,7 +41,7 @@ const MAX_REFERENCES: usize = 1_000_000;
 /// The maximum length of all their names in bytes. The names in a table are compressed.
 const MAX_NAMES: usize = 256 << 20;
 
-/// What may still be read of the tables of a repository.
+/// The remaining limits for reading the tables of a repository.
 #[derive(Debug, Clone)]
 pub struct Limits {
     references: usize,
@@ -112,8 +112,8 @@ impl<'a> Table<'a> {
         is_whole.then_some(Self { bytes: &bytes[..end], header, block, format, last_update })
     }
 
-    /// Calls `each` with the references in the order of their names, and `None` for one that is deleted. `None` if a
-    /// block is malformed, or has more than `limits` permit.
+    /// Calls `each` with each reference in the order of their names, and with `None` for the value of a deleted one.
+    /// `None` if a block is malformed, or has more than `limits` permit.
     #[must_use]
     pub fn references(&self, limits: &mut Limits, mut each: impl FnMut(&[u8], Option<Value>)) -> Option<()> {
         let mut at = 0;
@@ -126,7 +126,7 @@ impl<'a> Table<'a> {
             let length = usize::try_from(Bytes(rest.get(begin + 1..)?).number(3)?).ok()?;
             self.block(rest.get(..length)?.get(begin + 4..)?, limits, &mut each)?;
             at += match rest.get(length) {
-                // What follows is padding, unless the next block begins at once.
+                // Padding follows, unless the next block begins directly.
                 Some(0) if length < self.block => self.block,
                 _ => length,
             };
@@ -293,7 +293,7 @@ fn three_bytes(number: usize) -> [u8; 3] {
     bytes
 }
 
-/// A number in the encoding of pack files: seven bits in a byte, of which each but the last is one smaller.
+/// A number in the encoding of pack files: seven bits in a byte, and each byte but the last stores its value minus one.
 fn varint(mut number: u64) -> Vec<u8> {
     let mut bytes = vec![(number & 0x7f) as u8];
     while number > 0x7f {
@@ -380,7 +380,7 @@ mod tests {
         assert_eq!(Bytes(&[0x80]).varint(), None, "cut off");
     }
 
-    /// Each byte of a table changed, and each beginning of it: nothing else is read, and nothing panics.
+    /// A table with any byte changed, or truncated anywhere, gives no other references and causes no panic.
     #[test]
     fn a_damaged_table_is_refused() {
         let after = ObjectId::parse(ONE).expect("an id");

@@ -61,13 +61,13 @@ fn of(common: &Directory) -> Refs<'_> {
     Refs { git: common, common, storage: Storage::Reftable }
 }
 
-/// Compares everything that is read with what git reads.
+/// Compares all references that this crate reads with those that git reads.
 fn assert_as_git(scene: &Scene) {
     let common = scene.common();
     let refs = of(&common);
     let listed = scene.git(&["for-each-ref", "--format=%(refname) %(objectname)"]);
     let mut ids = std::collections::HashSet::new();
-    // Each lookup reads the tables, so of many references only some are looked up.
+    // Each lookup reads the tables, so with many references, the test looks up only some.
     let step = listed.lines().count() / 20 + 1;
     for (number, line) in listed.lines().enumerate() {
         let (name, id) = line.split_once(' ').expect("two words");
@@ -94,7 +94,7 @@ fn reads_what_git_writes() {
         scene.git(&["commit", "-q", "--allow-empty", "-m", "two"]);
         scene.git(&["branch", "-D", "gone"]);
         assert_as_git(&scene);
-        // Several blocks, with names that share their begins, in one table and in several.
+        // Several blocks, whose names share prefixes, in one table and in several.
         let all = |numbers: std::ops::Range<usize>| -> String {
             numbers.map(|number| format!("create refs/heads/many/branch-{number} HEAD\n")).collect()
         };
@@ -149,7 +149,7 @@ fn writes_a_branch_that_git_reads() {
             scene.git(&["reflog", "-1", "--format=%gn|%ge|%gs", "bottle/one"]),
             "bottle|a@example.com|pull"
         );
-        // Git goes on from there.
+        // Git can continue from this state.
         scene.git(&["branch", "after"]);
         scene.git(&["branch", "-f", "bottle/one", one.as_str()]);
         scene.git(&["pack-refs", "--all"]);

@@ -111,7 +111,7 @@ impl Failing {
     /// If this is the requested step, fails, hangs, or kills the process.
     ///
     /// # Errors
-    /// The requested failure. Also when the variable names no step.
+    /// The requested failure, or an error when the variable names no step.
     pub(super) async fn at(&self, step: Step) -> Result<(), BackendError> {
         let how = match &self.asked {
             None => return Ok(()),

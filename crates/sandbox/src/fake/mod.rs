@@ -34,14 +34,14 @@ use super::local::labels::Role;
 use super::local::layers::Kind;
 use super::local::roles::{self, PlainSetup, listen, socket_fds};
 
-/// The environment variable that names the engine on which the backend pretends to be, or is `absent`. On another
-/// engine the backend finds neither files nor snapshots of a bottle.
+/// The environment variable that names the engine which the backend pretends to use, or has the value `absent`. If a
+/// bottle is on another engine, the backend finds neither its files nor its snapshots.
 const ENGINE: &str = "BOTTLE_FAKE_ENGINE";
 
 /// The file in a bottle's directory that contains the engine's name.
 const ENGINE_FILE: &str = "fake-engine";
 
-/// The test backend without isolation: a local backend whose calls can fail.
+/// The test backend without isolation: a local backend whose calls fail when a test asks for it.
 #[derive(Debug)]
 pub struct FakeBackend {
     local: LocalBackend<Plain>,

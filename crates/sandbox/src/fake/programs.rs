@@ -48,8 +48,8 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// Whether the parent is a guest. A guest that was killed before the death signal was requested sends no signal; its
-/// child then has another parent.
+/// Whether the parent is a guest. If the guest was killed before the death signal was requested, this process gets no
+/// signal, but has another parent.
 fn parent_is_a_guest() -> bool {
     let Some(parent) = rustix::process::getppid() else { return false };
     std::fs::read(format!("/proc/{parent}/cmdline"))
@@ -103,7 +103,7 @@ fn cat(out: &mut impl Write, files: &[String]) -> io::Result<()> {
     Ok(())
 }
 
-/// Copies each read and flushes it immediately, so that a user at a terminal sees it.
+/// Copies the input, and flushes after each read, so that a user at a terminal sees the output immediately.
 fn copy(mut from: impl Read, out: &mut impl Write) -> io::Result<()> {
     let mut buffer = [0; 8192];
     loop {

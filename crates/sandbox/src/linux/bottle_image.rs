@@ -11,11 +11,11 @@ use crate::local::backend::Bottle;
 use crate::local::layer_snapshots::IMAGES;
 use crate::local::layers::{COPY, Layers};
 
-/// The image that the bottle's files are based on: for a new bottle the prepared image, which is recorded, otherwise the
-/// recorded one.
+/// The image on which the bottle's files are based. For a new bottle, this is the prepared image, which is then
+/// recorded. Otherwise it is the recorded image.
 ///
 /// # Errors
-/// [`BackendError`] when the image was removed, or the manifest changed between an image and none.
+/// [`BackendError`] when the image was removed, or the manifest has an image now and had none before, or the reverse.
 pub(crate) fn of(
     images: &Images,
     bottle: &Bottle<'_>,

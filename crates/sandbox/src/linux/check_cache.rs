@@ -1,4 +1,5 @@
-//! Caches that a sandbox worked on this machine, because the trial sandbox is the slowest check before a launch.
+//! Caches the fact that a sandbox worked on this machine, because the trial sandbox is the slowest check before a
+//! launch.
 //!
 //! A cached result is valid only for the same boot, program file, kernel settings and namespaces. If something else on
 //! the machine changes, the launch fails with the same error as the trial sandbox would.

@@ -50,8 +50,8 @@ const SHARED: [&str; 9] = [
     "/etc/terminfo",
 ];
 
-/// The maximum number of bytes copied from one file. The largest of these files is a tenth of it; the rest of a longer
-/// one is omitted.
+/// The maximum number of bytes copied from one file. The largest of these files has a tenth of this size; the rest of a
+/// longer file is omitted.
 const COPY_MAX: u64 = 128 << 10;
 
 /// Builds `/etc` under the new root while the host's root is still mounted at `/`.

@@ -1,11 +1,11 @@
 //! Chooses the host user ids under which the agent and the sidecars of a bottle run. They are never root.
 //!
 //! Inside the bottle a single id exists: [`bottle_policy::names::AGENT_UID`] or the id of the image's user. If an
-//! ordinary user starts the bottle, it maps to that user's id, the only one that the user's sandbox may use. If root
-//! starts the bottle, it maps to an id chosen by a hash of home and slug, from the range that systemd's id plan leaves
-//! unused (0x7000_0000 to 0x7fff_ffff). The owner of a kept bottle's files therefore stays the same, and two bottles
-//! run as different users. No file on the host belongs to such an id, so files that only root may read stay unreadable,
-//! and set-id programs grant nothing.
+//! ordinary user starts the bottle, this id maps to that user's id, the only one that the user's sandbox may use. If
+//! root starts the bottle, this id maps to an id chosen by a hash of home and slug, from the range that systemd's id
+//! plan leaves unused (0x7000_0000 to 0x7fff_ffff). The owner of a kept bottle's files therefore stays the same, and
+//! two bottles run as different users. No file on the host belongs to such an id, so files that only root may read stay
+//! unreadable, and set-id programs grant nothing.
 //!
 //! The sidecars have credentials and process the agent's traffic. If root starts the bottle, they run under another id,
 //! chosen in the same way. If an ordinary user starts it, they run as that user, confined by [`bottle_harden`].

@@ -1,9 +1,9 @@
 //! Mounts a directory of the user as a workspace (`--cwd=live`).
 //!
 //! The agent can write to the directory, but not to its `.git`: the bottle's own repository is mounted over it. A mount
-//! point cannot be renamed, removed or unmounted in the bottle, so the agent never sees what is below it. The directory
-//! itself is the root of its mount. Only a process outside of the bottle can move the user's `.git` away from under the
-//! mount; `bottle` reports that when the bottle ends.
+//! point cannot be renamed, removed or unmounted in the bottle, so the agent never sees the files below it. The
+//! directory itself is the root of its mount. Only a process outside of the bottle can move the user's `.git` away from
+//! under the mount; `bottle` reports that when the bottle ends.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -28,7 +28,7 @@ const DIRECTORY: OFlags =
 /// then shows it as the owner of the directory's files.
 ///
 /// # Errors
-/// [`SetupFailure`] that names the path. Also when another directory is at the path now.
+/// [`SetupFailure`] that names the path, also when another directory is at the path now.
 pub(super) fn open(live: &LiveDirectory, forbid: Forbid, outside: Option<u32>) -> Result<Tree, SetupFailure> {
     let path = &live.path;
     let directory = openat(CWD, path, DIRECTORY, Mode::empty()).step_at("open", path)?;
@@ -51,7 +51,8 @@ fn require_same(live: &LiveDirectory, directory: &OwnedFd) -> io::Result<()> {
     Err(io::Error::other("another directory is there now"))
 }
 
-/// Opens the bottle's repository in its own workspace directory, if the directory has one that it covers.
+/// Opens the bottle's repository in its own workspace directory, if the user's directory has a repository for it to
+/// cover.
 ///
 /// # Errors
 /// [`SetupFailure`] that names the path.
@@ -80,7 +81,7 @@ pub(super) fn cover(live: &LiveDirectory, workspace: &Tree, repository: &Tree) -
     repository.attach(over).step_at("mount the bottle's repository over", &path)
 }
 
-/// The disk space of the files that the user has in the directory, in bytes. They are not the bottle's.
+/// The disk space of the user's own files in the directory, in bytes. These files do not belong to the bottle.
 pub(super) fn size(live: &LiveDirectory) -> u64 {
     let all = bottle_guest::use_of_disk(&live.path);
     match live.repository {

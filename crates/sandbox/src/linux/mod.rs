@@ -236,8 +236,8 @@ fn guest_limits(asked: &Resources, memory_is_limited: bool, image: Option<&Image
 
 /// The part of a sandbox's setup that runs outside the sandbox.
 struct SandboxSetup {
-    /// The host user id that root maps to the bottle's single id. `None` for an ordinary user, whose sandbox process
-    /// maps it.
+    /// The host user id that root maps to the bottle's single id. `None` for an ordinary user, because the sandbox
+    /// process then maps the id itself.
     outside_id: Option<u32>,
     inside: AgentIds,
 }
@@ -285,7 +285,7 @@ impl Backend for LinuxBackend {
         let mut findings = check::findings(tried.is_ok());
         if let Err(error) = &tried {
             let fix = error.hint.clone().unwrap_or_else(|| "use another backend".to_owned());
-            // If a finding has the same fix, it names the cause and the error adds nothing.
+            // If a finding with the same fix already names the cause, the error adds nothing.
             if findings.iter().all(|finding| finding.fix != fix) {
                 findings.insert(0, Finding { what: causes::one_line(error), fix });
             }

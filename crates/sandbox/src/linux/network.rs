@@ -1,7 +1,7 @@
 //! Creates the network namespace of a bottle. It contains only loopback.
 //!
-//! Creating a network namespace takes a tenth of a sandbox's start, longer than any other namespace. The outer process
-//! therefore creates it while the inner process builds the root file system; the inner process then joins it.
+//! Creating a network namespace takes a tenth of a sandbox's start time, longer than for any other namespace. The outer
+//! process therefore creates it while the inner process builds the root file system; the inner process then joins it.
 
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut, Write};

@@ -1,7 +1,8 @@
 //! Builds the bottle's writable install prefixes, `/usr/local` and `/opt`.
 //!
 //! ```text
-//!   /usr/local   an overlay: the bottle's upper directory, over empty directories that the agent owns, over the host's directory
+//!   /usr/local   an overlay: the bottle's upper directory, over empty directories that the agent
+//!                owns, over the host's directory
 //!   /opt         a directory of the bottle
 //!   ~/.prefix    stores the content of both: local/ opt/ work/; read-only to the agent
 //! ```

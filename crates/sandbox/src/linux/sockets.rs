@@ -12,14 +12,14 @@ use rustix::fs::FileType;
 /// The bounds of the search in one path. A toolchain with its documentation has about 100,000 files.
 const BOUNDS: Bounds = Bounds { entries: 2_000_000, time: Duration::from_secs(10) };
 
-/// How many of them are named.
+/// The maximum number of sockets and pipes that are named.
 const MAX_NAMED: usize = 5;
 
-/// The setting that allows them.
+/// The setting that allows sockets and pipes.
 const SETTING: &str = "home_allow_sockets";
 
-/// Finds the sockets and pipes in these paths, and describes them, a sentence fragment each. `is_allowed` is the value of
-/// [`SETTING`].
+/// Finds the sockets and pipes in these paths, and describes them, one sentence fragment each. `is_allowed` is the
+/// value of [`SETTING`].
 ///
 /// # Errors
 /// [`BackendError`] when there are some that the setting does not allow, or when a path is too large to be searched.

@@ -1,5 +1,5 @@
-//! The backends whose bottles are processes of this machine, with their files in directories of it. [`LocalBackend`]
-//! implements what they share; a [`LocalSandbox`] starts pid 1 and says in what a backend differs.
+//! The backends whose bottles are processes of this machine, with their files in its directories. [`LocalBackend`]
+//! implements the shared part; a [`LocalSandbox`] starts pid 1 and defines the differences of one backend.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -74,7 +74,7 @@ impl Bottle<'_> {
     }
 }
 
-/// In what a local backend differs from others: how it starts pid 1, and on which files.
+/// The differences between local backends: how each one starts pid 1, and on which files.
 #[async_trait]
 pub(crate) trait LocalSandbox: Send + Sync {
     /// Whether [`Lifecycle::copy_files`] and [`Lifecycle::share_objects`] put files of this machine into the layers.
@@ -94,7 +94,7 @@ pub(crate) trait LocalSandbox: Send + Sync {
         Ok(None)
     }
 
-    /// Receives the progress of the copy of a snapshot into the layers.
+    /// The sink for the progress of copying a snapshot into the layers.
     fn restoring(&self) -> ProgressSink {
         ProgressSink::discard()
     }
@@ -116,7 +116,7 @@ pub(crate) trait LocalSandbox: Send + Sync {
     /// Removes the resources that are neither processes nor files, and returns the others.
     ///
     /// # Errors
-    /// [`BackendError`] when a resource stays, and may still use the others.
+    /// [`BackendError`] when a resource cannot be removed and may still use the others.
     async fn remove_own(&self, resources: &[Resource]) -> Result<Vec<Resource>, BackendError> {
         Ok(resources.to_vec())
     }
@@ -140,8 +140,8 @@ pub struct LocalBackend<S>(pub(crate) S);
 
 #[async_trait]
 impl<S: LocalSandbox> Lifecycle for LocalBackend<S> {
-    /// Records and creates the runtime directory and the layers. In parallel, the processes that were started in
-    /// advance load.
+    /// Records and creates the runtime directory and the layers. The processes that were started in advance load in
+    /// parallel.
     async fn make_network(&self, launch: &Launch<'_>) -> Result<(), BackendError> {
         let (scope, plan) = (self.0.scope(), launch.plan);
         let slug = &plan.identity.slug;
@@ -157,7 +157,7 @@ impl<S: LocalSandbox> Lifecycle for LocalBackend<S> {
             Resource::new(slug, LAYERS, text(layers.directory())),
         ])?;
         runtime_directory.make().map_err(|error| cannot_make(runtime_directory.directory(), error))?;
-        // Layers that exist determine the kind. For a snapshot, the restore determines the kind.
+        // Existing layers determine the kind. For a snapshot, the restore determines the kind.
         let is_new = *launch.origin == Origin::New;
         let kind = if is_new { Some(self.0.layers(plan)) } else { layers.kind() };
         let made = layers.make(kind.unwrap_or(Kind::Home), owner);
@@ -391,7 +391,7 @@ impl Scope {
 /// the threads of the copy finished their current files.
 struct StopOnDrop {
     stop: Stop,
-    /// Closed by the end of the copy.
+    /// Closed when the copy ends.
     ended: mpsc::Receiver<()>,
 }
 

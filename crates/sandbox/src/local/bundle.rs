@@ -74,7 +74,8 @@ fn receive() -> io::Result<(BundleConfig, ChildEnd)> {
     Ok((config, child_end))
 }
 
-/// Creates a directory with this mode and owner. Only the user who creates its parent directories can access those.
+/// Creates a directory with this mode and owner. Missing parent directories are accessible only to the user who creates
+/// them.
 fn make_directory(directory: &Path, mode: u32, owner: Option<u32>) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
     fs::set_permissions(directory, fs::Permissions::from_mode(mode))?;

@@ -170,7 +170,7 @@ impl Groups {
         }
     }
 
-    /// The limit for which the kernel killed processes of this bottle's groups.
+    /// The exceeded limit, if the kernel killed processes of this bottle's groups because of it.
     pub(crate) fn overrun(&self, name: &str) -> Option<Overrun> {
         let (_, parent) = self.parents.iter().find(|(kind, _)| *kind == Controller::Memory)?;
         let directory = parent.join(name);

@@ -129,7 +129,7 @@ fn kill(id: &str) -> std::io::Result<()> {
 }
 
 /// Waits until all sidecars of a bottle have exited. They are killed with their parent, the bundle, and may still be
-/// exiting. One that was just being started has the label of its role or still that of the bundle.
+/// exiting. A sidecar that is just starting has the label of its role or still the label of the bundle.
 fn kill_sidecars(scope: &Scope, slug: &Slug) -> std::io::Result<()> {
     for found in labels::find(scope)? {
         if found.slug == *slug && found.role != Role::Guest {
@@ -139,7 +139,7 @@ fn kill_sidecars(scope: &Scope, slug: &Slug) -> std::io::Result<()> {
     Ok(())
 }
 
-/// The error for a path in a resource log that is not the path that this backend creates for that slug.
+/// The error for a path in a resource log that differs from the path that this backend creates for that slug.
 fn foreign() -> std::io::Error {
     std::io::Error::new(std::io::ErrorKind::InvalidInput, "it is not a path of this backend")
 }

@@ -1,4 +1,4 @@
-//! Labels a bottle's processes by their command lines, which stay readable whatever process crashes.
+//! Labels a bottle's processes by their command lines, which stay readable no matter which process crashes.
 //!
 //! The command line `bottle __guest <home> <slug>` contains the role, the home's hash and the slug; the bundle and the
 //! sidecars have similar ones. An agent runs under the same host user id as its pid 1 and could forge such a command

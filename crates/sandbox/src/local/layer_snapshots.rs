@@ -112,8 +112,8 @@ pub(crate) fn images_in_use(scope: &Scope) -> io::Result<Vec<String>> {
     Ok(used)
 }
 
-/// The directories that interrupted snapshots, restores and removals of any bottle left. A directory that another process
-/// is removing is not one of them.
+/// The directories that interrupted snapshots, restores and removals of any bottle left. Excludes directories that
+/// another process is removing.
 pub(crate) fn leftovers(scope: &Scope) -> io::Result<Vec<(Slug, PathBuf)>> {
     let mut found = Vec::new();
     for parent in [&scope.snapshots, &scope.state] {
@@ -162,7 +162,7 @@ pub(crate) fn move_away(scope: &Scope, slug: &Slug, layers: &Path) -> io::Result
     moved
 }
 
-/// Removes a directory that [`leftovers`] lists. Of two removals at once, the second waits for the first.
+/// Removes a directory that [`leftovers`] lists. If two removals run at the same time, the second waits for the first.
 ///
 /// # Errors
 /// When an entry cannot be removed.
@@ -171,7 +171,7 @@ pub(crate) fn remove_leftover(scope: &Scope, path: &Path) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         directory => directory?,
     };
-    // A file system without locks removes without waiting.
+    // On a file system without locks, the removal does not wait.
     let _ = rustix::fs::flock(&directory, FlockOperation::LockExclusive);
     remove_tree(path)?;
     // The bottle's snapshot directory is removed after its last entry.
@@ -356,8 +356,8 @@ fn exchange(new: &Path, old: &Path) -> io::Result<()> {
     }
 }
 
-/// Records which files of the layers are stored in the snapshot `reference`. If this fails, the next snapshot copies all
-/// files.
+/// Records which files of the layers are stored in the snapshot `reference`. If the write fails, the next snapshot
+/// copies all files.
 fn write_stamps(layers: &layers::Layers, reference: &str, outcome: Outcome, unchanged_since: Timestamp) {
     let stamps = Stamps::new(reference, outcome.stamps, unchanged_since);
     if let Err(error) = stamps.write(&layers.stamps()) {

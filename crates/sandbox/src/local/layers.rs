@@ -95,7 +95,8 @@ impl Layers {
         self.0.join(OBJECTS)
     }
 
-    /// The file that [`bottle_backend::trees::copy::stamps`] writes. It is outside the layers, so the agent cannot change it.
+    /// The file that [`bottle_backend::trees::copy::stamps`] writes. The file is outside the layers, so the agent
+    /// cannot change it.
     pub(crate) fn stamps(&self) -> PathBuf {
         let mut path = self.0.clone().into_os_string();
         path.push(".stamps");
@@ -173,8 +174,8 @@ impl Layers {
         give(&directory, owner)
     }
 
-    /// Searches the workspace for changes. There are none in a missing workspace. If a directory of the user is mounted in
-    /// its place (`is_live`), only the directories of the repository that have work are searched.
+    /// Searches the workspace for changes. A missing workspace has no changes. If a directory of the user is mounted in
+    /// its place (`is_live`), only the directories of the repository that can contain work are searched.
     ///
     /// # Errors
     /// When a part of the workspace cannot be read.
@@ -195,7 +196,7 @@ impl Layers {
     }
 }
 
-/// Gives a directory to `owner`, if it is another user's. A change of the owner, even to the same one, changes the time
+/// Gives a directory to `owner` if another user owns it. Setting the owner, even to the same user, changes the time
 /// from which [`Layers::find_changes`] concludes that a kept workspace was changed.
 fn give(directory: &Path, owner: Option<u32>) -> io::Result<()> {
     let Some(owner) = owner else { return Ok(()) };

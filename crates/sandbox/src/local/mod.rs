@@ -9,7 +9,7 @@
 //!   spawn_ipc        sends a specification to a new process and receives its reports, through its standard input
 //!   roles            starts `__guest` and `__bundle`, follows their setup, records their processes
 //!   bundle           starts `__bundle`
-//!   backend          the backend on top of the modules above, without what starts pid 1
+//!   backend          the backend on top of the modules above, without the code that starts pid 1
 //!   size             measures the disk space of the layers
 //!   inventory        finds and removes resources by label
 //! ```

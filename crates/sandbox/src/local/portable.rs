@@ -242,7 +242,7 @@ fn own_layer(
 }
 
 /// Unpacks an image into the directory of a new snapshot. Returns the size of the files in bytes. With `home`, the
-/// agent's home becomes a change of an image in which it has this path.
+/// agent's home becomes a change to an image in which the home has this path.
 fn unpack_home(new: &Path, layout: &Path, home_inside: &Path, home: Option<&str>) -> Result<u64, BadImage> {
     let unpacked = new.join(UNPACKED);
     let bytes = unpack(layout, &unpacked)?;
@@ -284,7 +284,7 @@ fn place(unpacked: &Path, inside: &Path, target: &Path) -> Result<(), BadImage> 
         }
         found => found.map_err(BadImage::Disk)?,
     };
-    // The move of a directory changes its entry `..`, so it must be writable.
+    // Moving a directory changes its entry `..`, so the directory must be writable.
     let mode = found.mode() & 0o7777;
     let set = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode));
     set(&from, mode | 0o700).map_err(BadImage::Disk)?;

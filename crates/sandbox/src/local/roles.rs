@@ -26,7 +26,7 @@ use super::Scope;
 use super::labels::{self, Role};
 use super::spawn_ipc::{Report, SetupFailure, Starter};
 
-/// The size in bytes above which the next process rotates a log on opening it. One rotated log is kept.
+/// The size limit of a log in bytes. A process that opens a larger log rotates it. One rotated log is kept.
 const MAX_LOG: u64 = 1 << 20;
 
 /// The number of bytes read from the end of a log to find its last line.
@@ -112,7 +112,7 @@ pub(crate) fn start<S: Serialize>(
     let failed = |error: io::Error| {
         BackendError::failed(format!("cannot start {}", role.description())).because(error)
     };
-    // A process without a log belongs to no bottle, and none was started in advance for it.
+    // A process without a log belongs to no bottle, so no process was started in advance for it.
     let process = match state.and_then(|_| scope.prespawned.take(role, slug)) {
         Some(process) => process,
         None => spawn(scope, role, slug, state)?,
@@ -194,7 +194,7 @@ impl Started {
         result
     }
 
-    /// Kills the process and its descendants, which the resource log may not contain.
+    /// Kills the process and its descendants. The resource log does not necessarily contain them.
     async fn end(&mut self) {
         // The error is ignored, because it would hide the failure of the setup. Remaining processes are found by their
         // labels.

@@ -1,5 +1,5 @@
-//! Measures the disk space of a bottle's layers. The agent controls their content and may change it meanwhile, so the
-//! search follows no link, and depth, number of entries and time are limited.
+//! Measures the disk space of a bottle's layers. The agent controls their content and may change it during the
+//! measurement, so the search follows no link, and depth, number of entries and time are limited.
 
 use std::ffi::CString;
 use std::io;
@@ -18,14 +18,15 @@ const TIME: Duration = Duration::from_secs(10);
 /// The maximum number of entries.
 const ENTRIES: u64 = 5_000_000;
 
-/// The maximum depth of directories, each of which needs an open descriptor. Deeper directories do not count.
+/// The maximum depth of directories. Each level needs an open descriptor. Deeper directories are skipped and add
+/// nothing to the size.
 const DEPTH: usize = 128;
 
-/// The size of the layers in bytes. `None` if there are none, or too many entries. Objects that the bottle shares with a
-/// repository of the host do not count.
+/// The size of the layers in bytes. `None` if there are none, or too many entries. The size excludes objects that the
+/// bottle shares with a repository of the host.
 ///
 /// # Errors
-/// When the top directories cannot be read. A directory further down that cannot be read does not count.
+/// When the top directories cannot be read. An unreadable subdirectory is skipped and adds nothing to the size.
 pub(super) fn of_layers(layers: &Layers) -> io::Result<Option<u64>> {
     let Some(kind) = layers.kind() else { return Ok(None) };
     let mut measured = Measurement { until: Instant::now() + TIME, entries: 0, bytes: 0 };
@@ -43,7 +44,7 @@ struct Measurement {
     bytes: u64,
 }
 
-/// A directory that is being read, and its directories that are not read yet.
+/// A directory that is being read, and its subdirectories that are not read yet.
 struct Open {
     directory: OwnedFd,
     directories: Vec<CString>,
@@ -64,7 +65,7 @@ impl Measurement {
                 continue;
             };
             let opened = open(&last.directory, name.as_c_str());
-            // The agent may have removed or closed the directory.
+            // The agent may have removed the directory or made it unreadable.
             let Ok(directory) = opened else { continue };
             let Ok(read) = self.read(directory) else { continue };
             let Some(read) = read else { return Ok(false) };
@@ -98,7 +99,7 @@ impl Measurement {
         Ok(Some(Open { directory, directories }))
     }
 
-    /// Adds the space of one file. Each of its names counts as an equal part of it.
+    /// Adds the space of one file. If the file has several hard links, each link counts as an equal share of the space.
     fn add(&mut self, stat: &Stat) {
         let bytes = u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(512);
         let names = if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
@@ -110,7 +111,7 @@ impl Measurement {
     }
 }
 
-/// The type of a number of names differs between systems.
+/// The type of the link count differs between systems.
 fn widened(number: impl Into<u64>) -> u64 {
     number.into()
 }

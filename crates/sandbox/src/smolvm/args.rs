@@ -50,7 +50,7 @@ pub(super) struct Volume {
     pub(super) host: PathBuf,
     /// The path in the machine.
     pub(super) inside: &'static str,
-    /// Whether the machine cannot change it.
+    /// Whether the directory is read-only in the machine.
     pub(super) read_only: bool,
 }
 
@@ -140,7 +140,7 @@ impl Machines {
     }
 }
 
-/// A directory as smolvm distinguishes it from the name of an image in a registry.
+/// A directory in the form that smolvm distinguishes from the name of an image in a registry.
 fn directory(path: &Path) -> OsString {
     let mut directory = path.as_os_str().to_owned();
     directory.push("/");

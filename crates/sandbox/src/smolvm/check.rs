@@ -23,14 +23,14 @@ const VERSION_DEADLINE: Duration = Duration::from_secs(20);
 /// How to install smolvm.
 const INSTALL: &str = "install smolvm 1.32 or newer, and put `smolvm` on your PATH";
 
-/// The facts about this machine that decide whether its machines can start.
+/// The facts about this host that decide whether virtual machines can start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Facts {
     /// Whether root runs this program.
     pub(super) root: bool,
     /// Whether the kernel's device exists, and whether this user may open it.
     pub(super) device: Device,
-    /// Whether the processor can run virtual machines. `None` if it does not say so.
+    /// Whether the processor can run virtual machines. `None` if the processor does not report this.
     pub(super) processor: Option<bool>,
     /// The version of smolvm, or why it is not known.
     pub(super) version: Result<Version, String>,
@@ -59,7 +59,7 @@ impl Facts {
         }
     }
 
-    /// The problems, the most important first. A machine starts only without any.
+    /// The problems, the most important first. A machine starts only if there are none.
     pub(super) fn findings(&self) -> Vec<Finding> {
         let mut findings = Vec::new();
         let mut add = |what: &str, fix: &str| {

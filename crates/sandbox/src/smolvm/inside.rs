@@ -30,7 +30,7 @@ pub(super) fn proxy_sockets(host: &Path) -> Vec<Socket> {
     LISTENER_PORTS.iter().map(socket).collect()
 }
 
-/// The longest path of a socket that the machine connects to its host.
+/// The length of the longest path of a socket that connects the machine to its host.
 pub(super) fn longest_socket(new: &NewMachine) -> usize {
     let sockets = new.mounted.iter().chain([&new.exposed]);
     sockets.map(|socket| socket.host.as_os_str().len()).max().unwrap_or_default()

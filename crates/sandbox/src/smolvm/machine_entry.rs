@@ -93,8 +93,8 @@ fn become_user(uid: u32, gid: u32) -> io::Result<()> {
     let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
     nix::unistd::setresgid(gid, gid, gid)?;
     nix::unistd::setresuid(uid, uid, uid)?;
-    // The change of the user makes the process non-dumpable, and root the owner of its id maps. The sandbox's last step
-    // makes it non-dumpable again.
+    // The change of the user makes the process non-dumpable, and makes root the owner of its id maps. The sandbox's
+    // last step makes the process non-dumpable again.
     Ok(set_dumpable_behavior(DumpableBehavior::Dumpable)?)
 }
 

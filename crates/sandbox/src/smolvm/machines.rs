@@ -23,8 +23,8 @@ const QUICK: Duration = Duration::from_secs(60);
 /// How long a machine may take to start. The first start of a home unpacks smolvm's own system.
 const START: Duration = Duration::from_secs(180);
 
-/// How long smolvm may take to stop and delete a machine. It waits for the programs in it, which do not end by
-/// themselves, for up to ten seconds.
+/// How long smolvm may take to stop and delete a machine. smolvm waits up to ten seconds for the programs in the
+/// machine, which do not end by themselves.
 const DELETE: Duration = Duration::from_secs(60);
 
 /// The number of lines of a machine's output from which an error is taken.
@@ -110,7 +110,7 @@ impl Machines {
         })
     }
 
-    /// Creates a machine, in place of one that a crashed start left.
+    /// Creates a machine. Replaces a machine that a crashed start left.
     ///
     /// # Errors
     /// [`BackendError`] when a path is too long, or smolvm refuses.
@@ -176,7 +176,7 @@ impl Machines {
     }
 }
 
-/// The error of a failed call. smolvm's own error replaces the last words of the program if it can be parsed.
+/// The error of a failed call. If smolvm's own error can be parsed, it replaces the last words of the program.
 fn explain(action: &str, error: RunError) -> BackendError {
     let message = format!("cannot {action}");
     if let Some(error) = output::error(error.stderr()) {

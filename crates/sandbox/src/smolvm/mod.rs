@@ -14,13 +14,13 @@
 //!   check            the findings of `bottle doctor`
 //! ```
 //! The bundle is the same host process as on the linux backend. The machine runs the sandbox of the linux backend, on a
-//! copy of the image: the machine's files are directories of the host, so that kept bottles, snapshots and restores are
-//! those of [`super::local`], and the program needs the machine only while a bottle runs. The machine itself is deleted
-//! at each end.
+//! copy of the image. The machine's files are directories of the host. Kept bottles, snapshots and restores are
+//! therefore those of [`super::local`], and the program needs the machine only while a bottle runs. The machine itself
+//! is deleted whenever the bottle ends.
 //!
-//! smolvm's own network rules are not used: the machine has no network device, and the sandbox no network but loopback.
-//! The isolation probe tests both together. A sandbox cannot mount an overlay over the machine's shared directories,
-//! whose server refuses an operation that overlays need. Each bottle therefore gets a copy of its image.
+//! smolvm's own network rules are not used: the machine has no network device, and the sandbox has only loopback. The
+//! isolation probe tests both together. A sandbox cannot mount an overlay over the machine's shared directories,
+//! because their server refuses an operation that overlays need. Each bottle therefore gets a copy of its image.
 
 mod args;
 mod check;
@@ -72,10 +72,10 @@ const NAME: &str = "smolvm";
 /// The memory in bytes that the machine's kernel needs beside the bottle.
 const KERNEL_MEMORY: u64 = 192 << 20;
 
-/// The memory limit in bytes of a bottle whose plan sets none. The machine takes only what the bottle uses.
+/// The memory limit in bytes of a bottle whose plan sets none. The machine takes only the memory that the bottle uses.
 const MEMORY: u64 = 8 << 30;
 
-/// How long the first process of a machine that starts may take to connect. It includes the start of the machine.
+/// How long the first process of a starting machine may take to connect. The time includes the start of the machine.
 const CONNECT: Duration = Duration::from_secs(200);
 
 /// The backend that runs bottles in smolvm's virtual machines.
@@ -261,8 +261,8 @@ fn machine_memory(limits: &Resources) -> u64 {
     bottle_memory(limits).saturating_add(KERNEL_MEMORY)
 }
 
-/// The limits that the guest enforces by polling. The guest stops a bottle at its limit of memory before the machine's
-/// kernel, which also needs memory, kills programs of it.
+/// The limits that the guest enforces by polling. The guest stops a bottle at its memory limit, before the machine's
+/// kernel kills programs of the bottle. The kernel also needs memory.
 fn guest_limits(asked: &Resources, image: &Image) -> Limits {
     Limits {
         memory: Some(Limit { bytes: bottle_memory(asked), asked: asked.memory.is_some() }),
@@ -363,8 +363,7 @@ impl bottle_backend::Images for SmolvmBackend {
     }
 
     async fn unused(&self) -> Result<Vec<Unused>, BackendError> {
-        // The linux backend lists the images, which both backends share. Without a program, no build is the current
-        // one.
+        // The linux backend lists the images, which both backends share. Without a program, there is no current build.
         let Ok(program) = self.0.program().await else { return Ok(Vec::new()) };
         root::unused(&self.0.machines.directory, &program.id).map_err(|error| {
             BackendError::failed("cannot list the root file systems of the machines").because(error)
@@ -434,7 +433,7 @@ impl LocalSandbox for Smolvm {
         self.scope.export(export, move |name| images.base(name)).await
     }
 
-    /// The image of the archive is stored, and the first start of the bottle copies it, as that of a new bottle.
+    /// Stores the image of the archive. The first start of the bottle copies the image, as for a new bottle.
     async fn import(&self, import: Import<'_>) -> Result<Imported, BackendError> {
         let Import { slug, layout, root, progress, .. } = import;
         if root == RootKind::Home {

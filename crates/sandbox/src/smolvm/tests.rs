@@ -1,4 +1,4 @@
-//! Tests the backend without a machine: limits, and files that move.
+//! Tests the backend without a machine: limits, exports and imports.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -44,8 +44,8 @@ async fn layers(backend: &SmolvmBackend, slug: &Slug, image: &str) -> Layers {
     layers
 }
 
-/// Exports a snapshot to a layout, as an import gets it. Returns what the files are, and the
-/// agent's home.
+/// Exports a snapshot to a layout, in the form that an import receives. Returns the kind of the root, and the agent's
+/// home.
 async fn moved(
     backend: &SmolvmBackend,
     snapshot: &Snapshot,

@@ -44,8 +44,8 @@ pub fn inert(text: &str) -> String {
     shown
 }
 
-/// Escapes in a JSON document the characters that [`inert`] escapes. The document keeps its value. The writer of the
-/// document has to escape those below U+0020, as JSON requires.
+/// Escapes the characters of a JSON document that [`inert`] escapes. The parsed value of the document stays the same.
+/// The document's writer must have escaped the characters below U+0020, as JSON requires.
 #[must_use]
 pub fn inert_json(json: &str) -> String {
     let mut shown = String::with_capacity(json.len());

@@ -163,7 +163,7 @@ fn command(body: &[u8], pass: Pass) -> Option<Vec<u8>> {
 }
 
 /// Returns a web hyperlink, or the end of a hyperlink. The end also replaces a link that is not allowed, so
-/// that its text does not become part of the previous link.
+/// that the text after it does not become part of the previous link.
 fn hyperlink(rest: &str) -> Vec<u8> {
     let allowed = rest.split_once(';').filter(|(parameters, uri)| {
         let plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic());
@@ -175,8 +175,8 @@ fn hyperlink(rest: &str) -> Vec<u8> {
     }
 }
 
-/// Whether the text is a ConEmu command. OSC 9 with a number is not a notification but such a command; ConEmu
-/// commands range from sleeping to running macros.
+/// Whether the text is a ConEmu command. OSC 9 with a number is a ConEmu command and not a notification.
+/// ConEmu commands range from sleeping to running macros.
 fn is_conemu_command(rest: &str) -> bool {
     let first = rest.split(';').next().unwrap_or_default();
     first.bytes().all(|byte| byte.is_ascii_digit())

@@ -1,15 +1,16 @@
-//! Finds places in a document by its lines, so that a part can be added and the rest keeps its form and its comments.
+//! Finds positions in a YAML document by its lines, so that text can be inserted while the rest keeps its formatting
+//! and comments.
 //!
-//! The caller must parse the result and check that it means what is intended: a document in another style has other
-//! lines.
+//! The caller must parse the result and check that it has the intended meaning, because documents in other YAML styles
+//! have a different line structure.
 
 use std::ops::Range;
 
 use super::{Node, Value, parse};
 
-/// Finds where items can be added to the list `list` of the map `outer`, which is a key of the document. `items` renders
-/// them, indented by so many spaces and with this line break. Missing keys are added. Returns the byte offset and the
-/// text to insert. `None` if there is no such place.
+/// Finds the place to insert items into the list `list` of the map `outer`. `outer` is a top-level key of the document.
+/// `items` renders the items with the given number of spaces as indentation and the given line break. Missing keys are
+/// added. Returns the byte offset and the text to insert. `None` if there is no such place.
 #[must_use]
 pub fn insert_items(
     yaml: &str,
@@ -43,7 +44,7 @@ pub fn insert_items(
     Some((lines.start(at), more))
 }
 
-/// The content of a document without the list `list` of the map `outer`, to check that an addition changed nothing else.
+/// Returns the document without the list `list` of the map `outer`, to check that an insertion changed nothing else.
 /// `None` if the document is not valid.
 #[must_use]
 pub fn without_list(yaml: &str, outer: &str, list: &str) -> Option<Node> {

@@ -4,16 +4,16 @@
 //! ```text
 //! 10000;chunk-signature=<64 hex>\r\n  <data>  \r\n  …  0;chunk-signature=<64 hex>\r\n  <trailers>  \r\n
 //! ```
-//! The server removes the framing before it stores the data, so a secret that is split over chunks would arrive
-//! complete. Signatures and trailers are text of the agent too. The decoder outputs them after the data.
+//! The server removes the framing before it stores the data, so a secret that is split over chunks would be stored
+//! complete. The agent also controls the signatures and trailers, so the decoder outputs them after the data.
 
 use super::decode::Sink;
 use super::unreadable::Unreadable;
 
 /// The longest line of a chunk or a trailer, in bytes.
 const MAX_LINE: usize = 8 << 10;
-/// The most bytes of all chunk extensions and trailers together. Extensions of chunks of 8 KiB, the smallest that S3
-/// accepts, have this size in a body of 90 MiB; SDKs send chunks of at least 64 KiB.
+/// The most bytes of all chunk extensions and trailers together. A body of 90 MiB has extensions of this size if its
+/// chunks have 8 KiB, the smallest size that S3 accepts. SDKs send chunks of at least 64 KiB.
 const MAX_ASIDE: usize = 1 << 20;
 /// The most hexadecimal digits of a chunk's length.
 const MAX_DIGITS: usize = 12;
@@ -89,7 +89,8 @@ impl AwsChunked {
                 if !(1..=MAX_DIGITS).contains(&digits) || !(extension.is_empty() || extension[0] == b';') {
                     return Err(Unreadable::Broken);
                 }
-                // The name of the extension is not kept, so that a value which is split over chunks is adjacent.
+                // The name of the extension is not kept, so that the parts of a value that is split over chunks are
+                // adjacent.
                 let value = extension
                     .iter()
                     .position(|byte| *byte == b'=')

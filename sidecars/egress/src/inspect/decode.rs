@@ -1,8 +1,8 @@
 //! Decodes content codings as a stream, within bounds.
 //!
-//! Every decoder has a fixed maximum of memory, whatever its input, and all large decoders together have one
-//! ([`DecodedMemory`]). The length of the decoded text is limited: text that exceeds the permitted ratio to the input is
-//! rejected as a decompression bomb.
+//! Every decoder has a fixed maximum of memory, whatever its input, and all large decoders share another maximum
+//! ([`DecodedMemory`]). The length of the decoded text is limited: text that exceeds the permitted ratio to the input
+//! is rejected as a decompression bomb.
 
 use bottle_scan::archive_finder::{self, GZIP};
 use brotli_decompressor::{BrotliDecompressStream, BrotliResult, BrotliState, StandardAlloc};
@@ -18,7 +18,7 @@ const OUTPUT_CHUNK: usize = 32 << 10;
 /// Decoded text up to this size, in bytes, is accepted at any ratio to its input.
 pub(super) const ALWAYS_ALLOWED: u64 = 16 << 20;
 /// Decoded text longer than [`ALWAYS_ALLOWED`] may be at most this many times as long as the input; otherwise it is
-/// rejected as a bomb. Logs and generated code reach a ratio of 40, a bomb 1,000.
+/// rejected as a bomb. Logs and generated code reach a ratio of 40. A bomb reaches 1,000.
 pub(super) const MAX_RATIO: u64 = 100;
 /// The longest accepted header of a gzip member, in bytes, including the file name and comment.
 const MAX_GZIP_HEADER: usize = 64 << 10;
@@ -37,7 +37,7 @@ pub(crate) enum Coding {
     Deflate,
     Brotli,
     Zstd,
-    /// The framing of signed uploads to S3, which is outside all other codings. See [`AwsChunked`].
+    /// The framing of signed uploads to S3, which wraps all other codings. See [`AwsChunked`].
     AwsChunked,
 }
 
@@ -65,7 +65,7 @@ pub(crate) struct Decoder {
     input_bytes: u64,
     output_bytes: u64,
     out: Vec<u8>,
-    /// The part of the text that the decoder keeps.
+    /// The decoder's share of the memory for decoded text.
     memory: DecodedPart,
 }
 
@@ -78,7 +78,7 @@ enum Inner {
 }
 
 impl Inner {
-    /// The most text that the decoder keeps, in bytes. It is 0 for decoders with less than 64 KiB.
+    /// The maximum size of the text that the decoder keeps, in bytes; 0 for decoders that keep less than 64 KiB.
     fn window(&self) -> u64 {
         match self {
             Self::Gzip(_) | Self::Deflate { .. } | Self::AwsChunked(_) => 0,
@@ -94,7 +94,7 @@ type Brotli = BrotliState<StandardAlloc, StandardAlloc, StandardAlloc>;
 pub(crate) type Sink<'s> = &'s mut dyn FnMut(&[u8]) -> Result<(), Unreadable>;
 
 impl Decoder {
-    /// Creates a decoder whose window is a part of `memory`.
+    /// Creates a decoder whose window counts towards `memory`.
     pub(crate) fn new(coding: Coding, memory: &DecodedMemory) -> Self {
         let alloc = StandardAlloc::default;
         let inner = match coding {
@@ -237,7 +237,8 @@ fn inflate(
         if status == Status::StreamEnd {
             return Ok((used, true));
         }
-        // At the end of its own buffer, the library returns early and keeps text of the input that it has read.
+        // At the end of its own buffer, the library returns early, although it still has text of the input that it has
+        // read.
         if read == 0 && written == 0 {
             return Ok((used, false));
         }
@@ -306,7 +307,8 @@ impl Gzip {
                 self.buffer.extend_from_slice(now);
                 input = later;
                 if self.buffer.len() == 8 {
-                    // Verified because corrupt data may decode to different text, depending on the chunk boundaries.
+                    // The values are verified because corrupt data may decode to different text, depending on the chunk
+                    // boundaries.
                     let expected = [self.sum.sum().to_le_bytes(), self.sum.amount().to_le_bytes()].concat();
                     if expected != self.buffer {
                         return Err(Unreadable::Broken);

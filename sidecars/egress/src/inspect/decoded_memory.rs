@@ -6,11 +6,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Total memory of decoders' windows and of WebSocket messages, in bytes. 32 decoders of zstd use as much after 8 MiB of
-/// text each. A decoder uses no more than its text, and few bodies have a megabyte.
+/// Total memory of decoders' windows and of WebSocket messages, in bytes. 32 zstd decoders use this much if each has
+/// decoded 8 MiB of text. A decoder uses no more memory than the size of its text, and few bodies are as long as a
+/// megabyte.
 pub(crate) const MAX_DECODED: u64 = 256 << 20;
 
-/// The memory of all parts. Clones share it.
+/// The memory that all parts use together. Clones share the same total.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct DecodedMemory(Arc<AtomicU64>);
 
@@ -21,7 +22,7 @@ pub(crate) struct DecodedPart {
     used: u64,
 }
 
-/// All parts together would use more than [`MAX_DECODED`].
+/// The error that all parts together would use more than [`MAX_DECODED`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct MemoryFull;
 
@@ -33,7 +34,7 @@ impl DecodedMemory {
 }
 
 impl DecodedPart {
-    /// Extends the part to `bytes`. A longer part stays as it is.
+    /// Extends the part to `bytes`. A longer part is unchanged.
     ///
     /// # Errors
     /// [`MemoryFull`]. The part stays as it is.

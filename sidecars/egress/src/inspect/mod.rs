@@ -41,7 +41,7 @@ pub(crate) struct Inspector {
     /// Two scanners for each binding: one for its credential only, and one for its credential and the injection
     /// phrases.
     credentials: HashMap<Binding, (Arc<Scanner>, Arc<Scanner>)>,
-    /// Known secrets with a lower number cannot be approved.
+    /// The user cannot approve known secrets whose number is lower than this.
     unapprovable: usize,
 }
 
@@ -139,13 +139,13 @@ impl Inspector {
         }
     }
 
-    /// Whether `exempt`, which applies to the place of `finding`, exempts it. A credential that the proxy adds and the
-    /// canary are never exempt.
+    /// Whether `exempt`, which applies at the location of `finding`, exempts the finding. Two kinds of secret are never
+    /// exempt: credentials that the proxy adds, and the canary.
     pub(crate) fn is_exempt(&self, finding: &Finding, exempt: Exempt) -> bool {
         finding.is_exempt(exempt) && finding.secret.is_none_or(|secret| secret >= self.unapprovable)
     }
 
-    /// Converts the blocking findings to the findings that the policy knows.
+    /// Converts the blocking findings to the policy's type of findings.
     pub(crate) fn policy_findings<'f>(
         &self,
         findings: impl Iterator<Item = &'f Finding>,

@@ -1,8 +1,9 @@
 //! Scans compressed files inside a text, wherever they begin: uploads, form parts, archive entries.
 //!
-//! Files are found by their magic numbers. A magic number without a file is ordinary text and hides nothing behind it.
-//! A file that cannot be decoded (a password, a rare method) is scanned as it is, so entry names are always seen. A
-//! text that exceeds the limits on files is denied, never forwarded unscanned.
+//! Files are found by their magic numbers. A magic number that does not begin a valid file is ordinary text, and the
+//! text after it is still scanned. A file that cannot be decoded (because of a password or a rare method) is scanned
+//! without decoding, so entry names are always seen. A text that exceeds the limits on files is denied, never forwarded
+//! unscanned.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -17,8 +18,8 @@ use super::unreadable::Unreadable;
 /// Maximum nesting depth of files. A text with a deeper file is denied. An archive in an archive in an image layer
 /// needs three levels.
 const MAX_DEPTH: usize = 6;
-/// Maximum number of files in one body, on all levels. A body with more is denied, because each file costs more than
-/// its bytes.
+/// Maximum number of files in one body, on all levels. A body with more is denied, because each file has a cost in
+/// addition to its bytes.
 const MAX_FILES: usize = 1 << 16;
 /// Maximum number of files that are decoded at the same time, on all levels. A body with more is denied, because each
 /// of these files receives every byte of the text. Bytes that only resemble the beginning of a file soon fail to
@@ -79,7 +80,7 @@ struct File {
 }
 
 impl NestedFiles {
-    /// Starts a scan. The decoders' windows are parts of `memory`.
+    /// Starts a scan. The decoders' windows count towards `memory`.
     pub(super) fn new(scanner: &Arc<Scanner>, memory: &DecodedMemory) -> Self {
         let budget = Budget { memory: memory.clone(), ..Budget::default() };
         Self::at_depth(scanner, Arc::new(budget), 0)
@@ -97,7 +98,7 @@ impl NestedFiles {
     /// Scans the next chunk of the text.
     ///
     /// # Errors
-    /// [`Unreadable::Bomb`] and [`Unreadable::Nested`]: the files exceed the limits.
+    /// [`Unreadable::Bomb`] or [`Unreadable::Nested`] if the files exceed the limits.
     pub(super) fn feed(&mut self, chunk: &[u8]) -> Result<(), Unreadable> {
         if self.unpacker.depth == 0 {
             self.unpacker.budget.input_bytes.fetch_add(chunk.len() as u64, Ordering::Relaxed);
@@ -316,7 +317,7 @@ mod tests {
                 let start = std::time::Instant::now();
                 let _ = scan(&body, size);
                 let elapsed = start.elapsed();
-                // A debug build on a busy machine; quadratic cost takes minutes.
+                // The limit allows for a debug build on a busy machine. Quadratic cost would take minutes.
                 assert!(elapsed.as_secs() < 60, "{name} in {size}: {elapsed:?}");
             }
         }

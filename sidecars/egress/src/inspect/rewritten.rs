@@ -17,7 +17,7 @@ use super::unreadable::Unreadable;
 pub(crate) const MAX_REWRITTEN: usize = 32 << 20;
 
 /// Maximum number of redaction rounds. If findings remain after them, the request or response is denied. Redaction
-/// repeats because the text around a removed finding may form a new one.
+/// repeats because the text around a removed finding may form a new finding.
 const MAX_ROUNDS: usize = 3;
 
 /// Returns the decoded `body` without its blocking findings, or `None` if they cannot be redacted.

@@ -18,7 +18,7 @@ use bottle_protocol::session::bundle::Limits;
 
 /// The most bytes of one body that are kept in memory. The rest goes to an encrypted file.
 const IN_MEMORY: usize = 1 << 20;
-/// The limit instead of [`IN_MEMORY`] while all bodies together exceed [`TOTAL_IN_MEMORY`].
+/// The limit that replaces [`IN_MEMORY`] while all bodies together exceed [`TOTAL_IN_MEMORY`].
 const IN_MEMORY_WHEN_FULL: usize = BLOCK;
 /// Total size of all bodies in memory, in bytes, above which each body may keep only [`IN_MEMORY_WHEN_FULL`] bytes in
 /// memory.
@@ -28,7 +28,7 @@ const BLOCK: usize = 256 << 10;
 /// Number of blocks that are read ahead from the file while a body is sent.
 const READ_AHEAD: usize = 2;
 
-/// The directory for buffered bodies, and the total size of the bodies.
+/// The directory for buffered bodies, and their total size.
 pub(crate) struct Spools {
     directory: PathBuf,
     limits: Limits,

@@ -14,7 +14,8 @@ use super::unreadable::Unreadable;
 /// The most codings that may be applied to one body. A body with more is [`Unreadable`]. Servers apply a single coding.
 const MAX_CODINGS: usize = 3;
 
-/// The name of [`Coding::AwsChunked`]. Some stores return it with a download, to which it does not apply.
+/// The name of [`Coding::AwsChunked`]. Some stores also declare this name for a download, although the download does
+/// not have this framing.
 const AWS_CHUNKED: &str = "aws-chunked";
 
 /// Returns the codings of a request's body, outermost first: those of [`codings`], and the framing of a signed upload.
@@ -58,7 +59,7 @@ pub(crate) fn codings(headers: &HeaderMap) -> Result<Vec<Coding>, Unreadable> {
 pub(crate) struct BodyScan {
     decoding: Decoding,
     text: Stream<Arc<Scanner>>,
-    /// Scans the text without its zero bytes, if its characters seem to have two or four bytes.
+    /// Scans the text without its zero bytes, if its characters seem to be two or four bytes wide.
     narrow: Option<Stream<Arc<Scanner>>>,
     begun: bool,
     nested: NestedFiles,
@@ -87,7 +88,7 @@ impl BodyFindings {
 }
 
 impl BodyScan {
-    /// Starts a scan. `codings` are outermost first; `headers` declare the charset. The decoders' windows are parts of
+    /// Starts a scan. `codings` are outermost first; `headers` declare the charset. The decoders' windows count towards
     /// `memory`.
     pub(crate) fn new(
         scanner: &Arc<Scanner>,
@@ -148,8 +149,8 @@ impl BodyScan {
     }
 }
 
-/// Whether the characters of `text` have two or four bytes: one of the first four bytes is zero, as in wide ASCII text,
-/// or there is a byte order mark.
+/// Whether the characters of `text` are two or four bytes wide: one of the first four bytes is zero, as in wide ASCII
+/// text, or there is a byte order mark.
 fn is_wide(text: &[u8]) -> bool {
     let start = &text[..text.len().min(4)];
     start.contains(&0) || start.starts_with(b"\xff\xfe") || start.starts_with(b"\xfe\xff")
@@ -167,7 +168,7 @@ fn through(codings: &mut [Decoder], chunk: &[u8], sink: Sink<'_>) -> Result<(), 
 pub(crate) struct Decoding(Vec<Decoder>);
 
 impl Decoding {
-    /// Creates a decoder for `codings`, outermost first, whose windows are parts of `memory`.
+    /// Creates a decoder for `codings`, outermost first, whose windows count towards `memory`.
     pub(crate) fn new(codings: &[Coding], memory: &DecodedMemory) -> Self {
         Self(codings.iter().map(|coding| Decoder::new(*coding, memory)).collect())
     }

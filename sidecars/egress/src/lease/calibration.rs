@@ -1,12 +1,12 @@
-//! Learns how many tokens a model has for each token of an estimate.
+//! Learns how many real tokens of a model correspond to one estimated token.
 //!
-//! The agent writes the requests, so it chooses what there is to learn. A budget must not depend on that: the estimate
-//! is never lowered, and only text that the model read and counted can raise it.
+//! The agent writes the requests, so it controls the data for this calibration. It must not be able to weaken a budget:
+//! the calibration never lowers the estimate, and only text that the model read and counted can raise it.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, PoisonError};
 
-/// The most models that are remembered. An estimate for another one is not calibrated.
+/// The maximum number of models with a calibration. Estimates for further models are not calibrated.
 const MODELS: usize = 64;
 
 /// The number of responses that are remembered for a model.
@@ -19,10 +19,10 @@ const MIN_TEXT: u64 = 4096;
 /// The unit of a ratio.
 const PER: u64 = 1000;
 
-/// The highest ratio that is believed. No tokenizer has more tokens than the text has bytes.
+/// The highest ratio that is accepted. No tokenizer has more tokens than the text has bytes.
 const MAX_RATIO: u64 = 4 * PER;
 
-/// The tokens per [`PER`] estimated ones of the last responses of each model.
+/// The real tokens per [`PER`] estimated tokens, for the last responses of each model.
 #[derive(Default)]
 pub(super) struct Calibration(Mutex<HashMap<String, VecDeque<u64>>>);
 
@@ -35,7 +35,7 @@ impl Calibration {
         learned.map_or(text, |ratio| text.saturating_mul(*ratio).div_ceil(PER))
     }
 
-    /// Remembers a prompt of nothing but text, whose tokens the provider reported.
+    /// Learns from a text-only prompt whose tokens the provider reported.
     pub(super) fn learn(&self, model: Option<&str>, text: u64, tokens: u64) {
         let Some(model) = model.filter(|_| text >= MIN_TEXT && tokens > 0) else { return };
         let mut models = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -17,7 +17,7 @@ impl Leases {
     pub(crate) async fn serve(self: Arc<Self>, stream: Stream) {
         let _connected = self.keepers.connect();
         let (sender, mut receiver) = stream.split();
-        // Another keeper may have left requests without an answer.
+        // The previous keeper may have left lease requests unanswered.
         self.accounts().values_mut().for_each(super::KeyLease::forget_request);
         let mut changed = self.changed.subscribe();
         let mut tick = tokio::time::interval(bounds::LEASE_IDLE / 2);
@@ -70,7 +70,7 @@ impl Leases {
                 self.deliver(&key, served.unwrap_or_default());
             }
             LeaseAnswer::Denied { key, reason, why } => {
-                // No other reason is an answer to a question about a budget.
+                // No other reason is a valid answer to a lease request.
                 let reason = match reason {
                     Reason::BudgetSpent => Reason::BudgetSpent,
                     _ => Reason::BudgetUnknown,

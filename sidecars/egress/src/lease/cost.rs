@@ -1,7 +1,8 @@
 //! Computes the number of tokens that a request can use, from the one reading of its body.
 //!
-//! The prompt is estimated from its text, never below the estimate. What the request only refers to may fill the
-//! context of the model. The output is the request's own limit, or else the most that the model can write.
+//! The prompt is estimated from its text, and never counted below the estimate. Content that the request only
+//! references may fill the context window of the model. The output is the request's own limit, or else the most that
+//! the model can write.
 
 use bottle_meter::{Expected, Limits, MeteredRequest};
 use bottle_protocol::usage::Counts;
@@ -13,9 +14,9 @@ const MAX_TOKENS: u64 = 1 << 53;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Cost {
     model: Option<String>,
-    /// The estimated tokens of the text, if the prompt is nothing else.
+    /// The estimated tokens of the text, if the prompt is only text.
     text: Option<u64>,
-    /// The tokens of the prompt: estimated, or as the provider counts them.
+    /// The tokens of the prompt, estimated or counted by the provider.
     pub(crate) prompt: u64,
     /// The tokens of all responses.
     output: u64,
@@ -63,12 +64,12 @@ impl Cost {
         }
     }
 
-    /// What a response that does not report its usage counts as. `reserved` states whether tokens are reserved for it.
+    /// The assumed usage of a response that does not report it. `reserved` states whether tokens are reserved for it.
     pub(crate) fn expected(&self, reserved: bool) -> Expected {
         Expected { prompt: self.prompt, may_grow: self.refers, output: reserved.then_some(self.output) }
     }
 
-    /// The model, the estimated tokens and the reported tokens of a prompt that was nothing but text.
+    /// The model, the estimated tokens and the reported tokens of a prompt that was only text.
     pub(super) fn lesson(&self, counts: &Counts) -> Option<(Option<&str>, u64, u64)> {
         Some((self.model.as_deref(), self.text?, counts.prompt()))
     }

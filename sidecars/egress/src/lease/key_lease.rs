@@ -1,4 +1,5 @@
-//! The lease of one key, and the requests that wait for it. Pure: no clock, no lock, no message.
+//! The lease of one key, and the requests that wait for it. The code is pure: it reads no clock, takes no lock and
+//! sends no message.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -24,7 +25,7 @@ pub(super) struct KeyLease {
     must_return: bool,
     /// The requests that wait, oldest first.
     waiting: VecDeque<Waiting>,
-    /// Whether the connected keeper has an unanswered request.
+    /// Whether the connected keeper has not yet answered a lease request.
     asked: bool,
     used_at: Instant,
 }
@@ -33,7 +34,7 @@ pub(super) struct KeyLease {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Limit {
     Unknown,
-    /// None did at this time.
+    /// No budget limited the key at this time.
     Unlimited(Instant),
     Limited,
 }
@@ -44,13 +45,14 @@ struct Waiting {
     answer: AnswerSender,
 }
 
-/// What a request gets at once.
+/// The immediate result of a reservation.
 pub(super) enum Ready {
-    /// Its tokens.
+    /// The request has its tokens.
     Reserved,
-    /// No budget limits the key. `refresh` states whether the keeper must be asked again, which delays no request.
+    /// No budget limits the key. `refresh` states whether to ask the keeper again. The request does not wait for that
+    /// answer.
     Unlimited { refresh: bool },
-    /// An answer later.
+    /// The request waits for this answer.
     Waits(Answer),
     /// Too many requests wait.
     Full,
@@ -77,7 +79,7 @@ impl KeyLease {
         }
     }
 
-    /// Whether no budget limits the key, so that nothing is lost with the account.
+    /// Whether no budget limits the key, so that dropping this lease loses nothing.
     pub(super) fn is_unlimited(&self) -> bool {
         matches!(self.limit, Limit::Unlimited(_)) && !self.asked && !self.must_return
     }
@@ -106,7 +108,7 @@ impl KeyLease {
         Ready::Waits(receiver)
     }
 
-    /// Ends a reservation of a response that used `used` tokens.
+    /// Ends the reservation for a response that used `used` tokens.
     pub(super) fn settle(&mut self, reserved: u64, used: u64, now: Instant) {
         self.used_at = now;
         self.reserved = self.reserved.saturating_sub(reserved);
@@ -115,7 +117,7 @@ impl KeyLease {
         }
     }
 
-    /// Takes the requests out of the queue for which there are enough tokens.
+    /// Removes from the queue the requests for which the lease has enough tokens.
     pub(super) fn serve(&mut self) -> Vec<Grant> {
         let mut served = Vec::new();
         while let Some(first) = self.waiting.front() {
@@ -139,7 +141,7 @@ impl KeyLease {
         served
     }
 
-    /// The keeper granted so many tokens since the launch.
+    /// Records how many tokens the keeper has granted since the launch.
     pub(super) fn granted(&mut self, granted: u64) {
         self.asked = false;
         self.limit = Limit::Limited;
@@ -166,8 +168,8 @@ impl KeyLease {
         self.limit = Limit::Unknown;
     }
 
-    /// Gives back the tokens of a lease that no request has used for [`bounds::LEASE_IDLE`], and those that do not
-    /// suffice for a request that has no answer after [`bounds::LEASE_SHARED_AFTER`].
+    /// Gives back the tokens of a lease that no request has used for [`bounds::LEASE_IDLE`]. Also gives back tokens
+    /// that do not suffice for a request that still waits after [`bounds::LEASE_SHARED_AFTER`].
     pub(super) fn give_back_unused(&mut self, now: Instant) {
         let unused = match self.waiting.front() {
             Some(first) => self.asked && now.duration_since(first.since) >= bounds::LEASE_SHARED_AFTER,
@@ -191,10 +193,10 @@ impl KeyLease {
         }
     }
 
-    /// The keeper with the unanswered request disconnected.
+    /// Forgets the unanswered lease request, because the keeper disconnected.
     pub(super) fn forget_request(&mut self) {
         self.asked = false;
-        // The message may be lost. A repeated one changes nothing.
+        // The last message may be lost. Repeating it changes nothing.
         self.must_return = self.returned > 0;
     }
 

@@ -8,11 +8,11 @@
 //!                           └──────────────────── unused tokens ◄──────────────────────┘
 //! ```
 //! The ledger has reserved all tokens of a lease. A request takes its estimated prompt and its output limit from the
-//! lease, and the response returns what it provably did not use. A response that uses more than its reservation takes
-//! the rest from the lease too. When no lease is left and no keeper answers, requests are denied: an unknown budget is
-//! a no.
+//! lease, and the response returns the tokens that it provably did not use. A response that uses more than its
+//! reservation takes the rest from the lease too. When no lease is left and no keeper answers, requests are denied,
+//! because the budget is unknown.
 //!
-//! - `account`: the lease of one key, and the requests that wait for it · `connection`: the messages to the keeper
+//! - `key_lease`: the lease of one key, and the requests that wait for it · `connection`: the messages to the keeper
 //! - `cost`: the tokens that a request can use · `calibration`: models with more tokens than the estimate
 //! - `repeats`: equal requests in a row
 
@@ -48,7 +48,7 @@ pub(crate) struct Leases {
     calibration: Calibration,
     /// Makes what the proxy derives from requests unpredictable for the agent.
     random: RandomState,
-    /// Changes when an account has a message for the keeper.
+    /// A counter that changes whenever a [`KeyLease`] has a message for the keeper.
     changed: watch::Sender<u64>,
     keepers: ConnectedKeepers,
 }
@@ -71,10 +71,10 @@ impl LeaseDenied {
     }
 }
 
-/// What a request can use, and what is reserved for it.
+/// The tokens that a request can use, and the tokens reserved for it.
 #[derive(Default)]
 pub(crate) struct Charge {
-    /// `None` if the proxy does not count the response.
+    /// `None` if the proxy does not count the response's tokens.
     pub(crate) cost: Option<Cost>,
     /// `None` if no budget limits the key.
     pub(crate) reservation: Option<Reservation>,
@@ -104,8 +104,8 @@ impl Drop for Reservation {
 }
 
 impl Leases {
-    /// Reserves `tokens`; waits until the lease has so many. Returns `None` if no budget limits the key. With 0 tokens,
-    /// it only finds out whether one does.
+    /// Reserves `tokens`, and waits until the lease has that many. Returns `None` if no budget limits the key. With 0
+    /// tokens, the call only determines whether a budget limits the key.
     ///
     /// # Errors
     /// [`LeaseDenied`] if the budget is spent, or no keeper answers.
@@ -145,10 +145,10 @@ impl Leases {
         }
     }
 
-    /// Reads a request whose body is decoded. `compares` states whether it is compared with earlier ones.
+    /// Reads a request whose body is decoded. `compares` states whether the request is compared with earlier ones.
     ///
     /// # Errors
-    /// [`NotARequest`] if it is none of this API.
+    /// [`NotARequest`] if the body is not a request of this API.
     pub(crate) fn read(&self, api: Api, body: &[u8], compares: bool) -> Result<MeteredRequest, NotARequest> {
         MeteredRequest::read(api, body, &self.random, compares)
     }
@@ -156,7 +156,7 @@ impl Leases {
     /// The number of tokens that a request to `host` can use. `default_output` replaces the model's limit for a request
     /// without an output limit.
     pub(crate) fn cost(&self, host: &str, request: &MeteredRequest, default_output: Option<u64>) -> Cost {
-        // Servers that are no known provider may use another model than the one in the request.
+        // A server that is not a known provider may use another model than the request names.
         let model = request.model.as_deref().filter(|_| endpoints::serves_models(host));
         Cost::of(request, Limits::of(model), default_output, |model, text| {
             self.calibration.raise(model, text)
@@ -168,7 +168,7 @@ impl Leases {
         self.accounts().get(key).is_some_and(KeyLease::is_limited)
     }
 
-    /// Settles a response: returns what it did not use of its reservation.
+    /// Settles a response: returns the reserved tokens that it did not use.
     pub(crate) fn record(self: &Arc<Self>, Charge { cost, reservation }: Charge, usage: &Usage) {
         let counts = usage.tokens.counts(usage.api);
         let is_exact = !usage.estimated && !usage.interrupted && !counts.doubtful;

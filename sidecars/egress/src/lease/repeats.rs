@@ -1,4 +1,5 @@
-//! Counts how often the same request to a model is sent in a row. An agent in a loop sends it again and again.
+//! Counts how often the same request to a model is sent in a row. An agent that is stuck in a loop repeats a request
+//! many times.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -26,13 +27,13 @@ impl Repeats {
         Self { limit, last: Mutex::default() }
     }
 
-    /// Whether every request may be sent.
+    /// Whether there is no limit.
     pub(crate) fn is_unlimited(&self) -> bool {
         self.limit.is_none()
     }
 
-    /// Notes a request. Returns the limit if the request exceeds it. Two requests are the same if the model reads the
-    /// same prompt, however it is written.
+    /// Records a request. Returns the limit if the request exceeds it. Two requests are the same if the model reads the
+    /// same prompt, even if their encodings differ.
     pub(crate) fn exceeded(&self, key: &BudgetKey, path: &str, fingerprint: u64) -> Option<u32> {
         let limit = self.limit?;
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);

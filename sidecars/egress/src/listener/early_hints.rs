@@ -1,12 +1,13 @@
-//! Sends 103 Early Hints (RFC 8297) to clients of HTTP/1.1, below hyper, whose server sends no interim response.
+//! Sends 103 Early Hints (RFC 8297) to clients of HTTP/1.1, below hyper, because hyper's server sends no interim
+//! responses.
 //!
 //! ```text
 //! upstream ──103──► EarlyHints::send ──queue──► EarlyHintsIo ─┐
 //!                                        hyper ──response──►──┴─► client
 //! ```
-//! A hint may stand only between two messages. [`EarlyHintsIo`] writes the queue when hyper has flushed everything
+//! A hint may be sent only between two messages. [`EarlyHintsIo`] writes the queue when hyper has flushed everything
 //! and has not begun a response: [`EarlyHints`] accepts hints only while a request is answered, and a hint that would
-//! fall into another message is dropped. A client works without hints.
+//! land inside another message is dropped. Clients also work without hints.
 
 use std::io;
 use std::pin::Pin;
@@ -28,7 +29,7 @@ struct Queue {
     open: bool,
     /// Whether everything that hyper wrote was flushed.
     flushed: bool,
-    /// Whole interim responses.
+    /// Complete interim responses.
     bytes: Vec<u8>,
     /// The number of bytes of `bytes` that were written.
     written: usize,
@@ -47,8 +48,8 @@ impl EarlyHints {
         self.queue().open = false;
     }
 
-    /// Sends the links of an interim response. Other headers of it are not sent: RFC 8297 defines a meaning only for
-    /// those that the final response has too.
+    /// Sends the links of an interim response. The other headers are not sent, because RFC 8297 defines a meaning only
+    /// for headers that the final response has too.
     pub(crate) fn send(&self, headers: &HeaderMap) {
         let mut queue = self.queue();
         let links = headers.get_all(header::LINK);
@@ -76,14 +77,14 @@ impl EarlyHints {
     }
 }
 
-/// The client's connection, on which hyper writes responses, and [`EarlyHints`] the hints before them.
+/// The client's connection. hyper writes responses to it, and [`EarlyHints`] writes the hints before them.
 pub(super) struct EarlyHintsIo<IO> {
     io: IO,
     hints: EarlyHints,
 }
 
 impl<IO: AsyncWrite + Unpin> EarlyHintsIo<IO> {
-    /// Takes over a connection before its first request.
+    /// Wraps a connection before its first request.
     pub(super) fn new(io: IO) -> (Self, EarlyHints) {
         let hints = EarlyHints::default();
         hints.queue().flushed = true;
@@ -116,8 +117,8 @@ impl<IO: AsyncWrite + Unpin> EarlyHintsIo<IO> {
         Poll::Ready(Ok(()))
     }
 
-    /// Writes the queued hints before hyper writes a part of a message. From here on hyper has bytes to write, also if
-    /// the client does not read now.
+    /// Writes the queued hints before hyper writes a part of a message. From this point, hyper has bytes to write, even
+    /// if the client does not read at the moment.
     fn poll_before_message(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.poll_hints(cx))?;
         self.hints.queue().flushed = false;
@@ -154,7 +155,7 @@ impl<IO: AsyncWrite + Unpin> AsyncWrite for EarlyHintsIo<IO> {
         self.io.is_write_vectored()
     }
 
-    /// hyper flushes only after it wrote all that it had.
+    /// hyper flushes only after it has written all of its buffered data.
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.poll_hints(cx))?;
         ready!(Pin::new(&mut self.io).poll_flush(cx))?;
@@ -259,7 +260,7 @@ mod tests {
         }
         let without = format!("{first}{rest}").replace(HINT, "");
         assert_eq!(without, response.repeat(2));
-        // A hint stands only between the two responses.
+        // The hint is only between the two responses.
         assert!(format!("{first}{rest}").starts_with(&response));
     }
 

@@ -19,7 +19,7 @@ use crate::bounds;
 /// A connection from the bottle.
 pub(crate) struct ClientIo {
     socket: Socket,
-    /// Bytes that are read before those of the socket.
+    /// Bytes that were put back. They are read before the bytes of the socket.
     unread: Bytes,
     /// If set, collects a copy of everything read, up to [`bounds::HELLO_BYTES`].
     record: Option<BytesMut>,

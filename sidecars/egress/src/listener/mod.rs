@@ -7,10 +7,9 @@
 //! ```
 //! In network mode, [`bottle_resolver`] runs alongside the listeners and resolves every name to the proxy's address.
 //!
-//! This module terminates TLS and runs the HTTP servers within fixed bounds. The module opens the tunnels of
-//! CONNECT requests, passes every other request to [`crate::request`] with its [`ConnectionContext`], and decides only
-//! whether to terminate TLS. The module closes a
-//! connection whose protocol is not the one of its port.
+//! This module terminates TLS and runs the HTTP servers within fixed bounds. The module opens the tunnels of CONNECT
+//! requests, passes every other request to [`crate::request`] with its [`ConnectionContext`], and decides only whether
+//! to terminate TLS. The module closes a connection whose protocol does not match its port.
 
 mod bridge;
 pub(crate) mod early_hints;

@@ -24,7 +24,7 @@ use crate::request::body::Body;
 use crate::tls::hello::{self, Protocol};
 use crate::{bounds, request};
 
-/// The listeners cannot be opened.
+/// Why the listeners cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum OpenError {
     #[error(transparent)]
@@ -36,7 +36,7 @@ pub(crate) enum OpenError {
 /// Opens all listeners, and in network mode the DNS resolver. Accepts no connection before all of them are bound.
 ///
 /// # Errors
-/// [`OpenError`] with the listener that cannot be bound. All others are closed then.
+/// [`OpenError`] with the listener that cannot be bound. All other listeners are then closed.
 pub(crate) async fn open(egress: &Arc<Egress>, proxy: &ListenerConfig) -> Result<(), OpenError> {
     let mut listeners = Vec::new();
     for port in EGRESS_PORTS {
@@ -120,7 +120,8 @@ where
         .max_buf_size(bounds::HEADER_BYTES)
         .auto_date_header(false)
         // Some clients of plain HTTP close their side and still read the response. Over TLS, closing ends the request
-        // (RFC 5246, 7.2.1): otherwise it would continue until the proxy next writes to a client that has ended.
+        // (RFC 5246, 7.2.1): otherwise the request would continue until the proxy next writes to a client that has
+        // disconnected.
         .half_close(!connection.tls)
         .serve_connection(TokioIo::new(io), service(egress, connection, Some(hints)))
         .with_upgrades()

@@ -1,8 +1,8 @@
 //! Handles CONNECT tunnels and the transparent port 443: terminates TLS for inspection, or passes it through.
 //!
 //! The proxy answers every valid CONNECT with 200 and sends denials as responses inside the tunnel, because clients
-//! show only those to the user. Before the first request, the proxy decides only about hosts with `inspect: false`. For
-//! these hosts, the TLS handshake must name the same host as the CONNECT.
+//! show only such responses to the user. Before the first request, the proxy decides only about hosts with `inspect:
+//! false`. For these hosts, the TLS handshake must name the same host as the CONNECT.
 
 use std::future::Future;
 use std::io;
@@ -92,9 +92,9 @@ pub(super) async fn tls(
     }
 }
 
-/// Terminates TLS and serves the requests inside. The certificate is for the host name that the client expects. Whether
-/// that name agrees with the rest of the request is checked for each request, because the client can read a denial only
-/// inside TLS.
+/// Terminates TLS and serves the requests inside. The certificate is for the host name that the client expects. The
+/// proxy checks for each request whether that name agrees with the rest of the request, because the client can read a
+/// denial only inside TLS.
 async fn inspect(egress: Arc<Egress>, hello: Hello, connection: ConnectionContext) -> io::Result<()> {
     let connect = match connection.ingress() {
         Ingress::Connect { authority } => canonical::authority(authority).ok().map(|at| at.host),

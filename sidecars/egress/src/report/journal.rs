@@ -1,8 +1,8 @@
 //! Writes the log to a bounded ring of files, on a separate thread.
 //!
 //! Secrets are redacted from a line before the journal receives it. A slow disk never delays a request: when more than
-//! [`bounds::LOG_LINES`] lines are queued, further lines are dropped, and a line before the next written one states how
-//! many.
+//! [`bounds::LOG_LINES`] lines are queued, further lines are dropped, and the journal writes the number of dropped
+//! lines before the next line.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Write as _};
@@ -103,8 +103,8 @@ pub struct LogFiles {
 }
 
 impl LogFiles {
-    /// Opens the current file in `directory`, which exists. All files together have at most `keep` bytes. Follows no
-    /// link in place of the file.
+    /// Opens the current file in `directory`, which exists. All files together have at most `keep` bytes. Does not
+    /// follow a symbolic link at the path of the file.
     ///
     /// # Errors
     /// If the file cannot be opened.

@@ -42,13 +42,13 @@ pub(crate) struct Reporter {
     margin: usize,
 }
 
-/// The level of the log, and where its lines go.
+/// The level of the log, and the destination of its lines.
 pub(crate) struct LogConfig<'p> {
     pub(crate) level: LogLevel,
     pub(crate) sink: LogSink<'p>,
 }
 
-/// Where the lines of the log go.
+/// The destination of the log lines.
 pub(crate) enum LogSink<'p> {
     /// To files in this directory.
     Files {
@@ -91,7 +91,7 @@ pub(crate) enum ReportError {
     Redactor(#[from] TooLarge),
 }
 
-/// How many times longer than a secret its longest encoding is (`\u0041` for one letter).
+/// The ratio between the longest encoding of a secret and the secret (`\u0041` for one letter).
 const LONGEST_SPELLING: usize = 6;
 
 /// A request to which upstream responded.
@@ -155,7 +155,7 @@ impl Reporter {
         Arc::clone(&self.redactor)
     }
 
-    /// How many bytes at the beginning of a body to capture for a log line.
+    /// Returns the number of bytes at the beginning of a body to capture for a log line.
     pub(crate) fn captured_body_bytes(&self) -> usize {
         bounds::LOG_BODY_BYTES + self.margin
     }

@@ -2,7 +2,7 @@
 //!
 //! The proxy uses the relay instead of the journal if the keeper cannot read the proxy's directory, as in a container.
 //! A line stays in the queue until the keeper has written it. When the queue is full, the oldest lines are dropped, and
-//! a line before the next sent one states how many.
+//! the relay sends the number of dropped lines before the next line.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -43,8 +43,8 @@ impl LogRelay {
         self.count.send_replace(queue.len());
     }
 
-    /// Sends lines until the stream closes. After a stream closed, the lines that it did not acknowledge are sent to
-    /// the next one.
+    /// Sends lines until the stream closes. After a stream closes, its unacknowledged lines are sent over the next
+    /// stream.
     pub(crate) async fn serve(&self, mut stream: Stream) {
         let _connected = self.keepers.connect();
         self.send(&mut stream).await;
@@ -157,7 +157,7 @@ mod tests {
         let batch = queue.next_batch();
         assert_eq!(batch[0], format!("{{\"event\":\"lost\",\"lines\":{dropped}}}"));
         assert!(batch.iter().map(String::len).sum::<usize>() <= bounds::LOG_BATCH_BYTES);
-        // Lines under way are not dropped, so that the acknowledgement covers exactly them.
+        // Sent lines are not dropped, so that the acknowledgement covers exactly the sent lines.
         (0..all).for_each(|number| queue.push(line(number)));
         assert_eq!(queue.lines.iter().take(batch.len()).cloned().collect::<Vec<_>>(), batch);
         queue.acknowledge();

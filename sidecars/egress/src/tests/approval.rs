@@ -32,7 +32,7 @@ pub(super) async fn user_after(
     answering(proxy, status, ready, |_| {}).await
 }
 
-/// Like [`user`], but first shows each question to `seen`.
+/// Like [`user`], but first passes each question to `seen`.
 async fn user_who_sees(
     proxy: &ProxyFixture,
     status: Status,

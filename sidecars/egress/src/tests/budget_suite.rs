@@ -1,9 +1,9 @@
 //! 500 hostile requests for each API against a budget. A fake provider counts what each request really costs, reads
 //! leniently, and completes a response whether or not its client is still there.
 //!
-//! The requests are generated from a seed: an ordinary request, and up to four changes of the kinds that an attacker
+//! A seed determines the requests. Each is an ordinary request with up to four changes of the kinds that an attacker
 //! would try. No token may be missing from the usage records, and the provider may never have spent more than the limit
-//! and one request.
+//! plus one request.
 
 use std::io::Read as _;
 use std::sync::Arc;
@@ -31,16 +31,16 @@ use super::fixture::ProxyFixture;
 use super::usage::{gzip, keeper_of};
 use crate::test_proxy::connect_to_leases;
 
-/// The hostile requests for each API.
+/// The number of hostile requests for each API.
 const REQUESTS: usize = 500;
 
-/// The requests that are sent at once. The limit is raised after each of these batches.
+/// The number of requests that are sent at once. The limit is raised after each of these batches.
 const BATCH: usize = 25;
 
 /// The tokens that each batch may use.
 const ALLOWANCE: u64 = 6_000_000;
 
-/// What a provider has stored, and what a tool of it reads, has this word in its name. It fills the context.
+/// A word in the name of all content that a provider has stored or that its tools read. Such content fills the context.
 const STORED: &str = "STORED";
 
 /// The names of models, their windows and their longest responses.
@@ -57,7 +57,7 @@ const MODELS: [(&str, u64, u64); 5] = [
 struct Target {
     host: &'static str,
     path: &'static str,
-    /// The fields of the conversation and of the output limit.
+    /// The names of the fields for the conversation and for the output limit.
     prompt: &'static str,
     limit: &'static str,
 }
@@ -96,7 +96,7 @@ impl Dice {
 
 // ---------------------------------------------------------------- the attacker
 
-/// When the client leaves.
+/// The time at which the client disconnects.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Leaves {
     Never,
@@ -213,7 +213,7 @@ fn set(body: &mut Value, field: &str, value: Value) {
     body[field] = value;
 }
 
-/// Writes the same request in another way, or one that two readers could understand differently.
+/// Writes the same request in another spelling, or a request that two parsers could interpret differently.
 fn respell(text: &str, target: Target, dice: &mut Dice) -> String {
     let (open, rest) = text.split_at(1);
     let limit = target.limit;
@@ -236,7 +236,7 @@ fn respell(text: &str, target: Target, dice: &mut Dice) -> String {
 struct Provider {
     /// The tokens that were really used.
     spent: AtomicU64,
-    /// Those of the most expensive request.
+    /// The tokens of the most expensive request.
     largest: AtomicU64,
     served: AtomicUsize,
 }
@@ -310,7 +310,7 @@ fn chat(used: &Used) -> Response<Body> {
     if !used.streams {
         return Response::new(whole(json!({"object": "chat.completion", "usage": usage}).to_string()));
     }
-    // This provider does not report the usage of a stream unless it is asked.
+    // This provider does not report the usage of a stream unless the request asks for it.
     let delta = json!({"delta": {"content": "Hi."}, "finish_reason": "stop"});
     events(&[json!({"object": "chat.completion.chunk", "choices": [delta]})], "data: [DONE]\n\n")
 }
@@ -386,7 +386,7 @@ fn really_used(path: &str, headers: &HeaderMap, body: &[u8]) -> Option<Used> {
     })
 }
 
-/// The fields without regard to the spelling of their names.
+/// Returns the fields with their names in lower case and without separators.
 fn lenient(fields: &Map<String, Value>) -> Map<String, Value> {
     let fold = |name: &str| name.to_lowercase().replace(['_', '-'], "");
     fields.iter().map(|(name, value)| (fold(name), value.clone())).collect()
@@ -479,7 +479,8 @@ impl Suite {
         Self { proxy, provider, keeper, usage, recorded: 0, serving, _site: site, _channel: channel }
     }
 
-    /// Sends requests at once, and waits until all are settled. Returns how many were denied as not metered.
+    /// Sends requests at once, and waits until all are settled. Returns the number of requests that were denied because
+    /// the proxy cannot meter them.
     async fn send(&mut self, host: &'static str, requests: Vec<Hostile>) -> usize {
         let client = http2(&self.proxy, host).await;
         let mut sent = JoinSet::new();
@@ -495,7 +496,7 @@ impl Suite {
         denied
     }
 
-    /// Waits until every response has led to a record, and adds them up.
+    /// Waits until every response has led to a record, and adds up the records.
     async fn settle(&mut self) {
         let outbox = Arc::clone(&self.proxy.egress.outbox);
         let idle = async {
@@ -577,7 +578,7 @@ async fn no_hostile_request_exceeds_a_budget() {
     }
 }
 
-/// Many equal requests at once, each of which hides what it costs, against a budget for few of them.
+/// Sends many equal requests at once, each of which hides its cost. The budget suffices for only a few of them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sixty_requests_at_once_exceed_a_budget_by_one_at_most() {
     for target in TARGETS {

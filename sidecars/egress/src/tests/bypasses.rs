@@ -412,7 +412,7 @@ async fn denies_names_that_resolve_to_internal_addresses() {
         let resolver = HostResolver::with_server(server);
         let dialer = Dialer { resolver, host_addresses: vec![own], machine: None, proxy: None };
         if rebinds {
-            // The proxy dials the address that it resolved. The proxy sends no second query in between.
+            // The proxy dials the address that it resolved, and sends no second query in between.
             let addresses = dialer.resolver.look_up(&target.host).await.expect("addresses");
             assert_eq!(
                 (addresses, query_count.load(Ordering::SeqCst)),

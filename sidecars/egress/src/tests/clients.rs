@@ -1,4 +1,4 @@
-//! What curl and git show of a denial.
+//! Which parts of a denial curl and git show.
 
 use std::process::Stdio;
 
@@ -49,7 +49,7 @@ async fn a_denied_slow_upload_shows_its_response_to_curl() {
     }
 }
 
-/// pip and npm show nothing of a response but its status line.
+/// pip and npm show only the status line of a response.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_status_line_of_http1_has_the_reason() {
     let proxy = ProxyFixture::open().await;

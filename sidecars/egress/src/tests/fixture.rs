@@ -33,7 +33,7 @@ pub(super) struct ProxyFixture {
     pub(super) questions: Questions,
     pub(super) site: Upstream,
     pub(super) directory: TempDir,
-    /// Answers that no budget limits anything.
+    /// The keeper's task, which answers that no budget limits any key.
     pub(super) keeper: tokio::task::JoinHandle<()>,
     /// A loopback TCP port in front of the proxy's sockets, for clients that do not support Unix sockets.
     pub(super) proxy: SocketAddr,
@@ -82,7 +82,7 @@ impl ProxyFixture {
         Self::from_test_proxy(TestProxy::with_lockout(provision, options.lock_after).await, site).await
     }
 
-    /// Opens a proxy with only these routes, to sites that `roots` certify.
+    /// Opens a proxy with only these routes, to sites whose certificates `roots` verify.
     pub(super) async fn with_routes(roots: &str, yaml: String, change: fn(&mut Provision)) -> Self {
         Self::with_routes_locking(roots, yaml, change, None).await
     }
@@ -214,7 +214,8 @@ impl ProxyFixture {
         }
     }
 
-    /// Replaces all routes, as `revision`: `route` contains the keys of the first route, `more` the other routes.
+    /// Replaces all routes, with the number `revision`. `route` contains the keys of the first route, `more` the other
+    /// routes.
     pub(super) fn reload(&self, revision: u64, route: &str, more: &str) -> Result<BundleEvent, String> {
         self.replace(revision, routes(self.site.address().port(), route, more))
     }
@@ -238,7 +239,7 @@ impl ProxyFixture {
             .map_err(|error| error.to_string())
     }
 
-    /// Replaces all routes as `revision`.
+    /// Replaces all routes, with the number `revision`.
     pub(super) fn replace(&self, revision: u64, yaml: String) -> Result<BundleEvent, String> {
         self.egress
             .live

@@ -134,7 +134,7 @@ async fn denies_an_upgrade_that_was_not_requested() {
         let yaml = format!("routes:\n- host: {SITE}\n  ports: [80]\n  connect_to: '127.0.0.1:{port}'\n");
         let proxy = ProxyFixture::with_routes("", yaml, |_| {}).await;
         let mut socket = proxy.connect(80).await;
-        // The connection to the bottle stays usable, and the one to the host is not used again.
+        // The connection to the bottle stays usable, and the connection to the host is not used again.
         for _ in 0..2 {
             socket
                 .write_all(format!("GET / HTTP/1.1\r\nHost: {SITE}\r\n\r\n").as_bytes())

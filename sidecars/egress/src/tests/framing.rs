@@ -86,7 +86,8 @@ async fn a_transfer_coding_overrides_a_content_length() {
     }
 }
 
-/// Content codings arrive whole, or the agent gets a denial. A part is never shown as the whole.
+/// An encoded response arrives completely, or the agent gets a denial. The agent never receives a truncated response
+/// that appears complete.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn odd_content_codings_arrive_whole_or_are_denied() {
     use std::io::Write;
@@ -158,7 +159,7 @@ async fn bounds_the_number_of_interim_responses() {
     }
 }
 
-/// The same over HTTP/2, where hyper counts nothing.
+/// Tests the same over HTTP/2, where hyper does not count interim responses.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn skips_interim_responses_of_http2_and_bounds_their_number() {
     /// The static table of HPACK has `:status` at index 8.
@@ -209,7 +210,7 @@ async fn a_client_that_hangs_up_cancels_its_request() {
             async move {
                 if read_request(&mut stream).await.is_some() {
                     let _ = report.send("received").await;
-                    // No response: only the end of the connection ends this.
+                    // The site sends no response, so only the end of the connection ends this read.
                     let _ = stream.read(&mut [0]).await;
                     let _ = report.send("cancelled").await;
                 }

@@ -14,7 +14,7 @@ use super::fixture::{ProxyFixture, SITE};
 /// A host whose requests are not scanned, so that calls may flow in both directions at once.
 const OPEN: &str = "open.example.com";
 
-/// Prints its port, and how each call to `/t/wait` ends.
+/// A server that prints its port, and how each call to `/t/wait` ends.
 const SERVER: &str = r#"
 import os, sys, threading
 from concurrent import futures
@@ -124,7 +124,7 @@ for name, channel in (('scanned', scanned), ('open', open_)):
     cancelled.cancel()
 "#;
 
-/// What the client prints for each host.
+/// The expected output of the client for each host.
 const CALLS: &str = "unary b'cba' hello last b'\\x00\\xff'\nfails NOT_FOUND nothing called é why\ndown 8388608\n\
                      up b'8388608'\nboth [b'A', b'B']\n";
 

@@ -1,4 +1,5 @@
-//! Attacks of many streams: each is within its limits, and all together would take the memory of the machine.
+//! Attacks with many streams: each stream is within its limits, but all streams together would exhaust the machine's
+//! memory.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

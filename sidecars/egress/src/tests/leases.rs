@@ -27,11 +27,11 @@ const COMPLETION: &str =
 /// Another response of 3 + 4 tokens.
 const MESSAGE: &str = r#"{"type":"message","model":"m-1","usage":{"input_tokens":3,"output_tokens":4}}"#;
 
-/// A proxy, a model behind it, and a keeper whose answers the test gives.
+/// A proxy, a model behind it, and a keeper whose answers come from the test.
 struct Setup {
     proxy: ProxyFixture,
     _site: Server,
-    /// The paths of the requests that reached the model. Those to its counter are followed by the body.
+    /// The paths of the requests that reached the model. The path of a request to count tokens is followed by its body.
     served: mpsc::Receiver<String>,
     keeper: Stream,
     _channel: Channel,
@@ -41,7 +41,7 @@ async fn setup() -> Setup {
     setup_with(ModelRules::default()).await
 }
 
-/// A proxy with these keys of the route, before a model that responds to everything.
+/// Starts a proxy with these keys of the route, and behind it a model that responds to everything.
 async fn setup_with_route(route: &str) -> (ProxyFixture, Stream, Server, Channel) {
     let authority = Authority::new("lease").expect("authority");
     let tls = authority.server_config(&[SITE], Leaf::Valid, Alpn::Both).expect("config");
@@ -105,7 +105,7 @@ fn cost() -> u64 {
     prompt_of(Api::ChatCompletions, BODY) + 100
 }
 
-/// The header without which a body is no JSON.
+/// The header without which the proxy does not treat a body as JSON.
 pub(super) const JSON: [&str; 2] = ["--header", "content-type: application/json"];
 
 /// The estimated tokens of the prompt in a body.
@@ -203,7 +203,7 @@ async fn a_client_that_disconnects_pays_what_was_reserved() {
     };
     let (response, ()) = tokio::join!(client, grant);
     assert!(response.error().contains("timed out"), "{}", response.error());
-    // The model may complete the response, so nothing is left of the lease.
+    // The model may complete the response, so all tokens of the lease count as used.
     let next = post(&proxy, CHAT);
     let missing = async {
         let request = asked(&mut keeper).await;
@@ -217,7 +217,7 @@ async fn a_client_that_disconnects_pays_what_was_reserved() {
     assert_eq!((counts.total(), counts.output, records[0].interrupted), (cost(), 100, true));
 }
 
-/// While a request is in progress, a file has what it could cost, for the case that the proxy is killed.
+/// While a request is in progress, a file contains the request's maximum cost, in case the proxy is killed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_reserved_for_a_request_is_on_disk_before_it_is_sent() {
     let Setup { proxy, mut served, mut keeper, _channel, _site } = setup().await;
@@ -238,7 +238,7 @@ async fn what_is_reserved_for_a_request_is_on_disk_before_it_is_sent() {
     let (_, sent) = tokio::join!(client, look);
     let [WaitingLine::Usage(usage)] = &sent[..] else { panic!("{sent:?}") };
     assert_eq!((usage.tokens.counts(Api::ChatCompletions).total(), usage.interrupted), (cost(), true));
-    // The record replaces it after the client disconnected.
+    // After the client has disconnected, the usage record replaces the maximum cost.
     let until = std::time::Instant::now() + Duration::from_secs(10);
     while lines().len() < 2 {
         assert!(std::time::Instant::now() < until, "{:?}", lines());
@@ -287,7 +287,7 @@ async fn denies_what_it_cannot_count_where_a_budget_holds() {
     // The denial of an endpoint names the setting that allows it.
     let sentence = post_body(&proxy, "/v1/responses/", "{}").await.json()["sentence"].to_string();
     assert!(sentence.contains("add `api.example.com/v1/responses/` to `metering.unmetered`"), "{sentence}");
-    // A form could be read in another way.
+    // A server could interpret a form in another way.
     let url = format!("https://{SITE}{CHAT}");
     let denied = proxy.curl(&["--data", BODY, &url]).await;
     assert_eq!(denied.header("x-bottle-reason").as_deref(), Some("not-metered"));
@@ -295,7 +295,7 @@ async fn denies_what_it_cannot_count_where_a_budget_holds() {
     assert_eq!(post_body(&proxy, "/v1/messages/count_tokens", "{}").await.status(), 200);
 }
 
-/// Bodies are read whatever the route scans, however they are coded, and up to their bound.
+/// The proxy reads bodies up to their size limit, whether or not the route scans bodies, and in every encoding.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reads_every_body_where_a_budget_holds() {
     let (proxy, mut keeper, _site, _channel) = setup_with_route("dlp: {outbound_detectors: false}").await;
@@ -371,7 +371,7 @@ async fn asks_the_provider_for_the_tokens_of_a_prompt() {
     let url = format!("https://{SITE}/v1/messages");
     let arguments = [&JSON[..], &["--data", body, url.as_str()]].concat();
     let post = || proxy.curl(&arguments);
-    // Before it is known whether a budget limits the host, the estimate holds.
+    // The estimate applies until the proxy knows whether a budget limits the host.
     let estimate = 100 + prompt_of(Api::Messages, body);
     let first = async {
         assert_eq!(asked(&mut keeper).await.needed, Some(estimate));
@@ -380,7 +380,7 @@ async fn asks_the_provider_for_the_tokens_of_a_prompt() {
     let (response, ()) = tokio::join!(post(), first);
     assert_eq!((response.status(), served.recv().await.as_deref()), (200, Some("/v1/messages")));
     let second = async {
-        // 7777 tokens of prompt and 100 of output; 7 of the lease are spent.
+        // The request needs 7777 tokens for the prompt and 100 for the output. 7 tokens of the lease are spent.
         assert_eq!(asked(&mut keeper).await.needed, Some(7877 - (estimate - 7)));
         let counted = served.recv().await.expect("a count");
         let expected = r#"/v1/messages/count_tokens {"messages":[{"role":"user"}],"model":"m-1"}"#;
@@ -390,7 +390,7 @@ async fn asks_the_provider_for_the_tokens_of_a_prompt() {
     };
     let (response, ()) = tokio::join!(post(), second);
     assert_eq!((response.status(), served.recv().await.as_deref()), (200, Some("/v1/messages")));
-    // No endpoint counts a chat, so the estimate holds.
+    // No endpoint counts the tokens of a chat, so the estimate applies.
     assert_eq!(self::post(&proxy, CHAT).await.status(), 200);
 }
 

@@ -101,7 +101,7 @@ async fn locks_after_the_bound_on_every_kind_of_route() {
                 // the same counter.
                 let host = if number % 2 == 0 { SITE } else { OTHER };
                 let guess = part(KEY, number);
-                // No letter before a guess continues it, which would make another piece of it.
+                // The guess does not follow a letter, because the letter would extend it to another piece.
                 let request = if in_head {
                     get(host, &format!("/v1?a={guess}"))
                 } else {

@@ -21,7 +21,7 @@ use super::usage::{keeper_of, next_records};
 use super::websockets::{ACCEPT, Client, WITHIN, close, frame, frames, masked, upgrade_at};
 use crate::test_proxy::connect_to_leases;
 
-/// A proxy, a model behind it, and a keeper whose answers the test gives.
+/// A proxy, a model behind it, and a keeper whose answers come from the test.
 struct Setup {
     proxy: ProxyFixture,
     /// The messages that reached the model.
@@ -47,12 +47,13 @@ fn completed(id: &str, input: u64) -> Value {
     json!({"type": "response.completed", "response": {"id": id, "model": "m-1", "usage": usage}})
 }
 
-/// An error, which does not say what it is about.
+/// An error that does not say which message it is about.
 fn error() -> Value {
     json!({"type": "error", "status": 400, "error": {"code": "bad", "message": "bad"}})
 }
 
-/// Responds to each request with 100 + 20 tokens, to `fail` with an error, and to `hang` with a beginning.
+/// Responds to each request with 100 + 20 tokens, to `fail` with an error, and to `hang` with only the beginning of a
+/// response.
 fn respond(text: &str) -> Vec<Value> {
     if !text.contains("response.create") {
         return Vec::new();
@@ -72,7 +73,7 @@ async fn setup(route: &str) -> Setup {
     setup_with(route, respond).await
 }
 
-/// A model that sends these events after each message.
+/// Starts a model that answers each message with the events from `respond`.
 async fn setup_with(route: &str, respond: fn(&str) -> Vec<Value>) -> Setup {
     let (sender, served) = mpsc::channel(16);
     let sender = Arc::new(sender);
@@ -153,18 +154,18 @@ async fn each_request_waits_for_its_tokens_and_each_response_is_counted() {
         answer(&keeper, LeaseAnswer::Granted { key: key(), granted }).await;
         assert_eq!(served.recv().await.as_deref(), Some(FIRST));
         assert_eq!(response(&mut client).await["type"], "response.completed");
-        // The model may remember as much as its context, which is unknown at this host. 120 tokens of the lease are
-        // spent.
+        // The model may remember as much as fits into its context, whose size is unknown at this host. 120 tokens of
+        // the lease are spent.
         send(&mut client, NEXT).await;
         let request = asked(&mut keeper).await;
         assert_eq!(request.needed, Some(2_000_000 - (granted - 120)), "{route}");
         answer(&keeper, LeaseAnswer::Granted { key: key(), granted: 3_000_000 }).await;
         assert_eq!(response(&mut client).await["type"], "response.completed");
-        // An error about a request costs nothing, and the message after it is no request.
+        // A request that ends with an error costs nothing, and the message after it is not a request.
         send(&mut client, r#"{"type":"response.create","input":"fail"}"#).await;
         assert_eq!(response(&mut client).await["type"], "error");
         send(&mut client, r#"{"type":"response.processed","response_id":"r"}"#).await;
-        // A response that is cut counts as what was reserved.
+        // For an interrupted response, all tokens that were reserved for it count.
         send(&mut client, HANG).await;
         let event = timeout(WITHIN, frame(&mut client)).await.expect("in time").expect("a frame");
         assert!(String::from_utf8_lossy(&event.1).contains("response.created"));
@@ -211,8 +212,8 @@ const BAD_CANCEL: &str = r#"{"type":"response.cancel","response_id":"none"}"#;
 const LARGE: &str = r#"{"type":"response.create","model":"gpt-4o","max_output_tokens":500,"input":"large"}"#;
 const FAIL: &str = r#"{"type":"response.create","model":"gpt-4o","max_output_tokens":60,"input":"fail"}"#;
 
-/// Responds to `hang` with a beginning. To `large`, it first sends the error about an earlier message, then the end of
-/// the response to `hang`, if there was one, and then the response.
+/// Responds to `hang` with only the beginning of a response. To `large`, it first sends the error about an earlier
+/// message, then the end of the response to `hang`, if there was one, and then the response.
 fn respond_late(text: &str) -> Vec<Value> {
     if text.contains("large") {
         return vec![error(), completed("small", 10), created("large"), completed("large", 300)];
@@ -228,7 +229,7 @@ fn inputs(records: &[Usage]) -> Vec<(u64, bool)> {
     records.iter().map(|one| (one.tokens.input.unwrap_or_default(), one.estimated)).collect()
 }
 
-/// Each error may be about the message that cannot be cancelled, so it returns no tokens of a request.
+/// Each error may be about the message that cannot be cancelled, so the error returns no tokens of a request.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_error_about_another_message_ends_no_request() {
     for (messages, expected) in [
@@ -258,8 +259,8 @@ async fn an_error_about_another_message_ends_no_request() {
     }
 }
 
-/// A request counts as reserved if an error may be about it. After the model has begun a later response, errors are
-/// about requests again.
+/// If an error may be about a request, all tokens that are reserved for the request count. After the model has begun a
+/// later response, errors are about requests again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_error_that_may_be_about_a_request_keeps_its_reservation() {
     let Setup { proxy, mut keeper, _channel, served: _served } = setup(AUTH).await;

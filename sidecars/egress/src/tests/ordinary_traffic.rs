@@ -128,7 +128,7 @@ async fn pre_signed_links_are_no_findings() {
     for query in [sigv4(HEX64), sas(), v2, gcs] {
         assert_eq!(get(&query).await, 200, "{query}");
     }
-    // The same texts elsewhere, and other texts in these parameters, are findings.
+    // The same texts in other places, and other texts in these parameters, are findings.
     let token = github_token();
     for query in [
         format!("a={}", access_key()),
@@ -156,11 +156,11 @@ async fn a_link_from_an_allowed_host_is_no_finding() {
     assert_eq!(proxy.curl(&[&link]).await.status(), 200);
     let wanted = format!("/x.tgz?{}&jwt={}", sas(), jwt());
     assert!(received.lock().expect("received").iter().any(|(target, ..)| *target == wanted));
-    // Another host, another path, and more parameters are other links.
+    // A link with another host, another path or more parameters is a different link.
     for other in [link.replace(ASSETS, SITE), link.replace("x.tgz", "y.tgz"), format!("{link}&a=1")] {
         assert_eq!(proxy.curl(&[&other]).await.status(), 403, "{other}");
     }
-    // A host cannot make a known secret pass.
+    // A host cannot make the proxy forward a known secret.
     let answer = proxy.curl(&["--location", &format!("https://{SITE}/leak")]).await;
     assert_eq!(answer.status(), 403, "{}", answer.text());
 }
@@ -330,7 +330,7 @@ async fn logs_the_warnings_of_the_scanner() {
         found.len() == 3 && found[1..].iter().all(|found| found.contains("as random as a key")),
         "{found:?}"
     );
-    // The prose that surrounds them is none.
+    // The prose that surrounds such values causes no warning.
     assert_eq!(
         proxy.curl(&["-d", &"ordinary prose, and nothing else ".repeat(40), &url]).await.status(),
         200

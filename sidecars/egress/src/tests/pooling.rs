@@ -106,7 +106,8 @@ async fn replaces_a_connection_that_allows_no_streams() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sends_an_unprocessed_request_again() {
-    // Each connection answers one request. The second one gets a refusal or a GOAWAY, in turn.
+    // Each connection answers one request. The second request of a connection is answered with a refusal or a GOAWAY,
+    // in turn.
     let (proxy, connections) = proxy_to(Alpn::Http2, "", |stream: SiteStream, number| async move {
         let Some(mut site) = Http2Site::start(stream, 100).await else { return };
         let Some(first) = site.request().await else { return };
@@ -148,7 +149,7 @@ async fn sends_a_refused_request_again_only_once() {
     assert_eq!(refusals.load(Ordering::SeqCst), 2);
 }
 
-/// A site that answers one request of each connection, and closes the connection when it has read the second one.
+/// A site that answers one request of each connection, and closes the connection when it has read the second request.
 async fn closing_site() -> (ProxyFixture, Arc<AtomicUsize>, Arc<AtomicUsize>) {
     let requests = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&requests);

@@ -1,5 +1,5 @@
-//! Copies an image to a container registry and back with skopeo. The registry redirects to its blobs, as public ones
-//! do.
+//! Copies an image to a container registry and back with skopeo. The registry redirects to its blobs, as public
+//! registries do.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -114,7 +114,7 @@ fn store(layout: &Path, kind: &str, bytes: &[u8]) -> serde_json::Value {
     json!({"mediaType": kind, "digest": digest, "size": bytes.len()})
 }
 
-/// Creates an image with two layers, of which one does not fit into the proxy's memory. Returns the layers' digests.
+/// Creates an image with two layers. One of them does not fit into the proxy's memory. Returns the layers' digests.
 fn image(layout: &Path) -> Vec<String> {
     let layers: Vec<_> = [2 << 10, 3 << 20]
         .map(|size| {

@@ -110,7 +110,7 @@ fn answer(request: &Request<Incoming>) -> Response<Body> {
             let event = |data: &str| format!("event: message\ndata: {data}\n\n");
             let progress = r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progress":1}}"#;
             let broken = rpc(&INJECTION.replacen(' ', "\n", 3));
-            // Otherwise no event could be added.
+            // The proxy must request streams without a coding. Otherwise no event could be added.
             if request.headers().get("accept-encoding").is_some_and(|codings| codings != "identity") {
                 return coded(whole(gzip(event(&broken).as_bytes())));
             }
@@ -344,7 +344,7 @@ async fn a_blocked_stream_of_events_ends_with_an_answer_to_the_request() {
                     &url,
                 ])
                 .await;
-            // curl would report a response that is cut.
+            // curl would report a truncated response.
             let text = answer.text();
             assert_eq!(answer.status(), 200, "{text}");
             let (_, body) = text.rsplit_once("\r\n\r\n").expect("a body");

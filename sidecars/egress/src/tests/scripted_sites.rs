@@ -1,4 +1,4 @@
-//! Upstream sites that follow a script, byte by byte, for errors that a web server's library does not make.
+//! Upstream sites that follow a script, byte by byte, for errors that a web server library does not make.
 
 use std::future::Future;
 use std::sync::Arc;

@@ -28,8 +28,8 @@ use super::fixture::{AUTH, FixtureOptions, ProxyFixture, SITE};
 
 /// The default number of guesses in each attack.
 const GUESSES: usize = 240;
-/// The most information that an observation may seem to reveal, in bits per guess. In a default run, chance alone
-/// yields 0.05.
+/// The maximum estimate of the information that an observation reveals, in bits per guess. In a default run, chance
+/// alone yields 0.05.
 const SIGNAL: f64 = 0.15;
 /// Number of concurrent guesses.
 const AT_ONCE: usize = 24;
@@ -40,10 +40,11 @@ const PAUSE: Duration = Duration::from_millis(60);
 const LISTED: &str = "listed.example.org";
 /// The credential of [`SITE`].
 const SECRET: &str = "Zq7Kd93vXwpT2mB8ySe4Lh5Rf0Nc";
-/// The number of characters that the attacker knows: more than an attacker can learn, fewer than the scanner searches
-/// for.
+/// The number of characters that the attacker knows. A real attacker can learn fewer, and the scanner searches for
+/// more.
 const KNOWN: usize = 7;
-/// The number of known characters in timing attacks. The scanner's search works on units of eight characters in a row.
+/// The number of known characters in timing attacks. The scanner's search works on units of eight consecutive
+/// characters.
 const KNOWN_IN_TIME: usize = 6;
 
 fn guesses() -> usize {
@@ -140,7 +141,7 @@ fn zstd_block(_: usize, piece: &[u8]) -> Vec<u8> {
     [&bits.to_le_bytes()[..3], piece].concat()
 }
 
-/// The host. The host streams the response that the path selects, or echoes the request body.
+/// The host. It streams the response that the path selects, or echoes the request body.
 fn site(authority: &Authority) -> Server {
     let tls = authority.server_config(&[SITE, LISTED], Leaf::Valid, Alpn::Http1).expect("config");
     let answer = handler(Arc::new(()), |_, request: Request<Incoming>| async move {
@@ -352,7 +353,7 @@ async fn verdicts_reveal_no_credential() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn request_durations_reveal_no_credential() {
     const REPEATS: usize = 8 << 10;
-    /// Number of requests for one measurement. The fastest one counts.
+    /// Number of requests for one measurement, which is the time of the fastest request.
     const TRIES: usize = 4;
     let setup = setup().await;
     // One request at a time, because concurrent work takes longer than the difference to be measured.

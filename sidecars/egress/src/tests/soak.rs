@@ -36,7 +36,7 @@ const BOTTLES: usize = 3;
 const AGENTS: usize = 4;
 /// The default of `BOTTLE_SOAK_REQUESTS`.
 const REQUESTS: usize = 200_000;
-/// Number of requests that wait for a user, over all bottles.
+/// Number of requests that wait for a user, in all bottles together.
 const WAITING: usize = 50;
 /// How much the memory of the process may grow between the end of the warm-up and the end of the test, in bytes.
 const GROWTH: u64 = 48 << 20;

@@ -38,7 +38,7 @@ async fn streams_server_sent_events_one_by_one() {
     assert!(arrived[3] >= 3 * pause, "{arrived:?}");
 }
 
-/// A scan also covers the text before the new text, so there must be at most one scan for each release.
+/// Each scan also repeats the text before the new text, so there must be at most one scan for each release.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn scans_a_response_in_single_bytes_in_batches() {
     const LENGTH: usize = 30_000;

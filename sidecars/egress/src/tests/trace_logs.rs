@@ -60,8 +60,9 @@ async fn no_level_logs_a_secret_of_a_request() {
         .with_ansi(false)
         .with_writer(move || writer.clone())
         .finish();
-    // With a single dispatcher, `tracing` asks only the current thread's one whether a callsite is enabled, and caches
-    // the answer. A test on another thread, which has none, would disable every callsite that it reaches first.
+    // With a single dispatcher, `tracing` asks only the current thread's dispatcher whether a callsite is enabled, and
+    // caches the answer. A test on another thread, which has no dispatcher, would disable every callsite that it
+    // reaches first.
     let _second = tracing::Dispatch::new(tracing_subscriber::fmt().with_writer(io::sink).finish());
     // All tasks of the proxy run on this thread, so they use this subscriber.
     let _logging = tracing::subscriber::set_default(subscriber);

@@ -24,7 +24,7 @@ const STOP: &str = "event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n";
 const COMPLETION: &str =
     r#"{"object":"chat.completion","model":"m-2","usage":{"prompt_tokens":3,"completion_tokens":4}}"#;
 
-/// A stream without counts.
+/// A stream without token counts.
 const SILENT: &str = "data: {\"object\":\"chat.completion.chunk\",\"choices\":[{\"delta\":{\"content\":\
                       \"a text of 24 bytes here.\"},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n";
 
@@ -109,7 +109,7 @@ impl Setup {
         answer.text()
     }
 
-    /// Opens a stream like a keeper.
+    /// Opens a stream as a keeper does.
     async fn keeper(&self) -> bottle_channel::Stream {
         keeper_of(&self.proxy).await
     }
@@ -152,7 +152,7 @@ fn tokens(input: u64, output: u64, cached: Option<u64>) -> Tokens {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn records_each_model_response_once_and_forwards_it_unchanged() {
-    // With the default detectors, and without detectors for responses.
+    // Tests the default detectors, and a route without detectors for responses.
     for route in [AUTH, "dlp: {inbound_detectors: []}"] {
         let setup = setup(route).await;
         let streamed = [START, DELTA, STOP].concat();

@@ -2,7 +2,7 @@
 //!
 //! All leaf certificates share one key, so issuing one takes a single signature. Sharing the key does not weaken
 //! anything, because the bottle trusts the authority for every name. The cache is limited in size and age. The bottle
-//! chooses the names in it, but only the certificate depends on them.
+//! chooses the names in the cache, but only the certificates depend on these names.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -22,7 +22,8 @@ use crate::bounds;
 /// cache's age.
 const LEAF_LIVES: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// After this time a cached certificate is issued again, so a bottle that runs for months never gets an expired one.
+/// After this time a cached certificate is issued again, so a bottle that runs for months never receives an expired
+/// certificate.
 const LEAF_KEPT: Duration = Duration::from_secs(24 * 3600);
 
 /// ALPN protocols offered to the bottle, in order of preference. `curl --http1.0` offers only the last.
@@ -37,7 +38,7 @@ pub struct Leaves {
     cache: moka::sync::Cache<String, Arc<ServerConfig>>,
 }
 
-/// A certificate or TLS configuration cannot be created.
+/// Why a certificate or TLS configuration cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum LeafError {
     /// The name is not valid in a certificate.

@@ -27,13 +27,13 @@ pub(crate) struct UsageTracker {
     host: String,
     provider_route: bool,
     source: Option<Source>,
-    /// The length of the request body so far, in bytes of its text.
+    /// The length of the request body so far, in bytes of decoded text.
     request: Arc<AtomicU64>,
     /// The number of bytes of text for each byte of the body.
     expansion: u64,
 }
 
-/// The number of bytes of text that a byte of a compressed request body stands for.
+/// The assumed number of text bytes for each byte of a compressed request body.
 const EXPANSION: u64 = 4;
 
 impl UsageTracker {
@@ -73,7 +73,7 @@ impl UsageTracker {
         Observed::new(body, RequestObserver { request, expansion }).boxed_unsync()
     }
 
-    /// The request is being sent from now on.
+    /// Marks the request as being sent.
     pub(crate) fn send(self, egress: &Egress, charge: Charge) -> InFlight {
         let pending = Arc::new(PendingUsage {
             id: format!("{:032x}", rand::random::<u128>()),
@@ -90,12 +90,13 @@ impl UsageTracker {
     }
 }
 
-/// A request to a model that is being sent. If it is dropped, because the client disconnected, it counts as all that
-/// was reserved for it, because the provider may complete it.
+/// A request to a model that is being sent. The value is dropped if the client disconnects. All tokens reserved for the
+/// request then count as used, because the provider may complete the response.
 pub(crate) struct InFlight(Option<Arc<PendingUsage>>);
 
 impl InFlight {
-    /// Upstream did not respond. If it received something of the request, it may have completed it.
+    /// Records that upstream did not respond. If upstream received a part of the request, it may have completed the
+    /// response.
     pub(crate) fn fail(self) {
         drop(self);
     }
@@ -124,7 +125,7 @@ impl InFlight {
     }
 }
 
-/// How far a response in messages of a WebSocket is.
+/// The progress of a response that arrives in WebSocket messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MessageProgress {
     Continues,
@@ -141,7 +142,7 @@ impl InFlight {
 impl Drop for InFlight {
     fn drop(&mut self) {
         let Some(pending) = self.0.take() else { return };
-        // A provider counts no request of which it received nothing.
+        // A provider does not count a request of which it received no byte.
         if pending.tracker.request.load(Ordering::Relaxed) == 0 {
             pending.cancel();
         } else {
@@ -175,7 +176,8 @@ struct Active {
 }
 
 impl PendingUsage {
-    /// Stores what the request counts if this process is killed before the response, if tokens are reserved for it.
+    /// If tokens are reserved for the request, stores the record that counts if this process is killed before the
+    /// response.
     fn reserve(&self) {
         let active = self.active();
         let Some(Active { charge, .. }) =
@@ -188,7 +190,7 @@ impl PendingUsage {
         self.outbox.reserve(self.usage(reading.unwrap_or_else(|| unread(expected))));
     }
 
-    /// The response begins. `streams` states whether it is a stream of events.
+    /// Records that the response begins. `streams` states whether it is a stream of events.
     fn respond(&self, streams: bool) {
         if let Some(active) = self.active().as_mut() {
             active.meter = Meter::new(self.tracker.api, streams);
@@ -231,7 +233,7 @@ impl PendingUsage {
         self.record(active, whole);
     }
 
-    /// Whether it has neither led to a record nor been cancelled.
+    /// Whether the response has neither led to a record nor been cancelled.
     pub(super) fn is_active(&self) -> bool {
         self.active().is_some()
     }
@@ -243,8 +245,8 @@ impl PendingUsage {
         }
     }
 
-    /// Creates the record of a response. What it does not prove counts as reserved. `whole` states whether it was
-    /// complete.
+    /// Creates the record of a response. Reserved tokens count as used unless the response proves otherwise. `whole`
+    /// states whether the response was complete.
     fn record(&self, active: Option<Active>, whole: bool) {
         let Some(Active { meter, charge }) = active else { return };
         let expected = self.expected(&charge);
@@ -256,7 +258,7 @@ impl PendingUsage {
         }
     }
 
-    /// What the response could count.
+    /// The maximum token count that the response could have.
     fn expected(&self, charge: &Charge) -> Expected {
         match &charge.cost {
             Some(cost) => cost.expected(charge.reservation.is_some()),
@@ -290,7 +292,7 @@ impl PendingUsage {
     }
 }
 
-/// The reading of a response that is none of the API, although tokens are reserved for it.
+/// The reading of a response that does not follow the API although tokens are reserved for it.
 fn unread(expected: Expected) -> Reading {
     let tokens = Tokens { input: Some(expected.prompt), output: expected.output, ..Tokens::default() };
     Reading { tokens, estimated: true, ..Reading::default() }

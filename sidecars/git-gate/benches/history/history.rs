@@ -28,7 +28,7 @@ const LOOK_ALIKES: usize = 10;
 /// The number of lines in a log that has a secret in its middle.
 const LOG_LINES: usize = 30_000;
 
-/// Where a secret is planted.
+/// The kind of location in which a secret is planted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Place {
     /// In a line of source code.
@@ -82,8 +82,8 @@ pub(crate) struct Label {
 pub(crate) struct History {
     /// The path of the history's bare repository.
     pub(crate) repo: PathBuf,
-    /// A directory with every file of every commit, in a subdirectory for each commit. It serves scanners that
-    /// support only files.
+    /// A directory with every file of every commit, in a subdirectory for each commit. Scanners that support only files
+    /// read this directory.
     pub(crate) files: PathBuf,
     pub(crate) labels: Vec<Label>,
     pub(crate) look_alikes: usize,
@@ -137,7 +137,7 @@ fn plan(dice: &mut Dice) -> Vec<Planted> {
     all
 }
 
-/// A change to a file in the next commit; `None` as content deletes the file.
+/// A change to a file in the next commit; If the content is `None`, the commit deletes the file.
 type Change = (String, Option<Vec<u8>>);
 
 struct Maker {

@@ -18,7 +18,7 @@ use crate::push_scan::Detectors;
 use crate::refs::Update;
 use crate::{push_scan, put};
 
-/// The number of known secrets, which the scanner searches in every spelling.
+/// The number of known secrets, which the scanner searches for in every encoding.
 const SECRETS: usize = 10;
 
 /// Scans the history and prints each finding as a line of JSON.

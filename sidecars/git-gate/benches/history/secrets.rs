@@ -1,4 +1,4 @@
-//! Generates secrets of twelve families in their issuers' formats. None of them is in use.
+//! Generates secrets of twelve families in their issuers' formats. None of these secrets is in use.
 
 use anyhow::Result;
 use base64::Engine;

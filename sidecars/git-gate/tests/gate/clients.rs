@@ -61,7 +61,7 @@ pub(crate) async fn shown_url() -> Result<()> {
         "cd clone; echo $T > f; git add .; git commit -qm x; git push origin work",
         &["f, line 1"],
     )?;
-    // The gate is a proxy for this URL and those beside it.
+    // The gate acts as a proxy only for this URL and the URLs beside it.
     for other in [
         "http://forge.example/team/tool.git",
         "http://forge.example:8080/team/a.git/tool.git",
@@ -79,7 +79,8 @@ pub(crate) async fn shown_url() -> Result<()> {
         scene.shell(&format!("git ls-remote -q {proxy}/{named}"))?;
         scene.shell(&format!("git -c http.proxy={proxy} ls-remote -q http://{named}"))?;
     }
-    // Other repositories in the same directory are where they were. Nothing has this name, so git names it.
+    // Other repositories in the same directory stay at their own URLs. No host has this name, so git's error shows the
+    // URL.
     for beside in ["tool-docs", "tool.github.io", "tool.git-old"] {
         for (flag, begin) in [("http.x=", format!("{proxy}/")), ("http.proxy=", "http://".to_owned())] {
             let flag = if flag == "http.proxy=" { format!("{flag}{proxy}") } else { flag.to_owned() };

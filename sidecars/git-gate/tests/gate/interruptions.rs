@@ -143,7 +143,7 @@ pub(crate) async fn gate() -> Result<()> {
     })?;
     let message = String::from_utf8_lossy(&pushing.stderr);
     ensure!(!pushing.status.success() && scene.upstream()? == before, "{message}");
-    // Creates files as a power failure leaves them behind.
+    // Creates files like those that a power failure leaves behind.
     scene.shell(
         "cd gate/tool.git; mkdir -p objects/tmp_objdir-incoming-a/pack; \
          touch packed-refs.lock HEAD.lock shallow.lock refs/stray objects/pack/tmp_pack_a objects/tmp_objdir-incoming-a/pack/x",
@@ -155,7 +155,7 @@ pub(crate) async fn gate() -> Result<()> {
          git checkout -q -b y origin/main; git commit -q --allow-empty -m y; git push -q origin y",
     )?;
     ensure!(leftovers(&scene)?.is_empty(), "{}", leftovers(&scene)?);
-    // Creates files as an interrupted refresh leaves them behind, while the gate keeps running.
+    // While the gate keeps running, creates files like those that an interrupted refresh leaves behind.
     scene.shell(
         "git -C up.git branch gone main; cd clone; git fetch -q; git -C ../up.git branch -q -D gone; \
          touch ../gate/tool.git/packed-refs.lock ../gate/tool.git/HEAD.lock; \

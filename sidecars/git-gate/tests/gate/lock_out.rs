@@ -16,7 +16,7 @@ fn any_topic(repo: &mut bottle_protocol::session::git_gate::GateRepo) {
     repo.refs.allow = Some(vec!["refs/heads/**".into()]);
 }
 
-/// A script that runs the commands `make`, which create a commit, and then pushes that commit.
+/// A script that runs the commands in `make`, which create a commit, and then pushes that commit.
 fn push_script(make: &str) -> String {
     format!("cd clone; git checkout -q origin/main; {make}; git push origin HEAD:refs/heads/topic/x")
 }
@@ -99,8 +99,8 @@ pub(crate) async fn packed() -> Result<()> {
     is_locked(&scene)
 }
 
-/// A file with more findings than a report has, of a secret that the agent has, hides no guesses in a later file: they
-/// count, and the answer is the same for right and wrong guesses.
+/// A file contains more findings than a report can list, all of a secret that the agent has. These findings do not hide
+/// guesses in a later file: the guesses still count, and the answer is the same for right and wrong guesses.
 pub(crate) async fn beyond_the_limit() -> Result<()> {
     const LIMIT: usize = 100;
     let mut scene = Scene::new()?;

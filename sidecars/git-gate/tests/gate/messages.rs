@@ -85,7 +85,8 @@ pub(crate) async fn reasons() -> Result<()> {
     let declines = hook(&scene, "pre-receive", "exit 1")?;
     reason("HEAD:fine", &rejected("fine", "pre-receive hook declined"))?;
     fs::remove_file(declines)?;
-    // The upstream chooses the words. They are shown without control characters, and not without a limit.
+    // The upstream chooses the text of its reasons. They are shown without control characters and up to a maximum
+    // length.
     scene.shell("git -C up.git config receive.procReceiveRefs refs/heads/odd")?;
     hook(&scene, "proc-receive", ODD)?;
     let odd = reason("HEAD:odd", "[remote rejected] (\\u{1b}[31mred nnn")?;

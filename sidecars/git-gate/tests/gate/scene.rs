@@ -91,7 +91,7 @@ impl Scene {
         fs::copy(at("client.pub"), at("authorized"))?;
         let sshd = Sshd::start(directory.path(), Ipv4Addr::LOCALHOST.into(), lines)?;
         sshd::seed(directory.path(), &at("up.git"))?;
-        // No other server of the machine has this port, and so no other scene this address.
+        // No other server on this machine uses this port, so no other scene uses this address.
         let [high, low] = sshd.port().to_be_bytes();
         let address = Ipv4Addr::new(127, 77, high, low);
         Ok(Self {

@@ -218,7 +218,8 @@ pub(crate) async fn file_names() -> Result<()> {
     Ok(())
 }
 
-/// Tests that each path that a push adds is judged: the rules of the user for paths, and the type of an entry.
+/// Tests that the gate checks each path that a push adds: against the user's rules for paths, and by the type of the
+/// entry.
 pub(crate) async fn paths() -> Result<()> {
     let mut scene = Scene::new()?;
     scene.shell(
@@ -310,7 +311,7 @@ pub(crate) async fn paths() -> Result<()> {
         );
         scene.refused(&script, &["the git gate refused the push", words]).with_context(|| name.to_owned())?;
     }
-    // Known paths and samples pass, and submodules with usual ids.
+    // The gate accepts known paths, samples, and submodules with usual ids.
     scene.shell(
         "cd clone; git checkout -qfB work origin/main; git clean -qfdx; cp fixtures/f fixtures/g; echo x >> one; \
          git update-index --add --cacheinfo 160000,$(git rev-parse HEAD),sub; git add .; git commit -qm fine; \

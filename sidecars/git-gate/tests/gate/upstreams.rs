@@ -1,4 +1,4 @@
-//! Tests what differs between upstreams: the features of their `receive-pack`, refs outside branches, tags and
+//! Tests the differences between upstreams: the features of their `receive-pack`, refs outside branches, tags and
 //! notes, shallow histories, and many refs.
 
 use std::fs;
@@ -11,7 +11,7 @@ use bottle_protocol::session::git_gate::GateKey;
 
 use crate::scene::{SECRET, Scene, ZERO, hook, many_commits};
 
-/// Makes the upstream treat `refs/for/*` as Gerrit does: each push creates a change, and no ref.
+/// Makes the upstream treat `refs/for/*` as Gerrit does: each push creates a change instead of that ref.
 pub(crate) fn act_as_gerrit(scene: &Scene) -> Result<()> {
     scene.shell("git -C up.git config receive.procReceiveRefs refs/for")?;
     fs::write(scene.at("gerrit.py"), GERRIT)?;
@@ -52,7 +52,7 @@ pub(crate) async fn gerrit() -> Result<()> {
             .shell(&format!("git -C up.git rev-parse refs/changes/{number}; git -C clone rev-parse HEAD"))?;
         ensure!(stored.lines().collect::<std::collections::HashSet<_>>().len() == 1, "{stored}");
     }
-    // The same commit again is a push again, because the upstream has no such ref.
+    // Pushing the same commit again is a new push, because the upstream has no such ref.
     let output = scene.shell("cd clone; git push origin HEAD:refs/for/main")?;
     ensure!(output.contains("new change 3"), "{output}");
     let refs =
@@ -81,7 +81,7 @@ pub(crate) async fn follows() -> Result<()> {
     Ok(())
 }
 
-/// An upstream that cannot update several refs all or none, as some hosts.
+/// Tests an upstream that, like some hosts, cannot update several refs atomically.
 pub(crate) async fn not_atomic() -> Result<()> {
     let mut scene = Scene::new()?;
     scene.shell("git -C up.git config receive.advertiseAtomic false")?;
@@ -120,7 +120,7 @@ pub(crate) async fn options() -> Result<()> {
     let mut scene = Scene::new()?;
     scene.open(|_| ()).await?;
     scene.shell("git clone -q $GATE clone; cd clone; git commit -q --allow-empty -m x")?;
-    // Without the feature upstream, the client refuses.
+    // If the upstream lacks the feature, the client refuses.
     let push = "cd clone; git push -o ci.skip -o 'topic=a b' origin HEAD";
     scene.refused(&format!("{push}:x"), &["the receiving end does not support push options"])?;
     scene.shell("git -C up.git config receive.advertisePushOptions true")?;
@@ -201,7 +201,7 @@ pub(crate) async fn shallow() -> Result<()> {
          git checkout -q -b topic; git commit -q --allow-empty -m mine; git push -q origin topic; \
          test $(git -C ../up.git rev-parse topic) = $(git rev-parse HEAD); git -C ../up.git fsck --no-progress",
     )?;
-    // The upstream gets more history, and then all of it, while its refs do not change.
+    // The upstream is deepened and then unshallowed, while its refs do not change.
     for (more, count) in [("--deepen=1", 3), ("--unshallow", 5)] {
         scene.shell(&format!(
             "git -C up.git fetch -q {more} file://$PWD/whole.git main; rm -rf again; git clone -q $GATE again; cd again; \
@@ -217,7 +217,7 @@ pub(crate) async fn shallow() -> Result<()> {
     Ok(())
 }
 
-/// A name of a ref that is not UTF-8 can be fetched. Pushing it is refused.
+/// A ref whose name is not UTF-8 can be fetched. The gate refuses to push it.
 pub(crate) async fn not_utf8() -> Result<()> {
     let mut scene = Scene::new()?;
     scene.shell("cd seed; git commit -q --allow-empty -m odd; git push -q ../up.git \"HEAD:refs/heads/$(printf 'caf\\351')\"")?;

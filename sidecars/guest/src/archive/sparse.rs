@@ -15,9 +15,9 @@ use tar::{Builder, Entry, GnuHeader, Header};
 
 use super::{about, refused};
 
-/// The maximum number of pieces of one file. Each needs 16 bytes of memory. If a file that is packed has
-/// more, its remaining bytes are packed as one piece, including their holes. If a file in an archive has
-/// more, the archive is rejected.
+/// The maximum number of pieces of one file. Each needs 16 bytes of memory. When a file with more pieces is packed, its
+/// remaining bytes become one piece, including their holes. An archive that contains a file with more pieces is
+/// rejected.
 const MAX_PIECES: usize = 100_000;
 
 /// The size of a block in an archive, in bytes.
@@ -51,7 +51,7 @@ pub(super) struct Map {
 }
 
 impl Map {
-    /// Checks that the pieces are in order and disjoint, lie within the file, and are together as long as the
+    /// Checks that the pieces are in order and disjoint, lie within the file, and have the same total length as the
     /// stored data.
     fn checked(pieces: Vec<Piece>, size: u64, stored: u64) -> io::Result<Self> {
         let mut end = 0;
@@ -63,7 +63,7 @@ impl Map {
             end = piece.end();
         }
         let bytes: u64 = pieces.iter().map(|piece| piece.length).sum();
-        // An impossible size is rejected before the file is positioned to it.
+        // An impossible size is rejected before the code seeks to it.
         if bytes != stored || i64::try_from(size).is_err() {
             return Err(damaged());
         }
@@ -313,7 +313,7 @@ pub fn append_file<W: Write>(
     append_extended_file(archive, header, name, file, &[])
 }
 
-/// Like [`append_file`], with more records of the file's extended header, as pairs of key and value.
+/// Like [`append_file`], but adds more records to the file's extended header. Each record is a pair of key and value.
 ///
 /// # Errors
 /// Fails in the same cases as [`append_file`].
@@ -338,7 +338,7 @@ pub fn append_extended_file<W: Write>(
         ("GNU.sparse.minor", b"0"),
         ("GNU.sparse.realsize", length.as_bytes()),
     ];
-    // A reader may use only the last extended header of a file, so there is one.
+    // All records are in one extended header, because a reader may use only the last one of a file.
     archive.append_pax_extensions(records.chain(sparse))?;
     let text = map.text();
     header.set_size(text.len() as u64 + map.bytes());

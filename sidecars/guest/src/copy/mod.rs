@@ -72,7 +72,8 @@ pub(crate) async fn copy_in(guest: Arc<Guest>, request: CopyIn, stream: Stream) 
     }
 }
 
-/// Passes the client's bytes to the thread. The thread sees the end of the data only if the client sends one.
+/// Passes the client's bytes to the thread. The thread sees the end of the data only if the client sends an end
+/// message.
 pub(crate) async fn feed(receiver: &mut StreamReceiver, feeder: mpsc::Sender<bridge::Piece>) {
     loop {
         let event = tokio::select! {

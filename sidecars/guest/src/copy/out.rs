@@ -29,7 +29,7 @@ const RULES: &str = ".gitignore";
 /// archive is the last component of `path`. For the root, only the contents are packed.
 ///
 /// # Errors
-/// If `path` itself is a link: the agent may have put it there, and then it decides what is copied instead.
+/// Fails if `path` itself is a symlink, because the agent may have created it to choose what is copied instead.
 pub(super) fn archive(root: &Path, path: &Path, writer: impl Write) -> io::Result<()> {
     let mut archive = Builder::new(writer);
     let opened = open_in_root(root, path, READ | OFlags::NOFOLLOW).map_err(|error| {
@@ -49,7 +49,7 @@ pub(super) fn archive(root: &Path, path: &Path, writer: impl Write) -> io::Resul
     archive.into_inner()?.flush()
 }
 
-/// The error for a link, which names its target. `None` if it is none any more.
+/// The error for a symlink, with its target. `None` if the path is no longer a symlink.
 fn link(root: &Path, path: &Path) -> Option<io::Error> {
     let parent = open_in_root(root, path.parent()?, OFlags::PATH | OFlags::DIRECTORY).ok()?;
     let target = readlinkat(&parent, path.file_name()?, Vec::new()).ok()?;
@@ -103,7 +103,7 @@ fn add<W: Write>(
     name: &Path,
     depth: usize,
 ) -> io::Result<()> {
-    // Opening a device can have effects, so the kind is looked at first.
+    // Opening a device can have side effects, so the kind is checked first.
     let kind =
         statat(directory, entry, AtFlags::SYMLINK_NOFOLLOW).map(|stat| FileType::from_raw_mode(stat.st_mode));
     if !matches!(kind, Ok(FileType::RegularFile | FileType::Directory | FileType::Symlink)) {

@@ -9,7 +9,7 @@ const BUDGET: usize = MAX_PAYLOAD / 4 * 3;
 /// The size of an entry in JSON without its texts.
 const ENTRY: usize = 256;
 
-/// Counts the size of an answer in JSON, at most too high.
+/// Counts the size of an answer in JSON. The count may be too high, but is never too low.
 #[derive(Debug, Default)]
 pub(super) struct AnswerSize(usize);
 

@@ -1,4 +1,4 @@
-//! What ends a request early: its deadline, or a client that is gone.
+//! The conditions that end a request early: its deadline, or a client that is gone.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::failure::{Outcome, other};
 
-/// How long a request may work, without the time in which it waits for its client.
+/// The time limit for a request, excluding the time in which it waits for its client.
 pub(super) const TIME: Duration = Duration::from_secs(30);
 
 /// The bounds of one request.
@@ -16,7 +16,7 @@ pub(super) struct Bounds {
     gone: Arc<AtomicBool>,
 }
 
-/// Sets, when it is dropped, that the client is gone.
+/// Marks the client as gone when dropped.
 pub(super) struct Client(Arc<AtomicBool>);
 
 impl Drop for Client {

@@ -22,16 +22,16 @@ const BYTES_MAX: u64 = 2 << 30;
 /// The maximum length of a line that is searched, in bytes. The rest of a longer line is not searched.
 const SEARCHED_MAX: usize = 64 * 1024;
 
-/// The length in bytes from which on the bounds are checked after each line.
+/// The bounds are checked after each line that is longer than this, in bytes.
 const LONG: usize = 4096;
 
-/// How many bytes at the beginning of a file must not contain a NUL. Otherwise, the file is binary.
+/// The number of bytes at the beginning of a file that are checked for a NUL. A file with a NUL there is binary.
 const SNIFFED: usize = 8 * 1024;
 
-/// The number of bytes of a part of a line from which on the bounds are checked behind it.
+/// The bounds are checked after each part of a line of at least this size, in bytes.
 const PART: u64 = 16 * 1024;
 
-/// How many bytes of a cut line precede the match.
+/// The number of bytes before the match in the excerpt of a long line.
 const BEFORE: usize = 100;
 
 /// The maximum size of a compiled pattern in bytes.
@@ -73,7 +73,7 @@ pub(super) fn grep(workspace: &Workspace, request: &Grep, bounds: &Bounds) -> Ou
     Ok(search.found)
 }
 
-/// The reason of an error, without the picture of its position.
+/// The reason of an error, without the drawing that shows its position.
 fn reason(error: &regex::Error) -> String {
     let text = error.to_string();
     let last = text.lines().last().unwrap_or_default();
@@ -122,7 +122,7 @@ impl<'a> Search<'a> {
         let mut line = Vec::new();
         let mut number = 0;
         while self.found.stopped.is_none() {
-            // A line may be larger than everything that a search reads, such as the hole of a sparse file.
+            // A single line may exceed the limit of the search, for example the hole of a sparse file.
             let counted = |read| {
                 self.bytes += read;
                 self.bytes <= BYTES_MAX && (read < PART || !self.bounds.passed())
@@ -160,8 +160,8 @@ impl<'a> Search<'a> {
     }
 }
 
-/// Reads a line without its break, of which a long one is cut off. `counted` gets the number of bytes of each part, and
-/// returns whether to go on. Returns false if there is no line, or at the bounds.
+/// Reads a line without its line break, and truncates a long line. `counted` gets the size of each part in bytes, and
+/// returns whether to continue. Returns false if there is no further line, or if `counted` stops the read.
 fn next_line(
     reader: &mut impl BufRead,
     line: &mut Vec<u8>,
@@ -193,7 +193,7 @@ fn next_line(
     }
 }
 
-/// The line, or the part of a long one around the match, and whether it is a part.
+/// Returns the line, or the part of a long line around the match, and whether it is only a part.
 fn excerpt(line: &[u8], found: Match<'_>) -> (String, bool) {
     if line.len() <= LINE_MAX {
         return (String::from_utf8_lossy(line).into_owned(), false);

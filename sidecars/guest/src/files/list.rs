@@ -13,7 +13,7 @@ use super::walk::{Step, Visit, Walked, walk};
 use super::workspace::{Place, Workspace, cannot};
 use crate::failure::Outcome;
 
-/// Lists a directory, or another entry by itself.
+/// Lists the entries of a directory. If the path is not a directory, lists only the entry itself.
 pub(super) fn list(workspace: &Workspace, request: &List, bounds: &Bounds) -> Outcome<Entries> {
     let place = Place::new(&request.path)?;
     let directory = match workspace.directory(&place) {

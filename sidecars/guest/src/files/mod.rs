@@ -1,9 +1,9 @@
 //! Works on files of the workspace for clients of the host: lists, reads, writes, patches, removes and searches them.
 //!
-//! Everything in the workspace belongs to the agent, and changes while a request works. So every path is opened beneath
-//! the workspace ([`crate::rooted`]), every entry is looked at through an open directory, and nothing but regular files
-//! is opened. Each request has a thread of its own, a deadline, and bounds on what it reads and answers; it ends early
-//! if its client is gone.
+//! Everything in the workspace belongs to the agent, and changes while a request works. Therefore, every path is opened
+//! beneath the workspace ([`crate::rooted`]), every entry is accessed through an open directory, and only regular files
+//! are opened. Each request has its own thread, a deadline, and bounds on the data that it reads and returns. A request
+//! ends early if its client is gone.
 //!
 //! - `workspace`: paths, and what they lead to · `bounds`, `answer_size`: bounds of requests and answers
 //! - `walk`: the entries below a directory in order · `list`, `patterns`, `grep`: lists and searches
@@ -65,7 +65,7 @@ pub(crate) async fn serve(guest: &Guest, request: FileRequest, stream: Stream) {
     };
     tokio::select! {
         done = work => answer(&sender, done).await,
-        // Dropping the work sets that the client is gone, and closes both queues of the thread.
+        // Dropping the work marks the client as gone, and closes both queues of the thread.
         () = sender.closed() => {}
     }
 }

@@ -1,4 +1,4 @@
-//! Patterns of paths, with the meaning of the lines of a `.gitignore`.
+//! Path patterns, with the same semantics as lines of a `.gitignore`.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -15,8 +15,8 @@ use crate::failure::{Outcome, other};
 pub(super) struct Patterns(GlobSet);
 
 impl Patterns {
-    /// Parses patterns. Without a slash before its end, a pattern applies to names in every directory; otherwise, it
-    /// applies to paths from the directory of the search on.
+    /// Parses patterns. A pattern without a slash before its end matches names in every directory. Any other pattern
+    /// matches paths relative to the directory of the search.
     pub(super) fn new(patterns: &[String]) -> Outcome<Self> {
         if patterns.len() > PATTERNS_MAX {
             return Err(other(format!("a search has at most {PATTERNS_MAX} patterns of one kind")));
@@ -73,12 +73,12 @@ impl Scoped {
         Ok(Self { place, exclude, git: scope.git })
     }
 
-    /// The path of an entry from the directory of the search on.
+    /// The path of an entry relative to the directory of the search.
     pub(super) fn relative<'p>(&self, path: &'p Path) -> &'p Path {
         path.strip_prefix(self.place.as_path()).unwrap_or(path)
     }
 
-    /// Whether the search leaves out an entry with its contents.
+    /// Whether the search skips an entry together with its contents.
     pub(super) fn excludes(&self, path: &Path, name: &OsStr) -> bool {
         (!self.git && name == ".git") || self.exclude.matches(path)
     }

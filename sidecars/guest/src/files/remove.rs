@@ -15,10 +15,10 @@ use super::workspace::{Place, Workspace, cannot, subdirectory};
 use crate::archive::MAX_DEPTH;
 use crate::failure::{Outcome, other};
 
-/// How many entries of a directory are removed before it is read again.
+/// The number of entries that are removed from a directory before it is read again.
 const BATCH: usize = 1024;
 
-/// Removes an entry. A symlink itself is removed.
+/// Removes an entry. For a symlink, the symlink itself is removed.
 pub(super) fn remove(
     workspace: &Workspace,
     path: &FilePath,
@@ -55,7 +55,8 @@ pub(super) fn remove_files(workspace: &Workspace, paths: &[FilePath], bounds: &B
     Ok(FileEvent::Removed { entries })
 }
 
-/// Removes a file or a symlink, and the directories above it that are empty afterwards. Returns whether it existed.
+/// Removes a file or a symlink, and the directories above it that are empty afterwards. Returns whether the entry
+/// existed.
 fn remove_file(workspace: &Workspace, place: &Place) -> Outcome<bool> {
     let removed = || {
         let parent = match workspace.parent(place) {
@@ -70,7 +71,7 @@ fn remove_file(workspace: &Workspace, place: &Place) -> Outcome<bool> {
     };
     let removed = removed().map_err(|error: io::Error| cannot("remove", place.as_path(), &error))?;
     for directory in place.above() {
-        // A directory that is not empty stays, with those above it.
+        // A directory that is not empty stays, and so do the directories above it.
         let emptied = workspace
             .parent(&directory)
             .and_then(|parent| Ok(unlinkat(&parent.directory, &parent.name, AtFlags::REMOVEDIR)?));
@@ -86,7 +87,7 @@ fn partly(entries: u64, failure: Failure) -> Failure {
     other(format!("{}; {entries} entries were removed", failure.message))
 }
 
-/// Removes the contents of a directory. What was removed before an error stays removed.
+/// Removes the contents of a directory. Entries that were removed before an error stay removed.
 fn empty(directory: &OwnedFd, path: &Path, depth: usize, bounds: &Bounds, entries: &mut u64) -> Outcome<()> {
     if depth == MAX_DEPTH {
         let deep = io::Error::other(format!("it is more than {MAX_DEPTH} directories deep"));

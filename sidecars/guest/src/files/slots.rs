@@ -1,4 +1,4 @@
-//! Limits the number of requests about files that work at the same time.
+//! Limits the number of concurrent file requests.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,10 +7,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::failure::{Outcome, other};
 
-/// The maximum number of requests that work at the same time. Each uses a thread.
+/// The maximum number of concurrent requests. Each uses a thread.
 const REQUESTS_MAX: usize = 8;
 
-/// How long a request waits until fewer work.
+/// How long a request waits for a permit.
 const WAIT: Duration = Duration::from_secs(30);
 
 /// The permits that limit concurrent requests.

@@ -1,4 +1,4 @@
-//! Tests requests on real directories, in which an attacker has prepared the entries.
+//! Tests requests on real directories whose entries an attacker has prepared.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -213,7 +213,7 @@ fn no_path_leads_outside() {
         assert!(removed.is_err(), "remove {path}: {removed:?}");
     }
     bottle.secret_is_safe();
-    // A link itself is described and removed.
+    // Requests describe and remove the link itself, not its target.
     let described = bottle.run(FileRequest::Stat { path: "file-link".into() });
     let Ok(FileEvent::Entry(info)) = described else { panic!("{described:?}") };
     assert_eq!((info.kind, info.target), (FileKind::Symlink, Some("../outside/secret".into())));
@@ -272,7 +272,7 @@ fn a_write_replaces_a_file_and_keeps_its_mode() {
     assert_eq!(bottle.write("a/b/new", "two"), Ok(FileEvent::Written { bytes: 3, created: false }));
     let content = |path: &Path| fs::read_to_string(path).expect("content");
     assert_eq!((content(&outside), content(&bottle.path("a/b/new"))), ("one".to_owned(), "two".to_owned()));
-    // Bits with which a program would get rights are not kept.
+    // Permission bits that would give a program more rights are not kept.
     assert_eq!(fs::metadata(bottle.path("a/b/new")).expect("file").mode() & 0o7777, 0o751);
     let new = FileRequest::Write(Write { path: "a/b/new".into(), new: true });
     assert!(bottle.run_with(new, b"x").expect_err("exists").contains("it exists already"));
@@ -325,7 +325,7 @@ fn a_list_continues_where_it_ended() {
         assert_eq!(parts, all[..parts.len()], "{limit}");
         assert!(limit == 1 || parts.len() == all.len(), "{limit}");
     }
-    // An entry that was removed is a position too.
+    // A list can continue after an entry that was removed.
     let rest = bottle.list("", false, Some("b".into()), 10).expect("listed");
     assert_eq!(paths(&rest.entries), ["many", "many.txt"]);
     let itself = bottle.list("a", false, None, 10).expect("listed");
@@ -476,7 +476,7 @@ fn grep_finds_lines() {
     bottle.put("skipped/d.txt", "one\n");
     bottle.put(".git/e", "one\n");
     bottle.link("a.txt", "link");
-    // A line without a break, much larger than the part that is searched.
+    // A line without a line break that is much longer than its searched part.
     bottle.put("huge", format!("{}one{}", "x".repeat(1000), "y".repeat(3 << 20)));
     let lines = |found: &Matches| -> Vec<String> {
         let line = |m: &bottle_protocol::session::files::LineMatch| {

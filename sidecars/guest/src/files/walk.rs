@@ -21,7 +21,7 @@ use crate::failure::{Outcome, other};
 /// The maximum number of names of one directory in memory.
 const WINDOW: usize = 1024;
 
-/// After how many names the bounds are checked.
+/// The number of names between two checks of the bounds.
 const CHECK_EVERY: usize = 256;
 
 /// What the visitor of an entry decides.
@@ -29,7 +29,7 @@ const CHECK_EVERY: usize = 256;
 pub(super) enum Step {
     /// Continue. If the entry is a directory, visit its contents.
     Into,
-    /// Continue behind the contents of the entry.
+    /// Skip the contents of the entry, and continue with the next entry.
     Over,
     /// Stop before this entry.
     Stop,
@@ -41,7 +41,8 @@ pub(super) struct Visit<'a> {
     pub(super) directory: &'a OwnedFd,
     pub(super) name: &'a OsStr,
     pub(super) info: FileInfo,
-    /// Whether the entry is the position at which the walk begins, or contains it. It belongs to the part before.
+    /// Whether the entry is the position at which the walk begins, or contains that position. Such an entry belongs to
+    /// the previous part.
     pub(super) before: bool,
 }
 
@@ -59,13 +60,13 @@ pub(super) struct Walked {
 /// A walk.
 pub(super) struct Walk<'a> {
     bounds: &'a Bounds,
-    /// The position behind which the walk begins.
+    /// The position after which the walk begins.
     after: Option<&'a Path>,
     last: Option<PathBuf>,
     unreadable: u64,
 }
 
-/// Visits the entries below `directory`, whose path is `base`, behind the position `after`.
+/// Visits the entries below `directory`, whose path is `base`, after the position `after`.
 ///
 /// # Errors
 /// Fails if the directory cannot be read, if the visitor fails, or if the bounds stop the walk before the first entry.
@@ -101,7 +102,8 @@ impl Walk<'_> {
         depth: usize,
         visit: &mut dyn FnMut(Visit<'_>) -> Outcome<Step>,
     ) -> Outcome<Ended> {
-        // The position, if it is in this directory. Then the walk begins at the entry that contains it.
+        // The start position relative to this directory, if it is below this directory. The walk then begins at the
+        // entry that contains it.
         let rest = self.after.and_then(|after| after.strip_prefix(base).ok());
         let first = rest.and_then(|rest| rest.iter().next()).map(OsStr::to_owned);
         let mut begin = first.clone();
@@ -141,7 +143,7 @@ impl Walk<'_> {
         if self.bounds.passed() {
             return Ok(Ended::OutOfTime);
         }
-        // An entry that was removed meanwhile is left out.
+        // An entry that was removed in the meantime is skipped.
         let Ok(Some(stat)) = entry(directory, name) else { return Ok(Ended::Complete) };
         let path = base.join(name);
         let info = info(&path, &stat, || link_target(directory, name));
@@ -166,7 +168,8 @@ impl Walk<'_> {
     }
 }
 
-/// The first [`WINDOW`] names of a directory from a name on, sorted. `None` if the bounds are exceeded.
+/// The next [`WINDOW`] names of a directory in sorted order, beginning at or after the name `begin`. `None` if the
+/// bounds are exceeded.
 fn next_names(
     directory: &OwnedFd,
     begin: Option<&OsStr>,

@@ -1,4 +1,4 @@
-//! Paths of the workspace, and opening them so that none leads outside.
+//! Checks paths of the workspace, and opens them so that none leads outside.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -19,7 +19,7 @@ use crate::facts::relative_to_root;
 use crate::failure::{Outcome, failed};
 use crate::rooted::{open_beneath, open_in_root, open_within};
 
-/// The flags to open a file. Opening a FIFO would otherwise wait for a writer.
+/// The flags to open a file. Without `NONBLOCK`, opening a FIFO would wait for a writer.
 const READ: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
 
 /// The flags to open a directory.
@@ -48,7 +48,7 @@ impl Place {
         &self.0
     }
 
-    /// The directories above the entry, the next one first, without the workspace.
+    /// The directories above the entry, the nearest one first, without the workspace itself.
     pub(super) fn above(&self) -> impl Iterator<Item = Self> {
         let directories = self.0.ancestors().skip(1).filter(|directory| !directory.as_os_str().is_empty());
         directories.map(|directory| Self(directory.to_owned()))
@@ -78,7 +78,7 @@ impl Workspace {
 
     /// Opens a regular file, through symlinks that stay inside.
     pub(super) fn file(&self, place: &Place) -> Outcome<(File, Stat)> {
-        // Opening a device can have effects, so the kind is looked at first.
+        // Opening a device can have side effects, so the kind is checked first.
         let kind = open_within(&self.0, place.as_path(), OFlags::PATH).and_then(regular);
         let opened = kind.and_then(|_| open_within(&self.0, place.as_path(), READ)).and_then(regular);
         let (file, stat) = opened.map_err(|error| cannot("read", place.as_path(), &error))?;
@@ -131,7 +131,7 @@ impl Workspace {
         Ok(directory)
     }
 
-    /// Describes an entry, without following it.
+    /// Describes an entry, without following a symlink.
     pub(super) fn describe(&self, place: &Place) -> Outcome<FileInfo> {
         let opened = open_within(&self.0, place.as_path(), OFlags::PATH | OFlags::NOFOLLOW);
         let described = opened.and_then(|opened| {
@@ -143,7 +143,7 @@ impl Workspace {
 }
 
 impl Parent {
-    /// The entry, without following it. `None` if it does not exist.
+    /// The metadata of the entry, without following a symlink. `None` if the entry does not exist.
     pub(super) fn entry(&self) -> io::Result<Option<Stat>> {
         entry(&self.directory, &self.name)
     }
@@ -185,13 +185,13 @@ impl MadeDirectories {
 impl Drop for MadeDirectories {
     fn drop(&mut self) {
         for (parent, name) in self.0.iter().rev() {
-            // A directory into which something else was written meanwhile stays.
+            // The call fails if the directory is no longer empty, so that the directory stays.
             let _ = unlinkat(parent, name, AtFlags::REMOVEDIR);
         }
     }
 }
 
-/// An entry of a directory, without following it. `None` if it does not exist.
+/// The metadata of an entry in a directory, without following a symlink. `None` if the entry does not exist.
 pub(super) fn entry(directory: impl AsFd, name: &OsStr) -> io::Result<Option<Stat>> {
     match statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) => Ok(Some(stat)),
@@ -200,13 +200,13 @@ pub(super) fn entry(directory: impl AsFd, name: &OsStr) -> io::Result<Option<Sta
     }
 }
 
-/// Opens a directory in another one, but no symlink.
+/// Opens a subdirectory. Fails for a symlink.
 pub(super) fn subdirectory(directory: impl AsFd, name: &OsStr) -> io::Result<OwnedFd> {
     open_beneath(directory, Path::new(name), DIRECTORY | OFlags::NOFOLLOW, Mode::empty())
 }
 
-/// Opens a regular file in a directory, but no symlink. The caller has looked at its kind, so only an entry that was
-/// exchanged meanwhile is another one.
+/// Opens a regular file in a directory. Fails for a symlink. The caller has already checked the entry's kind, so
+/// another kind here means that the entry was replaced since then.
 pub(super) fn open_regular(directory: impl AsFd, name: &OsStr) -> io::Result<(File, Stat)> {
     let opened = open_beneath(directory, Path::new(name), READ | OFlags::NOFOLLOW, Mode::empty())?;
     regular(opened).map(|(opened, stat)| (opened.into(), stat))
@@ -255,7 +255,7 @@ pub(super) fn link_target(directory: impl AsFd, name: &OsStr) -> Option<FilePath
     Some(FilePath::from(OsStr::from_bytes(target.to_bytes())))
 }
 
-/// Converts a number of the kernel, whose type depends on the processor.
+/// Converts a number from the kernel. Its type depends on the processor.
 pub(super) fn number<T: TryInto<U>, U: Default>(number: T) -> U {
     number.try_into().unwrap_or_default()
 }

@@ -1,4 +1,5 @@
-//! Replaces files in one step: a temporary file beside the target gets the content, and then its name.
+//! Replaces files in one step: writes the content to a temporary file beside the target, and then renames this file to
+//! the target.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -73,8 +74,8 @@ impl Staged {
         Ok(fsync(&self.file)?)
     }
 
-    /// Gives the file its name. With `replace`, an existing target is replaced: a symlink or a hard link itself, so
-    /// nothing else changes. Without, it is an error.
+    /// Gives the file its final name. With `replace`, replaces an existing target. A symlink or hard link is itself
+    /// replaced, so no other file changes. Without `replace`, an existing target is an error.
     pub(super) fn put_in_place(&mut self, replace: bool) -> io::Result<()> {
         let Some(temporary) = &self.temporary else { return Ok(()) };
         let Parent { directory, name } = &self.parent;
@@ -112,8 +113,8 @@ impl Drop for Staged {
     }
 }
 
-/// Waits until the names of a directory are on disk. A file system that cannot do that is no error, because the content
-/// is complete.
+/// Waits until the names of a directory are on disk. A file system that does not support this causes no error, because
+/// the content is complete.
 pub(super) fn sync(directory: &OwnedFd) {
     let _ = fsync(directory);
 }

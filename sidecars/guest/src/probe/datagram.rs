@@ -30,8 +30,8 @@ pub(super) enum Sent {
     NoNeighbour,
 }
 
-/// Sends a datagram and waits for the kernel's delayed error. Repeats this until there is an error or
-/// `patience` has passed. For IPv6, it does not wait, and the datagram counts as taken.
+/// Sends a datagram and waits for the kernel's delayed error. Repeats this until there is an error or `patience` has
+/// passed. For IPv6, this function does not wait, and the datagram counts as [`Sent::Taken`].
 ///
 /// # Errors
 /// Fails with the kernel's error if it does not accept the datagram.

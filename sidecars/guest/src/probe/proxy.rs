@@ -103,8 +103,8 @@ async fn read_head(connection: &mut (impl AsyncRead + Unpin)) -> std::io::Result
     Ok(String::from_utf8_lossy(&head).into_owned())
 }
 
-/// Converts a response to a result. Only the proxy's own denial counts as blocked, which has a specific
-/// status and reason.
+/// Converts a response to a result. Only the proxy's own denial, which has a specific status and reason, counts as
+/// blocked.
 fn judge(answer: &str) -> (Reach, String) {
     let status = answer.split_whitespace().nth(1).unwrap_or("nothing");
     let reason = answer.lines().take_while(|line| !line.is_empty()).find_map(|line| {

@@ -5,8 +5,8 @@
 //!   start ─► Starting ── check ─► Ready ── program ends ─► Exited
 //!                └── ends, or not ready in time ─► Failed        stop ─► Stopped
 //! ```
-//! Each run is a process with the service's name, whose output [`crate::processes`] keeps. Until a service was ready
-//! once, it is not started again, so a start has an end.
+//! Each run is a process with the service's name, whose output [`crate::processes`] keeps. A service that was never
+//! ready is not started again, so that every request to start a service ends.
 //!
 //! - `registry`, `supervised`: the services and their states
 //! - `supervision`: one task for each service · `readiness`: the checks
@@ -29,11 +29,12 @@ use tokio::time::Instant;
 use crate::failure::{Outcome, bad_state};
 use crate::guest::Guest;
 
-/// The time in which all services together may end when the bottle stops. After it, SIGKILL ends the others. The keeper
-/// waits five seconds for the answer of pid 1.
+/// The time limit for all services together to end when the bottle stops. After it, SIGKILL ends the remaining
+/// services. The keeper waits five seconds for the answer of pid 1.
 const STOP_GRACE: Duration = Duration::from_secs(3);
 
-/// Starts a service, and waits until it is ready or will not become ready. It goes on if the client disconnects.
+/// Starts a service, and waits until it is ready or will not become ready. The start continues if the client
+/// disconnects.
 pub(crate) async fn start(guest: &Arc<Guest>, service: Service) -> Outcome<GuestEvent> {
     if service.name.is_handle() {
         let message =
@@ -46,7 +47,7 @@ pub(crate) async fn start(guest: &Arc<Guest>, service: Service) -> Outcome<Guest
     Ok(GuestEvent::Service(service.settled().await))
 }
 
-/// Starts a service that ended as it was started before.
+/// Starts an ended service again, in the same way as before.
 pub(crate) async fn start_again(guest: &Arc<Guest>, name: &ProcessName) -> Outcome<GuestEvent> {
     let service = guest.services.find(name)?.service.clone();
     start(guest, service).await
@@ -57,14 +58,14 @@ pub(crate) fn list(guest: &Guest) -> GuestEvent {
     GuestEvent::Services { services: guest.services.infos() }
 }
 
-/// Stops a service. One that ended before keeps its state.
+/// Stops a service. A service that has already ended keeps its state.
 pub(crate) async fn stop(guest: &Guest, request: &StopService) -> Outcome<GuestEvent> {
     let service = guest.services.find(&request.name)?;
     service.stop(Duration::from_millis(request.grace_ms));
     Ok(GuestEvent::Service(service.over().await))
 }
 
-/// Sends each end of a service to the client until it ends the stream.
+/// Notifies the client whenever a service ends, until the client ends the stream.
 pub(crate) async fn watch(guest: &Guest, stream: Stream) {
     let mut ends = guest.services.ends.subscribe();
     let (sender, _receiver) = stream.split();
@@ -87,7 +88,7 @@ pub(crate) async fn watch(guest: &Guest, stream: Stream) {
     }
 }
 
-/// Stops all services, the last one first, because it may need earlier ones until its end.
+/// Stops all services in reverse order of their start, because a service may need earlier ones until it ends.
 pub(crate) async fn stop_all(guest: &Guest) {
     let end = Instant::now() + STOP_GRACE;
     for service in guest.services.close() {

@@ -1,7 +1,7 @@
 //! Checks whether a service is ready.
 //!
-//! The checks run inside the bottle: HTTP and TCP connections come from the guest's network, and a command runs like any
-//! other program of the bottle.
+//! The checks run inside the bottle: HTTP and TCP connections come from the guest's network, and a command runs like
+//! any other program of the bottle.
 
 use std::io;
 use std::net::SocketAddr;
@@ -21,7 +21,7 @@ use crate::guest::Guest;
 use crate::process::READ;
 use crate::{rooted, session_processes};
 
-/// The maximum length of a status line. A longer one is no response.
+/// The maximum length of a status line. A longer line does not count as a response.
 const STATUS_LINE_MAX: usize = 1024;
 
 /// Waits until the service is ready.

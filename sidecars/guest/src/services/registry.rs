@@ -10,13 +10,13 @@ use tokio::sync::broadcast;
 use super::supervised::Supervised;
 use crate::failure::{Outcome, bad_state};
 
-/// The number of ends that a watcher may be behind. It misses older ones.
+/// The number of service ends that are buffered for a watcher. A slower watcher misses the oldest.
 const ENDS: usize = 64;
 
 /// All services.
 pub(crate) struct Services {
     known: Mutex<Known>,
-    /// The services that ended without a request.
+    /// Reports each service that ends without a request to stop it.
     pub(super) ends: broadcast::Sender<ServiceInfo>,
 }
 
@@ -24,7 +24,7 @@ pub(crate) struct Services {
 struct Known {
     /// In the order of their start.
     all: Vec<Arc<Supervised>>,
-    /// Whether the bottle ends, so that no service starts any more.
+    /// Whether the bottle is ending, so that no further service may start.
     closed: bool,
 }
 
@@ -44,7 +44,7 @@ impl Services {
         self.known().all.iter().map(|service| service.info()).collect()
     }
 
-    /// Lets no service start any more. Returns the services, the last one first.
+    /// Prevents any further start of a service. Returns the services, the last one first.
     pub(super) fn close(&self) -> Vec<Arc<Supervised>> {
         let mut known = self.known();
         known.closed = true;
@@ -67,7 +67,7 @@ impl Services {
         Err(bad_state(format!("the bottle has no service {name}: {have}")))
     }
 
-    /// Adds a service, in place of an ended one with its name.
+    /// Adds a service. Replaces an ended service with the same name.
     pub(super) fn add(&self, service: Service) -> Outcome<Arc<Supervised>> {
         let Known { all, closed } = &mut *self.known();
         if *closed {

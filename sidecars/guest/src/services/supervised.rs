@@ -36,7 +36,7 @@ impl Supervised {
         self.info.borrow().clone()
     }
 
-    /// Asks for the end of the service.
+    /// Requests that the service stops.
     pub(super) fn stop(&self, grace: Duration) {
         self.stop.send_replace(Some(grace));
     }
@@ -52,7 +52,7 @@ impl Supervised {
     }
 
     async fn wait_for(&self, reached: impl FnMut(&ServiceInfo) -> bool) -> ServiceInfo {
-        // The sender belongs to `self`, so it is not dropped before.
+        // The sender belongs to `self`, so it is not dropped during the wait.
         match self.info.subscribe().wait_for(reached).await {
             Ok(info) => info.clone(),
             Err(_) => self.info(),

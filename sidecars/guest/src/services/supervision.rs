@@ -20,7 +20,7 @@ const FIRST_DELAY: Duration = Duration::from_millis(500);
 /// The longest delay before a restart.
 const LONGEST_DELAY: Duration = Duration::from_secs(30);
 
-/// After a run of this time, the delay begins with [`FIRST_DELAY`] again.
+/// If a run lasted at least this long, the next delay is [`FIRST_DELAY`] again.
 const STABLE_AFTER: Duration = Duration::from_secs(30);
 
 /// The time between SIGTERM and SIGKILL for a run that did not become ready.
@@ -113,7 +113,7 @@ async fn settle(
         RunEnd::Stopped(grace) => grace,
         RunEnd::Exited(_) | RunEnd::NotReady(_) => FAILED_GRACE,
     };
-    // Programs that it left behind would still have its port.
+    // Programs that the run left behind would still occupy its port.
     let exit = processes::end_session(run.pid, &mut run.exit, grace).await;
     if exit.is_none() {
         guest.report_problem(format!(
@@ -147,8 +147,8 @@ fn ended(exit: Exit) -> String {
     }
 }
 
-/// Sends the end of a service to those who watch.
+/// Notifies the watchers of the end of a service.
 fn report(guest: &Guest, info: ServiceInfo) {
-    // The error is that none watches.
+    // Sending fails only if there is no watcher.
     let _ = guest.services.ends.send(info);
 }

@@ -198,7 +198,7 @@ impl Bottle {
 
 impl Drop for Bottle {
     fn drop(&mut self) {
-        // Stops the guest regularly, because killing it would leave its processes running.
+        // Stops the guest in an orderly way, because killing it would leave its processes running.
         let pid = rustix::process::Pid::from_child(&self.process);
         if self.process.try_wait().is_ok_and(|status| status.is_none()) {
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);

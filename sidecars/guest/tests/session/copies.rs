@@ -135,7 +135,7 @@ async fn a_link_in_the_place_of_a_file_is_not_followed() {
         assert!(failure.message.contains(&format!("a link to {target}")), "{failure:?}");
         assert!(!seen.text().contains("not asked for"), "{seen:?}");
     }
-    // The user named this file, and the link is only on the way to it.
+    // The user named this file, and the symlink is only a component of its path.
     assert_eq!(listing(&copy_out(&channel, "report/large").await.out), ["large 644 not asked for"]);
 }
 

@@ -94,7 +94,7 @@ async fn the_output_is_read_by_position_and_outlives_hosts() {
     let (bottle, channel) = Bottle::ready().await;
     let process = start(&channel, shell("echo one; echo two; read x; echo three; exit 4"), None).await;
     until(&channel, &process, "two").await;
-    // A new host: nothing is lost or repeated.
+    // After a new host connects, no output is lost or repeated.
     let channel = bottle.connect().await;
     let (text, first) = read(&channel, &process, ReadFrom::Position(0), 5, 0).await;
     assert_eq!((text.as_str(), first.next, first.end, first.lost), ("one\nt", 5, 8, 0));
@@ -158,8 +158,8 @@ async fn a_shell_lives_between_clients_and_signals_reach_its_foreground() {
     let main = named("main");
     assert_eq!(write(&channel, &main, "cd /; x=kept; echo ready-$((1+1))\n", false).await, GuestEvent::Done);
     until(&channel, &main, "ready-2").await;
-    // Ctrl-C as a signal ends the program in the foreground, and not the shell. The shell gives the program the foreground
-    // before the program runs.
+    // Ctrl-C as a signal ends the program in the foreground, and not the shell. The shell moves the program to the
+    // foreground before the program runs.
     write(&channel, &main, "sh -c 'echo runs-$((2+1)); exec sleep 1000'\n", false).await;
     until(&channel, &main, "runs-3").await;
     signal(&channel, &main, 2).await;
@@ -200,7 +200,7 @@ async fn an_end_reaches_the_whole_session_and_only_it() {
     let of = |handle: &ProcessName| processes.iter().find(|p| p.handle.as_ref() == Some(handle)).unwrap();
     assert_eq!((of(&process).processes, of(&process).state), (0, ProcessState::Exited(Exit::Signal(9))));
     assert_eq!((of(&other).processes, of(&other).state), (1, ProcessState::Running));
-    // Once more: it has ended.
+    // A second request to end an exited process returns the same result.
     assert_eq!(end(&channel, &process, 300).await, GuestEvent::Exited(Exit::Signal(9)));
     // A stopped process ends by SIGTERM too.
     signal(&channel, &other, 19).await;
@@ -261,7 +261,7 @@ async fn the_number_of_processes_is_bounded() {
     for _ in 1..PROCESSES_MAX {
         start(&channel, shell("exec sleep 1000"), None).await;
     }
-    // The one that has ended makes room.
+    // The new process takes the place of the process that has ended.
     let last = start(&channel, shell("exec sleep 1000"), None).await;
     let (_, why) = refused(end(&channel, &first, 0).await);
     assert!(why.starts_with("the bottle has no process p1: it has p2, "), "{why}");
@@ -282,7 +282,8 @@ async fn many_processes_leave_no_open_files() {
     };
     let in_terminal = Process { terminal: Some(SIZE), ..shell("read x; echo $x") };
     for _ in 0..50 {
-        // One that ends by itself, one in a terminal, one that is ended, one that does not start, and a command.
+        // The processes: one ends by itself, one runs in a terminal, one is ended by a request, one does not start, and
+        // one is a command.
         for process in [shell("cat; echo x"), in_terminal.clone()] {
             let process = start(&channel, process, None).await;
             write(&channel, &process, "x\n", true).await;
@@ -341,7 +342,7 @@ async fn a_client_follows_all_processes_to_their_end() {
     let mut seen = Seen::default();
     seen.until(&mut followed, "one\n").await;
     write(&channel, &process, "\n", false).await;
-    // The last words of a process, and its end, arrive although it ends with the bottle.
+    // The last output and the exit of a process arrive, although the process ends with the bottle.
     let stopped = channel.open(&crate::bottle::stop(0)).await.unwrap();
     let seen = seen.rest(&mut followed).await;
     assert_eq!(seen.reset, None);

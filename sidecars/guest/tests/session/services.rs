@@ -168,7 +168,7 @@ async fn a_service_that_does_not_become_ready_fails_with_the_reason() {
     let missing = start(&channel, service("gone", process(&["no-such-program"]), Readiness::Started)).await;
     assert_eq!((missing.state, missing.process), (ServiceState::Failed, None));
     assert!(missing.why.unwrap().contains("no-such-program"));
-    // A check that takes too long does not go on.
+    // A check that exceeds its time limit is ended.
     let commands = std::fs::read_dir("/proc")
         .unwrap()
         .filter_map(|entry| std::fs::read(entry.ok()?.path().join("cmdline")).ok());
@@ -185,7 +185,7 @@ async fn a_service_that_ends_is_restarted_by_its_policy() {
         (Restart::OnFailure, "exit 1", ServiceState::Restarting),
         (Restart::Always, "exit 0", ServiceState::Restarting),
     ] {
-        // It ends after it was ready, so that its policy counts.
+        // The service ends after it was ready, so that its restart policy applies.
         let script = format!("touch ready; while [ -e ready ]; do sleep 0.02; done; {script}");
         let one = Service { restart, ..service("one", shell(&script), Readiness::File("ready".into())) };
         let _ = std::fs::remove_file(bottle.root().join("workspace/ready"));
@@ -221,13 +221,13 @@ async fn a_stop_reaches_all_processes_of_a_service_and_ends_its_restarts() {
     let last = beat();
     tokio::time::sleep(Duration::from_millis(100)).await;
     assert_eq!(beat(), last, "a process of the service runs on");
-    // One that waits for its restart stops at once.
+    // A service that waits for its restart stops at once.
     let ending =
         Service { restart: Restart::Always, ..service("two", shell("sleep 0.05"), Readiness::Started) };
     start(&channel, ending).await;
     until(&channel, |info| info.state == ServiceState::Restarting).await;
     assert_eq!(end(&channel, "two", 50).await.state, ServiceState::Stopped);
-    // A stopped one starts again.
+    // A stopped service can be started again.
     assert_eq!(start(&channel, one).await.state, ServiceState::Ready);
     end(&channel, "one", 50).await;
     let again = GuestRequest::StartServiceAgain { service: "one".parse().unwrap() };
@@ -285,7 +285,7 @@ async fn many_restarts_keep_few_outputs_and_the_number_of_services_is_bounded() 
     let more = service("more", shell("sleep 60"), Readiness::Started);
     let more = format!("{:?}", ask(&channel, &GuestRequest::StartService(more)).await);
     assert!(more.contains("32 services run already"), "{more}");
-    // An ended one makes room.
+    // The end of a service makes room for another one.
     end(&channel, "s1", 100).await;
     let fits = start(&channel, service("more", shell("sleep 60"), Readiness::Started)).await;
     assert_eq!(fits.state, ServiceState::Ready);

@@ -61,7 +61,7 @@ async fn a_client_that_goes_away_changes_nothing() {
         timeout(SOON, undone).await.expect("its removal");
     }
     assert_eq!(fs::read_to_string(workspace.join("file")).unwrap(), "old");
-    // More clients than there are threads, each of which has stopped reading: all threads end when they go.
+    // There are more clients than threads, and no client reads any more. All threads end when the clients disconnect.
     fs::write(workspace.join("huge"), vec![b'x'; 8 << 20]).unwrap();
     let mut waiting = Vec::new();
     for _ in 0..12 {

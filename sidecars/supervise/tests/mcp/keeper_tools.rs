@@ -27,7 +27,7 @@ fn answers(scene: &Scene, answer: Option<ToolAnswer>) -> JoinHandle<Result<ToolR
     let keeper = scene.channel().clone();
     tokio::spawn(async move {
         let (stream, request) = taken(&keeper).await?;
-        // Without an answer, the keeper is lost.
+        // Without an answer, the connection to the keeper is lost.
         if let Some(answer) = answer {
             stream.message(&answer).await?;
             stream.end().await?;
@@ -78,7 +78,7 @@ pub(crate) async fn passed() -> Result<()> {
         let arguments = json!({"a": [1, null, "\u{1b}"]}).as_object().cloned().context("arguments")?;
         ensure!(asked.await?? == ToolRequest::Call { tool: "bottle_list".to_owned(), arguments });
     }
-    // Its own tools do not reach the keeper.
+    // Calls of the daemon's own tools do not reach the keeper.
     let routes = scene.tool("list-egress-routes", json!({}))?.result()?;
     ensure!(routes["structuredContent"]["revision"] == 1, "{routes}");
     Ok(())

@@ -120,7 +120,7 @@ impl State {
         }
     }
 
-    /// Answers proposals. Those that were answered, have expired, or are not what the user saw any more are left out.
+    /// Answers proposals. Skips those that were answered, have expired, or have changed since the user saw them.
     fn answer_all(&mut self, ids: Vec<Id>, yes: bool, reason: Option<String>, now: Timestamp) -> Effect {
         let mut answers: Vec<(Pending, Decision)> = Vec::new();
         for id in ids {

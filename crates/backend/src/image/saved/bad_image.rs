@@ -12,7 +12,7 @@ pub enum BadImage {
 }
 
 impl BadImage {
-    /// Creates the error for an image that is not used.
+    /// Creates the error for an image that is refused.
     pub fn refused(why: impl Into<String>) -> Self {
         Self::Refused(why.into())
     }

@@ -48,7 +48,7 @@ pub fn image(layout: &Path) -> Result<Checked, BadImage> {
     Ok(Checked { container, saved, sizes })
 }
 
-/// What all layers have used of the limits.
+/// How much of each limit the layers have used so far.
 struct Limits {
     files: usize,
     full_size: u64,

@@ -1,8 +1,9 @@
 //! Copies files of a directory of this machine into a bottle's workspace.
 //!
 //! The user, or a bottle that works in the same directory (`--cwd=live`), may change the directory during the copy. The
-//! walk of the directory therefore keeps a descriptor for each entry, and every path in the workspace is opened below
-//! one; a link in it is an error. Several threads copy, because most of the time of a copy is the kernel's.
+//! walk of the directory therefore keeps a descriptor for each entry, and every path in the workspace is opened below a
+//! descriptor; a link in the path is an error. Several threads copy, because a copy spends most of its time in the
+//! kernel.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -90,8 +91,8 @@ impl Copy<'_> {
         copied
     }
 
-    /// The next regular file. Creates the directories and links before it, while no other thread continues: a directory
-    /// exists before its files are copied. `None` also if the copy is stopped.
+    /// Returns the next regular file. First creates the directories and links that precede it while the other threads
+    /// wait, so that a directory exists before its files are copied. Also returns `None` if the copy is stopped.
     fn next_file(&self, entries: &Mutex<HostEntries>) -> io::Result<Option<Entry>> {
         let mut entries = entries.lock().unwrap_or_else(PoisonError::into_inner);
         while !self.stop.is_set() {
@@ -173,7 +174,7 @@ fn make_directory(parent: &OwnedFd, name: &Path, mode: Mode, owner: Option<u32>)
     Ok(directory)
 }
 
-/// Creates a file or link. It replaces one that the launch created before.
+/// Creates a file or link. Replaces an entry that the launch created before.
 fn replacing<T>(parent: &OwnedFd, name: &OsStr, create: impl Fn() -> io::Result<T>) -> io::Result<T> {
     match create() {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
@@ -193,7 +194,7 @@ fn split(path: &Path) -> io::Result<(&Path, &OsStr)> {
     Ok((path.parent().unwrap_or(Path::new("")), name))
 }
 
-/// The modification time for both times: build tools compare it.
+/// Uses the modification time for both times, because build tools compare it.
 fn times(stat: &Stat) -> Timestamps {
     let time = Timespec { tv_sec: stat.st_mtime, tv_nsec: i64::try_from(stat.st_mtime_nsec).unwrap_or(0) };
     Timestamps { last_access: time, last_modification: time }

@@ -33,9 +33,9 @@ const LIST_MAX: usize = 1 << 20;
 const HEADER: usize = 512;
 /// The maximum number of symbolic links that are followed to a user list.
 const LINKS_MAX: usize = 8;
-/// The temporary directory. It takes the mode of the image's directory when a tmpfs is mounted there.
+/// The temporary directory. A tmpfs that is mounted there takes the mode of the image's directory.
 const TMP: &str = "/tmp";
-/// The file with the machine id, which desktop programs need. Each bottle has its own.
+/// The file with the machine id, which desktop programs need. Each bottle has its own machine id.
 const MACHINE_ID: &str = "/etc/machine-id";
 
 /// How the prepared image is tagged and labelled.
@@ -106,8 +106,8 @@ async fn inside(
     committed.map_err(|error| error.during(&format!("commit {named} for bottles")))
 }
 
-/// Returns the labels of the prepared image. A commit copies the labels of the scratch container; the returned map sets
-/// those to the empty text.
+/// Returns the labels of the prepared image. A commit would copy the labels of the scratch container, so the returned
+/// map sets these labels to the empty text.
 fn labels(image: &Facts, account: &Account, named: &str, home: &str) -> HashMap<String, String> {
     [
         (IMAGE_LABEL, labels::AGENT.to_owned()),
@@ -129,7 +129,7 @@ pub(crate) struct Additions {
     /// The paths of certificate bundles whose parent directory exists in the image. They become links to the bottle's
     /// bundle.
     pub(crate) roots: Vec<&'static str>,
-    /// The directories that become the account's.
+    /// The directories that the account will own.
     pub(crate) writable: Vec<Directory>,
 }
 

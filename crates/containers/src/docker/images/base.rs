@@ -12,7 +12,8 @@ use super::{image_facts, pull};
 pub(super) const REFERENCE: &str = "debian:bookworm-slim";
 const BASE_HINT: &str = "where no image registry answers, `scripts/base-image` of bottle's sources makes it from Debian's packages";
 
-/// Returns the base image's id. Pulls the image if the engine does not have it. With `renew`, pulls a newer one too.
+/// Returns the base image's id. Pulls the image if the engine does not have it. With `renew`, also pulls a newer
+/// version of it.
 ///
 /// # Errors
 /// [`BackendError`] with a hint on how to get the image.

@@ -20,7 +20,7 @@ use super::{buildkit, classic, recipes};
 use crate::docker::listing;
 
 /// The age in seconds at which an agent's or sidecars' image is removed after another image took its name. A start may
-/// still be about to use a younger one.
+/// still be about to use a younger image.
 const RENAMED_MAX_AGE: i64 = 60 * 60;
 /// The age in seconds (a week) at which an unused sidecars' image is removed if it contains another version of
 /// `bottle`.
@@ -141,8 +141,8 @@ fn left(
     };
     let free = images.iter().filter(|image| !used.contains(&image.id));
     free.filter_map(|image| {
-        // A replaced agent image, a sidecars' image or one of the tools is removed by its name. If the image has
-        // another name, for example as a snapshot, it stays under that name.
+        // A replaced agent image, a sidecars' image or a tools image is removed by its name. If the image has another
+        // name, for example as a snapshot, it stays under that name.
         let is_ours = |name: &str| [recipes::SIDECARS, recipes::TOOLS].iter().any(|own| is_named(own, name));
         let name = image.repo_tags.iter().find(|name| superseded.contains(name) || is_ours(name));
         Some(Unused {

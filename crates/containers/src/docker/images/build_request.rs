@@ -1,4 +1,4 @@
-//! What a builder of images gets besides the recipe.
+//! The parameters of an image build besides the recipe.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -8,8 +8,8 @@ use bottle_protocol::session::guest::SecretText;
 
 use super::logins::Login;
 
-/// Time limit of a request to build, pull or load an image, after which the request fails. None is expected to take
-/// this long, and the user can interrupt it.
+/// Time limit of a request to build, pull or load an image, after which the request fails. No request should take this
+/// long, and the user can interrupt it.
 pub(super) const LONG_TIMEOUT: Duration = Duration::from_secs(6 * 60 * 60);
 
 /// The builder of an image.
@@ -42,7 +42,7 @@ pub(super) struct BuildRequest<'a> {
     pub(super) labels: Vec<(String, String)>,
     /// The proxy variables that [`proxies`](super::build::proxies) returned.
     pub(super) proxies: Vec<(String, String)>,
-    /// Whether every step runs again, although the engine has its result.
+    /// Whether every step runs again even if the engine has cached its result.
     pub(super) no_cache: bool,
     /// The user's logins, by registry.
     pub(super) logins: BTreeMap<String, Login>,

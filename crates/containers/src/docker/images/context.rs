@@ -1,6 +1,6 @@
 //! The build context of a user's Dockerfile: the files of its directory, except those that `.dockerignore` names.
 //!
-//! The directory is walked, and its files are opened again, below descriptors and without following a link.
+//! Walking the directory and later opening its files both use directory descriptors and follow no links.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -21,10 +21,10 @@ const BYTES_MAX: u64 = 1 << 30;
 const ENTRIES_MAX: usize = 100_000;
 /// The maximum size of a `.dockerignore` in bytes.
 const IGNORE_MAX: u64 = 1 << 20;
-/// The name of the file that lists what is left out.
+/// The name of the file that lists the excluded paths.
 pub(super) const IGNORE_FILE: &str = ".dockerignore";
 
-/// A build context that was listed, and whose files were hashed.
+/// A build context whose entries are listed and whose files are hashed.
 #[derive(Debug, Clone)]
 pub(super) struct Context {
     root: Arc<Directory>,
@@ -58,7 +58,7 @@ impl Context {
     /// `NAME.dockerignore` takes precedence over `.dockerignore`. Sockets, pipes and devices are left out. Blocks.
     ///
     /// # Errors
-    /// The reason that the directory is no build context, as the end of a sentence that begins with its path.
+    /// The reason why the directory cannot be a build context, as the end of a sentence that begins with its path.
     pub(super) fn of(root: &Path, name: &str) -> Result<Self, String> {
         let root = Arc::new(Directory::open(root).map_err(|error| unreadable(Path::new(""), &error))?);
         let ignored = ignored(&root, name)?;
@@ -81,7 +81,7 @@ impl Context {
         let top = top.map_err(|error: io::Error| unreadable(Path::new(""), &error))?;
         let ignored = Arc::new(ignored);
         let patterns = ignored.clone();
-        // A directory that is left out may contain paths that are taken back in.
+        // An excluded directory may contain paths that a pattern includes again.
         let leave_out = move |path: &Path, kind| {
             patterns.is_ignored(&path.to_string_lossy())
                 && !(kind == FileType::Directory && patterns.takes_back())
@@ -130,7 +130,7 @@ impl Context {
         self.root.read(&entry.path, IGNORE_MAX).ok().flatten()
     }
 
-    /// Adds all entries to an archive, as root's, except those at these paths. Blocks.
+    /// Adds all entries, except those at these paths, to an archive, with root as their owner. Blocks.
     ///
     /// # Errors
     /// When a file cannot be read, or its size has changed since it was listed.
@@ -156,7 +156,7 @@ impl Entry {
             Kind::Directory => Ok(b"directory".to_vec()),
             Kind::Link(target) => Ok([b"link ", target.as_os_str().as_encoded_bytes()].concat()),
             Kind::File => {
-                // A file that grows meanwhile is hashed up to its size.
+                // A file that grows after it was listed is hashed only up to the listed size.
                 let (mut file, mut hash) = (self.open(root)?.take(self.size), Sha256::new());
                 let mut buffer = vec![0; 64 << 10];
                 loop {
@@ -199,7 +199,7 @@ impl Entry {
                 if file.metadata()?.len() != self.size {
                     return Err(io::Error::other("it changed while it was read"));
                 }
-                // A file that shrinks meanwhile would make the archive invalid, so zeros follow its content.
+                // A file that shrinks meanwhile would make the archive invalid, so zeros pad its content.
                 archive.append_data(&mut header, &self.path, file.chain(io::repeat(0)).take(self.size))
             }
         }
@@ -264,7 +264,7 @@ mod tests {
         let expected = [".dockerignore", "Dockerfile", "link", "src", "src/main.c", "target/keep"];
         assert_eq!(paths(&context), expected);
         assert_eq!(context.entries[2].kind, Kind::Link("/etc/passwd".into()));
-        // The Dockerfile's own list takes precedence.
+        // The Dockerfile's own ignore file takes precedence.
         write(root, "Dockerfile.dockerignore", "*\n!src\n");
         let context = Context::of(root, "Dockerfile").expect("a context");
         assert_eq!(paths(&context), ["src", "src/main.c"]);
@@ -292,7 +292,7 @@ mod tests {
         for (index, one) in hashes.iter().enumerate() {
             assert!(!hashes[..index].contains(one), "{index}");
         }
-        // The time of the last change is no part of the image's name.
+        // The image's name does not depend on the time of the last change.
         let times = fs::FileTimes::new().set_modified(std::time::SystemTime::UNIX_EPOCH);
         fs::File::options().write(true).open(root.join("a")).expect("open").set_times(times).expect("times");
         assert_eq!(hash(), hashes[4]);

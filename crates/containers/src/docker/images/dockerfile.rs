@@ -17,7 +17,7 @@ struct Instruction {
     words: Vec<String>,
     /// Whether it has a here-document.
     heredoc: bool,
-    /// Whether its last line ends it. The file ends in the middle of an incomplete instruction.
+    /// Whether the instruction ends on its last line. Otherwise the file ends in the middle of the instruction.
     complete: bool,
 }
 
@@ -26,7 +26,7 @@ struct Instruction {
 pub(super) struct BuildKitOnly {
     /// The number of its line, from 1.
     pub(super) line: usize,
-    /// What it is, for messages (`RUN --mount`).
+    /// The name of the part in messages (`RUN --mount`).
     pub(super) what: String,
 }
 
@@ -56,7 +56,7 @@ pub(super) struct Labelled {
 }
 
 impl<'a> Dockerfile<'a> {
-    /// Parses lines as the builder does. Text that the builder refuses gives some instructions, or none.
+    /// Parses lines as the builder does. For text that the builder refuses, the result has some instructions or none.
     pub(super) fn parse(text: &'a str) -> Self {
         let escape = directive(text, "escape").map_or('\\', |value| if value == "`" { '`' } else { '\\' });
         let mut instructions: Vec<Instruction> = Vec::new();
@@ -88,7 +88,7 @@ impl<'a> Dockerfile<'a> {
             (instruction.lines.1, instruction.complete) = (index + 1, !continues);
             if instruction.complete && ["RUN", "COPY", "ADD"].contains(&instruction.keyword.as_str()) {
                 for end in instruction.words.iter().filter_map(|word| heredoc_end(word)) {
-                    // Without its end it is no here-document.
+                    // Without an end line, this is not a here-document.
                     if lines.clone().any(|(_, line)| line.trim_start_matches('\t') == end) {
                         instruction.heredoc = true;
                         let _ = lines.find(|(_, line)| line.trim_start_matches('\t') == end);
@@ -202,7 +202,7 @@ impl<'a> Dockerfile<'a> {
 }
 
 impl Instruction {
-    /// The words before the first one that is not a flag.
+    /// The flags that directly follow the keyword.
     fn flags(&self) -> impl Iterator<Item = &str> {
         self.words.iter().map(String::as_str).take_while(|word| word.starts_with("--"))
     }
@@ -348,7 +348,7 @@ mod tests {
             ("FROM a\nRUN <<EOF\nCOPY . /\nEOF\n", false, Some((2, "a here-document"))),
             ("FROM a\nRUN <<-'EOF' cat\nFROM b\n\tEOF\nCOPY a b\n", true, Some((2, "a here-document"))),
             ("FROM a\nCOPY <<EOF /x\nhello\nEOF\n", false, Some((2, "a here-document"))),
-            // A shell's own operator, whose end is not in the file.
+            // `<<<` is an operator of the shell. No line of the file ends it like a here-document.
             ("FROM a\nRUN cat <<EOF\nRUN bash -c 'cat <<<x'\n", false, None),
             ("# syntax=docker/dockerfile:1\nFROM a\n", false, Some((1, "# syntax"))),
             ("FROM a\nCOPY --link a b\n", true, Some((2, "COPY --link"))),

@@ -1,4 +1,4 @@
-//! Reads `.dockerignore`: which files of a directory are no part of a build context. The module has no side effects.
+//! Reads `.dockerignore`, which excludes files of a directory from a build context. The module has no side effects.
 
 use globset::{GlobBuilder, GlobMatcher};
 
@@ -7,10 +7,10 @@ use globset::{GlobBuilder, GlobMatcher};
 pub(super) struct Ignored(Vec<(GlobMatcher, bool)>);
 
 impl Ignored {
-    /// Parses the file. A line that begins with `#` is a comment; `!` takes paths back in.
+    /// Parses the file. A line that begins with `#` is a comment; `!` includes paths again.
     ///
     /// # Errors
-    /// The number of a line that is no pattern, from 1.
+    /// The number, from 1, of a line that is not a valid pattern.
     pub(super) fn parse(text: &str) -> Result<Self, usize> {
         let mut patterns = Vec::new();
         for (index, line) in text.trim_start_matches('\u{feff}').lines().enumerate() {
@@ -25,7 +25,7 @@ impl Ignored {
             if pattern.is_empty() {
                 continue;
             }
-            // Braces have no meaning in the file, but in the library.
+            // Braces have a special meaning in the library, but not in the file.
             let glob = GlobBuilder::new(&pattern.replace('{', "[{]").replace('}', "[}]"))
                 .literal_separator(true)
                 .backslash_escape(true)
@@ -36,7 +36,7 @@ impl Ignored {
         Ok(Self(patterns))
     }
 
-    /// Whether the file or directory at this path, relative to the context, is left out. A pattern that matches a
+    /// Whether the file or directory at this path, relative to the context, is excluded. A pattern that matches a
     /// directory also matches everything below it.
     pub(super) fn is_ignored(&self, path: &str) -> bool {
         let prefixes = || path.match_indices('/').map(|(at, _)| &path[..at]).chain([path]);
@@ -44,7 +44,7 @@ impl Ignored {
         last.is_some_and(|(_, taken_back)| !taken_back)
     }
 
-    /// Whether a directory that is left out may contain paths that are taken back in.
+    /// Whether an excluded directory may contain paths that a pattern includes again.
     pub(super) fn takes_back(&self) -> bool {
         self.0.iter().any(|(_, taken_back)| *taken_back)
     }

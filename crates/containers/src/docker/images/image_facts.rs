@@ -141,7 +141,7 @@ mod tests {
         let read = |account: &str| {
             let image = image(|config| {
                 config.labels = labels(account);
-                // The entrypoint is our own, which is not reported as an instruction without effect.
+                // An entrypoint that `bottle` set is not reported as an instruction without effect.
                 config.entrypoint = words(&["/bottle"]);
                 config.volumes = words(&["/data"]);
             });

@@ -200,7 +200,7 @@ async fn ask(host: &Host, name: &str, registry: &str) -> Result<Option<Login>, S
     let (input, output) = (child.stdin.take(), child.stdout.take());
     let conversation = async {
         if let Some(mut input) = input {
-            // A helper that does not read its input has closed it.
+            // The write fails if the helper closed its input without reading it.
             let _ = input.write_all(registry.as_bytes()).await;
         }
         let mut answer = Zeroizing::new(Vec::with_capacity(ANSWER_MAX + 1));

@@ -131,7 +131,7 @@ impl Images {
         }
     }
 
-    /// Says whether the engine is Podman.
+    /// Sets whether the engine is Podman.
     #[must_use]
     pub fn on_podman(self, is_podman: bool) -> Self {
         Self { is_podman, ..self }
@@ -166,7 +166,7 @@ impl Images {
         }
     }
 
-    /// Reads an image that [`Images::agent`] prepared, or that was committed from a container of one.
+    /// Reads an image that [`Images::agent`] prepared, or that was committed from a container of such an image.
     ///
     /// # Errors
     /// [`BackendError`] when the image does not exist or is of another kind.
@@ -179,8 +179,7 @@ impl Images {
             .ok_or_else(|| BackendError::failed(format!("{named} is not an image of a bottle")))
     }
 
-    /// Whether at least one image was not ready at first. This process, or another one for which it waited, then built
-    /// or prepared the image.
+    /// Whether at least one image had to be built or prepared, by this process or by another one for which it waited.
     #[must_use]
     pub fn made_any(&self) -> bool {
         self.made_any.load(Ordering::Relaxed)
@@ -209,8 +208,9 @@ impl Images {
         volume.await.cloned()
     }
 
-    /// Lists leftovers of this home's starts and builds, also of running builds, which [`Images::remove_unused`] does
-    /// not remove. Also lists volumes and images that are unused, old, and replaced by newer ones. Changes nothing.
+    /// Lists leftovers of this home's starts and builds. The list includes objects of running builds, which
+    /// [`Images::remove_unused`] does not remove. Also lists volumes and images that are unused, old, and replaced by
+    /// newer ones. Changes nothing.
     ///
     /// # Errors
     /// [`BackendError`] when the engine cannot be queried.

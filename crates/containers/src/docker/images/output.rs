@@ -60,7 +60,7 @@ impl Output {
         }
     }
 
-    /// Shortens the kept output to complete lines from the end.
+    /// Shortens the kept output to its last complete lines.
     fn shorten(&mut self) {
         let from = self.kept.ceil_char_boundary(self.kept.len().saturating_sub(MAX_OUTPUT));
         let line_end = self.kept[from..].trim_end().find('\n').filter(|_| from > 0);

@@ -200,7 +200,7 @@ impl Images {
     }
 }
 
-/// The reason for which an image is pulled, if it is.
+/// The reason for which an image is pulled. `None` if it is not pulled.
 fn fetched(missing: bool, renewal: Renewal) -> Option<&'static str> {
     if missing { Some(ABSENT) } else { renewal.pull.then_some(ASKED) }
 }

@@ -10,8 +10,8 @@ use futures_util::StreamExt;
 use super::image_error::failed;
 use super::logins::{Login, Logins, registry_of, shown};
 
-/// Parts of registries' messages about a missing or wrong login. For a private image, many registries say that it does
-/// not exist.
+/// Parts of registries' messages about a missing or wrong login. Many registries report that a private image does not
+/// exist.
 const DENIED: [&str; 6] =
     ["unauthorized", "denied", "authentication required", "no basic auth", "may require", "not found"];
 

@@ -45,8 +45,8 @@ impl Recipe {
         hasher.finish()
     }
 
-    /// Writes the build context as a tar archive, with `texts` in addition or in place of files of the same path.
-    /// Blocks while it reads the user's directory.
+    /// Writes the build context as a tar archive. Adds `texts`, which replace files at the same path. Blocks while it
+    /// reads the user's directory.
     ///
     /// # Errors
     /// When a file of the user's directory cannot be read, or a path is too long for an archive.

@@ -23,7 +23,8 @@ pub(super) const SCRATCH_LABEL: &str = "bottle.scratch";
 /// while a file is read or written.
 const INTERRUPTED_AFTER: Duration = Duration::from_secs(5 * 60);
 
-/// A scratch container. [`ScratchContainer::remove`] removes it; after its process exited, [`left`] finds it.
+/// A scratch container. [`ScratchContainer::remove`] removes it; after the process that created it has exited, [`left`]
+/// finds it.
 #[derive(Debug)]
 pub(super) struct ScratchContainer {
     /// The container's id.
@@ -83,7 +84,7 @@ pub(super) async fn remove(docker: &Docker, id: &str) -> Result<(), BackendError
     }
 }
 
-/// The scratch containers of this home whose process has exited.
+/// The scratch containers of this home whose creating process has exited.
 ///
 /// # Errors
 /// [`BackendError`] when the engine cannot be queried.

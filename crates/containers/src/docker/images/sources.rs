@@ -94,7 +94,7 @@ impl Images {
             (IMAGE_LABEL.to_owned(), labels::TOOLS.to_owned()),
             (PACKAGES_LABEL.to_owned(), Timestamp::now().as_second().to_string()),
         ];
-        // The label has the time of the packages only if they do not come from the build cache.
+        // The label contains the installation time of the packages only if they do not come from the build cache.
         request.no_cache = true;
         self.build(recipe, request, progress).await
     }
@@ -204,7 +204,7 @@ impl Images {
         for Base { reference, .. } in bases.iter().filter(|base| !base.of_platform) {
             let name = format!("the base image {reference}");
             let mut found = self.image_id(reference, &name).await?;
-            // An image id is no name of a registry's image.
+            // An image id does not name an image in a registry.
             let named = !reference.starts_with("sha256:");
             if named && (renew || found.is_none()) {
                 let why = if found.is_none() { " is not on this engine and" } else { "" };
@@ -217,7 +217,7 @@ impl Images {
         Ok(ids)
     }
 
-    /// The references of base images that name another image now than at the build.
+    /// The references of base images that now name a different image than at the time of the build.
     pub(super) async fn changed_bases(&self, facts: &Facts) -> Result<Vec<String>, BackendError> {
         let mut changed = Vec::new();
         for (reference, id) in &facts.bases {
@@ -273,7 +273,7 @@ impl Images {
     ) -> Result<String, BackendError> {
         request.proxies = build::proxies(&self.host);
         if recipe.with_roots {
-            // Reading them takes longer than the queries that decide whether the image is built.
+            // Reading the certificates takes longer than the queries that decide whether the image is built.
             recipe.extra_files.push(("roots.pem", 0o644, Bytes::from(roots::of_this_machine())));
         }
         build::build(&self.long_running(), &self.socket, recipe, request, progress).await
@@ -348,7 +348,7 @@ impl Images {
         Ok(Local { found, home: self.host.home_hash() })
     }
 
-    /// Prepares an image that exists already, unless it is prepared.
+    /// Prepares an existing image, unless it is already prepared.
     async fn existing_image(
         &self,
         facts: Facts,

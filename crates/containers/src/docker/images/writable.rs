@@ -1,5 +1,5 @@
-//! The directories in which an agent installs programs: `/usr/local` and `/opt`. They become the agent's, as on the
-//! backend linux. Also gives the agent the directories of volumes.
+//! The directories in which an agent installs programs: `/usr/local` and `/opt`. The agent becomes their owner, as on
+//! the linux backend. Also gives the agent the directories of volumes.
 
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -13,9 +13,10 @@ use tokio::sync::mpsc;
 
 use super::image_error::is_missing;
 
-/// The directories whose subdirectories become the agent's.
+/// The directories whose subdirectories the agent will own.
 pub(crate) const ROOTS: [&str; 2] = ["/usr/local", "/opt"];
-/// The maximum number of directories below one of [`ROOTS`] that become the agent's. The other ones stay root's.
+/// The maximum number of directories below one of [`ROOTS`] that the agent will own. Root stays the owner of the
+/// others.
 const DIRECTORIES_MAX: usize = 50_000;
 /// The number of chunks of the engine's answer that are buffered.
 const CHUNKS: usize = 8;
@@ -31,8 +32,8 @@ pub(crate) struct Directory {
     pub(crate) modified: u64,
 }
 
-/// Lists `root` and the directories below it that root owns. A missing `root` counts as an empty directory. Empty if
-/// `root` is no directory.
+/// Lists the directory `root` and the directories below it that the root user owns. A missing `root` counts as an empty
+/// directory. The list is empty if `root` is not a directory.
 ///
 /// # Errors
 /// The engine's error.

@@ -24,8 +24,8 @@ pub(in crate::docker) fn make_directory(state: &Path) -> io::Result<PathBuf> {
     Ok(directory)
 }
 
-/// Shares the objects with the bottle whose directory this is. The agent is another user than the one on this machine,
-/// so files that not everybody can read are copied.
+/// Shares the objects with the bottle whose directory this is. The agent's user differs from the user of this machine,
+/// so files that are not readable by everyone are copied.
 ///
 /// # Errors
 /// [`BackendError`] when an object cannot be shared.
@@ -51,8 +51,7 @@ pub(in crate::docker) fn remove(state: &Path) -> io::Result<()> {
     remove_tree(&directory(state))
 }
 
-/// Archives the directory for the root of a container. The files are root's there, so that the agent cannot change
-/// them.
+/// Archives the directory for the root of a container. Root owns the files there, so that the agent cannot change them.
 ///
 /// # Errors
 /// When a file cannot be read.

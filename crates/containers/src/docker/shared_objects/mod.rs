@@ -31,7 +31,7 @@ use super::podman::COMMITTED_WITHIN;
 /// The name of the directory in a bottle's state directory.
 const DIRECTORY: &str = "git-objects";
 
-/// A name that no file of git has, for the file with which [`sees`] tries the mount.
+/// The name of the file with which [`sees`] tests the mount. No file of git has this name.
 const PROBE: &str = "bottle-probe";
 
 /// The directory of the shared objects of the bottle with this state directory.
@@ -39,7 +39,7 @@ pub(super) fn directory(state: &Path) -> PathBuf {
     state.join(DIRECTORY)
 }
 
-/// Mounts the directory read-only. Its files are no programs and have no set-id bits.
+/// Mounts the directory read-only. Its files are not executable and have no set-id bits.
 pub(super) fn mount(directory: &str) -> Mount {
     bind_mount(directory, GIT_OBJECTS_DIR, true)
 }
@@ -58,7 +58,7 @@ pub(super) async fn are_mounted(engine: &Engine, container: &str) -> Result<bool
     Ok(mounts.iter().any(|mount| mount.destination.as_deref() == Some(GIT_OBJECTS_DIR)))
 }
 
-/// Whether the engine mounted this directory, and not the one that another machine has at this path.
+/// Whether the engine mounted this directory, and not another machine's directory at the same path.
 ///
 /// # Errors
 /// [`EngineError`] when the engine cannot be queried.

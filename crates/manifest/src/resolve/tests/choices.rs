@@ -1,4 +1,4 @@
-//! Tests of who selected the bottles, and of what the user is shown about this.
+//! Tests whose choice of bottles is recorded, and how it is shown to the user.
 
 use super::directories::{Directories, EMPTY};
 

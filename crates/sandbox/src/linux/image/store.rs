@@ -199,8 +199,8 @@ impl Images {
         Ok(found)
     }
 
-    /// Lists images that no bottle and no snapshot uses, and that a newer image replaced or whose source no longer
-    /// exists. Also lists leftovers of killed unpackings, unless one is running.
+    /// Lists images that no bottle and no snapshot uses, if a newer image replaced them or their source no longer
+    /// exists. Also lists leftovers of killed unpackings, unless an unpacking is running.
     ///
     /// # Errors
     /// When the images cannot be listed.

@@ -348,7 +348,7 @@ async fn copies_a_plain_file_system_unchanged() {
     let made = home.root(&inside);
     assert_eq!(text(&made.join("bin/tool")), "tool");
     assert_eq!(made.join("bin/tool").metadata().expect("there").permissions().mode() & 0o7777, 0o755);
-    // A changed file results in another image. No bottle uses the first one then.
+    // A changed file results in another image. No bottle uses the first image after that.
     std::fs::write(root.join("usr/bin/other"), "other").expect("written");
     let (other, _) = home.prepare("rootfs").await.expect("copied");
     assert_ne!(other.image, inside.image);

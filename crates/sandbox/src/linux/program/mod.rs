@@ -209,7 +209,7 @@ mod tests {
             let other = home.at("other").display().to_string();
             assert!(matches!(&prepared.notes[..], [note] if note.contains(&other)), "{:?}", prepared.notes);
         }
-        // The environment of another project was not written by an agent of this one.
+        // No agent of this project can have written the environment of another project.
         let host = Host { cwd: home.at("other"), ..home.host(&["project/.venv/bin"]) };
         let prepared = prepare(&host, "mini", &[]).expect("prepared");
         assert!(home.shown(&prepared).contains(&"other".to_owned()));

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::search::settings;
 
-/// The maximum number of files that are looked at in a directory of packages.
+/// The maximum number of files that are examined in a directory of packages.
 const MAX_FILES: usize = 10_000;
 
 /// A virtual environment.

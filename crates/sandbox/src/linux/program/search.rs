@@ -32,11 +32,11 @@ pub(super) fn is_executable(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
 }
 
-/// The maximum size of a file with settings in bytes. A longer one has none.
+/// The maximum size of a file with settings in bytes. A longer file counts as one without settings.
 const SETTINGS_MAX: u64 = 64 << 10;
 
-/// The text of a file with settings, which a project or an agent may have written. `None` if it is no regular file, a
-/// link, too long or not UTF-8.
+/// The text of a file with settings, which a project or an agent may have written. `None` if the file is a link, not a
+/// regular file, too long or not UTF-8.
 pub(super) fn settings(path: &Path) -> Option<String> {
     let bytes = plain_file::read(path, SETTINGS_MAX).ok()?;
     (bytes.len() as u64 <= SETTINGS_MAX).then(|| String::from_utf8(bytes).ok())?

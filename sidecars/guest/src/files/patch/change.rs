@@ -1,4 +1,4 @@
-//! Changes of files that were checked, and writing all of them or none.
+//! Checks the changes of a patch, and writes all of them or none.
 
 use std::io::{self, Read, Write};
 
@@ -15,7 +15,7 @@ use super::hunks::{FileDiff, Operation};
 use super::replace::replace;
 use crate::failure::{Outcome, other};
 
-/// The maximum size of all files of a patch before and after it, in bytes. They are in memory.
+/// The maximum total size of a patch's files before and after the patch, in bytes. All of them are kept in memory.
 const TOTAL_MAX: u64 = 64 << 20;
 
 /// The changes of a patch.
@@ -26,7 +26,7 @@ pub(super) struct Changes<'a> {
     size: AnswerSize,
 }
 
-/// A change that fits the file as it was when it was checked.
+/// A change that fits the content that its file had at the time of the check.
 struct Change {
     place: Place,
     before: Option<Before>,
@@ -35,13 +35,13 @@ struct Change {
     places: u64,
 }
 
-/// A file as it was.
+/// The state of a file before the change.
 struct Before {
     content: Vec<u8>,
     version: Version,
 }
 
-/// What differs if a file was changed or replaced.
+/// The metadata that differs if a file was changed or replaced.
 #[derive(PartialEq, Eq)]
 struct Version {
     file: (u64, u64),
@@ -136,7 +136,7 @@ impl<'a> Changes<'a> {
         read.map_err(|error| cannot("patch", place.as_path(), &error))
     }
 
-    /// Makes all changes, or with `check` none.
+    /// Makes all changes. With `check`, makes none.
     pub(super) fn carry_out(self, check: bool) -> Outcome<FileEvent> {
         if !check {
             self.write()?;
@@ -167,7 +167,7 @@ impl<'a> Changes<'a> {
     }
 }
 
-/// A change of which only the last step is missing.
+/// A prepared change: only its last step is missing.
 enum Ready {
     Write(Staged),
     Remove(Parent),

@@ -1,7 +1,7 @@
 //! Unified diffs: which files they change, and their hunks.
 //!
-//! `diffy` parses them. The hunks are applied here, because a hunk must not land in a second place that happens to have
-//! the same lines: it fits where it says, or in exactly one other place.
+//! `diffy` parses them. This module applies the hunks itself, because a hunk must not change a second place that
+//! happens to have the same lines. A hunk must match at its stated line, or at exactly one other place.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -16,7 +16,7 @@ use diffy::{Hunk, Line};
 use super::super::bounds::Bounds;
 use crate::failure::{Outcome, other};
 
-/// After how many positions the bounds are checked.
+/// The number of positions between two checks of the bounds.
 const CHECK_EVERY: usize = 1024;
 
 /// The part of a diff about one file.
@@ -47,7 +47,7 @@ pub(super) fn parse(diff: &[u8]) -> Outcome<Vec<FileDiff<'_>>> {
             return Err(other(format!("the diff changes more than {PATCHED_FILES_MAX} files")));
         }
     }
-    // The parser ignores lines that belong to no file. A hunk behind them would be lost.
+    // The parser ignores lines that belong to no file, so a hunk after such lines would be lost.
     let hunks: usize = files.iter().map(|file| file.hunks().len()).sum();
     if lines().filter(|line| line.starts_with(b"@@ ")).count() != hunks {
         return Err(other("cannot parse the diff: a hunk belongs to no file, or follows lines of no hunk"));
@@ -55,7 +55,7 @@ pub(super) fn parse(diff: &[u8]) -> Outcome<Vec<FileDiff<'_>>> {
     Ok(files)
 }
 
-/// The reason of an error, without the words that say that it is one.
+/// The reason of an error, without the prefix "error parsing".
 fn reason(error: &PatchSetParseError) -> String {
     let text = error.to_string();
     let text = text.trim_start_matches("error parsing patches").trim_start_matches([':', ' ']);
@@ -102,7 +102,7 @@ impl<'a> FileDiff<'a> {
     }
 }
 
-/// The file that a diff is about, without the directories `a/` and `b/` of git.
+/// The file that a diff is about, without git's prefixes `a/` and `b/`.
 fn target(operation: &FileOperation<'_, [u8]>) -> Outcome<(FilePath, Operation)> {
     let path = |bytes: &[u8]| FilePath::from(OsStr::from_bytes(bytes));
     let without = |bytes: &[u8], directory: &[u8]| path(bytes.strip_prefix(directory).unwrap_or(bytes));
@@ -139,13 +139,13 @@ enum NotApplied {
 fn apply(content: &[u8], hunks: &[Hunk<'_, [u8]>], bounds: &Bounds) -> Result<Vec<u8>, NotApplied> {
     let lines: Vec<&[u8]> = content.split_inclusive(|&byte| byte == b'\n').collect();
     let mut result = Vec::with_capacity(content.len());
-    // The number of lines that are done, and how far the last hunk was from where it says.
+    // The number of lines already processed, and the distance of the last hunk from its stated line.
     let (mut done, mut shift) = (0, 0);
     for (number, hunk) in hunks.iter().enumerate() {
         let old: Vec<&[u8]> = sides(hunk, |line| !matches!(line, Line::Insert(_)));
         let new: Vec<&[u8]> = sides(hunk, |line| !matches!(line, Line::Delete(_)));
         let stated = hunk.old_range().start();
-        // A hunk without old lines says the line behind which it inserts.
+        // If a hunk has no old lines, it inserts after its stated line.
         let stated = if old.is_empty() { stated } else { stated.saturating_sub(1) };
         let expected = stated.saturating_add_signed(shift);
         let mismatch = |why: String| {
@@ -174,7 +174,7 @@ fn sides<'a>(hunk: &Hunk<'a, [u8]>, wanted: impl Fn(&Line<'a, [u8]>) -> bool) ->
     hunk.lines().iter().filter(|line| wanted(line)).map(text).collect()
 }
 
-/// The number of the line at which these lines are: `expected`, or the only other one behind `done`.
+/// The index of the line where the old lines begin: `expected`, or the only other match from `done` on.
 fn position(
     lines: &[&[u8]],
     old: &[&[u8]],
@@ -184,7 +184,7 @@ fn position(
 ) -> Result<Result<usize, String>, NotApplied> {
     let is_at =
         |position: usize| position >= done && lines.get(position..).is_some_and(|rest| rest.starts_with(old));
-    // Lines cannot be inserted behind a line without a break.
+    // Lines cannot be inserted after a line without a line break.
     let continues =
         expected.checked_sub(1).and_then(|last| lines.get(last)).is_none_or(|line| line.ends_with(b"\n"));
     if is_at(expected) && (continues || !old.is_empty()) {
@@ -239,11 +239,11 @@ mod tests {
         assert!(error.contains("at line 1 and at line 3"), "{error}");
         let error = patched(b"a\nb\n", &hunk).expect_err("no place");
         assert!(error.contains("hunk 1 (line 2) does not match the file"), "{error}");
-        // The second hunk moves with the first, and cannot come before it.
+        // The second hunk is shifted like the first, and cannot be applied before it.
         let two = diff("@@ -1 +1 @@\n-a\n+A\n@@ -3 +3 @@\n-x\n+y\n");
         assert_eq!(patched(b"0\na\nb\nx\nx\n", &two), Ok(b"0\nA\nb\ny\nx\n".to_vec()));
         assert!(patched(b"x\na\n", &two).is_err());
-        // An insertion without context has only its line number.
+        // An insertion without context is positioned only by its line number.
         let insert = diff("@@ -1,0 +2 @@\n+new\n");
         assert_eq!(patched(b"a\nb\n", &insert), Ok(b"a\nnew\nb\n".to_vec()));
         assert!(patched(b"", &insert).is_err());
@@ -303,7 +303,7 @@ mod tests {
             ("empty", create(false)),
         ];
         assert_eq!(files, expected.map(|(path, operation)| (path.to_owned(), operation)));
-        // Without git's directories, a directory `a` is one of the workspace.
+        // Without git's prefixes, `a` is a directory of the workspace.
         let plain = parse(b"--- a/f\n+++ a/f\n@@ -1 +1 @@\n-1\n+2\n").expect("parsed");
         assert_eq!(plain[0].path.as_bytes(), b"a/f");
     }

@@ -1,4 +1,4 @@
-//! Changes files as a patch says: all of them, or none.
+//! Applies a patch to all of its files, or to none.
 //!
 //! ```text
 //!   unified diff, or a text and its replacement ─► changes, each checked against its file ─► write all

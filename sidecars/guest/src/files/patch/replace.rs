@@ -2,8 +2,8 @@
 
 use memchr::memmem::Finder;
 
-/// Replaces the only occurrence of `search`, or with `all` each one. Returns the new content and the number of
-/// occurrences, or a sentence that says why not.
+/// Replaces the only occurrence of `search`, or every occurrence with `all`. Returns the new content and the number of
+/// occurrences, or a sentence that says why nothing was replaced.
 pub(super) fn replace(
     content: &[u8],
     search: &[u8],
@@ -18,7 +18,7 @@ pub(super) fn replace(
         return Err("the text does not occur in it".to_owned());
     };
     let rest = content.get(first + 1..).unwrap_or_default();
-    // Occurrences that overlap are as ambiguous as others.
+    // Overlapping occurrences are ambiguous too.
     if !all && finder.find(rest).is_some() {
         return Err("the text occurs more than once; make it longer, or replace each with `--all`".to_owned());
     }

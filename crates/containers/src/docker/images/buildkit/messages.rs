@@ -1,4 +1,4 @@
-//! The messages of BuildKit's protocols, as far as a build needs them. The numbers are those of the files
+//! The messages of BuildKit's protocols, as far as a build needs them. The field numbers are those of the files
 //! `control.proto`, `auth.proto` and `secrets.proto` of BuildKit. Unknown fields are ignored.
 
 /// The request of `moby.filesync.v1.Auth/Credentials`.
@@ -38,7 +38,7 @@ pub(super) struct GetSecretResponse {
 /// The response of `grpc.health.v1.Health/Check`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub(super) struct HealthResponse {
-    /// 1 for a service that serves.
+    /// 1 if the service is serving.
     #[prost(int32, tag = "1")]
     pub(super) status: i32,
 }

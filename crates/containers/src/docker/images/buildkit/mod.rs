@@ -5,8 +5,8 @@
 //! POST /build?version=2&session=ID ─ the context as tar ─► engine ─ lines of JSON: progress, the image's id
 //! POST /session, upgraded to h2c ◄─ calls for logins and secrets ─ engine
 //! ```
-//! The requests are made here, because the client library cannot decode BuildKit's progress without its feature
-//! `buildkit`, whose secrets are files or variables of this process.
+//! The requests are built here. The client library decodes BuildKit's progress only with its feature `buildkit`, and
+//! that feature takes secrets only from files or variables of this process.
 
 mod messages;
 mod session;
@@ -46,9 +46,9 @@ const LINE_MAX: usize = 16 << 20;
 const ERROR_MAX: usize = 64 << 10;
 /// Time limit for opening the session.
 const SESSION_DEADLINE: Duration = Duration::from_secs(60);
-/// The beginning of the names of steps of the Dockerfile. Other steps unpack the context or export the image.
+/// The prefix of the names of Dockerfile steps. Other steps unpack the context or export the image.
 const STEP: &str = "[";
-/// The beginning of the names of steps that prepare those of the Dockerfile.
+/// The prefix of the names of steps that prepare the Dockerfile steps.
 const INTERNAL: &str = "[internal]";
 
 /// A line of the engine's answer.
@@ -93,7 +93,7 @@ struct Build<'a> {
     dockerfile: Labelled,
     unread: Unread,
     output: Output,
-    /// The digests of the steps whose beginning is reported.
+    /// The digests of the steps whose start was already reported.
     shown: BTreeSet<String>,
 }
 

@@ -47,7 +47,7 @@ enum GrpcError {
     Unimplemented = 12,
 }
 
-/// What BuildKit may ask for.
+/// The logins and secrets for which BuildKit may ask.
 #[derive(Debug, Default)]
 pub(super) struct Session {
     /// The secrets, by the ids that the Dockerfile uses.
@@ -57,7 +57,8 @@ pub(super) struct Session {
 }
 
 impl Session {
-    /// Opens the session with this id on the engine behind this socket, and answers its calls in tasks of `tasks`.
+    /// Opens the session with this id on the engine behind this socket, and answers the engine's calls in tasks that it
+    /// spawns in `tasks`.
     ///
     /// # Errors
     /// When the engine refuses the session.
