@@ -1,4 +1,4 @@
-//! Measures how fast the ledger ingests usage files and sums up its records.
+//! Measures how fast the ledger ingests usage files and sums up the records.
 //!
 //! `cargo bench --bench ledger` prints the medians. `BOTTLE_BENCH_RECORDS` sets the number of records.
 #![allow(missing_docs, clippy::print_stdout, clippy::cast_precision_loss)]
@@ -34,7 +34,7 @@ fn main() {
     }
 }
 
-/// Prints the median time of several runs.
+/// Runs `work` several times and prints the median duration.
 fn report(name: &str, mut work: impl FnMut()) {
     let mut times: Vec<f64> = (0..5)
         .map(|_| {
@@ -52,10 +52,10 @@ fn write_usage(home: &Path, records: u64) {
     for bottle in 0..BOTTLES {
         let mut text = String::new();
         for number in (bottle..records).step_by(usize::try_from(BOTTLES).expect("small")) {
-            // Each bottle has a response every ten seconds.
+            // Each bottle has one response every ten seconds.
             let seconds = 1_769_860_800 + number / BOTTLES * 10;
             let time = Timestamp::from_second(i64::try_from(seconds).expect("time")).expect("time");
-            // Ids are random, so they are not in the order of the records.
+            // Makes ids in another order than the records, because real ids are random.
             let id = u128::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835);
             let _ = writeln!(
                 text,

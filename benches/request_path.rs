@@ -1,7 +1,7 @@
-//! Measures the costs of the proxy per request (the decision) and per new host (the certificate).
+//! Measures how long the proxy takes to decide about one request, and to create the certificate of one new host.
 //!
-//! Budgets are printed and not enforced. Each request needs a decision, and each host needs a certificate
-//! once a day. Run it with `cargo bench --bench request_path`.
+//! The benchmark prints whether each time budget is kept, and does not fail if a budget is missed. Each request needs a
+//! decision, and each host needs a certificate once a day. Run the benchmark with `cargo bench --bench request_path`.
 
 use std::fmt::Write;
 use std::hint::black_box;
@@ -13,13 +13,12 @@ use bottle_policy::route::{Form, RouteTable, parse_routes};
 use criterion::Criterion;
 use http::HeaderMap;
 
-/// The number of hosts in the route table. A company's default manifest may have as many; a single user lists
-/// fewer.
+/// The number of hosts in the route table. The default manifest of a company may contain this many hosts. A single user
+/// lists fewer hosts.
 const ROUTES: usize = 500;
-/// The budget for one decision, which is a hundredth of the time that the rest of a request takes.
+/// The time budget for one decision: one percent of the time that the other steps of a request take.
 const DECISION: Duration = Duration::from_micros(5);
-/// The budget for one certificate, which is a tenth of the time of a TLS handshake with a server on the
-/// internet.
+/// The time budget for one certificate: a tenth of the time of a TLS handshake with a server on the internet.
 const CERTIFICATE: Duration = Duration::from_millis(1);
 
 fn table() -> RouteTable {
@@ -35,7 +34,7 @@ fn table() -> RouteTable {
     parse_routes(&text, Form::Runtime).expect("routes")
 }
 
-/// Returns the properties of a transparently proxied request, with headers as agents send them.
+/// Returns the properties of a request to `host` that the proxy receives transparently.
 fn facts<'f>(
     host: &'f str,
     (method, target): (&'f str, &'f str),
@@ -53,9 +52,9 @@ fn facts<'f>(
     }
 }
 
-/// Methods and targets of two requests. A route allows the first by its path prefix, and the second by its
-/// path pattern.
+/// The method and target of a request that a route allows by its path prefix.
 const POST: (&str, &str) = ("POST", "/v1/messages?beta=true");
+/// The method and target of a request that a route allows by its path pattern.
 const GET: (&str, &str) = ("GET", "/models/claude-opus-4.1");
 
 fn main() {

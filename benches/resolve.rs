@@ -1,8 +1,9 @@
-//! Measures how long it takes to resolve a selection with a tree of 200 manifest files.
+//! Measures how long it takes to resolve one agent and its bottles from a tree of 200 manifest files.
 //!
-//! The goal is 20 ms, because every start of a bottle resolves its manifests. A missed goal is only printed.
+//! The goal is 20 ms, because every start of a bottle resolves its manifests. The benchmark does not fail if the goal
+//! is missed.
 //!
-//! Run it with `cargo bench --bench resolve`.
+//! Run the benchmark with `cargo bench --bench resolve`.
 
 use std::fmt::Write;
 use std::fs;
@@ -15,11 +16,11 @@ use criterion::Criterion;
 
 /// The number of files in the tree.
 const FILES: usize = 200;
-/// The goal for the duration of one resolution.
+/// The time limit that one resolution should not exceed.
 const GOAL: Duration = Duration::from_millis(20);
 
-/// Creates a tree of [`FILES`] bottle manifests of a typical size. Each except the first has one or two
-/// parents.
+/// Creates a tree of [`FILES`] bottle manifests of a typical size. Each manifest except the first one extends one or
+/// two others.
 fn tree(home: &Path) -> Manifests {
     let bottles = home.join("bottles");
     fs::create_dir_all(&bottles).expect("directory");
@@ -76,8 +77,8 @@ fn main() {
     report(&selection, &manifests);
 }
 
-/// Prints the time that a user waits, to which the goal applies. Also prints the CPU time, which does not
-/// grow on a busy machine.
+/// Prints the elapsed time and the CPU time of a resolution. The goal applies to the elapsed time, for which a user
+/// waits. The CPU time does not grow on a busy machine.
 #[allow(clippy::print_stdout)]
 fn report(selection: &Selection, manifests: &Manifests) {
     let mut waited = Vec::new();
@@ -102,7 +103,7 @@ fn median(mut times: Vec<Duration>) -> Duration {
     times[times.len() / 2]
 }
 
-/// The CPU time that this thread has used so far.
+/// Returns the CPU time that this thread has used so far.
 fn processor_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or_default())

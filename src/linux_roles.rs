@@ -10,7 +10,7 @@ use bottle_policy::names::ASK_COMMAND;
 use bottle_sandbox::smolvm::machine_entry;
 use bottle_sandbox::{guest_entry, local};
 
-/// Runs the role that the program's name or first argument selects. `None` if they select none of these roles.
+/// Runs the role that the program's name or first argument selects. Returns `None` if they select none of these roles.
 pub(crate) fn run() -> Option<ExitCode> {
     // In a bottle, the agent's `ask` command is a link to this program.
     let invoked_as = std::env::args_os().next().unwrap_or_default();

@@ -16,8 +16,9 @@ use bottle_keeper::watcher;
 use bottle_lib::environments::reaper;
 use bottle_lib::registry;
 
-/// The umask of internal roles. Their files are private by the modes that they name, or those of an image, which the umask
-/// of the user's shell must not change. A command keeps the user's: it also writes files of the user.
+/// The umask of internal roles. Internal roles create private files with explicit modes, and files with the modes of an
+/// image. The umask of the user's shell must not change these modes. A command keeps the user's umask, because it also
+/// writes files of the user.
 const ROLE_UMASK: rustix::fs::RawMode = 0o022;
 
 fn main() -> ExitCode {
@@ -39,8 +40,9 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs the keeper, the process that owns a bottle, its watcher, or the reaper. If the process cannot read the host's environment and
-/// directories, it exits without a message; its client then sees that the connection was closed.
+/// Runs a process in the background: the keeper of a bottle, the watcher of a keeper, or the reaper. If the process
+/// cannot read the host's environment and directories, it exits without a message. The client of the process then sees
+/// that the connection was closed.
 fn in_background(run: impl FnOnce(&Host) -> ExitCode) -> ExitCode {
     if bottle_harden::process::leave_directory().is_err() {
         return ExitCode::FAILURE;
@@ -59,7 +61,7 @@ fn watch(host: &Host) -> ExitCode {
     }
 }
 
-/// Stops bottles of tasks that are idle.
+/// Runs the reaper, which stops idle bottles of tasks.
 fn reap(host: &Host) -> ExitCode {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     match runtime.map(|runtime| runtime.block_on(reaper::run(host))) {

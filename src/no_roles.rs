@@ -1,8 +1,8 @@
-//! The roles inside bottles and bundles, of which only the program for Linux has any.
+//! The roles inside bottles and bundles. Only the program for Linux has such roles.
 
 use std::process::ExitCode;
 
-/// Runs no role.
+/// Runs no role, because this program has none.
 pub(crate) fn run() -> Option<ExitCode> {
     None
 }

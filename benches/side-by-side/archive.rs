@@ -1,8 +1,8 @@
 //! Measures `bottle export` and `bottle import` in comparison with `tar` and `zstd -1` on the same files.
 //!
-//! The snapshot contains 1 GiB of files of this machine's system: programs, libraries, documents. The scan of their
-//! content, the digests and the final flush to the disk are part of an export. The goal for both is half the speed of the
-//! other tools.
+//! The snapshot contains 1 GiB of files from `/usr/lib` and `/usr/share` of this machine. An export also scans the
+//! content of the files, computes digests and flushes the archive to the disk. The goal for `bottle export` and for
+//! `bottle import` is at least half the speed of the other tools.
 
 use std::cell::Cell;
 use std::fs;
@@ -17,7 +17,7 @@ use crate::scene::Scene;
 
 const ROUNDS: usize = 3;
 
-/// A script that copies files of the system, half of them from each of two directories, into the home directory.
+/// A script that copies up to 512 MiB of files from each of `/usr/lib` and `/usr/share` into the home directory.
 const FILL: &str = "for from in /usr/lib /usr/share; do \
     find $from -xdev -type f -size -16M -printf '%s %p\\n' | awk '{ sum += $1; if (sum > 536870912) exit; \
     sub(/^[0-9]+ /, \"\"); print }' | tar -C / -cf - --verbatim-files-from -T - 2>/dev/null | tar -C ~ -xf -; done";
@@ -75,7 +75,7 @@ pub(crate) fn run() -> Result<()> {
     Ok(())
 }
 
-/// Exports once. Returns the options that accept what the scan finds in the documents of the system.
+/// Runs one export. Returns the `--accept` options for all findings that this export reports in the copied files.
 fn accepted(scene: &Scene, file: &str) -> Result<Vec<String>> {
     let first = scene.any_outcome(&["export", "frozen@full", "-o", file])?;
     let words: Vec<&str> = first.stderr.split_whitespace().collect();
@@ -86,7 +86,8 @@ fn accepted(scene: &Scene, file: &str) -> Result<Vec<String>> {
     Ok(options)
 }
 
-/// The directory of the only snapshot. A previous one, which is being removed, has a hidden name.
+/// Returns the directory of the only snapshot. Skips hidden directories, because an older snapshot that is being
+/// removed has a hidden name.
 fn only_directory(snapshots: &Path) -> Result<PathBuf> {
     let directories = fs::read_dir(snapshots)?.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
     let is_hidden = |path: &PathBuf| path.file_name().is_some_and(|name| name.as_bytes().starts_with(b"."));

@@ -1,5 +1,5 @@
-//! Measures interactive commands in comparison with those of other tools. The goals are: `--help` 5 ms,
-//! `list` 15 ms, `start --dry-run` 25 ms.
+//! Measures interactive commands in comparison with commands of other tools. The goals are: `--help` 5 ms, `list`
+//! 15 ms, `start --dry-run` 25 ms.
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};

@@ -1,5 +1,5 @@
-//! Measures a commit of a large home directory with 1 MiB of changes, and a resume from that commit, in
-//! comparison with a full copy.
+//! Measures a commit of a large home directory with 1 MiB of changes, and a resume from this commit. Compares them with
+//! a full copy of the home directory.
 //!
 //! The home directory has 4000 files and 1 GiB. In each round, a file of 1 MiB is written before the
 //! measurement. The goal for a commit is 100 ms. On a file system that cannot share blocks, a resume copies
@@ -15,7 +15,7 @@ use crate::scene::Scene;
 
 const ROUNDS: usize = 10;
 
-/// A script that fills the home directory with 40 directories of 100 files of 256 KiB.
+/// A script that fills the home directory with 40 directories. Each directory has 100 files of 256 KiB.
 const FILL: &str = "cd; for i in $(seq 40); do mkdir d$i; for j in $(seq 100); do \
     head -c 262144 /dev/urandom >d$i/f$j; done; done";
 

@@ -1,13 +1,14 @@
-//! Measures how a bottle on the backend `linux` is driven: over one connection to its keeper, as a program does that
-//! sends many requests.
+//! Measures operations in a running bottle. The bottle uses the backend `linux`, except in the last measurement. All
+//! requests use one connection to the bottle's keeper, as in a program that sends many requests.
 //!
-//! - `exec` of `true`, in turns with a plain fork and exec. Goal: 2 ms
-//! - a key typed in a shell until its echo arrives. Goal: 1 ms
-//! - one GiB of output, in turns with a bare pipe. Goal: at least half as fast, and at most 8 MiB more memory in the keeper
-//!   and the guest
-//! - a list while the bottle has 200 processes. Goal: 5 ms
-//! - a killed keeper until a new one serves. Goal: 2 s
-//! - `bottle exec` on Docker, in turns with `docker exec`. Goal: at most 0.3 times as long
+//! - `exec` of `true`, measured alternately with a plain fork and exec. Goal: 2 ms
+//! - the time from a key typed in a terminal until the echo of this key. Goal: 1 ms
+//! - one GiB of output, measured alternately with a plain pipe. Goal: at least half the speed of the pipe, and at most
+//!   8 MiB more memory in the keeper and the guest
+//! - a list of the processes of a bottle that has 200 processes. Goal: 5 ms
+//! - the time from the kill of the keeper until a new keeper serves the bottle. Goal: 2 s
+//! - `bottle exec` on Docker, measured alternately with `docker exec`. Goal: at most 0.3 times the duration of
+//!   `docker exec`
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
@@ -105,7 +106,7 @@ fn exec(driver: &Driver) -> Result<()> {
     Ok(())
 }
 
-/// Starts a process that goes on, and returns its handle.
+/// Starts a process in the background, and returns its handle.
 fn start(driver: &Driver, process: Process) -> Result<ProcessName> {
     match driver.ask(GuestRequest::StartProcess(StartProcess { process, name: None }))? {
         GuestEvent::ProcessStarted { handle, .. } => Ok(handle),
@@ -135,7 +136,7 @@ fn echo(driver: &Driver) -> Result<()> {
     Ok(())
 }
 
-/// Reads output until it ends with a text.
+/// Reads output until the output ends with `text`.
 async fn until(receiver: &mut StreamReceiver, text: &[u8]) -> Result<()> {
     let mut seen = Vec::new();
     while !seen.ends_with(text) {
@@ -201,7 +202,7 @@ fn list(driver: &Driver) -> Result<()> {
     Ok(())
 }
 
-/// Kills the keeper, and waits until its watcher has started another one.
+/// Kills the keeper several times, and measures how long the watcher takes to start a new keeper.
 fn takeover(scene: &Scene) -> Result<()> {
     let (host, slug) = (scene.host()?, BOTTLE.parse()?);
     let keeper = || match Store::of(&host).state(&slug) {
@@ -218,7 +219,8 @@ fn takeover(scene: &Scene) -> Result<()> {
             std::thread::sleep(Duration::from_millis(1));
         }
         let took = started.elapsed();
-        // A keeper that dies soon again and again is replaced after a pause.
+        // If keepers die repeatedly within ten seconds of their start, the watcher pauses before it starts the next
+        // keeper. This wait avoids the watcher's pause.
         std::thread::sleep(Duration::from_secs(11));
         Ok(took)
     };
@@ -260,7 +262,7 @@ fn on_docker() -> Result<()> {
 }
 
 impl Scene {
-    /// The host of this scene's home.
+    /// Returns a host that uses the `$BOTTLE_HOME` of this scene.
     fn host(&self) -> Result<Host> {
         Ok(Host {
             env: BTreeMap::new(),

@@ -1,17 +1,19 @@
-//! Measures bottles on a container engine in comparison with operations of the engine itself, in turns.
+//! Measures bottles on a container engine in comparison with operations of the engine itself. The measurements
+//! alternate.
 //!
-//! - The time from the start until the agent's process runs is compared with the time of the engine operations
-//!   that every bottle needs: the creation of two networks and two containers, one after another, with the same
-//!   images and restrictions. Goal: at most 0.75
-//!   times as long, because a start does this work concurrently
-//! - Fifty bottles are started one after another, and the last ten are compared with the first ten. Goal: a
-//!   difference of at most 20 %
-//! - A commit is compared with the engine's commit of the same container. Goal: at most 1.2 times as long
-//! - A resume from a snapshot is compared with a start, which differs only in the image. The additional time
-//!   that the engine needs to run the snapshot's image is added to the start. Goal: at most 1.2 times as long
+//! - The time from the start of a bottle until its agent's process runs is compared with the time of the engine
+//!   operations that every bottle needs. These operations are the creation of two networks and two containers, one
+//!   after another, with the same images and restrictions. Goal: at most 0.75 times the duration, because a start
+//!   performs these operations concurrently
+//! - Fifty bottles are started one after another. The durations of the last ten starts are compared with the durations
+//!   of the first ten. Goal: a difference of at most 20 %
+//! - A commit is compared with the engine's commit of the same container. Goal: at most 1.2 times the duration
+//! - A resume from a snapshot is compared with a start, which differs only in the image. The engine may need longer to
+//!   run the snapshot's image, and this additional time is added to the time of the start. Goal: at most 1.2 times the
+//!   sum
 //!
-//! `BOTTLE_BENCH_COUNT` sets another number of bottles than fifty. `BOTTLE_TEST_PROGRAM` sets the path of a
-//! program that is already built, such as `dist/bottle`.
+//! `BOTTLE_BENCH_COUNT` sets the number of bottles that are started one after another. The default is fifty.
+//! `BOTTLE_TEST_PROGRAM` sets the path of a program that is already built, such as `dist/bottle`.
 
 use std::cell::{Cell, RefCell};
 use std::process::Command;
@@ -26,7 +28,8 @@ use crate::start::since;
 
 const ROUNDS: usize = 12;
 
-/// The restrictions of a bottle's containers, as far as the engine's command line supports them.
+/// The restrictions of a bottle's containers, as options of `docker run`. Restrictions without such an option are
+/// omitted.
 const HARDENED: [&str; 15] = [
     "--cap-drop=ALL",
     "--security-opt=no-new-privileges",
@@ -57,7 +60,7 @@ pub(crate) fn run() -> Result<()> {
 
 fn start() -> Result<()> {
     let sleeping = Scene::on("docker", &["sleep", "36000"])?;
-    // The first start builds images that do not exist yet.
+    // The first start is not measured, because it builds the images that do not exist yet.
     sleeping.start_detached("first")?;
     let image = |part: &str| {
         let container = format!("bottle-{}-{part}-first", sleeping.label());
@@ -146,7 +149,8 @@ fn commit_and_resume() -> Result<()> {
         ],
     )?;
     samples.iter().for_each(|sample| println!("{}", sample.line()));
-    // The additional time that the engine needs to run the snapshot's image is added to the start.
+    // The engine may need longer to run the snapshot's image than to run the other image. The comparison adds this time
+    // to the start.
     let [resume, start, of_snapshot, of_image] = &samples[..] else { return Ok(()) };
     let longer = of_snapshot.median().saturating_sub(of_image.median());
     let due = start.median() + longer;
@@ -158,7 +162,7 @@ fn commit_and_resume() -> Result<()> {
     Ok(())
 }
 
-/// A resource of the container engine that exists for one round. Dropping this value removes the resource.
+/// A resource of the container engine that one round of the benchmark uses. Dropping this value removes the resource.
 struct Own {
     kind: &'static str,
     id: String,

@@ -1,7 +1,7 @@
-//! Measures a bottle in an image in comparison with a bottle on the host's system: a start, and a commit of 1
-//! MiB of changes.
+//! Compares a bottle that uses an image with a bottle that uses the host's system. Measures a start, and a commit of
+//! 1 MiB of changes.
 //!
-//! The image contains a few programs of this machine, and 1 GiB in 4096 files. It is unpacked before the
+//! The image contains a few programs of this machine, and 1 GiB in 4096 files. The image is unpacked before the
 //! measurements. The goal for a commit is 100 ms.
 
 use std::time::SystemTime;

@@ -1,4 +1,4 @@
-//! Runs benchmarks of the program, in comparison with another tool where a comparable one exists.
+//! Runs benchmarks of `bottle`. Most of them compare `bottle` with another tool that does the same work.
 //!
 //! `cargo bench --bench side-by-side` runs all benchmarks, and `-- NAME…` selects some of them.
 #![allow(clippy::print_stdout, missing_docs, reason = "a bench prints its measurements")]
@@ -37,7 +37,7 @@ const BENCHES: [Bench; 11] = [
 ];
 
 fn main() -> Result<()> {
-    // Cargo itself adds the argument `--bench`.
+    // Skips the option `--bench`, which Cargo adds.
     let wanted: Vec<String> =
         std::env::args().skip(1).filter(|argument| !argument.starts_with("--")).collect();
     if let Some(unknown) = wanted.iter().find(|name| !BENCHES.iter().any(|(known, ..)| known == name)) {

@@ -1,7 +1,6 @@
-//! Measures two hundred concurrent bottles on one machine: starting each, running a command in each, and
-//! stopping each.
+//! Measures two hundred concurrent bottles on one machine. Starts each bottle, runs a command in it, and stops it.
 //!
-//! `BOTTLE_BENCH_COUNT` sets another number of bottles.
+//! `BOTTLE_BENCH_COUNT` sets the number of bottles. The default is 200.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -14,7 +13,8 @@ use bottle_test_support::measure::Sample;
 /// The number of `bottle` commands that run concurrently.
 const HANDS: usize = 8;
 
-/// How long a keeper may take to end after it has reported the end of its bottle. It bounds the size of the records then.
+/// How long a keeper may take to exit after it has reported the end of its bottle. In this time, the keeper removes old
+/// proposals and other old data.
 const ENDS_WITHIN: Duration = Duration::from_secs(2);
 
 pub(crate) fn run() -> Result<()> {
@@ -58,7 +58,7 @@ pub(crate) fn run() -> Result<()> {
     Ok(())
 }
 
-/// Calls `run` with each number from 0 to `count`, in [`HANDS`] concurrent threads.
+/// Calls `run` with each number below `count`, in [`HANDS`] concurrent threads.
 fn each(count: usize, name: &str, run: &(dyn Fn(usize) -> Result<Duration> + Sync)) -> Result<Sample> {
     let next = AtomicUsize::new(0);
     let hand = || -> Result<Vec<Duration>> {

@@ -38,7 +38,8 @@ pub(crate) fn run() -> Result<()> {
         mib(resident),
         mib(private)
     );
-    // The keeper is included, so that each shared page is counted completely.
+    // The proportional memory of a process contains only a share of each shared page. The sum includes the keeper,
+    // because the keeper has the other shares.
     let together: Option<u64> = held.iter().map(|process| process.proportional).sum();
     if let Some(together) = together {
         println!("guest, bundle and keeper, each page counted once: {:.2} MiB", mib(together));

@@ -9,14 +9,15 @@ pub(crate) struct Process {
     pub(crate) role: String,
     /// The resident memory, in bytes.
     pub(crate) resident: u64,
-    /// The part of the resident memory that other processes may share, such as the program itself, in bytes.
+    /// The part of the resident memory, in bytes, that the process can share with other processes, such as the
+    /// program's code.
     pub(crate) shared: u64,
-    /// The resident memory in bytes, in which a shared page counts only with this process's share. The sum
-    /// over all processes therefore counts each page once. `None` if the kernel does not report it.
+    /// The proportional set size in bytes: each shared page is divided by the number of processes that map it. The sum
+    /// over all processes therefore counts each page once. `None` if the kernel does not report this size.
     pub(crate) proportional: Option<u64>,
 }
 
-/// All processes of the program whose command line names this home: `bottle __ROLE HOME SLUG`.
+/// Returns all processes of `bottle` whose command line names this home: `bottle __ROLE HOME SLUG`.
 pub(crate) fn of_home(home: &str) -> Vec<Process> {
     let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
     pids.filter_map(|entry| read(&entry.file_name().to_string_lossy(), home)).collect()

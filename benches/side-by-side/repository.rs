@@ -1,12 +1,13 @@
-//! Measures a bottle with a copy of a large repository: its start, its first commit and its stop, and ten such bottles
-//! that start at once. Compares them with `cp -r`, which is the least that a sandbox on a copy costs, with `cp -r` of
-//! the working tree without `.git`, and with a container on a bind mount of the repository, which copies nothing and
-//! protects nothing.
+//! Measures the start, the first commit and the stop of a bottle with a copy of a large repository. Also measures ten
+//! of these bottles that start at the same time. Compares the bottle with `cp -r` of the repository, which is the
+//! minimum that a sandbox with a copy costs. Also compares the bottle with `cp -r` of the working tree without `.git`,
+//! and with a container on a bind mount of the repository. The bind mount copies nothing and protects nothing.
 //!
-//! The repository has 20 000 files and 4 GiB, half of them in its history. The goals are a start in 2 s, which takes no
-//! more space than the working tree, and a stop in 1 s. On a file system that cannot share blocks, a start copies the
-//! working tree, and a first commit copies it once more. What earlier work wrote is on the disk before each measurement.
-//! A file system without a journal is slow here: ext4 then avoids the inodes of files that were removed minutes ago.
+//! The repository has 20 000 files and about 4 GiB, including its history. The goals are a start in 2 s and a stop in
+//! 1 s. A started bottle should take no more disk space than the working tree. On a file system that cannot share
+//! blocks, a start copies the working tree, and a first commit copies it once more. All earlier writes are flushed to
+//! the disk before each measurement. The benchmark is slow on ext4 without a journal, because this file system avoids
+//! the inodes of recently removed files.
 
 use std::cell::Cell;
 use std::fs::{self, File};
@@ -28,10 +29,11 @@ const DIRECTORIES: usize = 200;
 
 const FILES: usize = 100;
 
-/// The size of a file in bytes. Each file has two versions, and the working tree contains the second.
+/// The size of a file in bytes. Each file has two versions in the history, and the working tree contains the second
+/// version.
 const SIZE: u64 = 68 << 10;
 
-/// The number of bottles that start at once.
+/// The number of bottles that start at the same time.
 const AT_ONCE: usize = 10;
 
 pub(crate) fn run() -> Result<()> {
@@ -88,7 +90,7 @@ pub(crate) fn run() -> Result<()> {
     at_once(&scene)
 }
 
-/// Measures how long `run` takes, after everything is on the disk that was written before.
+/// Flushes all earlier writes to the disk, and then measures how long `run` takes.
 fn timed_on_idle_disk<T>(run: impl FnOnce() -> Result<T>) -> Result<Duration> {
     rustix::fs::sync();
     timed(run)
@@ -129,7 +131,7 @@ fn bind_mounted(project: &Path) -> Result<Duration> {
 /// Creates the repository.
 fn fill(project: &Path) -> Result<()> {
     let git = |arguments: &[&str]| -> Result<()> {
-        // An automatic `git gc` would go on in the background.
+        // An automatic `git gc` would continue in the background during the measurements.
         let options = ["user.name=a", "user.email=a@example.com", "core.compression=0", "gc.auto=0"];
         let options = options.into_iter().flat_map(|option| ["-c", option]);
         let done = Command::new("git").current_dir(project).args(options).args(arguments).status()?;
@@ -155,7 +157,8 @@ fn fill(project: &Path) -> Result<()> {
     git(&["-c", "pack.window=0", "repack", "-adq"])
 }
 
-/// The size in bytes of the files below a directory that no other directory shares.
+/// Returns the size in bytes of the files below `directory`. Excludes files with more than one hard link, because other
+/// directories share them.
 fn own_bytes(directory: &Path) -> Result<u64> {
     let mut bytes = 0;
     for entry in fs::read_dir(directory)? {

@@ -1,10 +1,10 @@
 //! Measures the sandbox of the Linux backend in comparison with bubblewrap, with the same namespaces and
 //! mounts.
 //!
-//! The sandbox is measured from its start until its pid 1 reports that it is ready, with the same trial that
-//! `bottle doctor` runs. Bubblewrap does not report when it is ready. It is therefore measured until the
-//! first output of an `echo` inside it. The time of an `echo` without bubblewrap, measured in turns with it,
-//! is subtracted. The goal is that the sandbox takes at most as long as bubblewrap.
+//! The sandbox is measured from its start until its pid 1 reports that it is ready. The measurement uses the check that
+//! `bottle doctor` runs. Bubblewrap does not report when it is ready. Bubblewrap is therefore measured until the first
+//! output of an `echo` in its sandbox. The time of an `echo` without bubblewrap is subtracted. The measurements
+//! alternate. The goal is that the sandbox of the Linux backend is ready no later than bubblewrap.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -59,7 +59,7 @@ pub(crate) fn run() -> Result<()> {
     Ok(())
 }
 
-/// A bubblewrap command, configured as similarly to a bottle as possible.
+/// Returns a bubblewrap command, configured as similarly to a bottle as possible.
 fn bubblewrap(program: &Path) -> Command {
     let mut command = Command::new(program);
     command.args(["--unshare-all", "--unshare-user", "--new-session", "--uid", "1000", "--gid", "1000"]);
@@ -71,8 +71,7 @@ fn bubblewrap(program: &Path) -> Command {
     command
 }
 
-/// Returns the time from starting `command`, which is an `echo`, until its first output. Then waits until it
-/// exits.
+/// Runs `command`, which is an `echo`. Returns the time from the start of the command until its first output.
 fn first_word(command: &mut Command) -> Result<Duration> {
     let started = Instant::now();
     let mut child = command.arg("ready").stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;

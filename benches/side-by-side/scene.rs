@@ -9,10 +9,10 @@ use bottle_test_support::measure::timed;
 use bottle_test_support::program::Outcome;
 use bottle_test_support::small_root;
 
-/// The time limit of a command. Some commands write gigabytes, and disks are slow.
+/// The time limit of a command. The limit is long because some commands write gigabytes.
 const PATIENCE: Duration = Duration::from_mins(10);
 
-/// A home for one benchmark.
+/// A `$BOTTLE_HOME` for one benchmark, with its agent and its bottle manifest.
 pub(crate) struct Scene {
     home: TestHome,
     backend: &'static str,
@@ -25,7 +25,7 @@ impl Scene {
         Self::on("linux", command)
     }
 
-    /// Makes a home whose bottle uses an image, which contains a few programs of this machine and 1 GiB of
+    /// Makes a home with a bottle that uses an image. The image contains a few programs of this machine and 1 GiB of
     /// unused files.
     pub(crate) fn in_image(command: &[&str]) -> Result<Self> {
         let scene = Self::with_provider("linux", command, "  image: ./system\n")?;
@@ -73,8 +73,8 @@ impl Scene {
         self.bottle(&["start", "bench", "--backend", self.backend, "--yes", "--detach", "--label", label])
     }
 
-    /// Starts a detached bottle and returns the duration of the command, and what its keeper logged: the spans of the
-    /// launch's phases.
+    /// Starts a detached bottle. Returns the duration of the command and the keeper's log, which contains the spans of
+    /// the launch phases.
     pub(crate) fn start_logged(&self, label: &str) -> Result<(Duration, String)> {
         let words = ["start", "bench", "--backend", self.backend, "--yes", "--detach", "--label", label];
         let mut program = self.home.program(words)?;
@@ -90,7 +90,7 @@ impl Scene {
         self.bottle(&["start", "bench", "--cwd", "--backend", backend, "--yes", "--detach", "--label", label])
     }
 
-    /// The working directory of the commands.
+    /// Returns the working directory of the commands.
     pub(crate) fn project(&self) -> std::path::PathBuf {
         self.home.project()
     }
@@ -108,23 +108,23 @@ impl Scene {
         Ok(took)
     }
 
-    /// Stops a bottle, and measures its resume from the snapshot.
+    /// Stops a bottle, and measures how long a resume from its snapshot takes.
     pub(crate) fn back_from_snapshot(&self, slug: &str) -> Result<Duration> {
         self.bottle(&["stop", slug, "--time", "0"])?;
         timed(|| self.bottle(&["resume", slug, "--snapshot", "--yes", "--detach", "-q"]))
     }
 
-    /// The path of `$BOTTLE_HOME`.
+    /// Returns the path of `$BOTTLE_HOME`.
     pub(crate) fn bottle_home(&self) -> std::path::PathBuf {
         self.home.bottle_home()
     }
 
-    /// The directory of this home's sockets.
+    /// Returns the directory of this home's sockets.
     pub(crate) fn runtime(&self) -> std::path::PathBuf {
         self.home.runtime().join("bottle").join(self.label())
     }
 
-    /// The label that identifies this home in the command lines of its processes.
+    /// Returns the label that identifies this home in the command lines of its processes.
     pub(crate) fn label(&self) -> String {
         bottle_host::home_hash(&self.home.bottle_home())
     }

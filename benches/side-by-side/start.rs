@@ -2,9 +2,10 @@
 //! isolation probe. The goals are 120 ms, and an eighth of the time of `docker run`, which starts no bundle
 //! and probes nothing.
 //!
-//! The agent is `date`, which prints the time at which it runs. The duration is counted from the moment
-//! before the command was started. In turns with it, the same `date` is measured without a bottle, as the
-//! minimum, and in a container if a container engine is running. Afterwards, each phase of a start is measured.
+//! The agent is `date`, which prints the current time. The measured duration begins before the command is started, and
+//! ends at the time that `date` prints. The benchmark alternates this measurement with two others: `date` without a
+//! bottle, as the minimum, and `date` in a container, if a container engine is running. Afterwards, each phase of a
+//! start is measured.
 
 use std::process::Command;
 use std::time::{Duration, SystemTime};
@@ -16,10 +17,10 @@ use bottle_test_support::measure::{Contender, Sample, interleaved};
 
 const ROUNDS: usize = 40;
 
-/// The number of starts of which each phase is measured.
+/// The number of starts that measure the phases.
 const PHASE_ROUNDS: usize = 15;
 
-/// The base image of bottles' images, which `docker run` uses too.
+/// The image for `docker run`, which is also the base of the images of bottles.
 const BASE_IMAGE: &str = "debian:bookworm-slim";
 
 pub(crate) fn run() -> Result<()> {
@@ -60,8 +61,8 @@ pub(crate) fn run() -> Result<()> {
     phases()
 }
 
-/// Prints how long each phase of a start takes. The rest is before the first phase: the command resolves the manifests
-/// and starts the keeper.
+/// Prints how long each phase of a start takes. The line `the rest` is the time outside of the phases, in which the
+/// command resolves the manifests and starts the keeper.
 fn phases() -> Result<()> {
     let scene = Scene::new(&["sleep", "3600"])?;
     let mut phases: Vec<Sample> = Vec::new();
@@ -86,7 +87,7 @@ fn phases() -> Result<()> {
     Ok(())
 }
 
-/// The name of a phase and how long its span was open, from a line of the keeper's log.
+/// Returns the name of a phase and how long its span was open, read from a line of the keeper's log.
 fn phase(line: &str) -> Option<Result<(&str, Duration)>> {
     let (_, span) = line.split_once("launch_phase{phase=")?;
     let (_, times) = span.split_once(": close time.busy=")?;
@@ -109,7 +110,7 @@ fn duration(text: &str) -> Result<Duration> {
     Ok(Duration::from_secs_f64(digits.parse::<f64>()? * scale))
 }
 
-/// The time from `before` to the time that an agent printed, in nanoseconds since the epoch.
+/// Returns the time from `before` to `printed`. The agent printed `printed` in nanoseconds since the epoch.
 pub(crate) fn since(before: SystemTime, printed: &str) -> Result<Duration> {
     let nanoseconds = printed.trim().parse().with_context(|| format!("the agent printed {printed:?}"))?;
     let ran = SystemTime::UNIX_EPOCH + Duration::from_nanos(nanoseconds);

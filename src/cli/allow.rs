@@ -1,4 +1,4 @@
-//! `bottle allow`: allows a running bottle more requests.
+//! `bottle allow`: allows more requests of a running bottle.
 
 use bottle_host::Host;
 

@@ -1,4 +1,4 @@
-//! `bottle apply`: lays a bottle's changes onto the user's files.
+//! `bottle apply`: applies a bottle's changes to the user's files.
 
 use std::path::PathBuf;
 
@@ -100,7 +100,7 @@ impl Apply {
     }
 }
 
-/// Prints the changed files: with their directory if there are several.
+/// Prints the paths of the changed files. If there are several directories, each path includes its directory.
 fn print(merges: &Merges<'_>, applied: bool, output: &Output) -> Result<(), CliError> {
     if output.json {
         return output.print_json(&merges.document(applied));
@@ -113,7 +113,7 @@ fn print(merges: &Merges<'_>, applied: bool, output: &Output) -> Result<(), CliE
     Ok(())
 }
 
-/// Shows what would change, before the question.
+/// Shows the changes before the user is asked to confirm them.
 fn show(merged: &Merged<'_>, output: &Output) {
     let Merged { work, directory, merge, left_out } = merged;
     let label = work.root.label();

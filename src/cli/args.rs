@@ -1,7 +1,7 @@
 //! Defines the command line: the subcommands.
 //!
-//! This file only declares flags. Each command merges its flags with settings, manifests and facts about the
-//! host.
+//! This file only declares the subcommands and their flags. Each subcommand combines its flags with the settings, the
+//! manifests and properties of the host.
 
 use clap::{Parser, Subcommand};
 

@@ -41,7 +41,7 @@ impl Audit {
     }
 }
 
-/// Returns the named bottle, or every bottle that has an audit log.
+/// Returns the given bottle, or every bottle that has an audit log.
 fn selected(host: &Host, slug: Option<Slug>) -> Result<Vec<Slug>, CliError> {
     let all = audit::slugs(&host.home).map_err(|error| {
         CliError::state(format!("cannot read the audit log: {error}"))
@@ -52,8 +52,8 @@ fn selected(host: &Host, slug: Option<Slug>) -> Result<Vec<Slug>, CliError> {
         Some(slug) if all.contains(&slug) => Ok(vec![slug]),
         Some(slug) => {
             let head = host.home.join("audit").join("heads").join(slug.as_str());
-            // A bottle without decisions has an empty audit log. This function does not report a missing log
-            // file; the verification does.
+            // A bottle without decisions has an empty audit log. This function does not report a missing log file,
+            // because the verification reports it.
             if head.exists() || Store::of(host).state(&slug).is_some() {
                 return Ok(vec![slug]);
             }
@@ -91,7 +91,7 @@ fn show(host: &Host, output: &Output, slug: Option<Slug>) -> Result<u8, CliError
     Ok(if broken { exit::FAILED } else { exit::DONE })
 }
 
-/// Returns the kind of an audit log entry and what the entry is about.
+/// Returns the kind of an audit log entry, and a description of its content.
 fn describe(entry: &Entry) -> (&'static str, String) {
     use bottle_protocol::queue::{Scope, Status};
     let status = |status: &Status| match status {

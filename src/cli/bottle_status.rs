@@ -5,12 +5,12 @@ use jiff::Timestamp;
 
 use crate::console::output::{Output, counted, one_line};
 
-/// Whether the output shows what the agents do.
+/// Whether the output includes what each agent does at the moment.
 pub(crate) fn shows_activity(output: &Output) -> bool {
     output.json || is_on_terminal(output)
 }
 
-/// How long ago a time was, in its largest unit.
+/// Formats how long ago `time` was, in the largest suitable unit.
 pub(crate) fn ago(time: Timestamp, now: Timestamp) -> String {
     let seconds = now.duration_since(time).as_secs().max(0);
     match seconds {
@@ -26,7 +26,7 @@ pub(crate) fn is_on_terminal(output: &Output) -> bool {
     output.styles().columns().is_some()
 }
 
-/// Describes the status of a bottle, and what needs the user's attention.
+/// Describes the status of a bottle, and problems that need the user's attention.
 pub(crate) fn status(bottle: &ActiveBottle, output: &Output) -> String {
     let styles = output.styles();
     let status = match (bottle.status, bottle.mode, &bottle.problem) {
@@ -60,7 +60,7 @@ pub(crate) fn status(bottle: &ActiveBottle, output: &Output) -> String {
     }
 }
 
-/// The status of a running bottle: on a terminal what its agent does, if that is known.
+/// Returns the status of a running bottle. On a terminal, this is the activity of its agent, if the activity is known.
 fn running(bottle: &ActiveBottle, output: &Output) -> String {
     let styles = output.styles();
     match bottle.activity.filter(|_| is_on_terminal(output)) {

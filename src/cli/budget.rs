@@ -1,4 +1,4 @@
-//! `bottle budget`: shows what is spent of each budget, and raises budgets.
+//! `bottle budget`: shows how many tokens of each budget are spent, and raises budgets.
 
 use bottle_host::account;
 use bottle_host::budget::{self, Declared, Limit, OnSpent, Scope, Window, governing};
@@ -83,7 +83,7 @@ fn window(text: &str) -> Result<Window, String> {
     Window::parse(text).ok_or_else(|| "write run, minute, day, month or total".to_owned())
 }
 
-/// A budget with the launch that it counts, if it counts one.
+/// A budget. If the budget counts the tokens of a single launch, `run` is this launch.
 struct LaunchBudget {
     declared: Declared,
     run: Option<String>,
@@ -152,7 +152,7 @@ impl Budget {
     }
 }
 
-/// The budgets of all scopes: those of the settings, of your own manifests, and of launches.
+/// Returns the budgets of all scopes: those of the settings, of the user's manifests, and of launches.
 fn all(host: &Host, output: &Output) -> Result<Vec<LaunchBudget>, CliError> {
     let mut declared = Settings::load(host)?.budget;
     let manifests = manifests(host);
@@ -186,7 +186,8 @@ fn add_manifest(
 ) -> Result<(), bottle_manifest::ManifestError> {
     let (scope, source, limits) = match kind {
         ManifestKind::Agent => {
-            // A project's agent has no budget. The user's agent of the same name keeps its own.
+            // An agent manifest of a project has no budget. If the user has an agent of the same name, the budget of
+            // the user's agent applies.
             let Some(agent) = manifests.own_agent(name)? else { return Ok(()) };
             (Scope::Agent(name.clone()), agent.source, agent.budget)
         }
@@ -204,7 +205,8 @@ fn add_manifest(
     Ok(())
 }
 
-/// The budgets of an agent in its bottles, beginning with the nearest scope.
+/// Returns the budgets that apply to an agent in its bottles. The budgets of the manifests come first, and those of the
+/// settings last.
 fn of_agent(host: &Host, agent: Name, bottles: Vec<Name>) -> Result<Vec<LaunchBudget>, CliError> {
     let resolved = resolved(&manifests(host), agent, bottles)?;
     let mut declared = resolved.manifest.budget;
@@ -230,7 +232,8 @@ impl Wanted {
     fn is(&self, LaunchBudget { declared, run, .. }: &LaunchBudget) -> bool {
         let Limit { key, window, .. } = &declared.limit;
         declared.scope == self.scope
-            // Only a launch can be given more tokens for one launch.
+            // A budget with the window `run` counts the tokens of one launch, so only the budget of a given launch can
+            // be raised.
             && (*window != Window::Run || run.is_some())
             && self.provider.as_ref().is_none_or(|provider| provider == key)
             && self.window.is_none_or(|wanted| wanted == *window)

@@ -1,4 +1,4 @@
-//! `bottle budget stop` and `bottle budget continue`: order what a budget that is spent would cause.
+//! `bottle budget stop` and `bottle budget continue`: stop a bottle as if a budget were spent, and let it continue.
 
 use bottle_host::Host;
 use bottle_host::budget::OnSpent;
@@ -14,7 +14,7 @@ use crate::console::progress;
 use crate::console::runtime::block_on;
 use crate::console::terminal::{self, TerminalUser};
 
-/// Stops the requests to models of a bottle, or the bottle.
+/// Stops a bottle's requests to models, or the whole bottle.
 pub(super) fn stop(
     host: &Host,
     output: &Output,
@@ -44,7 +44,7 @@ pub(super) fn stop(
     Ok(exit::DONE)
 }
 
-/// Lets a bottle go on.
+/// Lets a bottle continue after [`stop`] paused it or cut off its requests to models.
 pub(super) fn resume(host: &Host, output: &Output, slug: &Slug) -> Result<u8, CliError> {
     block_on(async { Ok(send(host, slug, BudgetChange::Continue).await?) })?;
     output.note(format!("{slug} goes on, as far as its budgets allow"));

@@ -1,5 +1,5 @@
-//! Finds the agent and the bottle manifests that the user chose, and resolves them. Used by `start`, `info`
-//! and `policy check`.
+//! Finds the agent and the bottle manifests that the user chose, and resolves them. The commands `start`, `info` and
+//! `policy check` use these functions.
 
 use bottle_lib::failure::Failure;
 pub(crate) use bottle_lib::manifests::manifests;
@@ -9,7 +9,7 @@ use bottle_policy::names::Name;
 
 use crate::console::error::CliError;
 
-/// Returns the given agent name, or an error that lists all agent names.
+/// Returns the given agent name. Without a name, returns an error that lists all agent names.
 pub(crate) fn named(agent: Option<Name>, manifests: &Manifests) -> Result<Name, CliError> {
     agent.ok_or_else(|| {
         let names: Vec<String> =
@@ -26,7 +26,7 @@ fn example(names: &[String]) -> &str {
     names.iter().find(|name| *name == "probe").or(names.first()).map_or("AGENT", String::as_str)
 }
 
-/// Resolves an agent and the bottles chosen for it.
+/// Resolves an agent and the bottle manifests that were chosen for it.
 pub(crate) fn resolved(manifests: &Manifests, agent: Name, bottles: Vec<Name>) -> Result<Resolved, CliError> {
     resolve(&Selection { agent, bottles }, manifests).map_err(CliError::from)
 }

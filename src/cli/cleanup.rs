@@ -1,4 +1,4 @@
-//! `bottle cleanup`: removes leftovers of bottles that no longer run.
+//! `bottle cleanup`: removes leftovers of bottles that are not running any more.
 
 use std::fmt::Write as _;
 use std::sync::Arc;

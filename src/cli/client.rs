@@ -1,4 +1,4 @@
-//! A client that is connected to a running bottle: shows its agent's session until the agent or the client ends it.
+//! A client of a running bottle. The client shows the agent's session until the agent or the client ends the session.
 
 use std::time::Duration;
 
@@ -22,20 +22,22 @@ use crate::console::terminal::{self, Detach};
 use crate::screens::session::{self, Outcome, Session, Style, Watch};
 use crate::screens::supervise::{Selected, show_selected};
 
-/// How long the keeper may take to confirm a detach. After that, detaching fails.
+/// How long the keeper may take to confirm a detach. After this time, the detach fails.
 const DETACH_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The same after the terminal was lost, when no user waits.
+/// How long the keeper may take to confirm a detach after the terminal was lost. The limit is longer here, because no
+/// user waits.
 const HANG_UP_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// How long the keeper may take to answer a status request: it may have to connect to the guest again, after the
-/// container engine restarted. After that, the guest counts as dead.
+/// How long the keeper may take to answer a status request. The limit is long because the keeper may first have to
+/// reconnect to the guest, after a restart of the container engine. If no answer arrives in this time, the guest is
+/// regarded as dead.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(45);
 
 /// Milliseconds between SIGTERM and SIGKILL for the agent when a signal interrupts this client.
 const INTERRUPTED_GRACE_MS: u64 = 2000;
 
-/// Returns the style for a raw terminal with the user's detach keys.
+/// Returns the session style for a raw terminal, with the user's detach keys.
 pub(crate) fn on_terminal(
     settings: &Settings,
     title: String,
@@ -48,13 +50,13 @@ pub(crate) fn on_terminal(
     Style::Terminal { detach, title: Some(title), color, tint, watch_only }
 }
 
-/// Returns the window title: the bottle's label and agent, or its slug if it has no label. Such a slug begins with
-/// the agent's name.
+/// Returns the window title: the bottle's label and agent, or its slug if it has no label. The slug of a bottle without
+/// a label begins with the agent's name.
 pub(crate) fn title(label: Option<&str>, slug: &Slug, agent: &Name) -> String {
     label.map_or_else(|| slug.to_string(), |label| format!("{label} ({agent})"))
 }
 
-/// A client connected to a running bottle.
+/// A client that is connected to a running bottle.
 pub(crate) struct Client {
     pub(crate) host: Host,
     pub(crate) channel: Channel,
@@ -77,8 +79,8 @@ impl Client {
     ) -> Result<u8, CliError> {
         let on_terminal = matches!(style, Style::Terminal { .. });
         let watch = Watch::start(&self.channel, !on_terminal, output);
-        // Asks the keeper, before the agent can end, to let the user decide about unsaved work. If no client has
-        // asked, the keeper preserves the work.
+        // Asks the keeper to let the user decide about unsaved work when the agent exits. The request must arrive
+        // before the agent exits. Without this request, the keeper keeps the unsaved work.
         let offer = if on_terminal && !read_only && terminal::interactive() {
             self.channel.open(&KeeperRequest::Offer).await.ok()
         } else {
@@ -107,7 +109,7 @@ impl Client {
                 self.ended(watch, Some(exit), output).await
             }
             Outcome::Detached | Outcome::Proposals => self.detached(watch, output).await,
-            // The terminal was closed, or its connection broke: the agent goes on.
+            // The terminal was closed, or the connection to it broke. The agent continues.
             Outcome::Interrupted(HANGUP) if on_terminal => self.hung_up().await,
             Outcome::Interrupted(number) => self.interrupted(number, watch, signals, output).await,
             Outcome::Failed(failure) => Err(guest_failure(failure).about(&self.slug)),
@@ -117,12 +119,14 @@ impl Client {
         }
     }
 
-    /// Shows the proposals on the full screen. If none of this bottle is pending, offers to allow the host of the last
-    /// denial. Returns the session's end if the terminal is lost meanwhile.
+    /// Shows the proposals on the full screen. If this bottle has no pending proposal, offers to allow the host of the
+    /// last denied request. If the terminal is lost while the screen is open, returns the outcome that ends the
+    /// session.
     async fn show_proposals(&self, watch: &Watch, output: &Output) -> Option<Outcome> {
         let selected = Selected { slug: self.slug.clone(), denied_host: watch.last_denied_host() };
         let (host, screen_output) = (self.host.clone(), output.clone());
-        // The connection to the keeper goes on while the screen waits for keys.
+        // The screen runs in a blocking thread, so that the connection to the keeper stays active while the screen
+        // waits for keys.
         let screen = move || show_selected(&host, &screen_output, parse_typed, selected);
         let shown = tokio::task::spawn_blocking(screen).await;
         match shown {
@@ -137,7 +141,7 @@ impl Client {
         }
     }
 
-    /// Handles the agent's exit: waits until the bottle has ended, then reports the cause.
+    /// Handles the agent's exit. Waits until the bottle has ended, and reports why it ended.
     async fn ended(self, watch: Watch, seen: Option<Exit>, output: &Output) -> Result<u8, CliError> {
         let end = watch.wait_for_end().await;
         for line in end.summary() {
@@ -169,8 +173,8 @@ impl Client {
         Ok(exit::DONE)
     }
 
-    /// Asks the keeper to keep the bottle running, and waits for its confirmation for at most this time. If the
-    /// connection closed first, the keeper would end the bottle.
+    /// Asks the keeper to keep the bottle running, and waits at most `patience` for the confirmation. If the connection
+    /// closed before the confirmation, the keeper would end the bottle.
     async fn detach(&self, patience: Duration) -> Result<(), CliError> {
         let mut stream = self.channel.open(&KeeperRequest::Detach).await.map_err(keeper_lost)?;
         match tokio::time::timeout(patience, stream.receive::<KeeperEvent>()).await {
@@ -181,13 +185,13 @@ impl Client {
         }
     }
 
-    /// Handles the loss of the terminal, on which nothing can be printed any more. The bottle keeps running.
+    /// Handles the loss of the terminal. Prints nothing, because the terminal is gone. The bottle keeps running.
     async fn hung_up(&self) -> Result<u8, CliError> {
         self.detach(HANG_UP_TIMEOUT).await?;
         Ok(128u8.saturating_add(HANGUP))
     }
 
-    /// Handles a signal, which ends this client. If this client started the bottle, the bottle ends too.
+    /// Handles a signal that ends this client. If this client started the bottle, the bottle ends too.
     async fn interrupted(
         self,
         number: u8,
@@ -195,7 +199,7 @@ impl Client {
         signals: &mut Signals,
         output: &Output,
     ) -> Result<u8, CliError> {
-        // After SIGHUP nothing reads the output, and the keeper ends the bottle itself.
+        // After SIGHUP, nothing reads the output. The keeper ends the bottle by itself when this client disconnects.
         if self.owns_bottle && number != HANGUP {
             output.note(format!("signal {number}: stopping {}", self.slug));
             let stop = KeeperRequest::Stop { grace_ms: INTERRUPTED_GRACE_MS };

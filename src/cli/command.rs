@@ -1,4 +1,4 @@
-//! A command that runs in a bottle, as `bottle exec` and `bottle env run` take it.
+//! The command that `bottle exec` and `bottle env run` run in a bottle.
 
 use std::time::{Duration, Instant};
 
@@ -52,10 +52,10 @@ pub(crate) struct Command {
 }
 
 impl Command {
-    /// Runs the command in a bottle. Returns its exit code.
+    /// Runs the command in a bottle. Returns the exit code of the command.
     ///
     /// # Errors
-    /// Returns an error if bottle or the bottle failed.
+    /// Returns an error if `bottle` itself or the bottle failed.
     pub(crate) fn run(self, slug: &Slug, place: Place, host: &Host, output: &Output) -> Result<u8, CliError> {
         if self.tty && !terminal::is_terminal() {
             return Err(CliError::usage("cannot allocate a terminal: standard input or output is not one")
@@ -128,10 +128,10 @@ impl Command {
 
 /// How a command ended.
 struct End {
-    /// `None` if it was interrupted, or if its end was not reported.
+    /// How the command exited. `None` if the command was interrupted, or if its exit was not reported.
     exit: Option<Exit>,
     timed_out: bool,
-    /// The exit code of this program.
+    /// The exit code with which this program exits.
     code: u8,
 }
 

@@ -1,4 +1,4 @@
-//! Groups the commands by task, for the help, and suggests a command for a word that is none.
+//! Groups the commands by task, for the help. Suggests a command for an unknown word.
 
 use std::fmt::Write as _;
 use std::io::IsTerminal;
@@ -12,7 +12,7 @@ use crate::console::error::CliError;
 use crate::console::layout::hanging;
 use crate::console::{output, terminal};
 
-/// The tasks, and the commands of each. The help prints them in this order.
+/// The tasks, and the commands for each task. The help prints the tasks in this order.
 const GROUPS: &[(&str, &[&str])] = &[
     ("Every day", &["start", "list", "attach", "supervise", "stop"]),
     ("Get the work", &["diff", "apply", "pull", "cp", "fs"]),
@@ -27,7 +27,7 @@ const GROUPS: &[(&str, &[&str])] = &[
 /// The heading of commands that are in no group.
 const OTHERS: &str = "More";
 
-/// The words that other programs use for a task, and what to type here.
+/// The words that other programs use for a task, and the suggestion of a `bottle` command for this task.
 const MEANINGS: &[(&[&str], &str)] = &[
     (
         &["run", "new", "create", "up", "launch", "open", "begin"],
@@ -91,7 +91,7 @@ fn width() -> usize {
     }
 }
 
-/// The widest help: the `max_term_width` of the command line.
+/// The maximum width of the help, which is also the `max_term_width` of the command line.
 pub(super) const MAX_WIDTH: usize = 100;
 
 fn heading() -> Style {
@@ -120,7 +120,7 @@ fn add_group<'a>(
     commands: impl Iterator<Item = &'a Command>,
     columns: usize,
 ) {
-    /// The width of the longest command's name, with indent and gap.
+    /// The width of the longest command name, including indentation and gap.
     const NAMES: usize = 15;
     let (heading, literal) = (heading(), *Styles::styled().get_literal());
     let mut commands = commands.peekable();
@@ -138,7 +138,8 @@ fn add_group<'a>(
     text.push('\n');
 }
 
-/// Returns what to type instead of a word that is no command: first by its meaning, otherwise by its spelling.
+/// Returns a suggestion for a word that is not a command. Suggests by the meaning of the word first, and otherwise by
+/// its spelling.
 pub(super) fn suggestion(word: &str) -> Option<String> {
     let lower = word.to_lowercase();
     if let Some((_, meant)) = MEANINGS.iter().find(|(words, _)| words.contains(&lower.as_str())) {
@@ -148,8 +149,8 @@ pub(super) fn suggestion(word: &str) -> Option<String> {
     suggest(word, names).map(|near| format!("did you mean `bottle {near}`?"))
 }
 
-/// Returns the error for a word in the place of a command that is none. None for another error, or for the
-/// subcommand of a command.
+/// Returns the error for an unknown command. Returns `None` for any other error, and for an unknown subcommand of a
+/// command.
 pub(super) fn unknown_command(error: &clap::Error, arguments: &[std::ffi::OsString]) -> Option<CliError> {
     let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand) else { return None };
     let first = arguments.iter().skip(1).find(|argument| !argument.as_encoded_bytes().starts_with(b"-"))?;

@@ -45,7 +45,7 @@ impl Completions {
     }
 }
 
-/// Answers a completion request from a shell for this command line. Returns none if there is no request.
+/// Answers a completion request from a shell for this command line. Returns `None` if there is no request.
 pub(crate) fn complete(command: fn() -> clap::Command, arguments: &[OsString]) -> Option<ExitCode> {
     std::env::var_os(COMPLETE_VARIABLE).filter(|shell| !shell.is_empty() && shell != OsStr::new("0"))?;
     let here = std::env::current_dir().ok();
@@ -54,7 +54,7 @@ pub(crate) fn complete(command: fn() -> clap::Command, arguments: &[OsString]) -
     match environment.try_complete(arguments.iter().cloned(), here.as_deref()) {
         Ok(true) => Some(ExitCode::from(exit::DONE)),
         Ok(false) => None,
-        // A failed completion prints nothing, and the shell then shows no candidates.
+        // If the completion fails, it prints nothing, and the shell shows no candidates.
         Err(_) => Some(ExitCode::from(exit::FAILED)),
     }
 }

@@ -1,4 +1,5 @@
-//! Asks whether a repository of the user may be used, if it is not known to be the one that was copied.
+//! Asks whether a command may use a repository of the user. There is no question if the command knows that the bottle
+//! got its copy from this repository.
 
 use std::path::Path;
 
@@ -8,11 +9,12 @@ use crate::console::error::{CliError, require_answer};
 use crate::console::output::Output;
 use crate::console::terminal::{TerminalUser, interactive};
 
-/// Asks about each root whose repository has to be confirmed. `chosen` answers: it names the repository of the only root.
-/// Without it and without a copy, the repository of the directory `instead` is proposed, if there is one.
+/// Asks about each root with a repository that the user has to confirm. `chosen` is the repository that the user named
+/// on the command line. If `chosen` is set, there is no question. If nothing was copied into the bottle, the question
+/// proposes the repository of the directory `instead`, if there is one.
 ///
 /// # Errors
-/// When the user does not confirm a repository, or there is no terminal to ask.
+/// Returns an error if the user does not confirm a repository, or if there is no terminal for the question.
 pub(super) fn confirm_repositories(
     roots: &mut [Root],
     chosen: Option<&Path>,

@@ -1,4 +1,5 @@
-//! The failures of connections and requests as errors of commands, some with an exit code of their own.
+//! Converts failures of connections and requests to errors of commands. Some of these errors have an exit code of their
+//! own.
 
 use std::fmt::Display;
 
@@ -13,28 +14,28 @@ use crate::console::error::CliError;
 use crate::console::exit;
 use crate::console::output::Output;
 
-/// Notes if a snapshot pauses the bottle, because the next request for the guest then waits.
+/// Prints a note if a snapshot pauses the bottle, because the next request to the guest then has to wait.
 pub(crate) async fn report_delay(channel: &Channel, output: &Output) {
-    // A keeper of an older version, or one that opened kept files, refuses the request.
+    // Some keepers refuse the request: those of an older version, and those that opened kept files.
     let Ok(mut stream) = channel.open(&KeeperRequest::FindDelay).await else { return };
     if let Ok(KeeperEvent::Notice(Notice::Warning(text))) = stream.receive().await {
         output.note(text);
     }
 }
 
-/// See [`connect::keeper_lost`].
+/// Returns the failure of [`connect::keeper_lost`] as a [`CliError`].
 pub(crate) fn keeper_lost(error: impl Display) -> CliError {
     connect::keeper_lost(error).into()
 }
 
-/// See [`connect::unexpected_answer`].
+/// Returns the failure of [`connect::unexpected_answer`] as a [`CliError`].
 pub(crate) fn unexpected_answer() -> CliError {
     connect::unexpected_answer().into()
 }
 
-/// The error for a request that the guest could not carry out. The error has the exit code 125, 126 or 127.
-/// `start`, `attach` and `exec`, which pass on the exit code of a program, use these codes for errors of
-/// bottle.
+/// Returns the error for a request that the guest could not carry out. The exit code of the error is 125, 126 or 127.
+/// The commands `start`, `attach` and `exec` return the exit code of a program, and use these three codes for errors of
+/// `bottle` itself.
 pub(crate) fn guest_failure(failure: Failure) -> CliError {
     let code = match failure.kind {
         FailureKind::NotFound => exit::NOT_FOUND,
@@ -44,7 +45,7 @@ pub(crate) fn guest_failure(failure: Failure) -> CliError {
     CliError::from(connect::guest_failure(failure)).exit(code)
 }
 
-/// See [`connect::unlistable`].
+/// Returns the failure of [`connect::unlistable`] as a [`CliError`].
 pub(crate) fn unlistable(error: FileError) -> CliError {
     connect::unlistable(error).into()
 }

@@ -1,4 +1,4 @@
-//! `bottle dashboard`: bottles, budgets, usage and proposals on one screen, or as pages for a browser.
+//! `bottle dashboard`: shows bottles, budgets, usage and proposals on one screen, or as web pages.
 
 use bottle_host::Host;
 

@@ -1,4 +1,4 @@
-//! `bottle deny`: denies a running bottle requests.
+//! `bottle deny`: denies requests of a running bottle.
 
 use bottle_host::Host;
 use bottle_policy::route::edit::Action;

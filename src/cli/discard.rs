@@ -40,7 +40,7 @@ const BOTTLE_QUESTION: Question = Question {
 impl Discard {
     pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
         let slugs = BOTTLE_QUESTION.select_all(self.slugs.clone(), host, output)?;
-        // Checks every bottle before the first one is deleted.
+        // Checks every bottle before deleting the first one.
         for slug in &slugs {
             let record = block_on(async { Ok(discardable(host, slug, self.forget).await?) })
                 .map_err(|error| error.about(slug))?;

@@ -32,7 +32,7 @@ impl Doctor {
     }
 }
 
-/// Reports which of the user's rules files are in use, and which are ignored.
+/// Reports which of the user's scanner rules files are in use, and which are ignored.
 fn report_rules(own: &ScannerRules, output: &Output) {
     if own.files.is_empty() {
         return;

@@ -1,5 +1,4 @@
-//! `bottle edit`: opens a manifest in the user's editor, and checks the edited text before it replaces the
-//! file.
+//! `bottle edit`: opens a manifest in the user's editor, and checks the edited text before replacing the file.
 
 use bottle_host::Host;
 use bottle_lib::text::from_home;
@@ -41,7 +40,7 @@ pub(crate) struct Edit {
 /// The message when the user cancels a question.
 const UNCHANGED: &str = "nothing was changed";
 
-/// Templates for new files.
+/// The template of a new agent manifest.
 const NEW_AGENT: &str = "\
 ---
 # The agent's default bottle:
@@ -49,6 +48,7 @@ const NEW_AGENT: &str = "\
 ---
 You are …
 ";
+/// The template of a new bottle manifest.
 const NEW_BOTTLE: &str = "\
 ---
 # What an agent in this bottle may reach.
@@ -90,7 +90,7 @@ impl Edit {
         Ok(exit::DONE)
     }
 
-    /// Decides which manifest to edit: by the flag, by which file exists, or by asking the user.
+    /// Decides which manifest to edit: by the flag, by the existing files, or by asking the user.
     fn select(&self, all: &Manifests, output: &Output) -> Result<(ManifestKind, Name), CliError> {
         let Some(name) = self.name.clone() else { return pick(all, output) };
         let is = |kind| all.find(kind, &name).is_ok_and(|found| found.is_some());
@@ -141,7 +141,7 @@ fn pick(all: &Manifests, output: &Output) -> Result<(ManifestKind, Name), CliErr
     require_answer(picker::pick_one("Change which manifest?", items, output.err_styles()), UNCHANGED)
 }
 
-/// Returns the text of a manifest; none for a new one. Refuses an agent manifest of a project, because the
+/// Returns the text of a manifest, or `None` for a new manifest. Refuses an agent manifest of a project, because the
 /// project's manifest would shadow a copy in `$BOTTLE_HOME`.
 fn text_of(all: &Manifests, kind: ManifestKind, name: &Name) -> Result<Option<String>, CliError> {
     let found = all.find(kind, name).map_err(ResolveError::from)?;
@@ -178,7 +178,7 @@ fn save(host: &Host, kind: ManifestKind, name: &Name, text: &str, output: &Outpu
     let path = path_of(&host.home, kind, name);
     write_manifest(&host.home, kind, name, text).map_err(|error| CliError::path("write", &path, error))?;
     output.note(format!("wrote {}", from_home(&path.display().to_string(), &host.user_home)));
-    // A reference to a missing manifest gives a warning rather than an error, so that the edit is not lost.
+    // A reference to a missing manifest causes a warning, not an error, so that the edit is not lost.
     if kind == ManifestKind::Bottle
         && let Err(error) = lineage(name, &manifests(host))
     {

@@ -32,7 +32,8 @@ pub(crate) fn report_end(slug: &Slug, ended: &Ended, output: &Output) {
             let has_commits = matches!(&ended.kept_for, Some(KeptFor::Unsaved(_)));
             live::report(slug, live, has_commits, output);
         }
-        // No path is named: its git directory borrows objects from a path in the bottle, so no git works there.
+        // Does not print the path of the kept files. Their git directory refers to objects by a path in the bottle, so
+        // git does not work in this directory on the host.
         None => kept_reason::lines(slug, ended).into_iter().for_each(|line| output.note(line)),
     }
     if let Some(path) = &ended.transcript {

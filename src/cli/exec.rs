@@ -1,4 +1,4 @@
-//! `bottle exec`: runs another program in a bottle.
+//! `bottle exec`: runs another program in a bottle, next to the agent.
 
 use bottle_host::Host;
 use bottle_lib::exec::Place;

@@ -21,7 +21,7 @@ use crate::console::output::{Output, inert};
 use crate::console::progress;
 use crate::console::runtime::{block_on, blocking};
 
-/// The progress of an export.
+/// The text that the progress display shows during an export.
 const EXPORTING: &str = "exporting";
 
 /// Write a bottle to an archive, to import it on another machine or backend
@@ -124,7 +124,7 @@ fn is_stdout(file: &Path) -> bool {
     file == Path::new("-")
 }
 
-/// Blocks.
+/// Copies the archive to standard output. This function blocks.
 fn copy_to_stdout(mut archive: File) -> io::Result<()> {
     let mut out = io::stdout().lock();
     io::copy(&mut archive, &mut out)?;

@@ -1,4 +1,4 @@
-//! `bottle fork`: makes new bottles from the files of one that runs or is kept.
+//! `bottle fork`: makes new bottles from the files of a running or kept bottle.
 
 use bottle_host::{Host, Settings};
 use bottle_lib::launch::Confirmed;
@@ -93,7 +93,7 @@ impl Fork {
         }
     }
 
-    /// Asks the user if manifests changed since the bottle was started.
+    /// If the manifests changed since the bottle was started, asks the user whether to continue.
     async fn confirm(
         &self,
         found: &ForkPreflight,
@@ -108,7 +108,7 @@ impl Fork {
         }
     }
 
-    /// Starts the new bottles. Prints the slug of each one that runs.
+    /// Starts the new bottles. Prints the slug of each bottle that was started.
     async fn start_all(
         &self,
         host: &Host,

@@ -24,7 +24,7 @@ pub(crate) struct Topic {
     pub(crate) text: &'static str,
 }
 
-/// Builds one entry for each page that is useful on the command line.
+/// Builds one [`Topic`] for each listed page of `docs/`.
 macro_rules! topics {
     ($($name:literal: $about:literal),+ $(,)?) => {
         &[$(Topic { name: $name, about: $about, text: include_str!(concat!("../../docs/", $name, ".md")) }),+]
@@ -42,7 +42,7 @@ pub(crate) const TOPICS: &[Topic] = topics!(
 );
 
 impl Help {
-    /// Shows the help of a command of this command line, or a topic.
+    /// Shows the help of all commands, of one command, or a topic.
     pub(crate) fn run(self, mut command: clap::Command, output: &Output) -> Result<u8, CliError> {
         command.build();
         match self.words.first() {

@@ -1,4 +1,4 @@
-//! `bottle import`: makes a kept bottle of an archive that `bottle export` wrote.
+//! `bottle import`: makes a kept bottle from an archive that `bottle export` wrote.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -25,10 +25,11 @@ use crate::console::runtime::block_on;
 use crate::console::signals::Signals;
 use crate::console::terminal;
 
-/// The maximum size of a manifest that is compared, in bytes. A resolved manifest is much shorter.
+/// The maximum size in bytes of a manifest in an archive that is compared with the user's manifest. A resolved manifest
+/// is much shorter.
 const COMPARED_MAX: usize = 256 << 10;
 
-/// The progress of an import.
+/// The text that the progress display shows during an import.
 const IMPORTING: &str = "importing";
 
 /// Make a kept bottle from an archive of `bottle export`
@@ -123,7 +124,8 @@ impl Import {
         .await
     }
 
-    /// Shows what the bottle is, who signed it and what it will be allowed, and asks.
+    /// Shows what the bottle is, who signed the archive, and what the bottle will be allowed. Then asks the user
+    /// whether to import it.
     async fn confirm(
         &self,
         host: &Host,
@@ -178,7 +180,7 @@ fn report(found: &ImportPreflight, output: &Output) -> Result<u8, CliError> {
     Ok(exit::DONE)
 }
 
-/// Makes each line safe to print.
+/// Escapes each line for printing.
 fn inert_lines(text: &str) -> String {
     text.lines().map(|line| format!("{}\n", inert(line))).collect()
 }

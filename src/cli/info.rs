@@ -43,7 +43,7 @@ impl Info {
     }
 }
 
-/// Builds the one-screen summary: agent, bottles, reachable hosts, weakening settings.
+/// Builds the summary for one screen: agent, bottles, reachable hosts and weakening settings.
 fn summary(resolved: &Resolved, host: &Host, styles: Styles) -> String {
     let manifest = &resolved.manifest;
     let home = &host.user_home;

@@ -27,15 +27,15 @@ pub(crate) struct Init {
     import: Option<Option<PathBuf>>,
 }
 
-/// A written manifest, for `--json`.
+/// One manifest in the output of `--json`.
 #[derive(Debug, Serialize)]
 struct Written {
     kind: ManifestKind,
     name: Name,
     file: PathBuf,
-    /// Whether the file was written; false if a file of that name existed.
+    /// Whether the file was written. False if a file of that name existed.
     written: bool,
-    /// Notes on settings whose meaning differs from that in the other tool.
+    /// Notes on settings that have a different meaning in the other tool.
     notes: Vec<&'static str>,
     /// Why the manifest is unusable.
     problem: Option<String>,
@@ -89,7 +89,7 @@ fn import(host: &Host, directory: &Path, output: &Output) -> Result<Vec<Written>
     }
     let mut written: Vec<Written> =
         found.into_iter().map(|imported| write_imported(host, imported)).collect::<Result<_, _>>()?;
-    // Checked after all manifests are written, because they refer to each other.
+    // The manifests are checked after all of them are written, because they refer to each other.
     let all = manifests(host);
     for one in written.iter_mut().filter(|one| one.problem.is_none()) {
         one.problem = problem(one, &all);
@@ -117,7 +117,7 @@ fn write(host: &Host, kind: ManifestKind, name: Name, text: &str) -> Result<Writ
     Ok(Written { kind, name, file, written, notes: Vec::new(), problem: None })
 }
 
-/// Returns why a manifest just written is unusable.
+/// Returns why a manifest that was just written is unusable, or `None` if it is usable.
 fn problem(one: &Written, all: &Manifests) -> Option<String> {
     let error = match one.kind {
         ManifestKind::Agent => all.agent(&one.name).err().map(resolve::ResolveError::from),

@@ -1,4 +1,4 @@
-//! Says why something of an ended bottle is kept, and how its work gets out.
+//! Explains why files or a conversation of an ended bottle are kept, and how to retrieve the bottle's work.
 
 use bottle_instance::record::KeptFor;
 use bottle_instance::work::Unsaved;
@@ -7,7 +7,8 @@ use bottle_policy::names::Slug;
 
 use crate::console::output::{counted, one_line};
 
-/// The lines that say why the files of a bottle are kept, and the commands that bring its work out.
+/// Returns the lines that explain why the files of a bottle are kept, with the commands that retrieve the bottle's
+/// work.
 pub(crate) fn lines(slug: &Slug, ended: &Ended) -> Vec<String> {
     let why = match &ended.kept_for {
         Some(KeptFor::Unsaved(unsaved)) => return of_unsaved(slug, unsaved, ended.retrieval),
@@ -56,7 +57,7 @@ fn copies_out(slug: &Slug) -> String {
     format!("`bottle cp {slug}:. DIRECTORY` copies the workspace out")
 }
 
-/// The number and names of the changed files that git ignores. `None` if there are none.
+/// Returns the number and names of the changed files that git ignores. Returns `None` if git ignores no changed file.
 pub(crate) fn ignored(unsaved: &Unsaved) -> Option<String> {
     let Unsaved { ignored, named, .. } = unsaved;
     if *ignored == 0 {

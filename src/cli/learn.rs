@@ -1,7 +1,7 @@
 //! `bottle learn`: derives routes from denied requests.
 //!
-//! The routes become a proposal in the bottle's supervise queue, as if the bottle's agent had made it. The
-//! user answers it with `bottle supervise`.
+//! The routes become a proposal in the bottle's supervise queue, like a proposal of the bottle's agent. The user
+//! answers the proposal with `bottle supervise`.
 
 use bottle_host::Host;
 use bottle_lib::learn::Learnt;
@@ -78,7 +78,7 @@ fn show(slug: &Slug, learnt: &Learnt, output: &Output) -> Result<(), CliError> {
     if lines.is_empty() { Ok(()) } else { output.print(&lines.join("\n")) }
 }
 
-/// Shows the new lines, and writes them to one of the user's manifests.
+/// Shows the lines of the new routes, and writes them to one of the user's manifests.
 fn save(
     host: &Host,
     slug: &Slug,

@@ -1,5 +1,4 @@
-//! `bottle list`: lists bottles, manifests and snapshots. A broken entry does not prevent the listing of the
-//! others.
+//! `bottle list`: lists bottles, manifests and snapshots. If one entry is broken, the other entries are still listed.
 
 use bottle_host::Host;
 use bottle_instance::record::Service;
@@ -57,7 +56,8 @@ fn active(host: &Host, output: &Output) -> Result<(), CliError> {
     }
     let width = output.styles().columns();
     let now = Timestamp::now();
-    // Scripts read the columns of a pipe by their position, and take the others from `--json`.
+    // Scripts read the columns from a pipe by their position, so a pipe always gets the same columns. `--json` has the
+    // other values.
     let columns = [
         ("BACKEND", true),
         ("SLUG", true),
@@ -83,17 +83,17 @@ fn active(host: &Host, output: &Output) -> Result<(), CliError> {
     Ok(())
 }
 
-/// How long ago the current launch of a bottle began.
+/// Formats how long ago the current launch of a bottle began.
 fn age(bottle: &ActiveBottle, now: Timestamp) -> String {
     bottle.started_at.map(|started| ago(started, now)).unwrap_or_default()
 }
 
-/// The disk space of the bottle's own files.
+/// Formats the disk space of the bottle's own files.
 fn size(bottle: &ActiveBottle) -> String {
     bottle.disk_bytes.map(|bytes| HumanBytes(bytes).to_string()).unwrap_or_default()
 }
 
-/// The directories of `bottle start` if the bottle has copies of them.
+/// Formats the paths of the user's directories that were copied into the bottle.
 fn directory(bottle: &ActiveBottle, host: &Host) -> String {
     let shown = |directory: &str| one_line(&from_home(directory, &host.user_home));
     if !bottle.directories.is_empty() {
@@ -104,10 +104,10 @@ fn directory(bottle: &ActiveBottle, host: &Host) -> String {
     bottle.cwd.as_deref().filter(|_| bottle.copied_cwd).map(shown).unwrap_or_default()
 }
 
-/// The width in columns from which the size is shown.
+/// The minimum width of the terminal, in columns, at which the size is shown.
 const SIZE_FROM: usize = 90;
 
-/// The width in columns from which the directory is shown.
+/// The minimum width of the terminal, in columns, at which the directory is shown.
 const DIRECTORY_FROM: usize = 100;
 
 fn named(kind: Kind, host: &Host, output: &Output) -> Result<(), CliError> {

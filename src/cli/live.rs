@@ -8,8 +8,8 @@ use crate::console::output::{Output, counted, one_line};
 /// The maximum number of files that a report names. `bottle stop --json` names more.
 const MAX_NAMED: usize = 20;
 
-/// Names what the agent of an ended bottle left in the directory. `commits` says whether the bottle's repository is
-/// kept.
+/// Reports the user's files that the agent of an ended bottle changed in its live workspace. `commits` is true if the
+/// bottle's repository is kept, so that its commits can be pulled.
 pub(crate) fn report(slug: &Slug, changes: &LiveChanges, commits: bool, output: &Output) {
     let LiveChanges { directory, files, more, unknown, repository_moved } = changes;
     let directory = one_line(&directory.display().to_string());

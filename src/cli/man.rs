@@ -16,7 +16,7 @@ pub(crate) struct Man {
 }
 
 impl Man {
-    /// Writes the pages of this command line.
+    /// Writes the manual pages of `command` and its subcommands.
     pub(crate) fn run(
         self,
         mut command: clap::Command,

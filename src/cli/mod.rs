@@ -1,5 +1,5 @@
-//! The command line: one file for each command, which parses flags, calls the library and prints. No other module parses
-//! flags.
+//! The command line. The file of each command parses the flags, calls the library and prints the result. No other
+//! module parses flags.
 //!
 //! ```text
 //! args           the commands                  candidates     the names that a shell completes
@@ -147,7 +147,7 @@ fn dispatch(command: Option<Command>, output: &Output) -> Result<u8, CliError> {
         let mut host = Host::of_this_process()?;
         host.read_bot_bottle_variables().into_iter().for_each(|note| output.note(note));
         if output.verbose > 1 {
-            // A keeper that this command starts inherits the variable and logs at the same level.
+            // If this command starts a keeper, the keeper inherits this variable and logs at the same level.
             host.env.entry("RUST_LOG".into()).or_insert_with(|| DEBUG.into());
         }
         host.check_home()?.into_iter().for_each(|note| output.note(note));
@@ -204,7 +204,7 @@ fn dispatch(command: Option<Command>, output: &Output) -> Result<u8, CliError> {
     }
 }
 
-/// Prints help and version, or reports wrong usage.
+/// Prints the help or the version, or reports wrong usage.
 fn refuse(error: &clap::Error, arguments: &[OsString]) -> ExitCode {
     if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
         return match error.print().map_err(output::write_failed) {
@@ -215,7 +215,7 @@ fn refuse(error: &clap::Error, arguments: &[OsString]) -> ExitCode {
             }
         };
     }
-    // The arguments did not parse, so this searches the arguments before `--` for `--json`.
+    // The arguments could not be parsed, so `--json` is searched for in the arguments before `--`.
     let json = arguments.iter().take_while(|argument| *argument != "--").any(|argument| argument == "--json");
     if let Some(error) = command_groups::unknown_command(error, arguments) {
         Output::for_errors(json).error(&error);

@@ -1,4 +1,4 @@
-//! What `bottle` prints without a command: the commands of a day, and the state of the bottles.
+//! The output of `bottle` without a command: the most frequent commands, and the state of the bottles.
 
 use bottle_host::Host;
 use bottle_lib::bottles::active_bottles;
@@ -11,7 +11,7 @@ use crate::console::layout::hanging;
 use crate::console::output::{Output, counted};
 use crate::console::runtime::block_on;
 
-/// The commands of a day.
+/// The most frequent commands, with a description of each.
 const COMMANDS: [(&str, &str); 5] = [
     ("bottle start", "start an agent in a new bottle; `--cwd` copies this directory into it"),
     ("bottle attach", "return to a running agent"),
@@ -20,15 +20,15 @@ const COMMANDS: [(&str, &str); 5] = [
     ("bottle stop", "end a bottle; its unsaved work is kept"),
 ];
 
-/// The width of the commands with indent and gap.
+/// The width of the column of commands, including indentation and gap.
 const NAMES: usize = 21;
 
-/// The most bottles that are shown, so that the output fits on half a screen.
+/// The maximum number of bottles that are shown, so that the output fits on half a screen.
 const MAX_BOTTLES: usize = 4;
 
 const MORE: &str = "`bottle help` lists all commands by task, and topics such as `bottle help manifests`.";
 
-/// Prints the overview. With `--json`, prints what `bottle list --json` prints.
+/// Prints the overview. With `--json`, prints the same document as `bottle list --json`.
 pub(super) fn show(host: Result<Host, CliError>, output: &Output) -> Result<u8, CliError> {
     let host = host?;
     let bottles = block_on(async { Ok(active_bottles(&host, shows_activity(output)).await?) })?;
@@ -51,7 +51,7 @@ fn print(bottles: &[ActiveBottle], output: &Output) -> Result<(), CliError> {
     output.print(&lines.join("\n"))
 }
 
-/// Describes the bottles, those with questions and the running ones first.
+/// Describes the bottles. Bottles with pending proposals come first, then other running bottles.
 fn state(bottles: &[ActiveBottle], output: &Output) -> Vec<String> {
     let mut order: Vec<&ActiveBottle> = bottles.iter().collect();
     order.sort_by_key(|bottle| (bottle.pending == 0, bottle.status != "running"));

@@ -8,7 +8,7 @@ use crate::console::style::Styles;
 /// The maximum width of text, because longer lines are hard to read.
 const WIDEST: usize = 100;
 
-/// Renders the page for this stream.
+/// Renders the page for a stream with these styles.
 pub(crate) fn render(markdown: &str, styles: Styles) -> String {
     let Some(columns) = styles.columns() else { return markdown.to_owned() };
     // Without colours there is no bold text, so headings keep their `#`.
@@ -34,8 +34,8 @@ fn skin(styles: Styles) -> MadSkin {
     skin
 }
 
-/// Joins each paragraph and list item into one line, so that the lines can be wrapped to the terminal's
-/// width. Removes the languages of code fences, which only tests use. Puts `mark` before headings.
+/// Joins each paragraph and each list item into one line, so that the lines can be wrapped to the terminal's width.
+/// Removes the languages of code fences, because only tests use these languages. Puts `mark` before headings.
 fn unwrapped(markdown: &str, mark: &str) -> String {
     let mut lines: Vec<String> = Vec::new();
     let (mut fenced, mut open) = (false, false);

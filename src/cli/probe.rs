@@ -1,7 +1,7 @@
 //! `bottle probe`: tests from inside a bottle what the bottle can reach, and shows the results in a table.
 //!
-//! [`Probe`] asks the guest of a running bottle to run the attempts. `probe_inside` is the program of the shipped
-//! agent `probe`, and runs the attempts in its own bottle. Both print the same table.
+//! [`Probe`] asks the guest of a running bottle to run the attempts. `probe_inside` is the program of the shipped agent
+//! `probe`, and runs the attempts in its own bottle. [`Probe`] and `probe_inside` print the same table.
 
 use std::time::Duration;
 
@@ -21,8 +21,8 @@ use crate::console::exit;
 use crate::console::output::Output;
 use crate::console::runtime::block_on;
 
-/// The time limit for all attempts together; exceeding it is an error. The attempts run concurrently, and their
-/// individual time limits are much shorter.
+/// The time limit for all attempts together. The command fails if the attempts exceed it. The attempts run
+/// concurrently, and their individual time limits are much shorter.
 const PROBED_WITHIN: Duration = Duration::from_secs(30);
 
 /// Probe a bottle's isolation from inside, and show the results

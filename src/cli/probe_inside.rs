@@ -18,7 +18,7 @@ use crate::console::runtime::block_on;
 pub fn run() -> ExitCode {
     let global = Global { json: false, quiet: false, verbose: 0, color: ColorChoice::Auto };
     let output = Output::new(&global);
-    // Every process in the bottle has the same environment as this process.
+    // The probe inspects the environment of this process, because every process in the bottle has the same environment.
     let given = std::env::vars_os().map(text).collect();
     let attempts = block_on(async { Ok(bottle_guest::probe::run(&ProbeRequest::default(), &given).await) });
     let printed = attempts.and_then(|attempts| {

@@ -22,7 +22,7 @@ pub(crate) fn table(attempts: &[Attempt], styles: Styles) -> String {
         .iter()
         .map(|group| {
             let Attempt { target, via, result, seen, .. } = group[0];
-            // The number of ways comes first, because a narrow terminal truncates the end of the cell.
+            // The number of ways to the target comes first, because a narrow terminal truncates the end of the cell.
             let via = match group.len() {
                 1 => inert(via),
                 ways => format!("{ways} ways, as {}", inert(via)),

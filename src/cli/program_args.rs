@@ -56,7 +56,8 @@ impl ProgramArgs {
         Ok(Process { argv, env, cwd: self.workdir.clone(), user: self.user.clone(), ..Process::default() })
     }
 
-    /// Returns a script that runs beside the program.
+    /// Returns `script`, which runs in the bottle in addition to the program. With `--checked`, the command policy must
+    /// allow it.
     ///
     /// # Errors
     /// Returns an error if the command policy does not allow the script.

@@ -1,4 +1,4 @@
-//! `bottle prune`: removes old records of bottles that do not exist any more, and unused images.
+//! `bottle prune`: removes old records of bottles that no longer exist, and unused images.
 
 use std::fmt::Write as _;
 
@@ -93,7 +93,7 @@ fn confirmed(old: &Unneeded<'_>, output: &Output) -> Result<bool, CliError> {
     require_answer(asked, "nothing was removed")
 }
 
-/// One line for each kind of record with the space that it frees, and one for each image.
+/// Returns one line for each kind of record, with the disk space that its removal frees, and one line for each image.
 fn lines(records: &[OldRecord], images: &[Image], verb: &str) -> String {
     let mut text = String::new();
     for kind in [Kind::Bottle, Kind::Conversations, Kind::Proposal, Kind::AuditLog, Kind::CrashLog] {

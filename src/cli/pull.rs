@@ -58,7 +58,8 @@ impl Pull {
         Ok(exit::DONE)
     }
 
-    /// Pulls. If uncommitted work was left behind, or nothing is committed, offers to take it too.
+    /// Pulls from the bottle. If the pull left uncommitted work behind, or if nothing is committed, offers to pull the
+    /// uncommitted work too.
     async fn pull_and_offer(&self, host: &Host, output: &Output) -> Result<(), CliError> {
         let asks = !self.uncommitted && self.branch.is_none() && !output.json && terminal::interactive();
         let pulled = self.pull_one(host, &self.slug, self.uncommitted, output).await;
@@ -105,7 +106,7 @@ impl Pull {
         pulled.await.map_err(|error: CliError| error.about_if_unset(slug))
     }
 
-    /// Pulls from the bottle and from its forks. A bottle that cannot be pulled does not prevent the others.
+    /// Pulls from the bottle and from its forks. If the pull from one bottle fails, continues with the other bottles.
     async fn pull_all(&self, host: &Host, output: &Output) -> Result<(), CliError> {
         let forks = forks(host, &self.slug)?;
         let mut all = Vec::new();
@@ -136,7 +137,7 @@ impl Pull {
     }
 }
 
-/// Whether to take uncommitted work too, if there is some.
+/// Returns the question whether to pull the uncommitted work too. Returns `None` if all work is committed.
 fn question(work: &PulledWork) -> Option<String> {
     let branches = work.branches_with_more();
     (!branches.is_empty())

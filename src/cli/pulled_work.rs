@@ -1,4 +1,4 @@
-//! What a pull brought, in words.
+//! Describes what a pull fetched.
 
 use bottle_lib::text::quoted;
 use bottle_lib::work::{Fetched, Pulled, PulledWork, Root};
@@ -6,7 +6,7 @@ use bottle_lib::work::{Fetched, Pulled, PulledWork, Root};
 use crate::console::error::CliError;
 use crate::console::output::{Output, counted, inert};
 
-/// Prints what was pulled, and returns the first failure of a directory.
+/// Prints what was pulled. Returns the first failure of a directory as an error.
 pub(crate) fn report(work: PulledWork, output: &Output) -> Result<(), CliError> {
     if output.json {
         output.print_json(&work.document())?;
@@ -17,19 +17,19 @@ pub(crate) fn report(work: PulledWork, output: &Output) -> Result<(), CliError> 
     failed(work)
 }
 
-/// The first failure of a directory.
+/// Returns the first failure of a directory as an error.
 pub(crate) fn failed(work: PulledWork) -> Result<(), CliError> {
     work.failure().map_or(Ok(()), |failure| Err(failure.into()))
 }
 
-/// Prints what was pulled, and warns about what was not.
+/// Prints what was pulled, and warns about work that was not pulled.
 pub(crate) fn print(work: &PulledWork, output: &Output) -> Result<(), CliError> {
     work.pulled().try_for_each(|(root, pulled)| print_root(root, pulled, output))?;
     warn(work, output);
     Ok(())
 }
 
-/// Warns about what was not pulled, except the first failure, which is the command's.
+/// Warns about work that was not pulled. Omits the first failure, because the command returns it as its error.
 pub(crate) fn warn(work: &PulledWork, output: &Output) {
     output.warn_all(work.warnings());
 }
@@ -44,7 +44,7 @@ fn print_root(root: &Root, pulled: &Pulled, output: &Output) -> Result<(), CliEr
         ),
         false => (String::new(), String::new()),
     };
-    // No command is suggested for another directory, whose repository can be another user's.
+    // For one of several directories, no command is suggested: its repository may belong to another user.
     let log = |shows: &str| match root.is_directory() {
         true => String::new(),
         false => format!("; `git log HEAD..{branch}` {shows}", branch = pulled.fetched.branch),

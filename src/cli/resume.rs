@@ -105,7 +105,8 @@ impl Resume {
         }
     }
 
-    /// Asks the user if manifests changed since the last start, or if files would be discarded.
+    /// If the manifests changed since the last start, or if files would be discarded, asks the user whether to
+    /// continue.
     async fn confirm(
         &self,
         found: &ResumePreflight,

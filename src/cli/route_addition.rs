@@ -1,4 +1,4 @@
-//! Shows the lines of a bottle manifest that saved routes change.
+//! Shows the lines of a bottle manifest that change when routes are saved in it.
 
 use bottle_lib::line_diff::Changed;
 use bottle_lib::saved_routes::Addition;
@@ -6,7 +6,7 @@ use bottle_manifest::append::AppendError;
 
 use crate::console::output::{Output, one_line};
 
-/// Shows the lines that will be changed in a manifest. `when` is the beginning of the heading.
+/// Shows the lines that will be changed in a manifest. `when` is the text at the beginning of the heading.
 ///
 /// # Errors
 /// Returns an error if the manifest cannot be extended.

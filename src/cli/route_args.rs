@@ -1,4 +1,4 @@
-//! The arguments of `bottle allow` and `bottle deny`, which the screen of the supervise queue takes too.
+//! The arguments of `bottle allow` and `bottle deny`. The screen of the supervise queue accepts the same arguments.
 
 use std::str::FromStr;
 
@@ -34,7 +34,7 @@ pub(super) struct Target {
     undo: bool,
 }
 
-/// A value of a flag for detectors, in the words of a route's `dlp`.
+/// The value of a flag that selects detectors, in the notation of a route's `dlp`.
 #[derive(Debug, Clone)]
 struct Detectors<T>(Setting<Vec<T>>);
 
@@ -54,7 +54,7 @@ fn parse_on_match(text: &str) -> Result<Setting<OnMatch>, String> {
     if text == "default" { Ok(Setting::Default) } else { named(text).map(Setting::To) }
 }
 
-/// Parses a word as a manifest has it.
+/// Parses a word in the spelling that manifests use.
 fn named<T: DeserializeOwned>(word: &str) -> Result<T, String> {
     let unknown = |error: serde_json::Error| error.to_string();
     serde_json::from_value(serde_json::Value::String(word.to_owned())).map_err(unknown)
@@ -83,7 +83,7 @@ pub(super) struct AllowArgs {
 }
 
 impl AllowArgs {
-    /// Returns the bottle and the requests, and the edit of the routes.
+    /// Returns the target (the bottle and the requests), and the edit of the routes.
     pub(super) fn parts(self) -> (Target, RouteEdit) {
         let Self { target, git_fetch, outbound_detectors, inbound_detectors, outbound_on_match, .. } = self;
         let edit = RouteEdit {
@@ -98,9 +98,10 @@ impl AllowArgs {
 }
 
 impl Target {
-    /// Returns the edit of the routes that the words name.
+    /// Returns the edit of the routes that these arguments describe.
     pub(super) fn edit(&self, action: Action) -> RouteEdit {
-        // A URL as the browser shows it. Any other scheme is refused with the host.
+        // The user may paste a URL with `https://` from a browser. With any other scheme, the whole text becomes the
+        // host, which `checked` then refuses.
         let text = self.requests.strip_prefix("https://").unwrap_or(&self.requests);
         let (host, path) = match text.split_once('/') {
             Some((host, path)) if !text.contains("://") => (host, Some(format!("/{path}"))),
@@ -109,7 +110,7 @@ impl Target {
         RouteEdit { path, methods: self.methods.clone(), ..RouteEdit::new(action, host) }
     }
 
-    /// Returns the change, if the edit is valid.
+    /// Returns the change, or an error if the edit is not valid.
     pub(super) fn checked(&self, edit: RouteEdit) -> Result<RouteChange, CliError> {
         let bad = |message: String| CliError::usage(message).about(&self.requests);
         edit.host().map_err(|error| bad(error.to_string()))?;
@@ -132,7 +133,7 @@ struct Typed<T: clap::Args> {
 /// Parses the arguments of `bottle allow` or `bottle deny` that the user typed on a screen.
 ///
 /// # Errors
-/// Returns an error in words if the arguments are not valid, or if a flag has no meaning on the screen.
+/// Returns an error message if the arguments are not valid, or if a flag has no meaning on the screen.
 pub(crate) fn parse_typed(action: Action, text: &str) -> Result<TypedChange, String> {
     fn typed<T: clap::Args>(text: &str) -> Result<T, String> {
         let parsed = Typed::<T>::try_parse_from(text.split_whitespace()).map(|typed| typed.words);

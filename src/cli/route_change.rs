@@ -3,8 +3,7 @@
 //! ```text
 //! flags ─► edit ─► keeper ─► effect ─┬─► live ─► printed
 //!            ▲                       └─► weaker protection ─► the user agrees ─► keeper
-//! ```
-//! The keeper computes the effect and applies it in the same way as an approval.
+//! ``` The keeper computes the effect of the edit. The keeper applies the edit in the same way as an approved proposal.
 
 use std::path::PathBuf;
 
@@ -31,7 +30,7 @@ use crate::console::runtime::block_on;
 use crate::console::terminal::{TerminalUser, interactive};
 use bottle_lib::routes::undo_command;
 
-/// How often the user is asked about one change, if the routes change while the user thinks.
+/// How often the user is asked about one change. The user is asked again if the routes changed before the answer.
 const MAX_QUESTIONS: usize = 5;
 
 /// Changes the routes, and prints the effect.
@@ -66,7 +65,8 @@ pub(crate) fn change(
     Ok(exit::DONE)
 }
 
-/// A bottle manifest that was to be changed, and why it was not.
+/// The path of a bottle manifest that was to be changed. If the manifest was not changed, also the reason and the
+/// routes.
 type Saved = (PathBuf, Option<UnsavedManifest>);
 
 /// Shows the change of the manifest and writes it.
@@ -77,7 +77,8 @@ fn saved(host: &Host, addition: &Addition, output: &Output) -> Saved {
     (addition.path.clone(), unsaved)
 }
 
-/// Sends the change, and asks the user if it weakens the protection. Returns `None` if the user disagrees.
+/// Sends the change to the keeper. If the change weakens the protection, asks the user first. Returns `None` if the
+/// user disagrees.
 async fn apply(
     channel: &Channel,
     slug: &Slug,

@@ -60,7 +60,8 @@ impl Check {
     }
 }
 
-/// The decision about a command line, with the entry of the settings that approves each finding.
+/// Returns the decision about a command line. For each finding, the answer contains the entry of the settings that
+/// approves the finding.
 fn answer(assessment: &Assessment, settings: &CommandSettings) -> RuleAnswer {
     let verdict = match assessment.decide(settings.mode, &settings.approvals()) {
         Decision::Allow => "allow",

@@ -15,13 +15,13 @@ use crate::console::error::CliError;
 use crate::console::output::Output;
 use crate::console::progress;
 
-/// The progress of a commit.
+/// The text that the progress display shows while a snapshot is saved.
 const SAVING: &str = "saving a snapshot";
 
 /// Creates a snapshot of a bottle that runs or is kept.
 ///
 /// # Errors
-/// When the bottle has no files, or the snapshot cannot be created.
+/// Returns an error if the bottle has no files, or if the snapshot cannot be created.
 pub(super) async fn save(
     host: &Host,
     slug: &Slug,
@@ -32,10 +32,10 @@ pub(super) async fn save(
     show(saving, output).await
 }
 
-/// The snapshot that a command copies. Saves it if necessary.
+/// Returns the snapshot from which a command copies. If the snapshot does not exist yet, saves it first.
 ///
 /// # Errors
-/// When it cannot be created.
+/// Returns an error if the snapshot cannot be saved.
 pub(super) async fn fork_point(found: Found, output: &Output) -> Result<ForkPoint, CliError> {
     match found {
         Found::Snapshot(point) => Ok(point),

@@ -1,4 +1,4 @@
-//! Selects the bottle that a command works on: the one named on the command line, otherwise one that the user
+//! Selects the bottle that a command works on: the bottle that the command line names, otherwise a bottle that the user
 //! chooses from a list.
 
 use bottle_host::Host;
@@ -13,7 +13,7 @@ use crate::console::output::{Output, one_line};
 use crate::console::terminal;
 use crate::screens::picker::{self, Choice};
 
-/// A command's question for a bottle, and the bottles that can be chosen.
+/// The question with which a command asks for a bottle, and the bottles that can be chosen.
 pub(crate) struct Question {
     /// The text above the list.
     pub(crate) prompt: &'static str,
@@ -21,12 +21,12 @@ pub(crate) struct Question {
     pub(crate) suits: fn(&State) -> bool,
     /// The error message when there is no suitable bottle.
     pub(crate) none: &'static str,
-    /// The hint of this error.
+    /// The hint of the error in `none`.
     pub(crate) hint: &'static str,
 }
 
 impl Question {
-    /// Returns the named bottle, otherwise the bottle that the user chooses.
+    /// Returns the named bottle. If no bottle is named, returns the bottle that the user chooses.
     ///
     /// # Errors
     /// Returns an error if no bottle is suitable, there is no terminal, or the user cancels.
@@ -34,10 +34,10 @@ impl Question {
         named.map_or_else(|| self.ask(host, output), Ok)
     }
 
-    /// Returns the named bottles, each once, otherwise the one that the user chooses.
+    /// Returns the named bottles, each once. If no bottle is named, returns the bottle that the user chooses.
     ///
     /// # Errors
-    /// As for [`Question::select`].
+    /// Returns the same errors as [`Question::select`].
     pub(crate) fn select_all(
         &self,
         named: Vec<Slug>,
@@ -86,11 +86,11 @@ pub(crate) fn names(slugs: &[Slug]) -> String {
     }
 }
 
-/// Ends a command on several bottles. Prints the errors except the last one, which the caller returns, so that an
-/// error of one bottle does not hide those of others.
+/// Ends a command on several bottles. Prints all errors except the last one, and returns the last one to the caller.
+/// The error of one bottle therefore does not hide the errors of other bottles.
 ///
 /// # Errors
-/// The last of `errors`, with the exit code of the first.
+/// Returns the last of `errors`, with the exit code of the first one.
 pub(crate) fn finish_all(errors: Vec<CliError>, output: &Output) -> Result<(), CliError> {
     let Some(code) = errors.first().map(|error| error.exit) else { return Ok(()) };
     let mut errors = errors;

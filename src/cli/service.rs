@@ -1,4 +1,5 @@
-//! `bottle service`: programs that run beside the agent, are checked for readiness, and are started again.
+//! `bottle service`: manages programs that run beside the agent. These programs are checked for readiness, and started
+//! again when they end.
 
 use std::time::Duration;
 
@@ -228,7 +229,7 @@ impl Stop {
     }
 }
 
-/// Waits for a request, or for a signal that ends this program.
+/// Runs a request until it is answered, or until a signal ends this program.
 fn until_signal<T>(request: impl Future<Output = Result<T, CliError>>) -> Result<T, CliError> {
     block_on(async {
         let mut signals = Signals::catch()?;

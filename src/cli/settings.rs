@@ -50,7 +50,7 @@ fn rows(settings: &Settings) -> Vec<Row> {
 
 type Value = fn(&Settings) -> String;
 
-/// The settings: key, meaning, and a function that formats the value.
+/// The settings. Each entry has a key, its meaning, and a function that formats the value.
 const SETTINGS: &[(&str, &str, Value)] = &[
     ("backend", "default isolation backend", |s| {
         s.backend.clone().unwrap_or_else(|| "the first usable one".to_owned())

@@ -1,4 +1,4 @@
-//! `bottle shell`: a shell in a bottle that stays open between clients.
+//! `bottle shell`: opens a shell in a bottle. The shell stays open when a client disconnects.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ use crate::console::signals::Signals;
 use crate::console::terminal;
 use crate::screens::session::{self, Outcome, Session};
 
-/// The shells that are tried, with the arguments for a session on a terminal.
+/// The shells to try, with the arguments for a session on a terminal.
 const SHELLS: [&[&str]; 2] = [&["bash", "-i"], &["sh", "-i"]];
 
 /// Open a shell in a bottle, or return to it
@@ -92,7 +92,7 @@ impl Shell {
     }
 }
 
-/// Starts the shell, unless it runs already.
+/// Starts the shell, unless it is already running.
 async fn open(channel: &Channel, slug: &Slug, name: &ProcessName, process: Process) -> Result<(), CliError> {
     let GuestEvent::Processes { processes } = ask(channel, GuestRequest::ListProcesses, slug).await? else {
         return Err(unexpected_answer());

@@ -28,7 +28,7 @@ mod tests {
         assert_eq!(since("2026-01-31T12:00:00Z"), Ok("2026-01-31T12:00:00Z".parse().expect("time")));
         let ago = |text: &str| Timestamp::now().duration_since(since(text).expect("a span")).as_secs();
         assert!((599..=610).contains(&ago("10m")), "{}", ago("10m"));
-        // A day of a change of the clock has 23 or 25 hours.
+        // A day on which the clock is changed has 23 or 25 hours.
         assert!((6 * 86400..=8 * 86400).contains(&ago("7d")), "{}", ago("7d"));
         let day = since("2026-01-31").expect("a day").to_zoned(Zoned::now().time_zone().clone());
         assert_eq!(day.datetime(), "2026-01-31T00:00:00".parse().expect("midnight"));

@@ -20,7 +20,7 @@ use crate::console::error::CliError;
 use crate::console::output::Output;
 use crate::console::runtime::block_on;
 
-/// Lists all snapshots, including those whose bottle has no record.
+/// Lists all snapshots, including those of bottles without a record.
 pub(crate) fn list(host: &Host, output: &Output) -> Result<(), CliError> {
     let found = block_on(find(host, output))?;
     if found.is_empty() {
@@ -45,10 +45,10 @@ pub(crate) fn list(host: &Host, output: &Output) -> Result<(), CliError> {
     output.print_list(&found, &heading, 1, row)
 }
 
-/// The status of a snapshot that was removed by other means.
+/// The status of a snapshot that something other than `bottle` removed.
 pub(crate) const GONE: &str = "gone: `bottle resume` starts without it";
 
-/// The snapshot as the arguments of commands name it.
+/// Formats the name of a snapshot in the form that commands accept: SLUG or SLUG@NAME.
 fn displayed(snapshot: &ListedSnapshot) -> String {
     match &snapshot.name {
         Some(name) => format!("{}@{name}", snapshot.slug),
@@ -56,7 +56,8 @@ fn displayed(snapshot: &ListedSnapshot) -> String {
     }
 }
 
-/// The snapshot that this one continues, as the arguments of commands name it.
+/// Returns the name of the snapshot that `snapshot` continues, in the form that commands accept. Returns `removed` if
+/// that snapshot no longer exists.
 pub(crate) fn parent_of(snapshot: &ListedSnapshot, all: &[ListedSnapshot]) -> Option<String> {
     let reference = snapshot.parent.as_ref()?;
     let parent = all.iter().find(|one| one.backend == snapshot.backend && one.reference == *reference);
@@ -109,7 +110,7 @@ pub(crate) async fn find(host: &Host, output: &Output) -> Result<Vec<ListedSnaps
     Ok(found)
 }
 
-/// Whether the snapshots of this bottle are on another engine, or on one that does not answer.
+/// Whether the snapshots of this bottle are on another engine, or on an engine that does not answer.
 async fn is_elsewhere(host: &Host, store: &Store, record: &Record) -> bool {
     let Ok(backend) = backend_of(host, record) else { return false };
     engines::require(&*backend, &store.directory(&record.slug), record).await.is_err()

@@ -103,7 +103,7 @@ fn show(host: &Host, selector: &SnapshotSelector, output: &Output) -> Result<(),
     })
 }
 
-/// A duration in its largest unit.
+/// Formats a duration in its largest suitable unit.
 fn approximate(duration: SignedDuration) -> String {
     let seconds = duration.as_secs().max(0);
     match seconds {

@@ -62,7 +62,7 @@ impl Stop {
     }
 }
 
-/// Reports how each bottle ended. One that could not be stopped does not hide the others.
+/// Reports how each bottle ended. If one bottle could not be stopped, the results of the others are still reported.
 fn report(results: Vec<(&Slug, Result<Ended, Failure>)>, output: &Output) -> Result<u8, CliError> {
     let is_one = results.len() == 1;
     let (mut stopped, mut errors, mut code) = (Vec::new(), Vec::new(), exit::DONE);

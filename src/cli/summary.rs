@@ -21,10 +21,11 @@ const KEYS: usize = 9;
 /// The column where values start.
 const BEGIN: usize = KEYS + 3;
 
-/// The indent of a wrapped line's continuation, which distinguishes it from a new line.
+/// The indentation of the continuation of a wrapped line. This indentation distinguishes a continuation from a new
+/// line.
 const INDENT: usize = 2;
 
-/// The minimum width for aligning a sentence's wrapped lines with its start.
+/// The minimum width, in columns, at which the wrapped lines of a sentence are aligned with its start.
 const ROOM: usize = 30;
 
 /// The maximum width of the column of host names. A longer host name shifts the rest of its line to the right.
@@ -43,11 +44,11 @@ const DEFAULT_DETECTORS: [OutboundDetector; 2] =
 /// The importance of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tone {
-    /// Ordinary.
+    /// An ordinary row.
     Plain,
-    /// Needs attention.
+    /// A row that needs the user's attention.
     Notice,
-    /// Weakens the bottle's isolation.
+    /// A row about settings that weaken the bottle's isolation.
     Alarm,
 }
 
@@ -63,7 +64,7 @@ struct Row {
     key: &'static str,
     tone: Tone,
     lines: Vec<String>,
-    /// The indent of wrapped lines, relative to the start of the value.
+    /// The indentation of wrapped lines, relative to the start of the value.
     indent: usize,
 }
 
@@ -82,7 +83,7 @@ impl Summary {
         summary
     }
 
-    /// Adds a row if there are lines.
+    /// Adds a row, unless `lines` is empty.
     pub(crate) fn row(&mut self, key: &'static str, tone: Tone, lines: Vec<String>) {
         self.indented(key, tone, lines, INDENT);
     }
@@ -93,7 +94,7 @@ impl Summary {
         }
     }
 
-    /// Adds what the agent gets in the bottle: its prompt, the names of its environment variables, and
+    /// Adds rows about the agent's properties in the bottle: its prompt, the names of its environment variables, and
     /// its repositories behind the git gate.
     pub(crate) fn inside(&mut self, manifest: &ResolvedManifest) {
         self.row("prompt", Tone::Plain, prompt(&manifest.agent.prompt).into_iter().collect());
@@ -108,7 +109,7 @@ impl Summary {
         self.row("starts", Tone::Plain, manifest.mcp.iter().map(|rules| starts(&rules.value)).collect());
     }
 
-    /// Adds the author of the agent's commits, if the manifests name one.
+    /// Adds the author of the agent's commits, if the manifests name an author.
     pub(crate) fn author(&mut self, manifest: &ResolvedManifest) {
         self.row("commits", Tone::Plain, author(&manifest.git_user).into_iter().collect());
     }
@@ -125,7 +126,7 @@ impl Summary {
         self.row("weaker", Tone::Alarm, else_weaker.into_iter().chain(weaker).collect());
     }
 
-    /// Adds the choices that come from the project's manifest and not from the user.
+    /// Adds a row with the choices that come from the project's manifest and not from the user.
     pub(crate) fn project(&mut self, resolved: &Resolved) {
         self.row("project", Tone::Notice, of_project(resolved));
     }
@@ -140,7 +141,7 @@ impl Summary {
                 *indent
             };
             let most = most.unwrap_or(usize::MAX);
-            // The note about further lines takes the place of one line.
+            // If lines are omitted, the note about them replaces one more line.
             let shown = if lines.len() > most { most.saturating_sub(1) } else { lines.len() };
             let more = lines.len() - shown;
             let more = (more > 0).then(|| format!("and {more} more"));
@@ -194,7 +195,7 @@ fn host(route: &Route) -> String {
     if route.ports == [443] { route.host.to_string() } else { format!("{}:{ports}", route.host) }
 }
 
-/// Describes the prompt by its length and its first line; none if there is no prompt.
+/// Describes the prompt by its length and its first line. Returns `None` if there is no prompt.
 fn prompt(text: &str) -> Option<String> {
     let text = text.trim();
     let first = text.lines().next().filter(|line| !line.is_empty())?;
@@ -204,7 +205,7 @@ fn prompt(text: &str) -> Option<String> {
     Some(format!("{begin}{rest}  ({})", counted(characters, "character")))
 }
 
-/// Describes the identity of the agent's commits; none if the manifests set none.
+/// Describes the identity of the agent's commits. Returns `None` if the manifests set no identity.
 fn author(user: &GitUser) -> Option<String> {
     let name = user.name.as_ref().map(|name| name.value.as_str());
     let email = user.email.as_ref().map(|email| format!("<{}>", email.value));
@@ -254,8 +255,8 @@ fn sentence(route: &Route) -> String {
     parts.join("; ")
 }
 
-/// Describes how the scanner treats the route's requests, where it differs from the default. The row of weakening
-/// settings lists the routes on which no detector runs.
+/// Describes how the scanner treats the route's requests, if the route changes the default. Omits routes on which no
+/// detector runs, because the row of weakening settings lists them.
 fn scanning(route: &Route) -> Vec<String> {
     let Dlp { outbound_detectors, .. } = &route.dlp;
     let mut parts = Vec::new();
@@ -331,7 +332,7 @@ mod tests {
             ("dlp: {}", "any request"),
             ("dlp: {outbound_detectors: [known_secrets, token_patterns]}", "any request"),
             ("dlp: {outbound_on_match: supervise}", "any request"),
-            // The row of weakening settings has this one.
+            // The row of weakening settings lists this setting, so the sentence omits it.
             ("dlp: {outbound_detectors: false}", "any request"),
             ("dlp: {outbound_on_match: block}", "any request; a found secret denies the request"),
             ("dlp: {outbound_on_match: redact}", "any request; found secrets are redacted"),

@@ -1,8 +1,8 @@
 //! Handles unsaved work after an agent exited: asks the user at a terminal whether to keep, pull or discard
 //! it.
 //!
-//! While the keeper waits for the user's choice, it does not end the bottle, so that a pull still works. Without
-//! a choice, the keeper preserves the work.
+//! While the keeper waits for the user's choice, it does not end the bottle, so that a pull still works. Without a
+//! choice, the keeper keeps the work.
 
 use std::time::Duration;
 
@@ -21,11 +21,11 @@ use crate::console::output::Output;
 use crate::console::signals::Signals;
 use crate::console::terminal::{self, TerminalUser};
 
-/// How long the keeper may search a large workspace for unsaved work. After that, the user is not asked, and the
-/// keeper preserves the work.
+/// How long the keeper may search a large workspace for unsaved work. After this time, the user is not asked, and the
+/// keeper keeps the work.
 const SEARCH_TIMEOUT: Duration = Duration::from_secs(45);
 
-/// An answer. Pressing Enter alone means the first one.
+/// The user's answer. Enter without text selects the first answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Answer {
     Keep,
@@ -60,9 +60,9 @@ pub(crate) async fn decide(
             Answer::Keep => break,
             Answer::Discard => return send(offer, EndChoice::Discard).await,
             Answer::Pull => match pull_all(host, slug, channel, output).await {
-                // A pull leaves out what git ignores.
+                // A pull omits files that git ignores, so these files may still be unsaved.
                 Ok(true) => unsaved = Unsaved { work: false, unknown: None, ..unsaved },
-                // Another pull would leave out the same.
+                // Another pull would omit the same work, so the user is not asked again.
                 Ok(false) => {
                     output.note(format!("the work that was not pulled is kept with {slug}"));
                     break;
@@ -80,7 +80,8 @@ async fn send(offer: Stream, choice: EndChoice) {
     let _ = offer.end().await;
 }
 
-/// The question about unsaved work, and its answers. A pull is offered if it can bring work out.
+/// Returns the question about unsaved work, and the possible answers. The answer `pull` is offered only if a pull can
+/// save work.
 fn question(host: &Host, slug: &Slug, unsaved: &Unsaved) -> (String, Vec<Answer>) {
     let ignored = kept_reason::ignored(unsaved);
     let question = match (unsaved.is_work(), ignored) {
@@ -95,13 +96,14 @@ fn question(host: &Host, slug: &Slug, unsaved: &Unsaved) -> (String, Vec<Answer>
     (question, answers.into_iter().filter(|answer| pulls || *answer != Answer::Pull).collect())
 }
 
-/// Whether the user has a repository that can take the work.
+/// Whether the user has a repository into which the work can be pulled.
 fn has_repository(host: &Host, slug: &Slug) -> bool {
     let Some(State::Alive(record)) = Store::of(host).state(slug) else { return false };
     Root::any_has_repository(host, &record)
 }
 
-/// Asks on a separate thread, so that signals are handled while the user thinks. Without an answer, the work is kept.
+/// Asks on a separate thread, so that signals are handled while the question waits for the user. Without an answer, the
+/// work is kept.
 async fn ask(question: String, answers: &[Answer], signals: &mut Signals) -> Answer {
     let words: Vec<&'static str> = answers.iter().map(|answer| answer.word()).collect();
     let asking = tokio::task::spawn_blocking(move || TerminalUser::find()?.word(&question, &words));
@@ -111,17 +113,17 @@ async fn ask(question: String, answers: &[Answer], signals: &mut Signals) -> Ans
             _ => Answer::Keep,
         },
         _ = signals.end() => {
-            // Needed because the asking thread still waits for a key.
+            // The thread that asks still waits for a key, so it cannot restore the terminal itself.
             terminal::restore();
             Answer::Keep
         }
     }
 }
 
-/// Pulls, and returns whether all work in the bottle is now saved.
+/// Pulls the bottle's work. Returns whether all work in the bottle is now saved.
 async fn pull_all(host: &Host, slug: &Slug, channel: &Channel, output: &Output) -> Result<bool, CliError> {
     let Some(State::Alive(record)) = Store::of(host).state(slug) else { return Ok(false) };
-    // The user has the uncommitted files of a live workspace already.
+    // The uncommitted files of a live workspace are already in a directory of the user.
     let uncommitted = record.live().is_none();
     let pulled = work::pull(host, &record, channel, Wanted { uncommitted, ..Wanted::default() }).await?;
     let is_complete = pulled.is_complete();

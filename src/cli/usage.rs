@@ -153,7 +153,7 @@ fn table(
     Ok(())
 }
 
-/// A name for the table.
+/// Formats a name for the table.
 fn shown(name: &str) -> String {
     if name.is_empty() { "unknown".to_owned() } else { one_line(name) }
 }
@@ -229,7 +229,8 @@ fn csv_line(stdout: &mut dyn Write, fields: impl IntoIterator<Item = String>) ->
     writeln!(stdout, "{line}").map_err(write_failed)
 }
 
-/// A field of a CSV file. A name of a model is untrusted: a spreadsheet program must not mistake it for a formula.
+/// Formats a field of a CSV file. The name of a model is untrusted: a spreadsheet program must not mistake it for a
+/// formula.
 fn csv_field(text: &str) -> String {
     let formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']);
     let text = if formula { format!("'{text}") } else { text.to_owned() };

@@ -8,14 +8,15 @@ use jiff::Timestamp;
 
 use super::output::{Styles, one_line};
 
-/// The widths of the longest verdict and of the longest common method, in columns.
+/// The width of the longest verdict, in columns.
 const VERDICT: usize = 8;
+/// The width of the longest common method, in columns.
 const METHOD: usize = 7;
-/// The width of host and path in columns. A longer value shifts the rest of the line to the right.
+/// The width of the column with host and path. A longer value shifts the rest of the line to the right.
 const PLACE: usize = 44;
 
-/// Formats a log line in columns. A line that does not parse is shown unchanged except for escaping, so that
-/// the output contains no escape sequences of the line.
+/// Formats a log line in columns. A line that cannot be parsed is only escaped, so that the output contains no escape
+/// sequences from the log.
 pub(crate) fn format_line(line: &str, styles: Styles) -> String {
     let Some(shown) = Shown::parse(line) else { return one_line(line) };
     match shown.time {

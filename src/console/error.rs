@@ -23,94 +23,95 @@ pub(crate) struct CliError {
 }
 
 impl CliError {
-    /// See [`Failure::new`].
+    /// Returns the failure of [`Failure::new`] as a command's error.
     pub(crate) fn new(kind: Kind, message: impl Into<String>) -> Self {
         Failure::new(kind, message).into()
     }
 
-    /// See [`Failure::from_error`].
+    /// Returns the failure of [`Failure::from_error`] as a command's error.
     pub(crate) fn from_error(kind: Kind, error: &(dyn Error + 'static)) -> Self {
         Failure::from_error(kind, error).into()
     }
 
-    /// See [`Failure::usage`].
+    /// Returns the failure of [`Failure::usage`] as a command's error.
     pub(crate) fn usage(message: impl Into<String>) -> Self {
         Failure::usage(message).into()
     }
 
-    /// See [`Failure::state`].
+    /// Returns the failure of [`Failure::state`] as a command's error.
     pub(crate) fn state(message: impl Into<String>) -> Self {
         Failure::state(message).into()
     }
 
-    /// See [`Failure::path`].
+    /// Returns the failure of [`Failure::path`] as a command's error.
     pub(crate) fn path(verb: &str, path: &Path, cause: impl Error + 'static) -> Self {
         Failure::path(verb, path, cause).into()
     }
 
-    /// See [`Failure::cannot`].
+    /// Returns the failure of [`Failure::cannot`] as a command's error.
     pub(crate) fn cannot(action: impl fmt::Display, cause: impl Error + 'static) -> Self {
         Failure::cannot(action, cause).into()
     }
 
-    /// See [`Failure::failed`].
+    /// Returns the failure of [`Failure::failed`] as a command's error.
     pub(crate) fn failed(message: impl Into<String>) -> Self {
         Failure::failed(message).into()
     }
 
-    /// The silent end of a command whose standard output was closed by the reader.
+    /// Returns the error that silently ends a command after the reader closed standard output.
     pub(crate) fn output_closed() -> Self {
         Self::failed("standard output was closed").exit(exit::OUTPUT_CLOSED)
     }
 
-    /// Whether the reader of standard output closed it.
+    /// Whether the error means that the reader closed standard output.
     pub(crate) fn is_output_closed(&self) -> bool {
         self.exit == exit::OUTPUT_CLOSED
     }
 
-    /// See [`Failure::without_causes`].
+    /// Returns the result of [`Failure::without_causes`].
     pub(crate) fn without_causes(&self) -> &str {
         self.failure.without_causes()
     }
 
-    /// See [`Failure::reworded`].
+    /// Applies [`Failure::reworded`] to the failure.
     #[must_use]
     pub(crate) fn reworded(self, words: impl FnOnce(&str) -> String) -> Self {
         self.map(|failure| failure.reworded(words))
     }
 
-    /// See [`Failure::about`].
+    /// Applies [`Failure::about`] to the failure.
     #[must_use]
     pub(crate) fn about(self, subject: impl fmt::Display) -> Self {
         self.map(|failure| failure.about(subject))
     }
 
-    /// See [`Failure::about_if_unset`].
+    /// Applies [`Failure::about_if_unset`] to the failure.
     #[must_use]
     pub(crate) fn about_if_unset(self, subject: impl fmt::Display) -> Self {
         self.map(|failure| failure.about_if_unset(subject))
     }
 
-    /// See [`Failure::hint`].
+    /// Applies [`Failure::hint`] to the failure.
     #[must_use]
     pub(crate) fn hint(self, hint: impl Into<String>) -> Self {
         self.map(|failure| failure.hint(hint))
     }
 
-    /// See [`Failure::hint_if`].
+    /// Applies [`Failure::hint_if`] to the failure.
     #[must_use]
     pub(crate) fn hint_if(self, hint: Option<impl Into<String>>) -> Self {
         self.map(|failure| failure.hint_if(hint))
     }
 
-    /// Sets an exit code that differs from the usual one of the failure's kind.
+    /// Sets an exit code other than the usual exit code of the failure's kind.
     #[must_use]
     pub(crate) fn exit(mut self, code: u8) -> Self {
         self.exit = code;
         self
     }
 
-    /// Sets an exit code that is reserved for errors of bottle, in a command that passes on the exit code of a program.
+    /// For a command that returns the exit code of a program: sets an exit code that is reserved for errors of `bottle`
+    /// itself.
     #[must_use]
     pub(crate) fn beside_a_program(self) -> Self {
         if self.exit < exit::BOTTLE_FAILED { self.exit(exit::BOTTLE_FAILED) } else { self }

@@ -1,19 +1,19 @@
 //! Lays out text in columns: tables and wrapped lines. Widths are terminal columns; colour sequences have no width.
 //!
-//! Implemented here because no table crate keeps the naming column untruncated or avoids line breaks inside
-//! backquotes.
+//! This module does not use a table crate, because none keeps the naming column untruncated or avoids line breaks
+//! inside backquotes.
 
 use dialoguer::console::{Alignment, measure_text_width, pad_str, truncate_str};
 
 use super::style::Styles;
 
-/// Columns between two table columns.
+/// The number of columns between two columns of a table.
 const GAP: usize = 2;
 
 /// The minimum width of a truncated table column.
 const MIN_COLUMN: usize = 6;
 
-/// The minimum width of a table's last column. The other columns shrink before it does.
+/// The minimum width of a table's last column. The other columns shrink first.
 const MIN_LAST_COLUMN: usize = 16;
 
 /// A table.
@@ -23,7 +23,7 @@ pub(crate) struct Table<'a> {
     pub(crate) heading: &'a [&'a str],
     /// The index of the column that names a row. This column is never truncated.
     pub(crate) name: usize,
-    /// The rows; each has as many cells as there are headings.
+    /// The rows. Each row has as many cells as there are headings.
     pub(crate) rows: &'a [Vec<String>],
 }
 
@@ -40,7 +40,7 @@ impl Table<'_> {
         lines.join("\n")
     }
 
-    /// Returns the width of every column except the last, which gets the remaining width.
+    /// Returns the width of every column except the last. The last column gets the remaining width.
     fn widths(&self, rows: &[Vec<String>], columns: Option<usize>) -> Vec<usize> {
         let count = self.heading.len();
         let mut widths = vec![0; count];
@@ -83,9 +83,9 @@ fn line(row: &[String], widths: &[usize], styles: Styles) -> String {
     line.trim_end().to_owned()
 }
 
-/// Wraps text that starts at column `at`; further lines start at `indent`. Does not break backquoted text, so
-/// that the user can copy a command. On a very narrow terminal the text is returned unwrapped, and the
-/// terminal breaks the lines.
+/// Wraps text that starts at column `at`. Further lines start at column `indent`. Does not break backquoted text, so
+/// that the user can copy a command. On a very narrow terminal, returns the text unwrapped, and the terminal breaks the
+/// lines.
 pub(crate) fn hanging(text: &str, at: usize, indent: usize, columns: Option<usize>) -> String {
     let rooms = columns.and_then(|columns| Some((columns.checked_sub(at)?, columns.checked_sub(indent)?)));
     let Some((first, rest)) = rooms.filter(|(first, rest)| *first.min(rest) >= MIN_LAST_COLUMN) else {
@@ -99,7 +99,8 @@ pub(crate) fn hanging(text: &str, at: usize, indent: usize, columns: Option<usiz
     lines.join(&format!("\n{:indent$}", ""))
 }
 
-/// Wraps a line at these widths. A word that is longer than the width is not broken.
+/// Wraps a line. `first` is the width of the first line, and `rest` is the width of the further lines. A word that is
+/// longer than the width is not broken.
 pub(crate) fn wrapped(line: &str, first: usize, rest: usize) -> Vec<String> {
     let mut lines = Vec::new();
     let mut current = String::new();
@@ -127,8 +128,8 @@ fn words(line: &str) -> Vec<(&str, &str)> {
         let gap = rest.len() - rest.trim_start_matches(' ').len();
         let mut quoted = false;
         let end = rest[gap..].find(|letter: char| {
-            // With an odd number of backquotes it is unclear which of them form pairs, so none count as
-            // quotes.
+            // With an odd number of backquotes it is unclear which of them form pairs, so no backquote is treated as a
+            // quote.
             quoted ^= letter == '`' && quotes.is_multiple_of(2);
             letter == ' ' && !quoted
         });

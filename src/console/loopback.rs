@@ -1,5 +1,5 @@
-//! HTTP servers on the loopback interface, which every user and every web page of this machine can reach. The servers
-//! check who sends a request; this module limits the connections.
+//! Runs HTTP servers on the loopback interface. Every user and every web page on this machine can connect to these
+//! servers. The servers check who sends a request, and this module limits the connections.
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -15,7 +15,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::error::CliError;
 
-/// The maximum number of connections of a server. Further ones wait.
+/// The maximum number of connections of a server. Further connections wait.
 const MAX_CONNECTIONS: usize = 64;
 
 /// The time limit for a client to send the head of a request.
@@ -24,10 +24,10 @@ const HEAD: Duration = Duration::from_secs(10);
 /// The maximum size of the head of a request, in bytes.
 const BUFFER: usize = 32 << 10;
 
-/// Pause after a failure to accept a connection, for example for lack of file descriptors.
+/// The pause after a failure to accept a connection, for example for lack of file descriptors.
 const RETRY_DELAY: Duration = Duration::from_millis(100);
 
-/// A server's answers.
+/// A server that answers requests.
 pub(crate) trait Site: Send + Sync + 'static {
     /// The body of an answer.
     type Body: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static;
@@ -39,7 +39,7 @@ pub(crate) trait Site: Send + Sync + 'static {
     ) -> impl Future<Output = Response<Self::Body>> + Send;
 }
 
-/// Listens on a port. Port 0 is any free port.
+/// Listens on a port. Port 0 selects any free port.
 ///
 /// # Errors
 /// Returns an error if the port cannot be used.
@@ -50,7 +50,7 @@ pub(crate) async fn listen(port: u16) -> Result<TcpListener, CliError> {
     })
 }
 
-/// The address and port of a server, as clients write it.
+/// Returns the address and port of a server, in the form that clients use.
 ///
 /// # Errors
 /// Returns an error if the system does not report the address.
@@ -60,11 +60,11 @@ pub(crate) fn authority(listener: &TcpListener) -> Result<String, CliError> {
     Ok(address.to_string())
 }
 
-/// Serves connections for ever.
+/// Accepts and serves connections without end.
 pub(crate) async fn accept(listener: TcpListener, site: Arc<impl Site>) -> Infallible {
     let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     loop {
-        // The semaphore is never closed.
+        // The semaphore is never closed, so this call does not fail.
         let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { continue };
         match listener.accept().await {
             Ok((socket, _)) => drop(tokio::spawn(connection(socket, Arc::clone(&site), permit))),

@@ -22,7 +22,7 @@ use super::global::Global;
 use super::layout::Table;
 pub(crate) use super::style::Styles;
 
-/// How often followed files are read again.
+/// The time between two reads of a followed file.
 pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// The output streams of a command and their format.
@@ -75,11 +75,11 @@ impl Output {
     pub(crate) fn print_json<T: Serialize>(&self, value: &T) -> Result<(), CliError> {
         let text =
             serde_json::to_string_pretty(value).map_err(|error| CliError::cannot("write JSON", error))?;
-        // JSON allows control characters from U+007F on in strings.
+        // JSON allows unescaped control characters from U+007F on in strings, so this function escapes them.
         write_all(&mut io::stdout().lock(), &format!("{}\n", inert_json(&text)))
     }
 
-    /// Prints data that is too large for memory. `write` gets a buffered standard output.
+    /// Prints data that is too large for memory. `write` writes to a buffered standard output.
     pub(crate) fn print_with(
         &self,
         write: impl FnOnce(&mut dyn Write) -> Result<(), CliError>,
@@ -89,7 +89,7 @@ impl Output {
         stdout.flush().map_err(write_failed)
     }
 
-    /// Prints a value as JSON with `--json`. Otherwise calls `plain`, which prints it as text.
+    /// With `--json`, prints a value as JSON. Otherwise calls `plain`, which prints the value as text.
     pub(crate) fn json_or<T: Serialize>(
         &self,
         value: &T,
@@ -98,7 +98,7 @@ impl Output {
         if self.json { self.print_json(value) } else { plain() }
     }
 
-    /// Prints values: as a JSON array with `--json`, otherwise as a table with one row per value.
+    /// Prints values. With `--json`, prints a JSON array. Otherwise prints a table with one row per value.
     pub(crate) fn print_list<T: Serialize>(
         &self,
         values: &[T],
@@ -133,7 +133,7 @@ impl Output {
         }
     }
 
-    /// Prints a notice of the library.
+    /// Prints a notice of the library as a note or a warning.
     pub(crate) fn notice(&self, notice: Notice) {
         match notice {
             Notice::Note(text) => self.note(text),
@@ -181,13 +181,13 @@ impl Output {
         }
     }
 
-    /// Prints a sentence after a label.
+    /// Prints a text after a label to standard error.
     fn labelled(&self, label: &str, indent: usize, text: &str) {
         self.write_error_lines(&format!("{label} {}", self.stderr.hanging(text, indent)));
     }
 
-    /// Begins a new line on the terminal and erases everything below it, because an agent may have left the cursor in
-    /// the middle of its own output.
+    /// Begins a new line on the terminal and erases everything below, because an agent may have left the cursor in the
+    /// middle of its own output.
     pub(crate) fn clear_below(&self) {
         let erase = if std::env::var_os("TERM").is_some_and(|term| term == "dumb") { "" } else { "\x1b[J" };
         let _ = write_all(&mut io::stderr().lock(), &format!("\r\n{erase}"));
@@ -200,7 +200,7 @@ impl Output {
     }
 }
 
-/// A number: grouped digits on a terminal, plain digits in a pipe.
+/// Formats a number: with grouped digits on a terminal, and with plain digits in a pipe.
 pub(crate) fn number(number: u64) -> String {
     if io::stdout().is_terminal() { HumanCount(number).to_string() } else { number.to_string() }
 }
@@ -214,8 +214,8 @@ fn write_all(stream: &mut impl Write, text: &str) -> Result<(), CliError> {
     stream.write_all(text.as_bytes()).and_then(|()| stream.flush()).map_err(write_failed)
 }
 
-/// Waits for `patience`, or until the reader of standard output closes it. Only a pipe reports that its
-/// reader closed it.
+/// Waits for `patience`, or until the reader of standard output closes standard output. The system reports a closed
+/// reader only for a pipe.
 ///
 /// # Errors
 /// Returns an error if the reader closed standard output.
@@ -230,7 +230,7 @@ pub(crate) fn wait_while_read(patience: Duration) -> Result<(), CliError> {
             Ok(1..) if polled[0].revents().contains(PollFlags::ERR) => {
                 return Err(write_failed(io::ErrorKind::BrokenPipe.into()));
             }
-            // The poll failed or reported another condition; if that is an error, the next write reports it.
+            // The poll failed or reported another condition. If the condition is an error, the next write reports it.
             Ok(1..) | Err(_) => {
                 std::thread::sleep(until.saturating_duration_since(Instant::now()));
                 return Ok(());
@@ -240,7 +240,7 @@ pub(crate) fn wait_while_read(patience: Duration) -> Result<(), CliError> {
     }
 }
 
-/// Resolves when the reader of standard output has closed it.
+/// Resolves when the reader of standard output has closed standard output. Returns the error for this case.
 pub(crate) async fn reader_gone() -> CliError {
     loop {
         tokio::time::sleep(POLL_INTERVAL).await;
@@ -250,7 +250,7 @@ pub(crate) async fn reader_gone() -> CliError {
     }
 }
 
-/// The error for a failed write to standard output.
+/// Returns the error for a failed write to standard output.
 pub(crate) fn write_failed(error: io::Error) -> CliError {
     if error.kind() == io::ErrorKind::BrokenPipe {
         CliError::output_closed()
@@ -259,7 +259,8 @@ pub(crate) fn write_failed(error: io::Error) -> CliError {
     }
 }
 
-/// The error for a failed write of a program's output. The error has an exit code of bottle, not that of the program.
+/// Returns the error for a failed write of a program's output. The error has an exit code of `bottle`, not the exit
+/// code of the program.
 pub(crate) fn output_failed(error: io::Error) -> CliError {
     let error = write_failed(error);
     if error.is_output_closed() { error } else { error.exit(exit::BOTTLE_FAILED) }

@@ -31,7 +31,7 @@ impl Plain {
         lines
     }
 
-    /// Takes the bytes of the line that is not complete.
+    /// Removes and returns the bytes of the incomplete line.
     pub(crate) fn take_begun(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.line)
     }
@@ -42,8 +42,8 @@ impl Plain {
     }
 }
 
-/// Returns the text of this line that a terminal would show last: without escape sequences, and after the
-/// last carriage return.
+/// Returns the text that a terminal would finally show for this line. Removes escape sequences. If carriage returns
+/// divide the line, returns the last part that is not blank.
 fn text(line: &[u8]) -> String {
     let decoded = String::from_utf8_lossy(line);
     let stripped = strip_ansi_codes(&decoded);
@@ -67,7 +67,7 @@ impl Printer {
     }
 }
 
-/// Prints lines.
+/// Prints lines to standard output.
 pub(crate) fn print(lines: impl Iterator<Item = String>) -> Result<(), CliError> {
     let text: String = lines.map(|line| line + "\n").collect();
     write_out(text.as_bytes())

@@ -26,7 +26,7 @@ const SHOW_ELAPSED_AFTER: Duration = Duration::from_secs(3);
 const APPEAR_DELAY: Duration = Duration::from_millis(300);
 /// The maximum number of redraws per second.
 const DRAWN_A_SECOND: u8 = 20;
-/// Columns reserved for the spinner, and for the `^C` that the terminal prints behind the text.
+/// The number of columns that are reserved for the spinner, and for the `^C` that the terminal prints after the text.
 const RESERVED: usize = 5;
 /// The maximum length of a build step's text, in characters. When the build fails, the error shows the full
 /// text.
@@ -88,7 +88,7 @@ impl Progress {
         }
     }
 
-    /// Starts a new phase.
+    /// Starts a new phase, which `words` describes.
     pub(crate) fn phase(&self, words: &str) {
         match self {
             Self::Spinner(bar, _) => {
@@ -121,7 +121,7 @@ impl Progress {
         self.show(Shown { words, part: total.filter(|total| *total > 0).map(|total| Part { done, total }) });
     }
 
-    /// Erases the spinner; nothing is shown afterwards.
+    /// Erases the spinner. Nothing is shown afterwards.
     fn end(&self) {
         if let Self::Spinner(bar, _) = self {
             bar.finish_and_clear();
@@ -170,11 +170,11 @@ impl Drop for Progress {
     }
 }
 
-/// Runs `work`, and shows `words` or the progress that `work` reports. A pipe gets no updates. A signal
-/// cancels `work`. The error then has the hint `left`, which says what remains to be done.
+/// Runs `work`, and shows `words` or the progress that `work` reports. A pipe gets no updates. A signal cancels `work`.
+/// The error of cancelled work has the hint `left`, which describes the state that remains.
 ///
 /// # Errors
-/// Returns the error of `work`, or an error if a signal interrupted it.
+/// Returns the error of `work`, or an error if a signal interrupted `work`.
 pub(crate) async fn with_progress<T>(
     words: &str,
     left: &str,
@@ -200,9 +200,9 @@ pub(crate) async fn with_progress<T>(
     done
 }
 
-/// A terminal on standard error that leaves the cursor directly behind the text. indicatif pads its line to
-/// the full width; the terminal's `^C` would then wrap to the next line, and the spinner's line would not be
-/// erased.
+/// A terminal on standard error that leaves the cursor directly after the text. The crate `indicatif` pads its line to
+/// the full width. The `^C` that the terminal prints would then wrap to the next line, and the spinner's line would not
+/// be erased.
 #[derive(Debug)]
 struct Line(Term);
 
@@ -232,7 +232,7 @@ impl TermLike for Line {
     }
 
     fn write_str(&self, text: &str) -> io::Result<()> {
-        // Omits the padding.
+        // Omits the padding of the line, which consists of spaces.
         if text.trim_matches(' ').is_empty() { Ok(()) } else { self.0.write_str(text) }
     }
 
@@ -281,7 +281,7 @@ mod tests {
         for columns in 0..100 {
             assert!(measure_text_width(&shown.line(plain, columns)) <= columns.max(1), "{columns}");
         }
-        // A file may grow while it is copied.
+        // A file may grow while it is copied, so more bytes than the total may be done.
         assert_eq!(Part { done: 3, total: 2 }.bar(6, plain), "[━━━━━━]");
     }
 }

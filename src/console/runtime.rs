@@ -1,4 +1,4 @@
-//! The runtime of a command's asynchronous part.
+//! The tokio runtime for the asynchronous part of a command.
 
 use std::io;
 

@@ -8,7 +8,7 @@ use crate::console::exit;
 /// SIGHUP: the terminal hung up.
 pub(crate) const HANGUP: u8 = 1;
 
-/// The signals that are caught. After this value is created, they do not end the process by default.
+/// The signals that are caught. After this value is created, these signals no longer end the process by default.
 pub(crate) struct Signals {
     hangup: Signal,
     interrupt: Signal,
@@ -20,7 +20,7 @@ pub(crate) struct Signals {
 /// A caught signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Caught {
-    /// SIGHUP, SIGINT, SIGTERM or SIGQUIT, by number.
+    /// SIGHUP, SIGINT, SIGTERM or SIGQUIT, with its number.
     End(u8),
     /// SIGWINCH: the terminal's size changed.
     Resize,
@@ -65,7 +65,7 @@ impl Signals {
     /// Runs `work`, and cancels it when a signal arrives.
     ///
     /// # Errors
-    /// Returns the error of `work`, or an error if a signal interrupted it.
+    /// Returns the error of `work`, or an error if a signal interrupted `work`.
     pub(crate) async fn cancel<T, E>(
         &mut self,
         work: impl Future<Output = Result<T, E>>,
@@ -80,7 +80,7 @@ impl Signals {
     }
 }
 
-/// The error when a signal has ended the command.
+/// Returns the error for a command that a signal has ended.
 pub(crate) fn interrupted(number: u8) -> CliError {
     let code = if number == 2 { exit::INTERRUPTED } else { 128u8.saturating_add(number) };
     CliError::new(Kind::Interrupted, format!("interrupted by signal {number}")).exit(code)

@@ -15,7 +15,7 @@ use clap::builder::styling::{AnsiColor, Style};
 use super::global::Global;
 use super::layout;
 
-/// The narrowest width that text is wrapped to, in columns.
+/// The minimum width of a terminal, in columns, at which text is wrapped.
 const NARROWEST: usize = 24;
 
 /// The colours of labels: name, text colour, and cursor colour.
@@ -40,7 +40,7 @@ pub(crate) struct Styles {
     pub(crate) color: bool,
     /// Whether the stream can show characters beyond ASCII.
     pub(crate) unicode: bool,
-    /// The width of the terminal in columns; none for a pipe.
+    /// The width of the terminal in columns. `None` for a pipe.
     pub(crate) width: Option<usize>,
 }
 
@@ -77,22 +77,22 @@ impl Styles {
         if self.unicode || text.is_ascii() { Cow::Borrowed(text) } else { Cow::Owned(ascii(text)) }
     }
 
-    /// The mark of truncated text.
+    /// Returns the mark of truncated text.
     pub(crate) fn ellipsis(self) -> &'static str {
         if self.unicode { "…" } else { "..." }
     }
 
-    /// Returns the terminal's width, if it is at least [`NARROWEST`].
+    /// Returns the terminal's width, if the width is at least [`NARROWEST`].
     pub(crate) fn columns(self) -> Option<usize> {
         self.width.filter(|columns| *columns >= NARROWEST)
     }
 
-    /// Wraps text that starts at column `indent`, and indents the following lines to it.
+    /// Wraps text that starts at column `indent`, and indents the following lines to the same column.
     pub(crate) fn hanging(self, text: &str, indent: usize) -> String {
         self.hanging_from(text, indent, indent)
     }
 
-    /// Wraps text that starts at column `at`, and indents the following lines to `indent`.
+    /// Wraps text that starts at column `at`, and indents the following lines to column `indent`.
     pub(crate) fn hanging_from(self, text: &str, at: usize, indent: usize) -> String {
         layout::hanging(&self.displayable(text), at, indent, self.columns())
     }
@@ -125,14 +125,14 @@ impl Styles {
         self.paint(Style::new().fg_color(Some(AnsiColor::Cyan.into())), text)
     }
 
-    /// Paints text in a label's colour. An unknown colour leaves it plain.
+    /// Paints text in a label's colour. With an unknown colour, the text stays plain.
     pub(crate) fn named(self, color: Option<&str>, text: &str) -> String {
         let color = color.and_then(label_color).map(|(color, _)| color.into());
         self.paint(Style::new().fg_color(color), text)
     }
 }
 
-/// Returns the text and cursor colours for a label's colour; none for an unknown name.
+/// Returns the text and cursor colours for a label's colour. Returns `None` for an unknown name.
 pub(crate) fn label_color(name: &str) -> Option<(AnsiColor, &'static str)> {
     let found = LABEL_COLORS.into_iter().find(|(known, ..)| *known == name);
     found.map(|(_, text, cursor)| (text, cursor))
@@ -141,8 +141,8 @@ pub(crate) fn label_color(name: &str) -> Option<(AnsiColor, &'static str)> {
 /// Whether to use colours. The crate `anstream` does not decide this, because it turns colours on for
 /// `CLICOLOR_FORCE=0`.
 ///
-/// `NO_COLOR` (no-color.org) takes precedence over `CLICOLOR_FORCE`, then `CLICOLOR` (bixense.com/clicolors),
-/// then the terminal's capabilities.
+/// The order of precedence is: `NO_COLOR` (no-color.org), `CLICOLOR_FORCE`, `CLICOLOR` (bixense.com/clicolors), the
+/// terminal's capabilities.
 fn wants_color(terminal: bool, variable: impl Fn(&str) -> Option<String>) -> bool {
     let is_set = |name| variable(name).is_some_and(|value| !value.is_empty());
     let is_zero = |name| variable(name).is_some_and(|value| value == "0");
@@ -160,8 +160,8 @@ pub(crate) fn supports_escapes(variable: impl Fn(&str) -> Option<String>) -> boo
     variable("TERM").is_some_and(|term| !term.is_empty() && term != "dumb")
 }
 
-/// Reads the locale as the C library does: the first of the three variables that is not empty counts. `C`,
-/// `POSIX` or no value mean ASCII.
+/// Reads the locale as the C library does: from the first of the three variables that is not empty. A locale without
+/// UTF-8, such as `C` or `POSIX`, and no value at all mean ASCII.
 fn supports_unicode(variable: impl Fn(&str) -> Option<String>) -> bool {
     let locale =
         ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().filter_map(variable).find(|word| !word.is_empty());

@@ -1,6 +1,6 @@
 //! Fits text into the cells of a full screen: truncated, padded and wrapped to columns, and tinted.
 //!
-//! Assumes that text is untrusted: escapes it, and replaces characters that the terminal cannot show.
+//! The functions treat text as untrusted: they escape it, and replace characters that the terminal cannot show.
 
 use dialoguer::console::{Alignment, measure_text_width, pad_str, truncate_str};
 use ratatui::style::{Color, Modifier, Style};

@@ -1,9 +1,9 @@
-//! The arguments of a tool. One description yields their JSON schema and their checks.
+//! The arguments of a tool. Each argument has one description, from which its JSON schema and its check are derived.
 
 use rmcp::model::JsonObject;
 use serde_json::{Map, Value, json};
 
-/// The maximum length of a text in bytes. A longer one does not fit on a command line.
+/// The maximum length of a text in bytes. A longer text does not fit on a command line.
 const TEXT_MAX: usize = 100 << 10;
 
 /// The maximum length of a name in bytes.
@@ -76,12 +76,13 @@ impl Kind {
         }
     }
 
-    /// Checks a value. The error says what the value must be.
+    /// Checks a value. The error states the valid values.
     fn check(self, value: &Value) -> Result<(), String> {
         let is_text = |value: &Value, max: usize| {
             value.as_str().is_some_and(|text| text.len() <= max && !text.contains('\0'))
         };
-        // The first character must not turn the name into a flag.
+        // The first character must be a letter or a digit, because a command would parse a name that begins with `-` as
+        // a flag.
         let is_name = || {
             is_text(value, NAME_MAX)
                 && value
@@ -135,7 +136,7 @@ impl Kind {
     }
 }
 
-/// The JSON schema of a tool's arguments.
+/// Returns the JSON schema of a tool's arguments.
 pub(super) fn schema(fields: &[Field]) -> JsonObject {
     let property = |field: &Field| {
         let mut schema = field.kind.schema();
@@ -186,7 +187,7 @@ impl Arguments {
         self.0.get(name).and_then(Value::as_str)
     }
 
-    /// The text of a required argument.
+    /// Returns the text of a required argument.
     pub(super) fn required(&self, name: &str) -> &str {
         self.text(name).unwrap_or_default()
     }
@@ -216,7 +217,8 @@ impl Arguments {
             .collect()
     }
 
-    /// The words of a command. A script is run by the bottle's shell.
+    /// Returns the words of a command. If the argument is a script, the command runs the script with the bottle's
+    /// shell.
     pub(super) fn command(&self, name: &str) -> Option<Vec<String>> {
         match self.0.get(name)? {
             Value::String(script) => Some(["sh", "-c", script].map(str::to_owned).to_vec()),

@@ -1,4 +1,4 @@
-//! A tool call: its request to the library, and what the command policy checks before the call.
+//! A tool call: its request to the library, and the part of the call that the command policy checks.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use bottle_protocol::session::files::FileRequest;
 
 use super::requests::{BottleRequest, Request};
 
-/// The usual time limit of a call.
+/// The default time limit of a call.
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// A request of a tool.
@@ -16,16 +16,16 @@ pub(super) struct Call {
     pub(super) request: Request,
     /// The input of the program that runs, or the content of a file.
     pub(super) input: Option<String>,
-    /// What the command policy checks.
+    /// The part of the call that the command policy checks.
     pub(super) checked: Checked,
-    /// The time limit in seconds, beyond which the call fails. `None` for the usual one.
+    /// The time limit of the call, in seconds. `None` selects the default time limit.
     pub(super) seconds: Option<u64>,
 }
 
-/// What the command policy checks before a call.
+/// The part of a call that the command policy checks before the call.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) enum Checked {
-    /// Nothing.
+    /// No part of the call is checked.
     #[default]
     Nothing,
     /// The program that the call runs.
@@ -37,17 +37,17 @@ pub(super) enum Checked {
 }
 
 impl Call {
-    /// A request of the library.
+    /// Creates a call with a request to the library.
     pub(super) fn request(request: Request) -> Self {
         Self { request, input: None, checked: Checked::Nothing, seconds: None }
     }
 
-    /// A request to the bottle.
+    /// Creates a call with a request to the bottle.
     pub(super) fn bottle(request: BottleRequest) -> Self {
         Self::request(Request::Bottle(request))
     }
 
-    /// A request about the files of the bottle.
+    /// Creates a call with a request about the files of the bottle.
     pub(super) fn files(request: FileRequest) -> Self {
         Self::bottle(BottleRequest::Files(request))
     }
@@ -57,7 +57,7 @@ impl Call {
         Self { checked: Checked::Change(paths.into_iter().map(Into::into).collect()), ..self }
     }
 
-    /// Sets what the command policy checks.
+    /// Sets the part of the call that the command policy checks.
     pub(super) fn checked(self, checked: Checked) -> Self {
         Self { checked, ..self }
     }
@@ -70,17 +70,17 @@ impl Call {
         Self { seconds: Some(seconds), ..self }
     }
 
-    /// The time limit, beyond which the call fails.
+    /// Returns the time limit, after which the call fails.
     pub(super) fn limit(&self) -> Duration {
         self.seconds.map_or(LIMIT, Duration::from_secs)
     }
 
-    /// The words of the program that the call runs.
+    /// Returns the words of the program that the call runs.
     pub(super) fn argv(&self) -> &[String] {
         self.request.program().map_or(&[], |program| &program.argv)
     }
 
-    /// The script that runs beside the program.
+    /// Returns the script that runs in addition to the program.
     pub(super) fn script_mut(&mut self) -> Option<&mut String> {
         match &mut self.request {
             Request::Bottle(request) => request.script_mut(),

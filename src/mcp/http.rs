@@ -1,4 +1,4 @@
-//! The MCP server on HTTP, for clients with a token.
+//! The MCP server over HTTP, for clients with a token.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use super::server::Server;
 use super::tokens::{self, Granted};
 use crate::console::loopback::Site;
 
-/// The path of the server.
+/// The path in the server's URL.
 pub(super) const PATH: &str = "/mcp";
 
 /// The maximum size of a request's body, in bytes. The content of a file, encoded as JSON, fits into it.
@@ -25,13 +25,14 @@ const BODY: usize = 8 << 20;
 
 type Mcp = StreamableHttpService<Server, NeverSessionManager>;
 
-/// A server for each token.
+/// One MCP server for each token. A token is identified by its digest.
 pub(super) struct Servers(Vec<([u8; 32], Mcp)>);
 
 impl Servers {
-    /// Creates the servers. `authority` is the address and port, as clients write it.
+    /// Creates the servers. `authority` is the address and port, in the form that clients use.
     pub(super) fn new(host: &Host, granted: Vec<Granted>, authority: &str) -> Self {
-        // The check of the `Host` header prevents DNS rebinding, and no page of another origin may call the server.
+        // The check of the `Host` header prevents DNS rebinding. The check of the `Origin` header refuses pages of
+        // other origins.
         let port = authority.rsplit(':').next().unwrap_or_default();
         let names = [authority.to_owned(), format!("localhost:{port}")];
         let all = granted.into_iter().map(|Granted { digest, scope }| {
@@ -47,7 +48,7 @@ impl Servers {
         Self(all.collect())
     }
 
-    /// The server for the token of a request.
+    /// Returns the server for the token of a request.
     fn server(&self, headers: &HeaderMap) -> Option<&Mcp> {
         let mut values = headers.get_all(AUTHORIZATION).iter();
         let (Some(value), None) = (values.next(), values.next()) else { return None };

@@ -39,7 +39,7 @@ const PASSED: [&str; 11] = [
 /// The time limit of a client's command.
 const REGISTERS_WITHIN: Duration = Duration::from_secs(60);
 
-/// The maximum size of a client's file, in bytes.
+/// The maximum size of a client's configuration file, in bytes.
 const MAX_CLIENT_FILE: u64 = 1 << 20;
 
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
@@ -57,16 +57,16 @@ pub(crate) enum Client {
 /// How the server is registered.
 #[derive(Debug, PartialEq, Eq)]
 enum Step {
-    /// A command of the client.
+    /// Run this command of the client.
     Run(Vec<String>),
-    /// An entry in a file of the client.
+    /// Add an entry to this file of the client.
     Write(PathBuf),
 }
 
-/// Registers the server, with these scopes, in a client. With `dry_run`, only prints what would be done.
+/// Registers the server in a client, with the scopes in `scope`. With `dry_run`, only prints what would be done.
 ///
 /// # Errors
-/// Returns an error if the client's command fails, or if its file cannot be changed.
+/// Returns an error if the client's command fails, or if the client's file cannot be changed.
 pub(crate) fn install(
     host: &Host,
     output: &Output,
@@ -98,7 +98,7 @@ pub(crate) fn install(
     Ok(exit::DONE)
 }
 
-/// The command line of the server.
+/// Returns the command line that starts the server.
 fn server(host: &Host, scope: &[String]) -> Result<Vec<String>, CliError> {
     let program = host.program.to_str().ok_or_else(|| {
         CliError::usage("the path of the program is not UTF-8").hint("install bottle in another directory")
@@ -150,7 +150,7 @@ fn run(host: &Host, command: &[String], shown: &str) -> Result<(), CliError> {
     }
 }
 
-/// The text of a client's file with the server in it.
+/// Returns the text of a client's file, with an entry for the server.
 fn with_server(path: &Path, server: &[String]) -> Result<String, CliError> {
     let unusable = |why: String| {
         CliError::failed(format!("cannot add the server to {}: {why}", path.display()))
@@ -222,7 +222,8 @@ mod tests {
         host.user_home = directory.path().canonicalize().expect("path");
         host.env.insert("TOKEN".into(), "a-secret".into());
         let command = words("client add");
-        // A relative or empty entry refers to the working directory, whose files come from a project.
+        // A relative or empty entry of `PATH` refers to the working directory. The files in the working directory come
+        // from a project.
         for path in [".:", "", "bin"] {
             host.env.insert("PATH".into(), path.into());
             let error = run(&host, &command, "client add").expect_err("not found");

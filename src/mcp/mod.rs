@@ -1,12 +1,12 @@
-//! `bottle mcp`: an MCP server on the host, with which another agent drives bottles.
+//! `bottle mcp`: an MCP server on the host. With this server, another agent can use bottles.
 //!
 //! ```text
 //! client ─► server ─► scope ─► arguments ─► call ─► command policy ─► requests ─► the library
 //! ```
 //! Each tool behaves as the documentation of the corresponding command says.
 //!
-//! - `tools`: the tools and their calls · `arguments`: their schemas and checks · `call`: what a call requests ·
-//!   `requests`: calls the library · `result`: what a call returns · `resources`: logs and files
+//! - `tools`: the tools and their calls · `arguments`: the schemas and checks of arguments · `call`: what a call
+//!   requests · `requests`: calls the library · `result`: what a call returns · `resources`: logs and files
 //! - `scope`: which bottles and tools a client may use · `server`: the server of one client
 //! - `relay`: the calls of agents in bottles, in the processes of their keepers
 //! - `http`, `tokens`: servers for clients with a token · `install`: registers the server in a client
@@ -44,7 +44,7 @@ use crate::console::signals::{Signals, interrupted};
 /// SIGINT, with which the user ends the server.
 const INTERRUPT: u8 = 2;
 
-/// Serves one client on standard input and output until it ends or a signal arrives.
+/// Serves one client on standard input and output until the client disconnects or a signal arrives.
 ///
 /// # Errors
 /// Returns an error if a scope is not valid, or if the connection fails.
@@ -55,7 +55,8 @@ pub(crate) fn serve_stdio(host: &Host, output: &Output, scope: &[String]) -> Res
     let bottles = Bottles::parse(scope.iter().map(String::as_str)).map_err(|why| {
         CliError::usage(why).about("--scope").hint("write `started`, `all` or a pattern such as `ci-*`")
     })?;
-    // The same client, started again in the same directory, finds the bottles that it started.
+    // The name contains the working directory. A client that is started again in the same directory therefore finds the
+    // bottles that it started.
     let name = format!("stdio:{}", host.cwd.display());
     let server = Server::new(host.clone(), Scope { name, bottles, tools: None, mode: None });
     block_on(async {
@@ -74,7 +75,7 @@ pub(crate) fn serve_stdio(host: &Host, output: &Output, scope: &[String]) -> Res
     })
 }
 
-/// Serves clients with a token on the loopback interface until a signal arrives. Port 0 is any free port.
+/// Serves clients with a token on the loopback interface until a signal arrives. Port 0 selects any free port.
 ///
 /// # Errors
 /// Returns an error if the port cannot be used.

@@ -54,13 +54,13 @@ const CONTROLS: &[&str] = &[
     "file_reset",
 ];
 
-/// The fields of a child that `bottle_list` returns. The other fields are about this machine.
+/// The fields of a child that `bottle_list` returns. The other fields contain information about this machine.
 const LISTED: &[&str] = &["slug", "agent", "status", "activity", "started_at", "active_at", "pending"];
 
 /// The name of the tool that ends a child.
 const STOP: &str = "bottle_stop";
 
-/// The fields that `bottle_stop` returns. The other fields are about this machine.
+/// The fields that `bottle_stop` returns. The other fields contain information about this machine.
 const STOPPED: &[&str] = &["slug", "code", "signal", "kept"];
 
 const AGENT: Field = required("agent", Kind::Name, "The agent.");
@@ -70,7 +70,8 @@ const PROMPT: Field = optional(
     "The task of the bottle's agent, which it carries out without a terminal. It does not see your conversation.",
 );
 
-/// Starts a bottle of an agent that the manifest names, with an empty workspace and a random name.
+/// The tool that starts a bottle with an empty workspace and a random name. The parent's manifest must name the agent
+/// of the bottle.
 const START: Tool = Tool {
     name: "bottle_start",
     effect: Effect::Adds,
@@ -80,7 +81,7 @@ const START: Tool = Tool {
     call: |given, _| launch(given),
 };
 
-/// The tools of a bottle that may start others.
+/// Returns the tools of a bottle that may start other bottles.
 fn tools(access: Access) -> Vec<&'static Tool> {
     let has = |tool: &&Tool| {
         READS.contains(&tool.name) || (access == Access::Control && CONTROLS.contains(&tool.name))
@@ -90,7 +91,7 @@ fn tools(access: Access) -> Vec<&'static Tool> {
 }
 
 /// Carries out a call of the agent in this bottle, in the process of its keeper
-/// ([`bottle_keeper::tool_calls::Handler`]). The working directory of `host` is the one in which the bottle was
+/// ([`bottle_keeper::tool_calls::Handler`]). The working directory of `host` is the directory in which the bottle was
 /// started.
 pub fn tool_call(
     host: Host,
@@ -110,7 +111,7 @@ async fn answer(host: &Host, bottle: &Slug, request: ToolRequest) -> Result<Tool
     Ok(match request {
         ToolRequest::List => ToolAnswer::Tools { tools: client.list() },
         ToolRequest::Call { tool, arguments } => {
-            // The keeper drops the call to cancel it.
+            // This token is never cancelled, because the keeper cancels a call by dropping its future.
             let never = CancellationToken::new();
             match client.server.carry_out(&tool, Some(arguments), &never).await? {
                 CallResult::Document(document) => ToolAnswer::Document { document: short(&tool, document) },
@@ -139,7 +140,7 @@ impl Client {
         Ok(Self { agents: rules.agents, server })
     }
 
-    /// The descriptions of the tools, with the names of the agents.
+    /// Returns the descriptions of the tools. The description of `bottle_start` contains the names of the agents.
     fn list(&self) -> Vec<Value> {
         let description = |tool: &&Tool| {
             let mut described = serde_json::to_value(described(tool)).ok()?;
@@ -152,7 +153,7 @@ impl Client {
     }
 }
 
-/// The parts of a result that are about bottles, and not about this machine.
+/// Returns the parts of a result that are about bottles. Removes the parts that are about this machine.
 fn short(tool: &str, mut document: Value) -> Value {
     let keep = |item: &mut Value, keys: &[&str]| {
         if let Some(item) = item.as_object_mut() {
@@ -180,7 +181,7 @@ mod tests {
             assert!(!names(Access::Read).contains(&tool), "{tool}");
             assert!(names(Access::Control).contains(&tool), "{tool}");
         }
-        // These tools use files of this machine, or start bottles that are not compared with the parent.
+        // These tools use files of this machine, or start bottles without comparing them with the parent.
         for tool in [
             "bottle_pull",
             "bottle_fork",
@@ -192,7 +193,7 @@ mod tests {
         ] {
             assert!(!names(Access::Control).contains(&tool), "{tool}");
         }
-        // A tool that changes a child needs the access `control`. The parent ends its children in any case.
+        // A tool that changes a child needs the access `control`. Only the tools that end a child do not need it.
         for tool in tools(Access::Read).iter().filter(|tool| tool.effect != Effect::Reads) {
             assert!(["bottle_start", "bottle_stop", "bottle_discard"].contains(&tool.name), "{}", tool.name);
         }

@@ -38,10 +38,10 @@ use super::result::{CallResult, RESULT_MAX, too_large};
 use super::scope::Scope;
 use crate::console::agent_log::lines;
 
-/// The time between the request to stop a service and its kill.
+/// The time between the request to stop a service and the kill of the service.
 const STOP_GRACE: Duration = Duration::from_secs(5);
 
-/// A request of the library. Names are checked when it is sent.
+/// A request to the library. The names in the request are checked when the request is sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Request {
     /// Lists all bottles.
@@ -60,7 +60,7 @@ pub(super) enum Request {
     Bottle(BottleRequest),
 }
 
-/// A request to a bottle, or about it.
+/// A request to a bottle, or about a bottle.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum BottleRequest {
     /// Resumes the bottle in the background, with this task if there is one.
@@ -71,21 +71,21 @@ pub(super) enum BottleRequest {
     Discard,
     /// Saves a snapshot, with this name if there is one.
     Commit(Option<String>),
-    /// Starts bottles from its files.
+    /// Starts new bottles from the bottle's files.
     Fork(Fork),
-    /// Compares its workspace, or only this directory of it, with the state at the start.
+    /// Compares the workspace, or only this directory of the workspace, with its state at the start.
     Diff(Option<String>),
-    /// Fetches its work.
+    /// Fetches the bottle's work.
     Pull(Pull),
-    /// Restores these files to their state at the start; without paths, all files.
+    /// Restores these files to their state at the start. Without paths, restores all files.
     Reset { paths: Vec<String>, dry_run: bool },
-    /// Reads the last lines of its agent's output.
+    /// Reads the last lines of the agent's output.
     Log(u64),
-    /// Reads the last decisions of its proxy.
+    /// Reads the last decisions of the egress proxy.
     AccessLog(u64),
-    /// A request about its files.
+    /// A request about the bottle's files.
     Files(FileRequest),
-    /// Lists its processes.
+    /// Lists the bottle's processes.
     Processes,
     /// Runs a command until it ends, for at most this duration, with the input of the call.
     Exec(Process, Duration),
@@ -101,7 +101,7 @@ pub(super) enum BottleRequest {
     Signal { process: String, signal: String },
     /// Ends a process.
     End { process: String, grace: Duration },
-    /// Lists its services.
+    /// Lists the bottle's services.
     Services,
     /// Starts a service.
     StartService(Box<StartService>),
@@ -133,17 +133,17 @@ pub(super) struct RunInEnvironment {
     pub(super) is_own: bool,
 }
 
-/// Bottles to start from the files of another one.
+/// New bottles to start from the files of another bottle.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Fork {
-    /// The name of the snapshot. `None` for the current files.
+    /// The name of the snapshot. `None` selects the current files.
     pub(super) snapshot: Option<String>,
     pub(super) count: u16,
     pub(super) label: Option<String>,
     pub(super) prompt: Option<String>,
 }
 
-/// Work to fetch.
+/// The work to fetch from a bottle.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Pull {
     /// The branch to fetch instead of the bottle's HEAD.
@@ -153,7 +153,7 @@ pub(super) struct Pull {
     pub(super) directory: Option<String>,
 }
 
-/// A service to start. At most one of `http`, `tcp`, `file` and `check` says when it is ready.
+/// A service to start. At most one of `http`, `tcp`, `file` and `check` is set, and defines when the service is ready.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct StartService {
     pub(super) name: String,
@@ -161,14 +161,15 @@ pub(super) struct StartService {
     pub(super) http: Option<String>,
     pub(super) tcp: Option<String>,
     pub(super) file: Option<String>,
-    /// A shell script, which the command policy checks as it checks the program.
+    /// A shell script that checks whether the service is ready. The command policy applies to this script as it does to
+    /// the program.
     pub(super) check: Option<String>,
     pub(super) start_period: Option<Duration>,
     pub(super) restart: Restart,
 }
 
 impl Request {
-    /// The program that the request starts.
+    /// Returns the program that the request starts.
     pub(super) fn program(&self) -> Option<&Process> {
         match self {
             Self::Bottle(request) => request.program(),
@@ -177,7 +178,7 @@ impl Request {
         }
     }
 
-    /// See [`Request::program`].
+    /// Returns the program of [`Request::program`] as a mutable reference.
     pub(super) fn program_mut(&mut self) -> Option<&mut Process> {
         match self {
             Self::Bottle(request) => request.program_mut(),
@@ -188,7 +189,7 @@ impl Request {
 }
 
 impl BottleRequest {
-    /// The program that the request starts.
+    /// Returns the program that the request starts.
     fn program(&self) -> Option<&Process> {
         match self {
             Self::Exec(program, _) | Self::StartProcess(program, _) => Some(program),
@@ -197,7 +198,7 @@ impl BottleRequest {
         }
     }
 
-    /// See [`BottleRequest::program`].
+    /// Returns the program of [`BottleRequest::program`] as a mutable reference.
     fn program_mut(&mut self) -> Option<&mut Process> {
         match self {
             Self::Exec(program, _) | Self::StartProcess(program, _) => Some(program),
@@ -206,7 +207,7 @@ impl BottleRequest {
         }
     }
 
-    /// The script that runs beside the program.
+    /// Returns the script that runs in addition to the program.
     pub(super) fn script_mut(&mut self) -> Option<&mut String> {
         match self {
             Self::StartService(start) => start.check.as_mut(),
@@ -215,8 +216,8 @@ impl BottleRequest {
     }
 }
 
-/// Carries out the request of a client's call with its input. If the request is cancelled or takes longer than `limit`,
-/// the bottle drops the data that it received, and the library undoes unfinished work.
+/// Carries out the request of a client's call with the input of the call. If the request is cancelled or takes longer
+/// than `limit`, the bottle drops the data that it received, and the library undoes unfinished work.
 ///
 /// # Errors
 /// Returns a sentence for the model.
@@ -288,7 +289,7 @@ async fn answer(
     document.map(CallResult::Document)
 }
 
-/// The last lines of an agent's output.
+/// Returns the last lines of an agent's output.
 async fn log(host: &Host, slug: Slug, tail: u64) -> Result<String, String> {
     let mut log = Bottle::new(host, slug).log().await.map_err(said)?;
     if let Some(lost) = log.lost.take() {
@@ -383,7 +384,7 @@ async fn send(
     }
 }
 
-/// Starts a bottle. Its parent is the client in [`bottle_host::PARENT`].
+/// Starts a bottle. The parent of the bottle is the client in [`bottle_host::PARENT`].
 async fn launch(host: &Host, start: Start) -> Result<Value, Failure> {
     let name = |name: &String| {
         name.parse().map_err(|error| Failure::usage(format!("{name:?} is no name of a manifest: {error}")))
@@ -457,7 +458,7 @@ fn parsed(argument: &str, name: &str) -> Result<ProcessName, String> {
     name.parse().map_err(|error| format!("`{argument}`: {error}"))
 }
 
-/// The JSON document for an answer.
+/// Converts an answer to the JSON document of the result.
 fn shown(answer: Result<impl Serialize, Failure>) -> Result<Value, String> {
     serde_json::to_value(answer.map_err(said)?).map_err(|error| format!("cannot write the result: {error}"))
 }
@@ -467,7 +468,7 @@ fn done(answer: Result<(), Failure>) -> Result<Value, String> {
     Ok(json!({"done": true, "notes": ""}))
 }
 
-/// The sentence about a failure. Many messages already name their subject.
+/// Returns a sentence about a failure. Adds the subject of the failure only if the message does not name it.
 fn said(Failure { subject, message, hint, .. }: Failure) -> String {
     let is_named =
         |subject: &str| message.split([' ', '`', ':', ',', ';', '(', ')']).any(|word| word == subject);

@@ -9,19 +9,19 @@ use super::requests::BottleRequest;
 /// The MIME type of a log.
 pub(super) const TEXT: &str = "text/plain";
 
-/// The URIs of logs (RFC 6570).
+/// The URI template of logs (RFC 6570).
 pub(super) const LOG_TEMPLATE: &str = "bottle://{bottle}/log";
 
-/// The URIs of files (RFC 6570).
+/// The URI template of files (RFC 6570).
 pub(super) const FILE_TEMPLATE: &str = "bottle://{bottle}/files/{+path}";
 
 /// The maximum number of bytes that are read from a file.
 const FILE_MAX: u64 = 1 << 20;
 
-/// The number of lines of a log.
+/// The number of lines in the resource of a log.
 const LINES: u64 = 200;
 
-/// A part of a bottle.
+/// The part of a bottle that a resource shows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Part {
     /// The agent's output.
@@ -30,12 +30,13 @@ pub(super) enum Part {
     File(String),
 }
 
-/// The URI of a bottle's log.
+/// Returns the URI of a bottle's log.
 pub(super) fn log_uri(slug: &str) -> String {
     format!("bottle://{slug}/log")
 }
 
-/// Parses a URI: the name of the bottle, and the part. `None` if it is not the URI of a resource.
+/// Parses the URI of a resource into the name of the bottle and the part of the bottle. Returns `None` if the URI is
+/// not the URI of a resource.
 pub(super) fn parse(uri: &str) -> Option<(String, Part)> {
     let (bottle, part) = uri.strip_prefix("bottle://")?.split_once('/')?;
     let part = match part.strip_prefix("files/") {
@@ -49,7 +50,7 @@ pub(super) fn parse(uri: &str) -> Option<(String, Part)> {
 }
 
 impl Part {
-    /// The tool that returns the same content.
+    /// Returns the name of the tool that returns the same content.
     pub(super) fn tool(&self) -> &'static str {
         match self {
             Self::Log => "bottle_logs",

@@ -14,7 +14,7 @@ pub(super) enum CallResult {
     Text(String),
 }
 
-/// The error for a result that is larger than [`RESULT_MAX`].
+/// Returns the error for a result that is larger than [`RESULT_MAX`].
 pub(super) fn too_large() -> String {
     format!("the result is larger than {} MiB; ask for a smaller part", RESULT_MAX >> 20)
 }

@@ -1,4 +1,4 @@
-//! What a client may use: which bottles, which tools, and how strictly the command policy decides.
+//! The permissions of a client: which bottles and which tools it may use, and how strictly the command policy decides.
 
 use bottle_command_policy::Mode;
 use bottle_host::Host;
@@ -14,15 +14,15 @@ pub(crate) const STARTED: &str = "started";
 /// The word for all bottles.
 const ALL: &str = "all";
 
-/// What a client may use.
+/// The permissions of a client.
 #[derive(Debug, Clone)]
 pub(crate) struct Scope {
     /// The client's name. Bottles that the client starts have this name as their parent.
     pub(crate) name: String,
     pub(crate) bottles: Bottles,
-    /// The names of tools. `None` for all.
+    /// The patterns of the names of tools. `None` allows all tools.
     pub(crate) tools: Option<GlobSet>,
-    /// The mode of the command policy. `None` for the mode in the settings.
+    /// The mode of the command policy. `None` selects the mode in the settings.
     pub(crate) mode: Option<Mode>,
 }
 
@@ -38,7 +38,7 @@ impl Bottles {
     /// Parses `started`, `all`, or patterns of names.
     ///
     /// # Errors
-    /// Returns a fragment that names the invalid pattern.
+    /// Returns a part of an error message that names the invalid pattern.
     pub(crate) fn parse<'w>(words: impl IntoIterator<Item = &'w str>) -> Result<Self, String> {
         let mut bottles = Self::default();
         let mut patterns = Vec::new();
@@ -59,10 +59,10 @@ impl Bottles {
     }
 }
 
-/// Compiles patterns, in which `*` stands for any text.
+/// Compiles patterns. In a pattern, `*` matches any text.
 ///
 /// # Errors
-/// Returns a fragment that names the invalid pattern.
+/// Returns a part of an error message that names the invalid pattern.
 pub(crate) fn globs<'p>(patterns: impl IntoIterator<Item = &'p str>) -> Result<GlobSet, String> {
     let mut set = GlobSetBuilder::new();
     for pattern in patterns {
@@ -79,11 +79,11 @@ impl Scope {
         self.tools.as_ref().is_none_or(|tools| tools.is_match(name))
     }
 
-    /// The slug of an existing bottle that the client may use.
+    /// Returns the slug of an existing bottle that the client may use.
     ///
     /// # Errors
     /// Returns a sentence for the model. The sentence is the same for a bottle of another client and for a bottle that
-    /// does not exist. Unlike the errors of the commands, it suggests no similar names.
+    /// does not exist. Unlike the errors of the commands, the sentence suggests no similar names.
     pub(crate) fn bottle(&self, host: &Host, name: &str) -> Result<Slug, String> {
         let shown: String = name.chars().take(80).collect();
         let unknown =
@@ -95,11 +95,11 @@ impl Scope {
         if self.bottles.have(&slug, parent, &self.name) { Ok(slug) } else { Err(unknown()) }
     }
 
-    /// The bottle of a task, if the client may use that bottle, and whether the bottle exists.
+    /// Returns the slug of the bottle of a task, if the client may use that bottle, and whether the bottle exists.
     ///
     /// # Errors
-    /// Returns a sentence for the model. The sentence is that of [`no_task`] for a task of another client, and for a
-    /// task for which the client may not start a bottle.
+    /// Returns a sentence for the model. For a task of another client, returns the sentence of [`no_task`]. Returns the
+    /// same sentence if the client may not start a bottle for the task.
     pub(crate) fn environment(&self, host: &Host, task: &str) -> Result<(Slug, bool), String> {
         let slug = environments::slug_of(task).map_err(|why| {
             let shown: String = task.chars().take(80).collect();
@@ -123,13 +123,14 @@ impl Scope {
     }
 }
 
-/// The sentence for a task without a bottle, and for one with a bottle of another client.
+/// Returns the sentence for a task without a bottle. The sentence is the same for a task that has a bottle of another
+/// client.
 pub(crate) fn no_task(task: &str) -> String {
     let shown: String = task.chars().take(80).collect();
     format!("you have no task {shown:?}; env_list shows yours")
 }
 
-/// The record of a bottle that exists.
+/// Returns the record of a bottle that exists.
 fn record_of(host: &Host, slug: &Slug) -> Option<Record> {
     record_in(Store::of(host).state(slug)?)
 }

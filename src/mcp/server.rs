@@ -1,4 +1,4 @@
-//! The MCP server of one client, with the official SDK.
+//! The MCP server of one client. The server uses the official SDK.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +26,7 @@ use super::result::CallResult;
 use super::scope::{Scope, no_task};
 use super::tools::{self, Effect, Target, Tool};
 
-/// The maximum number of calls of all clients at the same time. Further ones wait.
+/// The maximum number of calls of all clients at the same time. Further calls wait.
 const CALLS: usize = 32;
 
 /// The interval between progress notifications.
@@ -42,13 +42,13 @@ const INSTRUCTIONS: &str = "Bottles are isolated machines for coding agents. Sta
 pub(super) struct Server {
     host: Arc<Host>,
     scope: Arc<Scope>,
-    /// The tools that exist for the client. Its scope may exclude some of them.
+    /// The tools that exist for the client. The client's scope may exclude some of these tools.
     tools: Arc<[&'static Tool]>,
     calls: Arc<Semaphore>,
 }
 
-/// The mistake in a call, as a sentence for the model, which has to correct the call. The call's result has
-/// `isError: true` and contains this sentence: a JSON-RPC error would reach the client, but with many clients not the
+/// A mistake in a call, as a sentence for the model, which must correct the call. The result of the call has
+/// `isError: true` and contains this sentence. With a JSON-RPC error, many clients would not show the sentence to the
 /// model (Model Context Protocol 2025-11-25, "Tools", "Error Handling").
 pub(super) struct Mistake(pub(super) String);
 
@@ -70,7 +70,7 @@ impl Server {
         Self::with_tools(host, scope, tools::ALL.iter().collect())
     }
 
-    /// The server of a client for which only these tools exist.
+    /// Creates the server of a client for which only these tools exist.
     pub(super) fn with_tools(host: Host, scope: Scope, tools: Vec<&'static Tool>) -> Self {
         Self {
             host: Arc::new(host),
@@ -109,7 +109,8 @@ impl Server {
         let (bottle, is_new) = self.target(tool, &given)?;
         let mut call = (tool.call)(&given, &bottle);
         if let Request::RunInEnvironment(run) = &mut call.request {
-            // Another client may make the bottle in the meantime.
+            // If the bottle does not exist yet, another client may make it in the meantime. The command then fails,
+            // because the bottle must be the client's own.
             run.is_own = is_new;
         }
         let call = tokio::select! {
@@ -136,8 +137,8 @@ impl Server {
         })
     }
 
-    /// The name of the bottle that a call works on, and whether the call makes that bottle. The name is empty for a
-    /// tool without a bottle.
+    /// Returns the name of the bottle that a call works on, and whether the call makes that bottle. The name is empty
+    /// for a tool without a bottle.
     fn target(&self, tool: &Tool, given: &Arguments) -> Result<(String, bool), Mistake> {
         match tool.target() {
             Target::None => Ok((String::new(), false)),
@@ -179,7 +180,7 @@ impl Server {
         Ok(call)
     }
 
-    /// The host, with the client as the parent of bottles that are started.
+    /// Returns the host, with the client as the parent of bottles that are started.
     fn parent(&self) -> Host {
         let mut host = Host::clone(&self.host);
         host.env.insert(PARENT.into(), self.scope.name.clone().into());
@@ -203,7 +204,7 @@ impl Server {
         Ok(result)
     }
 
-    /// The bottles of the client, as `bottle list --json` shows them.
+    /// Returns the bottles of the client, in the form of `bottle list --json`.
     async fn bottles(&self, context: &RequestContext<RoleServer>) -> Result<Vec<Value>, ErrorData> {
         let listed = self.print(&Call::request(Request::Bottles), "", &context.ct).await;
         match listed.map_err(|Mistake(why)| ErrorData::internal_error(why, None))? {
@@ -238,7 +239,7 @@ impl Server {
     }
 }
 
-/// Sends progress notifications for ever, if the client requested them.
+/// If the client requested progress notifications, sends them without end.
 async fn notify(context: &RequestContext<RoleServer>) -> std::convert::Infallible {
     if let Some(token) = context.meta.get_progress_token() {
         for count in 1_u32.. {

@@ -1,6 +1,6 @@
 //! The token file of `bottle mcp --http`: which token may use which bottles and tools.
 //!
-//! The file has the SHA-256 of each token, so reading it gives no access.
+//! The file contains the SHA-256 of each token instead of the token, so reading the file gives no access.
 
 use std::fs;
 use std::io::Read;
@@ -17,10 +17,10 @@ use crate::console::error::CliError;
 /// The number of random bytes of a token.
 const TOKEN_BYTES: usize = 32;
 
-/// The maximum size of the file in bytes.
+/// The maximum size of the token file, in bytes.
 const FILE_MAX: u64 = 1 << 20;
 
-/// What a token may use.
+/// The permissions of a token.
 #[derive(Debug)]
 pub(crate) struct Granted {
     /// The SHA-256 of the token.
@@ -28,7 +28,7 @@ pub(crate) struct Granted {
     pub(crate) scope: Scope,
 }
 
-/// An entry as it is written in the file.
+/// An entry in the format of the token file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Entry {
@@ -45,7 +45,7 @@ struct Entry {
 /// Reads a token file.
 ///
 /// # Errors
-/// Returns an error that names the file, and the entry that is invalid.
+/// Returns an error that names the file and the invalid entry.
 pub(crate) fn read(path: &Path) -> Result<Vec<Granted>, CliError> {
     let unreadable = |error| CliError::cannot(format_args!("read {}", path.display()), error);
     let mut text = String::new();
@@ -94,18 +94,18 @@ impl Entry {
 /// Checks the name of a token.
 ///
 /// # Errors
-/// Returns a fragment that describes a valid name.
+/// Returns a part of an error message that describes a valid name.
 pub(crate) fn check_name(name: &str) -> Result<(), String> {
     let is_name = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
     if is_name { Ok(()) } else { Err("a name consists of letters, digits and `-`".to_owned()) }
 }
 
-/// The SHA-256 of a token.
+/// Returns the SHA-256 of a token.
 pub(crate) fn digest(token: &str) -> [u8; 32] {
     Sha256::digest(token).into()
 }
 
-/// Makes a new token. Returns it and its entry for the token file.
+/// Makes a new token. Returns the token and its entry for the token file.
 pub(crate) fn make(name: &str) -> (String, String) {
     let token = hex::encode(rand::random::<[u8; TOKEN_BYTES]>());
     let entry =

@@ -1,5 +1,4 @@
-//! The tools: their names, what the model reads about them, their arguments, and the requests and commands that carry
-//! them out.
+//! The tools: their names, their descriptions for the model, their arguments, and the calls that carry them out.
 
 use std::time::Duration;
 
@@ -20,25 +19,25 @@ pub(super) struct Tool {
     pub(super) effect: Effect,
     pub(super) about: &'static str,
     pub(super) fields: &'static [Field],
-    /// Builds the command. The second argument is the name of the bottle, which is empty for a tool without a bottle.
+    /// Builds the call. The second argument is the name of the bottle, which is empty for a tool without a bottle.
     pub(super) call: fn(&Arguments, &str) -> Call,
 }
 
-/// What a tool does, for clients that ask their user before some calls.
+/// The effect of a tool. Some clients use this information to decide whether to ask their user before a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Effect {
-    /// It changes nothing.
+    /// The tool changes nothing.
     Reads,
-    /// It adds something.
+    /// The tool adds something.
     Adds,
-    /// It may change or remove something that exists.
+    /// The tool may change or remove something that exists.
     Changes,
 }
 
-/// What a tool works on.
+/// The object that a tool works on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Target {
-    /// No bottle, or several.
+    /// No bottle, or several bottles.
     None,
     /// The bottle with the name in `bottle`.
     Bottle,
@@ -105,7 +104,8 @@ const PROMPT: Field = optional(
 );
 const LABEL: Field = optional("label", Kind::Name, "The name of the new bottle.");
 
-/// The default time limit of a command, in seconds. Clients allow 60 seconds for a call.
+/// The default time limit of a command, in seconds. The limit is below 60 seconds, because clients wait 60 seconds for
+/// a call.
 const TIMEOUT: u64 = 45;
 
 /// The default size of one part of an output, in bytes.
@@ -120,7 +120,7 @@ const PART: u64 = 256 << 10;
 /// The time limit of tools that start bottles or save files, in seconds.
 const LONG: u64 = 1800;
 
-/// Runs a command.
+/// The tool that runs a command.
 const TERMINAL: Tool = Tool {
     name: "terminal",
     effect: Effect::Changes,
@@ -705,7 +705,7 @@ pub(super) const ALL: &[Tool] = &[
     },
 ];
 
-/// The files that a unified diff changes, as its headers name them.
+/// Returns the paths of the files that a unified diff changes, from the headers of the diff.
 fn patched(patch: &str) -> Vec<String> {
     let mut paths: Vec<String> = Vec::new();
     for line in patch.lines() {
@@ -724,7 +724,7 @@ fn path(given: &Arguments) -> FilePath {
     FilePath::from(given.required("path"))
 }
 
-/// The directory in `path`, otherwise the workspace.
+/// Returns the directory in `path`. Without `path`, returns the workspace.
 fn directory(given: &Arguments) -> FilePath {
     FilePath::from(given.text("path").unwrap_or("."))
 }
@@ -737,12 +737,12 @@ fn limit(given: &Arguments) -> u32 {
     given.number("limit").and_then(|limit| u32::try_from(limit).ok()).unwrap_or(LIMIT)
 }
 
-/// Where a search looks. It leaves out the `.git` directories.
+/// Returns the scope of a search. The scope excludes the `.git` directories.
 fn scope(given: &Arguments) -> Scope {
     Scope { path: directory(given), exclude: given.texts("exclude"), git: false }
 }
 
-/// The program of a call, with its directory, its user and its variables.
+/// Returns the program of a call, with its directory, its user and its variables.
 fn program(given: &Arguments) -> Process {
     Process {
         argv: given.command("command").unwrap_or_default(),
@@ -753,17 +753,17 @@ fn program(given: &Arguments) -> Process {
     }
 }
 
-/// The command of a call that waits for the command to end. Secrets in its output are replaced.
+/// Returns the program of a call that waits until the program ends. Secrets in the program's output are replaced.
 fn command(given: &Arguments) -> Process {
     Process { merged: given.flag("merge"), redact: true, ..program(given) }
 }
 
-/// The time limit of a command whose end the call waits for.
+/// Returns the time limit of a command that the call waits for.
 fn time_limit(given: &Arguments) -> Duration {
     Duration::from_secs(given.number("timeout").unwrap_or(TIMEOUT))
 }
 
-/// Reads the output of a process, or of a service, which is a process with its name.
+/// Builds a call that reads the output of a process. A service is a process with the service's name.
 fn output_of(process: &str, given: &Arguments) -> Call {
     let from = match given.number("tail") {
         Some(lines) => ReadFrom::LastLines(lines),
@@ -774,7 +774,7 @@ fn output_of(process: &str, given: &Arguments) -> Call {
     Call::bottle(BottleRequest::Output { process: process.to_owned(), from, max, wait })
 }
 
-/// Starts a bottle in the background.
+/// Builds a call that starts a bottle in the background.
 pub(super) fn launch(given: &Arguments) -> Call {
     let start = Start {
         agent: given.required("agent").to_owned(),
@@ -799,11 +799,11 @@ mod tests {
     use super::*;
     use crate::mcp::arguments::schema;
 
-    /// A value for each argument.
+    /// Returns a value for each argument.
     fn filled(tool: &Tool, only_required: bool) -> Value {
         let value = |field: &Field| match field.kind {
             Kind::Name if field.name == "signal" => json!("INT"),
-            // Values that look like flags must not become flags.
+            // A value in the form of a flag must not be parsed as a flag.
             Kind::Text
                 if ["path", "search", "replace", "pattern", "user", "workdir", "until"]
                     .contains(&field.name) =>
@@ -825,7 +825,7 @@ mod tests {
         Value::Object(fields.map(|field| (field.name.to_owned(), value(field))).collect())
     }
 
-    /// A call panics if it needs an argument that the schema does not require.
+    /// Building a call panics if it needs an argument that the schema does not require.
     #[test]
     fn each_tool_takes_its_required_arguments_alone_and_all_of_them() {
         for tool in ALL {

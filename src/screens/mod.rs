@@ -1,4 +1,4 @@
-//! The parts that take over the terminal: full screens, and an attached session.
+//! The user interfaces that take over the terminal: full screens, and an attached session.
 //!
 //! - `dashboard`: bottles, budgets and usage · `supervise`: proposals
 //! - `picker`: a selection list · `session`: the terminal or pipes connected to a program in a bottle

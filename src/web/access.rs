@@ -1,15 +1,15 @@
-//! Who may use the web dashboard.
+//! Checks who may use the web dashboard.
 //!
 //! ```text
 //! request ─► Host ─► style and script ─► answered
 //!              └───► one-time link ─────► a cookie, once
 //!              └───► cookie ─► site ─► (POST: Origin, token) ─► page
 //! ```
-//! The server listens on the loopback interface, which every user and every web page of this machine can reach.
+//! The server listens on the loopback interface, which every user and every web page on this machine can reach.
 //! - `Host` must be the server's address, so that a page cannot reach the server by another name (DNS rebinding).
-//! - The link works once, and becomes a cookie that no script can read. All pages are below a directory whose name is
-//!   random. The cookie is valid for this directory only. Browsers send cookies to every port of a host, but no other
-//!   server has this directory.
+//! - The link works once. The response to the link sets a cookie that no script can read. All pages are below a
+//!   directory with a random name, and the cookie is valid for this directory only. Browsers send cookies to every port
+//!   of a host, but no other server has this directory.
 //! - `Sec-Fetch-Site` keeps other sites from loading a page. `Origin` and a token in each form keep other sites from
 //!   submitting a form.
 
@@ -26,53 +26,53 @@ use super::assets::{SCRIPT, STYLE};
 /// The number of random bytes of a secret.
 const SECRET_BYTES: usize = 32;
 
-/// The number of random bytes of the directory's name.
+/// The number of random bytes in the name of the directory.
 const DIRECTORY_BYTES: usize = 16;
 
-/// The directory of the one-time link.
+/// The directory in the path of the one-time link.
 const LINK: &str = "/open/";
 
 /// The header that says which site a request comes from. Pages cannot set it in a browser.
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// The header by which a browser says that it loads a page before the user opens the page (prefetch).
+/// The header with which a browser says that it loads a page before the user opens the page (prefetch).
 const SEC_PURPOSE: HeaderName = HeaderName::from_static("sec-purpose");
 
 /// The server's address and its secrets.
 pub(super) struct Access {
-    /// The address and port, as browsers write it.
+    /// The address and port, in the form that browsers use.
     authority: String,
     /// The directory of all pages, with slashes at both ends.
     directory: String,
     cookie: String,
     token: String,
-    /// The key of the one-time link; none after the link was used.
+    /// The key of the one-time link. `None` after the link was used.
     key: Mutex<Option<String>>,
 }
 
-/// What a request may do.
+/// What a request gets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Entry {
-    /// It gets a file that contains nothing of the user.
+    /// The request gets a file that contains no data of the user.
     Asset,
-    /// It used the link, and gets the cookie.
+    /// The request used the one-time link, and gets the cookie.
     Opened,
-    /// It gets the page at this path below the directory.
+    /// The request gets the page at this path below the directory.
     Page(String),
 }
 
 /// Why a request is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// It names another host.
+    /// The request names another host.
     WrongHost,
     /// The link was used before, or belongs to another dashboard.
     UsedLink,
-    /// A browser loads the link before the user opens it.
+    /// A browser prefetches the link before the user opens the link.
     Prefetch,
-    /// It has no cookie, or the cookie of another dashboard.
+    /// The request has no cookie, or the cookie of another dashboard.
     NoCookie,
-    /// Another site sent it.
+    /// Another site sent the request.
     OtherSite,
     /// The form has no token, or the token of another dashboard.
     BadToken,
@@ -92,28 +92,29 @@ impl Access {
         }
     }
 
-    /// The directory of all pages, with slashes at both ends.
+    /// Returns the directory of all pages, with slashes at both ends.
     pub(super) fn directory(&self) -> &str {
         &self.directory
     }
 
-    /// The token that each form contains.
+    /// Returns the token that each form contains.
     pub(super) fn token(&self) -> &str {
         &self.token
     }
 
-    /// The one-time link; none after it was used.
+    /// Returns the one-time link. Returns `None` after the link was used.
     pub(super) fn link(&self) -> Option<String> {
         let key = self.key.lock().unwrap_or_else(PoisonError::into_inner);
         key.as_ref().map(|key| format!("http://{}{LINK}{key}", self.authority))
     }
 
-    /// The value of the header `Set-Cookie` that sets the cookie.
+    /// Returns the value of the header `Set-Cookie` that sets the cookie.
     pub(super) fn set_cookie(&self) -> String {
         format!("{}={}; Path={}; HttpOnly; SameSite=Strict", self.cookie_name(), self.cookie, self.directory)
     }
 
-    /// The port is a part of the name, so that two dashboards do not replace each other's cookies.
+    /// Returns the name of the cookie. The port is a part of the name, so that two dashboards do not replace each
+    /// other's cookies.
     fn cookie_name(&self) -> String {
         format!("bottle-{}", self.authority.rsplit(':').next().unwrap_or_default())
     }
@@ -157,7 +158,7 @@ impl Access {
     /// Checks the token of a form.
     ///
     /// # Errors
-    /// Returns [`Refusal::BadToken`] if the token is not that of this dashboard.
+    /// Returns [`Refusal::BadToken`] if the token is not the token of this dashboard.
     pub(super) fn check_token(&self, token: Option<&str>) -> Result<(), Refusal> {
         let is_right = token.is_some_and(|token| same(token, &self.token));
         if is_right { Ok(()) } else { Err(Refusal::BadToken) }
@@ -182,7 +183,7 @@ impl Access {
     }
 }
 
-/// The value of a header that a request contains once.
+/// Returns the value of a header that a request contains exactly once.
 fn only<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h str> {
     let mut values = headers.get_all(name).iter();
     match (values.next(), values.next()) {
@@ -191,8 +192,8 @@ fn only<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h str> {
     }
 }
 
-/// Whether two secrets are equal. The comparison takes constant time: its duration does not depend on how many bytes
-/// are equal.
+/// Whether two secrets are equal. The comparison uses digests, so its duration does not reveal how many bytes of the
+/// secret are equal.
 fn same(given: &str, secret: &str) -> bool {
     Sha256::digest(given) == Sha256::digest(secret)
 }
@@ -213,7 +214,7 @@ mod tests {
         request.body(()).expect("a request").into_parts().0
     }
 
-    /// The cookie as a browser sends it.
+    /// Returns the cookie in the form that a browser sends.
     fn cookie(access: &Access) -> String {
         access.set_cookie().split(';').next().unwrap_or_default().to_owned()
     }

@@ -1,22 +1,22 @@
-//! The fields of a form or of an address, with bounds.
+//! The fields of a form or of an address. Their number is limited.
 
 use std::borrow::Cow;
 
 /// The maximum number of fields.
 const MAX_FIELDS: usize = 16;
 
-/// Fields by name. If a name appears twice, the first one counts.
+/// Fields by name. If a name appears twice, the first field is used.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Form(Vec<(String, String)>);
 
 impl Form {
-    /// Parses `application/x-www-form-urlencoded` text. Ignores fields beyond a limit.
+    /// Parses `application/x-www-form-urlencoded` text. Ignores fields beyond [`MAX_FIELDS`].
     pub(super) fn parse(text: &[u8]) -> Self {
         let owned = |(name, value): (Cow<'_, str>, Cow<'_, str>)| (name.into_owned(), value.into_owned());
         Self(url::form_urlencoded::parse(text).take(MAX_FIELDS).map(owned).collect())
     }
 
-    /// The value of a field, without spaces at its ends. None if it is missing or empty.
+    /// Returns the value of a field, without spaces at its ends. Returns `None` if the field is missing or empty.
     pub(super) fn get(&self, name: &str) -> Option<&str> {
         let found = self.0.iter().find(|(known, _)| known == name);
         found.map(|(_, value)| value.trim()).filter(|value| !value.is_empty())

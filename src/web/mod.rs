@@ -1,4 +1,4 @@
-//! The web dashboard: the same data and actions, as pages for a browser of this machine.
+//! The web dashboard: the data and actions of the terminal dashboard, as pages for a browser on this machine.
 //!
 //! ```text
 //! browser ─► loopback ─► access ─► site ─► pages (HTML)
@@ -32,7 +32,7 @@ use crate::console::signals::{Signals, interrupted};
 /// SIGINT, with which the user ends the dashboard.
 const INTERRUPT: u8 = 2;
 
-/// Serves the dashboard on the loopback interface until a signal arrives. Port 0 is any free port.
+/// Serves the dashboard on the loopback interface until a signal arrives. Port 0 selects any free port.
 pub(crate) fn serve(host: &Host, output: &Output, port: u16) -> Result<u8, CliError> {
     block_on(async {
         let mut signals = Signals::catch()?;

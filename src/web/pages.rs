@@ -1,5 +1,5 @@
-//! The pages, as HTML. Every text is escaped by the template; in texts of bottles, control characters and direction
-//! marks are made visible, so that they cannot change how a page reads.
+//! The pages, as HTML. The template escapes every text. In text from bottles, control characters and direction marks
+//! are made visible, so that they cannot change the meaning of a page.
 
 use bottle_lib::proposals::review::{Listed, Review};
 use bottle_protocol::queue::Tool;
@@ -19,20 +19,21 @@ use bottle_lib::dashboard::model::{
 };
 use bottle_lib::dashboard::words;
 
-/// The width of a bar in its own units.
+/// The width of a bar, in units of its SVG view box.
 const BAR: usize = 1000;
 
-/// The height of the curve of the last minutes, in its own units.
+/// The height of the chart of the last minutes, in units of its SVG view box.
 const CURVE: u64 = 32;
 
 /// A page, and the parts around its content.
 pub(super) struct Page<'p> {
     pub(super) title: String,
-    /// The tab that is marked.
+    /// The tab that is marked as the current one.
     pub(super) tab: Tab,
     /// The part that does not change while the page is open.
     pub(super) fixed: Markup,
-    /// The part that is updated while the page is open, and the address of its events below the directory.
+    /// The part that is updated while the page is open, and the address of its events, relative to the directory of all
+    /// pages.
     pub(super) live: Option<(Markup, String)>,
     /// The result of the last action.
     pub(super) message: Option<&'p Message>,
@@ -53,7 +54,8 @@ pub(super) enum Tab {
 }
 
 impl Page<'_> {
-    /// The whole document. `directory` is the directory of all pages; `proposals` is the number of pending proposals.
+    /// Returns the whole document. `directory` is the directory of all pages. `proposals` is the number of pending
+    /// proposals.
     pub(super) fn render(&self, directory: &str, proposals: u32) -> Markup {
         let tabs = [
             (Tab::Bottles, "", "Bottles".to_owned()),
@@ -117,13 +119,13 @@ fn head(title: &str, script: bool) -> Markup {
     }
 }
 
-/// A text of a bottle on one line, with control characters made visible.
+/// Formats text from a bottle on one line, with control characters made visible.
 fn visible(text: &str) -> String {
     one_line(text)
 }
 
-/// The page that leads from the one-time link to the dashboard. The browser then navigates from a page of this server,
-/// so it sends the cookie no matter where the link was opened.
+/// Returns the page that forwards from the one-time link to the dashboard. The browser then navigates from a page of
+/// this server, so it sends the cookie no matter where the link was opened.
 pub(super) fn opened(directory: &str) -> Markup {
     html! {
         (DOCTYPE)
@@ -139,7 +141,7 @@ pub(super) fn opened(directory: &str) -> Markup {
     }
 }
 
-/// The page that says why a request was refused.
+/// Returns the page that says why a request was refused.
 pub(super) fn refused(refusal: Refusal) -> Markup {
     let (title, why, next) = match refusal {
         Refusal::WrongHost => (
@@ -181,7 +183,7 @@ pub(super) fn refused(refusal: Refusal) -> Markup {
     notice_page(title, why, next, None)
 }
 
-/// A page without views, for errors. With `back`, it links to the dashboard.
+/// Returns a page without views, for errors. With `back`, the page links to the dashboard.
 pub(super) fn notice_page(title: &str, why: &str, next: &str, back: Option<&str>) -> Markup {
     html! {
         (DOCTYPE)
@@ -199,9 +201,9 @@ pub(super) fn notice_page(title: &str, why: &str, next: &str, back: Option<&str>
     }
 }
 
-// The list of bottles.
+// Functions for the list of bottles.
 
-/// All bottles.
+/// Returns the list of all bottles.
 pub(super) fn bottles(snapshot: &Snapshot, directory: &str) -> Markup {
     let running = snapshot.bottles.iter().filter(|bottle| bottle.state == BottleState::Running).count();
     html! {
@@ -270,7 +272,7 @@ fn bottle_row(bottle: &Bottle, directory: &str) -> Markup {
     }
 }
 
-/// The state of a bottle in words.
+/// Returns the state of a bottle in words.
 fn state(bottle: &Bottle) -> Markup {
     let is_locked = bottle.state == BottleState::Running && bottle.problem.is_some();
     let (word, tone) = match bottle.state {
@@ -302,7 +304,7 @@ fn level_class(level: Level) -> &'static str {
     }
 }
 
-/// A bar: spent, reserved, free. Its label says the same.
+/// Returns a bar with the spent, reserved and free tokens of a budget. The label of the bar contains the numbers.
 fn meter_bar(meter: &Meter) -> Markup {
     let (spent, reserved) = meter.cells(BAR);
     let standing = meter.standing;
@@ -321,7 +323,7 @@ fn meter_bar(meter: &Meter) -> Markup {
     }
 }
 
-/// The tokens of the last minutes as bars.
+/// Returns a bar chart of the tokens of the last minutes.
 fn curve(recent: &[u64]) -> Markup {
     let most = recent.iter().copied().max().unwrap_or(0);
     let height = |tokens: u64| match (tokens, most) {
@@ -342,9 +344,9 @@ fn curve(recent: &[u64]) -> Markup {
     }
 }
 
-// One bottle.
+// Functions for the page of one bottle.
 
-/// One bottle in full.
+/// Returns the page of one bottle in full.
 pub(super) fn bottle(
     bottle: &Bottle,
     detail: Option<&Detail>,
@@ -472,7 +474,7 @@ fn known(name: &str) -> String {
     if name.is_empty() { "unknown".to_owned() } else { visible(name) }
 }
 
-/// Tokens, input, output, cache and responses.
+/// Returns the numbers of all tokens, input tokens, output tokens, cached tokens and responses.
 fn counts(totals: &bottle_keeper::ledger::Totals) -> [u64; 5] {
     let cache = totals.cache_read.saturating_add(totals.cache_write);
     [totals.total(), totals.input, totals.output, cache, totals.responses]
@@ -517,9 +519,9 @@ fn decision(shown: &Shown) -> Markup {
     }
 }
 
-// Usage.
+// Functions for the page of usage.
 
-/// A usage table, with links to the others.
+/// Returns a usage table, with a note if tokens are estimated.
 pub(super) fn usage(table: Option<&UsageTable>, snapshot: &Snapshot) -> Markup {
     html! {
         (problems(&snapshot.problems))
@@ -539,7 +541,7 @@ pub(super) fn usage(table: Option<&UsageTable>, snapshot: &Snapshot) -> Markup {
     }
 }
 
-/// The links that choose a grouping and a period.
+/// Returns the links that choose a grouping and a period.
 pub(super) fn usage_choices(by: bottle_keeper::ledger::GroupBy, period: Period, directory: &str) -> Markup {
     let link = |by: &str, period: Period| {
         format!("{directory}usage?{}", query(&[("by", by), ("period", period.name())]))
@@ -607,9 +609,9 @@ fn usage_row(row: &UsageRow, most: u64, costs: bool) -> Markup {
     }
 }
 
-// Proposals.
+// Functions for the pages of proposals.
 
-/// All pending proposals.
+/// Returns the list of all pending proposals.
 pub(super) fn proposals(listed: &[Listed], skipped: &[String], directory: &str) -> Markup {
     html! {
         (problems(skipped))
@@ -633,7 +635,7 @@ pub(super) fn proposals(listed: &[Listed], skipped: &[String], directory: &str) 
     }
 }
 
-/// A proposal in full, with the links to its answers.
+/// Returns the page of a proposal in full, with the links to its answers.
 pub(super) fn proposal(review: &Review, directory: &str) -> Markup {
     let base = format!("{directory}proposals/{}", review.listed.id);
     html! {
@@ -646,7 +648,7 @@ pub(super) fn proposal(review: &Review, directory: &str) -> Markup {
     }
 }
 
-/// All that an approval covers, and why the bottle asks.
+/// Returns everything that an approval covers, and the bottle's reason for the proposal.
 fn content(review: &Review) -> Markup {
     html! {
         (effect(review))
@@ -665,7 +667,7 @@ fn content(review: &Review) -> Markup {
     }
 }
 
-/// What an approval would allow.
+/// Returns what an approval would allow.
 fn effect(review: &Review) -> Markup {
     html! {
         section aria-labelledby="effect" {
@@ -700,9 +702,9 @@ fn lines(text: &str) -> Markup {
     html! { @for line in text.lines() { (line) br; } }
 }
 
-// Forms.
+// Functions for forms.
 
-/// The page that asks the user to confirm this action.
+/// Returns the page that asks the user to confirm this action.
 pub(super) fn confirm(action: &Action, path: &str, back: &str, token: &str) -> Markup {
     html! {
         form method="post" action=(path) {
@@ -716,7 +718,7 @@ pub(super) fn confirm(action: &Action, path: &str, back: &str, token: &str) -> M
     }
 }
 
-/// The page that asks by how much to raise a budget.
+/// Returns the page that asks by how much to raise a budget.
 pub(super) fn raise(meter: &Meter, path: &str, back: &str, token: &str, error: Option<&str>) -> Markup {
     let standing = meter.standing;
     let limit = &meter.declared.limit;
@@ -726,7 +728,8 @@ pub(super) fn raise(meter: &Meter, path: &str, back: &str, token: &str, error: O
             input type="hidden" name="scope" value=(meter.declared.scope);
             input type="hidden" name="provider" value=(limit.key);
             input type="hidden" name="window" value=(limit.window);
-            // The limit that the user saw.
+            // The form sends the limit that the user saw, because the limit may change before the user submits the
+            // form.
             input type="hidden" name="limit" value=(standing.limit);
             (meter_bar(meter))
             p { (words::grouped(standing.spent)) " of " (words::grouped(standing.limit)) " tokens are spent, " (words::grouped(standing.reserved)) " reserved." }
@@ -744,7 +747,8 @@ pub(super) fn raise(meter: &Meter, path: &str, back: &str, token: &str, error: O
     }
 }
 
-/// The page that asks for the answer to a proposal. It shows all that its digest covers.
+/// Returns the page that asks for the answer to a proposal. The page shows everything that the proposal's digest
+/// covers.
 pub(super) fn answer(review: &Review, approves: bool, directory: &str, token: &str) -> Markup {
     let base = format!("{directory}proposals/{}", review.listed.id);
     let needs_reason = !approves && review.listed.waits || approves && review.tool.needs_reason();

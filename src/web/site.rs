@@ -81,10 +81,10 @@ pub(super) struct Site {
     streams: Arc<Semaphore>,
 }
 
-/// The reply to a request.
+/// The reply to a request, before it becomes a response.
 enum Reply {
     Page(StatusCode, Markup),
-    /// A redirect to this address below the directory.
+    /// A redirect to this address below the directory of all pages.
     Next(String),
 }
 
@@ -160,7 +160,7 @@ impl Site {
         }
     }
 
-    // Pages.
+    // Methods that return pages.
 
     fn show(&self, path: &str, address: &Form) -> Reply {
         let parts: Vec<&str> = path.split('/').collect();
@@ -236,7 +236,7 @@ impl Site {
         self.page(status, &Page { title, tab, fixed, live: None, message: None }, waiting)
     }
 
-    /// The action on a bottle, if its state allows it.
+    /// Returns the action on a bottle, if the state of the bottle allows the action.
     fn action(&self, slug: &str, what: &str) -> Option<Action> {
         let slug: Slug = slug.parse().ok()?;
         let gathered = self.gather(&Wanted::default());
@@ -253,7 +253,7 @@ impl Site {
         }
     }
 
-    /// The budget of a bottle that a form or an address names.
+    /// Returns the budget of a bottle that the fields of a form or an address name.
     fn meter(&self, slug: &str, form: &Form) -> Option<Meter> {
         let gathered = self.gather(&Wanted::default());
         let bottle = gathered.snapshot.bottles.into_iter().find(|bottle| bottle.slug.as_str() == slug)?;
@@ -323,7 +323,7 @@ impl Site {
         self.fixed(StatusCode::OK, Tab::Proposals, title, &form)
     }
 
-    // Actions.
+    // Methods that carry out actions.
 
     fn act(&self, path: &str, form: &Form) -> Reply {
         let parts: Vec<&str> = path.split('/').collect();
@@ -410,7 +410,7 @@ impl Site {
         messages.1.iter().find(|(known, _)| *known == number).map(|(_, message)| message.clone())
     }
 
-    // Events.
+    // Methods that send events.
 
     /// Sends the live part of a page whenever it changes.
     fn events(self: Arc<Self>, address: Form) -> Response<Body> {
@@ -467,7 +467,7 @@ impl View {
         }
     }
 
-    /// The query fields from which [`View::parse`] restores the view, with the path as `page`.
+    /// Returns the query fields from which [`View::parse`] restores the view. The field `page` contains the path.
     fn query(&self) -> String {
         match self {
             Self::Bottles => query(&[("page", "")]),
@@ -505,7 +505,7 @@ impl View {
         }
     }
 
-    /// The live part of the page. None if the bottle no longer exists.
+    /// Returns the live part of the page. Returns `None` if the bottle no longer exists.
     fn markup(&self, host: &Host, gathered: &Gathered, directory: &str) -> Option<Markup> {
         let Gathered { snapshot, detail, usage } = gathered;
         Some(match self {
@@ -548,7 +548,7 @@ struct Stream {
     host: Host,
     directory: String,
     view: View,
-    /// None while a thread uses it to gather.
+    /// The source of the data. `None` while a thread gathers data with it.
     live: Option<Live>,
     last: Option<(String, u32)>,
     sent: Instant,
@@ -557,7 +557,7 @@ struct Stream {
 }
 
 impl Stream {
-    /// Waits for a change, and returns it as a server-sent event. None after a failure.
+    /// Waits for a change of the page, and returns it as a server-sent event. Returns `None` after a failure.
     async fn next(&mut self) -> Option<String> {
         loop {
             tokio::time::sleep(self.pause).await;
@@ -588,7 +588,7 @@ impl Stream {
     }
 }
 
-/// Formats an event.
+/// Formats a server-sent event.
 fn event(name: &str, data: &str) -> String {
     let lines: String = data.lines().map(|line| format!("data: {line}\n")).collect();
     format!("event: {name}\n{lines}\n")

@@ -74,7 +74,7 @@ fn asks(place: &Place, template: &Template<'_>, address: IpAddr) -> Result<()> {
     Ok(())
 }
 
-/// Approves the proposal that follows a denial, and rejects the other one.
+/// Approves the proposal that follows a denial, and rejects the other proposal.
 fn answer(scene: &Scene, ended: impl Fn() -> bool) -> Result<()> {
     let end = Instant::now() + PATIENCE;
     let mut answered = 0;

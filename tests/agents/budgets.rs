@@ -1,5 +1,5 @@
-//! Tests that agents run into a budget: they are paused and go on after a top-up, they stop by themselves when the user
-//! refuses, and a frozen bottle goes on later.
+//! Tests agents that reach the limit of a budget: they are paused and continue after a top-up, they stop by themselves
+//! when the user refuses more tokens, and a frozen bottle continues later.
 
 use std::hash::RandomState;
 use std::time::{Duration, Instant};
@@ -16,7 +16,8 @@ use super::{claude, codex, pi};
 /// The time limit for an agent, which includes building its image.
 const PATIENCE: Duration = Duration::from_secs(15 * 60);
 
-/// Four calls of the model. Each response reports a quarter of a token for each byte of the request.
+/// The commands of a task with four calls of the model. Each response reports a quarter of a token for each byte of the
+/// request.
 const COMMANDS: [&str; 3] = ["echo one > one.txt", "echo two > two.txt", "cat one.txt two.txt"];
 
 #[test]
@@ -47,7 +48,7 @@ fn pi_is_killed_and_nothing_is_left() -> Result<()> {
 fn pi_waits_for_the_next_minute() -> Result<()> {
     let Some(pi) = agent("pi has a limit for each minute", agents::pi())? else { return Ok(()) };
     let place = Place::Linux(pi);
-    // Enough for either of the first two calls, and not for both.
+    // The tokens are enough for either of the first two calls, but not for both.
     let tokens = budget_of_one_call(&place, &pi::TEMPLATE)? + 500;
     let scene = Scene::playing(&place, &pi::TEMPLATE, &COMMANDS)?;
     let budget = format!("budget: {{pi: {{minute: {tokens}}}}}\n");
@@ -140,12 +141,13 @@ fn real_codex_on_docker_is_killed_and_nothing_is_left() -> Result<()> {
     is_killed(&place, &codex::API_KEY)
 }
 
-/// By how many tokens the prompts of two runs may differ at most, because they contain names of temporary directories and
-/// other random texts. Each call uses many more.
+/// The maximum difference between the prompts of two runs, in tokens. The prompts differ because they contain names of
+/// temporary directories and other random texts. Each call uses many more tokens.
 const DIFFERENCE: u64 = 100;
 
-/// A budget that suffices for the first call of the task and not for the second one: what the proxy reserves for the
-/// first, which a run without a budget shows, and what other calls used.
+/// Returns a budget that suffices for the first call of the task, but not for the second call. The budget is the sum of
+/// the tokens that the proxy reserves for the first call, as a run without a budget shows, and the tokens that other
+/// calls used.
 fn budget_of_one_call(place: &Place, template: &Template<'_>) -> Result<u64> {
     let scene = Scene::playing(place, template, &COMMANDS)?;
     scene.start_headless(template.name)?;
@@ -165,12 +167,12 @@ fn budget_of_one_call(place: &Place, template: &Template<'_>) -> Result<u64> {
     Ok(prompt + output + others + DIFFERENCE)
 }
 
-/// The agent is paused, the user raises the budget, and the agent goes on where it was.
+/// Tests that the agent is paused, the user raises the budget, and the agent continues.
 fn goes_on(place: &Place, template: &Template<'_>) -> Result<()> {
     resumes(&scene(place, template, "pause", 5)?, template.name)
 }
 
-/// Like [`goes_on`], with the agent `name` of `scene`, whose budget suffices for no call.
+/// Like [`goes_on`], with the agent `name` of `scene`. The budget suffices for no call.
 fn resumes(scene: &Scene, name: &str) -> Result<()> {
     let outcome = std::thread::scope(|scope| {
         let starting = scope.spawn(|| scene.try_headless(name));
@@ -194,7 +196,7 @@ fn resumes(scene: &Scene, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Waits until the agent is paused, checks that, and approves the proposal.
+/// Waits until the agent is paused, and approves the proposal.
 fn raise(scene: &Scene, ended: impl Fn() -> bool) -> Result<()> {
     let question = wait_for_question(scene, ended)?;
     scene.wait("the pause", || Ok(!bottle_of(scene)?["paused"].is_null()))?;
@@ -202,7 +204,7 @@ fn raise(scene: &Scene, ended: impl Fn() -> bool) -> Result<()> {
     let asked = question["justification"].as_str().unwrap_or_default();
     ensure!(asked.contains("has 5 of 5 tokens left"), "{asked}");
     ensure!(scene.llm.steps_served().is_empty(), "no byte of the request left");
-    // The approval adds what the request needs, which is not enough for the whole task.
+    // The approval adds the tokens that the request needs. They are not enough for the whole task.
     scene.bottle(&["supervise", "approve", id])?;
     scene.bottle(&["budget", "add", "host", "1000000"])?;
     scene.wait("the end of the pause", || Ok(ended_or_running(&bottle_of(scene)?)))
@@ -212,7 +214,7 @@ fn ended_or_running(bottle: &Value) -> bool {
     bottle.is_null() || bottle["paused"].is_null()
 }
 
-/// The user refuses, and the agent ends with the sentence on its output.
+/// Tests that the user refuses more tokens, and the agent ends and prints the message of the denial.
 fn stops(place: &Place, template: &Template<'_>) -> Result<()> {
     let scene = scene(place, template, "pause", 5)?;
     let (outcome, refused_at) = std::thread::scope(|scope| {
@@ -228,15 +230,15 @@ fn stops(place: &Place, template: &Template<'_>) -> Result<()> {
     ensure!(scene.llm.steps_served().is_empty(), "nothing reached the model");
     let said = format!("{}{}", outcome.stdout, outcome.stderr);
     ensure!(said.contains("The budget for"), "{}", outcome.transcript());
-    // Agents retry some failures for minutes.
+    // Agents retry some failures for minutes, but must not retry this denial.
     ensure!(took < Duration::from_secs(60), "the agent ended only after {took:?}");
     Ok(())
 }
 
-/// The bottle is killed at its first call.
+/// Tests that the bottle is killed at the first call of the model.
 fn is_killed(place: &Place, template: &Template<'_>) -> Result<()> {
     let mut scene = scene(place, template, "cutoff", 5)?;
-    // The manifest takes precedence over the settings.
+    // The `cutoff` of the manifest takes precedence over the `cutoff` of the settings.
     scene.add_to_bottle(template.name, "cutoff: kill\n")?;
     let outcome = scene.try_headless(template.name)?;
     ensure!(outcome.stderr.contains("task ends (kill): the budget of host"), "{}", outcome.transcript());
@@ -246,7 +248,7 @@ fn is_killed(place: &Place, template: &Template<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The bottle is frozen at its second call, and goes on after the budget is raised.
+/// Tests that the bottle is frozen at the second call of the model, and continues after the budget is raised.
 fn freezes(place: &Place, template: &Template<'_>) -> Result<()> {
     let name = template.name;
     let scene = scene(place, template, "freeze", budget_of_one_call(place, template)?)?;
@@ -286,7 +288,7 @@ fn scene(place: &Place, template: &Template<'_>, policy: &str, tokens: u64) -> R
 
 /// Sets a budget for a provider or host.
 fn limit(scene: &Scene, key: &str, policy: &str, tokens: u64) -> Result<()> {
-    // A notification command makes the user of a headless agent reachable.
+    // With a notification command, `bottle` can ask the user of a headless agent.
     let settings =
         format!("budget: {{{key}: {tokens}}}\ncutoff: {policy}\nsupervise: {{notify: ['true']}}\n");
     scene.home.write("home/.bottle/settings.yml", &settings)?;

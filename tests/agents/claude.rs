@@ -55,8 +55,7 @@ fn real_claude_continues_without_the_tokens_that_its_commands_print() -> Result<
 fn real_claude_starts_on_a_terminal_without_questions() -> Result<()> {
     let Some(claude) = agent("claude terminal", agents::claude())? else { return Ok(()) };
     let scene = Scene::of_template(&Place::Linux(claude), &API_KEY)?;
-    // The screen shows the status line, and the text with which Claude Code replaces its questions about
-    // permissions.
+    // The screen shows the status line, and the text that Claude Code shows instead of questions about permissions.
     let ready = &["bottle on-a-terminal", "bypass permissions on"];
     terminal::converse(&scene, "claude", &Typed { ready, end: "/exit", choice: "keep" })?;
     scene.assert_played(0, HOST, true);

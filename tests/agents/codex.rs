@@ -1,5 +1,5 @@
-//! Tests codex from its template, which uses the Responses format with streams after the proxy has refused a
-//! WebSocket. The login is an API key, or the ChatGPT login of this machine. With a model provider of the user, codex
+//! Tests codex from its template, which uses the Responses format with streams after the proxy has refused a WebSocket.
+//! The login is an API key, or the ChatGPT login of this machine. With a model provider that the user defines, codex
 //! uses a WebSocket.
 
 use anyhow::Result;
@@ -11,8 +11,8 @@ use serde_json::json;
 use super::scene::{Place, Scene, Setting, Template, agent};
 use super::terminal::{self, Typed};
 
-/// Selects a model with which codex needs only its program. With other models, it needs more files of its
-/// package, which the tests do not install.
+/// Selects a model with which codex needs only its program. With other models, codex needs more files of its package,
+/// which the tests do not install.
 const MODEL: [&str; 2] = ["-m", "gpt-5.1-codex"];
 
 pub(crate) const API_KEY: Template<'static> =
@@ -21,7 +21,8 @@ pub(crate) const API_KEY: Template<'static> =
 /// The host of a user's own model provider.
 pub(crate) const OWN_HOST: &str = "llm.example";
 
-/// A bottle `codex` whose codex reaches the model over a WebSocket. Its route allows no other kind of request.
+/// Creates a bottle in which codex reaches the model over a WebSocket. The bottle's route allows no other kind of
+/// request.
 pub(crate) fn over_a_websocket(codex: &Agent) -> Result<Scene> {
     let own = format!(
         "model_providers.own={{name=\"own\",base_url=\"https://{OWN_HOST}/v1\",env_key=\"OWN_KEY\",\

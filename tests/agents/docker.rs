@@ -38,8 +38,8 @@ const PI: Agent = Agent {
     header: "x-api-key",
 };
 
-/// Returns what a kept bottle has on the engine: its container, which needs the volume of the proxy's sockets to
-/// start again, and the state of its sidecars.
+/// Returns the resources of a kept bottle on the engine: its container, the volume of the proxy's sockets, which the
+/// container needs to start again, and the volume with the state of its sidecars.
 fn kept_resources(scene: &Scene, slug: &str) -> Vec<String> {
     let name = |part: &str| format!("bottle-{}-{part}-{slug}", scene.home_hash());
     let volumes = ["proxy", "state"].map(|part| format!("volume {}", name(part)));
@@ -68,7 +68,7 @@ fn does_a_task_and_resumes(test: &str, agent: &Agent) -> Result<()> {
     assert!(docker(&["rm", "--force", "--volumes", &kept]).is_some());
     let anew = scene.go_on("And the third.")?;
     assert!(anew.stderr.contains("built anew"), "{}", anew.stderr);
-    // The workspace of the new container is empty, so only the conversation is kept, which is on the host.
+    // The workspace of the new container is empty, so only the conversation is kept. The conversation is on the host.
     assert_eq!(scene.on_the_engine(), [] as [String; 0], "{}", anew.stderr);
     let listed = scene.bottle(&["list"])?.stdout;
     assert!(listed.contains("kept (conversation)"), "{listed}");
@@ -130,7 +130,7 @@ fn real_codex_on_docker_works_on_a_terminal_and_its_work_is_kept() -> Result<()>
     works_on_a_terminal("codex on a terminal on docker", &CODEX, &typed)
 }
 
-/// Runs the command of the README that starts an agent in containers, exactly as it is written there.
+/// Runs the command of the README that starts an agent in containers, exactly as it is written in the README.
 #[test]
 #[ignore = "builds an image of 650 MB once"]
 fn real_claude_on_docker_starts_with_the_command_in_the_readme() -> Result<()> {

@@ -10,7 +10,7 @@ use bottle_test_support::home::TestHome;
 
 use super::scene::agent;
 
-/// What the model makes the agent do.
+/// The calls of MCP tools that the fake model makes the agent do.
 const TASK: [&str; 6] = [
     "mcp:bottle_start {\"agent\": \"worker\", \"label\": \"task\"}",
     "mcp:file_write {\"bottle\": \"task\", \"path\": \"sum.sh\", \"content\": \"echo $((40 + 2))\\n\"}",
@@ -20,7 +20,8 @@ const TASK: [&str; 6] = [
     "mcp:bottle_list {}",
 ];
 
-/// A home with an agent that sleeps in a bottle on the backend `linux`, and a model that plays the task.
+/// A home with an agent that sleeps in a bottle on the backend `linux`, and a fake model that sends the steps of a
+/// task.
 struct Scene {
     home: TestHome,
     llm: FakeLlm,
@@ -41,12 +42,12 @@ impl Scene {
         Ok(Self { home, llm })
     }
 
-    /// A command of this home, which reaches the model only.
+    /// Returns a command that runs the agent with the environment of this home. The agent reaches only the fake model.
     fn agent(&self, agent: &Agent, arguments: &[&str]) -> Result<Command> {
         let bottle = self.home.program([""])?.command();
         let mut command = Command::new(&agent.program);
         command.args(arguments).env_clear();
-        // The environment of `bottle`, which the agent starts.
+        // The agent gets the environment of `bottle`, because the agent starts `bottle`.
         command.envs(bottle.get_envs().filter_map(|(name, value)| Some((name, value?))));
         if let Some(directory) = bottle.get_current_dir() {
             command.current_dir(directory);
@@ -109,7 +110,7 @@ fn real_claude_on_the_host_does_a_task_in_a_bottle() -> Result<()> {
     command
         .env("ANTHROPIC_BASE_URL", format!("https://{}", scene.llm.address()))
         .env("ANTHROPIC_API_KEY", scene.llm.key())
-        // As root, Claude Code needs it to skip permissions.
+        // As root, Claude Code needs this variable to skip its permission prompts.
         .env("IS_SANDBOX", "1")
         .env("ENABLE_TOOL_SEARCH", "false")
         .env("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1");
@@ -143,7 +144,7 @@ fn real_codex_on_the_host_does_a_task_in_a_bottle() -> Result<()> {
     scene.plays(command)
 }
 
-/// mini-swe-agent has no MCP client. `bottle_environment.py` is one, in which the agent runs its commands.
+/// mini-swe-agent has no MCP client. `bottle_environment.py` is an MCP client, with which the agent runs its commands.
 #[test]
 fn mini_on_the_host_does_a_task_in_a_bottle() -> Result<()> {
     let Some(mini) = agent("mini drives a bottle", agents::mini())? else { return Ok(()) };

@@ -1,5 +1,5 @@
-//! Runs this machine's Java in a bottle: its HTTP clients and Maven. They read neither the proxy variables nor the
-//! variables for certificates.
+//! Runs this machine's Java in a bottle: its HTTP clients and Maven. These clients and Maven read neither the proxy
+//! variables nor the variables for certificates.
 
 use std::fs;
 use std::path::Path;
@@ -48,7 +48,7 @@ public class Fetch {
 }
 "#;
 
-/// A project whose parent is only in the repository of the site.
+/// A Maven project. Only the repository of the fake site has the parent of this project.
 const CHILD: &str = "<project><modelVersion>4.0.0</modelVersion><parent><groupId>example</groupId>\
     <artifactId>parent</artifactId><version>1</version></parent><artifactId>child</artifactId>\
     <packaging>pom</packaging><repositories><repository><id>site</id><url>https://java.site.example/m2</url>\
@@ -56,7 +56,7 @@ const CHILD: &str = "<project><modelVersion>4.0.0</modelVersion><parent><groupId
 const PARENT: &str = "<project><modelVersion>4.0.0</modelVersion><groupId>example</groupId>\
     <artifactId>parent</artifactId><version>1</version><packaging>pom</packaging></project>";
 
-/// Answers with the request's method, version, and the size of its body, and with a file for Maven.
+/// Answers with the request's method, version and body size, or with a file for Maven.
 async fn answer(_: Arc<()>, request: Request<Incoming>) -> Option<Response<Body>> {
     let (parts, body) = request.into_parts();
     let size = body.collect().await.ok()?.to_bytes().len();
@@ -132,12 +132,12 @@ fn java_programs_reach_hosts_and_trust_the_bottles_authority() -> Result<()> {
         "{}",
         ran.transcript()
     );
-    // Java prints a line when it reads the variable.
+    // Java prints a line when it reads `JAVA_TOOL_OPTIONS`.
     let store =
         fs::exists("/etc/ssl/certs/java/cacerts")? || fs::exists("/etc/pki/ca-trust/extracted/java/cacerts")?;
     assert_eq!(ran.stderr.contains("JAVA_TOOL_OPTIONS"), !store, "{}", ran.stderr);
 
-    // The password is the usual one, and the sum is correct.
+    // `keytool` accepts the default password and the checksum of the truststore.
     let listed =
         scene.shell("keytool -list -keystore /run/bottle/truststore.jks -storepass changeit")?.stdout;
     let bundle = scene.shell("grep -c 'BEGIN CERT' /run/bottle/ca-bundle.pem")?.stdout;

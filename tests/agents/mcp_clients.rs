@@ -1,5 +1,5 @@
-//! Tests that the official MCP clients for TypeScript and Python drive a bottle, and that the official conformance suite
-//! accepts `bottle mcp`.
+//! Tests that the official MCP clients for TypeScript and Python drive a bottle, and that the official conformance
+//! suite accepts `bottle mcp`.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -14,8 +14,8 @@ use bottle_test_support::home::TestHome;
 use bottle_test_support::mcp_server::{McpServer, token};
 use bottle_test_support::{node, python, skip};
 
-/// The program of a client: it starts a bottle, works in it, and stops it. Its arguments are `stdio` and the program
-/// `bottle`, or `http`, the URL and the token.
+/// The program of a TypeScript client. It starts a bottle, works in the bottle, and stops the bottle. The arguments of
+/// the program are `stdio` and the program `bottle`, or `http`, the URL and the token.
 const TYPESCRIPT: &str = r"
 import { Client } from '@modelcontextprotocol/sdk/client/index.js';
 import { StdioClientTransport } from '@modelcontextprotocol/sdk/client/stdio.js';
@@ -44,7 +44,7 @@ await call('bottle_stop', { bottle });
 await client.close();
 ";
 
-/// The same client in Python.
+/// The program of [`TYPESCRIPT`] in Python.
 const PYTHON: &str = r#"
 import asyncio, os, sys, httpx2
 from mcp import Client, StdioServerParameters
@@ -78,8 +78,9 @@ async def main(kind, target, token=""):
 asyncio.run(main(*sys.argv[1:]))
 "#;
 
-/// The scenarios of the conformance suite for features that `bottle mcp` does not have: tools, prompts and resources with
-/// the names of the suite, and log levels, completions, subscriptions, questions to the client and resumed streams.
+/// The scenarios of the conformance suite for features that `bottle mcp` does not have: tools, prompts and resources
+/// with the names of the suite, and log levels, completions, subscriptions, questions to the client and resumed
+/// streams.
 const NOT_OFFERED: &str = "server:
   - logging-set-level
   - completion-complete
@@ -113,11 +114,11 @@ const NOT_OFFERED: &str = "server:
 /// The time limit for a connection to the server.
 const SOON: Duration = Duration::from_secs(10);
 
-/// The scenarios that pass.
+/// The scenarios of the conformance suite that must pass.
 const PASSED: [&str; 5] =
     ["server-initialize", "ping", "tools-list", "resources-list", "dns-rebinding-protection"];
 
-/// A home with an agent that sleeps in a bottle on the backend `linux`, a server on HTTP, and its token.
+/// A home with an agent that sleeps in a bottle on the backend `linux`, an HTTP server, and the token of the server.
 fn scene() -> Result<(TestHome, McpServer, String)> {
     let mut home = TestHome::new()?;
     let command = "agent_provider: {template: command, command: [sleep, '600']}";
@@ -134,7 +135,7 @@ fn packages(name: &str) -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join(name)
 }
 
-/// Runs a client on standard input and output, and over HTTP. `client` is its command without the arguments.
+/// Runs a client on standard input and output, and over HTTP. `client` is the client's command without the arguments.
 fn drives(client: &[&str]) -> Result<()> {
     let (home, server, token) = scene()?;
     let bottle = home.program([""])?.command();
@@ -186,7 +187,7 @@ fn real_python_client_drives_a_bottle() -> Result<()> {
 #[ignore = "fetches the conformance suite and a Node for it once: 236 MB"]
 fn real_conformance_suite_accepts_the_server() -> Result<()> {
     let directory = packages("mcp-conformance");
-    // It needs Node 22.
+    // The conformance suite needs Node 22.
     let newer_node = format!("{}@22.23.3", node::NODE);
     let wanted = ["@modelcontextprotocol/conformance@0.1.16", &newer_node];
     if let Err(why) = node::with_packages(&directory, &wanted) {
@@ -210,7 +211,7 @@ fn real_conformance_suite_accepts_the_server() -> Result<()> {
     Ok(())
 }
 
-/// Serves the address of a server to clients that cannot send a token.
+/// Starts a proxy in front of a server, for clients that cannot send a token.
 fn with_token(server: &str, token: &str) -> Result<SocketAddr> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let own = listener.local_addr()?;
@@ -224,7 +225,8 @@ fn with_token(server: &str, token: &str) -> Result<SocketAddr> {
     Ok(own)
 }
 
-/// Forwards one request with the token, and its response. `Host` and `Origin` then name the server.
+/// Forwards one request with the token, and returns the response to the client. In the forwarded request, `Host` and
+/// `Origin` name the server.
 fn forward(mut client: TcpStream, own: &str, server: &str, token: &str) -> Result<()> {
     let (mut request, mut part) = (Vec::new(), [0; 4096]);
     let end = loop {

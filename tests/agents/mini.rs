@@ -1,4 +1,4 @@
-//! Tests mini-swe-agent, which uses the Chat Completions format without streams. It takes certificates only
+//! Tests mini-swe-agent, which uses the Chat Completions format without streams. mini-swe-agent reads certificates only
 //! from the variable `REQUESTS_CA_BUNDLE`.
 
 use std::fs;
@@ -34,7 +34,7 @@ const COMMAND: [&str; 11] = [
     "{task}",
 ];
 
-/// The setting of an agent on a terminal, which asks for its task.
+/// The setting of mini-swe-agent on a terminal, where the agent asks for its task.
 pub(crate) fn on_a_terminal() -> Setting<'static> {
     Setting { command: &COMMAND[..WITHOUT_TASK], ..setting() }
 }
@@ -59,7 +59,7 @@ const IN_IMAGE: [&str; 3] = ["python3", "-c", "from minisweagent.run.mini import
 /// Runs `with` with the setting of mini-swe-agent in this image of the engine, which [`build_image`] built.
 pub(crate) fn with_setting_in<T>(image: &str, with: impl FnOnce(&Setting<'_>) -> T) -> T {
     let command: Vec<&str> = IN_IMAGE.iter().chain(&COMMAND[1..]).copied().collect();
-    // Python would add its compiled modules to the image's files.
+    // Without `PYTHONDONTWRITEBYTECODE`, Python would add its compiled modules to the image's files.
     let env = [&ENV[..], &[("PYTHONPATH", PACKAGES), ("PYTHONDONTWRITEBYTECODE", "1")]].concat();
     with(&Setting { command: &command, env: &env, image: Some(image), ..setting() })
 }

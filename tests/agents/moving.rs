@@ -1,5 +1,5 @@
-//! Moves a bottle of a real agent in an archive: from containers to the Linux backend, and back. Its files and its
-//! conversation arrive.
+//! Moves a bottle of a real agent in an archive, from containers to the Linux backend and back. Tests that the bottle's
+//! files and conversation arrive.
 
 use anyhow::{Result, ensure};
 use bottle_test_support::agents;
@@ -8,7 +8,7 @@ use bottle_test_support::engine::docker;
 use super::scene::{Place, Scene, agent, engine};
 use super::{claude, mini};
 
-/// Makes files whose facts an archive could lose.
+/// Creates files with names, links, modes and times that an archive could lose.
 const ODD_FILES: &str = "mkdir -p /workspace/odd && cd /workspace/odd && echo a > 'a name
 of two lines' && ln 'a name
 of two lines' linked && ln -s ../proof.txt relative && ln -s /nowhere dangling && echo b > set && chmod 6751 set && \
@@ -16,8 +16,8 @@ of two lines' linked && ln -s ../proof.txt relative && ln -s /nowhere dangling &
 
 /// Lists each file of the bottle: type, mode, owner, time, links, target and content.
 ///
-/// The listing leaves out what each start writes, the directories that a conversation changes, and files that the agent
-/// cannot read in a container.
+/// The listing leaves out files that each start writes, directories that a conversation changes, and files that the
+/// agent cannot read in a container.
 const LISTING: &str = r"find /workspace /home /etc /usr /opt /var -xdev \
     ! -path '/etc/hosts' ! -path '/etc/hostname' ! -path '/etc/resolv.conf' ! -path '/etc/machine-id' \
     ! -path '/etc/mtab' ! -path '/etc/dpkg/dpkg.cfg.d*' ! -path '/etc/localtime' ! -path '/etc/ssl/certs*' ! -path '/etc/passwd*' \
@@ -35,11 +35,12 @@ fn listing(scene: &Scene) -> Result<Vec<String>> {
     Ok(lines)
 }
 
-/// Exports the bottle `task`, removes it, and imports it on another backend. Returns the listing of its files there.
+/// Exports the bottle `task`, removes it, and imports it on another backend. Returns the listing of the bottle's files
+/// on this backend.
 fn move_to(scene: &Scene, backend: &str) -> Result<Vec<String>> {
     send_to(scene, backend)?;
     scene.bottle(&["resume", "task", "--detach", "--yes"])?;
-    // Without a task, the headless agent ends at once. The bottle is kept, so its files can be listed.
+    // Without a task, the headless agent ends immediately. The bottle is kept, so its files can be listed.
     scene.wait("the kept bottle", || Ok(scene.bottle(&["list"])?.stdout.contains("kept")))?;
     listing(scene)
 }
@@ -52,7 +53,8 @@ fn send_to(scene: &Scene, backend: &str) -> Result<()> {
     if scene.bottle(&["snapshots"])?.stdout.contains("task") {
         scene.bottle(&["snapshots", "rm", "task", "--all"])?;
     }
-    // Nothing else is left of a bottle that changed no file of its workspace since the snapshot.
+    // If the bottle changed no file of its workspace since the snapshot, nothing except the snapshot remains, and
+    // `list` does not show the bottle.
     if scene.bottle(&["list"])?.stdout.contains("task") {
         scene.bottle(&["discard", "task", "--yes"])?;
     }
@@ -87,7 +89,8 @@ fn claude_moves_from_docker_to_linux_and_back() -> Result<()> {
     Ok(())
 }
 
-/// mini-swe-agent stops in the middle of its task, moves, and does the task there.
+/// Tests that mini-swe-agent stops in the middle of its task, moves to another backend, and does the rest of the task
+/// there.
 #[test]
 #[ignore = "takes a minute: `.ci/run apple`"]
 fn mini_moves_from_docker_to_linux_and_back() -> Result<()> {
@@ -147,7 +150,7 @@ fn moves_in_the_middle(scene: &Scene) -> Result<()> {
     Ok(())
 }
 
-/// Leaves out what the Linux backend keeps in a list beside the files.
+/// Leaves out the modes and owners, which the Linux backend keeps in a list beside the files.
 fn without_modes_and_owners(listing: &[String]) -> Vec<String> {
     let without = |line: &String| {
         let fields: Vec<&str> = line.splitn(4, ' ').collect();

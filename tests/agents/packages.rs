@@ -91,7 +91,7 @@ impl Registries {
         Ok(Self { pip, npm, hosts })
     }
 
-    /// Returns why the registries of pip and npm cannot be used; none if both respond.
+    /// Returns why the registries of pip and npm cannot be used; `None` if both respond.
     fn silent(&self) -> Option<String> {
         [&self.pip, &self.npm].into_iter().find_map(|url| {
             let response = Command::new("curl").args(["-sfL", "-m", "20", "-o", "/dev/null", url]).status();
@@ -140,8 +140,8 @@ fn bottle(home: &mut TestHome, registries: &Registries, kind: &Kind<'_>) -> Resu
     let mut egress = String::new();
     if kind.routes {
         egress.push_str("egress:\n");
-        // The bottle reaches the registries as this machine does: with its certificate authority and its
-        // proxy, and at private addresses.
+        // The bottle reaches the registries as this machine does: with this machine's certificate authority and proxy,
+        // and at private addresses.
         if let Some(bundle) = std::env::var("SSL_CERT_FILE").ok().filter(|path| Path::new(path).is_file()) {
             egress.push_str(&format!("  ca_bundle: {bundle}\n"));
         }
@@ -197,8 +197,8 @@ fn builds(home: &TestHome, name: &str, fails: bool) -> Result<()> {
     Ok(())
 }
 
-/// Returns a home, this machine's registries, and the directory of its Rust toolchain. If one of them is not
-/// available, reports that the test is skipped and returns none.
+/// Returns a home, this machine's registries, and the directory of this machine's Rust toolchain. If one of them is not
+/// available, reports that the test is skipped and returns `None`.
 fn scene(test: &str) -> Result<Option<(TestHome, Registries, String)>> {
     let home = TestHome::new()?;
     if !home.runs(test, "linux")? {

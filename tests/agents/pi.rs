@@ -1,4 +1,4 @@
-//! Tests pi in all three wire formats, with streams. It takes certificates only from the variable
+//! Tests pi in all three wire formats, with streams. pi reads certificates only from the variable
 //! `NODE_EXTRA_CA_CERTS`.
 
 use anyhow::Result;
@@ -48,8 +48,8 @@ fn plays(test: &str, format: &Format, proxied: bool) -> Result<()> {
             ("ANTHROPIC_API_KEY", "a-placeholder"),
             ("OPENAI_API_KEY", "a-placeholder"),
             ("OPENROUTER_API_KEY", "a-placeholder"),
-            // Prevents pi from searching for a newer version, because the host of its releases has no route
-            // and the denial would be reported.
+            // Prevents pi from searching for a newer version, because the host of pi's releases has no route, and
+            // `bottle` would report the denial.
             ("PI_OFFLINE", "1"),
         ],
         host: format.host,
@@ -134,7 +134,8 @@ fn the_template_starts_on_a_terminal_without_questions() -> Result<()> {
     Ok(())
 }
 
-/// pi starts with the first of the manifest's models, and its key for the next model offers the others, and no more.
+/// Tests that pi starts with the first model of the manifest, and that pi's key for the next model offers only the
+/// other models of the manifest.
 #[test]
 fn the_template_offers_each_model_of_the_manifest() -> Result<()> {
     let Some(pi) = agent("pi models", agents::pi())? else { return Ok(()) };

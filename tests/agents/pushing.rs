@@ -1,9 +1,9 @@
-//! Tests that Claude Code can commit and push through the git gate to an OpenSSH server whose key it does not
-//! have.
+//! Tests that Claude Code can commit and push through the git gate to an OpenSSH server for which Claude Code has no
+//! key.
 //!
-//! Claude Code pushes a clean commit, then a branch with a key in an earlier commit, then a fixture that its
-//! author marked as allowed. The first push succeeds. The second is refused with the id of the commit. The
-//! third waits until the user approves it.
+//! Claude Code pushes a clean commit, then a branch with a key in an earlier commit, then a fixture that its author
+//! marked as allowed. The first push succeeds. The second push is refused with the id of the commit. The third push
+//! waits until the user approves it.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
@@ -81,7 +81,7 @@ fn pushes(test: &str, place: &Place, address: IpAddr) -> Result<()> {
     Ok(())
 }
 
-/// Approves the push of the fixture, and fails if the agent exits before it asks.
+/// Approves the push of the fixture, and fails if the agent exits before the question arrives.
 fn approve(scene: &Scene, ended: impl Fn() -> bool) -> Result<()> {
     let end = Instant::now() + PATIENCE;
     loop {

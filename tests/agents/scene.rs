@@ -28,8 +28,8 @@ const SEARCH: &str = "echo leaks $( (env; cat /proc/[0-9]*/environ /proc/[0-9]*/
                       find /run /home /tmp /etc /dev/shm /workspace -type f -size -4M -exec cat {} +) \
                       2>/dev/null | tr '\\0' '\\n' | grep -ac 'sk-rea[l]-')";
 
-/// Prints complete tokens. They are split in this text, so that the request that contains this text is not
-/// redacted.
+/// Prints complete tokens. The tokens are split in this command, so that the proxy does not redact the request that
+/// contains the command.
 const TOKENS: &str = "printf 'one %s%s two %s%s three\\n' glpat- Xk3Vw9QzR7tYp2LmNb5c AKIA Q5T3X7YZ4WUJ2K6M";
 /// The tokens that [`TOKENS`] prints and that the proxy must redact.
 const PRINTED: [&str; 2] = ["glpat-Xk3Vw9QzR7tYp2LmNb5c", "AKIAQ5T3X7YZ4WUJ2K6M"];
@@ -57,7 +57,7 @@ pub(crate) enum Place {
     Docker(IpAddr),
 }
 
-/// Returns [`Place::Docker`]. If no engine is available, reports that the test is skipped and returns none.
+/// Returns [`Place::Docker`]. If no engine is available, reports that the test is skipped and returns `None`.
 pub(crate) fn engine(test: &str) -> Result<Option<Place>> {
     if let Err(missing) = engine::here() {
         skip::aloud(test, &missing);
@@ -70,8 +70,8 @@ pub(crate) fn engine(test: &str) -> Result<Option<Place>> {
     Ok(Some(Place::Docker(machine)))
 }
 
-/// Returns the agent. If the agent or the Linux backend is not available, reports that the test is skipped
-/// and returns none.
+/// Returns the agent. If the agent or the Linux backend is not available, reports that the test is skipped and returns
+/// `None`.
 pub(crate) fn agent(test: &str, agent: Result<Agent, Missing>) -> Result<Option<Agent>> {
     let agent = match agent {
         Ok(agent) => agent,
@@ -136,8 +136,8 @@ impl Scene {
         Ok(Self { home, llm, backend })
     }
 
-    /// Creates a home with the agent and the bottle of a template, a prompt and a skill. The template's route
-    /// leads to the fake model. The task writes a file, reads it back, and searches for the key.
+    /// Creates a home with the agent and the bottle of a template, a prompt and a skill. The template's route connects
+    /// to the fake model. The task writes a file, reads it back, and searches for the key.
     pub(crate) fn of_template(place: &Place, template: &Template<'_>) -> Result<Self> {
         Self::playing(place, template, &[WRITE, READ, SEARCH])
     }
@@ -266,7 +266,7 @@ impl Scene {
         assert_eq!(counted, answered, "{text}");
     }
 
-    /// Checks that every request contains the real key in this header and in no other one.
+    /// Checks that every request contains the real key in this header and in no other header.
     #[track_caller]
     pub(crate) fn assert_sent(&self, header: &str) {
         for call in self.llm.seen() {
@@ -311,8 +311,8 @@ impl Scene {
         Ok(())
     }
 
-    /// Checks the effects of a run of the complete script: `first` is the index of its first call of the
-    /// model, and `proxied` says whether the agent had the proxy variables.
+    /// Checks the effects of a run of the complete script. `first` is the index of the run's first call of the model,
+    /// and `proxied` says whether the agent had the proxy variables.
     #[track_caller]
     pub(crate) fn assert_played(&self, first: usize, host: &str, proxied: bool) {
         let calls: Vec<Seen> =
@@ -402,7 +402,7 @@ impl Template<'_> {
 pub(crate) struct Setting<'a> {
     /// The command line of the agent.
     pub(crate) command: &'a [&'a str],
-    /// The image that contains the agent. Without one, the agent is a program of this machine.
+    /// The image that contains the agent. If absent, the agent is a program of this machine.
     pub(crate) image: Option<&'a str>,
     /// The environment variables in the bottle.
     pub(crate) env: &'a [(&'a str, &'a str)],

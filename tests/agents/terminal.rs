@@ -19,19 +19,19 @@ const BREATH: Duration = Duration::from_millis(500);
 /// The key that sends a line.
 pub(crate) const ENTER: &str = "\r";
 
-/// What the user types, and what the screen must show before it.
+/// The user's input, and the texts that the screen must show before the input.
 pub(crate) struct Typed<'a> {
-    /// The texts that the screen shows, in this order, when the agent waits for a task. The agent must not
-    /// ask anything before.
+    /// The texts that the screen shows, in this order, when the agent waits for a task. The agent must not ask anything
+    /// before it shows them.
     pub(crate) ready: &'a [&'a str],
     /// The input that exits the agent: a line, or a key.
     pub(crate) end: &'a str,
-    /// The user's answer to the question what happens to the work.
+    /// The user's answer to the question what `bottle` does with the work.
     pub(crate) choice: &'a str,
 }
 
-/// Starts the agent `name`, gives it a task, waits for its answer and exits it. Checks that `logs` shows the conversation
-/// as text, and that the terminal is back in line mode.
+/// Starts the agent `name`, gives it a task, waits for its answer and exits the agent. Checks that `logs` shows the
+/// conversation as text, and that the terminal is back in line mode.
 pub(crate) fn converse(scene: &Scene, name: &str, typed: &Typed<'_>) -> Result<()> {
     let arguments = ["start", name, "--backend", scene.backend, "--yes", "--label", "on-a-terminal"];
     let mut pty = scene.home.on_terminal(&arguments, 40, 100)?;
@@ -84,8 +84,8 @@ pub(crate) fn look_in(scene: &Scene, arguments: &[&str], typed: &Typed<'_>) -> R
     Ok(())
 }
 
-/// Types a line and the keys that send it, or only a key. The pause begins when the screen shows the line: a busy agent
-/// would otherwise read both at once.
+/// Types a line and the keys that send it, or only a key. The pause begins when the screen shows the line. Otherwise, a
+/// busy agent would read the line and the keys together.
 pub(crate) fn enter(pty: &mut Pty, line: &str, submit: &str) -> Result<()> {
     pty.type_keys(line)?;
     if line.chars().all(char::is_control) {

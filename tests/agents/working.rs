@@ -1,6 +1,6 @@
 //! Tests that the work of each agent comes out of a bottle by `diff`, `apply` and `pull`, from each kind of repository:
-//! while the agent runs and after its end. Each agent works headless in some of them and on a terminal in the others,
-//! and commits its work in every second one.
+//! while the agent runs and after its end. Each agent works headless in some repositories and on a terminal in the
+//! others. It commits its work in every second repository.
 
 use std::time::{Duration, Instant};
 
@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(90);
 /// The task of an agent.
 const TASK: &str = "Do the scripted task.";
 
-/// A file that is not work, because the repository ignores it. It exists while the agent waits for the test.
+/// A file that is not work, because the repository ignores it. The file exists while the agent waits for the test.
 const READY: &str = "built/ready";
 
 /// How an agent is used on a terminal.
@@ -31,12 +31,12 @@ struct OnTerminal {
     ready: &'static str,
     /// The keys that send the task.
     submit: &'static str,
-    /// The input that ends the agent after its task. Empty for an agent that ends itself.
+    /// The input that ends the agent after its task. Empty for an agent that ends by itself.
     end: &'static str,
 }
 
-/// Works in each kind of repository. `scene` makes a scene whose model runs these commands: one for headless agents, and
-/// one for a terminal. `first` varies which agent does what.
+/// Works in each kind of repository. `scene` makes a scene whose model runs these commands: one for headless agents,
+/// and one for a terminal. `first` makes each agent start with another variant of the test.
 fn works(
     name: &str,
     first: usize,
@@ -98,7 +98,7 @@ fn on_a_terminal(scene: &Scene, case: &Case<'_>, name: &str, used: &OnTerminal) 
     case.comes_out(&["two", "three"])
 }
 
-/// Takes the agent's first work out, and lets the agent do the rest.
+/// Takes the first part of the agent's work out of the bottle, and then lets the agent continue.
 fn comes_out_while_it_runs(case: &Case<'_>) -> Result<()> {
     let slug = case.slug.as_str();
     let test = format!("test -e {READY} && echo ready || true");

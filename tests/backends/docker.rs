@@ -143,7 +143,8 @@ fn greeted(enter: &[&str], targets: &[String]) -> Vec<String> {
 }
 
 /// The agent reaches no service of the host, of its resolvers, of the bundle's outer network or of another bottle. As a
-/// control, each service answers over TCP and UDP, at the same port and at the same time, from where it may be reached.
+/// control, each service answers over TCP and UDP, at the same port and at the same time, to a program that may reach
+/// it.
 #[tokio::test(flavor = "multi_thread")]
 async fn services_on_the_host_do_not_answer_the_agent() {
     const PORT: u16 = 41_953;
@@ -205,7 +206,8 @@ async fn services_on_the_host_do_not_answer_the_agent() {
     }
 }
 
-/// Whether the address is in the range from which bottles get their networks. The networks of this test are in it too.
+/// Whether the address is in the range from which bottles get their networks. The networks of this test are in this
+/// range too.
 fn is_of_bottles(address: &IpAddr) -> bool {
     matches!(address, IpAddr::V4(four) if four.octets()[..2] == [10, 213])
 }
@@ -319,7 +321,7 @@ async fn neither_the_host_nor_its_other_networks_are_reached() {
             let answered = std::net::TcpStream::connect_timeout(target, std::time::Duration::from_secs(2));
             assert!(answered.is_ok(), "control: {target} {answered:?}");
         }
-        // The other bottle, and the outer address of this bottle's bundle.
+        // Further targets are the other bottle, and the outer address of this bottle's bundle.
         for (container, network) in
             [(id(&other, "guest-process"), "inner"), (id(&bottle, "bundle-process"), "outer")]
         {
@@ -360,9 +362,9 @@ async fn the_agent_cannot_enable_ipv6() {
     }
 }
 
-/// An engine before version 28 leaves the machine's interface on the bottle's network, without an IPv4 address. The
-/// agent cannot reach the interface's link-local IPv6 address, because IPv6 is disabled in the bottle. This test checks
-/// that.
+/// An engine before version 28 leaves the machine's interface on the bottle's network, without an IPv4 address. This
+/// test checks that the agent cannot reach the interface's link-local IPv6 address, because IPv6 is disabled in the
+/// bottle.
 #[tokio::test(flavor = "multi_thread")]
 async fn without_ipv6_inside_no_link_local_address_of_the_host_is_reached() {
     for fixture in docker().await {
@@ -409,7 +411,7 @@ async fn without_ipv6_inside_no_link_local_address_of_the_host_is_reached() {
     }
 }
 
-/// Enables IPv6 in a container's network from outside; returns whether it got an address.
+/// Enables IPv6 in a container's network from outside; returns whether the container's interface got an address.
 fn enable_ipv6(pid: &str) -> bool {
     let script = "for f in all default eth0; do echo 0 >/proc/sys/net/ipv6/conf/$f/disable_ipv6; done; \
         ip link set eth0 down && ip link set eth0 up; sleep 0.2; ip -6 addr show dev eth0 | grep -q fe80";
@@ -456,8 +458,8 @@ async fn the_proxy_listens_only_on_the_bottles_network() {
         let format = "{{range .NetworkSettings.Networks}}{{.IPAddress}}\n{{end}}";
         let addresses = said(&["inspect", "--format", format, &id(&bottle, "bundle-process")]);
         assert_eq!(addresses.lines().count(), 2, "{addresses}");
-        // The proxy listens on one of the two networks. It does not answer peers other than the bottle, as tested
-        // below.
+        // The proxy listens on one of the two networks. The next checks test that the proxy answers no peer other than
+        // the bottle.
         let listened_on: Vec<String> = listened_on(&bottle).iter().map(ToString::to_string).collect();
         assert_eq!(listened_on.len(), 1, "listens on {listened_on:?}");
         assert!(addresses.lines().any(|address| address == listened_on[0]), "listens on {listened_on:?}");
@@ -584,8 +586,8 @@ async fn a_taken_container_name_is_reported_and_its_container_stays() {
         let foreign = said(&["create", "--name", &name, "--entrypoint", "/bin/true", engine::BASE_IMAGE]);
         let error = fixture.backend.start_guest(&bottle.launch(), &bottle.prepared).await.expect_err("taken");
         assert!(error.one_line().contains("already in use") && error.hint.is_some(), "{error:?}");
-        // The volume has a bottle's name but not its labels. It is neither listed nor removed, even if a resource log
-        // names it.
+        // The volume has a bottle's name but not its labels. The volume is neither listed nor removed, even if a
+        // resource log names it.
         assert!(bottle.found().await.iter().all(|resource| resource.id != foreign));
         let claimed =
             Resource { slug: bottle.slug().clone(), kind: "layers".to_owned(), id: foreign.clone() };

@@ -85,7 +85,7 @@ async fn a_killed_guest_takes_its_processes_with_it() {
     }
 }
 
-/// Whether the program of the previous test runs as this user. A unique argument identifies it.
+/// Whether the program of the previous test runs as this user. A unique argument identifies the program.
 fn is_sleeping() -> bool {
     let own = rustix::process::getuid().as_raw();
     std::fs::read_dir("/proc").expect("proc").filter_map(Result::ok).any(|entry| {

@@ -153,7 +153,8 @@ async fn tmpfs_directories_are_bounded() {
                  [ $i -lt 1000 ] && echo no more files",
             )
             .await;
-        // `container` cannot limit the number of files, which takes memory only of the virtual machine.
+        // `container` cannot limit the number of files. A large number of files takes only memory of the virtual
+        // machine.
         let files = if fixture.name() == "apple" { "" } else { "no more files\n" };
         assert_eq!(output, format!("fits\nfull\n{files}"), "{}", fixture.name());
         bottle.remove().await;

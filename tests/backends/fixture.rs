@@ -50,13 +50,14 @@ const ALL: [(&str, &str); 6] = [
     ("apple", ""),
 ];
 
-/// The environment variable that selects the backends to test, separated by commas. Without it, all are tested.
+/// The environment variable that selects the backends to test, separated by commas. If the variable is not set, all
+/// backends are tested.
 const SELECTED: &str = "BOTTLE_TEST_BACKENDS";
 
-/// The variables of this process that a backend sees if it is driven by a program.
+/// The environment variables of this process that the smolvm backend needs to find its program.
 const ENGINE: [&str; 4] = ["PATH", "HOME", "SMOLVM_LIB_DIR", "SMOLVM_AGENT_ROOTFS"];
 
-/// The name, in its home, of the small image that [`Fixture::in_image`] uses.
+/// The name that the small image of [`Fixture::in_image`] has in the fixture's home.
 const IMAGE: &str = "small";
 
 /// The small image, unpacked one time for all fixtures.
@@ -67,8 +68,8 @@ struct Unpacked {
 
 static UNPACKED: tokio::sync::Mutex<Weak<Unpacked>> = tokio::sync::Mutex::const_new(Weak::new());
 
-/// Every available backend with each of its transports, and the linux backend also with an image. Each has its own
-/// home. Reports the backends that are not available.
+/// Every available backend with each of its transports, and the linux backend also with an image. Each fixture has its
+/// own home. Reports the backends that are not available.
 pub(crate) async fn every_backend() -> Vec<Fixture> {
     let mut fixtures = Vec::new();
     for (name, settings) in ALL.into_iter().filter(|(name, _)| is_selected(name)) {
@@ -86,7 +87,7 @@ pub(crate) async fn every_backend() -> Vec<Fixture> {
     fixtures
 }
 
-/// Whether [`SELECTED`] selects a backend. Reports one that it does not select.
+/// Whether [`SELECTED`] selects a backend. If the backend is not selected, reports its tests as skipped.
 fn is_selected(name: &str) -> bool {
     let selected = std::env::var(SELECTED).map_or(true, |names| names.split(',').any(|other| other == name));
     if !selected {
@@ -119,11 +120,11 @@ impl Fixture {
             // The test double of `container` runs the containers on a Docker engine.
             let path = std::env::var("PATH").unwrap_or_default();
             env.insert("PATH".into(), format!("{}:{path}", container_programs().display()).into());
-            // It keeps the archives of snapshots there.
+            // The test double of `container` keeps the archives of snapshots in `TMPDIR`.
             env.insert("TMPDIR".into(), directory.path().into());
         }
         if name == "smolvm" {
-            // The backend finds its program with the environment.
+            // The backend finds its program with these environment variables.
             env.extend(std::env::vars_os().filter(|(name, _)| ENGINE.iter().any(|known| name == *known)));
         }
         let host = Host {
@@ -150,7 +151,8 @@ impl Fixture {
         }
     }
 
-    /// The linux or smolvm backend whose bottles run on a small image, made of this machine's programs.
+    /// Creates a fixture for the linux or smolvm backend. Its bottles run on a small image that contains programs of
+    /// this machine.
     pub(crate) async fn in_image(name: &str) -> Self {
         let mut fixture = Self::new(name, &[]);
         fixture.planned_only.image = ImageSource::Path(IMAGE.into());
@@ -162,7 +164,7 @@ impl Fixture {
         fixture
     }
 
-    /// The docker backend whose bottles run on the small image, if an engine is available.
+    /// Creates a fixture for the docker backend, if an engine is available. Its bottles run on the small image.
     pub(crate) async fn docker_on_small_image() -> Option<Self> {
         let mut fixture = Self::new("docker", &[]);
         fixture.planned_only.image = ImageSource::Path(IMAGE.into());
@@ -175,7 +177,7 @@ impl Fixture {
         self.unpacked.is_some() || self.name() == "apple"
     }
 
-    /// Whether the bottles run in containers, of which only the first process is a resource.
+    /// Whether the bottles run in containers. Of the processes in a container, only the first is a resource.
     pub(crate) fn is_contained(&self) -> bool {
         ["docker", "apple"].contains(&self.name())
     }
@@ -255,7 +257,7 @@ impl Fixture {
         self.backend.name()
     }
 
-    /// Starts a bottle whose pid 1 is not provisioned.
+    /// Starts a bottle, and does not provision its pid 1.
     pub(crate) async fn bottle(&self, slug: &str) -> Bottle<'_> {
         self.bottle_with(slug, Prepared::default(), Resources::default()).await
     }
@@ -309,7 +311,7 @@ impl Fixture {
 /// The small image in the store of the test double of `container`, loaded one time for all fixtures.
 struct Loaded {
     prepared: Prepared,
-    /// The fixture with the home for which it was loaded.
+    /// The fixture with the home for which the image was loaded.
     fixture: Box<Fixture>,
 }
 
@@ -402,7 +404,7 @@ impl Drop for Fixture {
     }
 }
 
-/// A bottle. Dropping it kills its processes, so that a failed test leaves none running.
+/// A bottle. Dropping it kills its processes, so that a failed test leaves no process running.
 pub(crate) struct Bottle<'a> {
     pub(crate) fixture: &'a Fixture,
     pub(crate) plan: Plan,
@@ -411,8 +413,8 @@ pub(crate) struct Bottle<'a> {
     pub(crate) origin: Origin,
     pub(crate) prepared: Prepared,
     progress: ProgressSink,
-    /// The last connection to pid 1. It is closed before the next one opens: the streams of a container carry one at a
-    /// time.
+    /// The last connection to pid 1. This connection is closed before the next connection opens, because the streams of
+    /// a container carry one connection at a time.
     connected: tokio::sync::Mutex<Option<Channel>>,
 }
 
@@ -456,7 +458,7 @@ impl Bottle<'_> {
         &self.plan.identity.slug
     }
 
-    /// Opens the channel to pid 1, and closes the previous one.
+    /// Opens the channel to pid 1, and closes the previous channel.
     pub(crate) async fn connect(&self) -> Channel {
         let mut connected = self.connected.lock().await;
         if let Some(previous) = connected.take() {
@@ -597,7 +599,7 @@ pub(crate) async fn write(channel: &Channel, path: &str, content: &[u8]) {
     assert_eq!(stream.receive::<GuestEvent>().await.expect("answer"), GuestEvent::Done, "{path}");
 }
 
-/// Reads a file. `None` if it does not exist.
+/// Reads a file. Returns `None` if the file does not exist.
 pub(crate) async fn read(channel: &Channel, path: &str) -> Option<String> {
     match run(channel, &["cat", path]).await.expect("ran") {
         (content, Exit::Code(0)) => Some(content),
@@ -686,7 +688,7 @@ fn plan(slug: &str, backend: &str) -> Plan {
     }
 }
 
-/// A snapshot without a name, in place of the bottle's previous one.
+/// A snapshot without a name, which replaces the bottle's previous snapshot.
 pub(crate) fn replacing(previous: Option<&Snapshot>) -> NewSnapshot {
     let reference = previous.map(|previous| previous.reference.clone());
     NewSnapshot { name: None, parent: reference.clone(), previous: previous.cloned(), replaced: reference }

@@ -1,4 +1,4 @@
-//! Freezes hostile files, on backends whose snapshots are copies of the agent's files.
+//! Tests snapshots of hostile files, on backends that copy the agent's files into a snapshot.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -86,11 +86,11 @@ async fn snapshots_share_only_unchanged_files() {
     for fixture in fixtures().await {
         let bottle = fixture.bottle("shared").await;
         bottle.shell("cd /home/agent; echo same >same; echo one >changed; echo one >times; mkdir d; echo x >d/moved").await;
-        // The clock that stamps files ticks every few milliseconds, and stamps from the same tick as a change are
-        // discarded.
+        // The clock for the timestamps of files ticks every few milliseconds. A timestamp from the same tick as a
+        // change is not used to detect unchanged files.
         tokio::time::sleep(std::time::Duration::from_millis(30)).await;
         let one = bottle.make_snapshot(None).await;
-        // A changed file does not count as unchanged if its modification time is forged and its size is the same.
+        // A changed file with a forged modification time and the same size is not treated as unchanged.
         shell(&bottle, "cd /home/agent; cp -p times t; echo two >changed; printf 'two\\n' >times; touch -r t times; mv d/moved d/other").await;
         let two = bottle.make_snapshot(Some(&one)).await;
         let at = |reference: &str, name: &str| {
@@ -116,7 +116,7 @@ async fn snapshots_share_only_unchanged_files() {
         let live = layers(&fixture, &bottle).join(home_of(&fixture)).join("same");
         assert_ne!(std::fs::metadata(live).expect("there").ino(), inode(&one.reference, "same"));
 
-        // A restored file counts as unchanged, so the next snapshot links it instead of copying it.
+        // A restored file is treated as unchanged, so the next snapshot links it instead of copying it.
         bottle.remove().await;
         let again = fixture.bottle_from("shared", Origin::Snapshot(two.clone())).await;
         tokio::time::sleep(std::time::Duration::from_millis(30)).await;
@@ -206,7 +206,7 @@ async fn a_freeze_copies_the_longest_names_at_every_depth() {
     }
 }
 
-/// A script that endlessly replaces directories and files with links that point outside, and back.
+/// A script that endlessly exchanges directories and files with links that point outside.
 const EXCHANGES: &str = "import ctypes, os, sys\n\
     libc, out = ctypes.CDLL(None), sys.argv[1]\n\
     os.makedirs('d/sub/sub'); os.symlink(out, 'l'); os.symlink(out, 'd/l')\n\
@@ -311,7 +311,7 @@ fn entries(directory: &Path) -> Vec<std::fs::DirEntry> {
     all.filter(|entry| entry.file_name() != ".prefix").collect()
 }
 
-/// Whether a tree has at most `most` entries. With the host's files it would have more.
+/// Whether a tree has at most `most` entries. A tree with the host's files would have more entries.
 fn no_more_than(directory: &Path, most: usize) -> bool {
     let entries = entries(directory);
     let directories = entries.iter().filter(|entry| entry.file_type().expect("kind").is_dir());

@@ -1,5 +1,5 @@
-//! Tests bottles of the linux backend on an image. A bottle's changes are invisible to other bottles, and its snapshots
-//! contain them.
+//! Tests bottles of the linux backend on an image. Other bottles do not see a bottle's changes. The bottle's snapshots
+//! contain the changes.
 
 use std::path::{Path, PathBuf};
 
@@ -39,7 +39,7 @@ const CHANGE: &str = "echo mine >/usr/bin/new; rm /usr/bin/seq; rm -r /etc/ssl &
     python3 -c 'import os; os.setxattr(\"one\", \"user.overlay.opaque\", b\"y\")' 2>/dev/null; \
     python3 -c 'import os; os.setxattr(\"/opt/shut\", \"user.overlay.redirect\", b\"/etc\")' 2>/dev/null; true";
 
-/// A script that prints the results of these changes.
+/// A script that prints the results of the changes of [`CHANGE`].
 const DESCRIBE: &str = "cat /usr/bin/new; ls /usr/bin/seq 2>&1; ls -A /etc/ssl /top; cat /etc/nsswitch.conf; \
     ls -d /usr/bin/uniq 2>&1; cd /opt; for f in $(ls -A | sort); do stat -c '%n %F %a %s %Y %N %u' $f; done; \
     [ one -ef two ] && echo linked; cat closed 2>&1; cat shut/file; printf 'a\\na\\n' >/tmp/in; \
@@ -106,7 +106,7 @@ async fn a_resumed_bottle_keeps_its_changed_system() {
         .await;
     bottle.stop().await;
     let again = fixture.bottle_from("goes-on", Origin::Kept).await;
-    // The files of a launch are recreated, whatever the agent put in their place.
+    // The files that a launch provides are recreated, even if the agent replaced them.
     let output = again
         .shell("cat /usr/bin/new; ls /usr/bin/seq 2>&1 | wc -l; head -c 20 /etc/hosts; wc -l </etc/passwd")
         .await;
@@ -149,7 +149,7 @@ async fn a_crafted_snapshot_is_harmless() {
     assert_eq!(output, "x\ny\n755\n2\nx\n");
     again.remove().await;
 
-    // Links in the place of a bottle's mount points are not followed.
+    // Links that replace a bottle's mount points are not followed.
     std::fs::remove_dir_all(upper.join("etc")).expect("removed");
     std::os::unix::fs::symlink(outside.path(), upper.join("etc")).expect("link");
     let mut bottle = fixture.planned("crafted");

@@ -28,9 +28,9 @@ fn all_below(directory: &Path) -> BTreeSet<PathBuf> {
     found
 }
 
-/// For each way of installing: a name, the program that it requires, and a command line that installs something, uses
-/// it, and prints `fine`. The line for `apt` installs nothing: it checks that the script in place of apt names
-/// alternatives.
+/// For each way of installing: a name, the program that it requires, and a command line that installs a program, runs
+/// the program, and prints `fine`. The command line for `apt` installs nothing. It checks that the script which
+/// replaces apt names alternatives.
 const INSTALLED: [(&str, &str, &str); 5] = [
     (
         "by hand",
@@ -104,7 +104,7 @@ async fn software_installs_to_the_prefix_and_is_in_snapshots() {
         assert!(seen > of_host && lines.eq(["fine"]), "{of_host}: {said}");
         assert_eq!(all_below(Path::new("/usr/local")), before, "the host is as it was");
 
-        // A snapshot of the bottle contains the installed software, because it is stored in the home.
+        // A snapshot of the bottle contains the installed software, because the software is stored in the agent's home.
         let snapshot = bottle.make_snapshot(None).await;
         bottle.stop().await;
         let kept = fixture.bottle_from("installs", Origin::Kept).await;

@@ -20,7 +20,8 @@ async fn no_process_has_a_capability_or_can_gain_one() {
             let text = bottle.shell(&format!("cat /proc/{process}/status")).await;
             let status = status(&text);
             for set in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
-                // Pid 1 of the apple backend keeps the right to bind the proxy's ports, which no program inherits.
+                // Pid 1 of the apple backend keeps the capability to bind the proxy's ports. No program inherits this
+                // capability.
                 let keeps =
                     fixture.name() == "apple" && process == "1" && ["CapPrm", "CapEff"].contains(&set);
                 let expected = if keeps { "0000000000000400" } else { "0000000000000000" };
@@ -55,7 +56,7 @@ async fn the_agent_is_unprivileged_outside() {
         };
         let own = rustix::process::getuid().as_raw();
         if fixture.is_contained() {
-            // The engine maps the ids. Its mapping may be the identity.
+            // The engine maps the user ids. The mapping may be the identity.
             assert_ne!(uid, 0, "{}", fixture.name());
         } else if own == 0 {
             assert!((0x7000_0000..0x7100_0000).contains(&uid), "{}: {uid}", fixture.name());
@@ -149,7 +150,8 @@ async fn the_hosts_files_and_processes_are_invisible() {
             .await;
         let lines: Vec<&str> = output.lines().map(str::trim).collect();
         if fixture.name() == "apple" {
-            // The kernel is the virtual machine's own. The test double shows that of the engine in its place.
+            // The kernel is that of the virtual machine. With the test double of `container`, it is the kernel of the
+            // Docker engine instead.
             assert!(
                 lines.iter().all(|line| !line.starts_with("there") || *line == "there /sys/class"),
                 "{output}"
@@ -339,9 +341,9 @@ async fn ordinary_programs_work() {
             ("docker", false) => ("127.9.9.9 egress".to_owned(), "nameserver 127.9.9.9"),
             _ => ("127.9.9.9 egress supervise git-gate".to_owned(), "nameserver 127.9.9.9"),
         };
-        // An image links to the file that a launch provides.
+        // In an image, `/etc/machine-id` is a link to a file that the launch provides.
         let machine = if fixture.is_contained() { "/run/bottle/machine-id" } else { "33" };
-        // The name of a container of `container` is its host name.
+        // With `container`, the host name is the name of the container.
         let host = match fixture.name() {
             "apple" => format!("bottle-{}-agent-usual", fixture.host.home_hash()),
             _ => "usual".to_owned(),

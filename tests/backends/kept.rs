@@ -15,7 +15,7 @@ fn said(arguments: &[&str]) -> String {
 struct Image(String);
 
 impl Image {
-    /// An image with a shell and little else, and with further instructions.
+    /// Creates an image that contains little more than a shell, with further instructions.
     async fn new(fixture: &Fixture, name: &str, instructions: &str) -> Self {
         let inside = fixture.prepared().await.expect("prepared").inside.expect("an image");
         let name = format!("bottle-test-{name}-{}-{}", std::process::id(), fixture.host.home_hash());
@@ -81,7 +81,7 @@ async fn the_volumes_of_an_image_live_as_long_as_the_kept_bottle() {
         let channel = bottle.provisioned().await;
         write(&channel, &format!("{WORKSPACE}/work"), b"done").await;
         write(&channel, &format!("{home}/settings"), b"mine").await;
-        // A snapshot does not contain the workspace, so it does not count as saved.
+        // The snapshot does not contain the workspace, so the workspace is not treated as saved.
         let new = NewSnapshot::default();
         let frozen = fixture.backend.make_snapshot(bottle.slug(), &new, ProgressSink::discard());
         let frozen = frozen.await.expect("frozen");
@@ -182,7 +182,7 @@ async fn the_image_of_a_resume_on_which_a_snapshot_is_based_is_removed_once() {
         let again = fixture.bottle_from("based", Origin::Kept).await;
         let _ = again.provisioned().await;
         let snapshot = again.make_snapshot(None).await;
-        // Only the image is left of this launch, and the snapshot needs it.
+        // Only the image remains of this launch, because the snapshot needs the image.
         let container = layers_of(&again.found().await);
         let kept_image = said(&["inspect", "--format", "{{.Image}}", &container]);
         again.stop().await;

@@ -41,7 +41,8 @@ async fn a_pause_stops_every_process_and_they_go_on_where_they_were() {
     for fixture in every_isolating_backend().await {
         let bottle = fixture.bottle("paused").await;
         let channel = bottle.provisioned().await;
-        // A process with a child that counts, and one that the child left behind.
+        // Three processes append lines to files: the started process, its child, and a process that another child left
+        // behind.
         let script = "(while :; do echo x >> one; sleep 0.02; done) & \
                       (setsid sh -c 'while :; do echo x >> two; sleep 0.02; done' &) ; \
                       while :; do echo x >> three; sleep 0.02; done";
@@ -188,7 +189,7 @@ async fn files_that_are_moved_away_free_their_name() {
             fixture.name()
         );
         if let Some(directory) = moved.first() {
-            // A cleanup leaves a directory alone that another process is removing.
+            // Cleanup skips a directory that another process is removing.
             let lock = std::fs::File::open(&directory.id).expect("directory");
             lock.lock().expect("locked");
             assert_eq!(bottle.found().await, [], "{}", fixture.name());
@@ -196,7 +197,7 @@ async fn files_that_are_moved_away_free_their_name() {
         let again = fixture.bottle("moved").await;
         let found = read(&again.provisioned().await, "/workspace/file").await;
         assert_eq!(found, None, "{}", fixture.name());
-        // Two removals at once both succeed.
+        // Two concurrent removals both succeed.
         let removals =
             tokio::join!(fixture.backend.remove(&moved), async { fixture.backend.remove(&moved).await });
         assert!(removals.0.is_ok() && removals.1.is_ok(), "{}: {removals:?}", fixture.name());

@@ -68,7 +68,8 @@ async fn a_bundle_is_recorded_found_connected_to_again_and_removed() {
                 fixture.name()
             );
         }
-        // The resource log's resources do not include the sidecars, and removing them must still remove the sidecars.
+        // The resource log does not contain the sidecars. The removal of the resources in the log must also remove the
+        // sidecars.
         fixture.backend.remove(&recorded).await.expect("removed");
         assert_eq!(bottle.found().await, [], "{}", fixture.name());
         assert!(fixture.backend.connect_bundle(bottle.slug()).await.is_err(), "{}", fixture.name());

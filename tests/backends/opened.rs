@@ -83,7 +83,7 @@ async fn reading_an_ended_bottle_changes_nothing_in_it() {
         );
         let script = script.replace("$HOME", &home_of(&bottle.prepared));
         let (output, _) = run(&channel, &["/bin/sh", "-c", &script]).await.expect("ran");
-        // The apple backend reads a copy, which the program may change.
+        // The apple backend opens a copy of the files for reading. The program may change this copy.
         let is_denied = output.contains("Read-only file system") || name == "apple";
         assert!(is_denied && output.ends_with("x\n"), "{name}: {output}");
         bottle.stop().await;

@@ -27,7 +27,7 @@ fn image(imported: &Imported) -> Option<&str> {
     }
 }
 
-/// Writes the archive of a snapshot. Returns what its files are.
+/// Writes the archive of a snapshot. Returns which part of the root file system the archive contains.
 async fn export(fixture: &Fixture, base: Option<&str>, snapshot: &Snapshot, file: &Path) -> RootKind {
     let scratch = tempfile::tempdir().expect("directory");
     let mut metadata = metadata(fixture, snapshot);
@@ -37,7 +37,8 @@ async fn export(fixture: &Fixture, base: Option<&str>, snapshot: &Snapshot, file
     let request = Export { snapshot, base, scratch: scratch.path(), layers };
     let image = fixture.backend.export(request).await;
     let image = image.unwrap_or_else(|error| panic!("{}: {}", fixture.name(), error.one_line()));
-    // A snapshot of these backends does not know which files are the image's, so that these are scanned too.
+    // A snapshot of the apple or smolvm backend does not record which files belong to the image, so the image's files
+    // are scanned too.
     let of_image =
         |path: &str| ["apple", "smolvm"].contains(&fixture.name()) && path.starts_with("/usr/lib/");
     let findings = image.layers.findings().iter().filter(|finding| !of_image(&finding.path));
@@ -138,7 +139,7 @@ async fn a_bottle_moves_to_every_backend_that_can_have_its_files() {
             let imported = import(to, &file, "moved").await;
             let is_refused = match root {
                 RootKind::Complete => to.name() == "fake",
-                // Their bottles have a system of their own.
+                // The bottles of apple and smolvm have their own system, which this archive does not contain.
                 RootKind::Home => ["apple", "smolvm"].contains(&to.name()),
             };
             if is_refused {
@@ -150,7 +151,7 @@ async fn a_bottle_moves_to_every_backend_that_can_have_its_files() {
             let listed = to.backend.snapshots().await.expect("listed");
             assert!(listed.contains(&imported.snapshot), "{names}: {listed:?}");
             if is_fake != (to.name() == "fake") {
-                // Their homes are at other paths.
+                // The home directories of the fake backend and of the other backends have different paths.
                 to.backend.remove_snapshot(&imported.snapshot).await.expect("removed");
                 continue;
             }
@@ -174,7 +175,7 @@ async fn a_bottle_moves_to_every_backend_that_can_have_its_files() {
 /// The kind, mode, owner, time, link target and content of each entry of a bottle.
 type Tree = BTreeMap<String, (u8, u32, u64, u64, u64, String, Vec<u8>)>;
 
-/// Reads the files of an archive: all layers, each one over the previous ones.
+/// Reads the files of an archive. Each layer is applied over the previous layers.
 fn tree(file: &Path) -> Tree {
     let blobs = tempfile::tempdir().expect("directory");
     tar::Archive::new(File::open(file).expect("archive")).unpack(blobs.path()).expect("unpacked");
@@ -253,7 +254,7 @@ async fn a_bottle_of_containers_comes_back_from_linux_with_equal_files() {
         first.remove(path);
         last.remove(path);
     }
-    // The devices of an image are not used.
+    // Bottles do not use the devices of an image.
     first.retain(|path, _| !path.starts_with("dev/"));
     let differs: Vec<&String> = first
         .iter()

@@ -30,7 +30,7 @@ async fn a_running_bottle_is_frozen_and_a_later_one_starts_from_it() {
         let told = Arc::new(AtomicU64::new(0));
         let counting = {
             let told = told.clone();
-            // An engine copies the files itself and reports no number of files.
+            // A container engine copies the files itself, and does not report the number of files.
             ProgressSink::new(move |copied: Copied| {
                 told.store(copied.files + copied.bytes, Ordering::Relaxed)
             })
@@ -57,7 +57,7 @@ async fn a_running_bottle_is_frozen_and_a_later_one_starts_from_it() {
         write(&channel, &in_workspace("src/work"), b"another way").await;
         again.remove().await;
 
-        // The snapshot contains no writes that were made after it.
+        // The snapshot contains no writes that were made after the snapshot.
         let third = fixture.bottle_from("first", Origin::Snapshot(snapshot)).await;
         let channel = third.provisioned().await;
         assert_eq!(read(&channel, "src/work").await.as_deref(), Some("half done"), "{}", fixture.name());
@@ -141,7 +141,7 @@ async fn a_snapshot_keeps_its_own_name_and_parent() {
         let named = frozen.expect("frozen").snapshot;
         assert_eq!((&named.name, &named.parent), (&new.name, &new.parent), "{}", fixture.name());
         bottle.remove().await;
-        // A later snapshot does not inherit them from the files that it continues.
+        // A later snapshot does not inherit the name and the parent of the snapshot from which the bottle was started.
         let again = fixture.bottle_from("names", Origin::Snapshot(named.clone())).await;
         let _channel = again.provisioned().await;
         let plain = again.make_snapshot(None).await;
@@ -159,7 +159,7 @@ async fn a_snapshot_keeps_its_own_name_and_parent() {
 async fn the_next_snapshot_excludes_deleted_files() {
     for fixture in every_backend().await {
         if fixture.name() == "fake" {
-            // The programs of the fake backend include none that deletes files.
+            // The fake backend has no program that deletes files.
             continue;
         }
         let bottle = fixture.bottle("deleted").await;

@@ -14,7 +14,7 @@ use crate::supervise::{Asking, question};
 /// The time limit for a background step on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(40);
 
-/// Waits until `bottle list --json` shows the only bottle as `wanted` says.
+/// Waits until `wanted` accepts the only bottle in the output of `bottle list --json`.
 fn until(home: &TestHome, wanted: impl Fn(&Value) -> bool) -> Result<Value> {
     let end = Instant::now() + PATIENCE;
     loop {
@@ -38,7 +38,7 @@ fn start(home: &TestHome, agent: &str) -> Result<()> {
 fn an_agent_works_while_it_writes_and_asks_while_a_proposal_waits() -> Result<()> {
     let mut home = home()?;
     home.bottle("prompt", &bottle("[read-line]"))?.agent("prompt", "---\nbottle: prompt\n---\n")?;
-    // Without a terminal the agent would end at once.
+    // Without a terminal the agent would end immediately.
     let terminal = home.on_terminal(&["start", "prompt", "--label", "one", "-y"], 24, 100)?;
     terminal.wait_for("? ")?;
     let listed = until(&home, |bottle| bottle["activity"] == "working")?;
@@ -56,7 +56,7 @@ fn an_agent_works_while_it_writes_and_asks_while_a_proposal_waits() -> Result<()
     until(&home, |bottle| bottle["activity"] == "idle")?;
     let wide = home.on_terminal(&["list"], 24, 120)?;
     wide.wait_for("idle <1 min (attached)")?;
-    // Scripts find the same columns and words as before.
+    // If the output is not a terminal, the columns and words for scripts are unchanged.
     let piped = run(&home, &["list"])?.stdout;
     assert_eq!(piped.trim_end().split('\t').nth(3), Some("running (attached)"), "{piped}");
     let _ = run(&home, &["stop", "one", "--time", "0", "-q"])?.expect_code(0);
@@ -95,7 +95,7 @@ fn the_size_is_that_of_the_own_files_and_stays_known_after_the_end() -> Result<(
     };
     let listed = until(&home, large)?;
     assert!(listed["measured_at"].is_string(), "{listed}");
-    // The next listing takes the same measurement.
+    // The next listing shows the same measurement.
     assert_eq!(run(&home, &["list", "--json"])?.json()?[0]["measured_at"], listed["measured_at"]);
     let _ = run(&home, &["stop", "one", "--time", "0", "-q"])?.expect_code(0);
     let kept = run(&home, &["list", "--json"])?.json()?[0].clone();

@@ -38,12 +38,12 @@ fn lays_all_changes_onto_the_users_files() -> Result<()> {
     home.git(&["add", "-A"])?;
     text += &home.git(&["ls-files", "-s"])?;
     assert_eq!(home.git(&["log", "--format=%s", "--all"])?, "begin\n", "no commit was made");
-    // What the user took back is applied again.
+    // A change that the user reverted is applied again.
     home.git(&["checkout", "-q", "HEAD", "--", "code"])?;
     let again = run(&home, &APPLY)?.expect_code(0);
     assert_eq!((again.stdout.as_str(), read(&home, "code")?.as_str()), ("code\n", "one\ntwo\n"));
     home.git(&["add", "-A"])?;
-    // The user commits the changes, and the agent goes on in the same lines.
+    // The user commits the changes, and the agent changes the same lines again.
     home.git(&["commit", "-qm", "mine"])?;
     inside(
         &home,
@@ -92,8 +92,8 @@ fn changes_nothing_if_a_file_has_a_conflict() -> Result<()> {
     Ok(())
 }
 
-/// Paths and links of the agent do not lead out of the directory or into a git directory, and links of the user are not
-/// followed.
+/// Paths and links of the agent are not written outside of the directory or into a git directory, and links of the user
+/// are not followed.
 #[test]
 fn writes_only_into_the_directory() -> Result<()> {
     let Some(home) = with_a_copy("writes_only_into_the_directory")? else { return Ok(()) };
@@ -108,12 +108,12 @@ fn writes_only_into_the_directory() -> Result<()> {
         let outcome = run(&home, &APPLY)?.expect_code(1);
         text += &format!("{script}\n{}\n", outcome.stderr);
     }
-    // A committed file comes with an ordinary pull.
+    // For a committed link, the error suggests an ordinary pull.
     inside(&home, "git clean -qfd; ln -s /etc/passwd link; git add link; git commit -qm link")?;
     text += &format!("committed\n{}\n", run(&home, &APPLY)?.expect_code(1).stderr);
     inside(&home, "git reset -q --hard HEAD~")?;
     assert_eq!(files(&home)?, "");
-    // The agent's own git directories are left out.
+    // The agent's own git directories are not applied.
     inside(&home, "git clean -qfd; mkdir -p sub/.git; echo x >sub/.git/config; echo good >sub/good")?;
     let _ = run(&home, &APPLY)?.expect_code(0);
     assert!(home.project().join("sub/good").exists() && !home.project().join("sub/.git").exists());

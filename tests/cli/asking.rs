@@ -19,8 +19,8 @@ use crate::home::{keeper, run};
 /// The time limit for a step of a bottle on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A secret in an environment variable of the bottle. The agent knows it, and so does the keeper, which masks
-/// it in the agent's text.
+/// A secret in an environment variable of the bottle. The agent knows the secret. The keeper also knows the secret, and
+/// masks it in the agent's text.
 const SECRET: &str = "held-8f3Kq2Lm9Zx4Vb7N";
 
 /// A script for bash that requests a page until the response is 200, at most `$1` times, and prints the last
@@ -29,8 +29,8 @@ const FETCH: &str = "i=0; while [ $i -lt $1 ]; do exec 3<>/dev/tcp/egress/9099; 
     printf 'GET http://api.site.example/new HTTP/1.1\\r\\nHost: api.site.example\\r\\nConnection: close\\r\\n\\r\\n' >&3; \
     read -r line <&3; exec 3>&-; case $line in *' 200 '*) break;; esac; i=$((i+1)); sleep 0.01; done; echo \"$line\"";
 
-/// Returns a home with a running bottle `one`, whose only route allows GET requests for `/open`. If the
-/// backend is not available, reports that the test is skipped and returns none.
+/// Returns a home with a running bottle `one`, whose only route allows GET requests for `/open`. If the backend is not
+/// available, reports that the test is skipped and returns `None`.
 pub(crate) fn running_bottle(test: &str, backend: &str, flags: &[&str]) -> Result<Option<TestHome>> {
     let address: IpAddr = if backend == "docker" {
         if let Err(missing) = engine::here() {
@@ -132,7 +132,7 @@ fn denied_proposed_approved(backend: &str) -> Result<()> {
     let _ = run(&home, &["supervise", "reject", &id, "--reason", "not that one"])?.expect_code(0);
     let said = answer(asks)?.expect_code(1).stdout;
     ensure!(said.contains("not that one"), "{said}");
-    // The user approves other routes than those that the agent proposed.
+    // The user approves routes that differ from the routes that the agent proposed.
     let (asks, id) = propose(&home, "[{host: wide.example}]")?;
     let file = home.write("project/routes.yaml", "- host: wide.example\n  matches: [{methods: [GET]}]\n")?;
     let edit = file.to_str().context("a path")?;
@@ -205,8 +205,8 @@ fn a_proposal_survives_a_failed_write_and_a_killed_keeper() -> Result<()> {
     Ok(())
 }
 
-/// Denied requests are learned and approved as routes. The denials can still be learned after the bottle has
-/// stopped.
+/// `bottle learn` proposes routes for denied requests, and the user approves them. The denials can still be learned
+/// after the bottle has stopped.
 #[test]
 fn learns_routes_from_denied_requests_and_proposes_them() -> Result<()> {
     let Some(home) = running_bottle("learning", "linux", &["--learn"])? else { return Ok(()) };
@@ -257,7 +257,7 @@ fn no_supervise_denies_without_asking() -> Result<()> {
     Ok(())
 }
 
-/// An approval for one request allows only one. A saved approval adds the routes to the bottle's manifest, or
+/// An approval for one request allows only one request. A saved approval adds the routes to the bottle's manifest, or
 /// prints them for the user to paste.
 #[test]
 fn an_approval_holds_for_its_scope() -> Result<()> {
@@ -310,7 +310,7 @@ fn a_key_on_the_screen_approves_routes() -> Result<()> {
     pty.type_keys("\r")?;
     pty.wait_for("The routes after the approval")?;
     pty.wait_for("+ - host: api.site.example")?;
-    // The approval needs the last line on the screen.
+    // The user can approve only after the screen has shown the last line.
     pty.type_keys(" ")?;
     pty.wait_for(", asked 20")?;
     let begun = Instant::now();
@@ -426,7 +426,7 @@ fn a_proposal_rings_the_bell_and_shows_in_the_title_until_answered() -> Result<(
         let _ = run(&home, &["supervise", "reject", &id, "--reason", "no"])?.expect_code(0);
         wait_for_raw(&pty, &format!("\x1b]0;two (asks) - 1 proposal\x07{after}"))?;
         let _ = answer(asks)?.expect_code(1);
-        // Another proposal is pending when the session ends. The titles are restored in order.
+        // Another proposal is pending when the session ends. Each title is restored in the correct order.
         let (asks, _) = propose_in_two(&home, "[{host: other.example}]")?;
         let marks =
             |pty: &Pty| String::from_utf8_lossy(&pty.raw()).matches("two (asks) - 1 proposal").count();

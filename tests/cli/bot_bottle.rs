@@ -1,7 +1,7 @@
-//! Tests what a user of bot-bottle brings: manifests that `bottle init --import` copies, and environment variables.
+//! Tests what a user of bot-bottle can reuse: manifests that `bottle init --import` copies, and environment variables.
 //!
-//! `docs/coming-from.md` lists the differences between the tools. Each entry of its list has a test here, which imports
-//! a bot-bottle home: [`DIFFERENCES`] names the entries.
+//! `docs/coming-from.md` lists the differences between bot-bottle and this program. Each entry of the list has a test in this file, which
+//! imports a bot-bottle home. [`DIFFERENCES`] contains the entries.
 
 use anyhow::{Context, Result, ensure};
 use bottle_test_support::home::TestHome;
@@ -43,18 +43,18 @@ fn init_imports_another_tools_manifests_with_notes() -> Result<()> {
 /// The page that lists the differences.
 const PAGE: &str = include_str!("../../docs/coming-from.md");
 
-/// A repository, as bot-bottle's manifests name it.
+/// A repository, in the format of bot-bottle's manifests.
 const REPO: &str = "git-gate: {repos: {app: {url: 'ssh://git@git.example.com/app.git', key: {provider: static, path: ~/.ssh/id}, host_key: ssh-ed25519 AAAA}}}";
 
-/// A difference that the page lists.
+/// A difference that [`PAGE`] lists.
 struct Difference {
-    /// The beginning of its entry.
+    /// The first words of the entry on the page.
     entry: &'static str,
-    /// A manifest of bot-bottle that it concerns.
+    /// The frontmatter of a bot-bottle manifest to which the entry applies.
     front: &'static str,
-    /// Words of a note that `bottle init --import` prints about the manifest; empty if it prints none.
+    /// Words of a note that `bottle init --import` prints about the manifest; empty if it prints no note.
     note: &'static str,
-    /// Checks that the imported manifest `it` has the meaning that the entry says.
+    /// Checks that the imported manifest `it` has the meaning that the entry describes.
     check: fn(&TestHome) -> Result<()>,
 }
 
@@ -129,7 +129,7 @@ const DIFFERENCES: [Difference; 14] = [
         entry: "`git-gate.repos`: the git gate refuses",
         front: REPO,
         note: "needs `refs.allow`",
-        // The tests of the git gate push.
+        // The tests of the git gate test the push itself.
         check: |home| says(home, &["info", "it"], "push any branch but the default"),
     },
     Difference {
@@ -240,14 +240,14 @@ const DIFFERENCES: [Difference; 14] = [
     },
 ];
 
-/// Fails unless the transcript of a command contains these words.
+/// Fails if the transcript of a command does not contain these words.
 fn says(home: &TestHome, arguments: &[&str], words: &str) -> Result<()> {
     let text = transcript(home, arguments)?;
     ensure!(text.contains(words), "{words}: {text}");
     Ok(())
 }
 
-/// Fails unless the proxy of the agent `it` would decide about a request as expected.
+/// Fails if the verdict of the agent `it`'s proxy on a request is not the expected one.
 fn verdict(home: &TestHome, method: &str, url: &str, expected: &str) -> Result<()> {
     let answer = run(home, &["policy", "check", "--agent", "it", method, url, "--json"])?.json()?;
     ensure!(answer["verdict"] == expected, "{method} {url}: {answer}");
@@ -293,7 +293,7 @@ fn the_manifest_for_both_tools_needs_no_note() -> Result<()> {
     says(&home, &["info", "both"], "exit 0")
 }
 
-/// The page says what the import leaves.
+/// The page lists what the import does not overwrite or copy.
 #[test]
 fn an_import_overwrites_nothing_and_leaves_the_state() -> Result<()> {
     let home = TestHome::new()?;

@@ -1,4 +1,4 @@
-//! Tests budgets: their forms, which of them governs, what is spent, top-ups, and starts that are refused.
+//! Tests budgets: their forms, their precedence, the counted tokens, top-ups, and starts that are refused.
 
 use std::fmt::Write as _;
 
@@ -79,7 +79,8 @@ fn refuses_a_start_under_a_spent_budget_until_it_is_raised() -> Result<()> {
             &["budget", "add", "bottle:near", "5000", "--window", "day"],
         ],
     )?;
-    // The nearest scope governs, so the month of the parent and the day of the home do not matter.
+    // The narrowest scope takes precedence, so the monthly budget of the parent manifest and the daily budget of the
+    // settings have no effect.
     text += &transcripts(
         &home,
         &[
@@ -89,7 +90,7 @@ fn refuses_a_start_under_a_spent_budget_until_it_is_raised() -> Result<()> {
             &["start", "hi", "--bottle", "far", "--yes"],
         ],
     )?;
-    // The ceiling holds in addition.
+    // The ceiling applies in addition to the budget.
     home.write("home/.bottle/settings.yml", "budget: {ceiling: {llm.example: 2999}}\n")?;
     text += &transcripts(&home, &[&start, &["budget", "add", "ceiling", "1000", "--json"], &start])?;
     snapshot!(text);
@@ -112,7 +113,7 @@ fn refuses_a_start_whose_budget_limits_nothing() -> Result<()> {
             &["start", "lost", "--yes"],
         ],
     )?;
-    // The budget of the home is for all bottles, so it may name providers that this one does not have.
+    // The budget in the settings applies to all bottles, so it may name providers that this bottle does not have.
     home.write(
         "home/.bottle/settings.yml",
         "budget: {codex: 5}\nmetering: {unmetered: [llm.example/v1/x/*]}\n",
@@ -248,7 +249,7 @@ fn a_project_neither_sets_nor_removes_a_budget() -> Result<()> {
         "---\nbottle: near\nbudget: {llm.example: 9000000}\n---\n",
     )?;
     home.write("project/.bottle/agents/cutting.md", "---\nbottle: near\ncutoff: cutoff\n---\n")?;
-    // An agent of the project with the name of the user's agent, which has a budget.
+    // The project has an agent with the name of the user's agent. The user's agent has a budget.
     home.write("project/.bottle/agents/frugal.md", "---\nbottle: near\n---\nDo as you like.\n")?;
     snapshot!(transcripts(
         &home,

@@ -1,4 +1,4 @@
-//! Agents that start bottles: the key `mcp` of a bottle manifest, and the tools that it gives the agent.
+//! Tests agents that start bottles: the key `mcp` of a bottle manifest, and the tools that this key gives the agent.
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -15,8 +15,8 @@ use crate::home::{kill_keeper, run, snapshot};
 /// The time limit for a step of a bottle on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A home with the agents `parent`, which may start `kid` and `rich`, and the running bottle `one` of `parent`. None if
-/// the backend is not available.
+/// A home with the agents `parent`, which may start `kid` and `rich`, and the running bottle `one` of `parent`. `None`
+/// if the backend is not available.
 fn parent(test: &str, mcp: &str) -> Result<Option<TestHome>> {
     let mut home = TestHome::new()?;
     if !home.runs(test, "linux")? {
@@ -54,7 +54,7 @@ fn call(home: &TestHome, bottle: &str, tool: &str, arguments: &Value) -> Result<
     inside(home, bottle, &["bottle-ask", "call", tool, &arguments.to_string()])
 }
 
-/// Calls a tool that succeeds. Returns its document.
+/// Calls a tool, which must succeed. Returns the tool's JSON document.
 fn done(home: &TestHome, tool: &str, arguments: &Value) -> Result<Value> {
     let outcome = call(home, "one", tool, arguments)?;
     ensure!(outcome.code == 0, "{tool} {arguments}: {}", outcome.stderr);
@@ -116,7 +116,7 @@ fn an_agent_starts_and_drives_only_its_children() -> Result<()> {
     let outcome = inside(&home, "one", &["sh", "-c", many])?;
     ensure!(outcome.stdout.matches("slug").count() == 1, "{} {}", outcome.stdout, outcome.stderr);
     ensure!(outcome.stderr.matches("one has 2 already").count() == 2, "{}", outcome.stderr);
-    // Files that are kept count too, until they are discarded.
+    // A child with kept files is counted too, until it is discarded.
     let stopped = done(&home, "bottle_stop", &json!({"bottle": kid, "time": 0}))?;
     ensure!(stopped["kept"] == "files" && stopped["workspace"].is_null(), "{stopped}");
     let full = call(&home, "one", "bottle_start", &json!({"agent": "kid"}))?;
@@ -124,7 +124,7 @@ fn an_agent_starts_and_drives_only_its_children() -> Result<()> {
     done(&home, "bottle_discard", &json!({"bottle": kid}))?;
     let again = done(&home, "bottle_start", &json!({"agent": "kid"}))?;
     ensure!(again["slug"].is_string(), "{again}");
-    // A command that starts bottles without a comparison refuses.
+    // A command that starts a bottle without comparing the bottle with its parent is refused.
     let record = run(&home, &["list", "--json"])?.expect_code(0).json()?;
     let client = record.as_array().into_iter().flatten().find_map(|bottle| bottle["parent"].as_str());
     let mut fork = home.program(["fork", "other"])?;
@@ -142,7 +142,7 @@ fn requested(home: &TestHome, bottle: &str, host: &str) -> Result<String> {
     Ok(inside(home, bottle, &head)?.expect_code(0).stdout.trim().to_owned())
 }
 
-/// What the user does to a parent holds for its children: a denial, a stop of its requests to models, a lock-out.
+/// A change of a parent also applies to its children: a denial, a stop of its requests to models, a lock-out.
 #[test]
 fn what_happens_to_a_parent_holds_for_its_children() -> Result<()> {
     let mut home = TestHome::new()?;
@@ -174,7 +174,7 @@ fn what_happens_to_a_parent_holds_for_its_children() -> Result<()> {
         ensure!(answer.starts_with("403"), "{answer}");
     }
     ensure!(requested(&home, kid, "b.site.example")? == "200");
-    // A new child does not have it either.
+    // A new child does not get the denied permission either.
     let more = call(&home, "one", "bottle_start", &json!({"agent": "kid"}))?;
     ensure!(more.code == 2 && more.stderr.contains("which it has no more"), "{}", more.stderr);
 
@@ -244,10 +244,10 @@ fn a_child_ends_when_its_parent_ends() -> Result<()> {
         }
         std::thread::sleep(Duration::from_millis(100));
     }
-    // The next bottle with this name has none of its children.
+    // The next bottle with the parent's name has no children.
     start(&home, "parent", "one")?;
     ensure!(done(&home, "bottle_list", &json!({}))?["items"] == json!([]));
-    // So do the children of a bottle whose keeper and watcher were killed.
+    // If the keeper and the watcher of a bottle are killed, its children end too.
     let kid =
         done(&home, "bottle_start", &json!({"agent": "kid"}))?["slug"].as_str().context("a slug")?.to_owned();
     ensure!(status(&kid)? == "running");
@@ -273,7 +273,7 @@ fn processes(home: &TestHome) -> Result<Vec<String>> {
         .collect())
 }
 
-/// The call runs in the keeper of the parent, so it ends with it.
+/// The call runs in the keeper of the parent, so the call ends when the keeper ends.
 #[test]
 fn a_start_whose_parent_ends_leaves_nothing() -> Result<()> {
     let Some(home) = parent("starts that are dropped", "mcp: {agents: [kid], bottles: 2}\n")? else {
@@ -302,7 +302,7 @@ fn a_start_whose_parent_ends_leaves_nothing() -> Result<()> {
                 let _ = run(&home, &["cleanup", "--yes", "-q"])?;
                 let listed = run(&home, &["list", "--json"])?.expect_code(0).json()?;
                 let bottles = listed.as_array().context("a list")?;
-                // A start that was complete before is not undone.
+                // A start that was complete before the parent ended is not undone.
                 let kids = bottles.iter().filter(|bottle| bottle["slug"] != "one");
                 let done = kids.clone().all(|kid| end == "the agent gives up" && kid["status"] == "running");
                 let tmp = fs::read_dir(home.bottle_home().join("tmp")).map_or(0, Iterator::count);
@@ -318,7 +318,7 @@ fn a_start_whose_parent_ends_leaves_nothing() -> Result<()> {
                 std::thread::sleep(Duration::from_millis(100));
             }
             if end != "the agent gives up" {
-                // A bottle without a keeper goes on until a command adopts it.
+                // A bottle without a keeper keeps running until a command adopts it.
                 let _ = run(&home, &["stop", "one", "--time", "0", "-q"])?;
                 let _ = run(&home, &["discard", "one", "--yes", "-q"])?;
                 start(&home, "parent", "one")?;

@@ -34,8 +34,8 @@ fn detects_work_after_the_clock_was_set_back() -> Result<()> {
     orphan_with_clock_offset(&home, "right", SignedDuration::ZERO, true)?;
     orphan_with_clock_offset(&home, "set-back", YEAR, true)?;
     orphan_with_clock_offset(&home, "set-forward", -YEAR, true)?;
-    // Shows what the comparison of times alone would give for `set-back`: the agent's file is not detected as
-    // work.
+    // This bottle shows the result that a comparison of times alone would have for `set-back`: the agent's file is not
+    // detected as work.
     orphan_with_clock_offset(&home, "not-noted", YEAR, false)?;
     let cleaned = run(&home, &["cleanup", "--yes"])?.expect_code(0);
     for slug in ["right", "set-back", "set-forward"] {

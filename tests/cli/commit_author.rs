@@ -14,7 +14,7 @@ agent_provider:
   command: [sh, -ec, 'git init -q; git commit -q --allow-empty -m more; git log -1 --format=\"%an <%ae> %cn <%ce>\"']
 ";
 
-/// Returns a home with the agents `work`, and `coder`, whose manifests name an author.
+/// Returns a home with the agents `work` and `coder`. The manifest of `coder` names an author.
 fn with_agents(test: &str) -> Result<Option<TestHome>> {
     let mut home = home()?;
     home.bottle("work", &format!("---\n{COMMITS}---\n"))?.agent("work", "---\nbottle: work\n---\n")?;
@@ -40,7 +40,7 @@ fn every_agent_commits_without_setup() -> Result<()> {
     let Some(home) = with_agents("every_agent_commits_without_setup")? else { return Ok(()) };
     assert_eq!(author(&home, "work", &[])?, twice("work <work@bottle.invalid>"));
     assert_eq!(author(&home, "coder", &[])?, twice("Coder <coder@example.com>"));
-    // The user's identity is only for a copy of the user's directory.
+    // The user's identity is used only in a copy of the user's directory.
     home.write("home/.gitconfig", "[user]\n\tname = Ada\n\temail = ada@example.com\n")?;
     assert_eq!(author(&home, "work", &[])?, twice("work <work@bottle.invalid>"));
     Ok(())
@@ -57,7 +57,7 @@ fn a_copied_repository_brings_its_identity() -> Result<()> {
     assert_eq!(author(&home, "work", &["--cwd"])?, twice("Ada \"L\" B <ada@work.example>"));
     // A manifest takes precedence, also over the configuration that is copied with the repository.
     assert_eq!(author(&home, "coder", &["--cwd"])?, twice("Coder <coder@example.com>"));
-    // One field of the two is missing.
+    // One of the two fields, the name, is missing.
     fs::remove_file(home.home().join(".gitconfig"))?;
     assert_eq!(author(&home, "work", &["--cwd"])?, twice("work <ada@work.example>"));
     let shown = run(&home, &["start", "work", "--cwd", "--dry-run"])?.expect_code(0).stdout;

@@ -10,8 +10,8 @@ use bottle_test_support::home::TestHome;
 
 use crate::home::{home, run};
 
-/// The agent's script: prints its arguments and its conversation, adds its secret to the conversation, and
-/// exits as its task says.
+/// The agent's script: prints its arguments and its conversation, adds its secret to the conversation, and exits with
+/// the code in its task.
 const CLAUDE: &str = r#"#!/bin/sh
 memory=$HOME/.claude/projects/-workspace
 case " $* " in *" --continue "*) echo continued ;; *) echo anew ;; esac
@@ -87,7 +87,7 @@ fn conversations_are_exported_masked_and_continued() -> Result<()> {
     assert!(rebuilt.stderr.contains("built anew"), "{}", rebuilt.stderr);
     assert_eq!(rebuilt.stdout, "continued\nsaid [redacted]\nsaid [redacted]\n");
 
-    // Without any conversation, the agent starts a new one, which is no error.
+    // Without any conversation, the agent starts a new one, which is not an error.
     std::fs::remove_dir_all(home.bottle_home().join("state/one/agent"))?;
     std::fs::remove_dir_all(home.bottle_home().join("transcripts"))?;
     let anew = run(&home, &["resume", "one", "-p", "exit 0", "-q"])?.expect_code(0);
@@ -139,7 +139,7 @@ fn an_export_has_the_conversation_of_a_last_turn_without_changes() -> Result<()>
     Ok(())
 }
 
-/// Pid 1 stays after a stop of the agent until the conversation is copied.
+/// After a stop of the agent, pid 1 keeps running until the conversation is copied.
 #[test]
 fn a_stop_keeps_the_conversation_until_it_is_pruned() -> Result<()> {
     let Some(home) = with_a_claude("a_stop_keeps_the_conversation_until_it_is_pruned")? else {

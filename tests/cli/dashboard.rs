@@ -17,7 +17,7 @@ pub(crate) const PROPOSAL: &str = r#"{
 }"#;
 
 /// Returns a home with a running bottle `one`, which has a budget and has used a part of it, and with usage of a bottle
-/// that is gone.
+/// that no longer exists.
 pub(crate) fn dashboard_home() -> Result<TestHome> {
     let mut home = TestHome::new()?;
     let budget =
@@ -92,7 +92,7 @@ fn shows_bottles_budgets_usage_and_proposals() -> Result<()> {
     pty.wait_for("Justification from the bottle")?;
     pty.resize(30, 100)?;
     pty.wait_for("Justification from the bottle")?;
-    // Two Esc at once are one key.
+    // Two Esc at once are read as one key.
     pty.type_keys("\x1b")?;
     pty.wait_for("KIND")?;
     pty.type_keys("\x1b")?;

@@ -72,8 +72,8 @@ impl Scene {
         Ok(Self { home, forge, host })
     }
 
-    /// Creates a scene on the Linux backend, with a forge that has an OpenSSH server. If one of them is not
-    /// available, reports that the test is skipped and returns none.
+    /// Creates a scene on the Linux backend, with a forge that has an OpenSSH server. If one of them is not available,
+    /// reports that the test is skipped and returns `None`.
     fn real(test: &str, dialect: Dialect, script: &str, more: &str) -> Result<Option<Self>> {
         if let Some(why) = GitHost::missing() {
             skip::aloud(test, &why);
@@ -342,7 +342,7 @@ fn a_new_keeper_revokes_with_the_token_of_the_killed_one() -> Result<()> {
     };
     let killed = keeper()?;
     let pid = killed.as_str().and_then(|keeper| keeper.split(':').next()).context("its pid")?;
-    // Only then, the watcher knows the token.
+    // The watcher knows the token only after it is connected.
     wait_for_log(&scene.home, "a watcher is connected")?;
     ensure!(Command::new("kill").args(["-9", pid]).status()?.success());
     until(|| Ok(keeper()? != killed))?;

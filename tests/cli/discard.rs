@@ -104,7 +104,7 @@ fn several_bottles_are_stopped_and_committed_at_once() -> Result<()> {
     Ok(())
 }
 
-/// A name that is wrong is reported before the first bottle is deleted.
+/// An unknown name is reported before the first bottle is deleted.
 #[test]
 fn several_bottles_are_discarded_together_or_not_at_all() -> Result<()> {
     let home = kept("one")?;

@@ -132,8 +132,8 @@ fn reports_a_disk_without_locks_or_sockets() -> Result<()> {
     Ok(())
 }
 
-/// A script with commands that a user may try while `$BOTTLE_HOME` is not writable. It checks that they
-/// change no file.
+/// A script with commands that a user may try while `$BOTTLE_HOME` is not writable. The script checks that these
+/// commands change no file.
 const UNWRITABLE: &str = r#"
 said() { echo "\$ bottle $*"; "$BOTTLE" "$@"; echo "exit $?"; echo; }
 exec 2>&1
@@ -148,7 +148,8 @@ said start hi --dry-run -q >/dev/null
 test "$before" = "$(cd "$BOTTLE_HOME" && find . | sort | md5sum)" && echo "nothing changed"
 "#;
 
-/// A shell script that may mount a disk at `$DISK`, and runs `$BOTTLE` with this home. `None` if this user cannot mount.
+/// A shell script that may mount a disk at `$DISK`, and runs `$BOTTLE` with this home. Returns `None` if this user
+/// cannot mount.
 fn mounting(test: &str, home: &TestHome, lines: &str) -> Result<Option<Program>> {
     if !rustix::process::getuid().is_root() {
         skip::aloud(test, &"only root mounts a disk");

@@ -19,7 +19,7 @@ const GIT: &str = "git -c user.name=Agent -c user.email=agent@example.com";
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Returns a home with the agents `listen` and `nap`, and a project that is a git repository. If no engine is
-/// available, reports that the test is skipped and returns none.
+/// available, reports that the test is skipped and returns `None`.
 fn docker_home(test: &str) -> Result<Option<TestHome>> {
     if let Err(missing) = engine::here() {
         skip::aloud(test, &missing);
@@ -61,14 +61,14 @@ fn left_on_the_engine(home: &TestHome) -> Vec<String> {
     engine::left_of(&home_hash(&home.bottle_home()))
 }
 
-/// Lists what a kept bottle has on the engine, except the empty volume that belongs to its container.
+/// Lists the resources of a kept bottle on the engine, except the empty volume that belongs to its container.
 fn kept_on_the_engine(home: &TestHome) -> Vec<String> {
     let mut left = left_on_the_engine(home);
     left.retain(|one| !one.starts_with("volume ") || !one.ends_with("-proxy-one"));
     left
 }
 
-/// The container with the bottle's files, and the volume with the state of its sidecars.
+/// The resources of a kept bottle: the container with its files, and the volume with the state of its sidecars.
 fn is_kept(home: &TestHome) -> Vec<String> {
     let hash = home_hash(&home.bottle_home());
     vec![format!("container bottle-{hash}-agent-one"), format!("volume bottle-{hash}-state-one")]
@@ -145,7 +145,7 @@ fn pulls_unsaved_work_at_the_end_and_leaves_nothing() -> Result<()> {
     pty.type_keys(&format!("echo two >>code; {GIT} commit -qam more; echo three >>code; exit\r"))?;
     pty.wait_for("[keep/pull/discard]")?;
     pty.type_keys("pull\r")?;
-    // This pull takes the uncommitted files too.
+    // This pull includes the uncommitted files.
     assert_eq!(pty.wait_exit()?, 0);
     assert_eq!(home.git(&["show", "bottle/one:code"])?, "one\ntwo\nthree\n");
     assert_eq!(left_on_the_engine(&home), [] as [String; 0], "{}", pty.screen());
@@ -198,7 +198,7 @@ fn forks_share_files_and_leave_the_first_bottle_running() -> Result<()> {
         machines.insert(machine.to_owned());
     }
     assert_eq!(machines.len(), 3, "{machines:?}");
-    // The temporary snapshot is gone, and the bottles that were made from it can be stopped and resumed.
+    // The temporary snapshot no longer exists, and the bottles that were made from it can be stopped and resumed.
     assert_eq!(succeeds(&home, &["snapshots"])?, "");
     succeeds(&home, &["stop", "fork-1", "--time", "0"])?;
     succeeds(&home, &["resume", "fork-1", "--yes", "--detach", "-q"])?;
@@ -238,7 +238,7 @@ fn an_ended_bottle_shows_and_takes_files() -> Result<()> {
     assert!(succeeds(&home, &["diff", "one"])?.contains("+later"));
     wait_until("every command has closed the files", is_closed)?;
 
-    // The guest ends with its client.
+    // The guest ends when its client ends.
     let label = format!("label=bottle.home={}", home_hash(&home.bottle_home()));
     let runs = || engine::docker(&["ps", "--quiet", "--filter", &label]).is_some_and(|ids| !ids.is_empty());
     for arguments in [&["exec", "one", "--", "sleep", "600"][..], &["pull", "one"]] {
@@ -252,8 +252,8 @@ fn an_ended_bottle_shows_and_takes_files() -> Result<()> {
     }
 
     succeeds(&home, &["cleanup", "--yes"])?;
-    // The keeper of a killed client may still be opening the files. Cleanup leaves them to that keeper, which closes
-    // them.
+    // The keeper of a killed client may still be opening the files. Cleanup leaves the files to that keeper, and the
+    // keeper closes them.
     wait_until("nothing but the kept files is left", is_closed)?;
     succeeds(&home, &["resume", "one", "--yes", "-q"])?;
     assert_eq!(inside(&home, "cat file")?, "new\n", "the agent worked again");

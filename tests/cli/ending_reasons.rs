@@ -1,4 +1,4 @@
-//! Tests what the end of a bottle keeps, and what it says about it: build output, other ignored files, work.
+//! Tests what `bottle` keeps when a bottle ends, and its message about build output, other ignored files and work.
 
 use anyhow::{Result, ensure};
 use bottle_test_support::home::TestHome;
@@ -24,7 +24,8 @@ fn write(home: &TestHome, path: &str) -> Result<()> {
     Ok(())
 }
 
-/// Starts a bottle with a copy of the project, writes and removes files, and stops it. Returns what was said.
+/// Starts a bottle with a copy of the project, writes and removes files, and stops it. Returns the messages of the
+/// commands.
 fn stopped_after(home: &TestHome, written: &[&str], removed: &[&str]) -> Result<String> {
     let start = ["start", "nap", "--cwd", "--yes", "--detach", "--label", "one", "-q"];
     let _ = run(home, &start)?.expect_code(0);

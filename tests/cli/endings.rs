@@ -36,7 +36,7 @@ fn until<T>(what: &str, mut look: impl FnMut() -> Result<Option<T>>) -> Result<T
     }
 }
 
-/// Starts a session with the label `one`, whose agent has switched on all these terminal modes.
+/// Starts a session with the label `one`, in which the agent has switched on all terminal modes of [`EVERYTHING`].
 fn full_screen(home: &TestHome) -> Result<Pty> {
     home.write("home/.bottle/settings.yml", "terminal: {tint: true}\n")?;
     let arguments = ["start", "copy", "--yes", "--label", "one", "--color-label", "green"];
@@ -98,7 +98,7 @@ fn every_end_of_a_session_restores_the_terminal() -> Result<()> {
     Ok(())
 }
 
-/// Closing the terminal, or the loss of a connection of ssh, detaches like the detach keys.
+/// Closing the terminal, or the loss of an ssh connection, detaches like the detach keys.
 #[test]
 fn a_hang_up_detaches_and_the_agent_goes_on() -> Result<()> {
     let home = home()?;

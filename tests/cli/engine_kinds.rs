@@ -1,4 +1,4 @@
-//! Runs a bottle through its whole life on the kinds of engines that users have besides Docker as root.
+//! Starts, uses and removes a bottle on the kinds of engines that users have besides Docker as root.
 
 use std::os::unix::fs::chown;
 use std::time::Duration;
@@ -16,7 +16,7 @@ struct Life {
 }
 
 impl Life {
-    /// Starts the engine. Reports what is missing if there is none.
+    /// Starts the engine. If the engine is not available, reports what is missing.
     fn new(test: &str, kind: Kind) -> Result<Option<Self>> {
         if let Some(why) = OwnEngine::missing_kind(kind) {
             skip::aloud(test, &why);
@@ -51,7 +51,8 @@ impl Life {
         self.run(&["start", agent, "--label", agent, "--detach", "--yes"])
     }
 
-    /// The lines of the access log about this host, which the keeper may not have written yet.
+    /// Returns the number of lines of the access log about this host. Waits for the lines, because the keeper may not
+    /// have written them yet.
     fn denials(&self, host: &str) -> Result<usize> {
         let end = std::time::Instant::now() + Duration::from_secs(30);
         loop {
@@ -62,7 +63,7 @@ impl Life {
         }
     }
 
-    /// Waits until the engine measured the files of the bottle.
+    /// Waits until the engine has measured the files of the bottle.
     fn is_measured(&self) -> Result<()> {
         let end = std::time::Instant::now() + Duration::from_secs(30);
         loop {
@@ -96,7 +97,8 @@ impl Life {
         Ok(Some(started))
     }
 
-    /// Starts a bottle, which probes its isolation, and does with it what users do. Returns whether it could.
+    /// Starts a bottle, which runs the isolation probe, and uses the bottle as users do. Returns false if there is no
+    /// program for containers.
     fn lives(&self) -> Result<bool> {
         let Some(started) = self.start_work()? else { return Ok(false) };
         let _ = started.expect_code(0);
@@ -138,8 +140,8 @@ impl Life {
         Ok(true)
     }
 
-    /// Checks that a bottle gets a complete copy of a repository, and that no directory is mounted. `why` is the reason,
-    /// because of which the containers of this engine do not see the directories of this machine as they are.
+    /// Checks that a bottle gets a complete copy of a repository, and that no directory is mounted. `why` is the reason
+    /// that the error message of a start with `--cwd=live` contains.
     fn sees_no_directories(&self, why: &str) -> Result<()> {
         self.home.write("project/code", "one\n")?;
         self.home.git(&["add", "-A"])?;
@@ -192,8 +194,8 @@ fn a_bottle_lives_on_a_rootless_engine_which_refuses_limits_that_it_ignores() ->
     Ok(())
 }
 
-/// The packaged gVisor of 2022 reports another error than Linux for an address without a route, so that isolation
-/// cannot be proven. A newer one may pass.
+/// The packaged gVisor of 2022 reports another error than Linux for an address without a route, so its isolation cannot
+/// be proven. A newer gVisor may pass.
 #[test]
 #[ignore = "starts an engine of its own and takes a minute: `.ci/run engines`"]
 fn gvisor_is_used_only_if_its_isolation_can_be_proven() -> Result<()> {
@@ -210,7 +212,7 @@ fn gvisor_is_used_only_if_its_isolation_can_be_proven() -> Result<()> {
         false => ensure!(runtime.as_deref() == Some("runsc"), "{runtime:?}: {}", started.transcript()),
     }
     life.done(&["stop", "work", "--time", "0"])?;
-    // A runtime that the settings name is used, or the start fails.
+    // If the user names a runtime, this runtime is used, or the start fails.
     life.home.env("BOTTLE_RUNTIME", "runsc");
     let named = life.start("work")?;
     ensure!(named.code == 0 || named.code == 5, "{}", named.transcript());

@@ -154,7 +154,7 @@ fn explains_how_to_get_a_base_image_without_a_registry() -> Result<()> {
     Ok(())
 }
 
-/// Lists what bottles have left on an engine.
+/// Lists the resources that bottles have left on an engine.
 fn left_on_the_engine(engine: &OwnEngine) -> Vec<String> {
     let asked: [&[&str]; 4] = [
         &["ps", "--all", "--format", "{{.Names}}"],

@@ -41,7 +41,7 @@ fn each_task_has_one_bottle_under_any_concurrency() -> Result<()> {
     let tasks: Vec<String> = (0..64).map(|task| format!("task-{task}")).collect();
     let slugs: HashSet<String> = all_at_once(&home, &tasks)?.into_iter().collect();
     ensure!(slugs.len() == 64 && running(&home)? == 64, "{slugs:?}");
-    // The same ids have the same bottles.
+    // The same task ids get the same bottles.
     let again: HashSet<String> = all_at_once(&home, &tasks[..8])?.into_iter().collect();
     ensure!(again.is_subset(&slugs) && again.len() == 8 && running(&home)? == 64, "{again:?}");
     Ok(())
@@ -126,13 +126,13 @@ fn an_idle_bottle_is_stopped_and_one_with_work_is_not() -> Result<()> {
     let listed = run(&home, &["env", "ls", "--json"])?.expect_code(0).json()?;
     let busy = listed[0]["slug"].as_str().context("a slug")?.to_owned();
     let idle = listed[1]["slug"].as_str().context("a slug")?.to_owned();
-    // The home is no work, but the bottle of a task keeps it.
+    // A file in the agent's home is not unsaved work, but the bottle of a task keeps the file.
     let own_home = run(&home, &["exec", &idle, "--", "env", "HOME"])?.expect_code(0).stdout;
     let note = format!("{}/note", own_home.trim_end());
     home.write("project/note", "kept\n")?;
     let _ = run(&home, &["cp", "note", &format!("{idle}:{note}")])?.expect_code(0);
     let _ = run(&home, &["process", "start", &busy, "-q", "--", "sleep", "600"])?.expect_code(0);
-    // From now on, bottles are stopped. The bottle with work has it already.
+    // From now on, idle bottles are stopped. The bottle of the task `busy` already runs a process.
     home.write("home/.bottle/settings.yml", "environments: {agent: nap, idle: 2s}\n")?;
     let _ = run(&home, &["env", "run", "later", "-q", "--", "true"])?.expect_code(0);
     let state = |at: usize| -> Result<Value> {
@@ -145,7 +145,7 @@ fn an_idle_bottle_is_stopped_and_one_with_work_is_not() -> Result<()> {
     }
     std::thread::sleep(Duration::from_secs(4));
     ensure!(state(0)? == "running", "the bottle with work was stopped");
-    // The work has ended, so the bottle is idle too.
+    // The process of the bottle has ended, so this bottle is idle too.
     let _ = run(&home, &["process", "kill", &busy, "p1", "-q"])?.expect_code(0);
     let begun = Instant::now();
     while state(0)? == "running" {

@@ -1,4 +1,4 @@
-//! `bottle exec` with a time limit, with merged outputs, and with a result as JSON, on a real shell.
+//! Tests `bottle exec` with a time limit, with merged outputs, and with a result as JSON, in a real shell.
 
 use std::time::{Duration, Instant};
 
@@ -29,7 +29,7 @@ fn a_result_has_the_exit_code_the_duration_and_both_ends_of_the_output() -> Resu
     ensure!(merged["stdout"] == text("one\ntwo\nthree\n") && merged["stderr"].is_null(), "{merged}");
     let slow = result(&home, &[], "sleep 0.3", 0)?;
     ensure!(slow["duration_ms"].as_u64().is_some_and(|took| took >= 300), "{slow}");
-    // A gigabyte without a line break, of which the result has both ends.
+    // The output is a gigabyte without a line break. The result contains the beginning and the end of the output.
     let long = "printf begin; head -c 1G /dev/zero; printf end";
     let long = result(&home, &["--max-output", "16"], long, 0)?["stdout"].take();
     let shown = "begin\0\0\0\n[1073741816 bytes omitted]\n\0\0\0\0\0end";
@@ -55,7 +55,7 @@ fn a_time_limit_ends_the_whole_group() -> Result<()> {
     ensure!(took >= 3500, "it had three seconds: {took}");
     let left = result(&home, &[], "ps -eo args | grep -c '[s]leep 900'", 1)?;
     ensure!(left["stdout"]["text"] == "0\n", "{left}");
-    // A command that reacts to SIGTERM may still end in its own way.
+    // A command that handles SIGTERM can still print and choose its exit code.
     let polite = "trap 'echo bye; exit 3' TERM; sleep 900 & wait";
     let polite = result(&home, &["--timeout", "1s"], polite, 124)?;
     ensure!(polite["code"] == 3 && polite["stdout"]["text"] == "bye\n", "{polite}");

@@ -17,7 +17,7 @@ fn documented() -> BTreeSet<i32> {
     cells.filter_map(|(code, _)| code.parse().ok()).collect()
 }
 
-/// Returns a home in which a command can exit with every code, except those that need another backend.
+/// Returns a home in which a command can exit with every code, except the codes that need another backend.
 fn home_of_all() -> Result<TestHome> {
     let mut home = home()?;
     home.env("DOCKER_HOST", "unix:///nonexistent/docker.sock");
@@ -70,7 +70,7 @@ fn a_command_ends_with_each_documented_exit_code() -> Result<()> {
     Ok(())
 }
 
-/// Returns the exit code of `bottle exec` with a file that is not a program; none if the Linux backend is not
+/// Returns the exit code of `bottle exec` with a file that is not a program; `None` if the Linux backend is not
 /// available. On the fake backend, bottles contain no such file.
 fn a_program_that_cannot_run() -> Result<Option<i32>> {
     let mut home = home()?;

@@ -9,7 +9,7 @@ use bottle_test_support::scrub::Scrub;
 
 use crate::home::{home, run, snapshot, transcripts};
 
-/// A token that the scanner of the proxy blocks too.
+/// A token that the scanner of the proxy would also block.
 const TOKEN: &str = "glpat-Xk3Vw9QzR7tYp2LmNb5c";
 
 /// Returns a home with a running bottle that has a file in its workspace.
@@ -54,7 +54,7 @@ fn a_bottle_is_exported_and_imported() -> Result<()> {
         &home,
         &[
             &["export", "one", "-o", "one.bottle", "--sign"],
-            // The temporary snapshot is removed.
+            // The temporary snapshot of the export is removed, so it is not listed.
             &["snapshots"],
             &["export", "one", "-o", "one.bottle"],
             &["export", "one", "-o", "missing/one.bottle"],
@@ -127,7 +127,7 @@ fn another_home_shows_who_signed_and_decides_itself() -> Result<()> {
             &["resume", "three", "--dry-run", "-q"],
         ],
     )?;
-    // Without that agent.
+    // The home does not have the agent of the imported bottle.
     fs::remove_file(to.bottle_home().join("agents/nap.md"))?;
     text += &outputs(&to, &[&["import", "one.bottle", "--label", "five"]])?;
     snapshot!(text);
@@ -215,7 +215,7 @@ fn unfinished(home: &TestHome) -> Option<(PathBuf, u64)> {
 #[test]
 fn a_cleanup_finds_the_file_of_a_killed_export() -> Result<()> {
     let home = running("one")?;
-    // Writing the archive takes long enough to be interrupted.
+    // The bottle has a file that is large enough to interrupt the writing of the archive.
     let noise: Vec<u8> =
         (0..64_u32 << 20).map(|number| (number.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     fs::write(home.project().join("noise"), noise)?;
@@ -266,7 +266,7 @@ fn a_failed_or_killed_import_is_undone() -> Result<()> {
         assert_eq!(leftovers(&home)?, [""; 0], "{step}");
     }
     let _ = run(&home, &["import", "one.bottle", "--label", "two", "-q"])?.expect_code(0);
-    // The snapshot is removed by something else.
+    // The snapshot is removed without a `bottle` command.
     fs::remove_dir_all(home.bottle_home().join("snapshots.fake/two"))?;
     let resumed = run(&home, &["resume", "two", "--detach"])?.expect_code(0);
     ensure!(resumed.stderr.contains("its snapshot was deleted, so it is built anew"), "{}", resumed.stderr);

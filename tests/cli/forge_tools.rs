@@ -54,8 +54,8 @@ const GLAB: Tool = Tool {
 };
 
 /// Downloads `glab` from Debian 13, the first release with this package, from the mirror that apt uses for this
-/// machine's release. apt verifies the package with Debian's keys. It has directories of its own, which the user
-/// `_apt` may not be able to enter, so it downloads as root.
+/// machine's release. apt verifies the package with Debian's keys. This run of apt has its own directories. The user
+/// `_apt` may not be able to enter these directories, so apt downloads as root.
 const DOWNLOAD_FROM_TRIXIE: &str = r#"
     . /etc/os-release
     mirror=$(apt-get update --print-uris | sed -n "s|^'\(.*\)/dists/$VERSION_CODENAME/InRelease'.*|\1|p" | head -n 1)
@@ -72,8 +72,8 @@ const DOWNLOAD_FROM_TRIXIE: &str = r#"
     apt download glab"#;
 
 impl Tool {
-    /// Returns the program: this machine's, or that of the package, which is downloaded once, even if several tests
-    /// need it at the same time. An error says why there is none.
+    /// Returns the program of this machine, or else the program of the package. The package is downloaded once, even if
+    /// several tests need it at the same time. An error contains the reason why no program is available.
     fn program(&self) -> Result<PathBuf, String> {
         let name = self.name;
         let installed = Path::new("/usr/bin").join(name);
@@ -81,7 +81,7 @@ impl Tool {
             return Ok(installed);
         }
         let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-        // The program of another release may not run on this machine, so the script runs it once.
+        // The program of another release may not run on this machine, so the script runs the program once as a check.
         let script = format!(
             "mkdir -p \"$1\"; cd \"$1\"; exec 9> lock; flock 9; [ ! -e usr ] || exit 0
              rm -rf new; mkdir new; cd new\n{}
@@ -97,7 +97,7 @@ impl Tool {
         Ok(directory.join("usr/bin").join(name))
     }
 
-    /// Starts a bottle that has a clone of the forge's repository. Without what it needs, reports that `test` is
+    /// Starts a bottle that has a clone of the forge's repository. If a requirement is missing, reports that `test` is
     /// skipped.
     fn bottle(&self, test: &str) -> Result<Option<Bottle>> {
         let home = TestHome::new()?;
@@ -158,7 +158,7 @@ impl Bottle {
         Ok(bottle)
     }
 
-    /// Runs a shell script in the bottle, which has to succeed. Returns its standard output.
+    /// Runs a shell script in the bottle. The script must succeed. Returns its standard output.
     fn exec(&self, script: &str) -> Result<String> {
         let script = format!("PATH=$PATH:/tmp; {script}");
         let outcome =
@@ -166,7 +166,7 @@ impl Bottle {
         Ok(outcome.expect_code(0).stdout)
     }
 
-    /// Like [`Bottle::exec`], in the clone.
+    /// Like [`Bottle::exec`], in the clone of the repository.
     fn in_clone(&self, script: &str) -> Result<String> {
         self.exec(&format!("cd tool; {script}"))
     }
@@ -242,7 +242,7 @@ fn creates_a_merge_request(test: &str, tool: &Tool) -> Result<()> {
     bottle.check_remotes(tool)?;
     let viewed = bottle.in_clone("glab repo view")?;
     ensure!(viewed.contains("Team / Tool") && viewed.contains("A tool for tests"), "{viewed}");
-    // glab asks the remote repository for its default branch, and takes that as the target.
+    // glab asks the remote repository for its default branch, and uses this branch as the target.
     let created = bottle.create_pull_request("glab mr create --title Change --description Text --yes")?;
     ensure!(created.contains(&format!("https://{}/team/tool/-/merge_requests/7", tool.forge)), "{created}");
     let listed = bottle.in_clone("glab mr list")?;

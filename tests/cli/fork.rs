@@ -1,4 +1,4 @@
-//! Tests forks: new bottles with the files of another one and an identity of their own.
+//! Tests forks: new bottles with the files of another bottle, and with their own identity.
 
 use std::collections::BTreeSet;
 
@@ -28,13 +28,13 @@ fn a_running_bottle_and_a_kept_one_are_forked() -> Result<()> {
         &[
             &["fork", "one", "--label", "two"],
             &["exec", "two", "--", "cat", "note"],
-            // The bottles have nothing in common afterwards.
+            // After the fork, a change in one bottle does not affect the other bottle.
             &["cp", "other", "two:note", "-q"],
             &["exec", "one", "--", "cat", "note"],
             &["fork", "one", "--label", "two"],
             &["fork", "one", "--count", "2", "--label", "more", "--json"],
             &["list"],
-            // The snapshot from which they were started is removed.
+            // The snapshot from which the forks were started is removed, so it is not listed.
             &["snapshots"],
             &["fork", "one", "--label", "three", "--dry-run", "-q"],
             &["fork", "nobody"],
@@ -67,7 +67,7 @@ fn a_snapshot_is_forked_by_its_name() -> Result<()> {
     assert_eq!(stdout(&home, &["exec", "two", "--", "cat", "note"])?, "remember\n");
     let listed = stdout(&home, &["snapshots"])?;
     ensure!(listed.contains("one@good") && listed.lines().count() == 1, "{listed}");
-    // If only snapshots of the bottle are left, the newest one is used.
+    // If only snapshots of the bottle are left, the newest snapshot is used.
     let _ = run(&home, &["stop", "one", "--time", "0", "-q"])?.expect_code(0);
     let _ = run(&home, &["discard", "one", "--yes", "-q"])?;
     let _ = run(&home, &["fork", "one", "--label", "three", "-q"])?.expect_code(0);
@@ -118,7 +118,7 @@ fn each_fork_has_its_own_identity_and_knows_earlier_canaries() -> Result<()> {
         assert_eq!(reason(canary)?.trim(), "x-bottle-reason: secret-found");
     }
     assert_eq!(reason("nothing")?.trim(), "x-bottle-reason: upstream-unreachable");
-    // A resumed bottle knows them too.
+    // The proxy of a resumed bottle also detects these canaries.
     let _ = run(&home, &["stop", "n-1", "--time", "0", "-q"])?.expect_code(0);
     let _ = run(&home, &["resume", "n-1", "--detach", "-y", "-q"])?.expect_code(0);
     for canary in &canaries {

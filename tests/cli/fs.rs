@@ -1,4 +1,4 @@
-//! `bottle fs`: files of a workspace, in bottles of the fake backend and in a sandbox.
+//! Tests `bottle fs`: files of a workspace, in bottles of the fake backend and in a sandbox.
 
 use anyhow::{Result, ensure};
 use bottle_test_support::home::TestHome;
@@ -101,14 +101,14 @@ fn links_and_pipes_of_the_agent_do_not_lead_outside() -> Result<()> {
     ensure!(run(&home, &["fs", "read", "one", "good"])?.expect_code(0).stdout == "inside\n");
     let bytes = json(&home, &["read", "one", "bad"], "")?;
     ensure!(bytes["base64"] == "/w==" && bytes["text"].is_null(), "{bytes}");
-    // An archive goes out and in, but not through a link.
+    // An archive can be exported and imported, but not imported through a link.
     let archive = run(&home, &["fs", "export", "one", "dir"])?.expect_code(0).stdout;
     let imported = json(&home, &["import", "one", "copy/of"], &archive)?;
     ensure!(imported["entries"] == 2, "{imported}");
     ensure!(run(&home, &["fs", "read", "one", "copy/of/file"])?.expect_code(0).stdout == "inside\n");
     let refused = home.program(["fs", "import", "one", "root/tmp"])?.input(archive).run()?.expect_code(1);
     ensure!(refused.stderr.contains("leads outside the workspace"), "{}", refused.stderr);
-    // The agent can use what a client writes.
+    // The agent can use files that a client writes.
     let _ = json(&home, &["write", "one", "new/file"], "from outside\n")?;
     let script = "cat new/file && echo more >>new/file && mv new newer";
     let used = run(&home, &["exec", "one", "--", "sh", "-c", script])?.expect_code(0);

@@ -11,7 +11,7 @@ use crate::home::{home_on_linux, run};
 /// A text in files of the user outside of the project.
 const PRIVATE: &str = "private-of-the-user";
 
-/// A home with files of the user, of which some are in a git directory, and an agent on the backend `linux`.
+/// A home with private files of the user, some of them in a git directory, and with an agent on the backend `linux`.
 fn with_private_files(test: &str) -> Result<Option<TestHome>> {
     let Some(home) = home_on_linux(test)? else { return Ok(None) };
     fs::write(home.project().join("code"), "one\n")?;
@@ -79,7 +79,7 @@ fn a_separate_git_directory_is_copied_once_it_is_confirmed() -> Result<()> {
         format!("copies the files of git from {}", home.outside("victim/.git").canonicalize()?.display());
     assert!(started.stderr.contains(&note), "{}", started.stderr);
     let listed = run(&home, &["exec", "one", "--", "ls", ".git"])?.expect_code(0);
-    // Only what git has there.
+    // The bottle gets only git's own files of the git directory.
     assert_eq!(listed.stdout, "HEAD\ndescription\nobjects\nrefs\n");
     let _ = run(&home, &["stop", "one", "--time", "0", "-q"])?.expect_code(0);
     let mut terminal = home.on_terminal(&["start", "works", "--cwd", "--label", "two"], 40, 120)?;
@@ -118,7 +118,7 @@ fn borrowed_objects_are_copied_once_their_repository_is_confirmed() -> Result<()
             assert!(refused.stderr.contains(&hint), "{}", refused.transcript());
         }
     }
-    // What is no git directory of the user is refused with any answer.
+    // A path that is not in a git directory is refused, whatever the user answers.
     for forged in ["../../../home", "../../../victim/.git/refs"] {
         fs::write(&alternates, format!("{forged}\n"))?;
         let refused = run(&home, &[&START, &["-y", "--git-dir=../victim"][..]].concat())?.expect_code(2);

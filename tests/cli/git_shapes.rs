@@ -1,4 +1,4 @@
-//! Tests that git works in the copy of repositories whose shape or settings belong to this machine.
+//! Tests that git works in copies of repositories with a layout or settings that are valid only on this machine.
 
 use std::process::Command;
 
@@ -32,7 +32,7 @@ fn in_bottle(home: &TestHome, script: &str) -> Result<String> {
     Ok(run(home, &["exec", "one", "--", "/bin/sh", "-ec", script])?.expect_code(0).stdout)
 }
 
-/// Starts the bottle, and returns what the start says.
+/// Starts the bottle, and returns the messages of the start.
 fn start(home: &TestHome, cwd: &str) -> Result<String> {
     let start = ["start", "works", cwd, "--detach", "--label", "one", "-y"];
     Ok(run(home, &start)?.expect_code(0).stderr)

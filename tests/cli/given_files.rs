@@ -1,5 +1,5 @@
-//! Tests that only the agent's work comes out of a bottle, as git would commit it: whatever attributes and ignore rules a
-//! repository has, and whatever the user did before.
+//! Tests that `diff`, `pull` and `apply` return only the agent's work, in the form in which git would commit it. The
+//! repositories have various attributes, ignore rules and earlier changes of the user.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,7 +17,7 @@ use crate::pull::{inside, with_git};
 
 const PULL: [&str; 3] = ["pull", "one", "--uncommitted"];
 
-/// What the agent, and the user in another copy, does.
+/// The changes that the agent makes in the bottle, and that the test makes with plain git in another copy.
 const EDITS: &str = "printf 'a\\r\\nB\\r\\nc\\r\\n' >one.crlf; printf 'x\\r\\nY\\r\\n' >auto.t; \
      sed -i s/rest/REST/ one.id; printf '\\376\\377\\0n\\0e\\0w' >one.utf16; echo tail >>one.lfs; echo fresh >new.lfs; \
      echo 'key two' >>one.secret; sed -i s/l5/L5/ plain dirty; echo new >new; chmod +x other; rm tracked.log";
@@ -38,7 +38,8 @@ fn start(home: &TestHome) -> Result<()> {
     Ok(())
 }
 
-/// A repository with files that git converts, a tracked one that it ignores, and rules in the directory above.
+/// Creates a repository with files that git converts, with a tracked file that the ignore rules match, and with rules
+/// in the parent directory.
 fn converted(home: &TestHome) -> Result<PathBuf> {
     let project = home.project();
     let lfs = project.with_file_name("lfs-clean");
@@ -80,7 +81,7 @@ fn converted(home: &TestHome) -> Result<PathBuf> {
     home.git(&["config", "filter.rot13.clean", "tr a-z n-za-m"])?;
     home.git(&["config", "filter.rot13.smudge", "tr n-za-m a-z"])?;
     commit(home)?;
-    // Git writes what it makes of the blobs.
+    // Git writes the files again, and thereby converts the blobs.
     for name in ["one.id", "two.id", "one.secret", "two.utf16"] {
         fs::remove_file(project.join(name))?;
         home.git(&["checkout", "-q", "--", name])?;
@@ -93,7 +94,7 @@ fn entries(listed: &str) -> BTreeMap<String, String> {
     let entry = |line: &str| {
         let (entry, path) = line.split_once('\t')?;
         let words: Vec<&str> = entry.split(' ').collect();
-        // A line of a tree has a type, one of an index a stage.
+        // In the listing of a tree, the object id is the third word. In the listing of an index, it is the second word.
         let object = if words[1].len() == 4 { words[2] } else { words[1] };
         Some((path.to_owned(), format!("{} {object}", words[0])))
     };
@@ -113,12 +114,12 @@ fn work_comes_out_as_git_would_commit_it() -> Result<()> {
     let other = project.with_file_name("other");
     ensure!(Command::new("cp").arg("-a").args([&project, &other]).status()?.success(), "cp failed");
     start(&home)?;
-    // Nothing was done.
+    // The agent has not changed any file.
     assert_eq!(run(&home, &["diff", "one"])?.expect_code(0).stdout, "");
     let _ = run(&home, &PULL)?.expect_code(0);
     assert_eq!(home.git(&["rev-parse", "bottle/one"])?, home.git(&["rev-parse", "HEAD"])?);
     assert_eq!(run(&home, &["apply", "one", "--yes"])?.expect_code(0).stdout, "");
-    // The same edits in the bottle and by plain git.
+    // The same edits are made in the bottle, and in another copy with plain git.
     inside(&home, EDITS)?;
     ensure!(Command::new("/bin/sh").args(["-ec", EDITS]).current_dir(&other).status()?.success(), "failed");
     let plain = |arguments: &[&str]| -> Result<String> {
@@ -152,16 +153,16 @@ fn work_comes_out_as_git_would_commit_it() -> Result<()> {
         pulled.stderr
     );
     let found = entries(&home.git(&["ls-tree", "-r", "bottle/one"])?);
-    // The file whose filter is a program has its blob.
+    // The file `one.secret`, which has a program as its filter, keeps its blob of the last commit.
     let secret = entries(&home.git(&["ls-tree", "-r", "HEAD"])?)["one.secret"].clone();
     expected.insert("one.secret".to_owned(), secret);
     assert_eq!(found, expected);
-    // Git LFS finds the content.
+    // The content is in the directory in which Git LFS searches for it.
     let pointer = home.git(&["cat-file", "blob", "bottle/one:one.lfs"])?;
     let id = pointer.lines().find_map(|line| line.strip_prefix("oid sha256:")).context("a pointer")?;
     let content = project.join(".git/lfs/objects").join(&id[..2]).join(&id[2..4]).join(id);
     assert_eq!(fs::read(content)?, fs::read(other.join("one.lfs"))?);
-    // The user changes other lines, and all files come by `apply`.
+    // The user changes other lines, and `apply` writes all files.
     write(&project.join("one.crlf"), b"a\r\nb\r\nc\r\nd\r\n")?;
     let applied = run(&home, &["apply", "one", "--yes", "--json"])?.expect_code(0).json()?;
     assert_eq!(applied["deleted"], serde_json::json!(["tracked.log"]), "{applied}");
@@ -263,7 +264,7 @@ fn many_deletions_need_a_flag_and_renamed_files_are_none() -> Result<()> {
     Ok(())
 }
 
-/// In a repository without commits, what the agent did is shown, committed or not, and nothing of the user's own.
+/// In a repository without commits, all changes of the agent are shown, committed or not, and no files of the user.
 #[test]
 fn an_unborn_head_has_only_the_agents_work() -> Result<()> {
     let Some(home) = with_git("an_unborn_head_has_only_the_agents_work")? else { return Ok(()) };
@@ -285,7 +286,7 @@ fn an_unborn_head_has_only_the_agents_work() -> Result<()> {
     Ok(())
 }
 
-/// A fork knows what its bottle was given.
+/// A fork knows which files its original bottle was given.
 #[test]
 fn a_fork_has_only_the_agents_work() -> Result<()> {
     let Some(home) = with_git("a_fork_has_only_the_agents_work")? else { return Ok(()) };
@@ -346,10 +347,10 @@ fn random() -> impl Strategy<Value = Random> {
         })
 }
 
-/// Checks that nothing comes out of an unchanged bottle of a random repository.
+/// Checks that `bottle` finds no work in an unchanged bottle of a random repository.
 fn nothing_comes_out(home: &TestHome, random: &Random) -> Result<()> {
     let checked = unchanged(home, random);
-    // A case that fails leaves its bottle behind.
+    // A case that fails does not remove its bottle.
     let _ = run(home, &["stop", "one", "--time", "0", "-q"])?;
     let _ = run(home, &["discard", "one", "--yes", "-q"])?;
     checked
@@ -393,7 +394,7 @@ fn unchanged(home: &TestHome, random: &Random) -> Result<()> {
     Ok(())
 }
 
-/// Git sees a file with a text of the user in `$Id: …$` as unchanged.
+/// Git treats a file as unchanged if the user only wrote a text into `$Id: …$`.
 #[test]
 fn a_text_of_the_user_that_git_hides_is_no_work() -> Result<()> {
     let Some(home) = with_git("a_text_of_the_user_that_git_hides_is_no_work")? else { return Ok(()) };

@@ -24,8 +24,8 @@ pub(crate) fn home() -> Result<TestHome> {
     Ok(home)
 }
 
-/// Returns a home with the agent `works`, which sleeps on the backend `linux`. `None` if this machine cannot run it with
-/// git in the bottle.
+/// Returns a home with the agent `works`, which sleeps on the backend `linux`. `None` if this machine cannot run the
+/// agent in a bottle with git.
 pub(crate) fn home_on_linux(test: &str) -> Result<Option<TestHome>> {
     let mut home = home()?;
     let agent = "agent_provider: {template: command, command: [sleep, \"600\"]}";
@@ -47,7 +47,7 @@ pub(crate) fn keeper(home: &TestHome) -> Result<Pid> {
     keeper.and_then(Pid::from_raw).context("a keeper")
 }
 
-/// Kills the keeper of the bottle `slug`, and its watcher, which would start a new one.
+/// Kills the keeper of the bottle `slug`, and the bottle's watcher, which would start a new keeper.
 pub(crate) fn kill_keeper(home: &TestHome, slug: &str) -> Result<()> {
     let end = Instant::now() + Duration::from_secs(30);
     loop {

@@ -1,5 +1,5 @@
-//! Tests homes and directories in unusual places or states. The command either reports the problem before it
-//! uses them, or works.
+//! Tests homes and directories in unusual places or states. The command either reports the problem before it uses the
+//! home or directory, or works.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;

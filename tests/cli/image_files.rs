@@ -74,8 +74,8 @@ fn copies_an_image_where_overlayfs_is_unavailable() -> Result<()> {
     Ok(())
 }
 
-/// A script that checks the disk limit when the image is copied: the image's own files do not count, and
-/// files that the bottle writes do.
+/// A script that checks the disk limit when the image is copied: the image's own files are not counted, and files that
+/// the bottle writes are counted.
 const COPY_LIMITED: &str = r#"
 "$BOTTLE" start limited --label one --detach --yes -q; sleep 3
 "$BOTTLE" exec one -- /bin/sh -c 'head -c 4194304 /dev/zero >/opt/little; sleep 3; echo goes on'
@@ -125,7 +125,8 @@ fn images(home: &TestHome) -> Vec<String> {
     entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect()
 }
 
-/// Starts a bottle and kills `bottle` while it unpacks the image. Returns false if unpacking ended before.
+/// Starts a bottle and kills `bottle` while it unpacks the image. Returns false if unpacking ended before `bottle` was
+/// killed.
 fn killed_start(home: &TestHome) -> Result<bool> {
     let _ = std::fs::remove_dir_all(home.bottle_home().join("images"));
     let mut start =

@@ -19,8 +19,8 @@ struct Built {
 }
 
 impl Built {
-    /// Creates a home and builds the sidecars' image. If no engine is available, reports that the test is
-    /// skipped and returns none.
+    /// Creates a home and builds the sidecars' image. If no engine is available, reports that the test is skipped and
+    /// returns `None`.
     fn new(test: &str) -> Result<Option<Self>> {
         if let Err(why) = engine::here() {
             skip::aloud(test, &why);
@@ -41,8 +41,8 @@ impl Built {
 
     /// Adds an agent that runs `command` in an image built from this Dockerfile.
     fn write(&self, name: &str, dockerfile: &str, command: &str) -> Result<()> {
-        // A unique label, so that the engine does not reuse an equal image of another test, which that test
-        // would remove.
+        // The label is unique, so that the engine does not reuse an equal image of another test, because the other test
+        // would remove this image.
         let text = format!("{dockerfile}LABEL test={}\n", self.hash);
         self.home.write(&format!("home/.bottle/{name}.Dockerfile"), &text)?;
         self.agent(name, &format!("dockerfile: {name}.Dockerfile"), command)
@@ -73,7 +73,7 @@ impl Built {
         Ok(scrub)
     }
 
-    /// Lists everything that this home has on the engine except agents' images.
+    /// Lists all resources of this home on the engine, except agents' images.
     fn leftovers(&self) -> String {
         let ours = format!("name=bottle-{}", self.hash);
         let stand_ins = format!("label=bottle.scratch={}", self.hash);
@@ -166,7 +166,7 @@ fn reports_a_snapshot_image_removed_by_hand_and_resumes_without() -> Result<()> 
     let commit = built.run(&["commit", "work", "--json"])?.json()?;
     let bytes = commit["bytes"].as_u64().unwrap_or_default();
     assert!((3_000_000..3_100_000).contains(&bytes), "{commit}");
-    // After a resume, the same files count as changes.
+    // After a resume, the same files are still changes.
     let _ = built.run(&["stop", "work", "--time", "0", "-q"])?.expect_code(0);
     let _ = built.run(&["resume", "work", "--snapshot", "--yes", "--detach", "-q"])?.expect_code(0);
     let again = built.run(&["commit", "work", "--json"])?.json()?;
@@ -220,7 +220,7 @@ fn foreign(path: &std::path::Path, word: &str) -> Result<String> {
     Ok(hash(config.as_bytes()))
 }
 
-/// Waits until `condition` is true, which the error calls `what`.
+/// Waits until `condition` is true. `what` describes the condition in the error message.
 fn until(what: &str, condition: impl Fn() -> bool) -> Result<()> {
     let end = Instant::now() + Duration::from_secs(30);
     while !condition() {
@@ -232,7 +232,7 @@ fn until(what: &str, condition: impl Fn() -> bool) -> Result<()> {
 
 /// Whether a container of the engine runs `command`.
 fn runs(command: &str) -> bool {
-    // Listing containers fails if one of them is removed at that moment.
+    // Listing containers fails if a container is removed at that moment.
     let list = || engine::docker(&["ps", "--quiet"]);
     let running = (0..50).find_map(|_| list()).unwrap_or_default();
     // Another test may have removed its container meanwhile.

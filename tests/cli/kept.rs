@@ -17,8 +17,8 @@ agent_provider:
 ---
 ";
 
-/// Returns a home with a repository, in which a bottle `one` has worked on a copy and ended. Its manifests are removed,
-/// so that a command that reads one of them fails.
+/// Returns a home with a repository and an ended bottle `one`, whose agent has changed a copy of the repository. The
+/// manifests of the home are removed, so that a command that reads one of them fails.
 fn ended(test: &str) -> Result<Option<TestHome>> {
     let mut home = home()?;
     home.bottle("work", WORKS)?.agent("work", "---\nbottle: work\n---\n")?;
@@ -37,7 +37,7 @@ fn ended(test: &str) -> Result<Option<TestHome>> {
     Ok(Some(home))
 }
 
-/// The number of processes of this home's bottle with that name.
+/// The number of processes of this home's bottle that have this role.
 fn processes(home: &TestHome, role: &str) -> Result<usize> {
     let home = home.bottle_home();
     let mut count = 0;
@@ -88,7 +88,7 @@ fn every_file_command_works_after_the_end() -> Result<()> {
     Ok(())
 }
 
-/// The guest on the files has the restrictions of a running bottle, and neither network nor proxy.
+/// The guest of an ended bottle has the restrictions of a running bottle, and has neither network nor proxy.
 #[test]
 fn the_guest_of_an_ended_bottle_is_confined_and_offline() -> Result<()> {
     let Some(home) = ended("the_guest_of_an_ended_bottle_is_confined_and_offline")? else { return Ok(()) };
@@ -102,14 +102,15 @@ fn the_guest_of_an_ended_bottle_is_confined_and_offline() -> Result<()> {
     Ok(())
 }
 
-/// Git runs inside the bottle, and the agent decides what else git runs. Nothing of that changes the files.
+/// Git runs inside the bottle, and the agent can configure programs that git runs. These programs do not change the
+/// files of the ended bottle.
 #[test]
 fn diff_and_pull_change_nothing_in_the_files() -> Result<()> {
     let Some(home) = ended("diff_and_pull_change_nothing_in_the_files")? else { return Ok(()) };
     let hook = "printf '#!/bin/sh\\ntouch /workspace/touched ~/touched\\nexec \"$@\"\\n' >~/hook; chmod +x ~/hook; \
                 git config --global uploadpack.packObjectsHook ~/hook";
     let _ = run(&home, &["exec", "one", "--", "sh", "-ec", hook])?.expect_code(0);
-    // A command that reads would share the guest of one that writes.
+    // Without this wait, a reading command would share the guest of the writing command.
     wait_until_closed(&home)?;
     let _ = run(&home, &["pull", "one"])?.expect_code(0);
     let _ = run(&home, &["diff", "one"])?.expect_code(0);
@@ -117,7 +118,7 @@ fn diff_and_pull_change_nothing_in_the_files() -> Result<()> {
     let found = ["exec", "one", "--", "sh", "-c", "ls /workspace/touched ~/touched"];
     let missing = run(&home, &found)?;
     assert_eq!((missing.code, missing.stdout.as_str()), (2, ""), "{}", missing.transcript());
-    // The hook works where files may be written.
+    // As a control, the hook writes its files in a command that may write.
     let clone = ["exec", "one", "--", "git", "clone", "-q", "file:///workspace", "/tmp/clone"];
     let _ = run(&home, &clone)?.expect_code(0);
     let _ = run(&home, &found)?.expect_code(0);
@@ -135,7 +136,7 @@ fn the_guest_ends_with_its_client() -> Result<()> {
     client.kill()?;
     client.wait()?;
     wait_until_closed(&home)?;
-    // A killed keeper leaves its guest. The next command replaces that guest.
+    // When a keeper is killed, its guest keeps running. The next command replaces that guest.
     let mut client = command.spawn()?;
     std::io::Read::read_exact(client.stdout.as_mut().context("output")?, &mut line)?;
     kill_keeper(&home)?;
@@ -162,7 +163,7 @@ fn kill_keeper(home: &TestHome) -> Result<()> {
     Ok(())
 }
 
-/// Commands that run at once share a guest, or wait for each other. A resume waits too.
+/// Concurrent commands share a guest, or wait for each other. A resume also waits for them.
 #[test]
 fn commands_on_the_same_files_wait_for_each_other() -> Result<()> {
     let Some(home) = ended("commands_on_the_same_files_wait_for_each_other")? else { return Ok(()) };
@@ -182,7 +183,7 @@ fn commands_on_the_same_files_wait_for_each_other() -> Result<()> {
         let done = child.wait_with_output()?;
         assert!(done.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&done.stderr));
     }
-    // The agent's manifests are gone, so the resume ends there, and not at the lock.
+    // The agent's manifests were removed, so the resume fails because of them, and not because of the lock.
     let resumed = run(&home, &["resume", "one", "--yes"])?;
     assert!(!resumed.stderr.contains("taken"), "{}", resumed.transcript());
     let text = transcripts(&home, &[&["list"], &["attach", "one"], &["stop", "one"]])?;

@@ -1,4 +1,4 @@
-//! Tests the example of the library, which is a program of its own.
+//! Tests the example of the library, which is a separate program.
 
 use std::time::Duration;
 

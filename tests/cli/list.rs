@@ -150,7 +150,7 @@ fn policy_check_scans_what_would_leave() -> Result<()> {
     for (url, header, verdict) in [
         (url, "X-Note: nothing", "allow"),
         (url, note.as_str(), "ask"),
-        // A credential in this header is no finding, because the proxy removes the header.
+        // A credential in this header is not a finding, because the proxy removes the header.
         (url, credential.as_str(), "allow"),
         (broken, "X-Note: nothing", "deny"),
     ] {

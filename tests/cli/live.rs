@@ -1,5 +1,5 @@
-//! Tests `--cwd=live`: the agent changes the user's files, but not the user's repository. `live_docker` tests it on a
-//! container engine.
+//! Tests `--cwd=live`: the agent changes the user's files, but not the user's repository. `live_docker` tests
+//! `--cwd=live` on a container engine.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,7 +17,7 @@ pub(crate) const START: [&str; 8] = ["start", "work", "--cwd=live", "--detach", 
 
 pub(crate) const STOP: [&str; 5] = ["stop", "one", "--time", "0", "--json"];
 
-/// Returns a home whose project is a repository with one commit. As [`with_git`].
+/// Returns a home whose project is a repository with one commit. Otherwise like [`with_git`].
 fn with_a_repository(test: &str) -> Result<Option<TestHome>> {
     let Some(home) = with_git(test)? else { return Ok(None) };
     home.write("project/code", "one\n")?;
@@ -33,8 +33,8 @@ fn inside(home: &TestHome, script: &str) -> Result<Outcome> {
     run(home, &["exec", "one", "--", "/bin/sh", "-c", script])
 }
 
-/// The content, mode, owner, inode and modification time of all files below a directory. The bottle shares the objects
-/// by hard links, which change their change time.
+/// The content, mode, owner, inode and modification time of all files below a directory. The change time is not
+/// compared, because the bottle shares git objects by hard links, and a new hard link updates the change time.
 pub(crate) fn facts(directory: &Path) -> Result<BTreeMap<String, String>> {
     let mut found = BTreeMap::new();
     for entry in fs::read_dir(directory)? {
@@ -82,7 +82,7 @@ fn the_agent_changes_the_users_files_and_its_commits_are_pulled() -> Result<()> 
     let pulled = run(&home, &["pull", "one", "--json"])?.expect_code(0).json()?;
     ensure!((&pulled["commits"], &pulled["uncommitted"]) == (&1.into(), &0.into()), "{pulled}");
     ensure!(home.git(&["show", "bottle/one:code"])? == "one\ntwo\n");
-    // A resumed bottle sees it again, and continues in its own repository.
+    // A resumed bottle sees the directory again, and continues in its own repository.
     fs::write(project.join("meanwhile"), "mine\n")?;
     let _ = run(&home, &["resume", "one", "--detach", "-y", "-q"])?.expect_code(0);
     let done = inside(&home, "cat meanwhile; git log -1 --format=%s")?.expect_code(0);
@@ -103,7 +103,7 @@ fn files_keep_the_users_ownership() -> Result<()> {
     let Some(home) = with_a_repository("files_keep_the_users_ownership")? else { return Ok(()) };
     let project = home.project();
     if rustix::process::geteuid().is_root() {
-        // A project of an ordinary user, for whom root starts a bottle.
+        // The project belongs to an ordinary user, and root starts the bottle.
         for path in ["", "code", "src", "src/main.c"] {
             chown(project.join(path), Some(1234), Some(1235))?;
         }
@@ -130,7 +130,8 @@ fn no_attempt_reaches_the_users_repository() -> Result<()> {
     fs::write(git.join("secret"), "only the user's\n")?;
     let before = facts(&git)?;
     let _ = run(&home, &START)?.expect_code(0);
-    // The copy of the repository contains the file too; the bottle removes everything that it sees.
+    // The bottle's copy of the repository also contains the file `secret`. The attack removes this copy first, so any
+    // `secret` that it finds later is the user's.
     let attack = "git config core.hooksPath /workspace/hooks; git config core.fsmonitor /workspace/run; \
         rm -rf .git/* .git; mv .git elsewhere; rmdir .git; ln -s /etc .git; mkdir -p moved; mv .git moved/; \
         mv /workspace /moved; mv /workspace/.git /tmp/git; umount .git; umount -l /workspace/.git; \
@@ -159,7 +160,7 @@ fn namespaces_of_the_agent_do_not_uncover_the_repository() -> Result<()> {
     fs::write(git.join("secret"), "only the user's\n")?;
     let before = facts(&git)?;
     let _ = run(&home, &START)?.expect_code(0);
-    // The control: the agent can mount something.
+    // As a control, the agent can mount a tmpfs.
     let attack = "rm -rf .git/*; cat >/tmp/attack <<'END'
 mkdir -p /tmp/a /tmp/b /tmp/c/upper /tmp/c/work /tmp/d
 mount -t tmpfs none /tmp/d && touch /tmp/d/mounted && ls /tmp/d
@@ -197,7 +198,7 @@ fn the_end_names_what_has_an_effect_on_the_host() -> Result<()> {
         return Ok(());
     };
     home.write("project/.vscode/old.json", "{}\n")?;
-    // Their files stay as they are, at other paths.
+    // The agent moves the following files to other paths without changing them.
     home.write("project/template/run.xml", "<run/>\n")?;
     home.write("project/library/.vscode/tasks.json", "{}\n")?;
     let _ = run(&home, &START)?.expect_code(0);
@@ -280,7 +281,7 @@ fn commands_that_need_a_copy_are_refused() -> Result<()> {
     let commit = "git -c user.name=A -c user.email=a@example.com commit -qam more";
     let _ = inside(&home, commit)?.expect_code(0);
     let _ = run(&home, &STOP)?.expect_code(0);
-    // The repository of the directory is gone, and the one of the kept bottle can be copied out.
+    // The directory no longer has a repository, and the repository of the kept bottle can be copied out.
     fs::rename(home.project().join(".git"), home.project().join("kept"))?;
     let resumed = run(&home, &["resume", "one", "--detach", "-y"])?.expect_code(1);
     ensure!(

@@ -27,7 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const COMMIT: &str = "git -c user.name=A -c user.email=a@example.com commit -q";
 
 /// Returns a home whose project is a repository with one commit, and belongs to the user of the images. If no such
-/// directory can be made, or no engine mounts it, reports that the test is skipped and returns none.
+/// directory can be made, or no engine mounts it, reports that the test is skipped and returns `None`.
 fn with_a_repository(test: &str) -> Result<Option<TestHome>> {
     if !rustix::process::geteuid().is_root() {
         skip::aloud(test, &"only root can give a directory to the user of the images");
@@ -110,7 +110,7 @@ fn the_agent_changes_the_users_files_and_commits_to_its_own_repository() -> Resu
     Ok(())
 }
 
-/// The keeper is killed while it pauses the container for a snapshot. The next one continues the container.
+/// The keeper is killed while it pauses the container for a snapshot. The next keeper continues the container.
 #[test]
 fn a_keeper_killed_during_a_snapshot_leaves_no_paused_bottle() -> Result<()> {
     let test = "a_keeper_killed_during_a_snapshot_leaves_no_paused_bottle";
@@ -133,7 +133,7 @@ fn a_keeper_killed_during_a_snapshot_leaves_no_paused_bottle() -> Result<()> {
     ensure!(inside(&home, "one", "echo on")? == "on\n");
     ensure!(paused().is_some_and(|ids| ids.is_empty()));
     ensure!(!home.bottle_home().join("state/one/paused-by-keeper").exists());
-    // The images of the interrupted snapshot are found.
+    // Cleanup finds the images of the interrupted snapshot.
     let _ = run(&home, &["cleanup", "--yes"])?.expect_code(0);
     let _ = run(&home, &["commit", "one", "-q"])?.expect_code(0);
     let _ = run(&home, &STOP)?.expect_code(0);
@@ -141,7 +141,8 @@ fn a_keeper_killed_during_a_snapshot_leaves_no_paused_bottle() -> Result<()> {
     Ok(())
 }
 
-/// Sends each pause of a container with this label from now on. The engine reports a pause at once, also a short one.
+/// Returns a channel that receives each pause of a container with this label from now on. The engine reports a pause
+/// immediately, even if the pause is short.
 fn pauses(label: &str) -> Result<mpsc::Receiver<String>> {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_secs().to_string();
     let mut events = Command::new("docker")
@@ -258,7 +259,8 @@ fn another_directory_at_the_path_is_not_mounted() -> Result<()> {
     let _ = run(&home, &START)?.expect_code(0);
     let _ = inside(&home, "one", &format!("{COMMIT} --allow-empty -m more"))?;
     let _ = run(&home, &STOP)?.expect_code(0);
-    // An engine resolves the path again when it starts the container. Only pid 1 can detect the exchange.
+    // An engine resolves the path again when it starts the container. Only pid 1 can detect that the path leads to
+    // another directory.
     let project = home.project();
     let other = project.with_file_name("other");
     fs::rename(&project, &other)?;
@@ -267,7 +269,7 @@ fn another_directory_at_the_path_is_not_mounted() -> Result<()> {
     let container = format!("bottle-{hash}-agent-one");
     let _ = engine::docker(&["start", &container]);
     ensure!(engine::docker(&["wait", &container]).as_deref() == Some("1"), "the container runs");
-    // The directory's own repository is gone, and the one of the kept bottle can be copied out.
+    // The directory no longer has a repository, and the repository of the kept bottle can be copied out.
     fs::remove_dir(project.join(".git"))?;
     give(&project, OWNER)?;
     let committed = run(&home, &["commit", "one"])?.expect_code(1);
@@ -294,7 +296,7 @@ fn the_users_files_are_no_work_of_a_bottle_that_was_killed() -> Result<()> {
         let _ = run(&home, &START)?.expect_code(0);
         let _ = inside(&home, "one", &format!("git status; {script}"))?;
         let _ = engine::docker(&["kill", &format!("bottle-{hash}-agent-one")]);
-        // Only pid 1 of the container, which starts again for this, can detect changes.
+        // Only pid 1 of the container can detect changes, so the container is started again.
         ensure!(is_kept_at_the_end(&home)? == is_kept, "{script}");
         let _ = run(&home, &["cleanup", "--all", "--yes"])?.expect_code(0);
     }

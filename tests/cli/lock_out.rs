@@ -16,8 +16,8 @@ use crate::home::{keeper, run};
 /// The time limit for a step of a bottle on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A real credential that only the proxy is given. Requests that contain parts of it count as guesses and
-/// lock the bottle.
+/// A real credential that only the proxy is given. Requests that contain parts of this credential are treated as
+/// guesses and lock the bottle.
 const KEY: &str = "Zq7Kd93vXwpT2mB8ySe4Lh5Rf0NcQw1Er2Ty3Ui4Po6As8Dg1Hj3Kl5";
 
 /// A script for bash that sends a different correct part of `$K` in each request. It prints the
@@ -26,8 +26,8 @@ const GUESS: &str = "i=0; while [ $i -lt 12 ]; do curl -s -D - -o /dev/null -H \
     http://api.site.example/open | tr -d '\\r' | sed -n -e 's/^x-bottle-reason: //p' -e 's/^HTTP[^ ]* 200.*/passed/p'; \
     i=$((i+1)); done";
 
-/// Returns a home whose bottle `walks` may reach one site, and whose proxy inserts [`KEY`] for another. The
-/// agent runs `script`. If the backend is not available, reports that the test is skipped and returns none.
+/// Returns a home whose bottle `walks` may reach one site, and whose proxy inserts [`KEY`] for another. The agent runs
+/// `script`. If the backend is not available, reports that the test is skipped and returns `None`.
 fn home(test: &str, script: &str) -> Result<Option<TestHome>> {
     let mut home = TestHome::new()?;
     if !home.runs(test, "linux")? {

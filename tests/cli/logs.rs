@@ -17,8 +17,8 @@ use crate::home::{home, run, snapshot, transcripts};
 /// The time limit for a background step on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(40);
 
-/// Returns a home with a bottle `one` that may reach `site.example`, and this site. If the backend is not
-/// available, reports that the test is skipped and returns none.
+/// Returns a home with a bottle `one` that may reach `site.example`, and this site. If the backend is not available,
+/// reports that the test is skipped and returns `None`.
 fn with_a_route(test: &str) -> Result<Option<(TestHome, Upstream)>> {
     let mut home = TestHome::new()?;
     if !home.runs(test, "linux")? {
@@ -56,7 +56,7 @@ fn ask(home: &TestHome, url: &str) -> Result<String> {
     Ok(asked.stdout.trim().to_owned())
 }
 
-/// Starts a command. Returns it, and the lines that it prints.
+/// Starts a command. Returns its process, and the lines that it prints.
 fn follow(home: &TestHome, arguments: &[&str]) -> Result<(Child, Receiver<String>)> {
     let mut command = home.program(arguments.iter().copied())?.command();
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
@@ -125,7 +125,7 @@ fn formats_every_kind_of_access_log_line() -> Result<()> {
         return Ok(());
     };
     let token = "glpat-Xk3Vw9QzR7tYp2LmNb5c";
-    // The requests of the isolation probe at the start are older.
+    // The requests of the isolation probe at the start are older than `then`, so they are not shown.
     let then = jiff::Timestamp::now().to_string();
     let shown = ["logs", "one", "--egress", "--since", &then];
     let read = |more: &[&str]| -> Result<String> {

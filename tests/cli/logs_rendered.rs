@@ -10,7 +10,7 @@ use crate::home::{bottle, home, run};
 /// The time limit for a background step on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(40);
 
-/// What an agent writes that draws its input box again below each message.
+/// The output of an agent that draws its input box again below each message.
 const DRAWN: &str = r"one\r\n> x\r\e[Jtwo\r\n> y\e[1A\r\e[1;31m\e[Jthree\e[0m\n> z";
 
 fn start(home: &mut TestHome, drawn: &str) -> Result<()> {
@@ -47,7 +47,7 @@ fn a_running_agent_has_the_size_of_its_terminal() -> Result<()> {
     if !home.runs("a_running_agent_has_the_size_of_its_terminal", "linux")? {
         return Ok(());
     }
-    // A line of 30 columns, then the last row of the screen.
+    // The script prints a line of 30 columns, and then the last row of the screen.
     let script = "seq 1 9; printf '%030d%s' 7 more; printf '\\033[8;1H\\033[Jbottom'; sleep 600";
     let command = serde_json::json!(["sh", "-c", script]);
     let manifest =
@@ -59,7 +59,7 @@ fn a_running_agent_has_the_size_of_its_terminal() -> Result<()> {
     assert_eq!(shown, format!("1\n2\n3\n4\n5\n6\n7\n8\n9\n{:030}\nbottom\n", 7), "{shown}");
     let _ = run(&home, &["stop", "one", "--time", "0", "-q"])?.expect_code(0);
     terminal.wait_exit()?;
-    // The keeper recorded the size.
+    // The keeper has recorded the size of the terminal, so the logs are the same after the end of the bottle.
     let kept = run(&home, &["logs", "one"])?;
     if kept.code == 0 {
         assert_eq!(kept.stdout, shown);

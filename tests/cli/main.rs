@@ -6,9 +6,9 @@
 //!
 //! - `activity`: what an agent does, and the size of its bottle, in `list`
 //! - `logs_rendered`: `logs` of agents that move the cursor
-//! - `given_files`: only the agent's work comes out, as git would commit it
+//! - `given_files`: only the agent's work comes out of a bottle, as git would commit it
 //! - `git_directory`: directories whose `.git` names a git directory elsewhere
-//! - `git_shapes`: repositories whose shape or settings belong to this machine
+//! - `git_shapes`: repositories with a layout or settings that are valid only on this machine
 //! - `whole_repository`: the repository that contains the working directory
 //! - `several_directories`: bottles with copies of several directories
 //! - `bot_bottle`: manifests and variables of bot-bottle
@@ -21,7 +21,7 @@
 //! - `homes`, `names`, `clock`: unusual homes, names and times
 //! - `exec`: `exec` with a time limit and with a result
 //! - `exit_codes`: every documented exit code
-//! - `streams`: missing terminals and readers, and outputs without space
+//! - `streams`: missing terminals and readers, and outputs that cannot be written
 //! - `races`: concurrent commands
 //! - `deploy_keys`: deploy keys at a forge
 //! - `host_keys`: repositories whose host has no known key
@@ -43,7 +43,7 @@
 //! - `guest_tools`: the behaviours of tools that drive a machine, as tables
 //! - `pull`: `pull` and `diff` · `submodules`: a pull from submodules
 //! - `removal`: the removal of an ended bottle's files
-//! - `shared_objects`: copied repositories that share their objects with the user's
+//! - `shared_objects`: copied repositories that share their objects with the user's repositories
 //! - `commit_author`: the author of an agent's commits
 //! - `kept`: commands on the files of ended bottles
 //! - `newcomer`: a user's first session, as they see it

@@ -1,4 +1,4 @@
-//! `bottle mcp`: MCP clients that drive bottles, on standard input and output and over HTTP.
+//! Tests `bottle mcp`: MCP clients that drive bottles, on standard input and output and over HTTP.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -68,7 +68,7 @@ impl Client {
         Ok(id)
     }
 
-    /// Cancels the request with this id, or is killed.
+    /// Cancels the request with this id, or kills the server.
     fn give_up(&mut self, id: u64, is_killed: bool) -> Result<()> {
         if is_killed {
             return Ok(self.server.kill()?);
@@ -105,14 +105,14 @@ impl Client {
         }
     }
 
-    /// Calls a tool that succeeds. Returns its document.
+    /// Calls a tool, which must succeed. Returns the tool's JSON document.
     fn done(&mut self, tool: &str, arguments: Value) -> Result<Value> {
         let result = self.call(tool, arguments)?;
         ensure!(result["isError"] != true, "{tool}: {result}");
         Ok(result["structuredContent"].clone())
     }
 
-    /// Calls a tool that fails. Returns the sentence for the model.
+    /// Calls a tool, which must fail. Returns the sentence for the model.
     fn mistake(&mut self, tool: &str, arguments: Value) -> Result<String> {
         let result = self.call(tool, arguments)?;
         ensure!(result["isError"] == true, "{tool}: {result}");
@@ -240,7 +240,7 @@ fn a_client_uses_only_bottles_and_tools_of_its_scope() -> Result<()> {
     client.done("bottle_start", json!({"agent": "nap", "label": "started"}))?;
     client.done("terminal", json!({"bottle": "started", "command": ["echo"]}))?;
     drop(client);
-    // The bottles that a client started are its own after a restart too.
+    // The bottles that a client started belong to this client even after the server restarts.
     let mut client = Client::start(&home, &["--scope", "mi*", "--scope", "started"])?;
     for bottle in ["mine", "started"] {
         client.done("terminal", json!({"bottle": bottle, "command": ["echo"]}))?;
@@ -264,7 +264,7 @@ fn a_client_works_in_the_bottles_of_its_tasks() -> Result<()> {
     ensure!(failed["code"] == 7, "{failed}");
     let listed = client.done("env_list", json!({}))?["items"].clone();
     ensure!(listed.as_array().is_some_and(|all| all.len() == 1) && listed[0]["task"] == "mine-1", "{listed}");
-    // Its bottle is one that the client started, so the other tools work on it.
+    // The client started the bottle of the task, so the other tools work on this bottle.
     let slug = listed[0]["slug"].clone();
     client.done("process_list", json!({"bottle": slug}))?;
     let mut said = Vec::new();
@@ -279,7 +279,7 @@ fn a_client_works_in_the_bottles_of_its_tasks() -> Result<()> {
         said.push(format!("{tool} {arguments}\n  {}", client.mistake(tool, arguments.clone())?));
     }
     snapshot!(said.join("\n"));
-    // A client that may use other bottles only starts none.
+    // A client that may use only the bottles `ci-*` cannot start a bottle.
     let mut narrow = Client::start(&home, &["--scope", "ci-*"])?;
     for (tool, arguments) in [
         ("env_run", json!({"task": "mine-1", "command": "ls"})),
@@ -289,7 +289,7 @@ fn a_client_works_in_the_bottles_of_its_tasks() -> Result<()> {
         let mistake = narrow.mistake(tool, arguments)?;
         ensure!(mistake.starts_with("you have no task"), "{mistake}");
     }
-    // A bottle that another client made first is not used.
+    // If another client has started the bottle of the task, this bottle is not used.
     let mut race = home.program(["env", "run", "mine-1", "--own", "--json", "--", "true"])?;
     let refused = race.env("BOTTLE_PARENT", "other").run()?.expect_code(125);
     ensure!(refused.stderr.contains("another client started it"), "{}", refused.stderr);
@@ -335,7 +335,7 @@ fn a_mistake_is_a_result_that_the_model_can_correct() -> Result<()> {
     Ok(())
 }
 
-/// The server starts a bottle in its own process, up to the keeper's steps.
+/// The server runs the first steps of a start in its own process. The keeper runs the other steps.
 #[test]
 fn a_start_of_a_killed_or_cancelling_client_is_undone_at_every_step() -> Result<()> {
     for step in ["check", "prepare", "make_network", "start_bundle", "start_guest", "connect_guest"] {
@@ -346,7 +346,7 @@ fn a_start_of_a_killed_or_cancelling_client_is_undone_at_every_step() -> Result<
             let start = json!({"name": "bottle_start", "arguments": {"agent": "nap", "label": "one"}});
             let id = client.begin("tools/call", start)?;
             let state = home.bottle_home().join("state/one");
-            // The first steps are those of the server, before the keeper makes the state.
+            // The server runs the first steps, before the keeper creates the bottle's state.
             match step {
                 "check" | "prepare" => std::thread::sleep(Duration::from_millis(300)),
                 _ => wait_until(&format!("{step} begins"), || state.exists())?,
@@ -365,8 +365,8 @@ fn entries(home: &TestHome, directory: &str) -> Vec<String> {
     entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect()
 }
 
-/// The server forks in its own process, up to the steps of the keepers: that of the bottle, which saves the snapshot, and
-/// that of the new one.
+/// The server runs the first steps of a fork in its own process. The keeper of the original bottle saves the snapshot,
+/// and the keeper of the new bottle runs the last steps.
 #[test]
 fn a_fork_of_a_killed_or_cancelling_client_leaves_nothing_at_every_step() -> Result<()> {
     for (step, is_running) in [
@@ -383,7 +383,8 @@ fn a_fork_of_a_killed_or_cancelling_client_leaves_nothing_at_every_step() -> Res
             let case = format!("{step}, running: {is_running}, killed: {is_killed}");
             let mut home = home()?;
             home.write("project/note", "remember\n")?;
-            // A keeper goes on to save a snapshot, so it waits; the other steps never end.
+            // A keeper completes a snapshot that it has begun, so the steps of a snapshot only wait. The other steps
+            // never end.
             let saves = step.contains("snapshot");
             let fault = format!("{step}:{}", if saves { "wait" } else { "hang" });
             if saves && is_running {
@@ -446,7 +447,7 @@ fn a_comparison_of_a_killed_or_cancelling_client_leaves_nothing() -> Result<()> 
     ];
     for is_killed in [true, false] {
         for (tool, arguments) in &calls {
-            // The bottle's git never answers, or the call ends somewhere in the middle.
+            // The bottle's git never answers, or the call is ended while it compares files.
             for delay in [None, Some(20), Some(150)] {
                 let case = format!("{tool} {arguments} {delay:?}, killed: {is_killed}");
                 if delay.is_none() {
@@ -663,7 +664,7 @@ fn a_token_opens_its_bottles_and_tools_over_http() -> Result<()> {
         is_error(&call(&server, &narrow, "bottle_start", &json!({"agent": "nap"}))?),
         "the tool is not granted"
     );
-    // The user is asked, as long as a call waits.
+    // The user can answer as long as a call waits.
     let asked = call(&server, &narrow, "terminal", &json!({"bottle": "ci-1", "command": "make"}))?;
     ensure!(is_error(&asked) && asked.to_string().contains("was not approved in time"), "{asked}");
 

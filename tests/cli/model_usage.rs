@@ -134,7 +134,7 @@ fn rates_fill_a_column() -> Result<()> {
             &["usage", "--by", "model", "--json", "--since", "2026-01-31T00:00:00Z"],
         ],
     )?;
-    // Nothing depends on the file.
+    // An invalid `rates.yml` affects only the column with the costs.
     home.write("home/.bottle/rates.yml", "currency: USD\nmodels: {m: free}\n")?;
     text += &transcripts(&home, &[&["usage", "--by", "model"]])?;
     snapshot!(text);

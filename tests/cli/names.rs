@@ -41,7 +41,7 @@ fn table_columns_align_in_every_script() -> Result<()> {
     let screen = pty.last_screen()?;
     let rows: Vec<&str> = screen.lines().filter(|line| line.contains("(nap)")).collect();
     assert_eq!(rows.len(), 5, "{screen}");
-    // Measures in cells of the terminal: a wide character has two, and a combining mark none.
+    // The width is measured in cells of the terminal. A wide character has two cells, and a combining mark has none.
     let cells = |row: &str| {
         let before = row.split("running").next().unwrap_or_default();
         dialoguer::console::measure_text_width(before)

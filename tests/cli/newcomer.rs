@@ -27,7 +27,8 @@ impl Story<'_> {
         let mut pty = self.home.on_terminal(arguments, 24, 80)?;
         for (words, keys) in steps {
             pty.wait_for(words).with_context(|| format!("bottle {arguments:?}"))?;
-            // A list covers the screen and disappears when the user has answered, so it is recorded before.
+            // A list covers the screen and disappears when the user has answered, so the list is recorded before the
+            // answer.
             let screen = settled(&pty);
             if screen.contains("Esc cancels") && *keys == "\r" {
                 self.text += &format!("{}\n\n", screen.trim_end());
@@ -54,7 +55,7 @@ fn settled(pty: &Pty) -> String {
 }
 
 /// Returns a home whose project is a repository with one file. If the backend `linux` is not available, reports that
-/// the test is skipped and returns none.
+/// the test is skipped and returns `None`.
 fn with_a_project(test: &str) -> Result<Option<TestHome>> {
     let home = TestHome::new()?;
     if !home.runs(test, "linux")? {
@@ -105,7 +106,7 @@ fn a_first_session_from_init_to_pull() -> Result<()> {
     assert_eq!(story.run(&["cleanup"], &[])?, 0, "{}", story.text);
     let mut scrub = home.scrub()?;
     scrub.add(r"\d+(\.\d+)? (B|KiB|MiB)\b", "[SIZE]")?.add(r"\b[0-9a-f]{7,12}\b", "[COMMIT]")?;
-    // A slow machine lists the agent later.
+    // On a slow machine, the activity of the agent may have changed when it is listed.
     scrub.add(r"(working|running|idle( <1 min)?) (\(detached\)) +", "[ACTIVITY] $3  ")?;
     scrub.add(r"STATUS +SERVICES", "STATUS  SERVICES")?;
     snapshot!(scrub.apply(&story.text));

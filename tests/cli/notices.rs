@@ -59,8 +59,8 @@ fn wait_for_title(pty: &Pty, title: &str) -> Result<()> {
     Ok(())
 }
 
-/// Starts the agent on a terminal and waits until it has drawn. If the backend or Python is not available,
-/// reports that the test is skipped and returns none.
+/// Starts the agent on a terminal and waits until it has drawn. If the backend or Python is not available, reports that
+/// the test is skipped and returns `None`.
 fn full_screen(test: &str, home: &mut TestHome) -> Result<Option<Pty>> {
     if !home.runs(test, "linux")? {
         return Ok(None);

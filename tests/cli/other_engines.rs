@@ -55,7 +55,7 @@ fn a_kept_bottle_is_found_only_on_its_own_engine() -> Result<()> {
     done_on("a", &home, &["stop", "one", "--time", "0"])?;
     let mut text = transcripts_on("b", &home, ON_FILES)?;
     text += &transcripts_on("absent", &home, ON_FILES)?;
-    // Nothing was lost.
+    // No file was lost.
     done_on("a", &home, &["resume", "one", "--detach", "-q"])?;
     let read = done_on("a", &home, &["exec", "one", "--", "cat", "note"])?;
     assert_eq!(read.stdout, "kept\n");
@@ -80,7 +80,7 @@ fn a_snapshot_is_found_only_on_its_own_engine() -> Result<()> {
     Ok(())
 }
 
-/// One message names all bottles of an engine, and a bottle that is not on it is cleaned up.
+/// One message names all bottles of an engine, and a bottle on another engine is cleaned up.
 #[test]
 fn a_cleanup_names_the_engine_that_does_not_answer_and_its_bottles() -> Result<()> {
     let home = running()?;
@@ -98,7 +98,7 @@ fn a_cleanup_names_the_engine_that_does_not_answer_and_its_bottles() -> Result<(
     Ok(())
 }
 
-/// A detached bottle whose keeper was killed seems to have ended on another engine.
+/// On another engine, a detached bottle whose keeper was killed seems to have ended.
 #[test]
 fn a_running_bottle_is_adopted_only_on_its_own_engine() -> Result<()> {
     let home = running()?;

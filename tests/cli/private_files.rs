@@ -13,8 +13,8 @@ use crate::home::{bottle, home};
 /// Umasks that are too loose, usual with groups of one user, usual, and strict.
 const UMASKS: [&str; 4] = ["000", "002", "022", "077"];
 
-/// Parts of paths below which files are not the program's: the manifests that a test writes, and the bottle's files, whose
-/// modes its agent or its image chose.
+/// Parts of the paths of files that the program did not create: the manifests that a test writes, and the bottle's
+/// files, which have modes that its agent or its image chose.
 const OF_OTHERS: [&str; 7] = [
     "/.bottle/agents/",
     "/.bottle/bottles/",
@@ -68,7 +68,7 @@ fn require_private(home: &TestHome, when: &str) -> Result<()> {
     Ok(())
 }
 
-/// A bottle's life, with files that `cp` exchanges, a commit and kept files.
+/// Starts, uses and stops a bottle, with files that `cp` copies, a commit and kept files.
 fn life(home: &TestHome, umask: &str) -> Result<()> {
     for arguments in [
         &["start", "nap", "--detach", "--label", "one", "-q", "-y"][..],

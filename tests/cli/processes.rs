@@ -1,4 +1,5 @@
-//! `bottle process`, `bottle ps` and `bottle shell`: processes that go on without a client, on real shells.
+//! Tests `bottle process`, `bottle ps` and `bottle shell`: processes that keep running without a client, in real
+//! shells.
 
 use std::time::{Duration, Instant};
 
@@ -48,7 +49,7 @@ fn a_server_is_started_fed_watched_and_ended() -> Result<()> {
     ensure!(tail == "got two\n", "{tail}");
     let late = run(&home, &["process", "write", "one", "p1", "late"])?.expect_code(1);
     ensure!(late.stderr.contains("p1 has ended"), "{}", late.stderr);
-    // Its name is free, and its handle is not used again.
+    // The name of the ended process is free, and its handle is not used again.
     ensure!(start(&home, &["--name", "server"], "trap '' TERM; sleep 900; sleep 900")? == "p2");
     let waited = json(&home, "wait", &["server", "--timeout", "1"], 124)?;
     ensure!(waited["state"] == "running", "{waited}");
@@ -77,7 +78,7 @@ fn a_client_waits_for_a_line_of_the_output() -> Result<()> {
     let found = until(r"^ready on \d+$", "0")?;
     ensure!(found["line"] == "ready on 80" && found["next"] == 20, "{found}");
     ensure!(until("bye", "20")?["next"] == 24);
-    // What it wrote before counts too, but not before the position.
+    // Earlier output is searched too, but not output before the position `--from`.
     ensure!(until("boot", "0")?["line"] == "booting");
     let ended =
         run(&home, &["process", "wait", "one", "server", "--until", "boot", "--from", "20"])?.expect_code(1);
@@ -95,7 +96,7 @@ fn a_process_survives_its_keeper() -> Result<()> {
     let counts = "i=0; while [ $i -lt 200 ]; do i=$((i+1)); echo $i; sleep 0.01; done; read x";
     start(&home, &[], counts)?;
     kill_process(keeper(&home)?, Signal::KILL)?;
-    // The next command adopts the bottle. What is read in parts is whole.
+    // The next command adopts the bottle. The parts of the output that are read add up to the complete output.
     let (mut text, mut next) = (String::new(), 0_u64);
     let end = Instant::now() + Duration::from_secs(60);
     while !text.ends_with("\n200\n") {
@@ -121,7 +122,8 @@ fn a_shell_stays_open_between_clients() -> Result<()> {
     ensure!(pty.wait_exit()? == 0, "{}", pty.screen());
     ensure!(pty.screen().contains("`bottle shell one shell` returns to it"), "{}", pty.screen());
     ensure!(pty.left_on().is_empty() && pty.is_cooked()?, "{:?}", pty.left_on());
-    // It is in the list, takes input without a terminal, and shows the same to the next client.
+    // The shell is in the list, accepts input from a client without a terminal, and shows its screen to the next
+    // client.
     let listed = ps(&home)?;
     ensure!(listed[1]["name"] == "shell" && listed[1]["terminal"] == true, "{listed:?}");
     let _ = run(&home, &["process", "write", "one", "shell", "echo $x-$PWD-$((3+3))"])?.expect_code(0);
@@ -129,7 +131,7 @@ fn a_shell_stays_open_between_clients() -> Result<()> {
     again.wait_for("kept-/tmp-6")?;
     again.type_keys("stty size\r")?;
     again.wait_for("30 100")?;
-    // Another name is another shell, and a lost connection does not end it.
+    // Another name starts another shell, and a lost connection does not end this shell.
     let mut other = home.on_terminal(&["shell", "one", "other"], 24, 80)?;
     other.wait_until("a prompt", |screen| screen.contains("$ "))?;
     other.hang_up()?;
@@ -179,7 +181,7 @@ fn the_output_can_be_read_after_the_bottle_ended() -> Result<()> {
     let long = "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); echo line $i; done";
     start(&home, &["--name", "long"], long)?;
     let _ = json(&home, "wait", &["long"], 0)?;
-    // Another keeper goes on where the first one was killed.
+    // Another keeper continues the logs of the killed keeper.
     kill_process(keeper(&home)?, Signal::KILL)?;
     start(&home, &[], "printf unfinished; exec sleep 900")?;
     let part = json(&home, "log", &["p3", "--wait", "30"], 0)?;
@@ -202,7 +204,7 @@ fn the_output_can_be_read_after_the_bottle_ended() -> Result<()> {
     ensure!(ends == expected, "{listed:?}");
     let read = json(&home, "log", &["server"], 0)?;
     ensure!(read["text"] == server.as_str() && read["code"] == 3 && read["lost"] == 0, "{read}");
-    // A client that read before the end goes on at its position.
+    // A client that read before the end of the bottle continues at its position.
     let next = before["next"].to_string();
     let after = json(&home, "log", &["long", "--from", &next], 0)?;
     ensure!(after["text"] == "" && after["next"] == before["next"], "{before} {after}");
@@ -213,7 +215,7 @@ fn the_output_can_be_read_after_the_bottle_ended() -> Result<()> {
     ensure!(lost["lost"] == lost["from"] && lost["lost"].as_u64() > Some(1 << 20), "{lost}");
     let unknown = run(&home, &["process", "log", "one", "p9"])?.expect_code(1);
     ensure!(unknown.stderr.contains("no output of a process p9 was saved"), "{}", unknown.stderr);
-    // The next launch has handles of its own.
+    // The next launch has its own handles.
     let _ = run(&home, &["resume", "one", "--detach", "-q"])?.expect_code(0);
     ensure!(ps(&home)?.len() == 1 && !logs.exists());
     let _ = run(&home, &["stop", "one", "-q"])?.expect_code(0);

@@ -15,14 +15,14 @@ fn aged(home: &TestHome, path: &str, days: u64) -> Result<()> {
     aged_with(home, path, days, 100)
 }
 
-/// As [`aged`], with a file of this size in bytes.
+/// Like [`aged`], with a file of this size in bytes.
 fn aged_with(home: &TestHome, path: &str, days: u64, bytes: usize) -> Result<()> {
     let path = home.bottle_home().join(path);
     fs::create_dir_all(path.parent().expect("a directory"))?;
     fs::write(&path, "x".repeat(bytes))?;
     let then = SystemTime::now() - Duration::from_secs(days * 86_400);
     File::open(&path)?.set_modified(then)?;
-    // The age of a directory with conversations is that of the directory.
+    // The age of conversations is the age of their directory.
     if path.starts_with(home.bottle_home().join("transcripts")) {
         File::open(path.parent().expect("a directory"))?.set_modified(then)?;
     }
@@ -93,7 +93,7 @@ fn the_end_of_a_bottle_bounds_what_ended_bottles_left() -> Result<()> {
     Ok(())
 }
 
-/// A symlink in the place of a directory is not followed.
+/// A symlink that replaces a directory is not followed.
 #[test]
 fn a_symlink_leads_nowhere() -> Result<()> {
     let home = home()?;

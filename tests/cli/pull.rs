@@ -17,7 +17,7 @@ pub(crate) fn inside(home: &TestHome, script: &str) -> Result<String> {
 }
 
 /// Returns a home with the agent `work`. If the backend or git is not available, reports that the test is skipped and
-/// returns none.
+/// returns `None`.
 pub(crate) fn with_git(test: &str) -> Result<Option<TestHome>> {
     let mut home = home()?;
     home.bottle("work", LINUX)?.agent("work", "---\nbottle: work\n---\n")?;
@@ -27,8 +27,8 @@ pub(crate) fn with_git(test: &str) -> Result<Option<TestHome>> {
     Ok(Some(home))
 }
 
-/// Returns a home with a bottle `one` that has a copy of the user's project, which is a repository with one commit. As
-/// [`with_git`].
+/// Returns a home with a bottle `one` that has a copy of the user's project, which is a repository with one commit.
+/// Otherwise like [`with_git`].
 pub(crate) fn with_a_copy(test: &str) -> Result<Option<TestHome>> {
     let Some(home) = with_git(test)? else { return Ok(None) };
     home.write("project/code", "one\n")?;
@@ -67,13 +67,13 @@ fn pulls_from_all_forks() -> Result<()> {
     assert_eq!(pulled, "bottle/one\nbottle/two\nbottle/three\n");
     assert_eq!(home.git(&["show", "bottle/two:code"])?, "one\ntwo\n");
     assert_eq!(home.git(&["show", "bottle/three:code"])?, "one\ntwo\nthree\n");
-    // A fork that ended and left only logs is no error.
+    // A fork that ended and left only logs is not an error.
     let _ = run(&home, &["fork", "one", "--label", "ended", "-y", "-q"])?.expect_code(0);
     let _ = run(&home, &["pull", "ended", "-q"])?.expect_code(0);
     let _ = run(&home, &["stop", "ended", "--time", "0", "-q"])?.expect_code(0);
     let again = run(&home, &["pull", "one", "--all-forks", "-q"])?.expect_code(0).stdout;
     assert_eq!(again, "bottle/one\nbottle/two\nbottle/three\n");
-    // A fork without a repository does not prevent the others.
+    // A fork without a repository does not prevent the pulls from the other forks.
     let _ = run(&home, &["exec", "two", "--", "rm", "-rf", ".git"])?.expect_code(0);
     let outcome = run(&home, &["pull", "two", "--all-forks"])?.expect_code(1);
     assert!(outcome.stderr.contains("the workspace of two is not a git repository"), "{}", outcome.stderr);
@@ -133,8 +133,8 @@ fn pulls_commits_and_reports_uncommitted_files() -> Result<()> {
     Ok(())
 }
 
-/// The uncommitted work is one commit on the branch. A later pull replaces it, and the bottle's repository does not
-/// change.
+/// The uncommitted work is one commit on the branch. A later pull replaces this commit, and the bottle's repository
+/// does not change.
 #[test]
 fn pulls_uncommitted_work_as_one_commit() -> Result<()> {
     let Some(home) = with_a_copy("pulls_uncommitted_work_as_one_commit")? else { return Ok(()) };
@@ -163,7 +163,7 @@ fn pulls_uncommitted_work_as_one_commit() -> Result<()> {
     inside(&home, "git checkout -q code")?;
     text += &transcripts(&home, &[&["pull", "one"]])?;
     assert_eq!(home.git(&["log", "--format=%s", "bottle/one"])?, "rest\nmore\nbegin\n");
-    // A commit that the user amended is the user's.
+    // A commit that the user amended belongs to the user and is not replaced.
     inside(&home, "echo five >>code")?;
     let _ = run(&home, &pull)?.expect_code(0);
     home.git(&["checkout", "-q", "bottle/one"])?;
@@ -172,16 +172,16 @@ fn pulls_uncommitted_work_as_one_commit() -> Result<()> {
     inside(&home, "echo six >>code")?;
     text += &transcripts(&home, &[&pull, &["stop", "one", "--time", "0"], &pull])?;
     home.git(&["branch", "-q", "-D", "bottle/one"])?;
-    // From the files of a bottle that ended.
+    // The pull also works with the files of an ended bottle.
     text += &transcripts(&home, &[&pull, &["pull", "one", "--uncommitted", "--json"]])?;
-    // The ids depend on the time.
+    // The ids of the commits depend on the time.
     let mut parts = text.split("this replaces ");
     let first = parts.next().unwrap_or_default().to_owned();
     snapshot!(parts.fold(first, |text, part| format!("{text}this replaces [ID]{}", &part[12..])));
     Ok(())
 }
 
-/// Without commits, the files are a commit on the user's last commit.
+/// If the workspace has no commits, its files become a commit on top of the user's last commit.
 #[test]
 fn pulls_the_files_of_a_workspace_without_commits() -> Result<()> {
     let Some(home) = with_a_copy("pulls_the_files_of_a_workspace_without_commits")? else { return Ok(()) };
@@ -191,7 +191,7 @@ fn pulls_the_files_of_a_workspace_without_commits() -> Result<()> {
     assert_eq!(home.git(&["log", "--format=%s", "bottle/one"])?, "Uncommitted work of one\nbegin\n");
     inside(&home, "git init -q")?;
     text += &transcripts(&home, &[&pull])?;
-    // A bottle that started with an empty workspace.
+    // The second bottle starts with an empty workspace.
     let _ = run(&home, &["start", "work", "--detach", "--label", "empty", "-q"])?.expect_code(0);
     let _ = run(&home, &["exec", "empty", "--", "/bin/sh", "-c", "mkdir a; echo new >a/b"])?.expect_code(0);
     text += &transcripts(
@@ -212,7 +212,7 @@ fn pulls_the_files_of_a_workspace_without_commits() -> Result<()> {
     Ok(())
 }
 
-/// On a terminal, a pull that leaves uncommitted work behind asks whether to take it too.
+/// On a terminal, a pull that leaves uncommitted work behind asks whether to pull this work too.
 #[test]
 fn offers_to_take_uncommitted_work() -> Result<()> {
     let Some(home) = with_a_copy("offers_to_take_uncommitted_work")? else { return Ok(()) };
@@ -288,8 +288,8 @@ fn a_hostile_repository_runs_nothing_on_the_host() -> Result<()> {
     )?;
     let _ = run(&home, &["pull", "one"])?.expect_code(0);
     assert!(!marker.exists());
-    // A tree with an entry `.git`, which git would use as a repository after a checkout. `git fsck` refuses
-    // it.
+    // The tree has an entry `.git`, which git would use as a repository after a checkout. `git fsck` refuses such a
+    // tree.
     inside(
         &home,
         "blob=$(printf '[core]\\n\\tfsmonitor = x\\n' | git hash-object -w --stdin); \
@@ -419,8 +419,8 @@ const DISGUISES: [(&str, &str, &[&str]); 12] = [
     ("no history", "rm -rf .git", &["+evil", "+added"]),
 ];
 
-/// Users read `bottle diff` before they pull, so neither the agent's `git` nor its configuration may affect
-/// it.
+/// Users read `bottle diff` before they pull, so neither the agent's `git` nor the agent's configuration may affect the
+/// output.
 #[test]
 fn a_diff_hides_no_change_whatever_the_agent_sets_up() -> Result<()> {
     let Some(home) = with_a_copy("a_diff_hides_no_change_whatever_the_agent_sets_up")? else {
@@ -479,7 +479,7 @@ fn a_diff_shows_what_a_pull_brings_and_lists_omissions() -> Result<()> {
     Ok(())
 }
 
-/// Standard output that is no terminal gets a patch that `git apply` takes.
+/// If standard output is not a terminal, `bottle diff` prints a patch that `git apply` accepts.
 #[test]
 fn a_diff_is_a_patch() -> Result<()> {
     let Some(home) = with_a_copy("a_diff_is_a_patch")? else { return Ok(()) };
@@ -502,7 +502,7 @@ fn a_diff_is_a_patch() -> Result<()> {
     Ok(())
 }
 
-/// A `git` of the agent that reports no uncommitted files does not cause their removal.
+/// A `git` of the agent that reports no uncommitted files does not cause the removal of uncommitted files.
 #[test]
 fn counts_work_that_the_bottles_git_denies() -> Result<()> {
     let Some(home) = with_a_copy("counts_work_that_the_bottles_git_denies")? else { return Ok(()) };
@@ -546,7 +546,8 @@ fn hostile(home: &TestHome, directory: &std::path::Path, ran: &std::path::Path) 
     Ok(())
 }
 
-/// Another user may have written the user's repository. Nothing in it runs, and the work comes out.
+/// Another user may have written the user's repository. No program that this repository names runs, and the work can be
+/// pulled.
 #[test]
 fn a_repository_that_names_programs_runs_none() -> Result<()> {
     let Some(home) = with_git("a_repository_that_names_programs_runs_none")? else { return Ok(()) };
@@ -574,7 +575,7 @@ fn a_repository_that_names_programs_runs_none() -> Result<()> {
     Ok(())
 }
 
-/// The agent makes a repository in the directory that it shares with the user.
+/// The agent creates a repository in the directory that it shares with the user.
 #[test]
 fn a_repository_that_an_agent_made_is_not_used() -> Result<()> {
     let Some(home) = with_git("a_repository_that_an_agent_made_is_not_used")? else { return Ok(()) };
@@ -586,7 +587,7 @@ fn a_repository_that_an_agent_made_is_not_used() -> Result<()> {
     let ran = home.outside("ran");
     hostile(&home, &home.project(), &ran)?;
     inside(&home, "git commit -q --allow-empty -m more || true")?;
-    // The files are compared with those of the start.
+    // The files are compared with the files at the start of the bottle.
     for (command, code) in [(&["diff", "one"][..], 0), (&["pull", "one"], 2)] {
         let outcome = run(&home, command)?.expect_code(code);
         assert!(!ran.exists(), "{command:?}: {}", outcome.transcript());
@@ -596,7 +597,7 @@ fn a_repository_that_an_agent_made_is_not_used() -> Result<()> {
     Ok(())
 }
 
-/// A repository at the same path is not the one that was copied if it was cloned again.
+/// If the user clones a repository again at the same path, this clone is not the repository that was copied.
 #[test]
 fn another_repository_at_the_same_path_needs_an_answer() -> Result<()> {
     let Some(home) = with_a_copy("another_repository_at_the_same_path_needs_an_answer")? else {
@@ -624,12 +625,12 @@ fn another_repository_at_the_same_path_needs_an_answer() -> Result<()> {
     Ok(())
 }
 
-/// A script that installs a `git` of the agent which notes what it reads and offers a commit of its own.
+/// A script that installs a `git` of the agent. It records its input, and offers its own commit.
 const LISTENER: &str = "mkdir -p ~/.local/bin; printf '#!/bin/sh\\ncase \"$*\" in *upload-pack*) \
      tee -a /tmp/heard | PATH=${PATH#*:} exec git \"$@\";; *) PATH=${PATH#*:} exec git \"$@\";; esac\\n' \
      >~/.local/bin/git; chmod +x ~/.local/bin/git";
 
-/// A bottle that was given nothing of the user's repository hears nothing of it.
+/// A bottle that got no copy of the user's repository learns nothing about this repository.
 #[test]
 fn a_bottle_hears_no_commit_that_it_was_not_given() -> Result<()> {
     let Some(home) = with_a_copy("a_bottle_hears_no_commit_that_it_was_not_given")? else { return Ok(()) };

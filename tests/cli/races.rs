@@ -60,7 +60,7 @@ fn of_two_isolated_starts_with_the_same_label_one_wins() -> Result<()> {
     one_wins("linux")
 }
 
-/// Bottles end while `cleanup` searches. It must not report what they are about to remove themselves.
+/// Bottles end while `cleanup` searches. `cleanup` must not report resources that an ending bottle removes itself.
 #[test]
 fn a_cleanup_while_bottles_end_finds_nothing() -> Result<()> {
     let mut home = home()?;

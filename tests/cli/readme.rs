@@ -52,8 +52,8 @@ fn the_readme_works_as_written_without_a_terminal() -> Result<()> {
     works_as_written("README's commands without a terminal", run_on_pipes)
 }
 
-/// Runs the README's commands in their order. The placeholder NAME is the bottle that the first `start … --cwd` left:
-/// its agent made a commit and ended, so its files are kept.
+/// Runs the README's commands in their order. The placeholder NAME is the bottle that the first `start … --cwd` left.
+/// The agent of this bottle made a commit and ended, so the bottle's files are kept.
 fn works_as_written(test: &str, type_line: fn(&TestHome, &str) -> Result<(i32, String)>) -> Result<()> {
     let mut home = TestHome::new()?;
     if !home.runs(test, "linux")? {
@@ -68,7 +68,7 @@ fn works_as_written(test: &str, type_line: fn(&TestHome, &str) -> Result<(i32, S
     }
     home.env("PATH", format!("{ours}:{}:/usr/bin:/bin", theirs.display()));
     if !std::ptr::fn_addr_eq(type_line, answer_questions as fn(&TestHome, &str) -> Result<(i32, String)>) {
-        // Nobody can type the keys.
+        // Without a terminal, no user can type the API keys.
         home.env("ANTHROPIC_API_KEY", "a-key").env("CODEX_API_KEY", "a-key");
     }
     home.write("home/.gitconfig", "[user]\n\tname = Ada\n\temail = ada@example.com\n")?;
@@ -110,7 +110,7 @@ fn works_as_written(test: &str, type_line: fn(&TestHome, &str) -> Result<(i32, S
         }
     }
     let branch = format!("bottle/{}", kept.context("a kept bottle")?);
-    // The agent worked at its start and at its resume.
+    // The agent made a commit at its start and at its resume.
     let log = home.git(&["log", "--format=%an %s", &branch])?;
     assert_eq!(log, "Ada codex worked\nAda codex worked\nAda begin\n");
     Ok(())

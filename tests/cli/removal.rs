@@ -9,7 +9,7 @@ use crate::home::{home, kill_keeper, run};
 const LINUX: &str =
     "---\nbackend: linux\nagent_provider: {template: command, command: [sleep, '600']}\n---\n";
 
-/// A lock on the files stands for files whose removal takes long.
+/// A lock on the files simulates a removal that takes a long time.
 #[test]
 fn stop_does_not_wait_for_the_removal_of_the_files() -> Result<()> {
     let mut home = home()?;
@@ -27,13 +27,13 @@ fn stop_does_not_wait_for_the_removal_of_the_files() -> Result<()> {
     let files = fs::read_dir(&removed)?.next().context("the files")??.path();
     ensure!(files.join("workspace").is_dir(), "{files:?}");
     ensure!(!home.bottle_home().join("state/one/agent").exists());
-    // A cleanup leaves the files to the process that removes them, and the name is free.
+    // A cleanup leaves the files to the process that removes them, and the name of the bottle is free.
     let _ = run(&home, &["cleanup", "--yes"])?.expect_code(0);
     ensure!(files.exists(), "{files:?}");
     let _ = run(&home, &start)?.expect_code(0);
     let _ = run(&home, &["exec", "one", "--", "true"])?.expect_code(0);
     let _ = run(&home, &stop)?.expect_code(0);
-    // When the process is killed, a cleanup finds the files.
+    // When the removing process is killed, a cleanup finds the files.
     kill_keeper(&home, "one")?;
     drop(lock);
     let _ = run(&home, &["cleanup", "--yes"])?.expect_code(0);

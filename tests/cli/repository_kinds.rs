@@ -1,4 +1,4 @@
-//! Tests that work comes out of a bottle by `diff`, `apply` and `pull`, from each kind of repository: while the bottle
+//! Tests that `diff`, `apply` and `pull` get the work out of a bottle, for each kind of repository: while the bottle
 //! runs and after its end, committed and not.
 
 use anyhow::{Error, Result, ensure};
@@ -33,12 +33,13 @@ fn work_comes_out_of_every_kind_of_repository() -> Result<()> {
     })
 }
 
-/// Each kind of repository beside another repository, a directory without one, and the main worktree of a worktree.
+/// Tests each kind of repository together with another repository, a directory without a repository, and the main
+/// worktree of a worktree.
 #[test]
 fn work_comes_out_of_every_directory_of_a_workspace() -> Result<()> {
     let test = "work_comes_out_of_every_directory_of_a_workspace";
     let Some(home) = home_of(test, "sleep 600")? else { return Ok(()) };
-    // The kinds alternate, and a worktree is tested with commits too.
+    // The kinds alternate between work with commits and without, and a worktree is tested with commits too.
     let commits = |(number, kind)| (kind, usize::is_multiple_of(number, 2));
     let mut cases: Vec<_> = KINDS.iter().enumerate().map(commits).collect();
     cases.extend(KINDS.iter().filter(|kind| kind.0 == "worktree").map(|kind| (kind, true)));
@@ -48,7 +49,8 @@ fn work_comes_out_of_every_directory_of_a_workspace() -> Result<()> {
     })
 }
 
-/// Takes the work out of a bottle with copies of several directories: while it runs, and more of it after its end.
+/// Takes the work out of a bottle with copies of several directories: first while the bottle runs, and then more work
+/// after its end.
 fn comes_out_of_directories(case: &Case<'_>, commits: bool) -> Result<()> {
     let slug = case.slug.as_str();
     let (flags, repositories) = case.beside()?;
@@ -94,7 +96,8 @@ fn work_comes_out_of_a_bottle_that_ends_meanwhile() -> Result<()> {
     Ok(())
 }
 
-/// Takes the work out of a bottle with a copy of the repository: first while it runs, then more of it after its end.
+/// Takes the work out of a bottle with a copy of the repository: first while the bottle runs, and then more work after
+/// its end.
 fn comes_out_of(case: &Case<'_>, commits: bool) -> Result<()> {
     let slug = case.slug.as_str();
     let does = |line: &str| case.bottle(&["exec", slug, "--", "/bin/sh", "-ec", &work(line, commits)]);

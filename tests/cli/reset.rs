@@ -40,7 +40,7 @@ fn puts_a_workspace_back_to_its_start() -> Result<()> {
             &["fs", "reset", "one", "--dry-run", "--json", "code", "/workspace/new"],
             &["fs", "reset", "one", "../outside", "--yes"],
             &["fs", "reset", "one", "absent", "--yes"],
-            // The link is in the place of no directory, but the file `sub` is.
+            // The link does not replace a directory, but the file `sub` does.
             &["fs", "reset", "one", "sub/file", "--yes"],
         ],
     )?;
@@ -55,7 +55,7 @@ fn puts_a_workspace_back_to_its_start() -> Result<()> {
         ],
     )?;
     let now = inside(&home, FILES)?;
-    // The commits of the bottle stay, and so do ignored files.
+    // The reset keeps the commits of the bottle and the ignored files.
     ensure!(now.replace("-rw-r--r-- ./ignored\n", "").replace("theirs", "more") == start, "{now}\n{start}");
     ensure!(inside(&home, "test ! -e new; cat ignored; cat code")? == "built\none\n");
     let base = home.git(&["rev-parse", "HEAD"])?;

@@ -35,7 +35,7 @@ fn opened_and_closed(backend: &str) -> Result<()> {
     );
     ensure!(allowed.stdout.starts_with("- host: api.site.example\n  ports:\n"), "{}", allowed.stdout);
     ensure!(status(&home)? == "200");
-    // `policy check` decides by the current routes too.
+    // `policy check` also uses the current routes.
     let checked =
         run(&home, &["policy", "check", "--slug", "one", "GET", "http://api.site.example/new", "--json"])?;
     ensure!(checked.expect_code(0).json()?["verdict"] == "allow");
@@ -43,23 +43,23 @@ fn opened_and_closed(backend: &str) -> Result<()> {
     let again = change(&home, &["allow", "one", "api.site.example/new", "--method", "GET"])?;
     ensure!(again["changed"] == false && again["undo"].is_null() && again["revision"] == 2, "{again}");
 
-    // Denying a part leaves the rest of the host open.
+    // After the denial of a part, the rest of the host is still allowed.
     let denied = change(&home, &["deny", "one", "API.site.example/new"])?;
     ensure!(
         denied["changed"] == true && denied["losses"][0] == "api.site.example: GET of /new/*",
         "{denied}"
     );
     ensure!(status(&home)? == "403");
-    // Denying a host under a wildcard excludes it from the wildcard.
+    // The denial of a host under a wildcard excludes this host from the wildcard.
     let denied = change(&home, &["deny", "one", "api.site.example"])?;
     ensure!(denied["routes"][0].as_str().is_some_and(|route| route.contains("except:\n- {}")), "{denied}");
     ensure!(status(&home)? == "403");
-    // An agent cannot propose what the user denied.
+    // An agent cannot propose requests that the user denied.
     let refused = inside(&home, &["bottle-ask", "allow", "--why", "x", "api.site.example"])?;
     ensure!(refused.code != 0, "{}", refused.stdout);
     ensure!((refused.stderr + &refused.stdout).contains("the user denied these requests"));
 
-    // Each undo takes back the last change.
+    // Each undo reverts the last change.
     for (revision, routes, now) in [(5, 1, "403"), (6, 1, "200"), (7, 1, "403")] {
         let undone = change(&home, &["allow", "one", "api.site.example", "--undo"])?;
         ensure!(undone["revision"] == revision, "{undone}");
@@ -98,8 +98,8 @@ fn allows_and_denies_requests_of_a_running_bottle_on_docker() -> Result<()> {
     opened_and_closed("docker")
 }
 
-/// A changed route applies under the keeper that adopts the bottle, a denial ends a one-time grant, and an approval
-/// merges into the changed routes.
+/// A changed route still applies after another keeper adopts the bottle, a denial ends a one-time grant, and an
+/// approval merges into the changed routes.
 #[test]
 fn changed_routes_outlive_their_keeper_and_end_one_time_grants() -> Result<()> {
     let Some(home) = running_bottle("allow and a killed keeper", "linux", &[])? else { return Ok(()) };
@@ -153,7 +153,7 @@ fn asks_before_a_change_that_weakens_the_protection() -> Result<()> {
     Ok(())
 }
 
-/// `--save` makes the same change in the user's bottle file, and prints the routes where that is not possible.
+/// `--save` makes the same change in the user's bottle file, and prints the routes if the file cannot be changed.
 #[test]
 fn saves_a_change_to_the_bottle_file() -> Result<()> {
     let Some(home) = running_bottle("allow and save", "linux", &[])? else { return Ok(()) };
@@ -174,10 +174,11 @@ fn saves_a_change_to_the_bottle_file() -> Result<()> {
     let removed = change(&home, &["deny", "one", "docs.example", "--save"])?;
     ensure!(removed["saved"].as_str().is_some_and(|path| path.ends_with("bottles/asks.md")), "{removed}");
     ensure!(std::fs::read_to_string(&file)? == before);
-    // The file has no such route.
+    // The bottle file has no route for this host.
     let none = change(&home, &["deny", "one", "docs.example", "--save"])?;
     ensure!(none["unsaved"]["why"].as_str().is_some_and(|why| why.contains("need no change")), "{none}");
-    // A new file gets the route; a shipped one is not changed, and neither are the live routes.
+    // A new bottle file gets the route. A shipped bottle file is not changed, and then the live routes are not changed
+    // either.
     let _ = change(&home, &["allow", "one", "new.example", "--save=mine"])?;
     let mine = std::fs::read_to_string(home.bottle_home().join("bottles/mine.md"))?;
     ensure!(mine == "---\negress:\n  routes:\n    - host: new.example\n---\n", "{mine}");

@@ -1,4 +1,4 @@
-//! `bottle rules`, and commands that are checked before they run.
+//! Tests `bottle rules`, and commands that are checked before they run.
 
 use std::time::{Duration, Instant};
 
@@ -38,7 +38,7 @@ fn a_checked_command_runs_only_if_the_policy_allows_it() -> Result<()> {
     home.write("home/.bottle/settings.yml", "commands: {mode: teenager}\n")?;
     let checked = |script: &str| run(&home, &["exec", "one", "--checked", "--", "sh", "-c", script]);
     let read = checked("echo $((1 + 1)); cat ./* > /dev/null; ls")?.expect_code(125);
-    // The value of an expression is known only when it runs.
+    // The value of an arithmetic expression is known only when the command runs.
     ensure!(read.transcript().contains("must be approved"), "{}", read.transcript());
     let _ = checked("ls > /dev/null && echo yes")?.expect_code(0);
     for (script, says) in [("touch made", "(command)"), ("rm -rf /", "(delete-root)"), ("sudo ls", "(sudo)")]
@@ -94,7 +94,7 @@ fn a_command_that_must_be_approved_waits_for_the_users_answer() -> Result<()> {
         rejected.stderr
     );
     let _ = asked(&home, "touch first", &["approve", "--scope", "once"])?.expect_code(0);
-    // An approval for once is used up, so the command asks again. Without `--ask`, it is refused at once.
+    // A one-time approval is used up, so the command asks again. Without `--ask`, it is refused immediately.
     let checked = |script: &str| run(&home, &["exec", "one", "--checked", "--", "sh", "-c", script]);
     let _ = checked("touch first")?.expect_code(125);
     let _ = asked(&home, "touch first && touch second", &["approve"])?.expect_code(0);

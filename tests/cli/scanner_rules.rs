@@ -1,5 +1,5 @@
-//! Tests the user's own scanner rules and sensitive variables: valid ones are applied, and invalid ones are
-//! reported.
+//! Tests the user's own scanner rules and sensitive variables: valid rules and variables are applied, and invalid ones
+//! are reported.
 
 use anyhow::Result;
 
@@ -37,7 +37,7 @@ fn an_unusable_rule_is_left_out_with_a_warning() -> Result<()> {
         "[[rules]]\nid = 'look-ahead'\nregex = 'x(?!y)'\n",
         "[[rules]]\nid = 'no-group'\nregex = 'x'\nsecretGroup = 2\n",
         ACME.strip_prefix("title = 'ours'\n\n").unwrap_or_default(),
-        // Braces as gitleaks' own configuration has them.
+        // The rule has braces in the form in which gitleaks' own configuration has them.
         "[[rules]]\nid = 'braces'\nregex = 'braces-(?:[0-9]{4}|{[0-9]+})'\n",
     ];
     home.write("home/.bottle/rules/b.toml", &bad.concat())?;

@@ -14,8 +14,7 @@ const USUAL: Size = (24, 80);
 /// A command whose screen the tests check.
 struct Shown {
     arguments: &'static [&'static str],
-    /// The text to wait for, and the key that then exits the command; none for a command that exits by
-    /// itself.
+    /// The text to wait for, and the key that then exits the command; `None` for a command that exits by itself.
     until: Option<(&'static str, &'static str)>,
 }
 
@@ -159,7 +158,7 @@ fn is_readable(code: &str) -> bool {
         let known = match part {
             "" | "0" | "1" | "2" | "4" | "22" | "24" | "39" | "49" | "59" => true,
             "31" | "32" | "33" | "34" | "35" | "36" => true,
-            // The same six colours by number.
+            // The six readable colours can also be selected by number.
             "38" => {
                 parts.next() == Some("5") && matches!(parts.next(), Some("1" | "2" | "3" | "4" | "5" | "6"))
             }

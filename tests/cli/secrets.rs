@@ -147,7 +147,7 @@ fn the_most_detailed_log_shows_spans_and_no_secret() -> Result<()> {
     Ok(())
 }
 
-/// Each launch writes the files anew, and a snapshot does not contain them.
+/// Each launch writes the secret files again, and a snapshot does not contain these files.
 #[test]
 fn secrets_are_files_that_only_the_agent_reads() -> Result<()> {
     let mut home = home()?;
@@ -166,7 +166,7 @@ fn secrets_are_files_that_only_the_agent_reads() -> Result<()> {
         let shown = run(&home, &["exec", "one", "--", "sh", "-ec", script])?.expect_code(0).stdout;
         let expected = format!("700 directory .\n600 regular file TOKEN\ntmpfs\n{}\n", value.len());
         assert_eq!(shown, expected, "{command}");
-        // The value arrives in parts. One with less than eight characters is not replaced.
+        // The value arrives in parts. A value with less than eight characters is not replaced.
         let script = "printf hunt; sleep 0.2; echo \"${TOKEN#hunt}-b\"; echo \"$TOKEN\" >&2";
         let redacted = run(&home, &["exec", "--redact", "one", "--", "sh", "-c", script])?.expect_code(0);
         let replaced = if value.len() < 8 { value } else { "[REDACTED]" };

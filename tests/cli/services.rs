@@ -1,4 +1,4 @@
-//! `services` of bottle manifests and `bottle service`, with real servers.
+//! Tests `services` of bottle manifests and `bottle service`, with real servers.
 
 use anyhow::{Context, Result, ensure};
 use bottle_test_support::home::TestHome;
@@ -34,7 +34,7 @@ fn the_agent_starts_when_its_services_are_ready() -> Result<()> {
         return Ok(());
     }
     let web = server(8124);
-    // The check of the second service needs the first one.
+    // The readiness check of the second service needs the first service.
     home.bottle(
         "served",
         &bottle(&format!(

@@ -1,5 +1,5 @@
-//! Tests several `--cwd`: the workspace has a directory for each. The fake backend has no git, so the tests need the
-//! Linux backend.
+//! Tests several `--cwd`: the workspace has a directory for each flag. The fake backend has no git, so the tests need
+//! the Linux backend.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -156,14 +156,14 @@ fn shows_and_pulls_the_work_of_all_directories() -> Result<()> {
         inside(&home, "cat api/code; ls web plain; cat beside")? == "one\nplain:\nnotes\n\nweb:\ncode\ny\n"
     );
     ensure!(home.git(&["-C", "web", "show", "bottle/one:new"])? == "new\n");
-    // What is in no repository is not lost.
+    // Files that are in no repository are not lost.
     let ended = stop(&home)?;
     ensure!(ended.stderr.contains("bottle resume one"), "{}", ended.stderr);
     snapshot!(bases.iter().fold(text, |text, base| text.replace(base.trim(), "[BASE]")));
     Ok(())
 }
 
-/// A pull of everything is a pull of all work.
+/// After a pull from all directories, no work is unsaved.
 #[test]
 fn a_bottle_whose_directories_were_all_pulled_has_no_unsaved_work() -> Result<()> {
     let test = "a_bottle_whose_directories_were_all_pulled_has_no_unsaved_work";
@@ -255,7 +255,7 @@ fn forks_and_resumed_bottles_have_the_directories() -> Result<()> {
     Ok(())
 }
 
-/// A bottle whose files are missing is copied from the directories again.
+/// If the files of a bottle are missing, a resume copies the directories again.
 #[test]
 fn a_bottle_that_is_built_anew_has_the_directories() -> Result<()> {
     let Some(home) = with_a_bottle("a_bottle_that_is_built_anew_has_the_directories")? else { return Ok(()) };

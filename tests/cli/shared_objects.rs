@@ -1,4 +1,5 @@
-//! Tests that a copied repository shares its objects with the user's, and depends on nothing of it.
+//! Tests that a copied repository shares its objects with the user's repository, and does not depend on later changes
+//! of the user's repository.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -26,7 +27,7 @@ fn inside(home: &TestHome, slug: &str, script: &str) -> Result<String> {
 }
 
 /// Returns a home with the agent `work` on this backend and a repository with the branches `main` and `side`. If the
-/// backend is not available, reports that the test is skipped and returns none.
+/// backend is not available, reports that the test is skipped and returns `None`.
 fn with_a_repository(test: &str, backend: &str) -> Result<Option<TestHome>> {
     if backend == "docker"
         && let Err(missing) = engine::on_this_kernel()
@@ -58,14 +59,14 @@ fn with_a_repository(test: &str, backend: &str) -> Result<Option<TestHome>> {
     Ok(Some(home))
 }
 
-/// As [`with_a_repository`], with a bottle `one` that has a copy of the repository.
+/// Like [`with_a_repository`], with a bottle `one` that has a copy of the repository.
 fn with_a_copy(test: &str, backend: &str) -> Result<Option<TestHome>> {
     let Some(home) = with_a_repository(test, backend)? else { return Ok(None) };
     let _ = run(&home, &["start", "work", "--cwd", "--detach", "--label", "one", "-q"])?.expect_code(0);
     Ok(Some(home))
 }
 
-/// Makes a fork `two` and a snapshot of the bottle `one`, and stops it.
+/// Makes a fork `two` and a snapshot of the bottle `one`, and stops the bottle `one`.
 fn fork_commit_and_stop(home: &TestHome) -> Result<()> {
     let _ = run(home, &["fork", "one", "--label", "two", "-y", "-q"])?.expect_code(0);
     let _ = run(home, &["commit", "one", "-q"])?.expect_code(0);
@@ -107,14 +108,14 @@ fn objects_survive(backend: &str) -> Result<()> {
         "no reference is added"
     );
     check(&home, "one")?;
-    // The bottle goes on with the objects, and its commits can be pulled.
+    // The bottle still has the objects, and its commits can be pulled.
     let commit =
         "echo two >>code; git -c user.name=A -c user.email=a@example.com commit -qam more; git gc -q";
     inside(&home, "one", commit)?;
     let _ = run(&home, &["pull", "one", "-q"])?.expect_code(0);
     ensure!(home.git(&["show", "bottle/one:code"])? == "one\ntwo\n");
     inside(&home, "one", "git reset -q --hard HEAD~1")?;
-    // A fork and a snapshot are whole when both the repository and the bottle are gone.
+    // A fork and a snapshot are complete even if both the user's repository and the bottle no longer exist.
     fork_commit_and_stop(&home)?;
     fs::remove_dir_all(home.project().join(".git"))?;
     let _ = run(&home, &["resume", "one", "--detach", "-y", "-q"])?.expect_code(0);
@@ -200,7 +201,7 @@ fn each_of_several_repositories_shares_its_objects_on_docker() -> Result<()> {
     several_share("docker")
 }
 
-/// A worktree has no objects of its own, and the bottle gets those of its repository.
+/// A worktree has no objects of its own, and the bottle gets the objects of the worktree's repository.
 fn several_share(backend: &str) -> Result<()> {
     let test = "each_of_several_repositories_shares_its_objects";
     let Some(home) = with_a_repository(test, backend)? else { return Ok(()) };

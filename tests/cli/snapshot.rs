@@ -64,7 +64,7 @@ fn named_snapshots_stay_until_they_are_removed() -> Result<()> {
             &["resume", "one", "--snapshot", "good", "--detach", "--yes", "-q"],
             &["exec", "one", "--", "cat", "note"],
             &["commit", "one", "--as", "branch", "--json"],
-            // It continues the snapshot that the bottle was last stored in, also when it replaces another one.
+            // The new snapshot is based on the bottle's last snapshot, even if it replaces another snapshot.
             &["commit", "one", "-q"],
             &["commit", "one", "-q"],
             &["snapshots"],
@@ -106,7 +106,7 @@ fn a_bottle_starts_from_the_newest_snapshot_that_exists() -> Result<()> {
             &["snapshots"],
             &["snapshots", "rm", "one"],
             &["list"],
-            // With the last snapshot, the record of a bottle without files is removed.
+            // When the last snapshot of a bottle without files is removed, the record of the bottle is removed too.
             &["snapshots", "rm", "one@old"],
             &["list"],
         ],
@@ -258,8 +258,8 @@ fn a_disk_that_fills_up_leaves_no_partial_snapshot() -> Result<()> {
     Ok(())
 }
 
-/// While a snapshot is saved, `exec` says that it waits for a paused bottle, and `stop` says that it waits. Nothing is
-/// half done afterwards.
+/// While a snapshot is saved, `exec` says that it waits for a paused bottle, and `stop` says that it waits. Afterwards,
+/// no operation is incomplete.
 #[test]
 fn exec_and_stop_report_that_they_wait_for_a_commit() -> Result<()> {
     let mut home = home()?;
@@ -281,7 +281,7 @@ fn exec_and_stop_report_that_they_wait_for_a_commit() -> Result<()> {
     };
     let mut text = home.scrub()?.apply(&waits.transcript());
     let mut stops = Vec::new();
-    // The second one arrives while the first one waits.
+    // The second `stop` arrives while the first `stop` waits.
     for _ in 0..2 {
         let mut stop = spawned(&["stop", "one", "--time", "0"])?;
         let mut stderr = BufReader::new(stop.stderr.take().context("its stderr")?);

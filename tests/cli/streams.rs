@@ -137,7 +137,7 @@ fn closed_standard_streams_change_no_result() -> Result<()> {
                 );
             }
         }
-        // A bottle that is started like this keeps running, and no file takes the descriptor of a closed
+        // A bottle that is started with a closed stream keeps running, and no file gets the descriptor of the closed
         // stream.
         let label = ["start", "nap", "--detach", "--label", "closed", "-q"];
         assert_eq!(with_redirection(&home, redirection, &label)?.status.code(), Some(0), "{redirection}");

@@ -1,4 +1,5 @@
-//! Tests that work in a submodule comes out of a bottle, into the user's repository of the submodule and no other one.
+//! Tests that `pull` gets the work in a submodule into the user's repository of the submodule, and into no other
+//! repository.
 
 use std::fs;
 
@@ -9,7 +10,7 @@ use crate::home::run;
 use crate::pull::{inside, with_git};
 
 /// Returns a home with a bottle `one` that has a copy of the user's project, which has the submodule `lib`. If the
-/// backend or git is not available, reports that the test is skipped and returns none.
+/// backend or git is not available, reports that the test is skipped and returns `None`.
 fn with_a_submodule(test: &str) -> Result<Option<TestHome>> {
     let Some(home) = with_git(test)? else { return Ok(None) };
     let library = home.outside("library");
@@ -30,7 +31,7 @@ fn with_a_submodule(test: &str) -> Result<Option<TestHome>> {
     Ok(Some(home))
 }
 
-/// Commits in the submodule, and its new commit in the workspace.
+/// Makes a commit in the submodule, and commits the submodule's new commit id in the workspace.
 const COMMIT: &str = "cd lib; echo two >>code; git commit -qam inside; cd ..; git commit -qam outside";
 
 #[test]

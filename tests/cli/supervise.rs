@@ -25,8 +25,8 @@ impl Decide for Alone {
     }
 }
 
-/// A thread that has made a proposal and waits for the answer, as a keeper does. Dropping it makes the
-/// proposal stale.
+/// A thread that has made a proposal and waits for the answer, as a keeper does. Dropping the value makes the proposal
+/// stale.
 pub(crate) struct Asking {
     answer: JoinHandle<Option<Answer>>,
     gives_up: mpsc::SyncSender<()>,

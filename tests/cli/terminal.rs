@@ -259,7 +259,8 @@ fn a_failed_pull_asks_about_unsaved_work_again() -> Result<()> {
     Ok(())
 }
 
-/// A pull that leaves a part behind does not ask again, because another one would leave out the same.
+/// After a pull that leaves out a part of the work, `bottle` does not ask again, because another pull would leave out
+/// the same part.
 #[test]
 fn work_that_a_pull_leaves_out_is_kept_without_another_question() -> Result<()> {
     let test = "work_that_a_pull_leaves_out_is_kept_without_another_question";

@@ -1,5 +1,5 @@
-//! Tests `bottle dashboard --web`: everything that must be refused, with a plain HTTP client, and the pages in a headless
-//! Chromium: the link, lists, an action, the keyboard, and the accessibility tree.
+//! Tests `bottle dashboard --web`. A plain HTTP client sends the requests that must be refused. A headless Chromium
+//! shows the pages: the link, lists, an action, the keyboard, and the accessibility tree.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -18,10 +18,10 @@ use crate::home::run;
 /// How long the server may take for a response.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A directory for screenshots, if a developer wants to look at them.
+/// The environment variable with a directory for screenshots, for developers who want to see the pages.
 const SCREENSHOTS: &str = "BOTTLE_TEST_SCREENSHOTS";
 
-/// A running dashboard. It is killed when the value is dropped.
+/// A running dashboard. The process is killed when the value is dropped.
 struct Web {
     child: Child,
     authority: String,
@@ -116,7 +116,7 @@ fn only_the_browser_with_the_link_gets_pages() -> Result<()> {
     let home = dashboard_home()?;
     let web = Web::start(&home)?;
     let own = web.authority.clone();
-    // Without the link.
+    // These requests do not use the one-time link, or use it in a wrong way.
     for (path, headers, status, words) in [
         ("/", vec![("Host", own.as_str())], 403, "has not opened the dashboard"),
         ("/open/00", vec![("Host", own.as_str())], 410, "used before"),
@@ -147,7 +147,7 @@ fn only_the_browser_with_the_link_gets_pages() -> Result<()> {
         ensure!(policy.contains(part) && !policy.contains("unsafe"), "{policy}");
     }
     ensure!(!page.body.contains("style=") && !page.body.contains("onclick"), "no inline style or script");
-    // With the cookie, but not from this site.
+    // These requests do not come from this site, although most of them have the cookie.
     for (method, headers, words) in [
         ("GET", vec![with, ("Sec-Fetch-Site", "cross-site")], "from another site"),
         ("GET", vec![with, ("Sec-Fetch-Site", "same-site")], "from another site"),
@@ -208,10 +208,10 @@ fn forms_act_with_their_token_and_only_once() -> Result<()> {
     ensure!(done.status == 303, "{done:?}");
     let after = web.get(&done.headers["location"], &[with])?;
     ensure!(after.body.contains("the limit is now 100,000 tokens"), "{after:?}");
-    // The same form again: the limit is another one now.
+    // The same form is refused when it is sent again, because the limit has changed meanwhile.
     let again = web.send("POST", &raise, &headers, &body)?;
     ensure!(again.status == 422 && again.body.contains("changed meanwhile"), "{again:?}");
-    // An answer needs the digest of what was shown.
+    // An answer needs the digest of the proposal that was shown.
     let _asker = propose(&home, PROPOSAL)?;
     let list = web.get(&format!("{directory}proposals"), &[with])?;
     ensure!(list.body.contains("to install the packages"), "{list:?}");
@@ -277,7 +277,7 @@ fn texts_of_bottles_are_escaped() -> Result<()> {
     Ok(())
 }
 
-/// Roles that need a name to be of use.
+/// Accessibility roles of elements that need a name.
 const CONTROLS: [&str; 9] =
     ["button", "link", "textbox", "radio", "checkbox", "navigation", "region", "image", "table"];
 
@@ -298,7 +298,7 @@ fn is_accessible(browser: &mut Browser) -> Result<()> {
     low_contrast(browser)
 }
 
-/// Checks that every text has a contrast of at least 4.5 to its background, as WCAG AA demands.
+/// Checks that every text has a contrast of at least 4.5 to its background, as WCAG AA requires.
 fn low_contrast(browser: &mut Browser) -> Result<()> {
     let found = browser.evaluate(
         "(() => { const parse = (c) => c.match(/[\\d.]+/g).map(Number);
@@ -319,7 +319,7 @@ fn low_contrast(browser: &mut Browser) -> Result<()> {
     Ok(())
 }
 
-/// Keeps a picture of the page, if a developer wants it.
+/// Writes a screenshot of the page, if [`SCREENSHOTS`] is set.
 fn picture(browser: &mut Browser, name: &str) -> Result<()> {
     if let Some(directory) = std::env::var_os(SCREENSHOTS) {
         let path = std::path::Path::new(&directory).join(format!("{name}.png"));
@@ -338,14 +338,14 @@ fn browser(test: &str) -> Result<Option<Browser>> {
     }
 }
 
-/// Opens the dashboard, and returns the address of its pages.
+/// Opens the dashboard, and returns the URL of its pages.
 fn pages_of(browser: &mut Browser, web: &Web) -> Result<String> {
     browser.open(&web.url())?;
     browser.wait_for_text("This page is up to date")?;
     Ok(browser.evaluate("location.href")?.as_str().context("an address")?.to_owned())
 }
 
-/// Looks at pages in both colour schemes, on a wide and on a narrow screen.
+/// Opens pages in both colour schemes, on a wide and on a narrow screen.
 fn look_at(browser: &mut Browser, directory: &str, pages: &[(&str, &str)]) -> Result<()> {
     for (dark, scheme) in [(false, "light"), (true, "dark")] {
         for (name, path) in pages {
@@ -392,7 +392,7 @@ fn every_page_is_accessible_in_light_and_dark() -> Result<()> {
     ensure!(background == "rgb(20, 24, 27)", "{background}");
     let _ = run(&home, &["budget", "stop", "one", "--policy", "pause"])?.expect_code(0);
     look_at(&mut browser, &directory, &[("list-paused", ""), ("detail-paused", "bottles/one")])?;
-    // The link is used, also in this browser.
+    // The one-time link was used before, so it is refused even in this browser.
     browser.open(&web.url())?;
     browser.wait_for_text("This link was used before")?;
     picture(&mut browser, "refused-dark")?;
@@ -407,7 +407,7 @@ fn the_keyboard_alone_is_enough() -> Result<()> {
     browser.look(false, 1200, 800)?;
     browser.open(&web.url())?;
     browser.wait_for_text("This page is up to date")?;
-    // A page that is kept up to date keeps the focus.
+    // When the page is updated, it keeps the focus.
     browser.tab_to("#b-one")?;
     let _asker = propose(&home, PROPOSAL)?;
     browser.wait_for_text("1 question")?;

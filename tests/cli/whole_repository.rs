@@ -9,7 +9,7 @@ use bottle_test_support::program::Outcome;
 use crate::home::{home, run};
 
 /// Returns a home whose project is a repository with the directory `sub`. If the backend is not available, reports that
-/// the test is skipped and returns none.
+/// the test is skipped and returns `None`.
 fn with_a_repository(test: &str) -> Result<Option<TestHome>> {
     let mut home = home()?;
     if !home.runs(test, "linux")? {
@@ -57,7 +57,7 @@ fn the_agent_starts_in_its_directory_and_work_comes_out_of_all() -> Result<()> {
     let _ = run_in(&home, "sub", &["apply", "one", "--yes"])?.expect_code(0);
     assert_eq!(fs::read_to_string(home.project().join("top"))?, "one\ntwo\n");
     assert_eq!(fs::read_to_string(home.project().join("sub/new"))?, "new\n");
-    // A resumed agent starts there again, and in the workspace if the directory is gone.
+    // A resumed agent starts in the directory `sub` again, or in the workspace if `sub` no longer exists.
     for (script, directory) in [(":", "/workspace/sub\n"), ("rm -r sub", "/workspace\n")] {
         let _ = run(&home, &["exec", "one", "--", "sh", "-c", script])?.expect_code(0);
         let _ = run(&home, &["stop", "one", "--time", "0", "-q"])?.expect_code(0);
@@ -80,7 +80,8 @@ fn only_the_directory_is_copied_unless_the_flag_or_the_user_says_so() -> Result<
     assert!(started.stderr.contains("; `--repository` copies it"), "{}", started.stderr);
     assert_eq!(run(&home, &["exec", "one", "--", "ls"])?.stdout, "code\n");
     let _ = run(&home, &["stop", "one", "--time", "0", "-q"])?.expect_code(0);
-    // In the top of the repository there is nothing to choose.
+    // In the top directory of the repository, the directory and the repository are the same, so `bottle` says nothing
+    // about the choice.
     let dry = run(&home, &["start", "works", "--cwd", "--repository", "--dry-run"])?.expect_code(0);
     assert!(
         !dry.stderr.contains("only this") && !dry.stdout.contains("the agent starts in"),

@@ -1,5 +1,5 @@
-//! Tests `diff`, `apply` and `fs reset` of bottles whose directory is in no git repository. On the Linux backend, because
-//! the fake backend has no git.
+//! Tests `diff`, `apply` and `fs reset` of bottles whose directory is in no git repository. The tests need the Linux
+//! backend, because the fake backend has no git.
 
 use std::fs;
 
@@ -20,7 +20,7 @@ const LARGE: usize = (1 << 20) + 1;
 const LIST: &str = "find . -name .git -prune -o ! -type d -printf '%p %y %m %l\\n' | LC_ALL=C sort; \
                     find . -name .git -prune -o -type f -exec sha256sum {} + | LC_ALL=C sort";
 
-/// What the agent does.
+/// The changes that the agent makes.
 const WORK: &str = "echo two >>code; chmod +x tool; echo added >added; rm gone; mv old sub/renamed; printf 'a\\0c' >binary; \
                     ln -sf tool link; mkdir target; echo built >target/out; echo more >>large; git init -q; git add -A; \
                     git commit -qm agent";
@@ -93,7 +93,7 @@ fn shows_applies_and_resets_the_work() -> Result<()> {
     text += &transcripts(&home, &[&APPLY])?;
     let work = inside(&home, &format!("rm -r target; {LIST}"))?;
     ensure!(listed(&home)? == work, "{}\n{work}", listed(&home)?);
-    // The user's files have the changes, and the start is what it was.
+    // The user's files now have the changes. The record of the start is unchanged.
     text += &transcripts(&home, &[&APPLY, &NAMES])?;
     inside(&home, "echo again >>large; echo again >>code")?;
     let again = run(&home, &APPLY)?.expect_code(0);
@@ -102,7 +102,7 @@ fn shows_applies_and_resets_the_work() -> Result<()> {
     Ok(())
 }
 
-/// The files are put back to the start, and an `apply` brings them to the user.
+/// After the files are reset to the start, `apply` also resets the user's files.
 #[test]
 fn a_reset_is_applied_too() -> Result<()> {
     let Some(home) = start("a_reset_is_applied_too")? else { return Ok(()) };
@@ -119,7 +119,8 @@ fn a_reset_is_applied_too() -> Result<()> {
     Ok(())
 }
 
-/// The user's changes remain, and what both changed has a conflict. Of a large file, only the hash of the start is kept.
+/// The user's changes remain, and a file that both the user and the agent changed has a conflict. The record of the
+/// start contains only the hash of a large file.
 #[test]
 fn merges_with_the_users_changes() -> Result<()> {
     let Some(home) = start("merges_with_the_users_changes")? else { return Ok(()) };
@@ -163,8 +164,8 @@ fn many_deletions_need_the_flag_and_nothing_that_was_not_given_is_deleted() -> R
     Ok(())
 }
 
-/// The record of the start goes with the bottle: it is kept, forked and removed with it. A repository that the user makes
-/// has no effect on it.
+/// The record of the start is kept, forked and removed together with the bottle. A repository that the user creates has
+/// no effect on the record.
 #[test]
 fn the_start_is_known_until_the_bottle_is_discarded() -> Result<()> {
     let Some(home) = start("the_start_is_known_until_the_bottle_is_discarded")? else { return Ok(()) };
@@ -177,7 +178,7 @@ fn the_start_is_known_until_the_bottle_is_discarded() -> Result<()> {
     inside(&home, "rm gone")?;
     ensure!(names(&home)? == "code\ngone\n");
     ensure!(run(&home, &["diff", "two", "--name-only"])?.expect_code(0).stdout == "code\n");
-    // The directory is not needed for it.
+    // The comparison with the start does not need the user's directory.
     fs::rename(home.project().join("code"), home.project().join("moved"))?;
     ensure!(names(&home)? == "code\ngone\n");
     let record = home.bottle_home().join("state/one/given");
@@ -201,7 +202,7 @@ fn all_files_are_compared_with_all() -> Result<()> {
     Ok(())
 }
 
-/// In the directory itself, what changed since the start is shown.
+/// With `--cwd=live`, `diff` shows the changes in the directory since the start.
 #[test]
 fn shows_what_changed_in_the_directory_itself() -> Result<()> {
     let Some(home) = with_directory("shows_what_changed_in_the_directory_itself")? else { return Ok(()) };

@@ -1,9 +1,10 @@
-//! Bottles share a budget while their keepers and proxies are killed at random. The budget must hold, and the ledger must
-//! count each response exactly once.
+//! Bottles share a budget while their keepers and proxies are killed at random. The budget must hold, and the ledger
+//! must count each response exactly once.
 //!
-//! A proxy records a request as interrupted, with all that it reserved, before it sends it, and replaces this record at
-//! the end of the response. So the ledger has at least the responses that reached the clients whole. It has at most
-//! those that the model sent, and one for each proxy that was killed before it sent a request.
+//! Before a proxy sends a request, it records the request as interrupted, with all tokens that it reserved. At the end
+//! of the response, the proxy replaces this record. The ledger therefore contains at least the responses that reached
+//! the clients completely. It contains at most the responses that the model sent, and one record for each proxy that
+//! was killed before it sent a request.
 
 use std::collections::HashSet;
 use std::fs;
@@ -21,24 +22,24 @@ use super::left::{all_with, process_with};
 use super::usage::{EQUAL, Model, connect};
 use super::{cleanup_leaves_nothing, wait_until};
 
-/// The output limit of a request. The request reserves it and a few tokens of prompt, which is more than its response
-/// has.
+/// The output limit of a request. The request reserves this limit and a few tokens for the prompt, which is more than
+/// the tokens of its response.
 const OUTPUT: u64 = 100;
 
 /// The tokens of a response.
 const TOKENS: u64 = EQUAL[0] + EQUAL[1];
 
-/// How many bottles, kills of each bottle, and requests between two kills.
+/// The number of bottles, of kills of each bottle, and of requests between two kills.
 struct Size {
     bottles: usize,
     kills: usize,
     requests: usize,
 }
 
-/// What the requests of a bottle led to.
+/// The results of the requests of a bottle.
 #[derive(Default)]
 struct Tally {
-    /// Responses that arrived whole.
+    /// Responses that arrived completely.
     whole: u64,
     /// Requests that were denied because the budget was spent.
     denied: u64,
@@ -61,8 +62,8 @@ impl Add for Tally {
 struct Scene {
     home: TestHome,
     model: Model,
-    /// Held for writing during a cleanup, which removes bottles whose keeper is dead, and for reading from the death of a
-    /// keeper until its bottle has another one.
+    /// This lock is held for writing during a cleanup, because a cleanup removes bottles without a keeper. It is held
+    /// for reading from the death of a keeper until the bottle has another keeper.
     cleaning: RwLock<()>,
 }
 
@@ -81,7 +82,8 @@ impl Scene {
         self.home.program(arguments.iter().copied()).expect("program").run().expect("run")
     }
 
-    /// Sends a request through the bottle's proxy. Returns what arrived of the response, if the proxy runs.
+    /// Sends a request through the bottle's proxy. Returns the received part of the response, or `None` if the proxy
+    /// does not run.
     fn ask(&self, bottle: &str) -> Option<String> {
         self.ask_at("equal", OUTPUT, bottle)
     }
@@ -99,13 +101,13 @@ impl Scene {
         );
         proxy.write_all(request.as_bytes()).ok()?;
         let mut response = Vec::new();
-        // An error is the end of a proxy that was killed.
+        // An error means that the proxy was killed.
         let _ = proxy.read_to_end(&mut response);
         Some(String::from_utf8_lossy(&response).into_owned())
     }
 
-    /// Sends requests, and kills a process of the bottle in the midst of them. The bottle then gets another keeper, or is
-    /// started anew.
+    /// Sends requests, and kills a process of the bottle meanwhile. The bottle then gets another keeper, or is started
+    /// again.
     fn round(&self, bottle: &str, requests: usize, tally: &mut Tally) {
         let role = ["__keeper", "__egress", "__bundle"][rand::random_range(0..3)];
         tally.proxies_killed += u64::from(role != "__keeper");
@@ -117,7 +119,8 @@ impl Scene {
                 let struck = all_with(&self.home, role).into_iter().find(|found| found.is_of(bottle));
                 struck.unwrap_or_else(|| panic!("no {role} of {bottle}")).kill();
                 if role == "__keeper" {
-                    // A command and the watcher adopt the bottle at once, and the requests that wait for tokens go on.
+                    // A command and the watcher adopt the bottle concurrently, and the requests that wait for tokens
+                    // continue.
                     let _ = self.run(&["exec", bottle, "--", "true"]).expect_code(0);
                     drop(adopting);
                 } else {
@@ -139,7 +142,7 @@ impl Scene {
         });
     }
 
-    /// Starts a bottle. A spent budget prevents it, and then nothing is left to test.
+    /// Starts a bottle. Returns false if a spent budget prevents the start. The test of this bottle then ends.
     fn start(&self, bottle: &str) -> bool {
         let start = ["start", "sleeper", "--bottle", "limited", "--label", bottle, "--yes", "--detach"];
         self.run(&start).code == 0
@@ -176,7 +179,7 @@ fn a_budget_holds_while_processes_are_killed(size: &Size, budget: u64) {
                 threads.spawn(move || {
                     let (bottle, mut tally) = (format!("b{number}"), Tally::default());
                     for _ in 0..size.kills {
-                        // Without this bottle, because its start was refused, the others go on.
+                        // If the start of this bottle was refused, the test continues with the other bottles.
                         if scene.ask(&bottle).is_none() {
                             break;
                         }
@@ -239,8 +242,8 @@ const STEPPED: &str = "stepped";
 const SMALL_BUDGET: u64 = 1_000;
 
 impl Scene {
-    /// Sends a request from another thread while the keeper is killed at a step of it. Its watcher starts another one,
-    /// and the request must get its whole response.
+    /// Sends a request from another thread while the keeper is killed at a step of the request. The watcher starts
+    /// another keeper, and the request must get its complete response.
     fn asks_while(&self, path: &str, output: u64, killed_at_a_step: impl FnOnce()) {
         std::thread::scope(|threads| {
             let response = threads.spawn(|| self.ask_at(path, output, STEPPED).unwrap_or_default());
@@ -291,7 +294,7 @@ impl Scene {
     /// Waits for a question of the keeper, and returns its id.
     fn question(&self) -> String {
         let mut found = None;
-        // A question is there until its keeper is seen as dead, and later again from the next keeper.
+        // A question is listed until its keeper is detected as dead, and later again when the next keeper asks it.
         wait_until("a question", || {
             found = self.questions().into_iter().next();
             found.is_some()
@@ -325,7 +328,7 @@ fn a_keeper_killed_at_each_step_of_a_request_loses_no_token() {
         scene.adopt();
         scene.model.release();
     });
-    // Settle: the response arrived, and its usage is not in the ledger.
+    // Settle: the response has arrived, and its usage is not in the ledger yet.
     assert!(whole(scene.ask(STEPPED)));
     scene.kill_keeper();
     assert_eq!(scene.top_ups(), 0, "no request needed more than the budget");

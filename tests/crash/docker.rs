@@ -27,7 +27,7 @@ const LAUNCHES_WITHIN: Duration = Duration::from_secs(3);
 /// The number of killed commands that a test must exceed, so that a test that kills nothing fails. Each command makes
 /// more calls than this.
 const MANY: usize = 8;
-/// The number of orphaned bottles. Removing them takes more calls than are made by the cleanups that are killed.
+/// The number of orphaned bottles. The removal of these bottles takes more calls than the killed cleanups make.
 const ORPHANS: usize = 8;
 /// The number of commands that run at the same time. An engine performs most of its work one call after the other.
 const AT_ONCE: usize = 4;
@@ -35,10 +35,11 @@ const AT_ONCE: usize = 4;
 /// A home on an engine. It contains another detached bottle, which must not be affected.
 struct World {
     home: TestHome,
-    /// Only one cleanup runs at a time. Two would find the same bottles, and one of them would find a bottle locked.
+    /// Only one cleanup runs at a time. Two concurrent cleanups would find the same bottles, and one cleanup would find
+    /// a bottle locked.
     cleaning: Mutex<()>,
-    /// The volume of the program, which names the home that filled it and stays for all homes. Empty if another home
-    /// filled it.
+    /// The volume with the program. Its labels name the home that filled the volume, and it remains for all homes.
+    /// Empty if another home filled the volume.
     program: Vec<String>,
 }
 
@@ -314,8 +315,8 @@ fn a_commit_is_killed_at_every_call() {
         let slug = &slugs[worker];
         kill_keeper(&world.home, slug);
         let struck = world.struck(&name_of(strike), strike, &["commit", slug, "-q"]);
-        // A cleanup removes snapshots that no state names. One complete snapshot always exists.
-        // It does not touch those of a bottle with a keeper.
+        // Cleanup removes snapshots that no state names, but not the snapshots of a bottle with a keeper. One complete
+        // snapshot always exists.
         world.wait_until(&format!("one snapshot of {slug} after {strike:?}"), || {
             kill_keeper(&world.home, slug);
             world.clean_up();

@@ -1,8 +1,8 @@
-//! Every fault in every state of a bottle on Docker: afterwards the work is there, or its loss is reported before
+//! Tests every fault in every state of a bottle on Docker. Afterwards, the work exists, or its loss is reported before
 //! anything replaces it.
 //!
-//! The tests use one private engine, one after the other, because starting an engine takes seconds. A second engine
-//! takes its place where a test says so.
+//! The tests use one private engine, one after the other, because starting an engine takes seconds. Some tests replace
+//! it by a second engine.
 
 use std::io::Read;
 use std::process::{Child, Stdio};
@@ -19,7 +19,7 @@ use bottle_test_support::skip;
 use crate::left::all_with;
 use crate::{kill_keeper, status};
 
-/// What happens to a bottle, its keeper or its engine.
+/// A fault of a bottle, its keeper or its engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
     KillKeeper,
@@ -51,13 +51,13 @@ const BOTTLE: &str = "---\nbackend: docker\nagent_provider: {template: command, 
 /// The content of the file that must not be lost.
 const WORK: &str = "work\n";
 
-/// The disk of the engine, which has room for the base image, a snapshot and a copy of it.
+/// The size of the engine's disk, which has room for the base image, a snapshot and a copy of the snapshot.
 const DISK: &str = "1400m";
 
 /// Time limit for a step of the engine, of a keeper or of a command.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// The texts of which one reports that work is lost.
+/// The texts that report lost work. A message about lost work contains one of them.
 const LOSSES: [&str; 5] = [
     "its files are lost",
     "removed by something else",
@@ -70,7 +70,7 @@ const LOSSES: [&str; 5] = [
 struct World {
     home: TestHome,
     engine: OwnEngine,
-    /// An engine without anything.
+    /// An engine without containers, volumes and images.
     other: OwnEngine,
 }
 
@@ -207,7 +207,7 @@ impl World {
         client
     }
 
-    /// Lets the fault happen, and what a user does meanwhile. Returns the messages.
+    /// Causes the fault, and runs the commands that a user runs meanwhile. Returns the messages.
     fn strike(&mut self, slug: &str, state: State, fault: Fault) -> String {
         let ended = matches!(state, State::Kept | State::Committed);
         let mut said = String::new();
@@ -292,8 +292,8 @@ impl World {
         said
     }
 
-    /// Reads the work as a user does: resumes a bottle that ended. Returns the work, if it is there, and adds the
-    /// messages to `said`.
+    /// Reads the work as a user does: resumes a bottle that ended. Returns the work if it exists, and adds the messages
+    /// to `said`.
     fn work(&self, slug: &str, said: &mut String) -> Option<String> {
         for _ in 0..4 {
             *said += &self.run(&["cleanup", "--yes"]).transcript();
@@ -477,8 +477,8 @@ fn a_bottle_keeps_running_while_its_engine_restarts() {
     world.end("live");
 }
 
-/// A user pauses the container. Commands say so, even if the keeper is killed meanwhile, and the bottle goes on
-/// afterwards.
+/// A user pauses the container. Commands report the pause, even if the keeper is killed meanwhile, and the bottle
+/// continues after the pause.
 #[test]
 fn a_paused_bottle_is_named_and_can_be_stopped() {
     let Some(mut turn) = Turn::take("a_paused_bottle_is_named_and_can_be_stopped") else { return };
@@ -517,8 +517,8 @@ fn a_paused_bottle_is_named_and_can_be_stopped() {
     }
 }
 
-/// A kept bottle is stopped and resumed many times: its container stays the same, and its image gets no layer. Prints
-/// the median time of a resume.
+/// Stops and resumes a kept bottle many times. Its container must stay the same, and its image must get no layer.
+/// Prints the median time of a resume.
 #[allow(clippy::print_stdout, reason = "a test that prints what it measured")]
 fn cycle(world: &World, slug: &str, cycles: usize) {
     world.prepare(slug, State::Kept);

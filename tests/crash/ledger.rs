@@ -1,5 +1,5 @@
-//! The ledger must count each record of the usage files exactly once, although the processes that ingest them and the
-//! process that writes them are killed.
+//! Tests that the ledger counts each record of the usage files exactly once, although the processes that ingest the
+//! records and the process that writes them are killed.
 
 use std::fmt::Write as _;
 use std::fs::{self, OpenOptions};
@@ -47,7 +47,7 @@ fn a_killed_ingestion_neither_loses_nor_doubles_usage() {
             let _ = write!(text, "{}", record(number));
         }
         written += RECORDS;
-        // The writer was killed within a record, and repeats it.
+        // The writer was killed in the middle of a record, and writes this record again.
         if round % 3 == 0 {
             append(&usage, &text[..text.len() / 2]);
             let whole = fs::read_to_string(usage.join("one.jsonl")).expect("read");

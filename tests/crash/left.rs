@@ -109,8 +109,8 @@ fn entries(directory: &Path) -> Vec<PathBuf> {
     entries.filter_map(Result::ok).map(|entry| entry.path()).collect()
 }
 
-/// Lists files and sockets at any depth. A directory without any is not listed, because all bottles share such
-/// directories.
+/// Lists files and sockets at any depth. A directory without files and sockets is not listed, because all bottles share
+/// such directories.
 fn files_under(directory: &Path) -> Vec<PathBuf> {
     let of_entry = |path: PathBuf| if path.is_dir() { files_under(&path) } else { vec![path] };
     entries(directory).into_iter().flat_map(of_entry).collect()

@@ -1,4 +1,5 @@
-//! Kills every process of a bottle at many moments. Afterwards `bottle cleanup` must find everything that is left.
+//! Kills every process of a bottle at many moments. Afterwards `bottle cleanup` must find all remaining processes and
+//! files.
 //!
 //! The tests look for processes with this home's label, files in its runtime directory, directories in its state, and
 //! objects on an engine. Processes are killed at each step of the fake backend, at arbitrary moments of the linux
@@ -63,8 +64,8 @@ fn start(home: &TestHome, bottle: &str, label: &str) -> Child {
     command.spawn().expect("start bottle")
 }
 
-/// Starts a client of the bottle `one` and waits for the agent's first output. The record then says that the bottle
-/// runs, and the client will receive the report on how the bottle ends.
+/// Starts a client of the bottle `one` and waits for the agent's first output. From this moment, the record says that
+/// the bottle runs, and the client receives the report on how the bottle ends.
 fn attached(home: &TestHome) -> Child {
     let mut command: Command = home.program(start_arguments("asking", "one")).expect("program").command();
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -126,7 +127,8 @@ fn cleanup_leaves_nothing(home: &TestHome, when: &str) {
     }
 }
 
-/// Asserts that nothing is left. A keeper sends its last message shortly before it exits, so this waits.
+/// Asserts that nothing is left. A keeper sends its last message shortly before it exits, so the function waits for the
+/// exit.
 fn nothing_left(home: &TestHome, when: &str) {
     let end = Instant::now() + SOON;
     while Left::of(home) != Left::default() && Instant::now() < end {

@@ -4,7 +4,7 @@
 //!   bottle ══ DOCKER_HOST ══► relay ══► engine
 //!              before: killed before the engine gets the call │ after: killed before it gets the answer
 //! ```
-//! The program cannot detect the relay, so it can be killed at each of its calls.
+//! The program cannot detect the relay, so the test can kill the program at each of its calls.
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
@@ -18,7 +18,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 /// The usual path of the engine's socket.
 const ENGINE: &str = "/var/run/docker.sock";
-/// The size limit in bytes of a request's head. The program's requests have much shorter heads; a longer one ends the
+/// The size limit in bytes of a request's head. The program's requests have much shorter heads. A longer head ends the
 /// connection.
 const HEAD_MAX: usize = 64 << 10;
 
@@ -129,7 +129,7 @@ fn locked(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
 fn serve(client: UnixStream, shared: &Arc<Mutex<Shared>>) {
     let Ok(by) = socket_peercred(&client).map(|peer| peer.pid) else { return };
     let Ok(engine) = UnixStream::connect(Path::new(ENGINE)) else { return };
-    // Set if the answer to the current call must not be delivered.
+    // `Some` if the answer to the current call must not be delivered.
     let silenced = Arc::<Mutex<Option<Pid>>>::default();
     let (of_answers, answers) =
         (silenced.clone(), [&engine, &client].map(|end| end.try_clone().expect("fd")));

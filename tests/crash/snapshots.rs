@@ -56,7 +56,7 @@ fn is_whole(path: &Path) -> bool {
     !path.file_name().expect("a name").to_string_lossy().starts_with('.')
 }
 
-/// Resumes from the snapshot and reads both files. They must be from the same moment.
+/// Resumes from the snapshot and reads both files. Both files must be from the same moment.
 fn read_back(home: &TestHome, when: &str) -> String {
     let resumed = run(home, &["resume", "one", "--snapshot", "--yes", "--detach", "-q"]);
     assert_eq!(resumed.code, 0, "{when}: {}", resumed.stderr);
@@ -84,7 +84,7 @@ fn a_commit_killed_at_any_step_leaves_a_complete_snapshot_and_the_bottle() {
         kill_keeper(&home, "one");
         let killed = struck(&home, &format!("{step}:kill"), &["commit", "one", "-q"]);
         assert_ne!(killed.code, 0, "{step}: {}", killed.stderr);
-        // The keeper that its watcher started inherited the failure too.
+        // The keeper that the bottle's watcher started inherited the failure too.
         kill_keeper(&home, "one");
         let whole: Vec<_> = snapshots_of(&home, "fake").into_iter().filter(|path| is_whole(path)).collect();
         assert!(!whole.is_empty(), "{step}: {:?}", snapshots_of(&home, "fake"));
@@ -110,7 +110,7 @@ fn a_resume_killed_at_any_step_can_be_repeated() {
     for step in steps {
         let home = committed("fake");
         done(&home, &["stop", "one", "--time", "0"]);
-        // First resumes the kept files. A launch that is killed must not lose any of them.
+        // The first resume uses the kept files. A launch that is killed must not lose any of these files.
         if step != "restoring" {
             let killed =
                 struck(&home, &format!("{step}:kill"), &["resume", "one", "--detach", "--yes", "-q"]);
@@ -145,18 +145,18 @@ fn a_killed_fork_leaves_no_snapshot_and_no_work_counts_as_saved() {
         assert_ne!(killed.code, 0, "{}", killed.stderr);
         assert_eq!(snapshots_of(&home, "fake").len(), 2, "its snapshot is left");
     };
-    // The bottle's end removes it. The work that only it contains is unsaved.
+    // The end of the bottle removes the snapshot of the killed fork. Work that only this snapshot contains is unsaved.
     kill_fork();
     done(&home, &["stop", "one", "--time", "0"]);
     wait_until("it is kept", || status(&home, "one").as_deref() == Some("kept"));
     assert_eq!(snapshots_of(&home, "fake").len(), 1);
     done(&home, &["resume", "one", "--detach", "--yes", "-q"]);
     assert_eq!(done(&home, &["exec", "one", "--", "cat", "note"]).stdout, "second");
-    // So does the next commit.
+    // The next commit also removes the snapshot of a killed fork.
     kill_fork();
     done(&home, &["commit", "one", "-q"]);
     assert_eq!(snapshots_of(&home, "fake").len(), 1);
-    // So does a cleanup of a kept bottle.
+    // A cleanup of a kept bottle also removes the snapshot of a killed fork.
     done(&home, &["stop", "one", "--time", "0"]);
     done(&home, &["resume", "one", "--detach", "--yes", "-q"]);
     done(&home, &["cp", "note", "one:more"]);

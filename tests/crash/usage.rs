@@ -24,7 +24,7 @@ pub(crate) struct Model {
     state: Arc<State>,
 }
 
-/// What the model's connections share.
+/// The state that the model's connections share.
 #[derive(Default)]
 struct State {
     answered: AtomicU64,
@@ -75,9 +75,9 @@ pub(crate) fn connect(home: &TestHome, bottle: &str) -> std::io::Result<UnixStre
 /// The tokens of a response at the path `/equal`: prompt and output.
 pub(crate) const EQUAL: [u64; 2] = [20, 7];
 
-/// Answers one request, whose body ends with `{}}`, with a stream of events. For the path `/stuck`, the stream begins and
-/// never ends. For the paths `/equal` and `/later`, all responses have the same number of tokens; at `/later`, they begin
-/// after [`Model::release`].
+/// Answers one request, whose body ends with `{}}`, with a stream of events. For the path `/stuck`, the stream begins
+/// and never ends. For the paths `/equal` and `/later`, all responses have the same number of tokens; at `/later`, they
+/// begin after [`Model::release`].
 fn answer(mut client: TcpStream, state: &State) {
     let mut request = Vec::new();
     let mut piece = [0; 1024];
@@ -178,7 +178,8 @@ impl Scene {
 fn a_keeper_killed_at_random_moments_neither_loses_nor_doubles_usage() {
     let scene = Scene::new();
     scene.start_detached();
-    // From now on, the proxy knows that no budget limits the requests. Before, they wait for a keeper.
+    // After this request, the proxy knows that no budget limits the requests. Without this knowledge, requests wait for
+    // a keeper.
     scene.ask();
     for round in 0..12_u64 {
         // Requests are sent while the keeper is killed and while the bottle has no keeper.

@@ -10,7 +10,7 @@ use crate::fixture::Bottle;
 /// The interpreter that runs the attempts. The test images and most machines have it.
 const PYTHON: &str = "/usr/bin/python3";
 
-/// Whether the attempts can run on this machine. If not, reports the skipped test.
+/// Whether the attempts can run on this machine. If they cannot run, reports the skipped test.
 pub(crate) fn possible(what: &str) -> bool {
     let here = Path::new(PYTHON).exists();
     if !here {

@@ -1,5 +1,5 @@
-//! The egress proxy blocks values that match the user's rules. It also blocks the values of variables that
-//! `BOTTLE_SENSITIVE_PREFIXES` selects, whether or not the bottle has these variables.
+//! Tests that the egress proxy blocks values that match the user's rules. The proxy also blocks the values of variables
+//! that `BOTTLE_SENSITIVE_PREFIXES` selects, whether or not the bottle has these variables.
 
 use anyhow::{Result, ensure};
 use bottle_test_support::home::TestHome;

@@ -74,7 +74,7 @@ pub(crate) struct Searching {
     ends: Arc<AtomicBool>,
     found: Arc<Mutex<Found>>,
     searches: [JoinHandle<()>; 3],
-    /// How often the engine, the processes and the files were searched.
+    /// The numbers of complete searches of the engine, of the processes and of the files.
     rounds: Arc<[AtomicUsize; 3]>,
     events: Child,
     hearing: JoinHandle<()>,
@@ -114,8 +114,8 @@ impl Searching {
         Self { ends, found, searches, rounds, events, hearing }
     }
 
-    /// Waits until every kind of place was searched completely at least once from now on. A round that already runs
-    /// does not count.
+    /// Waits until every kind of place was searched completely at least once from now on. A round that already runs is
+    /// not counted.
     pub(crate) fn wait_for_a_round(&self, end: Instant) {
         let now = || self.rounds.each_ref().map(|rounds| rounds.load(Ordering::Relaxed));
         let before = now();

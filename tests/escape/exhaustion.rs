@@ -28,7 +28,7 @@ async fn limited<'a>(fixture: &'a Fixture, slug: &str, resources: Resources) -> 
 }
 
 /// Runs a script in a provisioned bottle and returns its output and exit. Files in a tmpfs belong to no process, so the
-/// kernel may kill pid 1 to free their memory. That counts as if it had killed every process.
+/// kernel may kill pid 1 to free their memory. The function treats this case as if the kernel had killed every process.
 async fn ends(bottle: &Bottle<'_>, script: &str) -> (String, Exit) {
     let ended = tokio::time::timeout(PATIENCE, bottle.once(&["/usr/bin/python3", "-c", script])).await;
     ended.expect("noticed in time").unwrap_or_else(|gone| (format!("{gone:?}"), Exit::Signal(9)))
@@ -152,7 +152,8 @@ fn fill(place: &str, n: u64, seconds: u64) -> String {
     )
 }
 
-/// The files of an image do not count towards the bottle's disk limit, so removing them frees nothing of it.
+/// The files of an image are not counted towards the bottle's disk limit, so the removal of these files does not free
+/// space under the limit.
 #[tokio::test(flavor = "multi_thread")]
 async fn removing_image_files_frees_no_disk_limit() {
     const LIMIT: u64 = 8 << 20;
@@ -197,8 +198,8 @@ async fn processor_time_is_limited() {
     }
 }
 
-/// Checks the message that the user gets, in a bottle on the host's system and in one on an image. It contains the
-/// limit and its manifest key.
+/// Checks the message that the user gets, in a bottle on the host's system and in a bottle on an image. The message
+/// contains the limit and its manifest key.
 fn ends_with_a_word(resource: &str, limit: &str, script: &str, word: &str) -> anyhow::Result<()> {
     let mut home = TestHome::new()?;
     if !home.runs(word, "linux")? || !attempts::possible(word) {

@@ -1,4 +1,4 @@
-//! System calls that only an attack on the kernel needs.
+//! Tests that a bottle cannot use system calls that only an attack on the kernel needs.
 
 use bottle_test_support::skip;
 use nix::libc;
@@ -71,7 +71,8 @@ async fn kernel_interface_calls_are_refused() {
     }
 }
 
-/// `clone` with each flag that creates a namespace. If a child process results, it exits immediately.
+/// `clone` with each flag that creates a namespace. If the call creates a child process, this process exits
+/// immediately.
 const NAMESPACES: [(&str, i32); 7] = [
     ("user", libc::CLONE_NEWUSER),
     ("mount", libc::CLONE_NEWNS),

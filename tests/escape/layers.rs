@@ -1,4 +1,4 @@
-//! Hostile files in an agent's directories, while the host searches the directories for changes and removes them.
+//! Tests hostile files in an agent's directories, while the host searches the directories for changes and removes them.
 
 use std::os::unix::fs::PermissionsExt;
 

@@ -1,4 +1,4 @@
-//! Shared memory, which programs address by a number or a name.
+//! Tests shared memory, which programs address by a number or a name.
 
 use crate::attempts;
 use crate::fixture::every_isolating_backend;

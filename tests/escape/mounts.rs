@@ -1,4 +1,4 @@
-//! The restrictions of each mount, as the kernel reports them.
+//! Tests the restrictions of each mount, as the kernel reports them.
 
 use bottle_plan::Workspace;
 use bottle_policy::names::GIT_OBJECTS_DIR;
@@ -10,7 +10,7 @@ use crate::fixture::{every_isolating_backend, run};
 const OWN: [&str; 9] =
     ["/home/agent", "/workspace", "/usr/local", "/opt", "/tmp", "/run", "/proc", "/dev/shm", "/dev/pts"];
 
-/// Whether the mount is one of the harmless devices, each of which is a separate mount.
+/// Whether the mount is a harmless device. Each harmless device is a separate mount.
 fn is_device(directory: &str, kind: &str) -> bool {
     kind == "devtmpfs" && directory.starts_with("/dev/")
 }

@@ -5,8 +5,8 @@ use bottle_plan::Resources;
 
 use crate::fixture::every_isolating_backend;
 
-/// Creates a user namespace and mounts a tmpfs. Then tries actions that must fail even there: removing the covers of
-/// `/proc`, making a read-only mount writable, and using a device.
+/// Creates a user namespace and mounts a tmpfs. Then tries actions that must fail even in this namespace: removing the
+/// covers of `/proc`, making a read-only mount writable, and using a device.
 const SCRIPT: &str = "exec 2>/dev/null; unshare -Ur id -u; \
     unshare -Urm sh -c 'mount -t tmpfs none /tmp && echo mounted; \
         umount /proc/keys && echo uncovered; umount -l /proc && echo uncovered; \

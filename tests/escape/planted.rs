@@ -1,4 +1,5 @@
-//! Hostile files that an agent creates and the host reads later, in copies, transcripts, repositories and snapshots.
+//! Tests hostile files that an agent creates and the host reads later, in copies, transcripts, repositories and
+//! snapshots.
 
 use std::fs;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, PermissionsExt, symlink};

@@ -1,4 +1,4 @@
-//! A bottle cannot reach the user's keys, shell history and sockets.
+//! Tests that a bottle cannot reach the user's keys, shell history and sockets.
 
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};

@@ -1,4 +1,4 @@
-//! Set-id programs and device files give an agent no privileges.
+//! Tests that set-id programs and device files give an agent no privileges.
 
 use std::process::Command;
 

@@ -1,4 +1,4 @@
-//! An agent cannot inspect, stop or kill processes outside its bottle.
+//! Tests that an agent cannot inspect, stop or kill processes outside its bottle.
 
 use std::process::{Child, Command};
 

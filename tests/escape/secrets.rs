@@ -1,4 +1,5 @@
-//! Launches bottles with secrets. The recipient of each secret can use it, and at no moment is it readable elsewhere.
+//! Launches bottles with secrets. The recipient of each secret can use the secret, and the secret is never readable
+//! elsewhere.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};

@@ -1,4 +1,5 @@
-//! The output of an agent on a real terminal. It may draw text and colors, but not control the terminal.
+//! Tests the output of an agent on a real terminal. The agent may draw text and colors, but may not control the
+//! terminal.
 
 use std::process::Command;
 use std::time::Duration;
@@ -59,7 +60,7 @@ fn ways(begin: &str, body: &str) -> [Vec<u8>; 3] {
     ]
 }
 
-/// A shell script that prints every encoding of every sequence, after a colored text and before a plain one.
+/// A shell script that prints every encoding of every sequence, after a colored text and before a plain text.
 fn script() -> String {
     let mut bytes = b"\x1b[31mred\x1b[0m ".to_vec();
     for (begin, body, end) in OBEYED {

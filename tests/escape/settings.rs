@@ -1,4 +1,4 @@
-//! An agent cannot write kernel settings.
+//! Tests that an agent cannot write kernel settings.
 
 use std::path::Path;
 

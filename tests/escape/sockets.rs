@@ -1,4 +1,4 @@
-//! Socket families and protocols that reach outside a bottle or make the kernel load modules.
+//! Tests socket families and protocols that reach outside a bottle or make the kernel load modules.
 
 use crate::attempts;
 use crate::fixture::every_isolating_backend;

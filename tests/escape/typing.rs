@@ -1,12 +1,12 @@
-//! An agent cannot inject input into a terminal.
+//! Tests that an agent cannot inject input into a terminal.
 
 use nix::libc;
 
 use crate::attempts;
 use crate::fixture::every_isolating_backend;
 
-/// A script that types into its own terminal, with the request's plain number and with a number whose lower half equals
-/// it.
+/// A script that injects input into its own terminal, with the number of the ioctl request, and with another number
+/// that has the same lower half.
 fn script() -> String {
     format!(
         "{}import pty, sys\n\

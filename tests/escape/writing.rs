@@ -1,4 +1,4 @@
-//! An agent cannot write files of the host.
+//! Tests that an agent cannot write files of the host.
 
 use crate::fixture::{every_isolating_backend, run};
 
@@ -28,8 +28,8 @@ async fn no_path_resolves_to_an_outside_file() {
     }
 }
 
-/// Directories that cannot be written, whether the bottle uses the host's system or an image. Only `/dev/shm` can be
-/// written: it is the control beside read-only directories.
+/// Directories that cannot be written, whether the bottle uses the host's system or an image. The exception is
+/// `/dev/shm`, which can be written and is the control for the read-only directories.
 const SHUT: [&str; 6] = ["/dev/shm", "/dev", "/sys", "/proc", "/proc/sys", "/run/bottle/proxy"];
 const SHUT_FILES: [&str; 2] = ["/run/bottle/bottle", "/proc/1/mem"];
 
@@ -39,7 +39,7 @@ const SYSTEM: [&str; 10] =
 const SYSTEM_FILES: [&str; 6] =
     ["/etc/passwd", "/etc/hosts", "/etc/resolv.conf", "/bin/sh", "/usr/bin/env", "/etc/ld.so.cache"];
 
-/// A script that writes to all these paths and prints those that could be written.
+/// A script that writes to all `directories` and `files`, and prints the paths that could be written.
 fn write(directories: &[&str], files: &[&str]) -> String {
     format!(
         "for d in {}; do (echo evil >$d/evil) 2>/dev/null && echo wrote $d; done; \

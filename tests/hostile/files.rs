@@ -1,4 +1,4 @@
-//! Each file that is read for its meaning, as a link, a named pipe, a device, huge, or malformed.
+//! Cases for each file that a command interprets: the file is a link, a named pipe, a device, huge, or malformed.
 
 use std::fs::File;
 
@@ -36,8 +36,8 @@ const FILES: [(&str, &str); 24] = [
     ("sparse-checkout", ".git/info/sparse-checkout"),
 ];
 
-/// The size of a huge file: more than the memory that a command may use, and not so much that an export, which scans all
-/// files, takes long. The file takes no space.
+/// The size of a huge file. It is more than the memory that a command may use, but small enough that an export, which
+/// scans all files, does not take long. The file takes no disk space.
 const HUGE: u64 = 512 << 20;
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -74,7 +74,7 @@ fn of_file(name: &str, path: &str) -> Vec<Case> {
     ]
 }
 
-/// Makes a named pipe.
+/// Creates a named pipe.
 pub(crate) fn pipe(place: &Place, path: &str) -> Result<()> {
     Ok(mknodat(CWD, place.clear(path)?, FileType::Fifo, Mode::RWXU, 0)?)
 }

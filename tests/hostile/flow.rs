@@ -1,4 +1,4 @@
-//! The commands that read a repository, and what they must not do.
+//! Runs the commands that read a repository, and checks what they must not do.
 
 use std::fs;
 use std::path::Path;
@@ -14,16 +14,17 @@ use rustix::process::{Resource, Rlimit, setrlimit};
 use crate::Case;
 use crate::place::{CANARY, Place};
 
-/// How long a command may take, beside the time that it takes for a harmless repository.
+/// The time limit for a command, in addition to its time for a harmless repository.
 pub(crate) const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
 
-/// How long git in the bottle may wait, for example for a pipe in the place of `HEAD`, before these commands give up.
+/// The commands that run git in the bottle, and the time for which they may wait for this git. For example, git waits
+/// if a pipe replaces `HEAD`.
 const GIT_IN_BOTTLE: (&[&str], Duration) = (&["diff", "pull", "apply"], Duration::from_secs(15));
 
-/// How much memory a process may use, in bytes.
+/// The maximum memory of a process, in bytes.
 pub(crate) const MEMORY: u64 = 256 << 20;
 
-/// A command that takes longer is killed.
+/// The time after which a command is killed.
 const KILLED_AFTER: Duration = Duration::from_secs(30);
 
 /// The address space of each process, so that a defect does not use up the machine.
@@ -32,15 +33,15 @@ const ADDRESS_SPACE: u64 = 4 << 30;
 /// The exit code of a panic.
 const PANIC: i32 = 101;
 
-/// Looks for the canary in the bottle. Objects that are compressed cannot contain it as a text, but those of the victim
-/// are not compressed.
+/// Searches the bottle for the canary. Compressed objects do not contain the canary as plain text, but the objects of
+/// the victim are not compressed.
 const LOOK: &str =
     "find /workspace /git-objects -type f -size -1000k -exec grep -lF \"$1\" {} + 2>/dev/null; true";
 
 /// A user's home with an agent that waits.
 pub(crate) struct Scene {
     home: TestHome,
-    /// How long the slowest command takes for a harmless repository.
+    /// The time of the slowest command for a harmless repository.
     usual: Duration,
 }
 
@@ -49,12 +50,12 @@ struct Bottle<'a> {
     scene: &'a Scene,
     place: &'a Place,
     slug: String,
-    /// Whether it is exported. An export scans every byte, so that of a huge file takes long.
+    /// Whether the bottle is exported. An export scans every byte, so an export with a huge file takes long.
     exports: bool,
 }
 
 impl Scene {
-    /// `None` if the test is skipped.
+    /// Creates a scene. Returns `None` if the test is skipped.
     pub(crate) fn new(test: &str) -> Result<Option<Self>> {
         let limit = Some(ADDRESS_SPACE);
         setrlimit(Resource::As, Rlimit { current: limit, maximum: limit })?;
@@ -70,7 +71,7 @@ impl Scene {
         Ok(Some(scene))
     }
 
-    /// How long the slowest command takes for a harmless repository.
+    /// Measures the time of the slowest command for a harmless repository.
     fn measure(&self) -> Result<Duration> {
         static NEXT: AtomicU32 = AtomicU32::new(1);
         let slug = format!("usual-{}", NEXT.fetch_add(1, Ordering::Relaxed));
@@ -95,7 +96,7 @@ impl Scene {
         Place::new(root)
     }
 
-    /// Takes a case through the commands: as the project of a bottle, and as what an agent makes of a live directory.
+    /// Runs the commands on a case twice: as the project of a bottle, and as a live directory that an agent changed.
     pub(crate) fn test(&self, case: &Case) -> Result<()> {
         let place = self.place(&case.name)?;
         if let Some(why) = (case.make)(&place)? {
@@ -111,7 +112,7 @@ impl Scene {
         Ok(())
     }
 
-    /// Takes a harmless repository through the commands, all of which have to succeed, and shows that the traps work.
+    /// Runs the commands on a harmless repository. All commands must succeed, and the traps must work.
     pub(crate) fn harmless(&self) -> Result<()> {
         let place = self.place("harmless")?;
         place.repository("project")?;
@@ -169,7 +170,7 @@ impl Bottle<'_> {
         self.end()
     }
 
-    /// The agent makes the case in the directory in which the user started it.
+    /// The agent makes the case in the directory in which the user started the agent.
     fn as_live_directory(&self) -> Result<()> {
         fs::create_dir_all(self.place.path("live"))?;
         let slug = self.slug.as_str();
@@ -187,7 +188,7 @@ impl Bottle<'_> {
         self.end()
     }
 
-    /// The commands of a user who takes work out of the bottle.
+    /// Runs the commands of a user who takes work out of the bottle.
     fn read_by_the_user(&self, directory: &str) -> Result<()> {
         let slug = self.slug.as_str();
         let (fork, import) = (format!("{slug}-f"), format!("{slug}-i"));
@@ -211,7 +212,7 @@ impl Bottle<'_> {
         Ok(())
     }
 
-    /// Ends the bottles of this case. A bottle that is not there is no error.
+    /// Ends the bottles of this case. A missing bottle is not an error.
     fn end(&self) -> Result<()> {
         let fork = format!("{}-f", self.slug);
         let names = [
@@ -233,7 +234,7 @@ impl Bottle<'_> {
         Ok(())
     }
 
-    /// Like [`Self::runs`], and the command has to end in time.
+    /// Like [`Self::runs`], but the command must also end in time.
     fn answers(&self, directory: &str, arguments: &[&str]) -> Result<Outcome> {
         let outcome = self.runs(directory, arguments)?;
         let (commands, wait) = GIT_IN_BOTTLE;
@@ -241,7 +242,7 @@ impl Bottle<'_> {
         let usual = self.scene.usual;
         let limit = ANSWERS_WITHIN + usual + if asks_git { wait } else { Duration::ZERO };
         if outcome.took > limit {
-            // Other programs may slow the machine down.
+            // Other programs may slow the machine down, so the time for a harmless repository is measured again.
             let slower = self.scene.measure()?.div_duration_f64(usual).max(1.0);
             ensure!(
                 outcome.took <= limit.mul_f64(slower),
@@ -253,7 +254,7 @@ impl Bottle<'_> {
         Ok(outcome)
     }
 
-    /// Runs a command, which has to end without a panic, a mark or the canary.
+    /// Runs a command, which must end without a panic, must leave no mark, and must not print the canary.
     fn runs(&self, directory: &str, arguments: &[&str]) -> Result<Outcome> {
         let mut program = self.scene.home.program(arguments.iter().copied())?;
         let path = format!("{}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", self.place.text("decoys"));
@@ -281,7 +282,7 @@ impl Bottle<'_> {
         Ok(outcome)
     }
 
-    /// An error if the bottle has the canary.
+    /// Returns an error if the bottle contains the canary.
     fn bottle_has_canary(&self) -> Result<()> {
         let arguments = ["exec", &self.slug, "--", "sh", "-c", LOOK, "sh", CANARY];
         let found = self.scene.home.program(arguments)?.run()?;
@@ -293,8 +294,8 @@ impl Bottle<'_> {
     }
 }
 
-/// Runs a command. Returns the most memory that one process used, in bytes, if it is more than before: of the processes
-/// that ended, and of those that keep the bottles.
+/// Runs a command. Also returns the maximum memory of one process in bytes, if the command increased it. The processes
+/// are those that ended, and those of running bottles.
 fn measured<T>(home: &TestHome, run: impl FnOnce() -> T) -> Result<(T, u64)> {
     let ended = || -> Result<u64> {
         let usage = nix::sys::resource::getrusage(nix::sys::resource::UsageWho::RUSAGE_CHILDREN)?;
@@ -307,7 +308,8 @@ fn measured<T>(home: &TestHome, run: impl FnOnce() -> T) -> Result<(T, u64)> {
     Ok((done, kept.unwrap_or(0).max(if after > before { after } else { 0 })))
 }
 
-/// The most memory that a process of this home's bottles used outside of them, in bytes.
+/// Returns the maximum memory, in bytes, of a process that belongs to a bottle of this home and runs outside of the
+/// bottle.
 fn peak_of(process: &Path, home: &TestHome) -> Option<u64> {
     let line = fs::read(process.join("cmdline")).ok()?;
     let hash = bottle_host::home_hash(&home.bottle_home());

@@ -1,4 +1,4 @@
-//! Each configuration key of git's manual that can name a program, a file or a URL.
+//! Cases for each configuration key of git's manual that can name a program, a file or a URL.
 //!
 //! `git-config-keys.txt` is the output of `git --version` and `git help --config`.
 
@@ -9,7 +9,7 @@ use crate::place::Place;
 
 const KEYS: &str = include_str!("git-config-keys.txt");
 
-/// Keys that gitattributes(5) describes, and the list lacks.
+/// Keys that gitattributes(5) describes, but that the list does not contain.
 const UNLISTED: [&str; 1] = ["filter.<driver>.process"];
 
 /// A key with one of these words, in any case, can name a program, a file or a URL.
@@ -55,11 +55,11 @@ const WORDS: [&str; 39] = [
     "vcs",
 ];
 
-/// Keys that begin like this only change what git prints or permits.
+/// Keys with these prefixes only change what git prints or permits.
 const HARMLESS: [&str; 8] =
     ["advice.", "color.", "column.", "fsck.", "gitcvs.", "gitweb.", "guitool.", "status."];
 
-/// What else some keys need before git obeys them.
+/// Keys that git uses only under a further condition, each with the name of the condition for [`require`].
 const NEEDS: [(&str, &str); 5] = [
     ("core.alternateRefsCommand", "alternates"),
     ("filter.evil.clean", "required"),
@@ -68,7 +68,7 @@ const NEEDS: [(&str, &str); 5] = [
     ("core.sshCommand", "promisor"),
 ];
 
-/// The cases: all keys together, and each alone.
+/// Returns the cases: all keys together, and each key alone.
 pub(crate) fn cases() -> Vec<Case> {
     let all = Case::new("all-keys", |place: &Place| {
         place.repository("project")?;
@@ -84,7 +84,7 @@ pub(crate) fn cases() -> Vec<Case> {
     std::iter::once(all).chain(chosen().into_iter().map(one)).collect()
 }
 
-/// The keys that are tested, with `evil` in the place of a name.
+/// The keys that are tested, with `evil` as the name.
 fn chosen() -> Vec<String> {
     let keys = KEYS.lines().skip(1).map(str::trim).filter(|key| key.contains('.'));
     keys.filter(|key| is_chosen(key)).chain(UNLISTED).map(filled).collect()
@@ -96,7 +96,7 @@ fn is_chosen(key: &str) -> bool {
     !HARMLESS.iter().any(|begin| lower.starts_with(begin)) && WORDS.iter().any(|word| lower.contains(word))
 }
 
-/// The key with a name in the place of each placeholder.
+/// Replaces each placeholder of a key by a name.
 fn filled(key: &str) -> String {
     let (mut filled, mut rest) = (String::new(), key);
     while let Some((before, after)) = rest.split_once('<') {
@@ -121,7 +121,7 @@ fn filled(key: &str) -> String {
     }
 }
 
-/// Gives the key a value that runs a program, if git obeys it.
+/// Sets the key to a value that runs a program, if git uses the key.
 fn configure(place: &Place, key: &str) -> Result<()> {
     let program = place.program(&plain(key))?;
     let lower = key.to_lowercase();
@@ -157,7 +157,7 @@ fn configure(place: &Place, key: &str) -> Result<()> {
     Ok(())
 }
 
-/// What else a key needs before git obeys it.
+/// Fulfils the further condition under which git uses a key.
 fn require(place: &Place, need: &str) -> Result<()> {
     match need {
         "alternates" => {
@@ -177,7 +177,7 @@ fn require(place: &Place, need: &str) -> Result<()> {
     }
 }
 
-/// The key as the name of a file.
+/// Converts the key to a file name.
 fn plain(key: &str) -> String {
     key.replace(|c: char| !c.is_ascii_alphanumeric(), "-").trim_matches('-').to_owned()
 }
@@ -210,7 +210,7 @@ fn the_keys_that_start_programs_are_among_them() {
     }
 }
 
-/// A newer git can have keys that this list lacks.
+/// A newer git can have keys that `git-config-keys.txt` does not contain.
 #[test]
 fn the_installed_git_has_no_other_key_of_this_kind() {
     let run = |arguments: &[&str]| {

@@ -1,4 +1,4 @@
-//! Takes repositories that a hostile project or agent could make through the commands that read them.
+//! Runs the commands that read repositories on repositories that a hostile project or agent could make.
 //!
 //! Every command has to answer within [`flow::ANSWERS_WITHIN`] and [`flow::MEMORY`], whatever the answer is. No program
 //! that a repository names may run outside of a bottle, and nothing outside of the project may get into a bottle or the
@@ -7,7 +7,7 @@
 //! - `keys`: each configuration key of git's manual that can name a program, a file or a URL
 //! - `files`: each file of a git directory as a link, a named pipe, a device, huge, or malformed
 //! - `shapes`: git files, worktrees, submodules, alternates, bare repositories, reftables, promisors, includes
-//! - `place`: where a case is made, with the traps around it · `flow`: the commands, and what they must not do
+//! - `place`: the directory of a case, with its traps · `flow`: the commands, and what they must not do
 //!
 //! A sample runs by default. `.ci/run hostile`, which is a part of `.ci/run nightly`, runs all cases.
 
@@ -23,10 +23,10 @@ use bottle_test_support::repository_kinds::each;
 use crate::flow::Scene;
 use crate::place::Place;
 
-/// Makes a repository in an empty directory. Returns why it cannot be made on this machine, if it cannot.
+/// Makes a repository in an empty directory. If this machine cannot make the repository, returns the reason.
 type Make = Box<dyn Fn(&Place) -> Result<Option<String>> + Send + Sync>;
 
-/// A repository.
+/// A case, which is a hostile repository.
 struct Case {
     name: String,
     make: Make,
@@ -41,7 +41,7 @@ impl Case {
 /// The number of cases that are tested at the same time.
 const THREADS: usize = 3;
 
-/// The cases of the sample: those that do the most together, and one of each kind of attack.
+/// The cases of the sample: the cases that combine the most attacks, and one case of each kind of attack.
 const SAMPLE: [&str; 14] = [
     "all-keys",
     "hooks",
@@ -86,7 +86,7 @@ fn all_hostile_repositories_do_nothing() -> Result<()> {
     run(&cases, "all_hostile_repositories_do_nothing")
 }
 
-/// The traps work: without them, the other tests would prove nothing.
+/// Checks that the traps work. Without working traps, the other tests would prove nothing.
 #[test]
 fn a_harmless_repository_is_copied_compared_and_pulled() -> Result<()> {
     let test = "a_harmless_repository_is_copied_compared_and_pulled";

@@ -1,4 +1,4 @@
-//! Where a case is made, with the traps around it.
+//! The directory in which a case is made, with its traps.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -8,10 +8,10 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-/// A text that is in every file that no bottle and no output may contain.
+/// A text in each file of the user that must not get into a bottle or an output.
 pub(crate) const CANARY: &str = "canary-3f1c9a6e-outside";
 
-/// Programs that git, or a program that it starts, looks for in `PATH`.
+/// Programs that git, or a program that git starts, searches for in `PATH`.
 const DECOYS: [&str; 22] = [
     "cat-file-viewer",
     "curl",
@@ -93,7 +93,7 @@ impl Place {
         fs::write(&path, text).with_context(|| path.display().to_string())
     }
 
-    /// Removes what is at a path, and makes its parent.
+    /// Removes the entry at a path, and creates the parent directory.
     pub(crate) fn clear(&self, path: &str) -> Result<PathBuf> {
         let path = self.path(path);
         if let Some(parent) = path.parent() {
@@ -111,7 +111,7 @@ impl Place {
         Ok(symlink(target, self.clear(path)?)?)
     }
 
-    /// A program that leaves a mark, and fails. Returns its path.
+    /// Creates a program that leaves a mark and then fails. Returns the path of the program.
     pub(crate) fn program(&self, mark: &str) -> Result<String> {
         self.program_at(&format!("tools/{mark}"), mark)
     }
@@ -123,7 +123,7 @@ impl Place {
         Ok(self.text(path))
     }
 
-    /// The programs that ran.
+    /// Returns the names of the programs that ran.
     pub(crate) fn ran(&self) -> Result<Vec<String>> {
         let name =
             |entry: std::io::Result<fs::DirEntry>| Ok(entry?.file_name().to_string_lossy().into_owned());
@@ -160,7 +160,8 @@ impl Place {
         self.git(directory, &["commit", "-qm", "begin"])
     }
 
-    /// Adds an entry to the configuration of the repository in `project`, as text: git would refuse some.
+    /// Adds an entry to the configuration of the repository in `project`. The entry is written as text, because `git
+    /// config` would refuse some entries.
     pub(crate) fn configure(&self, key: &str, value: &str) -> Result<()> {
         let path = self.path("project/.git/config");
         let text = format!("{}{}", fs::read_to_string(&path)?, entry(key, value)?);

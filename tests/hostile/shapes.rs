@@ -1,4 +1,4 @@
-//! Shapes of repositories: where the git directory is, and what it borrows.
+//! Cases of repositories with an unusual layout: the place of the git directory, and the files that it borrows.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -74,7 +74,7 @@ pub(crate) fn cases() -> Vec<Case> {
             place.write("project/.git/commondir", format!("{}\n", place.text("victim/.git")))
         }),
         Case::new("forged-worktree", |place| {
-            // The repository of the user has a worktree, but another one.
+            // The user's repository has a worktree, but this worktree is not the project.
             git_directory(place, "victim/.git/worktrees/one")?;
             place.write("victim/.git/worktrees/one/commondir", "../..\n")?;
             place.write("victim/.git/worktrees/one/gitdir", format!("{}\n", place.text("one/.git")))?;
@@ -215,13 +215,14 @@ fn hooks(place: &Place) -> Result<()> {
     Ok(())
 }
 
-/// A partial clone whose transport is a program. The ignore file is only a missing object.
+/// A partial clone whose transport is a program. The ignore file exists only as an object, and this object may be
+/// missing.
 fn promisor(place: &Place) -> Result<()> {
     place.repository("project")?;
     place.git("project", &["update-index", "--skip-worktree", ".gitignore", "code"])?;
     fs::remove_file(place.path("project/.gitignore"))?;
     for directory in fs::read_dir(place.path("project/.git/objects"))?.flatten() {
-        // Whatever git needs, it would fetch.
+        // In each directory of objects, one object is removed. Git would fetch these objects.
         if directory.file_name().len() == 2 {
             for object in fs::read_dir(directory.path())?.flatten().take(1) {
                 fs::remove_file(object.path())?;
@@ -242,7 +243,7 @@ fn promisor(place: &Place) -> Result<()> {
     Ok(())
 }
 
-/// A directory that git would use, with a file that shows where it came from.
+/// Creates a directory that git would use. Its file `description` shows where the directory came from.
 fn git_directory(place: &Place, path: &str) -> Result<()> {
     place.write(&format!("{path}/HEAD"), "ref: refs/heads/main\n")?;
     place.write(&format!("{path}/description"), if path.starts_with("victim") { CANARY } else { "own" })?;

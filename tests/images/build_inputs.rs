@@ -1,4 +1,4 @@
-//! Tests what a user's Dockerfile is built from: its directory, arguments, secrets, and BuildKit.
+//! Tests the inputs of the build of a user's Dockerfile: its directory, arguments, secrets, and BuildKit.
 
 use std::collections::BTreeMap;
 
@@ -40,10 +40,10 @@ async fn a_dockerfile_copies_files_of_its_directory_and_no_others() {
     let own = in_image(&image.id, "cat /seen/dev /seen/.dockerignore");
     assert!(!own.contains("bottle.image=stage") && own.lines().any(|line| line == "target"), "{own}");
     assert!(fixture.reports.take().iter().any(|line| line.starts_with("> sending 5 files, ")));
-    // Nothing changed.
+    // No input of the build has changed.
     assert_eq!(built(&fixture, "").await.expect("there"), image);
     assert_eq!(fixture.reports.take(), [""; 0], "an unchanged directory is built again");
-    // An ignored file changed, then one of the context.
+    // First an ignored file changes, and then a file of the context.
     fixture.write("images/target/big", "other");
     assert_eq!(built(&fixture, "").await.expect("there"), image);
     fixture.write("images/src/main", "two");

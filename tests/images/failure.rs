@@ -64,7 +64,7 @@ async fn a_cancelled_build_ends_in_the_engine() {
 
 #[tokio::test]
 async fn a_missing_base_image_is_reported_with_a_hint() {
-    // A fake engine that has no images and cannot reach a registry.
+    // The engine is a fake that has no images and cannot reach a registry.
     let Some(fixture) = Fixture::new("no base image") else { return };
     let socket = fixture.host.home.join("engine.sock");
     let listener = UnixListener::bind(&socket).expect("a socket");

@@ -24,7 +24,7 @@ pub(crate) struct Fixture {
 }
 
 impl Fixture {
-    /// Creates a fixture. If no engine is available, reports that the test is skipped and returns none.
+    /// Creates a fixture. If no engine is available, reports that the test is skipped and returns `None`.
     pub(crate) fn new(test: &str) -> Option<Self> {
         if let Err(why) = engine::here() {
             skip::aloud(test, &why);
@@ -53,7 +53,7 @@ impl Fixture {
 
     /// Builds an agent's image from this Dockerfile. The image is removed with the fixture.
     pub(crate) async fn of_dockerfile(&self, text: &str) -> Result<AgentImage, BackendError> {
-        // A unique label, so that another test's image is not reused.
+        // The label is unique, so that another test's image is not reused.
         self.write("Dockerfile", &format!("{text}\nLABEL test={}\n", self.word()));
         let plan = self.plan_with("template: command, command: [sh], dockerfile: Dockerfile");
         self.agent(&plan).await

@@ -69,7 +69,7 @@ async fn leftovers_of_a_killed_build_are_found_and_the_next_start_builds() {
         "FROM debian:bookworm-slim\nRUN echo first {word}\nRUN echo second {word} && sleep 6\nLABEL test={word}\n"
     );
     fixture.write("Dockerfile", &text);
-    // Writes the manifests that the command line below selects.
+    // Writes the manifests that the following command selects.
     let plan = fixture.plan_with("template: command, command: [sh], dockerfile: Dockerfile");
     let mut start = Command::new(env!("CARGO_BIN_EXE_bottle"))
         .args([

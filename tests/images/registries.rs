@@ -97,7 +97,8 @@ async fn an_identity_token_of_a_helper_pulls_the_bases_of_builds() {
     helper(&mut fixture, r#"{"Username":"<token>","Secret":"identity-of-the-test"}"#);
     logins(&fixture, &serde_json::json!({"credsStore": "test"}));
     let platform = format!("linux/{}", architecture());
-    // Without a platform, `bottle` pulls the base. With one, the builder does: BuildKit asks for the login.
+    // Without a platform, `bottle` pulls the base. With a platform, the builder pulls the base, and BuildKit asks for
+    // the login.
     for (tag, from, rest) in [
         ("classic", String::new(), ""),
         ("kit", format!("--platform={platform} "), "COPY --link <<EOF /x\nx\nEOF\n"),
@@ -134,7 +135,8 @@ async fn a_newer_image_is_fetched_and_used_only_on_request() {
     assert!(preview.makes[0].contains("is fetched: its registry is asked"), "{:?}", preview.makes);
     let second = fixture.agent(&renewed(&by_name, true, false)).await.expect("pulled");
     assert_ne!(second.id, first.id);
-    // The reference names another image now. The built image is offered to be renewed, and stays.
+    // The reference names another image now. `bottle` suggests to build the image again, and keeps the built image
+    // until then.
     let preview = fixture.images().preview(&built).await.expect("a preview");
     let expected =
         format!("the base image {reference} is another one than at the build: `--rebuild` builds on it");

@@ -36,7 +36,7 @@ fn entries(directory: &Path) -> Vec<PathBuf> {
     paths
 }
 
-/// Runs every case, and fails with the names of all failed ones.
+/// Runs every case, and fails with the names of all failed cases.
 fn each(cases: &[PathBuf], run: impl Fn(&Path)) {
     assert!(!cases.is_empty(), "there are no cases");
     let failed: Vec<_> =

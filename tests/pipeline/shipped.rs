@@ -25,7 +25,7 @@ fn every_agent_resolves_with_its_default_bottle() {
     }
 }
 
-/// A denial names the shipped manifest that opens the host.
+/// A denial names the shipped manifest that has a route for the host.
 #[test]
 fn every_known_host_is_opened_by_its_manifest() {
     let (_empty, manifests) = shipped_only();

@@ -1,4 +1,4 @@
-//! Takes the work of an agent through the commands, and compares each result with plain git.
+//! Runs the commands that take an agent's work out of a bottle, and compares each result with plain git.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,15 +11,15 @@ use crate::place::Side;
 use crate::shapes::Shape;
 use crate::tree::{Tree, lines_differ};
 
-/// What every agent does: it changes a file, makes one executable, adds one and a link, deletes one, renames one. In a
-/// bottle, it also builds something that the repository ignores.
+/// The changes that every agent makes: it changes a file, makes a file executable, adds a file and a link, deletes a
+/// file, and renames a file. In a bottle, the agent also builds a file that the repository ignores.
 const EDITS: &str = r#"
 echo two >>code; chmod +x tool; echo added >added; ln -s code link; rm gone; mv old renamed
 echo two >>sub/deep/file; mkdir -p new/inner; echo new >new/inner/file
 if [ -n "$BUILDS" ]; then mkdir -p target; echo built >target/built; fi
 "#;
 
-/// One more change, after the first ones were applied.
+/// One more change, which the agent makes after the first changes were applied.
 const LATER: &str = "echo later >>code; echo later >later";
 
 /// Lists the files of a directory with their permissions, content or targets.
@@ -34,7 +34,7 @@ git rev-parse -q --verify HEAD || echo unborn; git symbolic-ref -q HEAD || echo 
 git status --porcelain=v1 --untracked-files=all
 ";
 
-/// Whether the bottle has a copy of the directory.
+/// Whether the bottle gets a copy of the directory, or the directory itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
     Copy,
@@ -50,7 +50,7 @@ impl Mode {
     }
 }
 
-/// A command of the user, whose effect is compared.
+/// A command of the user. Its effect is compared with plain git.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cell {
     Start,
@@ -62,7 +62,7 @@ pub(crate) enum Cell {
     CommitAndPull,
 }
 
-/// A shape, how it gets into a bottle, and on which backend.
+/// A shape, how the shape gets into a bottle, and the backend of the bottle.
 #[derive(Clone, Copy)]
 pub(crate) struct Case {
     pub(crate) shape: &'static Shape,
@@ -76,7 +76,7 @@ impl Case {
     }
 }
 
-/// A cell of the table: why it failed, if it did.
+/// A cell of the table: the command, and the reason if it failed.
 pub(crate) type Answer = (Cell, Option<String>);
 
 /// A user with an agent that waits.
@@ -85,7 +85,7 @@ pub(crate) struct Scene {
 }
 
 impl Scene {
-    /// `None` if no backend runs here, so that the test is skipped.
+    /// Creates a scene. Returns `None` if no backend runs on this machine, so that the test is skipped.
     pub(crate) fn new(test: &str, backends: &[&'static str]) -> Result<Option<(Self, Vec<&'static str>)>> {
         let mut home = TestHome::new()?;
         for backend in backends {
@@ -102,10 +102,10 @@ impl Scene {
         Ok((!here.is_empty()).then_some((Self { home }, here)))
     }
 
-    /// Takes a case through all commands. The cells after a failed start are not reached.
+    /// Runs all commands on a case. After a failed start, the other commands do not run.
     ///
     /// # Errors
-    /// If the shape cannot be made, or plain git fails.
+    /// Returns an error if the shape cannot be made, or plain git fails.
     pub(crate) fn test(&self, case: Case) -> Result<Vec<Answer>> {
         let root = self.home.outside(&format!("cases/{}", case.name()));
         let user = Side::make(root.join("user"), case.shape)?;
@@ -122,9 +122,9 @@ impl Scene {
     }
 }
 
-/// The ids of plain git's trees.
+/// The ids of the trees that plain git makes, with which the results are compared.
 struct Expected {
-    /// The files that a program converts, as they were in the working tree: their paths and objects.
+    /// The paths of the files that a program converts, and the objects with their unconverted content at the start.
     raw_start: Vec<(String, String)>,
     /// The commit with which `diff` compares, or the tree if there is no commit.
     base: String,
@@ -158,7 +158,7 @@ impl Run<'_> {
         self.edit(&[EDITS, self.case.shape.edits].concat())?;
         let head = self.twin.in_top("git rev-parse -q --verify HEAD || true")?.trim().to_owned();
         let all = self.tree()?;
-        // The user's own changes are no work of the agent, but all of a live directory is.
+        // In a copy, the user's own changes are not work of the agent. In a live directory, all changes are.
         let committed =
             if self.case.mode == Mode::Copy { self.agents(&head, &start, &all)? } else { all.clone() };
         let (base, tree) = if head.is_empty() { (start, all) } else { (head.clone(), committed.clone()) };
@@ -171,7 +171,7 @@ impl Run<'_> {
         cells.push(cell(Cell::Apply, self.apply()));
         self.edit(LATER)?;
         let committed = self.case.shape.commits.then(|| self.commit());
-        // Nothing of a live directory is kept but the commits.
+        // Of a bottle with a live directory, only the commits are kept.
         if self.case.mode == Mode::Copy || self.case.shape.commits {
             cells.push(cell(Cell::Resume, self.resume()));
         }
@@ -188,7 +188,7 @@ impl Run<'_> {
         self.bottle(&start)
     }
 
-    /// The bottle has all files of the project, and git in it sees what the user's git sees.
+    /// The bottle has all files of the project, and git in the bottle sees the same state as the user's git.
     fn is_like_the_original(&self, before: &Tree, started: &Outcome) -> Result<()> {
         ensure!(started.code == 0, "{}", started.transcript());
         self.is_unchanged(before, Allowed::Nothing)?;
@@ -208,7 +208,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// The agent does something, and so does the user in the twin.
+    /// Runs a script as the agent in the bottle, and as the user in the twin.
     fn edit(&self, script: &str) -> Result<()> {
         let builds = if self.case.mode == Mode::Live { "BUILDS=1" } else { "BUILDS=" };
         let _ = self.twin.run(&format!("{builds}\n{script}"))?;
@@ -235,7 +235,7 @@ impl Run<'_> {
         Ok(self.twin.in_top(&script)?.trim().to_owned())
     }
 
-    /// The tree of a commit whose changes are those between two trees.
+    /// The tree of a commit that makes the changes between two trees.
     fn agents(&self, head: &str, start: &str, all: &str) -> Result<String> {
         let read = if head.is_empty() { "--empty" } else { head };
         let script = format!(
@@ -249,7 +249,7 @@ impl Run<'_> {
         Ok(self.twin.in_top(&script)?.trim().to_owned())
     }
 
-    /// The objects with the bytes of the files that a program converts.
+    /// The files that a program converts: their paths, and the objects with their unconverted content.
     fn raw_files(&self) -> Result<Vec<(String, String)>> {
         let object = |path: &&str| {
             let hash = format!("git hash-object -w --no-filters '{path}'");
@@ -275,7 +275,7 @@ impl Run<'_> {
         Ok(self.twin.in_top(&script)?.trim().to_owned())
     }
 
-    /// The patch makes plain git's tree of plain git's commit, and names the same files.
+    /// Checks that the patch changes the tree of plain git's commit to plain git's tree, and names the same files.
     fn diff(&self, expected: &Expected) -> Result<()> {
         let before = Tree::read(&self.user.root)?;
         let patch = self.bottle(&["diff", &self.slug])?;
@@ -300,7 +300,7 @@ impl Run<'_> {
         self.same_tree(&self.twin, made.trim(), tree)
     }
 
-    /// Without commits, there is nothing to pull.
+    /// Checks `pull`. Without commits, there is nothing to pull.
     fn pull(&self, expected: &Expected) -> Result<()> {
         let before = Tree::read(&self.user.root)?;
         let refs = self.refs()?;
@@ -325,7 +325,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// The user's files become those of the twin.
+    /// Checks that `apply` makes the user's files equal to the files of the twin.
     fn apply(&self) -> Result<()> {
         let before = Tree::read(&self.user.root)?;
         let applied = self.bottle(&["apply", &self.slug, "--yes"])?;
@@ -349,7 +349,7 @@ impl Run<'_> {
         no(differences, "other files", &applied)
     }
 
-    /// The bottle has the same files and the same state of git as before.
+    /// Checks that the resumed bottle has the same files and the same state of git as before.
     fn resume(&self) -> Result<()> {
         let before = Tree::read(&self.user.root)?;
         let state = |run: &Self| if run.case.shape.commits { run.inside(STATE) } else { Ok(String::new()) };
@@ -363,7 +363,7 @@ impl Run<'_> {
         self.is_unchanged(&before, Allowed::Nothing)
     }
 
-    /// The agent commits, and so does the user in the twin.
+    /// Makes a commit as the agent in the bottle, and as the user in the twin.
     fn commit(&self) -> Result<()> {
         let plain = "git -c commit.gpgsign=false -c core.hooksPath=/dev/null commit -qm work";
         let _ = self.twin.in_top(&format!("git add -A; {plain}"))?;
@@ -371,7 +371,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// The user gets the commit that plain git makes.
+    /// Checks that the user gets the commit that plain git makes.
     fn pull_commit(&self) -> Result<()> {
         let pulled = self.pulls(&["pull", &self.slug])?;
         let [tree, parents] = self.shown(&self.user, &self.branch())?;
@@ -386,7 +386,8 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Pulls. Only the bottle's branch may change in the user's repository, which has all of its objects then.
+    /// Runs a pull. Only the bottle's branch may change in the user's repository, and afterwards the repository must
+    /// have all objects of the branch.
     fn pulls(&self, arguments: &[&str]) -> Result<Outcome> {
         let before = Tree::read(&self.user.root)?;
         let refs = self.refs()?;
@@ -403,7 +404,7 @@ impl Run<'_> {
         format!("refs/heads/bottle/{}", self.slug)
     }
 
-    /// All references of the user but those that a pull writes.
+    /// All references of the user except those that a pull writes.
     fn refs(&self) -> Result<String> {
         let refs = self.user.in_top(
             "git for-each-ref --format='%(refname) %(objectname) %(symref)'; git symbolic-ref -q HEAD || git rev-parse HEAD",
@@ -429,11 +430,11 @@ impl Run<'_> {
         bail!("the tree:\n{}", lines_differ(&is, &expected).join("\n"))
     }
 
-    /// Whether the user's files are those of `before`.
+    /// Checks that the user's files are equal to `before`.
     fn is_unchanged(&self, before: &Tree, allowed: Allowed) -> Result<()> {
         let after = Tree::read(&self.user.root)?;
         let is_allowed = |path: &Path| allowed == Allowed::Branch && is_of_pulled_branch(path);
-        // Everything is beside a directory that does not exist.
+        // No entry is in a directory that does not exist, so `beside` returns all entries.
         let all = |tree: &Tree| tree.beside("\0", is_allowed);
         let differences = all(&after).differences(&all(before), Some(before));
         ensure!(differences.is_empty(), "the user's files:\n{}", differences.join("\n"));
@@ -471,7 +472,7 @@ impl Run<'_> {
             &["discard", &self.slug, "--yes", "-q"],
             &["snapshots", "rm", &self.slug, "-q"],
         ] {
-            // One that did not start, or that was not kept, is not there.
+            // A bottle that did not start, or that was not kept, does not exist, so errors are ignored.
             let _ = self.bottle(arguments)?;
         }
         Ok(())
@@ -486,11 +487,11 @@ impl Run<'_> {
     }
 }
 
-/// What may change beside the user's files.
+/// The changes that a command may make in the user's repository.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Allowed {
     Nothing,
-    /// The branch of the bottle, and objects.
+    /// The branch of the bottle, and objects, may change.
     Branch,
 }
 

@@ -1,11 +1,12 @@
-//! A table of repository shapes: in each shape, an agent does the same work, and each command that brings it to the user
-//! has to do what plain git does in a copy of the repository, byte by byte and mode by mode.
+//! Tests a table of repository shapes. In each shape, an agent does the same work. Each command that brings the work to
+//! the user must have the same effect as plain git in a copy of the repository, byte by byte and mode by mode.
 //!
-//! - `shapes`: the shapes · `place`: where they are made: for the user, and for the twin in which plain git works
+//! - `shapes`: the shapes · `place`: makes each shape for the user, and for the twin, in which plain git works
 //! - `flow`: the commands, and what they may change · `tree`: the files of a directory, to compare them
 //!
 //! A sample runs by default. `.ci/run shapes`, which is a part of `.ci/run nightly`, runs the whole table.
-//! `BOTTLE_TEST_SHAPES=NAME,NAME` selects shapes for it, and `BOTTLE_TEST_BACKENDS=NAME` a backend.
+//! `BOTTLE_TEST_SHAPES=NAME,NAME` selects shapes for the whole table, and `BOTTLE_TEST_BACKENDS=NAME` selects a
+//! backend.
 
 mod flow;
 mod place;

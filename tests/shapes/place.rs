@@ -1,4 +1,4 @@
-//! Where a shape is made: once for the user, and once as the twin in which plain git does the same.
+//! Makes a shape twice: once for the user, and once as the twin, in which plain git makes the same changes.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -13,7 +13,8 @@ use crate::shapes::Shape;
 /// The date of each commit, so that both sides have the same commits.
 const DATE: &str = "2024-05-06T07:08:09Z";
 
-/// The functions of the scripts. `begin` makes a repository with the files that each agent edits, `files` only the files.
+/// The functions of the scripts. `begin` makes a repository with the files that each agent edits. `files` makes only
+/// the files.
 const BEGIN: &str = r#"
 files() {
     mkdir -p sub/deep
@@ -32,7 +33,8 @@ const CONFIGURATION: &str = "[user]\n\tname = Ann\n\temail = ann@example.com\n[i
      [filter \"lfs\"]\n\tclean = $HOME/bin/lfs-clean\n\tsmudge = $HOME/bin/lfs-smudge\n\trequired = true\n\
      [filter \"crypt\"]\n\tclean = tr a-z n-za-m\n\tsmudge = tr a-z n-za-m\n\trequired = true\n";
 
-/// What Git LFS does when it adds a file: the content goes to its own store, and a pointer into the commit.
+/// A script that does what Git LFS does when it adds a file: it writes the content to its own store, and a pointer into
+/// the commit.
 const LFS_CLEAN: &str = r#"#!/bin/sh
 content=$(mktemp) && cat >"$content" || exit 1
 object=$(sha256sum <"$content" | cut -c1-64); size=$(($(wc -c <"$content")))
@@ -41,7 +43,7 @@ mkdir -p "$store" && mv "$content" "$store/$object"
 printf 'version https://git-lfs.github.com/spec/v1\noid sha256:%s\nsize %s\n' "$object" "$size"
 "#;
 
-/// What Git LFS does when it checks out a file.
+/// A script that does what Git LFS does when it checks out a file.
 const LFS_SMUDGE: &str = r#"#!/bin/sh
 cat "$(git rev-parse --git-common-dir)/lfs/objects/$(sed -n 's/^oid sha256://p')"
 "#;
@@ -56,7 +58,7 @@ pub(crate) struct Side {
     pub(crate) root: PathBuf,
     /// The directory in which the bottle is started.
     pub(crate) directory: PathBuf,
-    /// The directory whose files the bottle has.
+    /// The directory from which the bottle gets its files.
     copied: PathBuf,
     /// The top of the working tree.
     top: PathBuf,
@@ -110,7 +112,7 @@ impl Side {
         command.args(["-ec", script]).current_dir(directory).env_clear();
         command.env("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin").env("LANG", "C.UTF-8");
         command.env("HOME", self.root.join("home")).env("GIT_CONFIG_NOSYSTEM", "1");
-        // Without optional locks, a look at the repository does not write its index.
+        // Without optional locks, a command that only reads the repository does not write its index.
         command.env("GIT_OPTIONAL_LOCKS", "0").env("GIT_EDITOR", "true");
         command.env("GIT_AUTHOR_DATE", DATE).env("GIT_COMMITTER_DATE", DATE);
         if let Some(scratch) = &self.scratch {
@@ -122,8 +124,8 @@ impl Side {
         Ok(output.stdout)
     }
 
-    /// The files that belong to the project for git: tracked ones, and new ones that no rule ignores. Each directory that
-    /// git does not look into, such as a nested repository, has one entry.
+    /// The files that belong to the project for git: tracked files, and new files that no rule ignores. Each directory
+    /// that git does not look into, such as a nested repository, has one entry.
     pub(crate) fn project_files(&self) -> Result<Vec<PathBuf>> {
         let list = "git ls-files -z --cached --others --exclude-standard --deduplicate";
         let listed = self.bytes(&self.copied, list)?;

@@ -7,41 +7,43 @@ use std::path::Path;
 use anyhow::Result;
 use rustix::fs::XattrFlags;
 
-/// How a repository is made, and what its agent does.
+/// A shape: the script that makes a repository, and the edits of its agent.
 pub(crate) struct Shape {
     pub(crate) name: &'static str,
-    /// The script that makes it, in an empty directory. `begin NAME` makes a repository with the files that each agent
-    /// edits.
+    /// The script that makes the repository, in an empty directory. `begin NAME` makes a repository with the files that
+    /// each agent edits.
     pub(crate) make: &'static str,
-    /// What a script cannot do, in the working directory.
+    /// A function for changes that a script cannot make. Its argument is the working directory.
     pub(crate) finish: Option<fn(&Path) -> Result<()>>,
     /// The directory in which the bottle is started.
     pub(crate) directory: &'static str,
-    /// The top of its working tree.
+    /// The top of the repository's working tree.
     pub(crate) top: &'static str,
     /// Further flags of `bottle start`.
     pub(crate) flags: &'static [&'static str],
-    /// What the agent does in this shape only.
+    /// The edits that the agent makes only in this shape.
     pub(crate) edits: &'static str,
-    /// Changed paths that `diff` and `pull --uncommitted` leave out, and that are named: other repositories, and files for
-    /// which git would have to run a program of the user.
+    /// Changed paths that `diff` and `pull --uncommitted` leave out and name in a message: other repositories, and
+    /// files for which git would have to run a program of the user.
     pub(crate) left_out: &'static [&'static str],
-    /// Those of them that a program of the user converts. `diff` compares them as the bytes that the bottle was given.
+    /// The paths of `left_out` that a program of the user converts. `diff` compares the unconverted bytes of these
+    /// files, as the bottle got them.
     pub(crate) filtered: &'static [&'static str],
-    /// The same for `apply`, which needs no program for a file.
+    /// The changed paths that `apply` leaves out. `apply` needs no program to convert a file.
     pub(crate) not_applied: &'static [&'static str],
-    /// The submodules in which the agent commits. A pull fetches each commit into the user's repository of the submodule.
+    /// The submodules in which the agent commits. A pull fetches each commit into the user's repository of the
+    /// submodule.
     pub(crate) submodules: &'static [&'static str],
     /// Whether the directory itself can be the workspace.
     pub(crate) can_be_live: bool,
     /// Whether the directory is in a repository.
     pub(crate) has_repository: bool,
-    /// Whether the bottle has this repository too, so that its agent can commit.
+    /// Whether the bottle also gets the repository, so that the agent can commit.
     pub(crate) commits: bool,
 }
 
 impl Shape {
-    /// The repository `it`, in which the bottle is started.
+    /// Creates a shape with the repository `it`, in which the bottle is started.
     const fn new(name: &'static str, make: &'static str) -> Self {
         Self {
             name,
@@ -61,7 +63,7 @@ impl Shape {
         }
     }
 
-    /// A bottle that is started in a directory of the repository `top`.
+    /// Starts the bottle in a directory of the repository `top`.
     const fn at(self, directory: &'static str, top: &'static str) -> Self {
         Self { directory, top, ..self }
     }
@@ -78,7 +80,7 @@ impl Shape {
         Self { finish: Some(finish), ..self }
     }
 
-    /// Changed files that a program of the user converts.
+    /// Sets the changed files that a program of the user converts.
     const fn filtered(self, filtered: &'static [&'static str]) -> Self {
         Self { left_out: filtered, filtered, ..self }
     }
@@ -91,7 +93,8 @@ impl Shape {
         Self { submodules, ..self }
     }
 
-    /// The repository of a worktree or a submodule is elsewhere, and a live directory contains no other repository.
+    /// Excludes live directories from the shape: the repository of a worktree or a submodule is elsewhere, and a live
+    /// directory contains no other repository.
     const fn never_live(self) -> Self {
         Self { can_be_live: false, ..self }
     }
@@ -100,7 +103,7 @@ impl Shape {
         Self { commits: false, ..self }
     }
 
-    /// The directory whose files the bottle has.
+    /// The directory from which the bottle gets its files.
     pub(crate) fn copied(&self) -> &'static str {
         if self.flags.contains(&"--repository") { self.top } else { self.directory }
     }
@@ -112,7 +115,8 @@ impl Shape {
     }
 }
 
-/// A working tree in which git is in the middle of something, with a conflict in another file than those of the edits.
+/// A working tree in which git is in the middle of an operation, with a conflict in a file that the edits do not
+/// change.
 macro_rules! conflict {
     ($then:literal) => {
         concat!(
@@ -384,7 +388,7 @@ pub(crate) const SHAPES: &[Shape] = &[
     Shape::new("hard-links", "begin it; cd it; ln sub/stays twin; git add -A; git commit -qm twin"),
 ];
 
-/// Extended attributes and an access control list, on a file that the agent edits, on others, and on a directory.
+/// Extended attributes and an access control list, on a file that the agent edits, on other files, and on a directory.
 fn attributes(directory: &Path) -> Result<()> {
     // Version 2: the owner rw, the user 12345 rw, the group r, the mask rw, others r.
     const LIST: &[u8] =

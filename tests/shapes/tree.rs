@@ -1,4 +1,4 @@
-//! The files of a directory, byte by byte and mode by mode.
+//! Reads and compares the files of a directory, byte by byte and mode by mode.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use sha2::{Digest, Sha256};
 
-/// Of a larger file, only this many bytes at the beginning are compared, and its size.
+/// The maximum number of compared bytes of a file. Of a larger file, only this many bytes at the beginning, and the
+/// size, are compared.
 const MOST: u64 = 16 << 20;
 
 /// The maximum number of differences in a message.
@@ -26,8 +27,8 @@ pub(crate) struct Entry {
     size: u64,
     /// The extended attributes, with access control lists.
     attributes: BTreeMap<Vec<u8>, Vec<u8>>,
-    /// The number of the inode and the time of the last change. No value for a directory, whose time changes with its
-    /// entries.
+    /// The number of the inode and the time of the last change. `None` for a directory, because its time changes with
+    /// its entries.
     identity: Option<(u64, i64, i64)>,
 }
 
@@ -51,7 +52,7 @@ impl Entry {
         Ok(Self { mode: metadata.mode(), content, size, attributes: attributes(path)?, identity })
     }
 
-    /// Whether both are equal, whenever and wherever they were made.
+    /// Whether both entries are equal, apart from their inode and time.
     fn is_like(&self, other: &Self) -> bool {
         Self { identity: None, ..self.clone() } == Self { identity: None, ..other.clone() }
     }
@@ -78,7 +79,7 @@ fn attributes(path: &Path) -> Result<BTreeMap<Vec<u8>, Vec<u8>>> {
     Ok(all)
 }
 
-/// All entries below a directory, by their paths in it.
+/// All entries below a directory, by their paths relative to the directory.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Tree(BTreeMap<PathBuf, Entry>);
 
@@ -100,7 +101,7 @@ impl Tree {
         Ok(tree)
     }
 
-    /// The entries in a directory that are no git directories, by their paths in it.
+    /// The entries in a directory that are not in a git directory, by their paths relative to the directory.
     pub(crate) fn work(&self, directory: &str) -> Self {
         let inside = self.0.iter().filter_map(|(path, entry)| {
             let path = path.strip_prefix(directory).ok().filter(|path| !path.as_os_str().is_empty())?;
@@ -109,7 +110,7 @@ impl Tree {
         Self(inside.collect())
     }
 
-    /// The other entries: everything that no agent may change.
+    /// The entries that [`Tree::work`] does not return: everything that no agent may change.
     pub(crate) fn beside(&self, directory: &str, is_allowed: impl Fn(&Path) -> bool) -> Self {
         let is_beside = |path: &Path| match path.strip_prefix(directory) {
             Ok(inside) => is_git(inside),
@@ -128,8 +129,8 @@ impl Tree {
         self
     }
 
-    /// The differences to `expected`. An entry that `before` had with the same content has to be the same file still, not
-    /// a copy of it.
+    /// The differences to `expected`. An entry that `before` had with the same content must still be the same file, and
+    /// not a copy.
     pub(crate) fn differences(&self, expected: &Self, before: Option<&Self>) -> Vec<String> {
         let mut found = Vec::new();
         for path in self.0.keys().chain(expected.0.keys().filter(|path| !self.0.contains_key(*path))) {
@@ -153,7 +154,7 @@ impl Tree {
         shorten(found)
     }
 
-    /// The lines that [`crate::flow::LIST`] prints in a bottle with these paths, and all that is below them.
+    /// The lines that [`crate::flow::LIST`] prints in a bottle that has these paths and all entries below them.
     pub(crate) fn listed(&self, paths: &[PathBuf]) -> Vec<String> {
         let is_listed = |path: &Path| path.ancestors().any(|path| paths.iter().any(|listed| listed == path));
         let mut lines = Vec::new();

@@ -1,7 +1,8 @@
-//! `cargo xtask bench`: runs the benchmarks that compare with something else in the same run, and checks that no ratio fell.
+//! `cargo xtask bench`: runs the benchmarks that compare two measurements of the same run, and checks that no ratio
+//! fell.
 //!
-//! Such a benchmark prints lines like `ratio: NAME VALUE`, of which a higher value is better. A ratio depends less on the
-//! machine and its load than a duration. `benches/history.tsv` has the earlier values, with the commit and the machine.
+//! These benchmarks print lines like `ratio: NAME VALUE`. A higher value is better. A ratio depends less on the machine
+//! and its load than a duration. `benches/history.tsv` has the earlier values, with the commit and the machine.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -11,16 +12,17 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// The earlier values: lines of date, commit, machine, ratio and value, with tabs between them.
+/// The path of the file with the earlier values. Each line has a date, a commit, a machine, a ratio and a value, with
+/// tabs between them.
 const HISTORY: &str = "benches/history.tsv";
 
-/// A ratio fell if it is less than this share of the median of its last values.
+/// A ratio has fallen if its value is less than this share of the median of its earlier values.
 const LEAST: f64 = 0.9;
 
-/// How many of the last values on the same machine count.
+/// The number of earlier values on the same machine from which the median is computed.
 const LAST: usize = 3;
 
-/// The marker of a line with a ratio.
+/// The prefix of a line with a ratio.
 const MARK: &str = "ratio: ";
 
 /// The benchmarks, with the arguments of `cargo bench`.
@@ -37,17 +39,17 @@ struct Ratio {
     value: f64,
 }
 
-/// A line of the history.
+/// An entry of the history.
 #[derive(Debug, Clone, PartialEq)]
 struct Entry {
     machine: String,
     ratio: Ratio,
 }
 
-/// Runs the benchmarks named in `arguments`, or all. `--record` adds their ratios to the history.
+/// Runs the benchmarks that `arguments` names, or all benchmarks. `--record` adds their ratios to the history.
 ///
 /// # Errors
-/// If there is no such benchmark, if one fails, or if a ratio fell twice in a row.
+/// Returns an error if there is no such benchmark, if a benchmark fails, or if a ratio fell twice in a row.
 pub(crate) fn run(arguments: &[&str]) -> Result<()> {
     let (records, names): (Vec<&str>, Vec<&str>) = arguments.iter().partition(|word| **word == "--record");
     let known = BENCHES.map(|(name, _)| name);
@@ -79,7 +81,7 @@ pub(crate) fn run(arguments: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Runs a benchmark, and prints its output.
+/// Runs a benchmark, prints its output, and returns its ratios.
 fn measure(root: &Path, name: &str, arguments: &[&str]) -> Result<Vec<Ratio>> {
     println!("\n== {name}");
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
@@ -101,13 +103,13 @@ fn measure(root: &Path, name: &str, arguments: &[&str]) -> Result<Vec<Ratio>> {
     Ok(ratios)
 }
 
-/// Reads a line of a benchmark's output.
+/// Parses a line of a benchmark's output. Returns `None` if the line contains no ratio.
 fn ratio(line: &str) -> Option<Ratio> {
     let (name, value) = line.strip_prefix(MARK)?.rsplit_once(' ')?;
     Some(Ratio { name: name.to_owned(), value: value.parse().ok()? })
 }
 
-/// The higher value of each ratio.
+/// Returns each ratio with the higher value of two runs.
 fn best(mut ratios: Vec<Ratio>, again: &[Ratio]) -> Vec<Ratio> {
     for ratio in &mut ratios {
         let second = again.iter().find(|second| second.name == ratio.name);
@@ -116,7 +118,7 @@ fn best(mut ratios: Vec<Ratio>, again: &[Ratio]) -> Vec<Ratio> {
     ratios
 }
 
-/// The median of the last values of a ratio on this machine. `None` if there are none.
+/// Returns the median of the last values of a ratio on this machine. Returns `None` if there are no values.
 fn earlier(name: &str, history: &[Entry], machine: &str) -> Option<f64> {
     let same = |entry: &&Entry| entry.machine == machine && entry.ratio.name == name;
     let mut last: Vec<f64> =
@@ -125,7 +127,7 @@ fn earlier(name: &str, history: &[Entry], machine: &str) -> Option<f64> {
     last.get(last.len() / 2).copied()
 }
 
-/// The names of the ratios that fell.
+/// Returns the names of the ratios that fell.
 fn fallen(ratios: &[Ratio], history: &[Entry], machine: &str) -> Vec<String> {
     let fell =
         |ratio: &&Ratio| earlier(&ratio.name, history, machine).is_some_and(|was| ratio.value < was * LEAST);

@@ -1,5 +1,5 @@
-//! `cargo xtask broken`: mutation testing of the defences. It removes one defence at a time from a copy of
-//! the sources, and checks that the defence's test then fails.
+//! `cargo xtask broken`: mutation testing of the defences. The command removes one defence at a time from a copy of the
+//! sources, and checks that the defence's test then fails.
 //!
 //! `tests/escape/broken.yaml` lists the defences and their tests. The copy and its build are in
 //! `target/broken`. Only tests run the programs of this build.
@@ -12,12 +12,13 @@ use std::process::{Command, Output};
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 
-/// The paths of the table of defences and of the directory for the copy, relative to the workspace's root.
+/// The path of the table of defences, relative to the workspace's root.
 const TABLE: &str = "tests/escape/broken.yaml";
+/// The path of the directory for the copy of the sources, relative to the workspace's root.
 const ROOM: &str = "target/broken";
 
-/// The flag that removes several defences in one build. This is much faster, but a test may then fail because
-/// of another defence. It is sufficient to check that the table is valid.
+/// The flag that removes several defences in one build. This is much faster, but a test may then fail because another
+/// defence is missing. The flag is sufficient for a check that the table is valid.
 const TOGETHER: &str = "--together";
 
 /// A defence, and how to remove it.
@@ -29,9 +30,9 @@ struct Broken {
     file: String,
     /// The original text, which must occur exactly once in the file.
     from: String,
-    /// The text that replaces it.
+    /// The text that replaces the original text.
     to: String,
-    /// The test that must fail.
+    /// The test that must fail without the defence.
     noticed: Noticed,
     /// Whether the test needs a container engine.
     #[serde(default)]
@@ -49,7 +50,7 @@ struct Noticed {
     says: String,
 }
 
-/// Runs the tests for all defences, or for the named ones.
+/// Runs the tests for all defences, or for the defences that `arguments` names.
 pub(crate) fn run(arguments: &[&str]) -> Result<()> {
     let root = root()?;
     let mut table = table(root)?;
@@ -211,8 +212,8 @@ impl<'a> Room<'a> {
             }
         }
         fs::create_dir_all(to.join("deps"))?;
-        // The files keep their time stamps, because cargo compares them. They are not hard links, because
-        // cargo writes to such files in place.
+        // The files keep their time stamps, because cargo compares them. They are not hard links, because cargo writes
+        // to these files in place.
         for some in libraries.chunks(500) {
             copy(some, &to.join("deps"))?;
         }

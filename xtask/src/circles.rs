@@ -1,9 +1,9 @@
-//! Finds circles of imports between the files of a package: files of which each reaches each other through imports.
-//! Two files may import each other; a larger circle can only be read as a whole.
+//! Finds circles of imports between the files of a package. In a circle, each file reaches every other file through
+//! imports. Two files may import each other. A larger circle is refused, because it can only be understood as a whole.
 //!
 //! An import is a path that begins with `crate`, `super` or, in a `use`, with `self`. A module that re-exports its own
-//! submodules by their names (`pub use submodule::Name`) does not import them, and a submodule that takes such a name
-//! from the module imports the module's file.
+//! submodules by their names (`pub use submodule::Name`) does not import them. A submodule that uses a re-exported name
+//! of the module imports the module's file.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -12,21 +12,21 @@ use anyhow::{Result, ensure};
 
 use crate::sources::{self, Texts};
 
-/// The largest circle that is allowed.
+/// The maximum number of files in an allowed circle.
 const MOST: usize = 2;
 
-/// A module by the names in its path. The root of a package has none.
+/// The path of a module, as names. The path of a package's root has no names.
 type Module = Vec<String>;
 
-/// Files that reach each other.
+/// Files that reach each other through imports.
 #[derive(Debug, PartialEq, Eq)]
 struct Circle {
     files: BTreeSet<PathBuf>,
-    /// Each file with the files of the circle that it imports.
+    /// Each file of the circle, with the files of the circle that it imports.
     imports: BTreeMap<PathBuf, BTreeSet<PathBuf>>,
 }
 
-/// Refuses circles.
+/// Refuses circles of imports.
 ///
 /// # Errors
 /// Returns an error with the files and the imports of each circle, or if the sources cannot be read.
@@ -45,13 +45,13 @@ fn all(root: &Path) -> Result<Vec<Circle>> {
     Ok(packages.iter().flat_map(|(package, texts)| circles(package, texts)).collect())
 }
 
-/// The directory `src` of the package that a file belongs to.
+/// Returns the directory `src` of the package that a file belongs to.
 fn package(file: &Path) -> PathBuf {
     let is_src = |path: &&Path| path.ends_with("src");
     file.ancestors().filter(is_src).last().unwrap_or(Path::new("")).to_owned()
 }
 
-/// The files of a circle and their imports, one a line.
+/// Formats the files of a circle and their imports, with one file on each line.
 fn described(circle: &Circle) -> String {
     let mut lines = vec![format!("{} files:", circle.files.len())];
     for (file, imports) in &circle.imports {
@@ -105,7 +105,7 @@ fn circles(package: &Path, texts: &Texts) -> Vec<Circle> {
     found
 }
 
-/// The files that a file reaches through imports.
+/// Returns the files that a file reaches through imports.
 fn reached<'t>(file: &'t Path, imports: &BTreeMap<&'t Path, BTreeSet<&'t Path>>) -> BTreeSet<&'t Path> {
     let (mut reached, mut left) = (BTreeSet::new(), vec![file]);
     while let Some(file) = left.pop() {
@@ -114,7 +114,7 @@ fn reached<'t>(file: &'t Path, imports: &BTreeMap<&'t Path, BTreeSet<&'t Path>>)
     reached
 }
 
-/// The module in a file.
+/// Returns the path of the module in a file.
 fn module(package: &Path, file: &Path) -> Module {
     let inside = file.strip_prefix(package).unwrap_or(file).with_extension("");
     let mut names: Module = inside.iter().map(|name| name.to_string_lossy().into_owned()).collect();
@@ -125,8 +125,8 @@ fn module(package: &Path, file: &Path) -> Module {
     names
 }
 
-/// The file of the module that a path in `module` names, or that has the named item. `None` for a path into another
-/// crate.
+/// Returns the file of the module that a path in `module` names, or that contains the named item. Returns `None` for a
+/// path into another crate.
 fn resolve<'t>(path: &[String], module: &[String], modules: &BTreeMap<Module, &'t Path>) -> Option<&'t Path> {
     let supers = path.iter().take_while(|name| *name == "super").count();
     let (base, inside) = match path.first()?.as_str() {
@@ -139,7 +139,7 @@ fn resolve<'t>(path: &[String], module: &[String], modules: &BTreeMap<Module, &'
     (0..=full.len()).rev().find_map(|length| modules.get(&full[..length]).copied())
 }
 
-/// The paths in this code that begin with `crate` or `super`, and all paths in `use` items.
+/// Returns the paths in this code that begin with `crate` or `super`, and all paths in `use` items.
 fn paths(code: &str) -> Vec<Vec<String>> {
     let (uses, rest) = split_uses(&without_restrictions(code));
     let mut paths = Vec::new();
@@ -161,7 +161,7 @@ fn paths(code: &str) -> Vec<Vec<String>> {
     paths
 }
 
-/// The names in a path.
+/// Returns the names in a path.
 fn names(path: &str) -> Vec<String> {
     path.split("::").map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect()
 }
@@ -217,7 +217,7 @@ fn expand(prefix: &[String], tree: &str, paths: &mut Vec<Vec<String>>) {
             expand(&path, inner, paths);
             continue;
         }
-        // `a::{self}` is `a`.
+        // `a::{self}` means `a`.
         path.pop_if(|name| name == "self" && !prefix.is_empty());
         paths.push(path);
     }

@@ -1,6 +1,6 @@
 //! `cargo xtask coverage REPORT`: fails if the tests cover too few lines of security-critical code.
 //!
-//! REPORT is the output of `cargo llvm-cov report --json`. Unit tests inside a source file count as lines of
+//! REPORT is the output of `cargo llvm-cov report --json`. Unit tests inside a source file are included as lines of
 //! this file.
 
 use std::fs::File;
@@ -10,7 +10,7 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 
-/// The minimum percentage of covered lines for each part. If a part has less, the command fails.
+/// The minimum percentage of covered lines for each part. If a part has a lower percentage, the command fails.
 const BAR: f64 = 90.0;
 
 /// The parts of the code in which a mistake could let data leave a bottle, with their files and directories.

@@ -1,11 +1,12 @@
 //! `cargo xtask dist`: builds the statically linked program.
 //!
-//! The C library is linked statically with the ordinary gnu target, so that no other target has to be
-//! installed. The target is passed explicitly: otherwise cargo would apply the flag to build scripts and
-//! procedural macros too, and a static procedural macro cannot be loaded.
+//! The C library is linked statically with the ordinary gnu target, so that no other target has to be installed. The
+//! target is passed explicitly: otherwise cargo would also apply the flag for static linking to build scripts and
+//! procedural macros, and a static procedural macro cannot be loaded.
 //!
-//! For another processor, or from macOS, the program is built with musl, and `scripts/zig-cc` is the C compiler and the
-//! linker: zig has the C library of each target, and runs on each host. rustup has to add the target's standard library.
+//! For another processor, or from macOS, the program is built with musl. `scripts/zig-cc` is then the C compiler and
+//! the linker, because zig contains the C library of each target and runs on each host. rustup must add the target's
+//! standard library.
 
 use std::ffi::OsString;
 use std::fs;
@@ -19,7 +20,7 @@ use crate::elf;
 /// The directory to which programs are written, relative to the workspace's root.
 const OUTPUT: &str = "dist";
 
-/// The name of an environment variable of the fake backend. A program that contains it is a test build and is
+/// The name of an environment variable of the fake backend. A program that contains this name is a test build and is
 /// not accepted.
 const TEST_PART: &[u8] = b"BOTTLE_FAKE_FAIL";
 
@@ -34,12 +35,13 @@ struct Build {
 }
 
 impl Build {
-    /// The build for the processor `wanted` (`x86_64` or `aarch64`; by default the host's) on the host's `os` and
-    /// processor. The program for the host's processor is `dist/bottle`. Another one has the name that container
-    /// engines give to its processor, so that `bottle` finds it.
+    /// Returns the build for the processor `wanted`: `x86_64` or `aarch64`, by default the host's processor. `os` and
+    /// `host` are the operating system and the processor of the host. The program for the host's processor is
+    /// `dist/bottle`. The name of a program for another processor ends with the name that container engines use for
+    /// that processor, so that `bottle` finds the program.
     ///
     /// # Errors
-    /// If there is no target for the processor.
+    /// Returns an error if no target is known for the processor.
     fn new(wanted: Option<&str>, os: &str, host: &str) -> Result<Self> {
         let wanted = wanted.unwrap_or(host);
         let engines_name = match wanted {
@@ -56,19 +58,21 @@ impl Build {
         Ok(Self { target: format!("{wanted}-unknown-linux-musl"), zig, output })
     }
 
-    /// Returns the compiler's flags: the program is static, without symbols, and has a build id, by which `bottle`
-    /// recognizes it. On x86-64, the toolchain's own linker also merges functions with the same code. A panic message has
-    /// its file and line without symbols, which are a third of the program. The profile in `Cargo.toml` cannot remove
-    /// them, because cargo ignores its `strip` for a package with an own section.
+    /// Returns the compiler's flags. The program is static, has no symbols, and has a build id, by which `bottle`
+    /// recognizes it. On x86-64, the toolchain's own linker also merges functions with the same code. Symbols would be
+    /// a third of the program. A panic message contains its file and line even without symbols. The profile in
+    /// `Cargo.toml` cannot remove the symbols, because cargo ignores `strip` in the profile for a package that has a
+    /// section of its own.
     fn flags(&self) -> String {
         let mut flags = vec!["target-feature=+crt-static", "strip=symbols"];
         if self.zig.is_some() {
             // zig brings the start files and libraries of musl, which would otherwise be linked twice.
             flags.extend(["link-self-contained=no", "link-arg=-Wl,--build-id=sha1"]);
         } else {
-            // The program has a fixed address, as Go programs have. With another address in each process, each of a
-            // bottle's processes would change and hold 1.1 MiB of pointers that all of them share otherwise, and every
-            // command would begin with that. Stack, heap and libraries of the kernel still have random addresses.
+            // The program has a fixed address, as Go programs have. With a random address, each process of a bottle
+            // would have to change 1.1 MiB of pointers at its start, and would hold its own copy of them. With a fixed
+            // address, all processes share these pointers. The stack, the heap and the kernel's libraries still have
+            // random addresses.
             flags.extend(["relocation-model=static", "link-arg=-Wl,--build-id=sha1"]);
             if cfg!(target_arch = "x86_64") {
                 flags.push("link-arg=-Wl,--icf=all");
@@ -77,7 +81,8 @@ impl Build {
         flags.iter().flat_map(|flag| ["-C", flag]).collect::<Vec<_>>().join(" ")
     }
 
-    /// The environment in which cargo uses `scripts/zig-cc`, after zig and the target's standard library are installed.
+    /// Returns the environment in which cargo uses `scripts/zig-cc`. Installs zig and the target's standard library
+    /// first.
     fn environment(&self, root: &Path) -> Result<Vec<(String, OsString)>> {
         let Some(zig) = &self.zig else { return Ok(Vec::new()) };
         let compiler = root.join("scripts/zig-cc");
@@ -96,10 +101,10 @@ impl Build {
 
 /// Builds the program, checks it, and copies it to its destination.
 ///
-/// `processor` selects the machine: `x86_64` or `aarch64`. By default it is that of this host.
+/// `processor` selects the machine: `x86_64` or `aarch64`. The default is the processor of this host.
 ///
 /// # Errors
-/// Returns an error if the program cannot be built, or is not one that `bottle` would put into a container.
+/// Returns an error if the program cannot be built, or if `bottle` would not put this program into a container.
 pub(crate) fn run(processor: Option<&str>) -> Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("the workspace's root")?;
     let build = Build::new(processor, std::env::consts::OS, std::env::consts::ARCH)?;
@@ -112,8 +117,8 @@ pub(crate) fn run(processor: Option<&str>) -> Result<()> {
     ensure!(!has_test_parts, "{} has the parts for tests", built.display());
     let output = root.join(&build.output);
     fs::create_dir_all(output.parent().context("the output's directory")?)?;
-    // The new program is written next to the old one and then renamed, so that a bottle that runs the old
-    // program keeps it.
+    // The new program is written next to the old one and then renamed. A bottle that runs the old program can therefore
+    // continue to use it.
     let fresh = output.with_extension("new");
     fs::copy(&built, &fresh)?;
     fs::rename(&fresh, &output)?;
@@ -146,9 +151,9 @@ fn compile(root: &Path, build: &Build) -> Result<PathBuf> {
         ])
         .arg("--target-dir")
         .arg(&directory)
-        // The optimisations of the whole program, which are the last ones, are those of this crate. Loops of all crates
-        // become vector instructions there, but not at the level of the profile, which is for size. Functions of crates
-        // that are compiled for size stay small.
+        // The optimisation level of this crate is also the level of the final optimisation of the whole program. At
+        // this level, the final optimisation vectorizes the loops of all crates. The level in the profile optimises for
+        // size and would not do so. Functions of crates that are compiled for size stay small.
         .args(["--", "-C", "opt-level=2"])
         .env("RUSTFLAGS", build.flags())
         .envs(build.environment(root)?)

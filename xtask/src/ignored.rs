@@ -1,4 +1,5 @@
-//! Tests that a job of `.ci/run` runs each ignored test, or another test starts it, and that its attribute says which.
+//! Tests that each ignored test is run by a job of `.ci/run` or started by another test. The attribute of the ignored
+//! test must name the job or the test.
 
 use std::fs;
 use std::path::Path;
@@ -10,17 +11,17 @@ use crate::sources;
 struct Ignored<'t> {
     file: &'t Path,
     name: &'t str,
-    /// Why it is ignored.
+    /// The reason in the attribute `ignore` of the test.
     reason: &'t str,
 }
 
 impl Ignored<'_> {
-    /// What is wrong with the test, if anything is.
+    /// Returns what is wrong with the test. Returns `None` if nothing is wrong.
     fn problem(&self, script: &str) -> Option<&'static str> {
         if self.reason.contains("started by ") {
             return None;
         }
-        // `real-agents` runs all tests with such a name.
+        // The job `real-agents` runs all tests whose names begin with `real_`.
         let names_job = self.reason.split_once("`.ci/run ").and_then(|(_, rest)| rest.split('`').next());
         match names_job {
             None if !self.name.starts_with("real_") => Some("its reason names no job of .ci/run"),
@@ -45,7 +46,7 @@ impl Ignored<'_> {
     }
 }
 
-/// The ignored tests of a text. One without a reason has an empty one.
+/// Returns the ignored tests of a text. A test without a reason has an empty reason.
 fn ignored<'t>(file: &'t Path, text: &'t str) -> impl Iterator<Item = Ignored<'t>> {
     text.split("\n").enumerate().filter_map(move |(number, line)| {
         let reason = line.trim_start().strip_prefix("#[ignore")?;

@@ -1,6 +1,6 @@
-//! `cargo xtask layers`: prints which package of this workspace depends on which, and refuses circles of imports between
-//! the files of a package ([`circles`]), and imports between rooms of the program ([`rooms`]) against their order. Cargo
-//! refuses circles of packages.
+//! `cargo xtask layers`: prints which package of this workspace depends on which. Refuses circles of imports between
+//! the files of a package ([`circles`]). Refuses imports between rooms, which are the directories in the program's
+//! `src`, against their order ([`rooms`]). Cargo itself refuses circles of packages.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,7 +14,8 @@ use crate::{circles, rooms};
 /// Prints each package with the packages of this workspace that it depends on.
 ///
 /// # Errors
-/// Returns an error if files import each other in a circle, or if the sources cannot be read.
+/// Returns an error if files import each other in a circle, if an import violates the order of the rooms, or if the
+/// sources cannot be read.
 pub(crate) fn run() -> Result<()> {
     let root = root()?;
     for (package, dependencies) in packages(root)? {
@@ -24,7 +25,8 @@ pub(crate) fn run() -> Result<()> {
     rooms::check(root)
 }
 
-/// Returns the packages of the program, each with those that it depends on outside its tests.
+/// Returns the packages of the program. Each package has a list of the packages on which it depends outside of its
+/// tests.
 fn packages(root: &Path) -> Result<BTreeMap<String, Vec<String>>> {
     let mut manifests = vec![root.join("Cargo.toml")];
     for directory in ["crates", "sidecars"] {
@@ -41,7 +43,7 @@ fn packages(root: &Path) -> Result<BTreeMap<String, Vec<String>>> {
     Ok(packages)
 }
 
-/// Returns the packages of this workspace that a manifest lists as dependencies, without those of tests.
+/// Returns the packages of this workspace that a manifest lists as dependencies, without the dependencies of tests.
 fn dependencies(manifest: &str) -> Vec<String> {
     let mut applies = false;
     let mut dependencies = Vec::new();
@@ -93,7 +95,7 @@ mod tests {
         assert!(!packages["bottle"].contains(&"bottle-meter".to_owned()), "that of the tests");
     }
 
-    /// The library knows no flag, terminal, colour or exit code.
+    /// The library must not use flags, terminals, colours or exit codes.
     #[test]
     fn no_library_prints_or_reads_flags() {
         let packages = packages(root().expect("root")).expect("packages");

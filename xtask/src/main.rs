@@ -1,4 +1,4 @@
-//! Build steps that cargo does not provide. `cargo xtask` lists them.
+//! Build steps that cargo does not provide. `cargo xtask` lists these steps.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for the user at the terminal")]
 
 mod bench;
@@ -6,7 +6,7 @@ mod broken;
 mod circles;
 mod coverage;
 mod dist;
-// The program uses the same rules to check the program that it puts into containers.
+// `bottle` uses the same rules to check the program that it puts into containers.
 #[path = "../../crates/backend/src/elf.rs"]
 #[allow(dead_code, reason = "the product asks more of it")]
 mod elf;

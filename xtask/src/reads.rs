@@ -1,11 +1,13 @@
-//! `cargo xtask reads`: refuses calls that read a file by its path, or start a program, in places that are not known.
+//! `cargo xtask reads`: refuses calls that read a file by its path, or start a program, in files that [`ALLOWED`] does
+//! not list.
 //!
-//! What an agent or a project can write is read through `bottle_repository` (descriptors, bounds, no links), and no
-//! program runs because such a file names it. The calls in [`CALLS`] do neither. Each file that has them is listed in
-//! [`ALLOWED`] with the reason. Test code may use all of them.
+//! Files that an agent or a project can write must be read through `bottle_repository`, which uses descriptors and
+//! bounds and follows no links. No program may be started because such a file names it. The calls in [`CALLS`] do not
+//! enforce these rules. Each file that contains one of these calls is listed in [`ALLOWED`] with the reason. Test code
+//! may contain all of these calls.
 //!
-//! This is a check of the sources and not a list of disallowed methods for clippy, because clippy cannot tell tests from
-//! the program, and the tests would need hundreds of attributes.
+//! This command checks the sources. A list of disallowed methods for clippy would not work, because clippy cannot
+//! distinguish tests from the program, and the tests would need hundreds of attributes.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,7 +20,7 @@ use crate::sources;
 /// The directories whose code runs outside of bottles with the rights of the user.
 const CODE: [&str; 2] = ["src", "crates"];
 
-/// The calls that are refused.
+/// The calls that are refused in files that [`ALLOWED`] does not list.
 const CALLS: [&str; 7] = [
     "fs::read(",
     "fs::read_to_string(",
@@ -29,7 +31,7 @@ const CALLS: [&str; 7] = [
     "tempdir(",
 ];
 
-/// The files that have such calls, by the reason.
+/// The files that may contain the calls in [`CALLS`], grouped by the reason.
 const ALLOWED: [(&str, &[&str]); 7] = [
     (
         "the files are of bottle's own home or runtime directory, in which only the user can write",
@@ -126,10 +128,10 @@ const ALLOWED: [(&str, &[&str]); 7] = [
     ),
 ];
 
-/// Prints the number of files with each reason.
+/// Prints the number of files for each reason.
 ///
 /// # Errors
-/// Returns an error if a file has such a call and is not listed, or is listed and has none.
+/// Returns an error if a file contains such a call and is not listed, or is listed and contains no such call.
 pub(crate) fn run() -> Result<()> {
     let found = found(root()?)?;
     let wrong = differences(&found);
@@ -140,7 +142,7 @@ pub(crate) fn run() -> Result<()> {
     Ok(())
 }
 
-/// What is wrong with the list.
+/// Returns the differences between the list and the sources, as messages.
 fn differences(found: &BTreeMap<String, Vec<&str>>) -> Vec<String> {
     let listed: Vec<&str> = ALLOWED.iter().flat_map(|(_, files)| *files).copied().collect();
     let missing = found.iter().filter(|(file, _)| !listed.contains(&file.as_str())).map(|(file, calls)| {
@@ -155,7 +157,7 @@ fn differences(found: &BTreeMap<String, Vec<&str>>) -> Vec<String> {
         .collect()
 }
 
-/// The files with such calls, and which.
+/// Returns the files that contain calls of [`CALLS`], and these calls.
 fn found(root: &Path) -> Result<BTreeMap<String, Vec<&'static str>>> {
     let mut program = sources::program(root)?;
     program.retain(|file, _| CODE.iter().any(|directory| file.starts_with(directory)));
@@ -163,9 +165,9 @@ fn found(root: &Path) -> Result<BTreeMap<String, Vec<&'static str>>> {
     Ok(calls.filter(|(_, calls)| !calls.is_empty()).collect())
 }
 
-/// The calls in this code.
+/// Returns the calls of [`CALLS`] that this code contains.
 fn calls(code: &str) -> Vec<&'static str> {
-    // `append_file::open(` is another function.
+    // A call must not be the end of a longer name: `append_file::open(` is another function.
     let is_call = |call: &str| {
         code.match_indices(call)
             .any(|(at, _)| !code[..at].ends_with(|before: char| before.is_alphanumeric() || before == '_'))

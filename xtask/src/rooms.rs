@@ -1,4 +1,5 @@
-//! The rooms of the program's package: which part of `src` may import which, and that no command imports a command.
+//! The rooms of the program's package: the directories in `src`. Checks which room imports which other room, and that
+//! no command imports another command.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -17,10 +18,10 @@ const ROOMS: [(&str, &[&str]); 5] = [
     ("cli", &["console", "screens", "web", "mcp"]),
 ];
 
-/// Refuses imports that leave a room in another direction, and imports between commands.
+/// Refuses imports between rooms that [`ROOMS`] does not allow, and imports between commands.
 ///
 /// # Errors
-/// Returns an error with these imports, or if the sources cannot be read.
+/// Returns an error that lists these imports, or an error if the sources cannot be read.
 pub(crate) fn check(root: &Path) -> Result<()> {
     let mut texts = sources::program(root)?;
     texts.retain(|file, _| file.starts_with("src"));
@@ -30,7 +31,8 @@ pub(crate) fn check(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The names of the modules that `src/cli/args.rs` imports beside one another: one for each command.
+/// Returns the names of the modules that `src/cli/args.rs` imports with `use super::{…}`. Each of these modules is a
+/// command.
 fn commands(texts: &Texts) -> Result<BTreeSet<String>> {
     let args = texts.get(Path::new("src/cli/args.rs")).context("there is no src/cli/args.rs")?;
     let list = args.split_once("use super::{").and_then(|(_, rest)| rest.split_once('}'));
@@ -60,7 +62,7 @@ fn wrong(texts: &Texts, commands: &BTreeSet<String>) -> Vec<String> {
     wrong
 }
 
-/// The room and the first module in it of a file below `src`.
+/// Returns the room of a file below `src`, and the first module of the file's path in this room.
 fn place(file: &Path) -> Option<(&str, &str)> {
     let mut names = file.iter().skip(1).map(|name| name.to_str().unwrap_or_default());
     let room = names.next().filter(|room| !room.ends_with(".rs"))?;

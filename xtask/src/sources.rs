@@ -1,4 +1,4 @@
-//! Reads the sources of the workspace, and cuts tests and comments out of them.
+//! Reads the sources of the workspace, and removes tests and comments from them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-/// Texts by the paths of their files below the root of the workspace.
+/// The texts of files. Each key is the path of a file below the root of the workspace.
 pub(crate) type Texts = BTreeMap<PathBuf, String>;
 
-/// How the attributes of modules for tests begin. Some of these modules are also for fuzzing.
+/// The beginnings of the attributes of test modules. Some of these modules are also for fuzzing.
 const TEST_ATTRIBUTES: [&str; 3] = ["#[cfg(test)]", "#[cfg(all(test,", "#[cfg(any(test,"];
 
 /// The directories with the packages of the program.
@@ -35,7 +35,7 @@ pub(crate) fn workspace(root: &Path) -> Result<Texts> {
 
 fn packages(root: &Path, directories: &[&str]) -> Result<Texts> {
     let mut texts = read(root, directories)?;
-    // The others are the integration tests and the benchmarks of a crate.
+    // All other files are integration tests and benchmarks of a crate.
     let is_code = |file: &Path| {
         ["src", "xtask/src"].iter().any(|directory| file.starts_with(directory))
             || file.iter().nth(2).is_some_and(|part| part == "src")
@@ -67,14 +67,14 @@ pub(crate) fn read(root: &Path, directories: &[&str]) -> Result<Texts> {
     Ok(texts)
 }
 
-/// Returns the code of the files that are not modules for tests.
+/// Returns the code of the files that are not test modules.
 fn without_tests(texts: &Texts) -> Texts {
     let tests: BTreeSet<PathBuf> = texts.iter().flat_map(|(file, text)| test_modules(file, text)).collect();
     let program = texts.iter().filter(|(file, _)| !file.ancestors().any(|path| tests.contains(path)));
     program.map(|(file, text)| (file.clone(), code(text))).collect()
 }
 
-/// The code of a file up to its first test module, without comments.
+/// Returns the code of a file up to its first test module, without comments.
 fn code(text: &str) -> String {
     let is_module = |line: &str| line.ends_with('{') && line.split_whitespace().any(|word| word == "mod");
     let module = after_attributes(text).find(|(_, line)| is_module(line)).map(|(at, _)| at);
@@ -82,7 +82,7 @@ fn code(text: &str) -> String {
     code.lines().map(|line| line.split("//").next().unwrap_or_default()).collect::<Vec<_>>().join("\n")
 }
 
-/// The modules that a file declares for tests, as paths of files and of directories.
+/// Returns the test modules that a file declares, as paths of files and of directories.
 fn test_modules(file: &Path, text: &str) -> Vec<PathBuf> {
     let directory = match file.file_name().and_then(|name| name.to_str()) {
         Some("mod.rs" | "lib.rs" | "main.rs") => file.parent().unwrap_or(Path::new("")).to_owned(),
@@ -95,7 +95,7 @@ fn test_modules(file: &Path, text: &str) -> Vec<PathBuf> {
     declared.flat_map(|name| [directory.join(format!("{name}.rs")), directory.join(name)]).collect()
 }
 
-/// The lines after each attribute for tests in a text, with their positions.
+/// Returns the first line of code after each attribute for tests, with the end of the attribute as a byte offset.
 fn after_attributes(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let lines = text.split_inclusive('\n').scan(0, |end, line| {
         *end += line.len();

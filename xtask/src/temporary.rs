@@ -1,7 +1,8 @@
-//! Tests that only one file creates temporary directories and names the system's temporary directory, so that each is
-//! private to the user and found by `bottle cleanup`.
+//! Tests that only the files in [`CALLS`] create temporary directories or name the system's temporary directory. Every
+//! temporary directory is therefore private to the user, and `bottle cleanup` finds it.
 //!
-//! `clippy.toml` cannot say this: its list of methods also holds for tests, in which hundreds of such calls are right.
+//! `clippy.toml` cannot express this rule: its list of methods also applies to tests, which contain hundreds of allowed
+//! calls.
 
 use std::path::Path;
 
@@ -11,7 +12,7 @@ use crate::sources::{self, Texts};
 /// The calls, each with the files that may contain it.
 const CALLS: [(&str, &[&str]); 7] = [
     ("tempdir()", &[]),
-    // The store is itself such a directory.
+    // The store in `store.rs` is itself a temporary directory.
     ("tempdir_in(", &["crates/host/src/temporary.rs", "crates/repository/src/store.rs"]),
     ("TempDir::", &[]),
     ("temp_dir()", &[]),
@@ -20,7 +21,7 @@ const CALLS: [(&str, &[&str]); 7] = [
     (".tempfile()", &[]),
 ];
 
-/// Each call in this code that its file may not contain, as `FILE: CALL`.
+/// Returns each call in this code that its file may not contain, as `FILE: CALL`.
 fn forbidden(program: &Texts) -> Vec<String> {
     let mut found = Vec::new();
     for (file, code) in program {

@@ -1,9 +1,9 @@
-//! Other proxies written in Rust, for the benchmark of the egress proxy. They end the TLS of their clients, forward each
-//! request to one site over TLS, and scan nothing.
+//! Other proxies written in Rust, for the benchmark of the egress proxy. These proxies terminate the TLS connections of
+//! their clients, forward each request to one site over TLS, and scan nothing.
 //!
-//! `peers hudsucker|pingora HOST SITE ROOTS PORT DIRECTORY`: serves HOST on PORT of the loopback interface. SITE is the
-//! site's address, and ROOTS the file with its certificate authority. The proxy's own authority is written to `ca.pem` in
-//! DIRECTORY, before it serves.
+//! `peers hudsucker|pingora HOST SITE ROOTS PORT DIRECTORY` serves HOST on PORT of the loopback interface. SITE is the
+//! address of the site. ROOTS is the file with the certificate of the site's certificate authority. Before the proxy
+//! serves HOST, it writes the certificate of its own certificate authority to `ca.pem` in DIRECTORY.
 
 use std::error::Error;
 use std::fs;
@@ -26,7 +26,7 @@ use pingora::prelude::{HttpPeer, ProxyHttp, Server, Session, http_proxy_service}
 use pingora::server::RunArgs;
 use tokio::net::{TcpListener, TcpStream};
 
-/// The number of threads that serve, as in the egress proxy.
+/// The number of threads that serve requests. The egress proxy uses the same number.
 const THREADS: usize = 2;
 
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
@@ -45,7 +45,7 @@ fn main() -> Result<()> {
     }
 }
 
-/// Makes a certificate authority and writes its certificate.
+/// Makes a certificate authority and writes its certificate to `ca.pem`.
 fn authority(directory: &Path) -> Result<Issuer<'static, KeyPair>> {
     let key = KeyPair::generate()?;
     let mut parameters = CertificateParams::default();
@@ -84,7 +84,7 @@ fn hudsucker(
     })
 }
 
-/// Connects to the site, whatever the host of the request.
+/// A connector that always connects to the site and ignores the host of the request.
 #[derive(Clone)]
 struct ToSite(SocketAddr);
 
@@ -121,7 +121,8 @@ impl ProxyHttp for Forward {
 
     async fn upstream_peer(&self, _: &mut Session, (): &mut ()) -> pingora::Result<Box<HttpPeer>> {
         let mut peer = HttpPeer::new(self.site, true, self.host.clone());
-        // Only at the handshake, which is not measured.
+        // The certificate matters only in the TLS handshake with the site, and this benchmark does not measure that
+        // handshake.
         peer.options.verify_cert = false;
         peer.options.set_http_version(2, 1);
         Ok(Box::new(peer))

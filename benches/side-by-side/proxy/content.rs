@@ -1,27 +1,28 @@
-//! The bodies of requests and answers: 1 KiB of JSON each.
+//! The JSON bodies of requests and responses. Each body has 1 KiB.
 
 /// The length of each body.
 pub(crate) const LENGTH: usize = 1024;
 
-/// What a conversation is about. The scanner decodes what may be encoded, so its speed depends on that.
+/// The kind of text in a body. The scanner decodes text that may be encoded, so its speed depends on this kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Content {
-    /// A request to a service that is no model, and its answer. No tokens are counted.
+    /// English text, in a request to a service that is not a model, and in its response. The proxy counts no tokens.
     Ordinary,
-    /// Sentences of a model. This and the following are answers whose tokens are counted.
+    /// English text, in a request to a model and in its response. For all kinds except [`Content::Ordinary`], the proxy
+    /// counts tokens.
     Prose,
-    /// Source code, escaped.
+    /// Source code with JSON escapes.
     Code,
-    /// A part of an image or a file.
+    /// Base64 text, as of an image or another file.
     Base64,
-    /// One letter again and again.
+    /// One letter, repeated.
     Run,
 }
 
 impl Content {
     pub(crate) const ALL: [Self; 5] = [Self::Ordinary, Self::Prose, Self::Code, Self::Base64, Self::Run];
 
-    /// The query of its requests.
+    /// Returns the query of a request with this kind of text.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Ordinary => "ordinary",
@@ -32,18 +33,18 @@ impl Content {
         }
     }
 
-    /// The path and query of its requests.
+    /// Returns the path and the query of a request with this kind of text.
     pub(crate) fn target(self) -> String {
         let path = if self == Self::Ordinary { "/items" } else { "/v1/messages" };
         format!("{path}?{}", self.name())
     }
 
-    /// The body of a request.
+    /// Returns the body of a request.
     pub(crate) fn question(self) -> String {
         self.body(r#"{"model":"m-1","max_tokens":200,"messages":[{"role":"user","content":""#, r#""}]}"#)
     }
 
-    /// The body of an answer.
+    /// Returns the body of a response.
     pub(crate) fn answer(self) -> String {
         let beginning = match self {
             Self::Ordinary => r#"{"items":[{"id":1,"title":""#,
@@ -56,7 +57,7 @@ impl Content {
 
     fn body(self, beginning: &str, end: &str) -> String {
         let mut text: String = self.text().chars().take(LENGTH - beginning.len() - end.len()).collect();
-        // The end of the text may be half an escape, which would hide the quote after it.
+        // If the truncated text ends in an unpaired backslash, the backslash would escape the quote after the text.
         if (text.len() - text.trim_end_matches('\\').len()) % 2 == 1 {
             text.pop();
             text.push(' ');
@@ -64,7 +65,7 @@ impl Content {
         format!("{beginning}{text}{end}")
     }
 
-    /// More characters than a body has.
+    /// Returns at least as many characters as a body needs.
     fn text(self) -> String {
         match self {
             Self::Ordinary | Self::Prose => {
@@ -85,7 +86,7 @@ impl Content {
                 let digits = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
                 let mut state = 1_u64;
                 let mut next = || {
-                    // The constants of Knuth's MMIX.
+                    // A linear congruential generator with the constants of Knuth's MMIX.
                     state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
                     char::from(digits[usize::try_from(state >> 58).unwrap_or_default()])
                 };

@@ -1,4 +1,4 @@
-//! Starts the egress daemon as a process, and provisions it as the bundle does.
+//! Starts the egress proxy as a process, and provisions it as the bundle does.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream as StdUnixStream;
@@ -22,7 +22,7 @@ use crate::peer::{Address, Peer};
 use crate::site::Site;
 use crate::stages;
 
-/// A running proxy.
+/// A running egress proxy.
 pub(crate) struct Running {
     pub(crate) peer: Peer,
     process: Ends,
@@ -41,7 +41,7 @@ impl Running {
         self.memory_mib("VmHWM:")
     }
 
-    /// Resets the peak of the resident memory (proc(5), clear_refs).
+    /// Resets the peak of the resident memory. See `clear_refs` in proc(5).
     pub(crate) fn reset_peak(&self) -> Result<()> {
         Ok(std::fs::write(format!("/proc/{}/clear_refs", self.process.0.id()), "5")?)
     }
@@ -54,7 +54,7 @@ impl Running {
     }
 }
 
-/// The number of known secrets.
+/// The number of known secrets, which the proxy searches for in requests.
 const SECRETS: usize = 10;
 
 /// The set of detectors that the proxy runs.
@@ -64,7 +64,7 @@ pub(crate) enum Detectors {
     Off,
 }
 
-/// What the keeper answers when the proxy asks for tokens.
+/// The keeper's answer when the proxy asks for tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Budget {
     /// No budget limits the requests.
@@ -73,12 +73,13 @@ pub(crate) enum Budget {
     Large,
 }
 
-/// Starts and provisions the daemon.
+/// Starts and provisions the egress proxy.
 pub(crate) async fn start(site: &Site, detectors: Detectors, budget: Budget) -> Result<Running> {
     start_measured(site, detectors, budget, None).await
 }
 
-/// Starts and provisions the daemon. If there is a file for its standard error, it measures the stages of its requests.
+/// Starts and provisions the egress proxy. If `stages` is a file, the proxy measures the stages of its requests, and
+/// this file receives the proxy's standard error.
 pub(crate) async fn start_measured(
     site: &Site,
     detectors: Detectors,
@@ -148,7 +149,7 @@ fn provision(site: &Site, detectors: Detectors) -> Provision {
         Detectors::Default => "",
         Detectors::Off => "  dlp: {outbound_detectors: false, inbound_detectors: false}\n",
     };
-    // Requests match the last of a hundred routes.
+    // The route that matches the requests comes after 99 routes that match no request.
     let others: String = (1..100).map(|n| format!("- host: host-{n}.example.com\n")).collect();
     let yaml = format!(
         "routes:\n{others}- host: {HOST}\n  connect_to: '{}'\n  auth: {{scheme: Bearer, slot: key}}\n{dlp}",

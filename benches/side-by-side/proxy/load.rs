@@ -1,4 +1,4 @@
-//! Generates load: sends as many requests as are answered in a given time.
+//! Generates load: sends requests to a proxy for a given time, and measures how many are answered.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -44,7 +44,7 @@ impl fmt::Display for Load {
 }
 
 impl Load {
-    /// Returns the number of requests with `content` that `peer` answers per second. `turn` is the duration of the
+    /// Returns how many requests with `content` the target `peer` answers per second. `turn` is the duration of the
     /// measurement.
     pub(crate) async fn per_second(self, peer: &Peer, content: Content, turn: Duration) -> Result<f64> {
         // Connections that are kept alive are opened before the measurement starts.
@@ -101,7 +101,7 @@ impl Client {
     }
 }
 
-/// The median duration of requests that are sent one after another on one connection, in seconds.
+/// Sends requests one after another on one connection. Returns the median duration of a request, in seconds.
 pub(crate) async fn one_by_one(peer: &Peer, content: Content, turn: Duration) -> Result<f64> {
     let (target, body) = (content.target(), Bytes::from(content.question()));
     let mut sender = http1(peer).await?;
@@ -116,7 +116,7 @@ pub(crate) async fn one_by_one(peer: &Peer, content: Content, turn: Duration) ->
     Ok(crate::median(&mut times))
 }
 
-/// Returns how many MiB of text per second `peer` relays to the site over one WebSocket, in messages with `content`.
+/// Sends messages with `content` over one WebSocket. Returns how many MiB of text `peer` relays to the site per second.
 pub(crate) async fn over_websocket(peer: &Peer, content: Content, turn: Duration) -> Result<f64> {
     let tls = peer.connect(&peer.tls(b"http/1.1")?).await?;
     let (mut socket, _) = tokio_tungstenite::client_async(format!("wss://{HOST}{SOCKET}"), tls).await?;

@@ -1,17 +1,17 @@
 //! Compares the egress proxy with mitmproxy by the number of intercepted requests per second and by the added
 //! latency.
 //!
-//! Both apply an allowlist, inject the same header, and scan requests for tokens. The egress proxy scans for
-//! more than mitmproxy, so it is also measured with its detectors off. The two proxies are measured in turns
-//! on the same machine, with the same load generator and the same site. Only the ratio between the results is
-//! meaningful. The generator and the site use the same cores as the proxy, which slows down the faster proxy
-//! more.
+//! Both proxies apply an allowlist, inject the same header, and scan requests for tokens. The egress proxy scans for
+//! more than mitmproxy, so it is also measured with its detectors off. The two proxies are measured in turns on the
+//! same machine, with the same load generator and the same site. Only the ratio between the results is meaningful. The
+//! generator and the site use the same CPU cores as the proxy. This slows down the faster proxy more than the slower
+//! one.
 //!
-//! Clients connect to the egress proxy over its unix socket, as a bottle's guest does, and to mitmproxy over
+//! Clients connect to the egress proxy over its unix socket, as a bottle's guest does. They connect to mitmproxy over
 //! the loopback interface.
 //!
-//! Run it with `cargo bench -p bottle-egress --bench proxy`, and `-- PART…` selects some parts. mitmproxy is installed
-//! from PyPI into `target/peers`.
+//! Run the benchmark with `cargo bench -p bottle-egress --bench proxy`. Arguments after `--` select some parts of the
+//! benchmark. mitmproxy is installed from PyPI into `target/peers`.
 #![allow(missing_docs, clippy::print_stdout, reason = "a bench prints what it measured")]
 
 mod content;
@@ -47,14 +47,14 @@ const TURN: Duration = Duration::from_secs(2);
 /// The number of idle connections.
 const IDLE: usize = 256;
 
-/// The number of host names for which no certificate is cached.
+/// The number of host names in the measurement of new certificates.
 const NAMES: usize = 500;
 
 /// The size in bytes of a request body that the egress proxy buffers on disk.
 const LARGE: usize = 200 << 20;
 
 fn main() -> ExitCode {
-    // The egress proxy runs as this program, just as it runs as `bottle` in the product.
+    // The benchmark starts its own program as the egress proxy, just as `bottle` starts its own program.
     if std::env::args().nth(1).as_deref() == Some("__egress") {
         if let Err(error) = stages::measure() {
             println!("{error:#}");
@@ -77,7 +77,7 @@ const PARTS: [&str; 8] =
     ["throughput", "others", "latency", "stages", "websocket", "budget", "minting", "memory"];
 
 async fn compare() -> Result<()> {
-    // Cargo itself adds the argument `--bench`.
+    // Skips the option `--bench`, which Cargo adds.
     let wanted: Vec<String> =
         std::env::args().skip(1).filter(|argument| !argument.starts_with("--")).collect();
     if let Some(unknown) = wanted.iter().find(|part| !PARTS.contains(&part.as_str())) {
@@ -115,7 +115,8 @@ async fn compare() -> Result<()> {
     Ok(())
 }
 
-/// Compares the numbers of requests per second: of each content on kept connections, and of prose on others.
+/// Compares the requests per second of the egress proxy and of mitmproxy. Uses kept-alive connections with each kind of
+/// content, and HTTP/2 and new connections with prose.
 async fn throughput(site: &Site, proxy: &Peer) -> Result<()> {
     let undetecting = egress::start(site, Detectors::Off, Budget::None).await?;
     let other = mitmproxy::start(site).await?;
@@ -143,7 +144,8 @@ async fn throughput(site: &Site, proxy: &Peer) -> Result<()> {
     Ok(())
 }
 
-/// Compares the numbers of requests per second with those of proxies that scan nothing, and of no proxy at all.
+/// Compares the egress proxy with proxies that scan nothing, and with a connection without a proxy. The results are
+/// requests per second.
 async fn others(site: &Site, proxy: &Peer) -> Result<()> {
     let undetecting = egress::start(site, Detectors::Off, Budget::None).await?;
     let program = rust_proxies::build()?;
@@ -199,8 +201,8 @@ async fn latency(site: &Site, proxy: &Peer) -> Result<()> {
     Ok(())
 }
 
-/// Measures how long each stage of a request takes when no other request runs. Each time includes the time until a
-/// thread is free to go on.
+/// Measures how long each stage of a request takes when no other request runs. The duration of a stage includes the
+/// time until the stage gets a free thread.
 async fn stages(site: &Site) -> Result<()> {
     for content in [Content::Ordinary, Content::Prose, Content::Code] {
         let directory = tempfile::tempdir()?;
@@ -231,7 +233,7 @@ async fn websocket(site: &Site, proxy: &Peer) -> Result<()> {
     Ok(())
 }
 
-/// Measures how much time a budget adds to a request to a model for which the proxy has enough tokens.
+/// Measures how much time a budget adds to a request to a model. The proxy has enough tokens for every request.
 async fn gate(site: &Site, unlimited: &Peer) -> Result<()> {
     let limited = egress::start(site, Detectors::Default, Budget::Large).await?;
     let (mut with, mut without) = (Vec::new(), Vec::new());
@@ -271,7 +273,7 @@ async fn minting(proxy: &Peer) -> Result<()> {
 /// Measures the memory that idle connections and a large request body need, in a new proxy process.
 async fn memory(site: &Site) -> Result<()> {
     let proxy = egress::start(site, Detectors::Default, Budget::None).await?;
-    // The first request makes allocations that later requests reuse.
+    // The first request makes allocations that later requests reuse, so it is sent before the measurement.
     drop(load::idle(&proxy.peer, 1).await?);
     let before = proxy.resident_mib()?;
     let idle = load::idle(&proxy.peer, IDLE).await?;

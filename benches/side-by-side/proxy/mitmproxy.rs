@@ -1,4 +1,4 @@
-//! Starts mitmproxy from PyPI, with an addon that performs the tasks of the egress proxy.
+//! Starts mitmproxy from PyPI. An addon gives it the tasks of the egress proxy.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -9,7 +9,7 @@ use crate::HOST;
 use crate::other_proxy::{Connects, OtherProxy, free_address, programs, run};
 use crate::site::Site;
 
-/// Starts mitmproxy, after installing it if necessary.
+/// Installs mitmproxy if necessary, and starts it.
 pub(crate) async fn start(site: &Site) -> Result<OtherProxy> {
     let program = installed()?;
     let version = Command::new(&program).arg("--version").output()?.stdout;

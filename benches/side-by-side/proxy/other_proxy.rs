@@ -1,4 +1,4 @@
-//! A process of another proxy.
+//! Runs another proxy in a process.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::Path;
@@ -18,9 +18,9 @@ const STARTS_WITHIN: Duration = Duration::from_secs(30);
 /// How clients connect to a proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Connects {
-    /// With `CONNECT`, as to a proxy that intercepts.
+    /// Clients send `CONNECT` first, because the proxy intercepts TLS connections.
     ByConnect,
-    /// With TLS from the first byte, as to a reverse proxy.
+    /// Clients start TLS with the first byte, because the proxy is a reverse proxy.
     Directly,
 }
 
@@ -32,8 +32,8 @@ pub(crate) struct OtherProxy {
 }
 
 impl OtherProxy {
-    /// Starts `command`, which listens at `address` and writes the certificate of its authority to the file `ca` in
-    /// `directory`.
+    /// Starts `command`. The proxy must listen at `address` and write the certificate of its certificate authority to
+    /// the file `ca` in `directory`.
     pub(crate) async fn start(
         command: &mut Command,
         connects: Connects,
@@ -58,7 +58,7 @@ impl OtherProxy {
     }
 }
 
-/// A free address of the loopback interface.
+/// Returns a free address of the loopback interface.
 pub(crate) fn free_address() -> Result<SocketAddr> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?)
 }
@@ -70,7 +70,7 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// The directory of the programs that only this benchmark uses.
+/// Returns the directory of the programs that only this benchmark uses.
 pub(crate) fn programs() -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/peers")
 }

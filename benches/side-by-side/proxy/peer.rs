@@ -1,4 +1,4 @@
-//! Describes the target of the load: its address and its certificate authority.
+//! The target of the load: its address and its certificate authority.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -17,9 +17,9 @@ use tokio_util::either::Either;
 use crate::HOST;
 use crate::site::Site;
 
-/// The address of the target.
+/// The address to which clients connect.
 pub(crate) enum Address {
-    /// The unix socket of the egress proxy, which a bottle's guest uses.
+    /// The unix socket of the egress proxy. In a bottle, the guest connects to this socket.
     Unix(PathBuf),
     Tcp(SocketAddr),
 }
@@ -34,27 +34,27 @@ pub(crate) struct Peer {
 type Io = Either<UnixStream, TcpStream>;
 
 impl Peer {
-    /// A proxy whose certificates are signed by `ca`.
+    /// Returns a proxy whose certificates are signed by `ca`.
     pub(crate) fn proxy(address: Address, ca: &str) -> Result<Self> {
         Ok(Self { address, proxy: true, trust: roots(ca)? })
     }
 
-    /// The site itself, without a proxy.
+    /// Returns the site itself, to which clients connect without a proxy.
     pub(crate) fn direct(site: &Site) -> Result<Self> {
         Self::server(site.server.address(), site.authority.pem())
     }
 
-    /// A server whose certificate is signed by `ca`.
+    /// Returns a server whose certificate is signed by `ca`.
     pub(crate) fn server(address: SocketAddr, ca: &str) -> Result<Self> {
         Ok(Self { address: Address::Tcp(address), proxy: false, trust: roots(ca)? })
     }
 
-    /// Opens a TLS connection to [`HOST`], through the proxy if the target is one.
+    /// Opens a TLS connection to [`HOST`]. If the target is a proxy, the connection goes through the proxy.
     pub(crate) async fn connect(&self, tls: &TlsConnector) -> Result<TlsStream<Io>> {
         self.connect_to(HOST, tls).await
     }
 
-    /// Opens a TLS connection to the given host, through the proxy if the target is one.
+    /// Opens a TLS connection to the given host. If the target is a proxy, the connection goes through the proxy.
     pub(crate) async fn connect_to(&self, host: &str, tls: &TlsConnector) -> Result<TlsStream<Io>> {
         let mut io = match &self.address {
             Address::Unix(path) => Either::Left(UnixStream::connect(path).await?),
@@ -80,8 +80,8 @@ impl Peer {
         Ok(tls.connect(name, io).await?)
     }
 
-    /// A TLS client with one ALPN protocol. It never resumes a session, so every connection makes a full
-    /// handshake.
+    /// Returns a TLS client with one ALPN protocol. The client never resumes a session, so every connection makes a
+    /// full handshake.
     pub(crate) fn tls(&self, alpn: &[u8]) -> Result<TlsConnector> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let mut config = ClientConfig::builder_with_provider(provider)

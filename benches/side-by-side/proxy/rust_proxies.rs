@@ -1,4 +1,4 @@
-//! Starts other proxies written in Rust: the package in `benches/peers`, which scan nothing.
+//! Starts other proxies written in Rust, which the package in `benches/peers` contains. These proxies scan nothing.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,7 +9,7 @@ use crate::HOST;
 use crate::other_proxy::{Connects, OtherProxy, free_address, programs, run};
 use crate::site::Site;
 
-/// The names of the proxies. hudsucker intercepts, and pingora is a reverse proxy.
+/// The names of the proxies. hudsucker intercepts TLS connections, and pingora is a reverse proxy.
 pub(crate) const NAMES: [(&str, Connects); 2] =
     [("hudsucker", Connects::ByConnect), ("pingora", Connects::Directly)];
 
@@ -23,7 +23,7 @@ pub(crate) fn build() -> Result<PathBuf> {
     Ok(target.join("release/peers"))
 }
 
-/// Starts the proxy with this name.
+/// Starts the proxy `name` of the built program.
 pub(crate) async fn start(site: &Site, program: &Path, name: &str, connects: Connects) -> Result<OtherProxy> {
     let directory = tempfile::tempdir()?;
     let roots = directory.path().join("roots.pem");

@@ -1,4 +1,4 @@
-//! Provides the site to which both proxies connect.
+//! Provides the HTTPS site to which all proxies connect.
 
 use std::sync::Arc;
 
@@ -20,7 +20,8 @@ use crate::content::Content;
 /// The path of the WebSocket.
 pub(crate) const SOCKET: &str = "/socket";
 
-/// The message that the WebSocket returns. It receives all others.
+/// The last message that a client sends over the WebSocket. The site sends this message back, and only receives all
+/// other messages.
 pub(crate) const LAST: &str = "the last one";
 
 /// A running site.
@@ -29,7 +30,8 @@ pub(crate) struct Site {
     pub(crate) server: Server,
 }
 
-/// Starts a site that answers with the [`Content`] whose name is the query of the request, and that has a WebSocket.
+/// Starts a site. The query of a request is the name of the [`Content`] in the response. The path [`SOCKET`] is a
+/// WebSocket.
 pub(crate) fn start() -> Result<Site> {
     let authority = Authority::new("bench site")?;
     let tls = authority.server_config(&[HOST], Leaf::Valid, Alpn::Both)?;
@@ -42,7 +44,7 @@ pub(crate) fn start() -> Result<Site> {
             return Some(accepted);
         }
         let query = request.uri().query().unwrap_or_default().to_owned();
-        // Reads the complete body, as servers do.
+        // Reads the complete request body before the response is sent, as servers do.
         let mut body = request.into_body();
         while let Some(Ok(_)) = body.frame().await {}
         let (_, answer) = answers.iter().find(|(name, _)| *name == query)?;

@@ -1,6 +1,6 @@
-//! Measures the stages of a request: how long the spans of the proxy's request pipeline are open.
+//! Measures the stages of a request: how long each span of the proxy's request pipeline is open.
 //!
-//! The proxy runs as a process, which collects the durations and writes their medians to its standard error: it can open no
+//! The proxy process collects the durations and writes their medians to its standard error, because it cannot open a
 //! file.
 
 use std::collections::BTreeMap;
@@ -19,16 +19,16 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::median;
 
-/// The environment variable without which a proxy measures nothing.
+/// The environment variable that makes a proxy measure its stages.
 pub(crate) const ENABLED: &str = "BOTTLE_BENCH_STAGES";
 
-/// The first line of each output.
+/// The line before each list of medians.
 const HEAD: &str = "stages:\n";
 
-/// The span of a request, which contains the others.
+/// The name of the span of a complete request. This span contains the spans of all stages.
 const REQUEST: &str = "request";
 
-/// The number of requests after which the medians are written.
+/// The proxy writes the medians each time this number of requests has ended.
 const EVERY: usize = 100;
 
 /// Measures the stages in this process, if [`ENABLED`] is set.
@@ -40,7 +40,7 @@ pub(crate) fn measure() -> Result<()> {
     tracing_subscriber::registry().with(stages).try_init().context("measure the stages")
 }
 
-/// Returns the lines that a proxy wrote last. `output` is the file with its standard error.
+/// Returns the list of medians that the proxy wrote last. `output` is the file with the proxy's standard error.
 pub(crate) fn read(output: &Path) -> Result<String> {
     let text = std::fs::read_to_string(output)?;
     let (_, last) = text.rsplit_once(HEAD).with_context(|| format!("no stages in {text:?}"))?;
@@ -48,11 +48,11 @@ pub(crate) fn read(output: &Path) -> Result<String> {
 }
 
 struct Stages {
-    /// How long the spans of each name were open, in microseconds.
+    /// For each span name, how long each span was open, in microseconds.
     open: Mutex<BTreeMap<&'static str, Vec<f64>>>,
 }
 
-/// When a span was created.
+/// The time at which a span was created.
 struct Created(Instant);
 
 impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Stages {
@@ -76,7 +76,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Stages {
         let mut all = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         all.entry(span.name()).or_default().push(open.as_secs_f64() * 1e6);
         if span.name() == REQUEST && all[REQUEST].len().is_multiple_of(EVERY) {
-            // Without the lines, the benchmark fails.
+            // A failed write is ignored here: the benchmark fails later because the medians are missing.
             let _ = std::io::stderr().write_all(lines(&all).as_bytes());
         }
     }

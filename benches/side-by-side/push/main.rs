@@ -1,16 +1,16 @@
 //! Measures a push of one commit through the git gate, in comparison with the same push directly to the
 //! upstream.
 //!
-//! The upstream is an OpenSSH server on the loopback interface with two copies of a large repository. Each
-//! copy has its own clone, to which each round adds one commit. The gate keeps its ssh connection open for a
-//! while. It is therefore measured twice: without an open connection, and with one, as after a fetch. The
-//! goal is at most 50 ms more than the direct push.
+//! The upstream is an OpenSSH server on the loopback interface with two copies of a large repository. Each copy has its
+//! own clone. Each round adds one commit to each clone. The git gate keeps its ssh connection to the upstream open for
+//! a while. The push through the gate is therefore measured twice: without an open ssh connection, and with an open
+//! one, as after a fetch. The goal is at most 50 ms more than the direct push.
 //!
-//! The benchmark then pushes a file of 200 MiB, and a zip file that exceeds the gate's limits when it is
-//! unpacked. For each it prints the duration and the peak memory, both of the gate alone (goal: 64 MiB) and
-//! together with its git processes.
+//! The benchmark then pushes a file of 200 MiB, and a zip file whose unpacked size exceeds the gate's limits. For each
+//! push it prints the duration and the peak memory. The peak memory is printed for the gate alone (goal: 64 MiB), and
+//! for the gate together with its git processes.
 //!
-//! Run it with `cargo bench -p bottle-git-gate --bench push`.
+//! Run the benchmark with `cargo bench -p bottle-git-gate --bench push`.
 #![allow(missing_docs, clippy::print_stdout, reason = "a bench prints its measurements")]
 
 #[allow(dead_code, reason = "the tests use the rest of it")]
@@ -38,16 +38,16 @@ awk 'BEGIN { for (c = 1; c <= 5000; c++) {
 for n in $(seq 500); do echo create refs/heads/n$n main~$n; done | git -C up.git update-ref --stdin
 "#;
 
-/// A script for a clone that commits an incompressible file.
+/// A script that commits an incompressible file of 200 MiB in a clone.
 const LARGE_FILE: &str = "head -c 209715200 /dev/urandom > large; git add .; git commit -qm large";
 
-/// A script for a clone that commits a zip file of a few megabytes, which unpacks to 1500 MiB.
+/// A script that commits a zip file in a clone. The zip file has a few megabytes and unpacks to 1500 MiB.
 const BOMB: &str = "python3 -c 'import zipfile
 with zipfile.ZipFile(\"bomb.zip\", \"w\", zipfile.ZIP_DEFLATED) as bomb, bomb.open(\"f\", \"w\", force_zip64=True) as file:
     for _ in range(1500): file.write(bytes(1 << 20))'; git add .; git commit -qm bomb";
 
 fn main() -> Result<ExitCode> {
-    // The gate runs as this program, just as it runs as `bottle` in the product.
+    // The benchmark starts its own program as the git gate, just as `bottle` starts its own program.
     if std::env::args().nth(1).as_deref() == Some("__git-gate") {
         return Ok(bottle_git_gate::run());
     }
@@ -121,7 +121,8 @@ fn large(scene: &Scene) -> Result<()> {
     report(scene, "a zip of 1500 MiB, refused", refused?, most)
 }
 
-/// Prints the duration of the push and the gate's peak memory so far.
+/// Prints the duration of the push and the gate's peak memory so far. `most` is the peak memory of the gate and its git
+/// processes together, in bytes.
 fn report(scene: &Scene, what: &str, took: Duration, most: u64) -> Result<()> {
     let status = fs::read_to_string(format!("/proc/{}/status", scene.gate_pid()?))?;
     let alone = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap_or_default().trim();

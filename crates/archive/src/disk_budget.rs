@@ -6,8 +6,8 @@ use std::path::Path;
 use indicatif::BinaryBytes;
 use rustix::fs::statvfs;
 
-/// The number of bytes that an extraction leaves free. An extraction that needs more space fails. On a small
-/// disk, a twentieth of the disk is left free instead.
+/// The number of bytes of the disk that an extraction leaves free. An extraction that would use them fails. On a disk
+/// of less than 20 GiB, a twentieth of the disk is left free instead.
 const RESERVE: u64 = 1 << 30;
 
 /// The minimum number of bytes that are counted for an entry, because every entry needs a directory entry and an inode.
@@ -39,7 +39,7 @@ impl DiskBudget {
         Self { left: free.saturating_sub(reserve), free, reserve }
     }
 
-    /// Subtracts an entry of this size from the budget.
+    /// Subtracts the size of an entry, in bytes, from the budget.
     ///
     /// # Errors
     /// Returns [`io::ErrorKind::StorageFull`] if the budget is exceeded. The message names the free space.
@@ -54,13 +54,13 @@ impl DiskBudget {
     }
 }
 
-/// An archive or image needs more space than a disk has free beyond the reserve.
+/// The error for an archive or image that needs more space than the disk has free beyond the reserve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("it takes more than is free there: {}, of which {} stay free", BinaryBytes(*.free), BinaryBytes(*.reserve))]
 pub struct TooLittleSpace {
-    /// The number of bytes that were free.
+    /// The number of bytes that were free on the disk.
     free: u64,
-    /// The number of bytes that stay free.
+    /// The number of bytes that must stay free on the disk.
     reserve: u64,
 }
 

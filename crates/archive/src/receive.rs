@@ -40,7 +40,7 @@ pub async fn receive<T: Send + 'static>(
     let taking = tokio::task::spawn_blocking(move || {
         let mut archive = Archive { ready, chunk: Bytes::new(), whole: false };
         let taken = take(&mut archive)?;
-        // Reads the padding of the archive. Fails if the stream is truncated.
+        // Reads the rest of the stream, which is the padding of the archive. Fails if the stream is truncated.
         io::copy(&mut archive, &mut io::sink())?;
         Ok(taken)
     });
@@ -48,7 +48,7 @@ pub async fn receive<T: Send + 'static>(
     while let Some(event) = stream.next().await {
         match event {
             Event::Data { fd: STDOUT, bytes } => {
-                // If the thread has stopped early, its result below contains the reason.
+                // If the thread has stopped early, its result, which is awaited below, contains the reason.
                 if chunks.send(bytes).await.is_err() {
                     break;
                 }
@@ -76,8 +76,8 @@ pub async fn receive<T: Send + 'static>(
     }
 }
 
-/// Reads an archive from received chunks. An empty chunk marks its end. If the chunks end without one, the
-/// stream is truncated.
+/// Reads an archive from received chunks. An empty chunk marks the end of the archive. If the channel closes before an
+/// empty chunk arrives, the stream is truncated, and reading fails.
 struct Archive {
     ready: mpsc::Receiver<Bytes>,
     chunk: Bytes,

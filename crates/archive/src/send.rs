@@ -1,5 +1,5 @@
-//! Streams a tar archive into a bottle or a container engine. A thread reads the files, and waits while the
-//! receiver is slower. The caller writes the archive and reads the receiver's answer.
+//! Streams a tar archive into a bottle or a container engine. The caller passes a closure that writes the archive. The
+//! closure runs on a thread, which waits while the receiver is slower. The caller reads the receiver's answer.
 
 use std::io::{self, Write};
 
@@ -29,20 +29,19 @@ pub enum SendError {
     Stopped(#[source] tokio::task::JoinError),
 }
 
-/// Sends the archive that the closure `archive` writes, and then closes this side of the stream. A guest that
-/// refuses the archive stops the stream early. This is not an error here, because the guest reports the cause
-/// in its answer.
+/// Sends the archive that the closure `archive` writes, and then closes this side of the stream. A guest that refuses
+/// the archive stops the stream early. `send` then returns `Ok`, because the guest reports the cause in its answer.
 ///
 /// # Errors
-/// Returns [`SendError`] if the archive is not sent completely. This side of the stream is not closed in this
-/// case, so that the guest does not accept a truncated archive.
+/// Returns [`SendError`] if the archive is not sent completely. `send` then leaves this side of the stream open, so
+/// that the guest does not accept a truncated archive.
 pub async fn send(
     stream: &Stream,
     archive: impl FnOnce(&mut dyn Write) -> io::Result<()> + Send + 'static,
 ) -> Result<(), SendError> {
     let (mut ready, writer) = chunks(archive);
     while let Some(chunk) = ready.recv().await {
-        // The thread ends when the receiver of its chunks is dropped.
+        // Dropping `ready`, the receiver of the chunks, ends the thread.
         if stream.data(STDIN, &chunk).await.is_err() {
             break;
         }
@@ -55,8 +54,8 @@ pub async fn send(
     }
 }
 
-/// Runs `archive` on a thread, and returns its output in chunks. The thread ends when the receiver is
-/// dropped. Its result is `Ok` if all chunks were sent.
+/// Runs `archive` on a thread, and returns a receiver for its output in chunks. The thread ends when the receiver is
+/// dropped. The thread's result is `Ok` if all chunks were sent.
 fn chunks(
     archive: impl FnOnce(&mut dyn Write) -> io::Result<()> + Send + 'static,
 ) -> (mpsc::Receiver<Vec<u8>>, JoinHandle<io::Result<()>>) {

@@ -30,10 +30,10 @@ const MASKED_MAX: u64 = 64 << 20;
 /// The limits of an extraction.
 #[derive(Debug, Default)]
 pub struct Rules {
-    /// The maximum total size of all files in bytes. A file that exceeds it is skipped. In contrast,
+    /// The maximum total size of all files in bytes. A file that would exceed this maximum is skipped. In contrast,
     /// exceeding the [`DiskBudget`] is an error.
     pub max_bytes: Option<u64>,
-    /// Masks secrets in every file, if present.
+    /// If present, masks the secrets in every file.
     pub mask: Option<Redactor>,
 }
 
@@ -44,7 +44,7 @@ pub struct Unpacked {
     pub top: Option<PathBuf>,
     /// The number of files that were created.
     pub files: u64,
-    /// Names of the first skipped entries.
+    /// The names of the first skipped entries.
     pub skipped: Vec<String>,
 }
 
@@ -68,7 +68,7 @@ struct Extractor<'a> {
     rules: &'a Rules,
     budget: DiskBudget,
     directories: HashSet<PathBuf>,
-    /// The directory of the last entry, which most entries share.
+    /// The directory of the last entry. It is cached, because the next entry is usually in the same directory.
     last: Option<(PathBuf, Directory)>,
     /// The first path component, which all entries have in common.
     top: Option<PathBuf>,
@@ -98,7 +98,7 @@ impl<'a> Extractor<'a> {
         Ok(())
     }
 
-    /// Creates one entry. Returns false if its kind or path is not allowed.
+    /// Creates one entry. Returns false if the entry's kind, size or path is not allowed.
     fn create(&mut self, member: &mut Member<'_, impl Read>, relative: &Path) -> io::Result<bool> {
         match &member.what {
             What::Directory => self.directory(relative),
@@ -149,7 +149,8 @@ impl<'a> Extractor<'a> {
     /// Returns the entry's path below the common first component; `None` if the entry has another first
     /// component.
     fn under_top(&mut self, name: &Path, path: PathBuf) -> Option<PathBuf> {
-        // `.` stands for the requested directory itself, so the entries in it do not have a first component.
+        // The name `.` is the requested directory itself. Entries below `.` have no first component in common, so
+        // `workspace` is added as the first component.
         let own = name.starts_with(".") || path.as_os_str().is_empty();
         let relative = if own { Path::new("workspace").join(path) } else { path };
         let top = PathBuf::from(relative.components().next()?.as_os_str());
@@ -179,14 +180,14 @@ impl<'a> Extractor<'a> {
         let name = relative.file_name().ok_or(io::ErrorKind::InvalidInput)?;
         let last = match self.last.take().filter(|(path, _)| path == parent) {
             Some(last) => last,
-            // Fails if another process put a link in the place of a directory.
+            // Fails if another process replaced a directory with a link.
             None => (parent.to_owned(), self.root.directory(parent)?.ok_or(io::ErrorKind::NotFound)?),
         };
         Ok((&self.last.insert(last).1, name))
     }
 
-    /// Creates the parent directories of an entry. Returns false if one of their paths exists but is not a
-    /// directory.
+    /// Creates the parent directories of an entry. Returns false if one of the paths already exists, unless this
+    /// extraction created it as a directory.
     fn parents(&mut self, relative: &Path) -> io::Result<bool> {
         let Some(parent) = relative.parent().filter(|parent| !parent.as_os_str().is_empty()) else {
             return Ok(true);
@@ -210,7 +211,7 @@ fn stays_within(relative: &Path, link: &Path) -> bool {
                 depth += 1;
             }
             Component::CurDir => {}
-            // One component is the common first component itself; a link must not leave it.
+            // At depth 1 the path is the common first component itself, which a link must not leave.
             Component::ParentDir if depth > 1 && !named => depth -= 1,
             _ => return false,
         }

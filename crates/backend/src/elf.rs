@@ -1,32 +1,33 @@
-//! Reads the facts that decide whether a file is a static program for containers, and the identity of its build. Only
-//! the tables are read, because the whole program takes longer to read than all queries to an engine.
+//! Checks whether an ELF file is a static program that can run in containers, and reads its build id. The functions
+//! read only the file's tables, because reading the whole program takes longer than all queries to an engine.
 //!
-//! `xtask` also compiles this file, to check its own builds by the same rules, so the file uses only the standard
-//! library.
+//! `xtask` also compiles this file, to check its own builds by the same rules. The file therefore uses only the
+//! standard library.
 
 use std::fmt::Write;
 use std::fs::File;
 use std::io::ErrorKind;
 use std::os::unix::fs::FileExt;
 
-/// Program header of the dynamic section. A static position-independent program has this section too.
+/// The program header of the dynamic section. A static position-independent program has this section too.
 const PT_DYNAMIC: u32 = 2;
-/// Program header that names the interpreter which loads the program.
+/// The program header that names the interpreter which loads the program.
 const PT_INTERP: u32 = 3;
-/// Program header of notes.
+/// The program header of notes.
 const PT_NOTE: u32 = 4;
-/// Dynamic entry that ends the section.
+/// The type of the dynamic entry that ends the dynamic section.
 const DT_NULL: u64 = 0;
-/// Dynamic entry that names a required shared library.
+/// The type of the dynamic entry that names a required shared library.
 const DT_NEEDED: u64 = 1;
-/// The note with the build id: a hash of the program that the linker computes (`--build-id`).
+/// The type of the note that contains the build id. The linker computes this id as a hash of the program
+/// (`--build-id`).
 const NT_GNU_BUILD_ID: u32 = 3;
 /// The length limit of a build id in bytes. Linkers write 8 to 32.
 const BUILD_ID_MAX: usize = 64;
 /// The error for a file that ends inside one of its tables.
 const TRUNCATED: Why = "is truncated";
 
-/// Why a program cannot be used, as the end of a sentence that begins with its name.
+/// Why a program cannot be used, as the end of a sentence that begins with the program's name.
 pub(crate) type Why = &'static str;
 
 /// Fails unless the file is a 64-bit little-endian ELF program that needs no interpreter and no shared library.
@@ -55,7 +56,7 @@ pub(crate) fn architecture(program: &File) -> Option<&'static str> {
 /// linking does not change the id.
 pub(crate) fn build_id(program: &File) -> Result<String, Why> {
     for (kind, offset, size) in headers(program)? {
-        // No file is longer, so the sums below cannot overflow.
+        // No file has 2^62 bytes. With this check, the sums below cannot overflow.
         let end = offset.checked_add(size).filter(|end| *end < 1 << 62).ok_or(TRUNCATED)?;
         let mut at = offset;
         while kind == PT_NOTE && at < end {
@@ -82,7 +83,7 @@ pub(crate) fn build_id(program: &File) -> Result<String, Why> {
     Err("has no build id")
 }
 
-/// The program headers: the type, the offset and the size of each segment.
+/// Returns the type, the offset and the size of each segment from the program headers.
 fn headers(program: &File) -> Result<Vec<(u32, u64, u64)>, Why> {
     if bytes(program, 0).is_ok_and(|magic| &magic != b"\x7fELF\x02\x01") {
         return Err("is not a 64-bit little-endian ELF program");
@@ -133,14 +134,14 @@ fn read(program: &File, at: u64, into: &mut [u8]) -> Result<(), Why> {
 mod tests {
     use super::*;
 
-    /// A file with this content.
+    /// Creates a file with this content.
     fn file(content: &[u8]) -> File {
         let file = tempfile::tempfile().expect("a temporary file");
         file.write_all_at(content, 0).expect("written");
         file
     }
 
-    /// An ELF file whose program headers have these types and all refer to the same content.
+    /// Creates an ELF file whose program headers have these types and all refer to the same content.
     fn program(kinds: &[u32], content: &[u8]) -> Vec<u8> {
         let mut elf = vec![0; 64];
         elf[..6].copy_from_slice(b"\x7fELF\x02\x01");
@@ -184,7 +185,7 @@ mod tests {
             (&[1, 2], &[5, 0, 1], true),
             (&[1, 2], &[5, 1, 0], false),
             (&[1, 3], &[], false),
-            // A truncated section, which has no end entry.
+            // A truncated dynamic section, which does not end with `DT_NULL`.
             (&[2], &[5], false),
         ] {
             let program = file(&program(kinds, &dynamic(tags)));

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use bottle_host::causes;
 use bottle_plan::Plan;
 
-/// A backend's error: a kind, a lower-case message, its cause and a hint. Code that handles errors looks only at the
-/// kind.
+/// A backend's error: a kind, a lower-case message, its cause and a hint. Code that handles an error depends only on
+/// its kind.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{message}")]
 pub struct BackendError {
@@ -17,7 +17,7 @@ pub struct BackendError {
     pub message: String,
     /// The user's next step.
     pub hint: Option<String>,
-    /// The error that caused this one.
+    /// The error that caused this error.
     pub source: Option<Arc<dyn Error + Send + Sync>>,
 }
 
@@ -32,14 +32,14 @@ pub enum BackendErrorKind {
     ProgramMissing,
     /// The bottle exists but cannot be contacted now (exit 1).
     Busy,
-    /// The process to contact does not run (exit 1).
+    /// The process that the caller wants to contact does not run (exit 1).
     NotRunning,
     /// Any other failure (exit 1).
     Failed,
 }
 
 impl BackendError {
-    /// Creates an error of this kind.
+    /// Creates an error of kind `kind`, without a hint and without a cause.
     #[must_use]
     pub fn new(kind: BackendErrorKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into(), hint: None, source: None }
@@ -63,10 +63,10 @@ impl BackendError {
         Self::new(BackendErrorKind::Unsupported, message).with_hint(hint)
     }
 
-    /// Returns one error that contains all `failures` of an operation that continued after each failure.
+    /// Combines the `failures` of an operation that continued after each failure into one error.
     ///
     /// # Errors
-    /// When there is at least one failure; the message contains all of them.
+    /// When `failures` is not empty. The message contains all failures.
     pub fn all(failures: &[String]) -> Result<(), Self> {
         if failures.is_empty() { Ok(()) } else { Err(Self::failed(failures.join("; "))) }
     }
@@ -75,7 +75,7 @@ impl BackendError {
     /// limit, and gives the limit's key under `resources`.
     ///
     /// # Errors
-    /// When the plan sets one of the limits; the message names the first.
+    /// When the plan sets one of the limits. The message names the first limit that the plan sets.
     pub fn reject_unsupported_limits(backend: &str, limits: &[(bool, &str)]) -> Result<(), Self> {
         let Some((_, key)) = limits.iter().find(|(set, _)| *set) else { return Ok(()) };
         let message = format!("`resources.{key}` is not available on the {backend} backend");
@@ -85,7 +85,7 @@ impl BackendError {
     /// Refuses a plan that mounts a directory of the user as the workspace.
     ///
     /// # Errors
-    /// When the plan mounts one.
+    /// When `plan.live` is set.
     pub fn reject_live(backend: &str, plan: &Plan) -> Result<(), Self> {
         let Some(live) = &plan.live else { return Ok(()) };
         let message = format!(
@@ -98,7 +98,7 @@ impl BackendError {
         ))
     }
 
-    /// The message and its causes on one line, as commands print them.
+    /// Returns the message and its causes on one line, as commands print them.
     #[must_use]
     pub fn one_line(&self) -> String {
         causes::one_line(self)

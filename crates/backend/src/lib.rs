@@ -1,5 +1,5 @@
-//! The trait [`Backend`] of the backends that isolate bottles, and what several of them share. The crates `sandbox` and
-//! `containers` implement it.
+//! Defines the trait [`Backend`] for isolating bottles, and contains the code that several backends share. The crates
+//! `sandbox` and `containers` implement the trait.
 //!
 //! ```text
 //!             prepare             make_network       start_bundle      start_guest
@@ -7,19 +7,20 @@
 //!                                    remove undoes any of it, in any order, repeatedly
 //! ```
 //! `make_snapshot` creates a [`Snapshot`] of a running or kept bottle. A later launch starts from that snapshot, from
-//! the bottle's kept files, or from empty directories, as [`Launch::origin`] says. `open_kept` starts only pid 1 on
-//! kept files, to read or change them.
+//! the bottle's kept files, or from empty directories, as [`Launch::origin`] says. `open_kept` starts only pid 1, to
+//! read or change the kept files of a bottle.
 //!
 //! A backend creates and removes resources, and opens byte streams to the bundle and to pid 1. It makes no policy
 //! decisions: `bottle_keeper::launch` runs the phases in order, provisions the sidecars and pid 1, and undoes a failed
 //! launch. The crate `bottle_protocol` defines the messages on the streams. The guest implements exec, terminals,
-//! copies and logs, so these work the same on every backend. Only a backend's own directory contains code for its engine.
-//! For each promise in this file, one function in `tests/backends` tests it on every available backend.
+//! copies and logs, so these features work the same on every backend. Only the directory of a backend contains code for
+//! the backend's engine. Each guarantee that this file documents has one function in `tests/backends`, which tests the
+//! guarantee on every available backend.
 //!
 //! - `image`, `portable_image`: images in archives, in directories and in exported bottles
-//! - `trees`, `restrictions` (only on Linux): trees of files; what programs in a bottle may not do
-//! - `command_line`, `static_program`: the programs that a backend runs, and the program that it puts into bottles
-//! - `runtime_directory`, `unix_connect`: the sockets of a bottle · `memory`: its default limits
+//! - `trees`, `restrictions` (only on Linux): directory trees; restrictions of the programs in a bottle
+//! - `command_line`, `static_program`: runs the programs of engines; finds the program that backends put into bottles
+//! - `runtime_directory`, `unix_connect`: the sockets of a bottle · `memory`: the default memory limits of a bottle
 
 pub mod command_line;
 mod elf;
@@ -60,9 +61,9 @@ pub use self::prepared::{Exposed, ImageInfo, Prepared, Preview, RoleInputs};
 pub use self::progress::{Copied, ProgressSink, Step};
 pub use self::snapshot::{MadeSnapshot, NewSnapshot, Origin, Snapshot};
 
-/// The host directory that contains the git objects of the repositories that were copied into a bottle. No process in
-/// the bottle can write to it. `state` is the bottle's state directory. `None` if the directory does not exist: the
-/// objects are then only in the bottle.
+/// Returns the host directory that contains the git objects of the repositories that were copied into a bottle. `state`
+/// is the bottle's state directory. No process in the bottle can write to the returned directory. `None` if the
+/// directory does not exist: the git objects are then only in the bottle.
 #[must_use]
 pub fn shared_objects(state: &Path) -> Option<PathBuf> {
     let places = ["git-objects", "agent/git-objects", "agent.vm/git-objects"].map(|place| state.join(place));
@@ -75,11 +76,11 @@ pub trait Backend: Images + Lifecycle + Snapshots {
     /// The backend's name in settings, metadata and messages.
     fn name(&self) -> &'static str;
 
-    /// Returns the properties in which this backend differs from others.
+    /// Returns the properties in which backends can differ.
     fn capabilities(&self) -> Capabilities;
 
-    /// The engine that currently holds this backend's resources. `None` on a backend without an engine, whose resources
-    /// are on this machine. The record of a bottle contains it.
+    /// Returns the identity of the engine that currently manages this backend's resources. `None` on a backend without
+    /// an engine, whose resources are on this machine. The record of a bottle contains this identity.
     ///
     /// # Errors
     /// [`BackendError`] when no engine answers. The state of the bottle's resources is then unknown.
@@ -87,8 +88,8 @@ pub trait Backend: Images + Lifecycle + Snapshots {
         Ok(None)
     }
 
-    /// The address of the engine that this backend would use, without a connection to it. `None` on a backend without
-    /// an engine.
+    /// Returns the address of the engine that this backend would use. Does not connect to the engine. `None` on a
+    /// backend without an engine.
     fn engine_address(&self) -> Option<String> {
         None
     }
@@ -102,10 +103,10 @@ pub trait Backend: Images + Lifecycle + Snapshots {
         self.check().await
     }
 
-    /// Whether this backend can run this plan.
+    /// Checks that this backend can run this plan.
     ///
     /// # Errors
-    /// [`BackendError`] that names the unsupported feature.
+    /// [`BackendError`] that names the feature that this backend does not support.
     fn supports(&self, plan: &Plan) -> Result<(), BackendError>;
 }
 
@@ -119,8 +120,8 @@ pub trait Images: Send + Sync {
     async fn preview(&self, plan: &Plan) -> Result<Preview, BackendError>;
 
     /// Finds or builds the agent's program or image, and reports progress. `secrets` contains the values of the plan's
-    /// secrets, by id. Creates nothing that belongs to only one bottle. If the call is cancelled, the next call
-    /// continues from the partial result or removes it.
+    /// secrets, by id. Creates no resource that belongs to only one bottle. If the call is cancelled, the next call
+    /// continues from the partial result, or removes the partial result.
     ///
     /// # Errors
     /// [`BackendError`] that names the program or image and the user's next step.
@@ -135,12 +136,13 @@ pub trait Images: Send + Sync {
     /// snapshot. Changes nothing.
     ///
     /// # Errors
-    /// As [`Lifecycle::enumerate`].
+    /// The errors of [`Lifecycle::enumerate`].
     async fn unused(&self) -> Result<Vec<Unused>, BackendError> {
         Ok(Vec::new())
     }
 
-    /// Removes the items that [`Images::unused`] listed, except those used since then. Returns the removed items.
+    /// Removes the items that [`Images::unused`] listed, except items that a bottle has used since then. Returns the
+    /// removed items.
     ///
     /// # Errors
     /// [`BackendError`] when an item cannot be removed.
@@ -160,26 +162,26 @@ pub trait Lifecycle: Send + Sync {
     /// [`BackendError`]. The resource log then names the resources created so far.
     async fn make_network(&self, launch: &Launch<'_>) -> Result<(), BackendError>;
 
-    /// Starts the bundle (the bottle's sidecars) without its configuration and secrets. Its proxy accepts no
+    /// Starts the bundle (the bottle's sidecars) without its configuration and secrets. The proxy accepts no
     /// connections until the keeper provisions it.
     ///
     /// # Errors
-    /// As [`Lifecycle::make_network`].
+    /// The errors of [`Lifecycle::make_network`].
     async fn start_bundle(&self, launch: &Launch<'_>, prepared: &Prepared) -> Result<(), BackendError>;
 
     /// Starts pid 1 in isolation, without its configuration and secrets. No program of the image or of the agent runs
     /// yet. The bottle's files come from [`Launch::origin`]. A copy of a snapshot replaces the bottle's kept files
-    /// atomically: after a crash either all old files or all new files exist. Only on a file system that cannot
-    /// exchange directories, a crash can leave neither; the snapshot still exists then.
+    /// atomically: after a crash either all old files or all new files exist. On a file system that cannot exchange
+    /// directories, a crash can leave neither the old nor the new files. The snapshot still exists then.
     ///
     /// # Errors
-    /// As [`Lifecycle::make_network`]. Also when the snapshot no longer exists.
+    /// The errors of [`Lifecycle::make_network`]. Also when the snapshot no longer exists.
     async fn start_guest(&self, launch: &Launch<'_>, prepared: &Prepared) -> Result<(), BackendError>;
 
     /// Copies files of this machine into the workspace of a new bottle, with their modes and modification times, and
     /// without hard links, set-id bits, sockets, pipes and devices. The copies share blocks with the originals if the
-    /// file system supports it. Called after [`Lifecycle::start_guest`], before a program of the agent runs. Returns
-    /// false on a backend that cannot do this; the caller then sends the files to pid 1.
+    /// file system supports it. The caller calls this after [`Lifecycle::start_guest`] and before any program of the
+    /// agent runs. Returns `false` on a backend that cannot copy files; the caller then sends the files to pid 1.
     ///
     /// # Errors
     /// [`BackendError`] when a file cannot be copied.
@@ -190,9 +192,9 @@ pub trait Lifecycle: Send + Sync {
 
     /// Shares git objects of this machine with a new bottle, read-only and in their current state, in the directory
     /// [`RepositoryObjects::inside`]. Later changes to the host directory have no effect in the bottle, and no program
-    /// in the bottle can change a file in it. The objects are part of the bottle's snapshots. Called after
-    /// [`Lifecycle::start_guest`]. Returns false on a backend that cannot do this; the caller then copies the objects
-    /// into the bottle.
+    /// in the bottle can change a file in it. The objects are part of the bottle's snapshots. The caller calls this
+    /// after [`Lifecycle::start_guest`]. Returns `false` on a backend that cannot share objects; the caller then copies
+    /// the objects into the bottle.
     ///
     /// # Errors
     /// [`BackendError`] when an object cannot be shared.
@@ -205,14 +207,14 @@ pub trait Lifecycle: Send + Sync {
         Ok(false)
     }
 
-    /// Starts pid 1 on the files of a bottle that ended and is kept, without network, proxy and sidecars, and
-    /// with the same restrictions and limits as [`Lifecycle::start_guest`]. With [`Access::Read`], no program in it can
-    /// change the bottle's files on a backend that isolates bottles. With [`Access::Write`], changes by its programs
-    /// become part of the kept files. [`Lifecycle::connect_guest`] opens the channel to pid 1. Removing the bottle's
-    /// resources except [`LAYERS`] ends pid 1.
+    /// Starts pid 1 on the files of a bottle that ended and is kept, without network, proxy and sidecars, and with the
+    /// same restrictions and limits as [`Lifecycle::start_guest`]. With [`Access::Read`], a backend that isolates
+    /// bottles prevents programs in the bottle from changing the files. With [`Access::Write`], changes by programs in
+    /// the bottle become part of the kept files. [`Lifecycle::connect_guest`] opens the channel to pid 1. Removing the
+    /// bottle's resources except [`LAYERS`] ends pid 1.
     ///
     /// # Errors
-    /// As [`Lifecycle::make_network`]. Also when the kept files no longer exist.
+    /// The errors of [`Lifecycle::make_network`]. Also when the kept files no longer exist.
     async fn open_kept(&self, kept: &KeptFiles<'_>) -> Result<(), BackendError>;
 
     /// Opens the channel to the bundle. After the channel closed, another process may open it again.
@@ -228,8 +230,8 @@ pub trait Lifecycle: Send + Sync {
     async fn connect_guest(&self, slug: &Slug) -> Result<ByteStream, BackendError>;
 
     /// Returns the state of a bottle's pid 1. A keeper calls this when its channel to pid 1 closed, or when pid 1 does
-    /// not answer. Waits for an engine that does not answer, at most half a minute. A backend whose channel closes only
-    /// when pid 1 ends does not implement this.
+    /// not answer. Waits at most half a minute for an engine that does not answer. A backend does not implement this
+    /// method if its channel closes only when pid 1 ends.
     ///
     /// # Errors
     /// [`BackendError`] when the engine does not answer. Pid 1 may still run then.
@@ -238,17 +240,17 @@ pub trait Lifecycle: Send + Sync {
     }
 
     /// Continues the paused processes of a bottle. A process that takes the lock of a bottle without a keeper calls
-    /// this before it connects. A backend that cannot pause bottles does not implement this.
+    /// this before it connects to the bottle. A backend that cannot pause bottles does not implement this method.
     ///
     /// # Errors
-    /// [`BackendError`] when they stay paused.
+    /// [`BackendError`] when the processes stay paused.
     async fn recover(&self, _: &Slug, _: PausedBy) -> Result<(), BackendError> {
         Ok(())
     }
 
     /// Returns addresses at which the proxies of other bottles listen, in any `$BOTTLE_HOME`. The isolation probe
-    /// checks that this bottle cannot reach them. Returns at most [`MAX_OTHER_LISTENERS`], and none on a backend whose
-    /// bottles have no network addresses.
+    /// checks that this bottle cannot reach these addresses. Returns at most [`MAX_OTHER_LISTENERS`] addresses, and no
+    /// address on a backend whose bottles have no network addresses.
     ///
     /// # Errors
     /// [`BackendError`] when the engine cannot be queried.
@@ -257,8 +259,8 @@ pub trait Lifecycle: Send + Sync {
         Ok(Vec::new())
     }
 
-    /// Lists every existing resource of this `$BOTTLE_HOME`, found by its labels. Does not read the bottles' metadata,
-    /// so the list includes resources whose metadata was lost. An unlisted resource is gone only if
+    /// Lists every existing resource of this `$BOTTLE_HOME`. Finds the resources by their labels, not through the
+    /// bottles' metadata, so the list includes resources whose metadata was lost. An unlisted resource is gone only if
     /// [`Backend::identity`] returns the engine that the bottle's record names.
     ///
     /// # Errors
@@ -267,8 +269,8 @@ pub trait Lifecycle: Send + Sync {
     async fn enumerate(&self) -> Result<Vec<Resource>, BackendError>;
 
     /// Searches the bottle's workspace for changes. If the workspace is a directory of the user (`is_live`), searches
-    /// the bottle's repository in it. The bottle may be running or stopped. No process may have a channel to pid 1: the
-    /// backend may open one, which replaces it.
+    /// only the bottle's repository in that directory. The bottle may be running or stopped. No process may have an
+    /// open channel to pid 1, because the backend may open a new channel, which replaces the open one.
     ///
     /// # Errors
     /// [`BackendError`] when the workspace cannot be read. The caller then assumes that there are changes.
@@ -276,7 +278,8 @@ pub trait Lifecycle: Send + Sync {
     -> Result<Changes, BackendError>;
 
     /// Measures the disk space, in bytes, of the files that belong to this bottle alone. The bottle may be running.
-    /// Takes up to ten seconds. `None` on a backend that cannot measure it, and if the bottle has too many files.
+    /// Takes up to ten seconds. `None` on a backend that cannot measure the disk space, and if the bottle has too many
+    /// files.
     ///
     /// # Errors
     /// [`BackendError`] when the files cannot be listed.
@@ -285,12 +288,13 @@ pub trait Lifecycle: Send + Sync {
         Ok(None)
     }
 
-    /// Returns the resource limit, if any, whose excess made the kernel kill processes of this bottle.
+    /// Returns the resource limit that this bottle exceeded, if the kernel killed processes of the bottle for it.
     async fn overrun(&self, _: &Slug) -> Option<Overrun> {
         None
     }
 
-    /// The host directory that contains the workspace of a stopped bottle, if there is one.
+    /// Returns the host directory that contains the workspace of a stopped bottle. `None` if no host directory contains
+    /// the workspace.
     fn kept_workspace(&self, slug: &Slug) -> Option<PathBuf>;
 
     /// Removes resources: processes first, then the resources that those processes used. A missing resource is no
@@ -300,12 +304,12 @@ pub trait Lifecycle: Send + Sync {
     /// [`BackendError`] with all failures in its message.
     async fn remove(&self, resources: &[Resource]) -> Result<(), BackendError>;
 
-    /// As [`Lifecycle::remove`], but only moves away the files whose removal takes long. Afterwards nothing uses the
-    /// bottle's name. Returns the moved files as resources, which [`Lifecycle::enumerate`] lists and
-    /// [`Lifecycle::remove`] removes.
+    /// Removes resources like [`Lifecycle::remove`], but only moves away the files whose removal takes long. Afterwards
+    /// no resource uses the bottle's name. Returns the moved files as resources, which [`Lifecycle::enumerate`] lists
+    /// and [`Lifecycle::remove`] removes.
     ///
     /// # Errors
-    /// As [`Lifecycle::remove`].
+    /// The errors of [`Lifecycle::remove`].
     async fn move_away(&self, resources: &[Resource]) -> Result<Vec<Resource>, BackendError> {
         self.remove(resources).await.map(|()| Vec::new())
     }
@@ -315,7 +319,7 @@ pub trait Lifecycle: Send + Sync {
 #[async_trait]
 pub trait Snapshots: Send + Sync {
     /// Describes the data of this bottle that a snapshot excludes, as one sentence fragment for each item (`the volume
-    /// /data`). Commands show these to the user before they make a snapshot.
+    /// /data`). Commands show these fragments to the user before they make a snapshot.
     ///
     /// # Errors
     /// [`BackendError`] when the bottle cannot be inspected.
@@ -327,9 +331,10 @@ pub trait Snapshots: Send + Sync {
     /// Creates a snapshot of the files that belong to this bottle alone. The bottle may be running or kept; the
     /// processes of a running bottle continue. When this returns, the snapshot is complete and durable.
     ///
-    /// Each file of a running bottle is captured as it is at one moment during the call, but that moment can differ
-    /// between files. [`MadeSnapshot::notes`] reports files that kept changing. The snapshot excludes the files of a single
-    /// launch (certificates, sockets), and the labels by which a copy of the snapshot would be listed as a bottle.
+    /// Each file of a running bottle is captured in the state that it has at one moment during the call. This moment
+    /// can differ between files. [`MadeSnapshot::notes`] reports files that kept changing. The snapshot excludes the
+    /// files that only one launch uses (certificates, sockets). The snapshot also lacks the labels of a bottle, so that
+    /// no copy of the snapshot is listed as a bottle.
     ///
     /// The other snapshots stay unchanged until [`Snapshots::remove_snapshot`]. After a failure no part of the new
     /// snapshot exists. After a crash [`Lifecycle::enumerate`] or [`Snapshots::snapshots`] lists every resource that
@@ -344,31 +349,31 @@ pub trait Snapshots: Send + Sync {
         progress: ProgressSink,
     ) -> Result<MadeSnapshot, BackendError>;
 
-    /// Lists every complete snapshot of this `$BOTTLE_HOME`; for each bottle the newest is last. Like
-    /// [`Lifecycle::enumerate`], which lists no snapshots, this does not read the bottles' metadata.
+    /// Lists every complete snapshot of this `$BOTTLE_HOME`, for each bottle the oldest first. [`Lifecycle::enumerate`]
+    /// lists no snapshots. Like that method, this method does not read the bottles' metadata.
     ///
     /// # Errors
-    /// As [`Lifecycle::enumerate`].
+    /// The errors of [`Lifecycle::enumerate`].
     async fn snapshots(&self) -> Result<Vec<Snapshot>, BackendError>;
 
-    /// Removes a snapshot of this `$BOTTLE_HOME`. Files that another snapshot shares with it stay. A missing snapshot
-    /// is no error.
+    /// Removes a snapshot of this `$BOTTLE_HOME`. Files that the snapshot shares with another snapshot stay. A missing
+    /// snapshot is no error.
     ///
     /// # Errors
     /// [`BackendError`] when the snapshot cannot be removed or belongs to another `$BOTTLE_HOME`.
     async fn remove_snapshot(&self, snapshot: &Snapshot) -> Result<(), BackendError>;
 
-    /// Adds the files of a snapshot to `export.layers`, as layers of an image. The snapshot stays as it is.
+    /// Adds the files of a snapshot to `export.layers`, as layers of an image. Does not change the snapshot.
     ///
     /// # Errors
-    /// [`BackendError`] when the snapshot cannot be read, or a file of it cannot be in an image.
+    /// [`BackendError`] when the snapshot cannot be read, or when an image cannot contain a file of the snapshot.
     async fn export(&self, export: Export<'_>) -> Result<ExportedImage, BackendError>;
 
-    /// Makes a snapshot of a new bottle from the image of an archive, which is untrusted. Every path, link and digest
-    /// is checked before the snapshot is in place. When this returns, the snapshot is complete and durable.
+    /// Makes a snapshot of a new bottle from the image of an archive. The archive is untrusted: every path, link and
+    /// digest is checked before the snapshot is in place. When this returns, the snapshot is complete and durable.
     ///
-    /// After a failure no part of it exists. After a crash [`Lifecycle::enumerate`], [`Snapshots::snapshots`] or
-    /// [`Images::unused`] lists every resource that exists.
+    /// After a failure no part of the snapshot exists. After a crash [`Lifecycle::enumerate`], [`Snapshots::snapshots`]
+    /// or [`Images::unused`] lists every resource that exists.
     ///
     /// # Errors
     /// [`BackendError`] when the image is damaged or hostile, or this backend cannot use it.
@@ -376,23 +381,23 @@ pub trait Snapshots: Send + Sync {
 }
 
 /// The sidecars' log directory, relative to a bottle's directory. When root starts a bottle, the sidecars run as
-/// another user, who owns this directory. Readers must not follow links in it.
+/// another user, who owns this directory. Readers must not follow links in the directory.
 pub const SIDECAR_LOGS: &str = "logs/guards";
 
-/// The directory of the git gate's mirrors, relative to a bottle's directory. Like [`SIDECAR_LOGS`], another user may
-/// own it.
+/// The directory of the git gate's mirrors, relative to a bottle's directory. Like [`SIDECAR_LOGS`], the directory may
+/// belong to another user.
 pub const GATE_DIRECTORY: &str = "git-gate";
 
-/// The maximum number of other bottles' listeners that the isolation probe tries. A few are representative, and the
-/// duration of a launch must not grow with the number of bottles.
+/// The maximum number of other bottles' listeners that the isolation probe tries. A few listeners are representative.
+/// Without a maximum, the duration of a launch would grow with the number of bottles.
 pub const MAX_OTHER_LISTENERS: usize = 8;
 
-/// The [`Resource::kind`] of a bottle's files. When a bottle is kept, resources of this kind stay and all others
+/// The [`Resource::kind`] of a bottle's files. When a bottle is kept, resources of this kind stay. All other resources
 /// are removed.
 pub const LAYERS: &str = "layers";
 
 /// The paths at which Linux distributions keep their certificate bundle. In a bottle, each path is a link to the
-/// provisioned bundle, so that programs without a configurable path also trust the proxy.
+/// provisioned bundle, so that programs with a fixed certificate path also trust the proxy.
 pub const ROOT_FILES: [&str; 4] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/ssl/cert.pem",
@@ -400,8 +405,8 @@ pub const ROOT_FILES: [&str; 4] = [
     "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
 ];
 
-/// The paths at which Linux distributions keep the truststore that their Java packages read. In a bottle on the host's
-/// system, each path is a link to the provisioned truststore.
+/// The paths at which Linux distributions keep the truststore that their Java packages read. In a bottle that uses the
+/// host's system directories, each path is a link to the provisioned truststore.
 pub const JAVA_ROOT_FILES: [&str; 2] =
     ["/etc/ssl/certs/java/cacerts", "/etc/pki/ca-trust/extracted/java/cacerts"];
 
@@ -427,11 +432,12 @@ pub struct Launch<'a> {
     pub plan: &'a Plan,
     /// `$BOTTLE_HOME/state/<slug>`, which contains layers, logs and configuration without secrets.
     pub state: &'a Path,
-    /// Records each resource before the backend creates it; if the engine assigns the id, immediately afterwards.
+    /// Records each resource before the backend creates it. If the engine assigns the resource's id, the backend
+    /// records the resource immediately after its creation.
     pub resources: &'a dyn ResourceLog,
     /// Where the bottle's initial files come from.
     pub origin: &'a Origin,
-    /// Receives the progress when the backend copies many files to continue on kept files.
+    /// Receives the progress when the backend has to copy many files before it can start the bottle on kept files.
     pub progress: &'a ProgressSink,
 }
 
@@ -440,31 +446,33 @@ pub type HostEntries = Box<dyn Iterator<Item = io::Result<Entry>> + Send>;
 
 /// Files of a host directory to copy into a bottle.
 pub struct HostFiles {
-    /// The directory, for messages.
+    /// The path of the host directory, for messages.
     pub from: PathBuf,
     /// The name of the directory in the workspace; `None` for the workspace itself.
     pub directory: Option<String>,
     /// The entries to copy.
     pub entries: HostEntries,
-    /// Receives the number of bytes copied so far.
+    /// Receives the number of bytes that were copied so far.
     pub progress: ProgressSink,
-    /// Ends the copy.
+    /// The signal that stops the copy.
     pub stop: Stop,
 }
 
 /// The objects of a copied git repository.
 #[derive(Debug, Clone)]
 pub struct RepositoryObjects {
-    /// The directory on this machine. It is never opened again by its path, because the project can redirect that path.
+    /// The object directory on this machine. The backend never opens the directory again by its path, because the
+    /// project can redirect that path.
     pub from: Arc<Directory>,
-    /// The directories from which the repository borrows further objects. The user has confirmed them.
+    /// The directories from which the repository borrows further objects (for example git's `alternates`). The user has
+    /// confirmed these directories.
     pub borrowed: Vec<Arc<Directory>>,
     /// The name of the repository's directory in the workspace; `None` if the repository is the whole workspace.
     pub directory: Option<String>,
 }
 
 impl RepositoryObjects {
-    /// The directory inside the bottle with the objects, if the backend shares them.
+    /// Returns the directory in the bottle that contains the objects, if the backend shares them.
     pub fn inside(&self) -> String {
         match &self.directory {
             Some(directory) => format!("{GIT_OBJECTS_DIR}/{GIT_OBJECTS_OF_SEVERAL}/{directory}"),
@@ -477,25 +485,25 @@ impl RepositoryObjects {
 pub struct KeptFiles<'a> {
     /// The bottle's slug.
     pub slug: &'a Slug,
-    /// As [`Launch::state`].
+    /// The state directory, as in [`Launch::state`].
     pub state: &'a Path,
-    /// As [`Launch::resources`].
+    /// The log of resources, as in [`Launch::resources`].
     pub resources: &'a dyn ResourceLog,
-    /// The inputs of the launch that made the files.
+    /// The sandbox inputs of the launch that created the files.
     pub sandbox: &'a Sandbox,
-    /// Whether the files may be changed.
+    /// What programs may do with the files.
     pub access: Access,
 }
 
-/// The inputs of a launch that determine how its sandbox is set up. A bottle's record contains them, so that its
-/// kept files can be opened without its manifest. Contains no secrets.
+/// The inputs of a launch that determine how its sandbox is set up. A bottle's record contains these inputs, so that
+/// the bottle's kept files can be opened without its manifest. The inputs contain no secrets.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Sandbox {
     /// The inputs that the backend prepared.
     pub prepared: Prepared,
     /// The resource limits.
     pub limits: Resources,
-    /// The directory that is mounted as the workspace.
+    /// The directory of the user that is mounted as the workspace, if the bottle has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub live: Option<LiveDirectory>,
 }
@@ -505,9 +513,9 @@ pub struct Sandbox {
 pub enum RunState {
     /// Pid 1 runs.
     Running,
-    /// Something other than `bottle` paused it, or a snapshot is being made.
+    /// Something other than `bottle` paused pid 1, or a snapshot is being made.
     Paused {
-        /// How the user continues it, as a sentence fragment.
+        /// How the user continues pid 1, as a sentence fragment.
         hint: String,
     },
     /// Pid 1 ended, or the bottle's container was removed.
@@ -517,9 +525,9 @@ pub enum RunState {
 /// Who paused the processes of a bottle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PausedBy {
-    /// This backend, for a snapshot that was interrupted.
+    /// This backend paused the processes for a snapshot that was interrupted.
     Snapshot,
-    /// The user, or another program.
+    /// The user or another program paused the processes.
     Other,
 }
 
@@ -550,7 +558,7 @@ pub trait ResourceLog: Send + Sync {
     }
 }
 
-/// A resource that a backend created for one bottle.
+/// A resource that a backend creates for one bottle.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Resource {
     /// The bottle that the resource belongs to.
@@ -562,7 +570,7 @@ pub struct Resource {
 }
 
 impl Resource {
-    /// A resource of this bottle.
+    /// Creates a resource of this bottle.
     #[must_use]
     pub fn new(slug: &Slug, kind: &str, id: String) -> Self {
         Self { slug: slug.clone(), kind: kind.to_owned(), id }
@@ -576,9 +584,9 @@ pub struct Unused {
     pub kind: String,
     /// The backend's name or id of the input.
     pub id: String,
-    /// The reason that it is unused, as the end of a sentence.
+    /// Why the input is unused, as the end of a sentence.
     pub why: String,
-    /// The size in bytes, including data shared with other inputs, if known.
+    /// The size in bytes, if known. The size includes data that the input shares with other inputs.
     pub bytes: Option<u64>,
 }
 
@@ -597,10 +605,10 @@ pub struct Check {
     /// Whether a bottle can be started.
     pub usable: bool,
     /// What the backend uses on this machine, and why (`Docker 20.10.24 at /var/run/docker.sock, the default socket`).
-    /// `None` if there is only one possibility.
+    /// `None` if the backend has no choice.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub uses: Option<String>,
-    /// Features that are missing on this machine, or weaker than on others.
+    /// Features that are missing or weaker on this machine than on other machines.
     pub findings: Vec<Finding>,
 }
 
@@ -609,6 +617,6 @@ pub struct Check {
 pub struct Finding {
     /// The problem, such as a missing feature.
     pub what: String,
-    /// The command or change that fixes it.
+    /// The command or change that fixes the problem.
     pub fix: String,
 }

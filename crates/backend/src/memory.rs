@@ -1,12 +1,14 @@
-//! Default limits on the memory and the processes of a bottle. They are the same on every backend.
+//! Default limits on the memory and the processes of a bottle. The limits are the same on every backend.
 
 use bottle_host::system;
 
-/// The maximum number of processes and threads of a bottle whose plan sets no limit. It is enough for a large build.
+/// The maximum number of processes and threads of a bottle whose plan sets no limit. This number is enough for a large
+/// build.
 pub const PROCESSES: u64 = 4096;
 
-/// The default size of `/tmp` in bytes; it allows unpacking and building a large package. It is not a fraction of the
-/// machine's memory, because many bottles share that memory and the fraction would be too large on a large machine.
+/// The default size of `/tmp` in bytes. A large package can be unpacked and built in it. The size is not a fraction of
+/// the machine's memory, because many bottles share that memory, and a fraction of a large machine's memory would be
+/// too large.
 const SCRATCH: u64 = 4 << 30;
 
 /// The size of shared memory is the size of `/tmp` divided by this number. Browsers need more than the 64 MiB that
@@ -17,13 +19,13 @@ const SHARED_PART: u64 = 4;
 /// of kernel memory, which the size limit of a tmpfs does not count.
 const BYTES_PER_FILE: u64 = 16 << 10;
 
-/// The memory limit, in bytes, of a bottle whose plan sets none: three quarters of the machine's memory. The last
-/// quarter is enough for the user to stop the bottle.
+/// The memory limit, in bytes, of a bottle whose plan sets no memory limit: three quarters of the machine's memory. The
+/// last quarter is enough for the user to stop the bottle.
 pub fn default_max() -> u64 {
     system::memory_total() / 4 * 3
 }
 
-/// The size of `/tmp` in bytes: the requested or the default size, but at most half of the machine's memory.
+/// The size of `/tmp` in bytes: the requested size or the default size, but at most half of the machine's memory.
 pub fn scratch(requested: Option<u64>) -> u64 {
     requested.unwrap_or(SCRATCH).min(system::memory_total() / 2)
 }

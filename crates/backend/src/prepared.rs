@@ -1,4 +1,4 @@
-//! What a backend prepares for the launch of a bottle.
+//! The results of a backend's preparation for the launch of a bottle.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -10,16 +10,17 @@ use serde::{Deserialize, Serialize};
 pub struct Preview {
     /// Host paths that the bottle will see read-only, besides the system directories.
     pub exposed: Vec<Exposed>,
-    /// The sockets and pipes of the host in these paths, which the agent can use, as sentence fragments.
+    /// The sockets and pipes of the host in the `exposed` paths, as sentence fragments. The agent can use these sockets
+    /// and pipes.
     pub sockets: Vec<String>,
-    /// Images to build, fetch or load, each with its reason, as sentence fragments.
+    /// Images to build, fetch or load, each with the reason, as sentence fragments.
     pub makes: Vec<String>,
     /// The changes to the image's source since the last build, as lines of a unified diff.
     pub changed: Vec<String>,
-    /// Notes for the user if the image exists: instructions that have no effect in a bottle, and data that snapshots
-    /// exclude.
+    /// Notes for the user, if the image already exists: the instructions that have no effect in a bottle, and the data
+    /// that snapshots exclude.
     pub notes: Vec<String>,
-    /// Resource limits that this machine enforces only approximately, a sentence each.
+    /// Resource limits that this machine enforces only approximately. Each item is a sentence.
     pub limits: Vec<String>,
     /// Whether [`super::Lifecycle::share_objects`] will probably share objects, so that a launch does not copy them.
     pub shares_objects: bool,
@@ -40,7 +41,8 @@ pub struct Prepared {
     /// The agent's image, if the bottle runs from an image.
     #[serde(default)]
     pub inside: Option<ImageInfo>,
-    /// The programs of the sidecars and of pid 1. `None` on a backend that uses this machine's programs for them.
+    /// The programs of the sidecars and of pid 1. `None` on a backend that runs this machine's programs as sidecars and
+    /// pid 1.
     #[serde(default, rename = "contained")]
     pub roles: Option<RoleInputs>,
     /// The same notes as [`Preview::notes`], for the prepared image.
@@ -63,24 +65,25 @@ pub struct ImageInfo {
     pub home: String,
     /// The image's environment variables.
     pub env: BTreeMap<String, String>,
-    /// Directories whose content is in volumes, as paths in the image.
+    /// Directories in the image whose content is in volumes. The paths are paths in the image.
     #[serde(default)]
     pub volumes: Vec<String>,
 }
 
-/// The inputs from which the sidecars and pid 1 of a bottle run, besides the agent's image, as the backend names them.
+/// The inputs, besides the agent's image, from which the sidecars and pid 1 of a bottle run. Each field is a name that
+/// the backend assigns.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RoleInputs {
     /// The sidecars' image.
     pub sidecars: String,
-    /// Where pid 1's program is.
+    /// The location of pid 1's program.
     pub program: String,
 }
 
 /// A host path that the bottle sees read-only at the same path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exposed {
-    /// The path, the same on the host and in the bottle.
+    /// The path, which is the same on the host and in the bottle.
     pub path: PathBuf,
     /// Why the agent needs the path (`mini's virtual environment`).
     pub why: String,

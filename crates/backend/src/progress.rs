@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-/// The amount copied so far, into a snapshot of a bottle or from the working directory into a bottle.
+/// The amount that was copied so far, into a snapshot of a bottle or from the working directory into a bottle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Copied {
     /// The number of files visited, if the backend counts them.
@@ -17,7 +17,7 @@ pub struct Copied {
 /// The progress of an image build: one line, safe to print on a terminal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
-    /// The image that is being built (`the image for claude`).
+    /// The name of the image that is being built (`the image for claude`).
     pub subject: String,
     /// One line of output.
     pub line: String,
@@ -30,12 +30,12 @@ pub struct Step {
 pub struct ProgressSink<T = Copied>(Arc<dyn Fn(T) + Send + Sync>);
 
 impl<T> ProgressSink<T> {
-    /// A sink that calls `report` for each progress report.
+    /// Creates a sink that calls `report` for each progress report.
     pub fn new(report: impl Fn(T) + Send + Sync + 'static) -> Self {
         Self(Arc::new(report))
     }
 
-    /// A sink that discards all reports.
+    /// Creates a sink that discards all reports.
     #[must_use]
     pub fn discard() -> Self {
         Self::new(|_| ())

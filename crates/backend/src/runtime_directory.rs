@@ -23,27 +23,27 @@ pub const RUNTIME_DIRECTORY: &str = "runtime-folder";
 pub struct RuntimeDirectory(PathBuf);
 
 impl RuntimeDirectory {
-    /// The runtime directory of this bottle. It may not exist yet.
+    /// Returns the runtime directory of this bottle. The directory may not exist yet.
     pub fn new(runtime: &Path, slug: &Slug) -> Self {
         Self(runtime.join(slug.as_str()))
     }
 
-    /// The path of the directory.
+    /// Returns the path of the directory.
     pub fn directory(&self) -> &Path {
         &self.0
     }
 
-    /// The directory of the proxy's sockets, which is visible in the bottle.
+    /// Returns the directory of the proxy's sockets, which is visible in the bottle.
     pub fn proxy(&self) -> PathBuf {
         self.0.join("proxy")
     }
 
-    /// The socket of the bundle's channel.
+    /// Returns the path of the socket of the bundle's channel.
     pub fn bundle_socket(&self) -> PathBuf {
         self.0.join("bundle")
     }
 
-    /// The socket of pid 1's channel.
+    /// Returns the path of the socket of pid 1's channel.
     pub fn guest_socket(&self) -> PathBuf {
         self.0.join("guest")
     }
@@ -72,11 +72,11 @@ impl RuntimeDirectory {
     }
 }
 
-/// Lists the subdirectories of `runtime` whose names are slugs, each with its slug. Also lists other parents of
-/// bottles' directories, such as `$BOTTLE_HOME/state`.
+/// Lists the subdirectories of `runtime` whose names are slugs, each with its slug. The function can also list other
+/// directories whose subdirectories are named by slugs, such as `$BOTTLE_HOME/state`.
 ///
 /// # Errors
-/// When the parent directory exists but cannot be read.
+/// When `runtime` exists but cannot be read.
 pub fn find(runtime: &Path) -> io::Result<Vec<(Slug, PathBuf)>> {
     let entries = match fs::read_dir(runtime) {
         Ok(entries) => entries,

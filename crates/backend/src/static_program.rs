@@ -1,4 +1,5 @@
-//! Finds the program that runs in containers and virtual machines: a static Linux binary, the same for each role.
+//! Finds the program that runs in containers and virtual machines: a static Linux binary. All roles run the same
+//! binary.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -10,7 +11,7 @@ use bytes::Bytes;
 use super::elf;
 use crate::BackendError;
 
-/// The size limit of a program in bytes. Builds of this program are smaller; a larger file is refused.
+/// The size limit of a program in bytes. Builds of this program are smaller. A larger file is refused.
 const PROGRAM_MAX: u64 = 512 << 20;
 
 /// The program that runs in containers and virtual machines.
@@ -22,10 +23,10 @@ pub struct Program {
 }
 
 impl Program {
-    /// The program's content.
+    /// Returns the program's content.
     ///
     /// # Errors
-    /// [`BackendError`] when the file has changed since it was found.
+    /// [`BackendError`] when the file has changed since [`find`] returned the program.
     pub fn bytes(&self) -> Result<Bytes, BackendError> {
         let wrong = |why: String| {
             BackendError::failed(format!("the program for bottles, {}, {why}", self.path.display()))
@@ -41,9 +42,9 @@ impl Program {
     }
 }
 
-/// The program for an engine of this processor architecture. It is the running program if that is a static Linux
-/// program, otherwise a file at a path where a release or `cargo xtask dist` puts it. `place` says in messages where
-/// the program would run.
+/// Finds the program for an engine of this processor architecture. Returns the running program if it is a static Linux
+/// program. Otherwise returns the program at a path where a release or `cargo xtask dist` installs it. `place` says in
+/// messages where the program would run.
 ///
 /// # Errors
 /// [`BackendError`] that names every path tried, with a hint on how to build the program.
@@ -63,7 +64,8 @@ pub fn find(running: &Path, architecture: &str, place: &str) -> Result<Program, 
     ))
 }
 
-/// The paths to try, best first. A program for another processor than this machine's has the processor in its name.
+/// Returns the paths to try, best first. The file name of a program for another processor contains the name of that
+/// processor.
 fn candidates(running: &Path, architecture: &str) -> Vec<PathBuf> {
     let mut paths = vec![running.to_owned()];
     if let Some(directory) = running.parent() {
@@ -77,7 +79,7 @@ fn candidates(running: &Path, architecture: &str) -> Vec<PathBuf> {
     paths
 }
 
-/// The source checkout from which a program in `<checkout>/target/<profile>` was built.
+/// Returns the source checkout if `directory` is `<checkout>/target/<profile>`.
 fn checkout(directory: &Path) -> Option<&Path> {
     let target = directory.parent()?;
     (target.file_name()? == "target").then(|| target.parent()).flatten()
@@ -112,7 +114,8 @@ mod tests {
 
     use super::*;
 
-    /// The smallest file that counts as a static program for this processor architecture, with this build id.
+    /// Creates the smallest file that is accepted as a static program for this processor architecture, with this build
+    /// id.
     fn elf(machine: u16, id: u8) -> Vec<u8> {
         let mut elf = vec![0; 64];
         elf[..6].copy_from_slice(b"\x7fELF\x02\x01");

@@ -10,8 +10,8 @@ use crate::{BackendError, BackendErrorKind, ByteStream};
 /// Connects to the socket and verifies that the peer runs as this user.
 ///
 /// # Errors
-/// [`BackendError`] that contains `what`, when no process listens ([`BackendErrorKind::NotRunning`]) or the peer is
-/// another user.
+/// [`BackendError`] that contains `what`, when no process listens ([`BackendErrorKind::NotRunning`]), or when the peer
+/// is another user.
 pub async fn connect(socket: &Path, what: &str) -> Result<ByteStream, BackendError> {
     match UnixStream::connect(socket).await {
         Ok(stream) => check_peer(stream, what),

@@ -1,4 +1,4 @@
-//! Combines frames for one write.
+//! Combines several frames into one write.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -8,28 +8,28 @@ use bytes::{Buf, Bytes, BytesMut};
 use crate::entry::Frame;
 use crate::table::Table;
 
-/// How many bytes of frames are combined. A larger batch would need fewer system calls and context switches, but small
-/// frames of other streams would wait longer.
+/// A batch is full when its frames have this many bytes. Larger batches would need fewer system calls and context
+/// switches, but the small frames of other streams would wait longer.
 const BATCH: usize = 128 * 1024;
 
 /// A payload of at least this many bytes is written without a copy.
 const LARGE: usize = 4 * 1024;
 
-/// Complete frames, as a list of parts. Large payloads are separate parts that were not copied.
+/// Complete frames, as a list of byte strings. A large payload is one of these byte strings and is not copied.
 #[derive(Default)]
 pub(crate) struct Batch {
     parts: VecDeque<Bytes>,
-    /// Headers and small payloads that follow the last part.
+    /// The headers and small payloads that follow the last element of `parts`.
     small: BytesMut,
     remaining: usize,
 }
 
 impl Batch {
-    /// Adds frames, one of each stream in turn, until the batch is full or no frame waits.
+    /// Adds frames, one of each stream in turn, until the batch is full or the table has no more frames to write.
     pub(crate) fn fill(&mut self, table: &mut Table) {
         while self.remaining + self.small.len() < BATCH {
             let Some((stream, frame)) = table.next_frame() else { break };
-            // Always succeeds, because the table accepts only frames with a valid header.
+            // `header` always succeeds, because the table accepts only frames with a valid header.
             let Ok(header) = frame.header(stream) else { continue };
             self.small.extend_from_slice(&header.encode());
             match frame {

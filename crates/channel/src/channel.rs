@@ -14,11 +14,11 @@ use crate::entry::Signals;
 use crate::handshake::{HELLO_DEADLINE, shake};
 use crate::{ChannelError, Closed, Stream};
 
-/// The size of the read buffer, in bytes: two data frames fit.
+/// The size of the read buffer, in bytes. Two data frames fit into the buffer.
 const READ_BUFFER: usize = 64 * 1024;
 
-/// The side of a connection. The dialling side opens streams with odd ids, the accepting side streams with
-/// even ids.
+/// One of the two sides of a connection. The dialling side opens streams with odd ids. The accepting side opens streams
+/// with even ids.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
     /// The side that dialled the connection.
@@ -27,8 +27,8 @@ pub enum Side {
     Accepted,
 }
 
-/// Keeps the connection open. When the last clone is dropped, the connection closes after the queued frames
-/// are written.
+/// Keeps the connection open. When the last `Arc` of this value is dropped, the connection writes its queued frames and
+/// closes.
 pub(crate) struct KeepAlive(pub(crate) Arc<Shared>);
 
 impl Drop for KeepAlive {
@@ -37,7 +37,7 @@ impl Drop for KeepAlive {
     }
 }
 
-/// A connection. Cheap to clone. The connection stays open until either side closes it, or until all its
+/// A connection to a peer. Cheap to clone. The connection stays open until either side closes it, or until all its
 /// `Channel`s, `Incoming`s, requests and streams are dropped.
 #[derive(Clone)]
 pub struct Channel {
@@ -51,9 +51,8 @@ impl std::fmt::Debug for Channel {
 }
 
 impl Channel {
-    /// Exchanges hellos within [`HELLO_DEADLINE`], then drives the connection on a background task of the
-    /// current runtime. The third value is the peer's hello. The caller must check the peer's role in this
-    /// hello.
+    /// Exchanges hellos within [`HELLO_DEADLINE`], then drives the connection on a background task of the current
+    /// runtime. The third returned value is the peer's hello. The caller must check the peer's role in this hello.
     ///
     /// # Errors
     /// [`ChannelError::Silent`], [`ChannelError::BadHello`], and [`ChannelError::Version`] if the peer uses
@@ -80,14 +79,14 @@ impl Channel {
     /// # Errors
     /// [`ChannelError::Closed`], [`ChannelError::TooManyStreams`], and [`ChannelError::TooLong`] if the
     /// request does not fit into a frame.
-    // Async, so that a later version can wait for a free stream and callers need not change.
+    // This method is async so that a later version can wait for a free stream without a change to the callers.
     #[allow(clippy::unused_async)]
     pub async fn open<R: Serialize>(&self, request: &R) -> Result<Stream, ChannelError> {
         let request = serde_json::to_vec(request).map_err(|e| ChannelError::Unwritable(e.to_string()))?;
         self.open_bytes(request.into())
     }
 
-    /// Opens a stream with a request that is already JSON, for example one from another channel.
+    /// Opens a stream with a request that is already JSON, for example a request that arrived on another channel.
     ///
     /// # Errors
     /// The errors of [`Channel::open`].
@@ -103,8 +102,9 @@ impl Channel {
         self.keep.0.closed().await
     }
 
-    /// Closes the connection. The connection accepts no new frames, writes queued frames for at most two seconds,
-    /// and is shut down within two more. [`Channel::closed`] resolves after that.
+    /// Closes the connection. From this call on, the connection accepts no new frames. The connection writes its queued
+    /// frames for at most two seconds and is then shut down within two more seconds. After the shutdown,
+    /// [`Channel::closed`] resolves.
     pub fn close(&self) {
         self.keep.0.close("closed by this side");
     }
@@ -113,8 +113,8 @@ impl Channel {
     pub async fn flush(&self) {
         let shared = &self.keep.0;
         let mut idle = std::pin::pin!(shared.idle.notified());
-        // Registered before the write loop is woken. The loop then reports that it is idle only after it has
-        // written everything that was queued before this call.
+        // `enable` registers this task as a waiter before the write loop is woken. The write loop notifies the waiter
+        // only after it has written all frames that were queued before this call.
         idle.as_mut().enable();
         shared.writes.notify_one();
         tokio::select! {
@@ -124,7 +124,7 @@ impl Channel {
     }
 }
 
-/// The streams that the peer opens, in order. Dropping this value rejects all waiting and future streams of
+/// The streams that the peer opens, in order of arrival. Dropping `Incoming` rejects all waiting and future streams of
 /// the peer.
 pub struct Incoming {
     keep: Arc<KeepAlive>,
@@ -167,7 +167,7 @@ impl Drop for Incoming {
     }
 }
 
-/// A stream that the peer opened and this side has not accepted yet. Dropping it rejects the stream.
+/// A stream that the peer opened and that this side has not accepted yet. Dropping the `Request` rejects the stream.
 pub struct Request {
     payload: Bytes,
     stream: Stream,
@@ -181,7 +181,7 @@ impl std::fmt::Debug for Request {
 }
 
 impl Request {
-    /// Returns the request as received.
+    /// Returns the bytes of the request, as received.
     #[must_use]
     pub fn payload(&self) -> &Bytes {
         &self.payload

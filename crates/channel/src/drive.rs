@@ -13,11 +13,11 @@ use crate::batch::Batch;
 use crate::table::{Table, Violation};
 use crate::{Closed, Side};
 
-/// The first allocation for a payload, in bytes. The allocation grows with the bytes that arrive.
+/// The initial capacity of the buffer for a payload, in bytes. The buffer grows as bytes arrive.
 const FIRST_ALLOCATION: usize = 32 * 1024;
 
-/// How long this side continues to write queued frames after it closes the connection. Frames that are still
-/// queued after that are lost.
+/// How long this side continues to write queued frames after it closes the connection. Frames that are still queued
+/// after this time are lost.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The state that the read and write loops share with the handles of the connection and its streams.
@@ -48,7 +48,8 @@ impl Shared {
 
     /// Locks the table for a short access. The lock must not be held over an await.
     pub(crate) fn table(&self) -> MutexGuard<'_, Table> {
-        // The table's methods keep it consistent, so a poisoned lock can be used.
+        // The table is consistent even after a panic, because its methods keep it so. A poisoned lock can therefore be
+        // used.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -67,12 +68,13 @@ impl Shared {
         let mut watch = self.closed.subscribe();
         match watch.wait_for(Option::is_some).await {
             Ok(closed) => closed.clone().unwrap_or_else(|| Closed::because("closed")),
-            // Unreachable: `self` owns the sender.
+            // Unreachable, because `self` owns the sender of the watch channel.
             Err(_) => Closed::because("closed"),
         }
     }
 
-    /// Ends all streams, and returns the reason.
+    /// Ends all streams of the connection. Returns the reason why the connection closed: the reason in the table if
+    /// there is one, and otherwise `closed`.
     fn lose(&self, closed: Closed) -> Closed {
         let mut table = self.table();
         let closed = table.closed.clone().unwrap_or(closed);
@@ -88,7 +90,7 @@ impl Shared {
     }
 }
 
-/// On drop, marks the connection as lost, even if the runtime drops the connection's task.
+/// Marks the connection as lost when this guard is dropped, even if the runtime drops the connection's task.
 struct Lost<'a>(&'a Shared);
 
 impl Drop for Lost<'_> {
@@ -98,7 +100,7 @@ impl Drop for Lost<'_> {
     }
 }
 
-/// Drives the connection until it closes.
+/// Reads and writes the connection's frames until the connection closes.
 pub(crate) async fn drive<R, W>(reader: R, mut writer: W, shared: &Shared)
 where
     R: AsyncRead + Unpin,
@@ -117,8 +119,8 @@ where
     let by_this_side = shared.table().closed.is_some();
     let closed = shared.lose(closed);
     tracing::debug!(%closed, "channel closed");
-    // If the peer has exited, the byte stream may accept no data, and the shutdown below may block. The end is
-    // therefore reported first.
+    // If the peer has exited, the byte stream may accept no data, and the shutdown below may block. The close is
+    // therefore published before the shutdown.
     if !by_this_side {
         shared.publish(closed);
     }
@@ -144,8 +146,7 @@ async fn read_loop<R: AsyncRead + Unpin>(mut reader: R, shared: &Shared) -> Clos
         if let Err(violation) = received {
             return violation.into();
         }
-        // Both notifications are cheap if nothing waits. The `Notify` then stores a permit for the next
-        // waiter.
+        // If no task waits, both notifications are cheap: each `Notify` stores a permit for the next waiter.
         shared.arrivals.notify_one();
         shared.writes.notify_one();
     }
@@ -167,15 +168,16 @@ async fn read_frame<R: AsyncRead + Unpin>(mut reader: &mut R) -> Result<Option<(
     }
     reader.read_exact(rest).await.map_err(read_error)?;
     if header == CLOSING {
-        // More zeros follow, up to the end of the connection. On a stream of consecutive connections, this side may
-        // confirm the end only after it has read all zeros: later zeros would end the next connection.
+        // The peer has announced the end of the connection with zeros, and sends zeros until the connection ends. On a
+        // byte stream that carries consecutive connections (`rejoin`), this side may confirm the end only after it has
+        // read all these zeros. Zeros that arrive after the confirmation would end the next connection.
         let _ = tokio::io::copy(&mut reader, &mut tokio::io::sink()).await;
         return Ok(None);
     }
     let header = Header::decode(header).map_err(|e| Closed::because(format!("the peer sent {e}")))?;
-    // Each payload gets a separate allocation, so that a short payload in a queue does not keep a long buffer
-    // alive. The allocation grows with the received bytes, so that an announced length alone allocates
-    // little.
+    // Each payload gets a separate allocation, so that a short payload in a queue does not keep a long buffer alive.
+    // The allocation grows only as bytes arrive, so that a peer that merely announces a large length cannot allocate
+    // much.
     let mut payload = BytesMut::with_capacity(header.length.min(FIRST_ALLOCATION));
     let mut limited = reader.take(header.length as u64);
     while payload.len() < header.length {
@@ -200,7 +202,7 @@ async fn write_loop<W: AsyncWrite + Unpin>(writer: &mut W, shared: &Shared) -> C
             table.closed.clone()
         };
         let written = async {
-            // All parts go into one system call, if the stream allows that.
+            // If the stream supports vectored writes, one system call writes all parts of the batch.
             writer.write_all_buf(&mut batch).await?;
             writer.flush().await
         };
@@ -208,7 +210,7 @@ async fn write_loop<W: AsyncWrite + Unpin>(writer: &mut W, shared: &Shared) -> C
             return Closed::because(format!("writing failed: {error}"));
         }
         {
-            // The lock is held while `idle` is notified, so that no frame is queued in between.
+            // The table stays locked from the check until `idle` is notified, so that no frame is queued in between.
             let table = shared.table();
             if !table.is_idle() {
                 continue;

@@ -33,7 +33,7 @@ impl Frame {
         Header::new(kind, stream, length).map_err(|e| ChannelError::Unwritable(e.to_string()))
     }
 
-    /// Creates a reset frame. Cuts the message to [`MAX_SENTENCE`] bytes.
+    /// Creates a reset frame with the message `why`, truncated to [`MAX_SENTENCE`] bytes.
     pub(crate) fn reset(why: &str) -> Self {
         let mut end = why.len().min(MAX_SENTENCE);
         while !why.is_char_boundary(end) {
@@ -52,7 +52,8 @@ pub(crate) struct Signals {
     pub(crate) writable: Notify,
     /// Notified when the stream is lost and nothing can be sent. Any number of tasks may wait.
     pub(crate) lost: Notify,
-    /// Senders of one stream take turns, so that short messages cannot starve a long one.
+    /// Held by the task that currently sends on the stream. Other senders of the stream wait for the lock, so that
+    /// short messages cannot starve a long message.
     pub(crate) turn: Mutex<()>,
 }
 
@@ -69,7 +70,7 @@ impl Signals {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Half {
     Open,
-    /// The last frame is queued but not written. Used only for the sending direction.
+    /// The last frame is queued but not written. Only the sending direction has this state.
     Closing,
     Closed,
 }
@@ -83,18 +84,18 @@ pub(crate) struct Entry {
     pub(crate) outbound: VecDeque<Frame>,
     /// Whether the stream is in the table's write queue.
     pub(crate) queued: bool,
-    /// The credit that remains for sending.
+    /// The credit that this side has left for sending, measured as [`Header::cost`].
     pub(crate) credit: u32,
-    /// How many bytes of its window the peer has used.
+    /// The part of the peer's window that the peer has used, measured as [`Header::cost`].
     pub(crate) used: u32,
-    /// The part of `used` that the receiver has consumed and the peer has not been credited for.
+    /// The part of `used` that the receiver has consumed and that this side has not yet returned to the peer as credit.
     pub(crate) owed: u32,
     pub(crate) inbound: VecDeque<(Event, u32)>,
-    /// Whether the receiver was dropped. Incoming data is then discarded and credited.
+    /// Whether the receiver was dropped. If it was, incoming data is discarded and its credit is returned to the peer.
     pub(crate) unread: bool,
     /// Whether the peer reset the stream, or the connection was lost.
     pub(crate) lost: bool,
-    /// Whether this side reset the stream. Frames that the peer sent before it received the reset are then no
+    /// Whether this side reset the stream. If it did, frames that the peer sent before it received the reset are no
     /// violation.
     pub(crate) reset_here: bool,
     /// The peer's request, until this side accepts it.
@@ -120,13 +121,13 @@ impl Entry {
         }
     }
 
-    /// Whether to send credit to the peer. Credit is returned in few, large grants; `frame::MAX_COST`
-    /// explains why this cannot stall the stream.
+    /// Whether to send credit to the peer now. Credit is returned in few, large grants. The documentation of
+    /// `frame::MAX_COST` explains why large grants cannot stall the stream.
     pub(crate) fn credit_due(&self) -> bool {
         self.owed >= WINDOW / 2 && self.receiving == Half::Open
     }
 
-    /// Whether nothing remains to be written, received or read.
+    /// Whether both directions are closed and the receiver has read everything.
     pub(crate) fn finished(&self) -> bool {
         self.sending == Half::Closed
             && self.receiving == Half::Closed
@@ -134,7 +135,7 @@ impl Entry {
             && (self.unread || self.inbound.is_empty())
     }
 
-    /// Number of bytes that are buffered for the receiver.
+    /// The number of bytes that are buffered for the receiver.
     pub(crate) fn buffered(&self) -> usize {
         self.inbound.iter().map(|(event, _)| event.len()).sum()
     }

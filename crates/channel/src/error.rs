@@ -23,7 +23,7 @@ impl fmt::Display for Closed {
 /// An error on a channel or stream.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ChannelError {
-    /// The peer sent no complete hello in time.
+    /// The peer did not send a complete hello within this time.
     #[error("no hello from the peer within {} s", .0.as_secs())]
     Silent(Duration),
     /// The peer's first bytes are not a valid hello.
@@ -44,7 +44,7 @@ pub enum ChannelError {
     /// The stream was reset by the peer or by this side.
     #[error("the stream was reset: {0}")]
     Reset(String),
-    /// The stream ended where a message was expected, or this side sent after ending the stream.
+    /// The stream ended where a message was expected, or this side sent on a stream that it had already ended.
     #[error("the stream has ended")]
     Ended,
     /// Data arrived where a message was expected.
@@ -53,15 +53,15 @@ pub enum ChannelError {
     /// The peer's message is not of the expected type.
     #[error("cannot parse the peer's message: {0}")]
     Unreadable(String),
-    /// A request or message that cannot be encoded.
+    /// A request or message cannot be encoded as JSON.
     #[error("cannot encode the message: {0}")]
     Unwritable(String),
-    /// A request or message exceeds the bound of a frame.
+    /// A request or message is longer than the largest payload of a frame.
     #[error("a message of {length} bytes is over the bound of {bound}")]
     TooLong {
         /// The length of the request or message, in bytes.
         length: usize,
-        /// The bound, in bytes.
+        /// The largest payload of a frame, in bytes.
         bound: usize,
     },
     /// This side has already opened the maximum number of streams.

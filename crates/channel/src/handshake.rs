@@ -1,5 +1,5 @@
-//! The handshake: sends a hello, reads the peer's hello within a deadline, and compares the versions before
-//! it parses the rest.
+//! The handshake: sends a hello, reads the peer's hello within a deadline, and compares the protocol versions before it
+//! parses the other fields of the hello.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use crate::ChannelError;
 
-/// How long a peer may take to send its hello; after that, the handshake fails. The deadline is longer than a
-/// process start on a loaded machine, and short enough that a user waits for the error.
+/// How long a peer may take to send its hello before the handshake fails. The deadline is longer than a process start
+/// on a loaded machine, and short enough for a user to wait for the error.
 pub const HELLO_DEADLINE: Duration = Duration::from_secs(10);
 
 /// The only field that the hellos of all protocol versions have.
@@ -31,8 +31,8 @@ where
     R: AsyncRead + Unpin,
     W: AsyncWrite + Unpin,
 {
-    // Done concurrently, so that two peers on an unbuffered stream do not deadlock, and each can report both
-    // versions.
+    // Sending and receiving run concurrently, so that two peers on an unbuffered stream do not deadlock and each peer
+    // can report both versions.
     let both = async { tokio::try_join!(send(writer, ours), receive(reader, ours.protocol)) };
     match tokio::time::timeout(deadline, both).await {
         Ok(done) => done.map(|((), theirs)| theirs),
@@ -50,8 +50,8 @@ async fn send<W: AsyncWrite + Unpin>(writer: &mut W, ours: &Hello) -> Result<(),
         writer.write_all(&bytes).await?;
         writer.flush().await
     };
-    // A failed write alone is no error: a peer that has disconnected may have sent its hello before, and
-    // `receive` still reads it.
+    // A failed write alone is no error. A peer that has disconnected may have sent its hello before, and `receive` can
+    // still read this hello.
     if let Err(error) = sent.await {
         tracing::debug!(%error, "hello not sent");
     }

@@ -10,17 +10,17 @@
 //!   Stream ◄── Table (bounds checked before buffering)       ◄── read loop  ◄══ peer
 //! ```
 //!
-//! The peer is untrusted. The amount of data that is buffered for a slow reader is bounded for each stream
-//! ([`WINDOW`](bottle_protocol::session::frame::WINDOW)), each side
-//! ([`MAX_STREAMS`](bottle_protocol::session::frame::MAX_STREAMS)) and each connection. The connection is
-//! closed if the peer exceeds its credit, uses a stream that was never opened, sends on a stream after ending
-//! it, or announces a frame length over the bound. [`Channel::closed`] returns the reason for the close. The
-//! peer's messages in resets are not escaped: callers must escape them before display.
+//! The peer is untrusted. The amount of data that is buffered for a slow reader is bounded per stream
+//! ([`WINDOW`](bottle_protocol::session::frame::WINDOW)) and per connection. The number of streams that each side may
+//! open is bounded too ([`MAX_STREAMS`](bottle_protocol::session::frame::MAX_STREAMS)). The connection is closed if the
+//! peer exceeds its credit, uses a stream that was never opened, sends on a stream that it has ended, or announces a
+//! frame that is longer than allowed. [`Channel::closed`] returns the reason for the close. The messages of the peer's
+//! resets are not escaped: callers must escape these messages before display.
 //!
 //! - `handshake`: exchange of hellos, with a deadline and a version check
 //! - `table`: the state of all streams, without I/O; `entry`: the state of one stream
-//! - `drive`: the read and write loops · `batch`: frames that are written together
-//! - `channel`, `stream`: the handles that callers use
+//! - `drive`: the read and write loops; `batch`: combines frames into one write
+//! - `channel` and `stream`: the handles that callers use
 //! - `splice`: forwards one stream to another
 //! - [`rejoin`](mod@rejoin): consecutive connections on one byte stream; `stdio`: a process's standard
 //!   streams

@@ -11,8 +11,8 @@ pub async fn splice(a: Stream, b: Stream) {
 }
 
 async fn forward(mut from: StreamReceiver, to: StreamSender) {
-    // If sending fails, the stream `to` is closed. The other direction then resets the stream `from` with the
-    // reason, which ends this loop.
+    // If sending fails, the stream `to` is closed. The task for the other direction then resets the stream `from` with
+    // the same reason, and the reset ends this loop.
     let mut far: Result<(), ChannelError> = Ok(());
     while let Some(event) = from.next().await {
         if let Event::Reset(why) = &event {

@@ -10,7 +10,7 @@ use tokio::net::unix::pipe::{Receiver, Sender};
 
 use crate::Rejoinable;
 
-/// The lowest descriptor number to move the streams to, after the three standard descriptors.
+/// The lowest number for the new descriptors of the two streams. The numbers below belong to the standard streams.
 const PAST_STANDARD: i32 = 3;
 
 /// A process's standard input and output, moved to other descriptors.
@@ -21,11 +21,12 @@ pub struct Stdio {
 }
 
 impl Stdio {
-    /// Takes both streams and replaces them with `/dev/null`. Child processes then do not inherit them, and
-    /// other output of this process cannot end up between frames. Call this before any other code runs.
+    /// Moves standard input and standard output to new descriptors, and opens `/dev/null` in their place. Child
+    /// processes then do not inherit the two streams, and other output of this process cannot end up between frames.
+    /// Call this function before any other code runs.
     ///
     /// # Errors
-    /// If a stream is closed, or `/dev/null` does not exist.
+    /// If one of the streams is closed, or `/dev/null` does not exist.
     pub fn take() -> io::Result<Self> {
         let null = File::options().read(true).write(true).open("/dev/null")?;
         let input = fcntl_dupfd_cloexec(stdin(), PAST_STANDARD)?;

@@ -13,8 +13,8 @@ use crate::channel::{KeepAlive, StreamHandle};
 use crate::entry::{Frame, Signals};
 use crate::table::{Next, SendOutcome};
 
-/// The most bytes of content in one data frame. Longer data is split into several frames. A frame's first
-/// byte contains the descriptor.
+/// The maximum number of content bytes in one data frame. Longer data is split into several frames. One byte less than
+/// [`MAX_DATA`], because the first byte of a data frame's payload is the descriptor.
 const MAX_BYTES: usize = MAX_DATA - 1;
 
 /// An event on a stream.
@@ -22,7 +22,7 @@ const MAX_BYTES: usize = MAX_DATA - 1;
 pub enum Event {
     /// A typed message, as JSON.
     Message(Bytes),
-    /// Bytes from a descriptor.
+    /// Bytes of a descriptor.
     Data {
         /// The descriptor, for example `bottle_protocol::session::guest::STDIN`.
         fd: u8,
@@ -39,8 +39,8 @@ impl Event {
     /// Parses a message as a `T`.
     ///
     /// # Errors
-    /// If another event arrived: [`ChannelError::Unreadable`], [`ChannelError::UnexpectedData`],
-    /// [`ChannelError::Ended`] or [`ChannelError::Reset`].
+    /// [`ChannelError::Unreadable`] if the message is not a `T`. If the event is not a message:
+    /// [`ChannelError::UnexpectedData`], [`ChannelError::Ended`] or [`ChannelError::Reset`].
     pub fn parse<T: DeserializeOwned>(self) -> Result<T, ChannelError> {
         match self {
             Self::Message(json) => {
@@ -52,7 +52,7 @@ impl Event {
         }
     }
 
-    /// Whether no event follows this one.
+    /// Whether this event is the last event of its stream.
     #[must_use]
     pub fn is_last(&self) -> bool {
         matches!(self, Self::End | Self::Reset(_))
@@ -148,8 +148,8 @@ impl Stream {
     }
 }
 
-/// The sending half of a stream. All clones send on the same stream, and their frames do not mix. Dropping
-/// the last clone without [`StreamSender::end`] resets both directions of the stream.
+/// The sending half of a stream. All clones send on the same stream, one frame at a time. Dropping the last clone
+/// without [`StreamSender::end`] resets both directions of the stream.
 #[derive(Clone)]
 pub struct StreamSender(Arc<Sending>);
 
@@ -231,15 +231,15 @@ impl StreamSender {
 
     /// Resets both directions of the stream immediately and drops queued frames. The peer receives the
     /// message `why`.
-    // Async like the other methods, but never waits, because a reset must always succeed.
+    // This method is async like the other methods, but it never waits, because a reset must always succeed.
     #[allow(clippy::unused_async)]
     pub async fn reset(&self, why: &str) {
         self.handle().shared().table().reset(self.handle().stream, why);
         self.handle().shared().writes.notify_one();
     }
 
-    /// Waits until the stream is closed: reset by either side, ended by both sides, or lost with the
-    /// connection. Use it in tasks that neither send nor receive while they work for the peer.
+    /// Waits until the stream is closed: reset by either side, ended by both sides, or lost with the connection. Tasks
+    /// that work for the peer without sending or receiving can use this method to notice that the stream is closed.
     pub async fn closed(&self) {
         let handle = self.handle();
         loop {
@@ -270,8 +270,8 @@ impl StreamSender {
     }
 }
 
-/// The receiving half of a stream. After it is dropped, incoming data is discarded and credited, so that the
-/// peer does not stall.
+/// The receiving half of a stream. After the receiver is dropped, incoming data is discarded and its credit is returned
+/// to the peer, so that the peer does not stall.
 pub struct StreamReceiver(StreamHandle);
 
 impl fmt::Debug for StreamReceiver {
@@ -298,10 +298,10 @@ impl StreamReceiver {
         }
     }
 
-    /// Returns the next event as a message, for requests and responses.
+    /// Returns the next event as a message. Callers use this method for requests and responses.
     ///
     /// # Errors
-    /// If another event arrived; see [`Event::parse`].
+    /// The errors of [`Event::parse`], and [`ChannelError::Ended`] if no event follows.
     pub async fn message<T: DeserializeOwned>(&mut self) -> Result<T, ChannelError> {
         self.next().await.ok_or(ChannelError::Ended)?.parse()
     }

@@ -5,9 +5,9 @@
 //!   try_send   ─► outbound ─► write queue ─► next_frame    (queueing a frame spends credit)
 //!   next_event ◄─ inbound  ◄─ receive                      (consuming an event returns credit)
 //! ```
-//! A stream is removed from the table when both directions are closed and its last event is consumed. Until
-//! then it counts toward [`MAX_STREAMS`], so a peer cannot enlarge the table by opening and resetting
-//! streams.
+//! A stream is removed from the table when both directions are closed and the receiver has consumed the last event.
+//! Until its removal, the stream counts toward [`MAX_STREAMS`]. A peer therefore cannot enlarge the table by opening
+//! and resetting streams.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -18,11 +18,12 @@ use bytes::{Buf, Bytes};
 use crate::entry::{Entry, Frame, Half, Signals};
 use crate::{ChannelError, Closed, Event, Side};
 
-/// The most bytes that a connection buffers for readers: a full window for every stream of one side. If the
-/// peer exceeds it, the connection is closed. Only long messages on many unread streams come near this limit.
+/// The maximum number of bytes that a connection buffers for readers: a full window for every stream of one side. If
+/// the peer exceeds this limit, the connection is closed. Only long messages on many unread streams come near this
+/// limit.
 const MAX_BUFFERED: usize = MAX_STREAMS * WINDOW as usize;
 
-/// A protocol violation. Correct peers never violate the protocol. A violation closes the connection.
+/// A protocol violation. A violation closes the connection. Correct peers never violate the protocol.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Violation {
     #[error("the peer sent a `{0}` frame after the handshake")]
@@ -46,7 +47,7 @@ pub(crate) enum Violation {
 /// The outcome of an attempt to send a frame.
 pub(crate) enum SendOutcome {
     Queued,
-    /// The credit does not suffice. Contains the unsent frame.
+    /// The stream's credit is smaller than the cost of the frame. Contains the unsent frame.
     NeedsCredit(Frame),
 }
 
@@ -62,12 +63,12 @@ pub(crate) enum Next {
 pub(crate) struct Table {
     side: Side,
     streams: HashMap<u32, Entry>,
-    /// Streams with frames to write, in turn. Each stream is listed at most once.
+    /// The streams with frames to write, in the order in which they take turns. Each stream is listed at most once.
     write_queue: VecDeque<u32>,
-    /// Streams that were rejected when they were opened. They have no entry in `streams`, only a reset to
-    /// write.
+    /// The ids of streams that this side rejected when the peer opened them. Such a stream has no entry in `streams`;
+    /// this side only has to write a reset for it.
     refusals: VecDeque<u32>,
-    /// Streams that the peer opened and this side has not accepted yet.
+    /// The ids of streams that the peer opened and that this side has not accepted yet.
     arrivals: VecDeque<u32>,
     /// Whether this side accepts streams from the peer.
     pub(crate) accepting: bool,
@@ -125,7 +126,7 @@ impl Table {
         Ok((stream, signals))
     }
 
-    /// Returns the peer's oldest request that was not accepted yet.
+    /// Returns the oldest request of the peer that this side has not accepted yet.
     pub(crate) fn take_request(&mut self) -> Option<(u32, Bytes, Arc<Signals>)> {
         let stream = self.arrivals.pop_front()?;
         let entry = self.streams.get_mut(&stream)?;
@@ -156,7 +157,7 @@ impl Table {
         Ok(SendOutcome::Queued)
     }
 
-    /// Queues the end of this side's direction. Idempotent.
+    /// Queues an end frame for the sending direction of this side. Idempotent.
     pub(crate) fn end(&mut self, stream: u32) -> Result<(), ChannelError> {
         match self.sendable(stream) {
             Ok(entry) => {
@@ -223,7 +224,7 @@ impl Table {
         }
     }
 
-    /// Handles the drop of the receiver: discards buffered and incoming data.
+    /// Handles the drop of the receiver: discards the data that is buffered and the data that still arrives.
     pub(crate) fn drop_receiver(&mut self, stream: u32) {
         let Some(entry) = self.streams.get_mut(&stream) else { return };
         entry.unread = true;
@@ -302,7 +303,7 @@ impl Table {
         }
         entry.used += cost;
         let event = if header.kind == Kind::Data {
-            // The header check guarantees at least one byte of payload.
+            // `Header::decode` guarantees at least one byte of payload.
             let fd = payload.get_u8();
             Event::Data { fd, bytes: payload }
         } else {
@@ -351,7 +352,7 @@ impl Table {
 
     // ---- the wire --------------------------------------------------------------------------------
 
-    /// Returns the next frame to write, one of each stream in turn.
+    /// Returns the next frame to write. The streams take turns, one frame each.
     pub(crate) fn next_frame(&mut self) -> Option<(u32, Frame)> {
         if let Some(stream) = self.refusals.pop_front() {
             let why =
@@ -412,7 +413,7 @@ impl Table {
 }
 
 fn grant(entry: &mut Entry, stream: u32, payload: Bytes) -> Result<(), Violation> {
-    // The header check guarantees four bytes of payload.
+    // `Header::decode` guarantees four bytes of payload.
     let grant = payload.first_chunk().map_or(0, |bytes| u32::from_be_bytes(*bytes));
     entry.credit = match entry.credit.checked_add(grant) {
         Some(credit) if credit <= WINDOW => credit,

@@ -1,5 +1,5 @@
-//! Tests with peers that violate the protocol. This side closes the connection and reports the reason,
-//! without a panic or unbounded memory use.
+//! Tests with peers that violate the protocol. The tested side must close the connection and report the reason, without
+//! a panic or unbounded memory use.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use std::time::Duration;
@@ -23,7 +23,7 @@ fn hello() -> Vec<u8> {
     frame(Kind::Hello, 0, &serde_json::to_vec(&Hello::of(Role::Guest)).unwrap())
 }
 
-/// Creates a connection that this side dialled. The test plays the peer.
+/// Creates a connection that the tested side dialled. The test plays the peer.
 async fn against() -> (Channel, Incoming, DuplexStream) {
     let (near, mut far) = tokio::io::duplex(1 << 20);
     far.write_all(&hello()).await.unwrap();
@@ -34,7 +34,7 @@ async fn against() -> (Channel, Incoming, DuplexStream) {
 
 async fn reason_after(bytes: &[u8]) -> String {
     let (channel, _incoming, mut far) = against().await;
-    // This side has opened stream 1, which is still open.
+    // The tested side has opened stream 1, which is still open.
     let _stream = channel.open(&"request").await.unwrap();
     channel.flush().await;
     // The connection may close during the last writes.
@@ -92,11 +92,13 @@ async fn opening_and_resetting_streams_stays_within_the_limit() {
         let bytes = [frame(Kind::Open, stream * 2, b"1"), frame(Kind::Reset, stream * 2, b"no")].concat();
         far.write_all(&bytes).await.unwrap();
         if stream % 100 == 0 {
-            // Reads the resets from this side, because a peer that does not read them violates the protocol.
+            // Reads the resets that the tested side sends, because a peer that does not read resets violates the
+            // protocol.
             let _ = timeout(Duration::from_millis(1), far.read(&mut drain)).await;
         }
     }
-    // All frames have arrived when the last frame is rejected, so no frame can use a slot that becomes free later.
+    // Waits until the tested side has rejected the last stream. All streams of the peer have then been opened or
+    // rejected, so that none of them can use a slot that becomes free later.
     let last = 20 * u32::try_from(MAX_STREAMS).unwrap() * 2;
     let marker = [&last.to_be_bytes()[..], &[Kind::Reset as u8]].concat();
     let mut seen = Vec::new();
@@ -150,7 +152,7 @@ async fn rejects_first_bytes_that_are_not_a_hello() {
     }
 }
 
-/// Generates frames with mostly valid headers, so that the checks after the header are tested too.
+/// Generates frames with mostly valid headers, so that the checks after the header check are tested too.
 fn some_frame() -> impl Strategy<Value = Vec<u8>> {
     let kinds = prop::sample::select(vec![
         Kind::Open,
@@ -176,8 +178,8 @@ fn some_frame() -> impl Strategy<Value = Vec<u8>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// For arbitrary frames, this side continues to serve, ends every stream and never panics. The test waits
-    /// for `closed`, which would hang after a panic in the connection's task.
+    /// When a peer sends arbitrary frames, the tested side never panics, closes the connection after the peer has
+    /// disconnected, and ends every stream.
     #[test]
     fn arbitrary_frames_never_break_a_connection(frames in prop::collection::vec(some_frame(), 0..60), take in any::<u64>()) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -194,7 +196,7 @@ proptest! {
                     }
                     let mut stream = request.accept();
                     let _ = stream.data(1, b"answer").await;
-                    // Replies to data, and ends the stream at any other event.
+                    // Replies to data, and drops the stream at any other event.
                     while let Some(bottle_channel::Event::Data { .. }) = stream.next().await {
                         let _ = stream.data(1, b"more").await;
                     }

@@ -1,5 +1,5 @@
-//! Tests consecutive connections on one stream. After a cut at any byte the next connection works, and no
-//! content can imitate an opening.
+//! Tests consecutive connections on one stream. After a connection was cut off at any byte, the next connection works.
+//! No content of a stream can imitate an opening.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use std::io;
@@ -22,11 +22,11 @@ const SOON: Duration = Duration::from_secs(20);
 /// The capacity of a container engine's pipe, in bytes.
 const PIPE: usize = 64 * 1024;
 
-/// The host's ends of a stream whose other end behaves like a container.
+/// The host's ends of a stream. The other end behaves like a container.
 struct Stream {
     to_inside: WriteHalf<DuplexStream>,
     from_inside: ReadHalf<DuplexStream>,
-    /// All connections that completed the handshake.
+    /// Receives each connection that completed the handshake in the container.
     met: mpsc::Receiver<Channel>,
     inside: tokio::task::JoinHandle<io::Result<()>>,
 }
@@ -79,7 +79,7 @@ where
     Ok(channel)
 }
 
-/// An engine between a container and one attached client. The test copies the bytes.
+/// The pipes of a container engine between a container and one attached client. The test itself copies the bytes.
 struct Engine {
     to_inside: WriteHalf<DuplexStream>,
     from_inside: ReadHalf<DuplexStream>,
@@ -88,7 +88,7 @@ struct Engine {
 }
 
 impl Engine {
-    /// Connects a client while the bytes of both directions are copied, and then stops copying.
+    /// Connects a client, and copies the bytes of both directions until the client is connected.
     async fn connected() -> (Self, Channel) {
         let Stream { mut to_inside, mut from_inside, .. } = stream();
         let (near, far) = duplex(4 * PIPE);
@@ -173,7 +173,7 @@ async fn reconnects_after_a_cut_towards_the_container() {
         let channel = connect(join(stream.from_inside, stream.to_inside)).await;
         let channel = channel.unwrap_or_else(|error| panic!("cut at {cut}: {error}"));
         echoes(&channel, b"again").await;
-        // The previous connection, if there was one, has ended.
+        // If there was a previous connection, it has ended.
         let mut met = Vec::new();
         while let Ok(channel) = stream.met.try_recv() {
             met.push(channel);
@@ -206,7 +206,7 @@ async fn zeros_and_openings_inside_frames_have_no_effect() {
     echoes(&channel, b"still the same connection").await;
 }
 
-/// Attaches to one stream repeatedly, like consecutive keepers.
+/// Returns a function that attaches a new client to the stream, like consecutive keepers do.
 fn attached(stream: Stream) -> (Arc<tokio::sync::Mutex<Stream>>, impl Fn() -> DuplexStream) {
     let shared = Arc::new(tokio::sync::Mutex::new(stream));
     let engine = shared.clone();
@@ -268,8 +268,8 @@ async fn closing_waits_until_the_container_has_read_everything() {
     }
 }
 
-/// When a new client replaces a client, only the container's notice ends the old client. The old client therefore
-/// writes nothing more.
+/// When a new client replaces an old client, the container's run of zeros ends the old client. The old client must then
+/// write nothing more.
 #[tokio::test]
 async fn a_replaced_client_writes_nothing() {
     let (engine, first) = Engine::connected().await;
@@ -328,7 +328,7 @@ async fn the_end_of_the_stream_ends_both_sides() {
     assert!(matches!(error, ChannelError::Closed(_)), "{error:?}");
 }
 
-/// A stopped engine reads nothing. The container must still detect the end of the stream.
+/// A container engine that was stopped reads nothing. The container must still detect the end of the stream.
 #[tokio::test(start_paused = true)]
 async fn detects_the_end_without_a_reader() {
     let (mut host, reader) = duplex(4 * PIPE);
@@ -344,7 +344,7 @@ async fn detects_the_end_without_a_reader() {
 async fn times_out_without_an_answer() {
     let (near, mut far) = duplex(PIPE);
     let mute = tokio::spawn(async move {
-        // The container in this test sends constantly, but never an answer.
+        // The container in this test sends bytes constantly, but never the answer to an opening.
         let mut received = vec![0; PIPE];
         while far.read(&mut received).await.is_ok_and(|read| read > 0) {
             let _ = far.write_all(b"\x7fbottle-rejoin\n\xfe0123456789abcdef").await;
@@ -381,9 +381,8 @@ async fn leftover_bytes_within_the_opening_cost_one_retry() {
     }
 }
 
-/// Bytes of a killed keeper may also arrive after the answer, where no nonce distinguishes them from the new
-/// keeper's bytes. Such bytes then break that connection quickly on both sides, and the next connection
-/// works.
+/// Bytes of a killed keeper may also arrive after the answer, where no nonce distinguishes them from the new keeper's
+/// bytes. Such late bytes break the new connection quickly on both sides, and the connection after it works.
 #[tokio::test(start_paused = true)]
 async fn leftover_bytes_after_the_answer_cost_one_connection() {
     let (before, _) = recorded().await;

@@ -13,15 +13,16 @@ use crate::rules::{self, Rule};
 use crate::syntax::{Dialect, Unreadable};
 use crate::walk::Walk;
 
-/// The stack of the parser, which is recursive. Only the part in use takes memory.
+/// The stack size of the parser's thread, in bytes. The parser is recursive. Only the used part of the stack takes
+/// memory.
 const STACK: usize = 128 << 20;
 /// The time limit of the parser.
 const TIME: Duration = Duration::from_secs(5);
 /// The longest description of a command in a finding, in characters.
 const MAX_SHOWN: usize = 200;
 
-/// Variables to set for a command that may run because it was proved to only read. They prevent a
-/// repository from making git run programs or write files.
+/// Variables to set for a command that may run because it was proved to only read. The variables prevent a repository
+/// from making git run programs or write files.
 pub const READ_ONLY_ENVIRONMENT: &[(&str, &str)] = &[
     ("GIT_OPTIONAL_LOCKS", "0"),
     ("GIT_PAGER", "cat"),
@@ -38,27 +39,28 @@ pub const READ_ONLY_ENVIRONMENT: &[(&str, &str)] = &[
     ("GIT_CONFIG_VALUE_2", "cat"),
 ];
 
-/// One thing that a command line would do.
+/// One effect of a command line that a rule reports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// The rule that found it.
+    /// The rule that reports the effect.
     pub rule: Rule,
-    /// The words of the command that does it. `…` is a part that is known only when the command runs. A literal `…` in
-    /// the command is `\…` here, so that an approval of one does not approve the other.
+    /// The words of the command that has the effect. `…` replaces each part that is known only when the command runs. A
+    /// literal `…` in the command is written as `\…`, so that an approval of an unknown part does not approve a literal
+    /// `…`, or the reverse.
     pub command: Vec<String>,
     /// Why the rule applies: a clause without a subject, such as `deletes /etc`.
     pub why: String,
 }
 
 impl Finding {
-    /// The command on one line, shortened.
+    /// The command on one line, truncated if it is long.
     #[must_use]
     pub fn shown(&self) -> String {
         shown(&self.command)
     }
 }
 
-/// The words of a command on one line, as a shell would read them, shortened.
+/// The words of a command on one line, quoted for a shell, and truncated if the line is long.
 #[must_use]
 pub fn shown(words: &[String]) -> String {
     let quoted = |word: &String| shlex::try_quote(word).map_or_else(|_| word.clone(), Cow::into_owned);
@@ -69,17 +71,18 @@ pub fn shown(words: &[String]) -> String {
     }
 }
 
-/// An approval of findings for which the modes ask the user. The floor accepts no approval.
+/// An approval of findings for which the modes ask the user. Findings of the floor (the rules that deny in each mode)
+/// cannot be approved.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Approval {
-    /// The rule whose findings it approves.
+    /// The rule whose findings are approved.
     pub rule: Rule,
-    /// The first words of the commands that it approves.
+    /// The first words of the commands that are approved.
     pub prefix: Vec<String>,
 }
 
 impl Approval {
-    /// Whether it approves a finding.
+    /// Whether the approval applies to a finding.
     #[must_use]
     pub fn covers(&self, finding: &Finding) -> bool {
         !self.prefix.is_empty() && self.rule == finding.rule && finding.command.starts_with(&self.prefix)
@@ -89,25 +92,25 @@ impl Approval {
 /// Whether a command line may run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decision {
-    /// It may run.
+    /// The command line may run.
     Allow,
-    /// It may run if the user approves each of these findings.
+    /// The command line may run if the user approves each of these findings.
     Ask(Vec<Finding>),
-    /// It may not run. The floor denies the first of these findings.
+    /// The command line may not run, because these findings belong to the floor.
     Deny(Vec<Finding>),
 }
 
-/// What a command line would do.
+/// The effects of a command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Assessment {
-    /// The findings, in the order of the command line. Empty if the line only reads.
+    /// The findings, in the order of the command line. The list is empty if the line only reads.
     pub findings: Vec<Finding>,
-    /// Whether the line was proved to only read files and to print.
+    /// Whether the line was proved to only read files and print.
     pub is_read_only: bool,
 }
 
 impl Assessment {
-    /// Decides about the command line. `approvals` are those of the session and of the settings.
+    /// Decides whether the command line may run. `approvals` are the approvals of the session and of the settings.
     #[must_use]
     pub fn decide(&self, mode: Mode, approvals: &[Approval]) -> Decision {
         let denied: Vec<Finding> =
@@ -131,8 +134,8 @@ impl Assessment {
     }
 }
 
-/// Assesses a command line for `sh`, `bash` and `zsh`. If the shells read it differently, the findings for every shell
-/// count.
+/// Assesses a command line for `sh`, `bash` and `zsh`. If the shells parse the line differently, the assessment
+/// contains the findings for all of them.
 ///
 /// A line that cannot be parsed has the finding [`Rule::Unreadable`], which needs approval in each mode.
 #[must_use]
@@ -147,7 +150,8 @@ pub fn assess(line: &str) -> Assessment {
     };
     let (sender, receiver) = mpsc::sync_channel(1);
     let owned = line.to_owned();
-    // The thread has its own stack. It ends when the parser does. The parser exceeds `TIME` only for absurd input.
+    // The parser runs in a thread that has a large stack. The thread ends when the parser ends. The parser exceeds
+    // `TIME` only for absurd input.
     let thread =
         std::thread::Builder::new().name("command-policy".to_owned()).stack_size(STACK).spawn(move || {
             let _ = sender.send(assess_here(&owned));
@@ -159,8 +163,8 @@ pub fn assess(line: &str) -> Assessment {
     }
 }
 
-/// Assesses a call of a tool that changes files without a command: `tool` is its name, and `paths` are the files, relative
-/// to the workspace. Without paths the tool may change any file.
+/// Assesses a call of a tool that changes files without a command: `tool` is its name, and `paths` are the files,
+/// relative to the workspace. If `paths` is empty, the tool may change any file.
 #[must_use]
 pub fn assess_file_change(tool: &str, paths: &[String]) -> Assessment {
     let change = |path: Option<&String>| Finding {
@@ -180,8 +184,8 @@ pub fn assess_file_change(tool: &str, paths: &[String]) -> Assessment {
     Assessment { findings, is_read_only: false }
 }
 
-/// The words of a line that cannot be parsed: the line, or its beginning and a digest of the whole line. So an approval
-/// applies to this line alone.
+/// The words of a line that cannot be parsed: the line, or its beginning and a digest of the whole line. An approval
+/// therefore applies only to this line.
 fn unreadable_words(line: &str) -> Vec<String> {
     match line.char_indices().nth(MAX_SHOWN) {
         Some((end, _)) => {
@@ -192,10 +196,10 @@ fn unreadable_words(line: &str) -> Vec<String> {
     }
 }
 
-/// Assesses a command line on this thread's stack.
+/// Assesses a command line on the stack of the calling thread.
 fn assess_here(line: &str) -> Result<Assessment, Unreadable> {
     let mut bash = Walk::of(line, Dialect::Bash)?;
-    // A line that the grammar of the POSIX shell does not accept does not run in that shell.
+    // If the grammar of the POSIX shell does not accept the line, the line does not run in that shell.
     if let Ok(sh) = Walk::of(line, Dialect::Sh) {
         bash.is_read_only &= sh.is_read_only;
         for finding in sh.findings {

@@ -6,21 +6,21 @@ use crate::path::Place;
 use crate::scope::Scope;
 use crate::text::Text;
 
-/// The standard input of a command.
+/// The standard input of a command, as far as it is known.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Source {
-    /// The input, if it is known.
+    /// The text of the input, if it is known.
     pub(crate) text: Option<Text>,
-    /// Whether a preceding command downloads.
+    /// Whether a preceding command of the pipeline downloads the input.
     pub(crate) is_download: bool,
-    /// Whether a preceding command decodes or scrambles.
+    /// Whether a preceding command of the pipeline decodes or scrambles the input.
     pub(crate) is_hidden: bool,
-    /// The paths that a preceding command lists.
+    /// The paths that a preceding command of the pipeline lists.
     pub(crate) places: Vec<Text>,
 }
 
 impl Source {
-    /// This output, followed by the output `next`.
+    /// Returns this output, followed by the output `next`.
     pub(crate) fn then(self, next: Self) -> Self {
         let text = match (self.text, next.text) {
             (Some(first), Some(second)) if !first.value.is_empty() => Some(Text {
@@ -43,22 +43,22 @@ impl Source {
 /// A redirection of a command.
 #[derive(Debug, Clone)]
 pub(crate) struct Redirect {
-    /// Whether it may change the file.
+    /// Whether the redirection may change the file.
     pub(crate) writes: bool,
-    /// The file.
+    /// The word that names the file.
     pub(crate) file: Text,
 }
 
 impl Redirect {
-    /// A redirection of this kind.
+    /// Creates a redirection of this kind.
     pub(crate) fn new(kind: &IoFileRedirectKind, file: Text) -> Self {
         Self { writes: !matches!(kind, IoFileRedirectKind::Read | IoFileRedirectKind::DuplicateInput), file }
     }
 }
 
-/// A command: its words, and what surrounds it.
+/// A command: its words, its input, and the state of the shell.
 pub(crate) struct Call<'a> {
-    /// The program and its arguments. Not empty.
+    /// The program and its arguments. The list is not empty.
     pub(crate) argv: &'a [Text],
     /// The name of the program, in lower case.
     pub(crate) program: &'a str,
@@ -74,7 +74,7 @@ impl<'a> Call<'a> {
         &self.argv[1..]
     }
 
-    /// The arguments that are no options. After `--`, each argument is an operand.
+    /// The arguments that are not options. After `--`, each argument is an operand.
     pub(crate) fn operands(&self) -> impl Iterator<Item = &'a Text> + use<'a> {
         let mut all = false;
         self.arguments().iter().filter(move |argument| {
@@ -86,7 +86,8 @@ impl<'a> Call<'a> {
         })
     }
 
-    /// Whether an option is given: as the letter `short` in a group of letters, or as `long` or its beginning.
+    /// Whether an option is given: as one of the letters `short`, which may be in a group of letters, or as one of the
+    /// names `long`, which may be abbreviated.
     pub(crate) fn has(&self, short: &[char], long: &[&str]) -> bool {
         let options = self
             .arguments()
@@ -102,7 +103,7 @@ impl<'a> Call<'a> {
         })
     }
 
-    /// The place that a word names.
+    /// The path that a word names.
     pub(crate) fn place(&self, text: &Text) -> Place {
         self.scope.place(text)
     }

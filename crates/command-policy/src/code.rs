@@ -1,17 +1,18 @@
-//! Finds operations that the floor may deny in code of another language (Python, Perl, Ruby, JavaScript, awk).
+//! Finds operations that the floor (the rules that deny in each mode) may deny in code of another language (Python,
+//! Perl, Ruby, JavaScript, awk).
 //!
-//! The code is not parsed: calls are recognised by the names of functions and the string literals after them.
+//! The code is not parsed: calls are recognised by the name of a function and the string literals after the name.
 
-/// A use of the system by code.
+/// An operation on the system that the code performs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Use {
     /// Runs a line in a shell.
     Run(String),
     /// Runs a program with arguments.
     Execute(Vec<String>),
-    /// Deletes a path with everything in it.
+    /// Deletes a path with all its contents.
     Delete(String),
-    /// Opens a file. The flag says whether it opens the file for writing.
+    /// Opens a file. The flag is true if the file is opened for writing.
     Open(String, bool),
 }
 
@@ -29,23 +30,23 @@ const RUNS: &[&str] = &[
     "getoutput",
     "command",
 ];
-/// Functions that delete a tree.
+/// Functions that delete a directory tree.
 const DELETES: &[&str] =
     &["rmtree", "rm_rf", "rm_r", "rmsync", "rimraf", "remove_tree", "remove_dir_all", "rmdirsync", "rm"];
-/// Functions that open a file, and those that write one.
+/// Functions that open a file, and functions that write a file.
 const OPENS: &[&str] =
     &["open", "readfilesync", "readfile", "read", "read_text", "fopen", "file_get_contents", "slurp"];
 const WRITES: &[&str] =
     &["writefilesync", "writefile", "appendfilesync", "file_put_contents", "unlinksync", "remove", "unlink"];
 
-/// Whether the code starts processes in a loop without an end.
+/// Whether the code starts processes in an endless loop.
 pub(crate) fn is_fork_bomb(code: &str) -> bool {
     let code = code.to_ascii_lowercase();
     code.contains("fork")
         && ["while", "loop", "for(;;)", "for (;;)", "until"].iter().any(|repeat| code.contains(repeat))
 }
 
-/// The uses of the system, in order.
+/// Returns the operations on the system, in the order of the code.
 pub(crate) fn uses(code: &str) -> Vec<Use> {
     let texts = texts(code);
     let mut uses = Vec::new();
@@ -53,7 +54,7 @@ pub(crate) fn uses(code: &str) -> Vec<Use> {
     while index < texts.len() {
         let text = &texts[index];
         let name = function_before(&code[..text.start]);
-        // The string literals of one argument list.
+        // The range `index..end` contains the string literals of one argument list.
         let mut end = index + 1;
         while end < texts.len() && is_list_gap(&code[texts[end - 1].end..texts[end].start]) {
             end += 1;
@@ -62,8 +63,8 @@ pub(crate) fn uses(code: &str) -> Vec<Use> {
         let before = code[..text.start].trim_end();
         let after = code[text.end..].trim_start();
         if before.ends_with('>') && !before.ends_with("=>") && !before.ends_with("->") {
-            // awk: `print > "FILE"`. In other languages, `>` compares texts, which are no paths that the floor
-            // protects.
+            // In awk, `print > "FILE"` writes a file. In other languages, `>` compares strings. The floor protects no
+            // path that such a string names.
             uses.push(Use::Open(text.value.clone(), true));
         } else if before.ends_with('|') && !before.ends_with("||") || after.starts_with("| getline") {
             uses.push(Use::Run(text.value.clone()));
@@ -80,7 +81,7 @@ pub(crate) fn uses(code: &str) -> Vec<Use> {
         } else if OPENS.contains(&name.as_str()) || name == "path" {
             let mode = list.get(1).copied().unwrap_or_default();
             let writes = mode.starts_with(['w', 'a', 'x', '>']) || mode.contains('+');
-            // Perl names the mode first.
+            // In a call of Perl's `open`, the mode precedes the path.
             let (path, writes) = if text.value.starts_with('>') && list.len() > 1 {
                 (list[1].to_owned(), true)
             } else {
@@ -90,7 +91,7 @@ pub(crate) fn uses(code: &str) -> Vec<Use> {
         }
         index = end;
     }
-    // A text without a directory is no path that the floor protects.
+    // The floor protects only paths with a directory.
     uses.retain(|used| !matches!(used, Use::Open(path, _) if !path.contains('/')));
     uses
 }
@@ -102,7 +103,7 @@ struct Quoted {
     value: String,
 }
 
-/// The string literals.
+/// Returns the string literals of the code.
 fn texts(code: &str) -> Vec<Quoted> {
     let mut found = Vec::new();
     let mut rest = code.char_indices();
@@ -126,14 +127,14 @@ fn texts(code: &str) -> Vec<Quoted> {
     found
 }
 
-/// The name of the function whose arguments begin before a text, in lower case.
+/// Returns, in lower case, the name of the function whose argument list begins at the end of `code`.
 fn function_before(code: &str) -> String {
     let code = code.trim_end().trim_end_matches(['[', '(', ' ', '{']).trim_end();
     let name: String = code.chars().rev().take_while(|at| at.is_ascii_alphanumeric() || *at == '_').collect();
     name.chars().rev().collect::<String>().to_ascii_lowercase()
 }
 
-/// Whether only a comma is between two texts.
+/// Whether the code between two string literals is only a comma.
 fn is_list_gap(code: &str) -> bool {
     code.trim().trim_start_matches('[').trim() == "," || code.trim() == ",["
 }

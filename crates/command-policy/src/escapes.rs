@@ -1,13 +1,13 @@
-//! Editors, pagers and other programs that run a shell command from their own language.
+//! Finds the shell commands that editors, pagers and other programs run from code in their own language.
 //!
-//! Their languages are read only as far as needed to find such a command, or a file that is written.
+//! The languages are parsed only as far as needed to find a shell command, or a file that is written.
 
 use crate::call::Call;
 use crate::text::Text;
 use crate::wrappers::Inner;
 
-/// A program, the options whose value is code in its language, and whether it also reads such code from its standard
-/// input.
+/// A program with its own language: its name, the options whose value is code in this language, and whether the program
+/// also reads code from its standard input.
 struct Language {
     name: &'static str,
     options: &'static [&'static str],
@@ -42,7 +42,7 @@ const LANGUAGES: &[Language] = &[
     language("vimdiff", VIM, false),
 ];
 
-/// Whether a program has such a language.
+/// Whether a program is in [`LANGUAGES`].
 pub(crate) fn has(program: &str) -> bool {
     LANGUAGES.iter().any(|language| language.name == program)
 }
@@ -58,7 +58,7 @@ pub(crate) fn commands(call: &Call<'_>) -> Vec<Inner> {
                 Use::Run(line) => Some(script(line)),
                 Use::Write(_) => None,
             })),
-            // The value is the pager itself.
+            // For `man`, the value is the command of the pager.
             "man" => inner.push(script(&text.value)),
             "emacs" => inner.push(Inner::Code(text.clone())),
             _ => {
@@ -89,7 +89,7 @@ pub(crate) fn written(call: &Call<'_>) -> Vec<Text> {
     files
 }
 
-/// The texts of the program's language.
+/// The pieces of code in the program's language.
 fn texts(call: &Call<'_>) -> Vec<Text> {
     let Some(language) = LANGUAGES.iter().find(|language| language.name == call.program) else {
         return Vec::new();
@@ -103,7 +103,7 @@ fn texts(call: &Call<'_>) -> Vec<Text> {
         } else if let Some(behind) = language.options.iter().find_map(|option| behind(word, option)) {
             texts.push(behind);
         } else if let Some(behind) = value.strip_prefix('+') {
-            // `vim +COMMAND`, `less +COMMAND`.
+            // The word is `+COMMAND`, as in `vim +COMMAND` or `less +COMMAND`.
             texts.push(Text { value: behind.to_owned(), ..word.clone() });
         }
     }
@@ -117,7 +117,7 @@ fn texts(call: &Call<'_>) -> Vec<Text> {
     texts
 }
 
-/// The value of an option in the same word.
+/// The value of an option, if the option and the value are in the same word.
 fn behind(word: &Text, option: &str) -> Option<Text> {
     if option.starts_with("--") {
         return word.after(option);
@@ -126,12 +126,13 @@ fn behind(word: &Text, option: &str) -> Option<Text> {
     Some(Text { value: value.to_owned(), ..word.clone() })
 }
 
-/// The shell command in a command of an editor, a pager, a debugger or a database.
+/// The shell command that a command of an editor, a pager, a debugger or a database runs.
 fn escaped(line: &str) -> Option<&str> {
     let line = line.trim().trim_start_matches(':');
     let words = ["shell ", ".shell ", ".system ", "\\! ", "system ", "terminal ", "term ", "sh "];
     let worded = words.iter().find_map(|word| line.strip_prefix(word));
-    // `!CMD`, `%!CMD`, `r !CMD`, `silent !CMD`. A `!` at the end of a word forces the command, as in `q!`.
+    // The forms are `!CMD`, `%!CMD`, `r !CMD` and `silent !CMD`. A `!` at the end of a word forces the command, as in
+    // `q!`.
     worded.or_else(|| {
         let (before, command) = line.split_once('!')?;
         let is_command = !before.ends_with(|last: char| last.is_ascii_alphabetic());
@@ -149,14 +150,14 @@ fn editor_file(line: &str) -> Option<&str> {
     (is_write && !file.is_empty() && !file.starts_with('!')).then_some(file)
 }
 
-/// A use of the system by a sed script.
+/// An operation of a sed script: to run a command, or to write a file.
 #[derive(Debug, PartialEq, Eq)]
 enum Use<'s> {
     Run(&'s str),
     Write(&'s str),
 }
 
-/// The commands of a script of sed (GNU sed 4.9) that run something or write a file.
+/// The commands of a script of sed (GNU sed 4.9) that run a command or write a file.
 fn sed(script: &str) -> Vec<Use<'_>> {
     let mut uses = Vec::new();
     let mut rest = script;
@@ -219,7 +220,7 @@ fn after_address(script: &str) -> &str {
     }
 }
 
-/// The text before the next `sign` that no backslash precedes, and the text after it.
+/// Splits the text at the next `sign` that no backslash precedes.
 fn until(text: &str, sign: char) -> Option<(&str, &str)> {
     let mut escaped = false;
     for (at, letter) in text.char_indices() {

@@ -1,4 +1,4 @@
-//! Expands words as the shell will, as far as their parts are known.
+//! Expands words as the shell does, as far as their parts are known.
 
 use brush_parser::ast::Word;
 use brush_parser::word::{
@@ -12,7 +12,7 @@ use crate::walk::Walk;
 /// The largest number of words that the braces of a word expand to.
 const MAX_BRACES: usize = 64;
 
-/// The words that one word of the command line becomes.
+/// The words that result from one word of the command line.
 #[derive(Default)]
 struct Fields {
     done: Vec<Text>,
@@ -21,7 +21,7 @@ struct Fields {
 }
 
 impl Fields {
-    /// Adds quoted text of the line itself. A `~` in it is a name, not the home directory.
+    /// Adds text that is quoted in the command line. A `~` in quoted text is a name, not the home directory.
     fn append_quoted(&mut self, text: &str) {
         if self.current.value.is_empty() && text.starts_with('~') {
             self.append(&Text::known("./"), true);
@@ -65,7 +65,7 @@ impl Fields {
 }
 
 impl Walk {
-    /// Expands a word to the words that the command gets.
+    /// Expands a word to the words that the command receives.
     pub(crate) fn words(&mut self, word: &Word, scope: &mut Scope) -> Vec<Text> {
         let mut all = Vec::new();
         for raw in braces(&word.value, MAX_BRACES) {
@@ -222,7 +222,7 @@ impl Walk {
     }
 }
 
-/// The value after `change`, or the unchanged value if `change` gives none. Both are approximate.
+/// The value that `change` returns, or the unchanged value if `change` returns `None`. Both values are approximate.
 fn changed(is: Text, change: impl FnOnce(&str) -> Option<String>) -> Text {
     let value = change(&is.value).unwrap_or_else(|| is.value.clone());
     Text { value, is_approximate: true, ..is }
@@ -247,7 +247,7 @@ fn value_of(parameter: &Parameter, scope: &Scope) -> Text {
     }
 }
 
-/// Whether an expansion becomes several words even in quotes: `"$@"` and `"${NAME[@]}"`.
+/// Whether an expansion results in several words even in quotes: `"$@"` and `"${NAME[@]}"`.
 fn is_list(piece: &WordPiece) -> bool {
     let WordPiece::ParameterExpansion(ParameterExpr::Parameter { parameter, .. }) = piece else {
         return false;
@@ -269,7 +269,7 @@ fn tilde_value(tilde: &TildeExpr, scope: &Scope) -> Text {
     Text { value, is_approximate: !matches!(tilde, TildeExpr::Home), ..Text::default() }
 }
 
-/// The text of `$'…'`. `printf` and `echo -e` interpret such a text in the same way.
+/// The value of the shell string `$'…'`. `printf` and `echo -e` interpret escape sequences in the same way.
 pub(crate) fn unescape(text: &str) -> String {
     let mut plain = String::new();
     let mut rest = text.chars();

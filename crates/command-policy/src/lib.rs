@@ -11,10 +11,11 @@
 //! 1. The **floor**: a command that destroys more than the workspace, hides what it runs, reads credentials or rewrites
 //!    history on a server is denied in each mode.
 //! 2. The **proof**: each mode allows a command that is proven only to read.
-//! 3. The **mode**: [`Mode::LetItGo`] allows the rest. The other modes ask, unless each finding is approved.
+//! 3. The **mode**: [`Mode::LetItGo`] allows all other commands. The other modes ask the user, unless each finding is
+//!    approved.
 //!
-//! The policy is a convenience for users who drive a bottle from outside. It is no security boundary: a program can do
-//! more than its name shows. The isolation of a bottle does not depend on it.
+//! The policy is a convenience for users who drive a bottle from outside. The policy is not a security boundary: a
+//! program can do more than its name shows. The isolation of a bottle does not depend on the policy.
 //!
 //! This crate performs no I/O.
 

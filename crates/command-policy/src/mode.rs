@@ -4,7 +4,7 @@ use std::fmt;
 
 use thiserror::Error;
 
-/// How much runs without asking the user. The floor applies in each mode.
+/// Determines which commands run without asking the user. The floor, the rules that always deny, applies in each mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mode {
     /// Read-only commands run. Everything else asks the user, including file changes through tools.
@@ -15,16 +15,16 @@ pub enum Mode {
     LetItGo,
 }
 
-/// A mode as a user wrote it.
+/// A mode, parsed from a name that a user wrote.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModeName {
-    /// The mode that the name stands for.
+    /// The mode that has this name.
     pub mode: Mode,
-    /// What the user should know about the name: it comes from an older tool, where it means something else.
+    /// A warning, if the name comes from an older tool in which it has another meaning.
     pub warning: Option<String>,
 }
 
-/// A name that is no mode.
+/// The error for a name that is not the name of a mode.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{name:?} is not a mode of the command policy: use baby-sitter, teenager or let-it-go{hint}")]
 pub struct UnknownMode {
@@ -34,7 +34,7 @@ pub struct UnknownMode {
 }
 
 impl Mode {
-    /// Each mode, from the strictest.
+    /// All modes, from the strictest to the least strict.
     pub const ALL: [Self; 3] = [Self::BabySitter, Self::Teenager, Self::LetItGo];
 
     /// The name in settings and on the command line.
@@ -47,8 +47,8 @@ impl Mode {
         }
     }
 
-    /// Reads a name. Case does not matter, and a space or `_` means `-`. Names of older tools are accepted. A name that
-    /// allows more here than in its tool gets a warning.
+    /// Reads a name. Case does not matter, and a space or `_` means `-`. Names of modes of older tools are accepted. If
+    /// the mode of this policy allows more than the older tool's mode, the result has a warning.
     ///
     /// # Errors
     ///
@@ -82,7 +82,7 @@ impl fmt::Display for Mode {
     }
 }
 
-/// The hint for names that users try.
+/// The hint for unknown names that users are likely to try.
 fn nearest(name: &str) -> String {
     let mode = match name {
         "read-only" | "ro" | "strict" | "paranoid" => Mode::BabySitter,

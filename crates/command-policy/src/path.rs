@@ -2,7 +2,7 @@
 
 use crate::text::{SOMETHING, UNKNOWN};
 
-/// The system directories. Their contents are protected too.
+/// The system directories. The contents of these directories are protected too.
 const SYSTEM: &[&str] = &["bin", "boot", "dev", "etc", "lib", "lib32", "lib64", "proc", "sbin", "sys", "usr"];
 /// Directories directly below `/` that hold data of users and services.
 const TOP: &[&str] = &[
@@ -19,7 +19,7 @@ const TOP: &[&str] = &[
     "srv",
     "var",
 ];
-/// Directories below system directories that belong to users.
+/// Directories that belong to users although they are below a system directory.
 const OURS: &[&str] = &["/usr/local/", "/usr/src/", "/dev/shm/"];
 
 /// A normalised path: `/a/b`, `~/a`, or relative to the directory in which the command line starts.
@@ -33,12 +33,13 @@ impl Place {
         Self(normal(&joined))
     }
 
-    /// The path.
+    /// The path as text.
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The directory whose content a last component such as `*` lists; without such a component, the path itself.
+    /// If the last component is a pattern for all entries of a directory, such as `*`, returns this directory.
+    /// Otherwise returns the path itself.
     fn listed(&self) -> &str {
         match self.0.rsplit_once('/') {
             Some((directory, "*" | ".*" | "?*" | "*.*" | "**" | ".?*" | ".[!.]*")) => {
@@ -48,13 +49,13 @@ impl Place {
         }
     }
 
-    /// Whether this is `/`, or everything in `/`.
+    /// Whether the path is `/`, or a pattern for everything in `/`.
     pub(crate) fn is_root(&self) -> bool {
         self.listed() == "/"
     }
 
-    /// Whether the loss of this path destroys more than work: the root, a system directory or anything in it, the home
-    /// directory, or a directory above the starting directory.
+    /// Whether the loss of this path destroys more than the workspace: the path is the root, a system directory or
+    /// anything in it, the home directory, or a directory above the starting directory.
     pub(crate) fn is_protected(&self) -> bool {
         let listed = self.listed();
         if listed == "/" || matches!(listed, "~" | "/root") || is_above(listed) || self.is_system() {
@@ -76,7 +77,7 @@ impl Place {
             && !is_own_process(&self.0)
     }
 
-    /// Whether it is a device other than those that every program uses.
+    /// Whether the path is a device, except devices that every program uses, such as `/dev/null`.
     pub(crate) fn is_device(&self) -> bool {
         let Some(name) = self.0.strip_prefix("/dev/") else { return false };
         let first = name.split('/').next().unwrap_or_default();
@@ -103,7 +104,7 @@ impl Place {
     }
 }
 
-/// Whether a path is `/proc/self/fd/1` or the like.
+/// Whether a path is an open file of the process itself, such as `/proc/self/fd/1`, or a harmless device.
 fn is_own_process(path: &str) -> bool {
     ["/proc/self/fd/", "/dev/fd/", "/dev/std", "/dev/null", "/dev/zero", "/dev/full", "/dev/tty", "/dev/pts/"]
         .iter()
@@ -113,7 +114,7 @@ fn is_own_process(path: &str) -> bool {
         || path.starts_with("/dev/udp/")
 }
 
-/// Whether a path leads above the directory in which the command line starts.
+/// Whether a path is above the directory in which the command line starts.
 fn is_above(path: &str) -> bool {
     path.split('/').all(|part| part == "..")
 }
@@ -122,7 +123,7 @@ fn matches_any(pattern: &str, names: &[&str]) -> bool {
     names.iter().any(|name| matches(pattern, name))
 }
 
-/// Resolves `.`, `..` and repeated `/` by their text.
+/// Resolves `.`, `..` and repeated `/` lexically.
 fn normal(path: &str) -> String {
     let (anchor, rest) = if path.starts_with('/') {
         ("/", path)
@@ -132,7 +133,7 @@ fn normal(path: &str) -> String {
     } else {
         ("", path)
     };
-    // Another user's home directory counts as a directory below `/home`.
+    // Another user's home directory is treated as a directory below `/home`.
     let mut anchor = if anchor == "/home" { "/home/user" } else { anchor }.to_owned();
     let mut parts: Vec<&str> = Vec::new();
     for part in rest.split('/') {
@@ -153,7 +154,7 @@ fn normal(path: &str) -> String {
     let path = parts.join("/");
     match (anchor.as_str(), path.is_empty()) {
         ("", true) => ".".to_owned(),
-        // The `~` begins the name of a file, and is not the home directory.
+        // The `~` is the first character of a file name, and not the home directory.
         ("", false) if path.starts_with('~') => format!("./{path}"),
         ("", false) => path,
         (anchor, true) => anchor.to_owned(),
@@ -163,8 +164,8 @@ fn normal(path: &str) -> String {
 }
 
 /// Whether the file name `name` matches the pattern, in which a set of characters (`[…]`) matches any character. As in
-/// a shell, a pattern matches the dot at the start of a name only with a dot. Unknown parts match nothing, because they
-/// would match everything.
+/// a shell, a pattern matches the dot at the start of a name only with a dot. A pattern with unknown parts matches no
+/// name, because it would otherwise match every name.
 pub(crate) fn matches(pattern: &str, name: &str) -> bool {
     if pattern.contains([UNKNOWN, SOMETHING]) || name.starts_with('.') && !pattern.starts_with('.') {
         return false;
@@ -192,7 +193,7 @@ pub(crate) fn matches(pattern: &str, name: &str) -> bool {
     reached[name.len()]
 }
 
-/// The pattern with `?` for each `[…]`.
+/// The pattern with `?` instead of each `[…]`.
 fn without_sets(pattern: &str) -> Vec<char> {
     let mut simple = Vec::new();
     let mut rest = pattern.chars();

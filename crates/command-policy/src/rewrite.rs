@@ -1,8 +1,8 @@
-//! Rewrites commands of bash that the parser does not support to equivalent ones that it supports.
+//! Rewrites bash commands that the parser does not support to equivalent commands that the parser supports.
 //!
-//! - `for ((;;))`: the tokenizer reads `;;` as the end of a case. It becomes two `;`.
-//! - `select x in a b; do …; done`: becomes `for x in "" a b; do read REPLY; …; done`. The user chooses an item, or none
-//!   with an answer that is no number, and the variable `REPLY` has the answer.
+//! - `for ((;;))`: the tokenizer reads `;;` as the end of a case. The token becomes two `;`.
+//! - `select x in a b; do …; done`: becomes `for x in "" a b; do read REPLY; …; done`. In `select`, the user enters the
+//!   number of an item, or another answer to choose no item. The variable `REPLY` contains the answer.
 
 use brush_parser::{SourceSpan, Token};
 
@@ -14,7 +14,7 @@ const BEFORE_COMMANDS: &[&str] =
 pub(crate) fn rewrite(tokens: Vec<Token>) -> Vec<Token> {
     let tokens = split_headers(tokens);
     let mut rewritten: Vec<Token> = Vec::with_capacity(tokens.len());
-    // The number of `select` commands whose `do` has not come yet.
+    // The number of `select` commands whose `do` has not been reached yet.
     let mut open = 0_usize;
     for (at, token) in tokens.iter().enumerate() {
         let span = token.location();
@@ -65,13 +65,13 @@ fn split_headers(tokens: Vec<Token>) -> Vec<Token> {
     split
 }
 
-/// Whether `select` begins a command here, with the name of its variable behind it.
+/// Whether the token at `at` is a `select` that begins a command, and a variable name follows.
 fn is_select(tokens: &[Token], at: usize) -> bool {
     let names_variable = matches!(tokens.get(at + 1), Some(Token::Word(..)));
     is_word(tokens, Some(at), "select") && names_variable && begins_command(tokens, at)
 }
 
-/// Whether a command, or the `do` of one, can begin here.
+/// Whether the token at `at` can begin a command, or be the `do` of a `select`.
 fn begins_command(tokens: &[Token], at: usize) -> bool {
     match at.checked_sub(1).and_then(|before| tokens.get(before)) {
         None => true,

@@ -11,7 +11,7 @@ use crate::walk::{Simple, Walk};
 use crate::wrappers::{self, Inner};
 
 impl Walk {
-    /// Checks a simple command. Returns its output, as far as it is known.
+    /// Checks a simple command. Returns the output of the command, as far as it is known.
     pub(crate) fn run(&mut self, simple: Simple, source: Source, scope: &mut Scope) -> Source {
         self.check_redirects(&simple.redirects, scope);
         let source = simple.source.unwrap_or(source);
@@ -41,8 +41,8 @@ impl Walk {
         if writes { Source { text: Some(Text::default()), ..Source::default() } } else { output }
     }
 
-    /// Sets a variable of the shell. If programs obey the variable, the words of later commands no longer prove what
-    /// these commands do.
+    /// Sets a variable of the shell. If the variable changes what programs run or read, the words of later commands no
+    /// longer prove what these commands do.
     pub(crate) fn assign(&mut self, name: &str, value: Text, scope: &mut Scope) {
         if wrappers::is_obeyed_variable(name) {
             let word = Text::known(&format!("{name}={}", value.value));
@@ -70,7 +70,7 @@ impl Walk {
         }
     }
 
-    /// Checks a command, and the commands in it.
+    /// Checks a command, and the commands that it runs.
     fn call(&mut self, argv: &[Text], source: &Source, scope: &mut Scope) -> Source {
         let Some(first) = argv.first() else { return Source::default() };
         if let Some(body) = scope.functions.get(&first.value).cloned() {
@@ -96,7 +96,8 @@ impl Walk {
         if let Some((rule, why)) = wrapped.finding {
             self.found(rule, argv, why);
         }
-        // The command and its inner commands are judged separately: an approval of one does not approve the other.
+        // The command and its inner commands are judged separately: an approval of the command does not approve its
+        // inner commands, and the reverse.
         let is_judged = self.findings.len() > before || is_wrapper && wrapped.is_transparent;
         if !is_judged && let Err(why) = read_only::prove(&call) {
             self.found(Rule::Command, argv, why);
@@ -241,7 +242,7 @@ impl Walk {
     }
 }
 
-/// Whether a program runs its command with paths that another command lists.
+/// Whether a program such as `xargs` runs its command with paths that another command lists.
 fn is_fed(program: &str, source: &Source) -> bool {
     matches!(program, "xargs" | "parallel") && source.text.is_none() && !source.places.is_empty()
 }
@@ -292,7 +293,7 @@ fn output_of(call: &Call<'_>) -> Source {
     }
 }
 
-/// The output of `printf`: its format, with each `%s` and the like replaced by the next argument.
+/// The output of `printf`: its format, with each `%s` or `%b` replaced by the next argument.
 fn printed(operands: &[&str]) -> String {
     let Some((format, arguments)) = operands.split_first() else { return String::new() };
     let mut line = unescape(format);

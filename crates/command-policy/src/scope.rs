@@ -29,16 +29,16 @@ const SET: &[&str] = &[
     "USER",
 ];
 
-/// The state of the shell at a place of the command line.
+/// The state of the shell at one point of the command line.
 #[derive(Debug, Clone)]
 pub(crate) struct Scope {
-    /// The directory, relative to the one in which the command line starts.
+    /// The working directory, relative to the directory in which the command line starts.
     pub(crate) directory: String,
     /// The parameters of the script or function, if they are known.
     pub(crate) parameters: Option<Vec<Text>>,
     /// Functions by name.
     pub(crate) functions: HashMap<String, Rc<FunctionBody>>,
-    /// Whether a command here receives each file below the paths that it names, as from `find`.
+    /// Whether a command receives each file below the paths that it names, as a command that `find` runs does.
     pub(crate) descends: bool,
     /// Files that a command of the line downloads.
     pub(crate) downloads: HashSet<String>,
@@ -103,7 +103,7 @@ impl Scope {
         };
     }
 
-    /// The place that a word names.
+    /// The path that a word names.
     pub(crate) fn place(&self, text: &Text) -> Place {
         Place::of(&text.value, &self.directory)
     }

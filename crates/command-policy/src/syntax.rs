@@ -8,22 +8,23 @@ use crate::rewrite::rewrite;
 
 /// The longest command line that is read, in bytes.
 pub const MAX_LINE: usize = 64 * 1024;
-/// The maximum number of brackets and compound commands that a command line may open. The parser is recursive.
+/// The maximum number of brackets and compound commands that a command line may open. The limit exists because the
+/// parser is recursive.
 const MAX_OPENED: usize = 400;
 
 /// Why a command line cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Unreadable {
-    /// It is longer than [`MAX_LINE`].
+    /// The line is longer than [`MAX_LINE`].
     #[error("it is longer than {MAX_LINE} bytes")]
     TooLong,
-    /// It is nested too deeply, or has more commands than are checked.
+    /// The line is nested too deeply, or has more commands than the policy checks.
     #[error("it is too complex")]
     TooComplex,
-    /// It contains a NUL character.
+    /// The line contains a NUL character.
     #[error("it contains a NUL character")]
     Nul,
-    /// It does not follow the grammar of the shell.
+    /// The line does not follow the grammar of the shell.
     #[error("it does not follow the grammar of the shell")]
     Malformed,
 }
@@ -31,9 +32,9 @@ pub enum Unreadable {
 /// The shell whose grammar applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Dialect {
-    /// bash, and zsh where it agrees.
+    /// The grammar of bash. It also applies to zsh where both shells agree.
     Bash,
-    /// The POSIX shell.
+    /// The grammar of the POSIX shell.
     Sh,
 }
 
@@ -55,13 +56,13 @@ pub(crate) fn parse(line: &str, dialect: Dialect) -> Result<Program, Unreadable>
     let options = dialect.options();
     let tokens: Vec<Token> =
         uncached_tokenize_str(line, &options.tokenizer_options()).map_err(|_| Unreadable::Malformed)?;
-    // The POSIX shell has none of these commands.
+    // The POSIX shell has none of the commands that `rewrite` changes.
     let tokens = if dialect == Dialect::Bash { rewrite(tokens) } else { tokens };
     parse_tokens(&tokens, &options).map_err(|_| Unreadable::Malformed)
 }
 
-/// Refuses what would overflow the stack of the parser. Quoted brackets count too, because the parser decides what is
-/// quoted.
+/// Refuses a line that would overflow the stack of the parser. Quoted brackets are counted too, because only the parser
+/// determines which brackets are quoted.
 fn check_bounds(line: &str) -> Result<(), Unreadable> {
     if line.len() > MAX_LINE {
         return Err(Unreadable::TooLong);

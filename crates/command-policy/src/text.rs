@@ -1,62 +1,62 @@
 //! The value of a word, as far as it is known before the command runs.
 
-/// A part that is known when the command runs. It may be empty.
+/// Represents a part that is known only when the command runs. The part may be empty.
 pub(crate) const UNKNOWN: char = '\u{FFFD}';
-/// A part that is known when the command runs. It is not empty.
+/// Represents a part that is known only when the command runs. The part is not empty.
 pub(crate) const SOMETHING: char = '\u{FFFC}';
 
-/// The value of a word. Unknown parts are [`UNKNOWN`] or [`SOMETHING`]. The user's home directory at the start is `~`;
-/// a quoted `~` there is `./~`.
+/// The value of a word. [`UNKNOWN`] and [`SOMETHING`] represent unknown parts. A `~` at the start represents the user's
+/// home directory. If a quoted `~` is at the start, the value begins with `./~`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Text {
-    /// The value.
+    /// The value, with its unknown parts.
     pub(crate) value: String,
-    /// Whether it has an unquoted pattern of file names.
+    /// Whether the value contains an unquoted file name pattern.
     pub(crate) globs: bool,
-    /// Whether it begins with such a pattern, so a file name can become an option.
+    /// Whether the value begins with an unquoted file name pattern. A matching file name can then be an option.
     pub(crate) begins_with_glob: bool,
     /// Whether `value` is an approximation, as after `${NAME%suffix}`.
     pub(crate) is_approximate: bool,
-    /// Whether a part was downloaded.
+    /// Whether a part of the value was downloaded.
     pub(crate) is_downloaded: bool,
-    /// Whether a part was decoded or scrambled.
+    /// Whether a part of the value was decoded or scrambled.
     pub(crate) is_decoded: bool,
 }
 
 impl Text {
-    /// A text that is known.
+    /// Creates a text with a known value.
     pub(crate) fn known(value: &str) -> Self {
         Self { value: value.to_owned(), ..Self::default() }
     }
 
-    /// A text of which nothing is known.
+    /// Creates a text with a completely unknown value.
     pub(crate) fn unknown() -> Self {
         Self::known(&UNKNOWN.to_string())
     }
 
-    /// Whether each part is known.
+    /// Whether each part of the value is known.
     pub(crate) fn is_known(&self) -> bool {
         !self.is_approximate && !self.value.contains([UNKNOWN, SOMETHING])
     }
 
-    /// Whether nothing is known, so it may be any text.
+    /// Whether no part of the value is known, so that it may be any text.
     pub(crate) fn is_unknown(&self) -> bool {
         !self.value.is_empty() && self.value.chars().all(|at| matches!(at, UNKNOWN | SOMETHING))
     }
 
-    /// The value if the unknown parts that may be empty are empty.
+    /// The value without the unknown parts that may be empty.
     pub(crate) fn when_empty(&self) -> String {
         self.value.replace(UNKNOWN, "")
     }
 
-    /// The name of the program if this is the first word of a command: without directories, in lower case. The file
-    /// systems of some hosts ignore case.
+    /// The name of the program if this text is the first word of a command. The name has no directories, and is in
+    /// lower case because the file systems of some hosts ignore case.
     pub(crate) fn program(&self) -> String {
         let name = self.value.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
         name.to_ascii_lowercase()
     }
 
-    /// Takes over the uncertainty of `part`, because it becomes a part of this text.
+    /// Takes over the uncertainty of `part`, because `part` becomes a part of this text.
     pub(crate) fn taint(&mut self, part: &Self) {
         self.globs |= part.globs;
         self.is_approximate |= part.is_approximate;
@@ -81,7 +81,7 @@ impl Text {
 }
 
 /// Expands the braces of a word before anything else, as bash does: `a{b,c}d` is `abd acd`. Returns the word itself if
-/// it has none. At most `limit` words result; braces beyond that stay as they are.
+/// it has no braces. The result has at most `limit` words. Further braces are not expanded.
 pub(crate) fn braces(word: &str, limit: usize) -> Vec<String> {
     let mut done = Vec::new();
     let mut open = vec![word.to_owned()];
@@ -107,7 +107,7 @@ fn first_brace(word: &str) -> Option<(usize, usize, Vec<&str>)> {
             quote @ (b'\'' | b'"' | b'`') => {
                 at += bytes[at + 1..].iter().position(|byte| *byte == quote)? + 1
             }
-            // A parameter or a command substitution.
+            // Skips a parameter expansion or a command substitution.
             b'$' if matches!(bytes.get(at + 1), Some(b'{' | b'(')) => at = closing(bytes, at + 1)?,
             b'{' => {
                 if let Some((end, parts)) = brace_parts(word, at) {
@@ -121,7 +121,7 @@ fn first_brace(word: &str) -> Option<(usize, usize, Vec<&str>)> {
     None
 }
 
-/// The index of the bracket that closes the one at `open`.
+/// The index of the bracket that closes the bracket at `open`.
 fn closing(bytes: &[u8], open: usize) -> Option<usize> {
     let mut depth = 0_usize;
     for (index, byte) in bytes.iter().enumerate().skip(open) {
@@ -139,7 +139,7 @@ fn closing(bytes: &[u8], open: usize) -> Option<usize> {
     None
 }
 
-/// The end of the brace expression that opens at `open`, and its parts, if it has a comma.
+/// The end of the brace expression that opens at `open`, and its parts, if the expression has a comma.
 fn brace_parts(word: &str, open: usize) -> Option<(usize, Vec<&str>)> {
     let bytes = word.as_bytes();
     let close = closing(bytes, open)?;

@@ -15,9 +15,10 @@ use crate::scope::Scope;
 use crate::syntax::{Dialect, Unreadable, parse};
 use crate::text::{SOMETHING, Text, UNKNOWN};
 
-/// The maximum number of commands that are checked. The commands of loops and functions count each time that they run.
+/// The maximum number of commands that are checked. The commands of loops and functions are counted each time that they
+/// run.
 const MAX_COMMANDS: usize = 2_000;
-/// The maximum nesting of scripts in scripts.
+/// The maximum nesting of scripts and commands in other commands.
 const MAX_DEPTH: usize = 12;
 /// The maximum number of values of a loop's variable that are checked.
 const MAX_VALUES: usize = 16;
@@ -31,7 +32,7 @@ pub(crate) struct Walk {
     pub(crate) inside: Vec<String>,
     /// The number of enclosing constructs that run in parallel with other commands.
     pub(crate) beside: usize,
-    /// The number of open loops without an end and without a pause.
+    /// The number of enclosing loops that are endless and do not pause.
     endless: usize,
     depth: usize,
     commands: usize,
@@ -44,7 +45,7 @@ pub(crate) struct Simple {
     pub(crate) argv: Vec<Text>,
     pub(crate) redirects: Vec<Redirect>,
     pub(crate) assignments: Vec<(String, Text)>,
-    /// The input that the command's own redirections give it.
+    /// The input that the redirections of the command provide.
     pub(crate) source: Option<Source>,
 }
 
@@ -75,7 +76,7 @@ impl Walk {
         }
     }
 
-    /// Adds a finding, once.
+    /// Adds a finding, unless the same finding exists.
     pub(crate) fn found(&mut self, rule: Rule, argv: &[Text], why: impl Into<String>) {
         let shown = |text: &str| text.replace([UNKNOWN, SOMETHING], "…");
         let command = argv.iter().map(|text| shown(&text.value.replace('…', "\\…"))).collect();
@@ -105,7 +106,7 @@ impl Walk {
                 "runs text that is decoded on the command line",
             );
         }
-        // The script may be for a different shell than the line.
+        // The script may be for another shell than the line.
         let parsed = parse(&script.value, self.dialect).or_else(|_| parse(&script.value, Dialect::Bash));
         let output = match parsed {
             Ok(program) => self.program(&program, source, scope),
@@ -136,14 +137,14 @@ impl Walk {
         self.depth -= 1;
     }
 
-    /// Whether the line is too complex.
+    /// Whether the walk failed, because the line is too complex.
     pub(crate) fn has_failed(&self) -> bool {
         self.failure.is_some()
     }
 
     /// The output of a command substitution.
     pub(crate) fn substitution(&mut self, script: &str, scope: &mut Scope) -> Text {
-        // The findings in the script count. Even the output of a read-only script is not known.
+        // The findings of the script apply to the line. The output is not known exactly, even if the script only reads.
         let output = self.script(&Text::known(script), Source::default(), &mut scope.clone());
         let unknown = Text::known(&SOMETHING.to_string());
         let known = output.text.map(|text| Text { is_approximate: true, ..text });
@@ -358,7 +359,7 @@ impl Walk {
                 self.is_read_only = false;
             }
             Item::AssignmentWord(assignment, word) => match (&assignment.name, &assignment.value) {
-                // `declare NAME=value` and the like.
+                // The assignment is an argument, as in `declare NAME=value`.
                 _ if !simple.argv.is_empty() => simple.argv.extend(self.words(word, scope)),
                 (AssignmentName::VariableName(name), AssignmentValue::Scalar(value)) => {
                     let mut value = self.word(&value.value, scope);
@@ -415,7 +416,7 @@ impl Walk {
                     self.is_read_only = false;
                 }
                 IoFileRedirectTarget::Duplicate(word) => {
-                    // `>&2`, or a file of this name.
+                    // The target is a descriptor, as in `>&2`, or otherwise a file.
                     let target = self.word(&word.value, scope);
                     let is_descriptor =
                         target.value.trim_end_matches('-').bytes().all(|byte| byte.is_ascii_digit());
@@ -446,7 +447,7 @@ impl Walk {
     }
 }
 
-/// Whether the condition of a loop is always true.
+/// Whether the condition of a loop is constant: always true, or (in an `until` loop) always false.
 fn is_constant(list: &CompoundList) -> bool {
     matches!(
         list.to_string().trim(),

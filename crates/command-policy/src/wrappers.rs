@@ -5,7 +5,7 @@ use crate::escapes;
 use crate::rules::Rule;
 use crate::text::Text;
 
-/// What a command runs.
+/// A program, a script or code that a command runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Inner {
     /// A program with arguments.
@@ -16,14 +16,14 @@ pub(crate) enum Inner {
     Code(Text),
 }
 
-/// What a command runs, and what is known about the command itself.
+/// The programs, scripts and code that a command runs, and facts about the command itself.
 #[derive(Debug, Default)]
 pub(crate) struct Wrapped {
-    /// What it runs, in order.
+    /// The programs, scripts and code, in the order in which the command runs them.
     pub(crate) inner: Vec<Inner>,
     /// The finding about the command itself.
     pub(crate) finding: Option<(Rule, &'static str)>,
-    /// Whether it does nothing except running its inner commands.
+    /// Whether the command does nothing except running its inner commands.
     pub(crate) is_transparent: bool,
 }
 
@@ -103,7 +103,8 @@ pub(crate) const SHELLS: &[&str] = &[
     "csh", "tcsh", "pwsh", "elvish", "nu",
 ];
 
-/// Programs that run code: their name, the letters of the options whose value is code, and long forms.
+/// Programs that run code: their name, the letters of the short options whose value is code, and the long options whose
+/// value is code.
 const INTERPRETERS: &[(&str, &str, &[&str])] = &[
     ("python", "c", &[]),
     ("pypy", "c", &[]),
@@ -119,7 +120,7 @@ const INTERPRETERS: &[(&str, &str, &[&str])] = &[
     ("tclsh", "c", &[]),
 ];
 
-/// The interpreter with the name of a program, which may end with a version.
+/// The interpreter that the name of a program identifies. The name may end with a version.
 fn interpreter(program: &str) -> Option<&'static (&'static str, &'static str, &'static [&'static str])> {
     INTERPRETERS.iter().find(|(name, ..)| {
         program
@@ -128,7 +129,7 @@ fn interpreter(program: &str) -> Option<&'static (&'static str, &'static str, &'
     })
 }
 
-/// Whether a program without a file to run executes its standard input.
+/// Whether a program executes its standard input, because no argument names a file to run.
 pub(crate) fn runs_its_input(call: &Call<'_>) -> bool {
     let is_shell = SHELLS.contains(&call.program);
     if !is_shell && interpreter(call.program).is_none() {
@@ -146,7 +147,7 @@ pub(crate) fn is_input(path: &str) -> bool {
     path == "/dev/stdin" || path.starts_with("/dev/fd/") || path.starts_with("/proc/self/fd/")
 }
 
-/// What a command runs; empty if it runs no other command.
+/// Returns what a command runs. The result is empty if the command runs no other command.
 pub(crate) fn unwrap(call: &Call<'_>) -> Wrapped {
     let program = call.program;
     if SHELLS.contains(&program) {
@@ -216,7 +217,7 @@ fn after_options<'a>(words: &'a [Text], valued: &str, long: &[&str], operands: u
         let takes_next = if value.starts_with("--") {
             long.contains(&value)
         } else {
-            // The last letter of a group may have its value in the next word.
+            // The value of the last option in a group of letters may be the next word.
             value.chars().last().is_some_and(|last| valued.contains(last))
                 && !value[1..].chars().rev().skip(1).any(|letter| valued.contains(letter))
         };
@@ -303,7 +304,7 @@ const OBEYED_PREFIXES: &[&str] = &[
     "XDG_",
 ];
 
-/// Whether programs obey this environment variable.
+/// Whether this environment variable tells programs what to run or to read.
 pub(crate) fn is_obeyed_variable(name: &str) -> bool {
     OBEYED_VARIABLES.contains(&name) || OBEYED_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
@@ -314,7 +315,7 @@ fn is_harmless_assignment(word: &Text) -> bool {
 
 fn command(call: &Call<'_>, wrapper: &Wrapper) -> Wrapped {
     let words = call.arguments();
-    // `env -S 'a line'`.
+    // The option `-S` of `env` contains a complete command: `env -S 'a line'`.
     if wrapper.name == "env" {
         let split = words.iter().enumerate().find_map(|(index, word)| match word.value.as_str() {
             "-S" | "--split-string" => words.get(index + 1).cloned(),
@@ -339,7 +340,7 @@ fn command(call: &Call<'_>, wrapper: &Wrapper) -> Wrapped {
     Wrapped { inner: vec![inner], finding: None, is_transparent: wrapper.is_transparent && is_harmless }
 }
 
-/// Adds what `xargs` reads to the command.
+/// Adds the input of `xargs` to the command that `xargs` runs.
 fn add_input(wrapped: &mut Wrapped, call: &Call<'_>) {
     let Some(Inner::Command(words)) = wrapped.inner.first_mut() else { return };
     match &call.source.text {
@@ -362,7 +363,7 @@ fn privileged(call: &Call<'_>) -> Wrapped {
     wrapped
 }
 
-/// The value of `-c`.
+/// The script in the value of `-c`.
 fn script_option(call: &Call<'_>) -> Wrapped {
     let words = call.arguments();
     let script = words.iter().position(|word| matches!(word.value.as_str(), "-c" | "--command"));
@@ -458,7 +459,7 @@ pub(crate) fn find_directories(call: &Call<'_>) -> Vec<Text> {
     call.arguments().iter().skip_while(options).take_while(start).cloned().collect()
 }
 
-/// The commands of `-exec` and the like. `{}` stands for each directory in which `find` starts.
+/// The commands of `-exec` and similar actions of `find`. Each directory in which `find` starts replaces `{}`.
 fn find_commands(call: &Call<'_>) -> Vec<Inner> {
     let words = call.arguments();
     let directories = find_directories(call);
@@ -482,7 +483,7 @@ fn find_commands(call: &Call<'_>) -> Vec<Inner> {
     inner
 }
 
-/// The commands that git runs: aliases, and those of `bisect run`, `rebase --exec`, `submodule foreach`.
+/// The commands that git runs: aliases, and the commands of `bisect run`, `rebase --exec`, `submodule foreach`.
 fn git_commands(call: &Call<'_>) -> Vec<Inner> {
     let words = call.arguments();
     let mut inner = Vec::new();
@@ -513,7 +514,7 @@ fn git_commands(call: &Call<'_>) -> Vec<Inner> {
     inner
 }
 
-/// The commands in options of `tar`, `rsync` and the like.
+/// The commands in options of `tar`, `rsync` and similar programs.
 fn option_commands(call: &Call<'_>) -> Vec<Inner> {
     let words = call.arguments();
     let mut inner = Vec::new();

@@ -1,5 +1,5 @@
-//! Each command of `commands.txt` has the finding of its section, and its verdict in each mode, bare and as a script of
-//! three shells.
+//! Each command of `commands.txt` has the finding of its section, and its verdict in each mode, both alone and as a
+//! script of three shells.
 
 #![allow(clippy::unwrap_used)]
 
@@ -19,7 +19,7 @@ fn commands() -> Vec<(&'static str, String)> {
     commands
 }
 
-/// The reason why a command does not have the verdict of its section. `None` if it has it.
+/// The reason why a command does not have the verdict of its section. `None` if the command has this verdict.
 fn mistake(section: &str, command: &str) -> Option<String> {
     let assessment = assess(command);
     let verdicts = Mode::ALL.map(|mode| assessment.decide(mode, &[]));

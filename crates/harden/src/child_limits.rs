@@ -7,24 +7,25 @@ use std::process::Command;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-/// Upper bounds for one process. Its children inherit the same bounds, each for itself. A lower bound of the parent
-/// remains.
+/// Upper bounds for the resources of one process. Each child process inherits the bounds, and its resources are counted
+/// separately. If the process has already inherited a lower limit, the lower limit remains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChildLimits {
-    /// The memory that the process may write to, in bytes (`RLIMIT_DATA`): heap, stacks and private mappings, but no
-    /// file that it maps to read. An allocation beyond it fails.
+    /// The memory that the process may write to, in bytes (`RLIMIT_DATA`): heap, stacks and private mappings, but not
+    /// files that are mapped to be read. An allocation that exceeds the limit fails.
     pub memory: u64,
     /// The address space in bytes (`RLIMIT_AS`), which also contains mapped files.
     pub address_space: u64,
-    /// The size of each file that the process writes, in bytes. The kernel kills a process that writes more.
+    /// The size of each file that the process writes, in bytes. The kernel kills the process if a file exceeds this
+    /// size.
     pub file: u64,
-    /// The processor time in seconds. The kernel kills a process that uses more.
+    /// The processor time in seconds. The kernel kills the process if it uses more time.
     pub cpu_seconds: u64,
 }
 
 impl ChildLimits {
-    /// Makes the process that `command` spawns apply these limits, and write no core file. If the kernel refuses a
-    /// limit, the spawn fails and the program is not executed.
+    /// Makes `command` apply these limits to the process that it spawns, before the program is executed. The process
+    /// also writes no core file. If the kernel refuses a limit, the spawn fails and the program is not executed.
     pub fn apply_to(self, command: &mut Command) {
         let in_child = move || -> io::Result<()> {
             for (resource, most) in [
@@ -41,7 +42,7 @@ impl ChildLimits {
             Ok(())
         };
         // SAFETY: between fork and exec only async-signal-safe calls are allowed. The closure makes two system calls
-        // for each limit. It allocates no memory, takes no lock, and accesses only the numbers that it owns.
+        // for each limit. The closure allocates no memory, takes no lock, and accesses only the numbers that it owns.
         unsafe {
             command.pre_exec(in_child);
         }
@@ -55,7 +56,7 @@ mod tests {
     const LIMITS: ChildLimits =
         ChildLimits { memory: 64 << 20, address_space: 1 << 30, file: 4096, cpu_seconds: 60 };
 
-    /// Runs a shell script with the limits.
+    /// Runs a shell script with `limits`.
     fn run(limits: ChildLimits, script: &str) -> std::process::Output {
         let mut command = Command::new("sh");
         command.args(["-c", script]);
@@ -83,7 +84,7 @@ mod tests {
 
     #[test]
     fn a_child_cannot_allocate_or_write_more() {
-        // The shell doubles a text until it has 512 MiB.
+        // The shell doubles a string until the string has 512 MiB.
         let doubling = "x=0123456789abcdef; i=0; while [ $i -lt 25 ]; do x=$x$x; i=$((i+1)); done; echo all";
         let output = run(LIMITS, doubling);
         assert!(!output.status.success() && output.stdout.is_empty(), "{output:?}");

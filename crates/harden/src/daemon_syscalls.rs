@@ -1,4 +1,4 @@
-//! Denies the system calls that no running daemon needs, with seccomp.
+//! Uses seccomp to deny the system calls that no running daemon needs.
 //!
 //! The filter is a list of denied calls, so it remains correct if libc or the async runtime starts to use
 //! other calls. Most of the protection comes from the Landlock rules, the dropped capabilities, and the ban
@@ -22,8 +22,8 @@ const PROGRAMS: &[libc::c_long] = &[
     libc::SYS_vfork,
 ];
 
-/// System calls that no daemon needs, in addition to those in [`KERNEL`] and [`SANDBOXING`]. They access
-/// other processes, or are kernel interfaces with a history of bugs.
+/// System calls that no daemon needs, in addition to those in [`KERNEL`] and [`SANDBOXING`]. These calls access other
+/// processes, or are kernel interfaces with a history of bugs.
 const REFUSED: &[libc::c_long] = &[
     libc::SYS_ptrace,
     libc::SYS_process_vm_readv,
@@ -52,8 +52,8 @@ const NAMESPACES: i32 = libc::CLONE_NEWUSER
 /// Creating a socket of another family fails.
 const FAMILIES: [i32; 3] = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6];
 
-/// Applies the filter to this thread and to threads that it later starts. The process can then start threads,
-/// but neither processes nor programs.
+/// Applies the seccomp filter to the calling thread and to the threads that it later starts. The process can then start
+/// threads, but neither processes nor programs.
 ///
 /// # Errors
 /// Fails with [`HardenError::Filter`] if the kernel supports seccomp but refuses the filter.

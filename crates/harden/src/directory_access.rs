@@ -8,15 +8,16 @@ use nix::sys::stat::Mode;
 
 use crate::{HardenError, step};
 
-/// The open descriptor of a directory.
+/// An open descriptor of a directory.
 ///
-/// An unprivileged user cannot pass through directories that only root may enter, even to a subdirectory of its own.
-/// A descriptor that root opened keeps the subdirectory accessible.
+/// An unprivileged user cannot pass through directories that only root may enter, even to reach a subdirectory that
+/// this user owns. If root has opened a descriptor of the subdirectory, the subdirectory stays accessible through the
+/// descriptor.
 #[derive(Debug)]
 pub struct Held(OwnedFd);
 
 impl Held {
-    /// Opens a directory with `O_PATH`, which only allows accessing its entries.
+    /// Opens a directory with `O_PATH`. The descriptor only gives access to the directory's entries.
     ///
     /// # Errors
     /// Fails with [`HardenError::Step`] if the directory does not exist, is a symlink, or is not accessible.
@@ -25,14 +26,14 @@ impl Held {
         open(directory, flags, Mode::empty()).map(Self).map_err(step("open a directory"))
     }
 
-    /// Returns a path to the directory. The path is valid in this process until this value is dropped.
+    /// Returns a path to the directory. The path is valid in this process until `self` is dropped.
     #[must_use]
     pub fn path(&self) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}", self.0.as_raw_fd()))
     }
 }
 
-/// Opens `directory`, and replaces the path by one that goes through the open descriptor.
+/// Opens `directory`, and replaces this path by the path of the open descriptor in `/proc/self/fd`.
 ///
 /// # Errors
 /// Fails in the same cases as [`Held::open`].

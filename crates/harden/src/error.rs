@@ -1,12 +1,12 @@
-//! The error of the steps on Linux.
+//! The error type of the steps that drop privileges on Linux.
 
-/// Why a privilege could not be dropped. The message names the step; the source has the cause.
+/// Why a privilege could not be dropped. The message names the step; the error's source is the cause.
 #[derive(Debug, thiserror::Error)]
 pub enum HardenError {
-    /// The kernel refused a step.
+    /// The kernel refused the operation of a step.
     #[error("{step}")]
     Step {
-        /// What the step does.
+        /// What the failed step does, for the message.
         step: &'static str,
         /// The kernel's error.
         source: nix::Error,

@@ -1,10 +1,9 @@
-//! The files that a confined process keeps.
+//! Lists the files that a confined process can still access.
 
 use std::path::PathBuf;
 
-/// The files that remain accessible after [`Self::restrict`]. Access to all other files is denied. Binding
-/// TCP ports is denied too, unless [`Self::bind_tcp`] is set. File descriptors that are already open can
-/// still be used.
+/// The files that remain accessible after [`Self::restrict`]. Access to all other files is denied. Binding TCP ports is
+/// denied too, unless [`Self::bind_tcp`] is set. File descriptors that are already open remain usable.
 #[derive(Debug, Clone, Default)]
 pub struct Files {
     /// Files or directory trees that may be read. Paths that do not exist are ignored.
@@ -19,6 +18,6 @@ pub struct Files {
     pub sockets: Vec<PathBuf>,
     /// Whether the process may bind TCP ports.
     pub bind_tcp: bool,
-    /// Whether the process may send signals to processes that do not have this restriction.
+    /// Whether the process may send signals to processes outside of its Landlock domain.
     pub signal_others: bool,
 }

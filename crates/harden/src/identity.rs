@@ -8,8 +8,8 @@ use crate::{HardenError, step};
 impl Identity {
     /// Permanently sets the real, effective and saved ids of the process to this user.
     ///
-    /// The kernel then resets the parent-death signal and the dumpable flag, so this step must come before
-    /// the steps that set them.
+    /// The kernel then resets the parent-death signal and the dumpable flag, so this step must come before the steps
+    /// that set this signal or this flag.
     ///
     /// # Errors
     /// Fails with [`HardenError::Step`] if the process is not root.

@@ -10,15 +10,15 @@ use landlock::{
 pub use crate::files::Files;
 use crate::{HardenError, MissingProtection};
 
-/// The newest version of Landlock that is requested. An older kernel enforces the rules that it supports.
+/// The newest Landlock ABI version whose rules are requested. An older kernel enforces only the rules that it supports.
 const RULES: ABI = ABI::V6;
 
-/// A statically linked program reads randomness from these files instead of using the system call, so they
-/// always remain readable.
+/// Files with random bytes, which always remain readable: a statically linked program reads random bytes from these
+/// files instead of using the system call.
 const RANDOMNESS: [&str; 2] = ["/dev/random", "/dev/urandom"];
 
 impl Files {
-    /// Applies the restriction to this thread, and to threads and processes that it later starts.
+    /// Applies the restriction to the calling thread, and to the threads and processes that it later starts.
     ///
     /// # Errors
     /// Fails with [`HardenError`] if a kernel with Landlock refuses the rules, or if a path in `write`,
@@ -67,7 +67,7 @@ impl Files {
     }
 }
 
-/// Allows `access` below `path`. For a file, leaves out the rights that apply only to directories.
+/// Allows `access` below `path`. If `path` is a file, leaves out the rights that apply only to directories.
 fn allow(
     rules: RulesetCreated,
     path: &Path,

@@ -1,9 +1,9 @@
 //! Drops the privileges of the bundle and its daemons.
 //!
-//! The bundle and its daemons hold credentials, and parse input from a bottle that may be hostile. Each of
-//! them therefore drops all privileges that it does not need before it reads credentials or input. No step
-//! can be undone, and threads inherit every step. Call the steps in this order, before the process starts a
-//! second thread:
+//! The bundle and its daemons hold credentials, and parse input from a bottle that may be hostile. Each of these
+//! processes therefore drops all privileges that it does not need before it reads credentials or input. Each module of
+//! this list implements one step. No step can be undone, and new threads inherit every step. Call the steps in the
+//! order of the list, before the process starts a second thread:
 //!
 //! ```text
 //! directory_access    open directories that the unprivileged user cannot reach
@@ -12,17 +12,16 @@
 //! landlock         Landlock: access to only a few files and directories
 //! daemon_syscalls  seccomp: no new programs, no access to other processes, no mounts
 //! ```
-//! `child_limits` limits the resources of the programs that a daemon starts.
-//! `seccomp_filter` compiles system call filters. `unneeded_syscalls` contains lists of system calls that the
-//! backends use too.
+//! `child_limits` limits the resources of the programs that a daemon starts. `seccomp_filter` compiles system call
+//! filters. `unneeded_syscalls` contains lists of system calls, which the backends use for their filters too.
 //!
-//! The list describes Linux, where the sidecars of every bottle run. On macOS the keeper calls `process`, and the steps
-//! for which macOS has no counterpart report a [`MissingProtection`].
+//! The list describes Linux, where the sidecars of every bottle run. On macOS the keeper calls `process`. A step for
+//! which macOS has no counterpart reports a [`MissingProtection`], fails, or does nothing.
 //!
-//! If the kernel lacks a protection, the step returns a [`MissingProtection`] and no error. If a step fails
-//! although the kernel supports it, it returns an error, and the process must exit.
+//! If the kernel lacks a protection, the step returns a [`MissingProtection`] and no error. If the kernel supports the
+//! step but the step fails, the step returns an error, and the process must exit.
 //!
-//! This crate is not the bottle's sandbox, which the backend implements.
+//! This crate does not implement the bottle's sandbox. The backend implements it.
 
 mod files;
 mod user;
@@ -57,8 +56,8 @@ mod tests;
 
 pub use error::HardenError;
 
-/// A protection that this kernel lacks. The text describes what is missing, as a part of a sentence that
-/// begins in lower case.
+/// A protection that this kernel lacks. The text is a sentence fragment that begins in lower case and says what is
+/// missing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MissingProtection(pub String);
 

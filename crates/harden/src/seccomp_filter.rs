@@ -1,9 +1,9 @@
 //! Compiles system call filters into seccomp programs that look up a call by binary search.
 //!
-//! The `seccompiler` library compiles a linear search instead, and supports only one action for matching
-//! calls in a program. The kernel runs a new program once for each call number, and later for each call whose
-//! action depends on arguments. The number of executed instructions therefore matters. The library still
-//! compiles the rules that check arguments.
+//! The `seccompiler` library compiles a linear search instead, and supports only one action for matching calls in a
+//! program. When a program is installed, the kernel runs it once for each call number. Later the kernel runs it only
+//! for calls whose action depends on arguments. The number of executed instructions therefore matters. The library
+//! still compiles the rules that check arguments.
 
 use std::collections::BTreeMap;
 
@@ -18,8 +18,8 @@ const NUMBER: u32 = 0;
 /// A system call filter, which maps calls to actions.
 #[derive(Debug)]
 pub struct Filter {
-    /// The actions, by the first call number to which each applies. An action applies up to the next entry;
-    /// the first entry is 0.
+    /// The actions. Each key is the first call number to which the action applies. The action applies to all numbers
+    /// below the next key. The first key is 0.
     ranges: BTreeMap<u32, Action>,
 }
 
@@ -28,7 +28,7 @@ pub struct Filter {
 enum Action {
     Pass,
     Fail(i32),
-    /// The call fails with the error of the first rule that matches; it is allowed if no rule matches.
+    /// The call fails with the error of the first rule that matches. If no rule matches, the call is allowed.
     FailWhen(Vec<(SeccompRule, i32)>),
 }
 
@@ -64,8 +64,8 @@ impl Filter {
         }
     }
 
-    /// Makes `call` fail with `errno` if one of the rules matches. Otherwise, the call is allowed. If the
-    /// method is used again for the same call, the new rules are appended.
+    /// Makes `call` fail with `errno` if one of the rules matches. Otherwise, the call is allowed. If `refuse_when` is
+    /// called again for the same system call, the new rules are appended to the old ones.
     pub fn refuse_when(&mut self, call: libc::c_long, rules: Vec<SeccompRule>, errno: i32) {
         let before = match u32::try_from(call).map(|number| self.action(number)) {
             Ok(Action::FailWhen(before)) => before,
@@ -75,8 +75,8 @@ impl Filter {
         self.put(call, Action::FailWhen(before.into_iter().chain(rules).collect()));
     }
 
-    /// Sets the action of one system call. A negative number is ignored, because this architecture lacks such
-    /// a call.
+    /// Sets the action of one system call. A negative number is ignored: it means that this architecture lacks the
+    /// system call.
     fn put(&mut self, call: libc::c_long, action: Action) {
         let Ok(number) = u32::try_from(call) else { return };
         let before = self.action(number);
@@ -88,7 +88,7 @@ impl Filter {
         self.ranges.range(..=number).next_back().map_or(Action::Pass, |(_, action)| action.clone())
     }
 
-    /// Applies the filter to this thread, and to threads and processes that it later starts.
+    /// Applies the filter to the calling thread, and to the threads and processes that it later starts.
     ///
     /// # Errors
     /// Fails with [`HardenError::Filter`] if the filter cannot be compiled for this processor, or if the
@@ -97,7 +97,7 @@ impl Filter {
         Ok(apply_filter(&self.program()?)?)
     }
 
-    /// Compiles the filter to a seccomp program. The program kills a process that makes a call of another
+    /// Compiles the filter to a seccomp program. The program kills a process that makes a system call of another
     /// architecture.
     ///
     /// # Errors
@@ -129,7 +129,8 @@ fn bisect(ranges: &[(u32, Action)]) -> BpfProgram {
             let at_least = instruction(libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K, *start);
             let branch = match u8::try_from(lower.len()) {
                 Ok(skip) => vec![sock_filter { jt: skip, ..at_least }],
-                // A conditional jump cannot reach this far. It skips an unconditional jump instead.
+                // The program of the lower half is too long for the 8-bit offset of a conditional jump. The conditional
+                // jump therefore skips an unconditional jump, which can go further.
                 Err(_) => {
                     let skip = instruction(libc::BPF_JMP | libc::BPF_JA, length(&lower));
                     vec![sock_filter { jf: 1, ..at_least }, skip]
@@ -156,7 +157,7 @@ impl Action {
             Self::Pass => vec![ret(libc::SECCOMP_RET_ALLOW)],
             Self::Fail(errno) => vec![fail(*errno)],
             Self::FailWhen(rules) => {
-                // If a rule does not match, it skips the instruction after it.
+                // If a rule does not match, its program skips the next instruction, which returns the error.
                 let checks = rules.iter().flat_map(|(rule, errno)| {
                     let mut program = BpfProgram::from(rule.clone());
                     program.push(fail(*errno));
@@ -177,7 +178,7 @@ fn ret(value: u32) -> sock_filter {
 }
 
 fn instruction(code: u32, k: u32) -> sock_filter {
-    // Instruction codes have 16 bits, and all codes that are used here fit.
+    // Instruction codes have 16 bits, and all codes that this module uses fit.
     sock_filter { code: u16::try_from(code).unwrap_or(u16::MAX), jt: 0, jf: 0, k }
 }
 
@@ -192,10 +193,11 @@ mod tests {
 
     use super::*;
 
-    /// The `struct seccomp_data` of a system call.
+    /// Returns the bytes of the `struct seccomp_data` of a system call.
     fn call(program: &[sock_filter], number: u32, arguments: [u64; 2]) -> Vec<u8> {
         let mut data = number.to_ne_bytes().to_vec();
-        // The first instructions of a program check the architecture, so it can be read there.
+        // The first instructions of a program check the architecture, so the second instruction contains the
+        // architecture's number.
         data.extend(program[1].k.to_ne_bytes());
         data.extend([0; 8]);
         data.extend(arguments.iter().flat_map(|argument| argument.to_ne_bytes()));
@@ -203,7 +205,7 @@ mod tests {
         data
     }
 
-    /// Interprets the instructions of classic BPF that are used here, as the kernel does.
+    /// Interprets the instructions of classic BPF that this module uses, as the kernel does.
     fn interpret(program: &[sock_filter], data: &[u8]) -> u32 {
         let (mut at, mut accumulator) = (0, 0_u32);
         loop {
@@ -232,7 +234,7 @@ mod tests {
         SeccompRule::new(conditions.into_iter().collect::<Result<_, _>>().expect("conditions")).expect("rule")
     }
 
-    /// A filter with many calls in no order, with gaps and adjacent numbers, and with rules for one call.
+    /// Creates a filter with many calls in no order, with gaps and adjacent numbers, and with rules for one call.
     fn sample() -> Filter {
         let mut filter = Filter::passing();
         let even: Vec<libc::c_long> = (0..300).map(|n| (n * 74) % 598).filter(|n| *n != 56).collect();

@@ -1,5 +1,5 @@
-//! Tests each protection in a separate process. A test runs this test program again with only itself
-//! selected, and marks the child process by an environment variable.
+//! Tests each protection in a separate process. Each test runs this test program again with only the same test
+//! selected. An environment variable marks the child process.
 
 use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
@@ -67,7 +67,7 @@ fn reads_facts_about_the_machine_like_on_an_old_kernel() {
         }
         process::seal().expect("seal");
         fs::read("/proc/self/auxv").expect_err("the file belongs to root");
-        // Kernels before 6.4 refuse the other way to read the auxiliary vector (PR_GET_AUXV(2const)).
+        // Kernels before 6.4 refuse `PR_GET_AUXV`, the second way to read the auxiliary vector (PR_GET_AUXV(2const)).
         let auxv = SeccompCondition::new(0, SeccompCmpArgLen::Qword, SeccompCmpOp::Eq, PR_GET_AUXV);
         let rule = SeccompRule::new(vec![auxv.expect("condition")]).expect("rule");
         let einval = SeccompAction::Errno(nix::libc::EINVAL.unsigned_abs());

@@ -3,7 +3,8 @@
 
 use nix::libc;
 
-/// The number of `kexec_file_load`. The constants of `libc` for musl on arm64 lack it (asm-generic/unistd.h).
+/// The number of `kexec_file_load`. The `libc` crate has no constant for this number on arm64 with musl
+/// (asm-generic/unistd.h).
 #[cfg(target_arch = "aarch64")]
 const KEXEC_FILE_LOAD: libc::c_long = 294;
 #[cfg(not(target_arch = "aarch64"))]

@@ -1,8 +1,8 @@
-//! The user that a confined process runs as.
+//! The user account of a confined process.
 
 use serde::{Deserialize, Serialize};
 
-/// An unprivileged user, given by number. It needs no entry in `/etc/passwd`.
+/// An unprivileged user, given by number. The user needs no entry in `/etc/passwd`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Identity {

@@ -1,4 +1,4 @@
-//! Accounts of this machine's users.
+//! Reads the accounts of this machine's users.
 
 use std::path::PathBuf;
 
@@ -13,14 +13,14 @@ pub struct Account {
     pub home: PathBuf,
 }
 
-/// The name of this process's user, or the user id if the account has no name.
+/// Returns the name of this process's user, or the user id if the account has no name.
 pub fn own_name() -> String {
     let user = rustix::process::getuid().as_raw();
     Account::of(user).map_or_else(|| user.to_string(), |account| account.name)
 }
 
 impl Account {
-    /// The account with this user id. `None` if there is none, or if it cannot be read.
+    /// Returns the account with this user id; `None` if there is none, or if it cannot be read.
     pub fn of(uid: u32) -> Option<Self> {
         system::account(uid)
     }

@@ -6,8 +6,8 @@ use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 /// Returns all current addresses of all interfaces, including loopback.
 ///
 /// # Errors
-/// Returns an error if the kernel cannot list the addresses. The caller must then stop, because it could not
-/// block access to addresses that it does not know.
+/// Returns an error if the kernel cannot list the addresses. The caller must then stop, because it cannot block access
+/// to unknown addresses.
 pub fn of_this_host() -> io::Result<Vec<IpAddr>> {
     let mut addresses: Vec<IpAddr> = nix::ifaddrs::getifaddrs()?
         .filter_map(|interface| {
@@ -21,9 +21,9 @@ pub fn of_this_host() -> io::Result<Vec<IpAddr>> {
     Ok(addresses)
 }
 
-/// Returns the addresses through which another machine or a bottle could reach this machine: all except
-/// loopback addresses. The port of each is 0. Link-local addresses have their scope id and come last. Among
-/// these, the addresses of the newest interface come first.
+/// Returns the addresses through which another machine or a bottle could reach this machine: all except loopback
+/// addresses. The port of each address is 0. Link-local addresses have their scope id and are at the end of the list.
+/// Among the link-local addresses, those of the newest interface come first.
 ///
 /// # Errors
 /// Returns the same errors as [`of_this_host`].

@@ -1,5 +1,5 @@
-//! Environment variables of bot-bottle. [`Host::read_bot_bottle_variables`] reads the variables that `bottle` supports
-//! too. The other functions report the variables that have no effect here.
+//! Reads the environment variables of bot-bottle. [`Host::read_bot_bottle_variables`] reads the variables that `bottle`
+//! supports too. [`Host::unused_bot_bottle_variables`] reports the variables that have no effect in `bottle`.
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use super::Host;
 /// The name prefix of bot-bottle's variables.
 const THEIRS: &str = "BOT_BOTTLE_";
 
-/// The name prefix of our variables.
+/// The name prefix of `bottle`'s variables.
 const OURS: &str = "BOTTLE_";
 
 /// The variables, without their prefix, that are read under both prefixes. `HOME` is not one of them: bot-bottle's
@@ -19,13 +19,13 @@ const SHARED: [&str; 3] = ["BACKEND", "RUNTIME", "SENSITIVE_PREFIXES"];
 /// The variable, without its prefix, that names the home of bot-bottle.
 const THEIR_HOME: &str = "HOME";
 
-/// The home of bot-bottle in the user's home directory, if no variable names another.
+/// The home of bot-bottle in the user's home directory, if no variable names another directory.
 const DEFAULT_HOME: &str = ".bot-bottle";
 
 impl Host {
-    /// Renames each variable of bot-bottle that has a meaning here, for example `BOT_BOTTLE_BACKEND` to
-    /// `BOTTLE_BACKEND`, unless a variable of the new name is set. Returns a note that names the renamed variables;
-    /// none if no variable was renamed.
+    /// Renames each variable of bot-bottle that has a meaning for `bottle`, unless a variable of the new name is set.
+    /// For example, `BOT_BOTTLE_BACKEND` becomes `BOTTLE_BACKEND`. Returns a note that names the renamed variables;
+    /// `None` if no variable was renamed.
     pub fn read_bot_bottle_variables(&mut self) -> Option<String> {
         let mut notes = Vec::new();
         for name in SHARED {
@@ -42,8 +42,9 @@ impl Host {
         (!notes.is_empty()).then(|| format!("{}; rename {them}", notes.join(", ")))
     }
 
-    /// Returns a note for each kind of bot-bottle's variables that are set and have no effect here. The note names
-    /// the variables, and says where the setting is now.
+    /// Returns notes about the variables of bot-bottle that are set and have no effect in `bottle`: one note about
+    /// timeouts, and one about the other variables. Each note names the variables, and says where `bottle` has the
+    /// setting.
     #[must_use]
     pub fn unused_bot_bottle_variables(&self) -> Vec<String> {
         let set = self.env.iter().filter(|(_, value)| !value.is_empty());

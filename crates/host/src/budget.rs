@@ -19,7 +19,7 @@ use jiff::{SignedDuration, Timestamp, Zoned};
 use serde::de::{self, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// The largest limit. Numbers beyond it are not exact in JSON.
+/// The largest limit. A larger number is not exact in JSON.
 const MAX_TOKENS: u64 = 1 << 53;
 
 /// The key of a limit on the tokens of all providers together. This key cannot be used in files.
@@ -28,7 +28,7 @@ pub const ALL: &str = "all";
 /// The providers that have a provider route.
 const TEMPLATES: [&str; 3] = ["claude", "codex", "pi"];
 
-/// The key in `settings.yml` whose limits apply in addition to the limits of nearer scopes.
+/// The key in `settings.yml` whose limits apply in addition to the limits of all other scopes.
 const CEILING: &str = "ceiling";
 
 const MINUTE: SignedDuration = SignedDuration::from_secs(60);
@@ -39,7 +39,7 @@ const MINUTE: SignedDuration = SignedDuration::from_secs(60);
 pub enum Window {
     /// One launch of a bottle.
     Run,
-    /// The last 60 seconds. A request that exceeds the limit waits, and passes when enough time has passed.
+    /// The last 60 seconds. A request that exceeds the limit waits until it fits into the limit again.
     Minute,
     /// The current day, from midnight in the user's time zone.
     Day,
@@ -58,7 +58,7 @@ impl Window {
         Self::ALL.into_iter().find(|window| window.name() == name)
     }
 
-    /// The name, as files and commands write it.
+    /// Returns the name of the window, as files and commands write it.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -70,7 +70,7 @@ impl Window {
         }
     }
 
-    /// The beginning of the window. A window without a beginning includes every time.
+    /// Returns the beginning of the window. A window without a beginning includes all of the past.
     #[must_use]
     pub fn start(self, now: &Zoned) -> Timestamp {
         let day = match self {
@@ -79,8 +79,8 @@ impl Window {
             Self::Day => now.start_of_day(),
             Self::Month => now.first_of_month().and_then(|first| first.start_of_day()),
         };
-        // An error means that the day is outside the calendar's range. The window then has no beginning, so it counts
-        // more tokens, never fewer.
+        // An error means that the day is outside the calendar's range. The window then has no beginning, so the limit
+        // counts more tokens, never fewer.
         day.map_or(Timestamp::MIN, |day| day.timestamp())
     }
 }
@@ -98,7 +98,7 @@ pub enum OnSpent {
     /// Pause the bottle and ask the user. If the user does not raise the budget in time, act as [`Self::Cutoff`].
     #[default]
     Pause,
-    /// Deny requests to models. The bottle runs on.
+    /// Deny requests to models. The bottle continues to run.
     Cutoff,
     /// Save a snapshot, and stop the bottle.
     Freeze,
@@ -120,7 +120,7 @@ impl OnSpent {
         })
     }
 
-    /// The name, as files and commands write it.
+    /// Returns the name of the policy, as files and commands write it.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -141,7 +141,7 @@ impl fmt::Display for OnSpent {
 /// A limit on the tokens of one provider in one window.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limit {
-    /// The provider: a template for its provider route, a host for other routes, or [`ALL`].
+    /// The provider: the name of a template (claude, codex or pi), the host of another route, or [`ALL`].
     pub key: String,
     /// The window.
     pub window: Window,
@@ -153,7 +153,7 @@ impl Limit {
     /// Parses the value of `--budget`: `N` for all providers together, or `KEY=N` for one.
     ///
     /// # Errors
-    /// A sentence fragment with the problem.
+    /// Returns a sentence fragment with the problem.
     pub fn parse_flag(text: &str) -> Result<Self, String> {
         let (key, number) = text.split_once('=').unwrap_or((ALL, text));
         let key = if key == ALL { key.to_owned() } else { provider(key)? };
@@ -164,7 +164,7 @@ impl Limit {
 /// Parses a number of tokens that the user gives to a command.
 ///
 /// # Errors
-/// A sentence fragment with the problem.
+/// Returns a sentence fragment with the problem.
 pub fn parse_tokens(text: &str) -> Result<u64, String> {
     match text.parse::<i128>() {
         Ok(number) => check_tokens(number),
@@ -184,7 +184,7 @@ fn check_tokens(number: i128) -> Result<u64, String> {
 /// Checks the name of a provider: a template, or the canonical form of a host.
 ///
 /// # Errors
-/// A sentence fragment with the problem.
+/// Returns a sentence fragment with the problem.
 pub fn provider(key: &str) -> Result<String, String> {
     if TEMPLATES.contains(&key) {
         return Ok(key.to_owned());
@@ -215,7 +215,8 @@ pub enum Scope {
     Bottle(Name),
     /// All launches of this home.
     Host,
-    /// As [`Scope::Host`], in addition to nearer scopes.
+    /// All launches of this home, as for [`Scope::Host`]. A ceiling applies in addition to the limits of all other
+    /// scopes.
     Ceiling,
 }
 
@@ -223,7 +224,7 @@ impl Scope {
     /// Parses a scope as [`Scope`] is displayed.
     ///
     /// # Errors
-    /// A sentence fragment with the problem.
+    /// Returns a sentence fragment with the problem.
     pub fn parse(text: &str) -> Result<Self, String> {
         let name = |name: &str| name.parse::<Name>().map_err(|bad| bad.to_string());
         match text.split_once(':') {
@@ -261,7 +262,7 @@ impl<'de> Deserialize<'de> for Scope {
     }
 }
 
-/// A limit, and who declared it.
+/// A limit with its scope and origin.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Declared {
     /// The launches whose tokens the limit counts.
@@ -269,13 +270,13 @@ pub struct Declared {
     /// The limit.
     #[serde(flatten)]
     pub limit: Limit,
-    /// The file and line, or the flag.
+    /// The file and line, or the flag, that declares the limit.
     pub origin: String,
 }
 
 impl Declared {
-    /// The limit as it applies to the current launch of a bottle. A limit for one launch belongs to that launch, and
-    /// not to the file that declares it.
+    /// Returns the limit as it applies to the current launch of a bottle. A limit for one launch gets the scope of this
+    /// launch instead of the scope of the file that declares the limit.
     #[must_use]
     pub fn in_launch_of(self, slug: &Slug) -> Self {
         match self.limit.window {
@@ -293,8 +294,9 @@ impl fmt::Display for Declared {
 }
 
 /// Returns the limits that apply to a provider: the limits of the nearest scope that limits the provider, and the
-/// ceiling. Limits per minute and other limits are handled separately: a limit of one kind does not replace a limit of
-/// the other kind in a farther scope. `declared` begins with the nearest scope.
+/// ceiling. The nearest scope of limits per minute is determined separately from the nearest scope of other limits: a
+/// limit of one kind does not replace a limit of the other kind in a farther scope. `declared` begins with the nearest
+/// scope.
 #[must_use]
 pub fn governing<'d>(declared: &'d [Declared], key: &str) -> Vec<&'d Declared> {
     let applies = |one: &&Declared| one.limit.key == key || one.limit.key == ALL;
@@ -310,7 +312,7 @@ pub fn governing<'d>(declared: &'d [Declared], key: &str) -> Vec<&'d Declared> {
     declared.iter().filter(applies).filter(governs).collect()
 }
 
-/// A value below `budget`: a number, or a map. Positions are those of the file.
+/// A value below `budget`: a number, or a map. The positions refer to the file.
 #[derive(Debug)]
 pub enum Written {
     /// An integer of any size.
@@ -364,9 +366,9 @@ impl<'de> Deserialize<'de> for Written {
 /// A problem with a budget, and its position.
 #[derive(Debug, PartialEq, Eq)]
 pub struct BadBudget {
-    /// Where the value begins.
+    /// The position at which the value begins.
     pub at: Position,
-    /// What is wrong with it.
+    /// What is wrong with the value.
     pub message: String,
     /// What to write instead.
     pub hint: Option<String>,
@@ -381,7 +383,7 @@ impl BadBudget {
 /// Limits with their positions, in the order of the file.
 pub type Limits = Vec<Spanned<Limit>>;
 
-/// The limits of `budget` in a manifest.
+/// Returns the limits of `budget` in a manifest.
 pub fn of_manifest(written: Spanned<Written>) -> Result<Limits, BadBudget> {
     let mut limits = Vec::new();
     for (key, value) in entries("budget", written)? {
@@ -394,7 +396,7 @@ pub fn of_manifest(written: Spanned<Written>) -> Result<Limits, BadBudget> {
     Ok(limits)
 }
 
-/// The limits of `budget` in `settings.yml`. Those of the ceiling are the second list.
+/// Returns the limits of `budget` in `settings.yml`. The second list contains the limits of the ceiling.
 pub fn of_settings(written: Spanned<Written>) -> Result<(Limits, Limits), BadBudget> {
     let windows = [Window::Minute, Window::Day, Window::Month, Window::Total];
     let (mut limits, mut ceiling) = (Vec::new(), Vec::new());
@@ -584,7 +586,7 @@ mod tests {
         assert_eq!(names(&all, "codex"), ["agent:a day"]);
         assert_eq!(names(&all, "pi"), ["host total"]);
         assert_eq!(names(&all, "llm.example"), [] as [String; 0]);
-        // A limit on all providers is nearer than a limit on this one.
+        // A limit on all providers in a nearer scope has precedence over a limit on this provider.
         let run: Vec<Declared> = [declared("run:one", ALL, Window::Run)].into_iter().chain(all).collect();
         assert_eq!(names(&run, "claude"), ["run:one run", "ceiling total"]);
         assert_eq!(names(&run, "llm.example"), ["run:one run"]);

@@ -9,7 +9,7 @@ use serde::{Serialize, Serializer};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ByteSize(pub u64);
 
-/// The units in ascending order. Each one is 1024 times the one before it.
+/// The units in ascending order. Each unit is 1024 times the unit before it.
 const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
 
 /// Why a text is not a valid size.
@@ -18,7 +18,7 @@ pub enum BadSize {
     /// There is no number or no unit, or the unit is unknown.
     #[error("must be a whole number and a unit")]
     NoSize,
-    /// The size is zero, or its number of bytes does not fit into the type.
+    /// The size is zero, or the number of bytes does not fit into a `u64`.
     #[error("is out of range")]
     OutOfRange,
 }

@@ -1,7 +1,7 @@
 //! Detects whether the clock of this machine was set back.
 //!
-//! Time stamps of files come from the realtime clock, which users can set. If the clock was set back, a later
-//! change can have an earlier time stamp.
+//! Time stamps of files come from the realtime clock, which users can set. If a user sets the clock back, a later
+//! change of a file can have an earlier time stamp.
 
 use jiff::SignedDuration;
 use rustix::time::{ClockId, Timespec, clock_gettime};
@@ -13,21 +13,21 @@ const SINCE_BOOT: ClockId = ClockId::Boottime;
 #[cfg(target_os = "macos")]
 const SINCE_BOOT: ClockId = ClockId::Monotonic;
 
-/// The smallest decrease of [`boot_offset`] that counts as the clock being set back. A smaller one can be the
-/// time between two reads of a clock.
+/// The smallest decrease of [`boot_offset`] that counts as the clock being set back. A smaller decrease can be the time
+/// between two reads of a clock.
 const MIN_STEP: SignedDuration = SignedDuration::from_millis(50);
 
 /// The maximum time that three consecutive reads of clocks take if the process is not interrupted. Slower reads are
 /// repeated.
 const UNINTERRUPTED: SignedDuration = SignedDuration::from_millis(1);
 
-/// The maximum number of attempts to read the clocks without interruption. After that, the result of the
-/// fastest attempt is used.
+/// The maximum number of attempts to read the clocks without interruption. If all attempts are interrupted, the result
+/// of the fastest attempt is used.
 const TRIES: usize = 20;
 
-/// Returns the difference between the realtime clock and the time since boot. It changes only when the clock
-/// is set, because gradual adjustments affect both clocks equally, and because both advance while the machine
-/// is suspended.
+/// Returns the difference between the realtime clock and the time since boot. The difference changes only when the
+/// realtime clock is set: gradual adjustments affect both clocks equally, and both clocks advance while the machine is
+/// suspended.
 #[must_use]
 pub fn boot_offset() -> SignedDuration {
     let mut best: Option<(SignedDuration, SignedDuration)> = None;
@@ -45,9 +45,9 @@ pub fn boot_offset() -> SignedDuration {
     best.map_or(SignedDuration::ZERO, |(_, offset)| offset)
 }
 
-/// Returns how far the clock was set back between two calls of [`boot_offset`], the first of which returned
-/// `then` and the second `now`. Returns `None` if the clock was not set back. A reboot makes the offset
-/// larger, so it does not count as setting the clock back.
+/// Returns how far the realtime clock was set back between two calls of [`boot_offset`]. The first call returned
+/// `then`, and the second call returned `now`. Returns `None` if the clock was not set back. A reboot makes the offset
+/// larger, so a reboot is not mistaken for a clock that was set back.
 #[must_use]
 pub fn set_back(then: SignedDuration, now: SignedDuration) -> Option<SignedDuration> {
     Some(then.saturating_sub(now)).filter(|back| *back > MIN_STEP)

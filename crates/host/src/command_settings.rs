@@ -25,7 +25,7 @@ pub struct Allowed {
     pub origin: String,
 }
 
-/// An entry of `commands.allow`, in YAML's flow style.
+/// Formats an entry of `commands.allow` in YAML's flow style.
 #[must_use]
 pub fn entry(rule: &str, prefix: &[String]) -> String {
     let words: Vec<String> =
@@ -40,14 +40,14 @@ impl Default for CommandSettings {
 }
 
 impl CommandSettings {
-    /// The approvals of all entries.
+    /// Returns the approvals of all entries.
     #[must_use]
     pub fn approvals(&self) -> Vec<Approval> {
         self.allow.iter().map(|allowed| allowed.approval.clone()).collect()
     }
 }
 
-/// The section `commands:` as it is written in the file.
+/// The section `commands:`, as written in the file.
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Written {

@@ -5,7 +5,7 @@ use std::fmt;
 /// A sequence of keys, as the bytes that a terminal sends for them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DetachKeys {
-    /// The bytes; not empty.
+    /// The bytes. There is at least one.
     bytes: Vec<u8>,
     /// The sequence as the user wrote it, for messages.
     text: String,
@@ -15,7 +15,7 @@ impl DetachKeys {
     /// The default sequence, which programs rarely use.
     pub const DEFAULT: &str = "ctrl-],d";
 
-    /// Parses keys that are separated by commas. Each key is `ctrl-X` or a single character.
+    /// Parses a list of keys that are separated by commas. Each key is `ctrl-X` or a single character.
     ///
     /// # Errors
     /// Returns a sentence fragment that names the invalid key.
@@ -24,7 +24,7 @@ impl DetachKeys {
         Ok(Self { bytes, text: text.to_owned() })
     }
 
-    /// Returns the bytes, of which there is at least one.
+    /// Returns the bytes. There is at least one.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.bytes

@@ -1,4 +1,4 @@
-//! Walks a directory whose files may be hostile. The number of entries, the time and the depth are bounded, and
+//! Walks a directory whose content may be hostile. The number of entries, the time and the depth are bounded, and
 //! symlinks are not followed.
 
 use std::ffi::{CStr, CString, OsStr};
@@ -30,7 +30,7 @@ pub struct Bounds {
     pub time: Duration,
 }
 
-/// What a walk does after an entry.
+/// What the walk does after the visit of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
     /// The walk continues, and enters the entry if it is a directory.
@@ -53,27 +53,28 @@ pub struct Entry<'a> {
 }
 
 impl Entry<'_> {
-    /// The file name.
+    /// Returns the file name of the entry.
     #[must_use]
     pub fn name(&self) -> &OsStr {
         OsStr::from_bytes(self.name.to_bytes())
     }
 
-    /// The metadata of the entry itself. `None` if it was removed meanwhile.
+    /// Returns the metadata of the entry; of the link itself if the entry is a symlink. `None` if the entry was removed
+    /// meanwhile.
     #[must_use]
     pub fn stat(&self) -> Option<Stat> {
         statat(self.directory, self.name, AtFlags::SYMLINK_NOFOLLOW).ok()
     }
 
-    /// The target of a symlink.
+    /// Returns the target of the entry, which must be a symlink.
     #[must_use]
     pub fn target(&self) -> Option<PathBuf> {
         let target = readlinkat(self.directory, self.name, Vec::new()).ok()?;
         Some(PathBuf::from(OsStr::from_bytes(target.to_bytes())))
     }
 
-    /// Whether the entry's directory contains an entry of this name. The comparison ignores case, as on file systems of
-    /// macOS.
+    /// Whether the entry's directory contains an entry of this name. The comparison ignores case, as the file systems
+    /// of macOS do.
     #[must_use]
     pub fn is_beside(&self, name: &str) -> bool {
         self.siblings.iter().any(|(other, _)| other.to_bytes().eq_ignore_ascii_case(name.as_bytes()))
@@ -101,18 +102,19 @@ impl fmt::Display for Bound {
 /// How a walk ended.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Walked {
-    /// Which bound ended the walk. `None` if it is complete, or the visitor stopped it.
+    /// The bound that ended the walk. `None` if the walk visited all entries, or the visitor stopped it.
     pub bound: Option<Bound>,
-    /// The first directories that could not be read.
+    /// The directories that could not be read, at most 20 of them.
     pub unreadable: Vec<PathBuf>,
-    /// The first directories that were not entered, because they are more than [`MAX_DEPTH`] deep.
+    /// The directories that the walk did not enter because they are more than [`MAX_DEPTH`] levels deep, at most 20 of
+    /// them.
     pub too_deep: Vec<PathBuf>,
 }
 
-/// Visits each entry of a directory, except the directory itself. Entries that are removed meanwhile are skipped.
+/// Visits each entry of a directory, except the directory itself. Entries that are removed during the walk are skipped.
 ///
 /// # Errors
-/// When the directory itself cannot be read.
+/// Fails if the directory itself cannot be read.
 pub fn walk(top: &Path, bounds: Bounds, visit: &mut dyn FnMut(&Entry<'_>) -> Next) -> io::Result<Walked> {
     let top = openat(CWD, top, DIRECTORY, Mode::empty())?;
     let mut walk = Walk { bounds, begun: Instant::now(), seen: 0, walked: Walked::default(), visit };
@@ -130,7 +132,7 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// Returns false when the walk ends.
+    /// Visits the entries of `directory`. Returns false if the walk ends.
     fn directory(
         &mut self,
         directory: &OwnedFd,
@@ -169,7 +171,7 @@ impl Walk<'_> {
         let opened = openat(parent, name, DIRECTORY, Mode::empty()).map_err(io::Error::from);
         match opened.and_then(|directory| entries(&directory).map(|entries| (directory, entries))) {
             Ok((directory, entries)) => self.directory(&directory, &entries, path, depth + 1),
-            // It was removed or replaced meanwhile.
+            // The directory was removed or replaced after its parent was listed.
             Err(error) if is_gone(&error) => true,
             Err(_) => {
                 name_some(&mut self.walked.unreadable, path);
@@ -195,7 +197,7 @@ fn is_gone(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::NOENT | Errno::NOTDIR | Errno::LOOP))
 }
 
-/// The names and kinds of a directory's entries, in the order of the names.
+/// Returns the names and kinds of a directory's entries, sorted by name.
 fn entries(directory: &OwnedFd) -> io::Result<Vec<(CString, FileType)>> {
     let mut found = Vec::new();
     for entry in Dir::read_from(directory)? {

@@ -1,12 +1,12 @@
-//! Gives hints for I/O errors in bottle's directories, and removes paths that users do not know from their
-//! messages.
+//! Gives hints for I/O errors in the directories of `bottle`. Removes the paths of temporary files, which users do not
+//! know, from messages.
 
 use std::io::{self, ErrorKind};
 
 use rustix::io::Errno;
 
-/// Removes the path of the temporary file from an error. The `tempfile` crate appends this path to the
-/// message, but users do not know it.
+/// Removes the path of the temporary file from an error. The `tempfile` crate appends this path to the message, but
+/// users do not know the path.
 #[must_use]
 pub fn plain(error: io::Error) -> io::Error {
     let text = error.to_string();
@@ -16,7 +16,7 @@ pub fn plain(error: io::Error) -> io::Error {
     }
 }
 
-/// Returns what the user can do about this error if a file or directory of bottle cannot be used.
+/// Returns what the user can do about this error if a file or directory of `bottle` cannot be used.
 #[must_use]
 pub fn hint(error: &io::Error) -> &'static str {
     if error.raw_os_error() == Some(Errno::NOLCK.raw_os_error()) {

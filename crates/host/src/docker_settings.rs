@@ -9,13 +9,13 @@ use serde::Deserialize;
 /// The settings of the Docker backend, with defaults applied.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DockerSettings {
-    /// `transport`: how a bottle is connected to its sidecars. With `None`, the backend chooses
+    /// `transport`: how a bottle is connected to its sidecars. If it is `None`, the backend chooses
     /// [`DockerTransport::Socket`], or [`DockerTransport::Network`] if the runtime does not support sockets.
     pub transport: Option<DockerTransport>,
     /// `subnets`: the address range for the networks of bottles.
     pub subnets: Ipv4Net,
-    /// `runtime`: the OCI runtime for the agent's container, for example `runc`. With `None` (`auto`), the backend
-    /// uses gVisor if the engine has it and it works, and else the engine's default.
+    /// `runtime`: the OCI runtime for the agent's container, for example `runc`. If it is `None` (`auto`), the backend
+    /// uses gVisor if the engine has gVisor and gVisor works. Otherwise the backend uses the engine's default runtime.
     pub runtime: Option<String>,
 }
 
@@ -46,7 +46,8 @@ pub const AUTO: &str = "auto";
 /// The default of `docker.subnets`: a private range that is not in the default address pools of container engines.
 const SUBNETS: Ipv4Net = Ipv4Net::new_assert(Ipv4Addr::new(10, 213, 0, 0), 16);
 
-/// The longest prefix of a range that has room for the two networks of one bottle. A smaller range is refused.
+/// The longest prefix of `docker.subnets`. A range with a longer prefix has no room for the two networks of one bottle,
+/// and is refused.
 const LONGEST_PREFIX: u8 = 27;
 
 impl Default for DockerSettings {
@@ -55,7 +56,7 @@ impl Default for DockerSettings {
     }
 }
 
-/// The section `docker:` as it is written in the file.
+/// The section `docker:`, as written in the file.
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Written {
@@ -64,7 +65,7 @@ pub(super) struct Written {
     runtime: Option<Spanned<String>>,
 }
 
-/// Renames keys that are written with a name from an earlier version: `door` becomes `transport`.
+/// Renames the keys of earlier versions: `door` becomes `transport`.
 pub(super) fn rename_old_keys(section: &mut Node) {
     for (key, _) in section.entries_mut().into_iter().flatten() {
         if key.text() == "door" {

@@ -16,15 +16,16 @@ const IDLE: Duration = Duration::from_secs(30 * 60);
 /// The settings of `bottle env`, with defaults applied.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EnvironmentSettings {
-    /// `idle`: how long a bottle without work is kept running. `None` if it is not stopped.
+    /// `idle`: how long a bottle without work keeps running before it is stopped. `None` if it is never stopped.
     pub idle: Option<Duration>,
     /// The choices for all tasks.
     pub all: Choices,
-    /// `tasks`: the choices for some tasks, by the pattern of their ids. These choices override `all`.
+    /// `tasks`: the choices for some tasks. The key is a task id, or a pattern of task ids. These choices override
+    /// `all`.
     pub tasks: BTreeMap<String, Choices>,
 }
 
-/// How the bottle of a task is made. Absent fields are chosen as for `bottle start`.
+/// How `bottle env` makes the bottle of a task. Absent fields are chosen as for `bottle start`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Choices {
@@ -58,21 +59,23 @@ impl Default for EnvironmentSettings {
 }
 
 impl EnvironmentSettings {
-    /// The choices for a task: those of its id or of the longest pattern that matches, and then those for all tasks.
+    /// Returns the choices for a task. They come from the entry of the task's id, or else from the longest pattern that
+    /// matches the id. Fields that this entry does not set come from the choices for all tasks.
     #[must_use]
     pub fn of_task(&self, task: &str) -> Choices {
         let matches = |pattern: &str| match pattern.strip_suffix('*') {
             Some(start) => task.starts_with(start),
             None => task == pattern,
         };
-        // An id without a `*` matches only itself, so it is longer than each pattern that matches.
+        // A pattern without a `*` matches only the same id. It is therefore at least as long as each other pattern that
+        // matches.
         let found = self.tasks.iter().filter(|(pattern, _)| matches(pattern));
         let own = found.max_by_key(|(pattern, _)| (pattern.len(), !pattern.ends_with('*')));
         own.map(|(_, choices)| choices.clone()).unwrap_or_default().or(&self.all)
     }
 }
 
-/// The section as it is written in the file.
+/// The section `environments:`, as written in the file.
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Written {
@@ -85,7 +88,7 @@ pub(super) struct Written {
 }
 
 impl Written {
-    /// Checks the values. `idle` is the parsed value of the key of this name.
+    /// Checks the values. `idle` is the parsed value of the key `idle`.
     ///
     /// # Errors
     /// Returns the error message, which begins with the position of the value, and a hint.

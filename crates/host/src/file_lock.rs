@@ -7,24 +7,24 @@ use std::path::Path;
 
 /// A file whose lock this process holds until the value is dropped.
 ///
-/// The drop releases the lock itself. Closing the file is not enough: if another thread starts a process, that process
-/// has a copy of the descriptor, and thus the lock, until it calls `exec`.
+/// Dropping this value releases the lock explicitly, because closing the file is not enough: if another thread starts a
+/// process, that process has a copy of the descriptor, and thus the lock, until it calls `exec`.
 #[derive(Debug)]
 #[must_use]
 pub struct FileLock(File);
 
 impl FileLock {
-    /// Takes over a file that this process has locked.
+    /// Wraps a file that this process has already locked.
     pub fn of_locked(file: File) -> Self {
         Self(file)
     }
 
-    /// Locks the file at `path`, which is created if it is missing. `take` locks the opened file, or returns false if
-    /// it does not get the lock; the result is then `None`. If the file was removed or replaced before the lock was
-    /// acquired, the new one is locked.
+    /// Locks the file at `path`, which is created if it is missing. `take` locks the opened file. If `take` returns
+    /// false, because another process holds the lock, the result is `None`. If the file is removed or replaced before
+    /// `take` acquires the lock, the new file at `path` is locked instead.
     ///
     /// # Errors
-    /// When the file cannot be opened or locked.
+    /// Fails if the file cannot be opened or locked.
     pub fn at(path: &Path, take: impl Fn(&File) -> io::Result<bool>) -> io::Result<Option<Self>> {
         loop {
             let file = OpenOptions::new().create(true).append(true).mode(0o600).open(path)?;
@@ -48,23 +48,23 @@ impl FileLock {
 
 impl Drop for FileLock {
     fn drop(&mut self) {
-        // If this fails, the lock ends when the file is closed.
+        // If this call fails, the lock is released when the file is closed.
         let _ = self.0.unlock();
     }
 }
 
-/// Locks a file exclusively. Returns false if another process holds its lock.
+/// Locks a file exclusively. Returns false if another process holds a lock of the file.
 ///
 /// # Errors
-/// When the file system has no locks.
+/// Fails if the file system has no locks.
 pub fn try_lock(file: &File) -> io::Result<bool> {
     tried(file.try_lock())
 }
 
-/// Takes a shared lock of a file. Returns false if another process holds the exclusive lock.
+/// Acquires a shared lock of a file. Returns false if another process holds the exclusive lock.
 ///
 /// # Errors
-/// When the file system has no locks.
+/// Fails if the file system has no locks.
 pub fn try_lock_shared(file: &File) -> io::Result<bool> {
     tried(file.try_lock_shared())
 }

@@ -41,8 +41,8 @@ impl FileError {
     }
 }
 
-/// Creates a directory and its missing parents, accessible only to this user. Succeeds without a change if the
-/// directory exists.
+/// Creates a directory and its missing parents, accessible only to this user. If the directory exists, it stays
+/// unchanged and the call succeeds.
 ///
 /// # Errors
 /// Returns an error if the directory cannot be created.
@@ -50,8 +50,8 @@ pub fn create_private_directory(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
-/// Creates a directory and its missing parents as [`create_private_directory`]. If the directory exists and other users
-/// can access it, they no longer can.
+/// Creates a directory and its missing parents like [`create_private_directory`]. If the directory exists and other
+/// users can access it, the function removes their access.
 ///
 /// # Errors
 /// Returns an error if the directory cannot be created, is a link, or belongs to another user.
@@ -95,13 +95,13 @@ pub type Filled<'a> = BufWriter<&'a mut File>;
 /// empty.
 ///
 /// # Errors
-/// Returns the error of `fill`, or an error if the file's directory cannot be written. The old file is unchanged
-/// in this case.
+/// Returns the error of `fill`, or an error if the file's directory cannot be written. If an error is returned, the old
+/// file is unchanged.
 pub fn replace(path: &Path, fill: impl FnOnce(&mut Filled<'_>) -> io::Result<()>) -> io::Result<()> {
     persist(write_temporary(path, fill)?, path)
 }
 
-/// Like [`replace`], and syncs the new content to disk before the rename.
+/// Replaces a file like [`replace`], but syncs the new content to disk before the rename.
 ///
 /// # Errors
 /// Returns the same errors as [`replace`].

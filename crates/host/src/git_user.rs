@@ -1,5 +1,5 @@
-//! The user's own configuration of git, which is trusted: the identity for a directory, and the rules that apply in
-//! every repository of the user.
+//! Reads the user's own git configuration, which is trusted: the identity for a directory, and the ignore rules and
+//! attributes that apply in every repository of the user.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use bottle_repository::{Program, Repository, ident, ignore_rules, locate};
 
 use super::Host;
 
-/// The variables that say where the user's own configuration is.
+/// The environment variables that say where the user's own git configuration is.
 const VARIABLES: [&str; 4] = ["HOME", "XDG_CONFIG_HOME", "GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM"];
 
 /// The parts of the user's own git configuration that a bottle gets.
@@ -19,19 +19,19 @@ pub struct HostGitUser {
     pub name: Option<String>,
     /// `user.email`.
     pub email: Option<String>,
-    /// The content of the user's ignore file (`core.excludesFile`), empty without one.
+    /// The content of the user's ignore file (`core.excludesFile`). Empty if there is no such file.
     pub ignore_rules: Vec<u8>,
-    /// The content of the user's attribute file (`core.attributesFile`), empty without one.
+    /// The content of the user's attribute file (`core.attributesFile`). Empty if there is no such file.
     pub attributes: Vec<u8>,
 }
 
 impl HostGitUser {
-    /// The configuration for a bottle that has a copy of this directory, or the directory itself.
+    /// Returns the configuration for a bottle whose workspace is a copy of this directory, or the directory itself.
     ///
     /// `user.name` and `user.email` come from the directory's repository, or else from the user's or the system's
     /// configuration. The repository's configuration is read as data: its includes are not followed, and programs that
-    /// it names do not run. Conditional includes of the user are not evaluated. Unreadable configuration counts as
-    /// missing. A value contains at most the part that git would write into a commit.
+    /// it names do not run. Conditional includes of the user are not evaluated. Unreadable configuration is ignored.
+    /// The parts of a value that git would not write into a commit are removed.
     pub fn of(host: &Host, directory: &Path) -> Self {
         let (name, email) = identity(host, directory);
         let cleaned =
@@ -64,28 +64,30 @@ fn identity(host: &Host, directory: &Path) -> (Option<String>, Option<String>) {
 /// Finds git on this machine.
 ///
 /// # Errors
-/// [`GitError::Missing`].
+/// Returns [`GitError::Missing`].
 pub fn program(host: &Host) -> Result<Program, GitError> {
     Program::find(host.env.get(OsStr::new("PATH")).map(|path| path.as_os_str()).unwrap_or_default())
 }
 
-/// The user's own ignore file, which may be missing. `None` without git on this machine.
+/// Returns the path of the user's own ignore file, which may not exist. `None` if git is not installed on this machine.
 pub fn ignore_file(host: &Host) -> Option<PathBuf> {
     program(host).ok()?.user_ignore_file(&variables(host)).ok().flatten()
 }
 
-/// The user's own attribute file, which may be missing. `None` without git on this machine.
+/// Returns the path of the user's own attribute file, which may not exist. `None` if git is not installed on this
+/// machine.
 pub fn attributes_file(host: &Host) -> Option<PathBuf> {
     program(host).ok()?.user_attributes_file(&variables(host)).ok().flatten()
 }
 
-/// The variables that say where the user's own configuration is, with their values.
+/// Returns the environment variables that say where the user's own git configuration is, with their values.
 pub fn variables(host: &Host) -> Vec<(&'static str, &OsStr)> {
     let set = |name: &&'static str| host.env.get(OsStr::new(name)).map(|value| (*name, value.as_os_str()));
     VARIABLES.iter().filter_map(set).collect()
 }
 
-/// The name and the address in entries `KEY\nVALUE\0`. The last value of a key is the effective one.
+/// Returns the user's name and email address from entries of the form `KEY\nVALUE\0`. If a key occurs more than once,
+/// its last value applies.
 fn parse(output: &[u8]) -> (Option<String>, Option<String>) {
     let text = String::from_utf8_lossy(output);
     let last = |key: &str| {
@@ -111,7 +113,7 @@ mod tests {
         }
     }
 
-    /// A project can write any value into its configuration.
+    /// A project can write any value into the configuration of its repository.
     #[test]
     fn a_value_is_what_git_writes_of_it() {
         let home = tempfile::tempdir().expect("a directory");
@@ -131,7 +133,7 @@ mod tests {
         assert_eq!(parse(b""), (None, None));
     }
 
-    /// The rules are those of the files that git reads.
+    /// The ignore rules and attributes come from the same files that git reads.
     #[test]
     fn reads_the_files_that_the_configuration_names_or_the_usual_ones() {
         let home = tempfile::tempdir().expect("a directory");

@@ -1,7 +1,6 @@
 //! Parses `known_hosts` files (sshd(8), "SSH_KNOWN_HOSTS FILE FORMAT").
 //!
-//! Implemented here because the `ssh-key` crate parses the lines but does not match hosts, ports, patterns or
-//! hashes.
+//! This module exists because the `ssh-key` crate parses the lines but does not match hosts, ports, patterns or hashes.
 
 use std::io::{ErrorKind, Read};
 use std::path::PathBuf;
@@ -69,13 +68,13 @@ fn is_for(line: &str, name: &str) -> bool {
 fn is_hash_of(hashed: &str, name: &str) -> Option<bool> {
     let (salt, hash) = hashed.split_once('|')?;
     let [salt, hash] = [BASE64_STANDARD.decode(salt).ok()?, BASE64_STANDARD.decode(hash).ok()?];
-    // The file format requires SHA-1. Security does not depend on the strength of this hash.
+    // The file format requires SHA-1. Security does not depend on the strength of SHA-1 here.
     let key = hmac::Key::new(hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY, &salt);
     Some(hmac::verify(&key, name.as_bytes(), &hash).is_ok())
 }
 
-/// Whether `name` matches a pattern, in which `*` stands for any text and `?` for one character. Backtracks
-/// only to the last `*`, so that a pattern with many `*` does not take exponential time.
+/// Whether `name` matches a pattern, in which `*` matches any text and `?` matches one character. The function
+/// backtracks only to the last `*`, so that a pattern with many `*` does not take exponential time.
 fn glob_matches(pattern: &[u8], name: &[u8]) -> bool {
     let (mut at, mut pos, mut star) = (0, 0, None);
     while pos < name.len() {
@@ -130,7 +129,7 @@ mod tests {
         }
     }
 
-    /// Compares with `ssh-keygen`, if it is installed.
+    /// Compares the result with that of `ssh-keygen`, if `ssh-keygen` is installed.
     #[test]
     fn finds_names_hashed_by_ssh_keygen() {
         let directory = tempfile::tempdir().expect("a directory");

@@ -1,5 +1,5 @@
-//! The host machine: [`Host`] contains its environment and directories, as one value that tests can replace. The
-//! submodules read the machine's settings, files, processes and addresses.
+//! The host machine. [`Host`] contains the machine's environment and directories, as one value that tests can replace.
+//! The submodules read the machine's settings, files, processes and addresses.
 
 pub mod account;
 pub mod addresses;
@@ -43,7 +43,8 @@ pub use process_host::HostError;
 pub use scanner_rules::{ScannerRules, ScannerRulesError};
 pub use settings::{Settings, SettingsError};
 
-/// The variable that names the client on whose behalf a command starts bottles: their parent. `bottle mcp` sets it.
+/// The environment variable that names the client for which a command starts bottles. This client is the parent of the
+/// bottles. `bottle mcp` sets the variable.
 pub const PARENT: &str = "BOTTLE_PARENT";
 
 /// The environment and the directories of the user's machine.
@@ -65,7 +66,7 @@ pub struct Host {
 }
 
 impl Host {
-    /// Returns the client on whose behalf this process starts bottles ([`PARENT`]).
+    /// Returns the client for which this process starts bottles ([`PARENT`]).
     #[must_use]
     pub fn parent(&self) -> Option<String> {
         self.env.get(OsStr::new(PARENT)).and_then(|parent| parent.to_str()).map(str::to_owned)
@@ -83,29 +84,30 @@ impl Host {
         self.env.get(std::ffi::OsStr::new(name)).and_then(|v| v.to_str()).filter(|v| !v.is_empty())
     }
 
-    /// Returns the machine id of a bottle, as 32 hexadecimal digits. It is the same at each launch of the bottle, and
-    /// does not depend on this machine's id.
+    /// Returns the machine id of a bottle, as 32 hexadecimal digits. The machine id is the same at each launch of the
+    /// bottle, and does not depend on the host's machine id.
     #[must_use]
     pub fn machine_id(&self, slug: &Slug) -> String {
         hex::encode(&Sha256::digest(format!("machine {}/{slug}", self.home_hash()))[..16])
     }
 
-    /// Returns eight hexadecimal digits that distinguish this `$BOTTLE_HOME` from others on the same machine.
+    /// Returns eight hexadecimal digits that distinguish this `$BOTTLE_HOME` from other `$BOTTLE_HOME`s on the same
+    /// machine.
     #[must_use]
     pub fn home_hash(&self) -> String {
         home_hash(&self.home)
     }
 }
 
-/// The output omits the environment, because it contains secrets.
+/// The debug output omits the environment, because the environment contains secrets.
 impl fmt::Debug for Host {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Host").field("home", &self.home).field("cwd", &self.cwd).finish_non_exhaustive()
     }
 }
 
-/// Returns eight hexadecimal digits that distinguish the `$BOTTLE_HOME` at this path from others on the same
-/// machine. They are the beginning of the path's SHA-256.
+/// Returns eight hexadecimal digits that distinguish the `$BOTTLE_HOME` at this path from other `$BOTTLE_HOME`s on the
+/// same machine. The digits are the beginning of the path's SHA-256.
 #[must_use]
 pub fn home_hash(home: &Path) -> String {
     use std::os::unix::ffi::OsStrExt;

@@ -1,4 +1,4 @@
-//! Opens and reads regular files safely, even if a file was replaced after it was checked.
+//! Opens and reads regular files safely, even if another process replaces a file after the file was checked.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -7,10 +7,12 @@ use std::path::Path;
 
 use rustix::fs::OFlags;
 
-/// Opens a file for reading. Refuses a link in the last component of the path, and does not block on a pipe.
+/// Opens a file for reading. Refuses a symbolic link in the last component of the path. Does not block if the path
+/// names a pipe.
 ///
 /// # Errors
-/// Returns an error if the file cannot be opened. The kind is `InvalidInput` if it is not a regular file.
+/// Returns an error if the file cannot be opened. The kind of the error is `InvalidInput` if `path` is not a regular
+/// file.
 pub fn open(path: &Path) -> io::Result<File> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let file = File::options().read(true).custom_flags(flags.bits().cast_signed()).open(path)?;
@@ -20,8 +22,8 @@ pub fn open(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Reads up to `most` bytes of a file. If the file is longer, reads one more byte, so that the caller can detect this.
-/// `path` must not end in a symbolic link; [`open`] refuses it.
+/// Reads up to `most` bytes of a file. If the file is longer, reads one more byte, so that the caller can detect the
+/// longer file. Like [`open`], refuses a symbolic link in the last component of the path.
 pub fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     open(path)?.take(most.saturating_add(1)).read_to_end(&mut bytes)?;

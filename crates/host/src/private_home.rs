@@ -1,8 +1,8 @@
 //! Makes `$BOTTLE_HOME` private to its user, and refuses a location where another user could replace it.
 //!
-//! All files of this program are in this directory or in the runtime directory. The directory's mode therefore decides
-//! who can read them, whatever the umask was when they were created. Commands do not change their umask, because
-//! `pull`, `apply` and `cp` write the user's own files, for which the umask is meant.
+//! All files of this program are in `$BOTTLE_HOME` or in the runtime directory. The mode of these two directories
+//! therefore decides who can read the files, whatever the umask was when the files were created. Commands do not change
+//! their umask, because `pull`, `apply` and `cp` write the user's own files, to which the umask is meant to apply.
 
 use std::fs::{self, File, Permissions};
 use std::io;
@@ -14,21 +14,21 @@ use rustix::fs::{Mode, OFlags, open};
 use super::process_host::{HostError, user_name};
 use super::{Host, files};
 
-/// Directories whose files decide what an agent may do. Their entries are checked too if other users could write to the
-/// home.
+/// Directories whose files decide what an agent may do. If other users could write to the home, the entries of these
+/// directories are checked too.
 const CONFIGURATION: [&str; 4] = ["agents", "bottles", "rules", "skills"];
 
 /// The maximum number of entries that are checked in one directory. A typical home has tens of entries.
 const MAX_ENTRIES: usize = 10_000;
 
 /// The owner that a user namespace shows for files of unmapped users (`/proc/sys/kernel/overflowuid`). In a rootless
-/// container, this id stands for the machine's root, who owns `/` and `/home`.
+/// container, files of the machine's root, such as `/` and `/home`, have this owner.
 const OVERFLOW_UID: u32 = 65534;
 
 impl Host {
-    /// Checks that the path of `$BOTTLE_HOME` is UTF-8, and that no other user can replace the directory. If it exists,
-    /// also checks that it is a directory of this user, and makes it accessible only to this user. Returns a note if
-    /// that changed its mode.
+    /// Checks that the path of `$BOTTLE_HOME` is UTF-8, and that no other user can replace the directory. If the
+    /// directory exists, also checks that it is a directory of this user, and makes it accessible only to this user.
+    /// Returns a note if the directory's mode was changed.
     ///
     /// # Errors
     /// Returns [`HostError`] if one of these checks fails, or the mode cannot be changed.
@@ -53,7 +53,7 @@ impl Host {
         if others == 0 {
             return Ok(None);
         }
-        // The mode is changed first, so that other users can add nothing after the check.
+        // The mode is changed before the entries are checked, so that other users cannot add entries after the check.
         let directory = open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
         let directory = File::from(directory.map_err(|error| failed(error.into()))?);
         let closed = directory.set_permissions(Permissions::from_mode(0o700));
@@ -61,7 +61,7 @@ impl Host {
             check_entries(path)?;
         }
         match closed {
-            // Nobody can write to a read-only file system, and its content can still be listed.
+            // Other users cannot write to a read-only file system, so its directories may stay accessible to them.
             Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => return Ok(None),
             closed => closed.map_err(failed)?,
         }
@@ -88,8 +88,8 @@ fn check_parents(path: &Path) -> Result<(), HostError> {
     Ok(())
 }
 
-/// Refuses a home that contains a file of another user which decides what agents may do. Such a file could be added
-/// while the home was writable for others.
+/// Refuses a home if another user owns an entry of the home or of a directory in [`CONFIGURATION`]. Other users could
+/// add entries while the home was writable for them, and the entries decide what agents may do.
 fn check_entries(home: &Path) -> Result<(), HostError> {
     let directories = CONFIGURATION.map(|name| home.join(name));
     for directory in std::iter::once(home).chain(directories.iter().map(PathBuf::as_path)) {
@@ -113,7 +113,7 @@ fn check_entries(home: &Path) -> Result<(), HostError> {
 }
 
 /// Makes the runtime directory private, like [`files::private_directory`]. Returns [`HostError::RuntimeNotPrivate`] if
-/// its owner or kind prevents this.
+/// the path is not a directory, or if another user owns the directory.
 pub(super) fn make_runtime(path: &Path) -> Result<(), HostError> {
     files::private_directory(path).map_err(|source| match fs::symlink_metadata(path) {
         Ok(found) if !found.is_dir() || !is_own(found.uid()) => HostError::RuntimeNotPrivate(path.to_owned()),
@@ -125,12 +125,12 @@ fn is_own(uid: u32) -> bool {
     uid == rustix::process::geteuid().as_raw()
 }
 
-/// Whether a user id is root's, on this machine or seen from a user namespace.
+/// Whether a user id belongs to root, either root on this machine or root as a user namespace shows it.
 fn is_root(uid: u32) -> bool {
     uid == 0 || (uid == OVERFLOW_UID && is_in_user_namespace())
 }
 
-/// Whether this process sees user ids that differ from the machine's.
+/// Whether this process is in a user namespace, in which user ids differ from the machine's.
 fn is_in_user_namespace() -> bool {
     // The initial namespace maps all ids to themselves (user_namespaces(7)). macOS has no such file.
     let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
@@ -178,7 +178,7 @@ mod tests {
         }
     }
 
-    /// Only root can create files of other users.
+    /// The test needs root, because only root can create files of other users.
     #[test]
     fn what_another_user_put_into_a_writable_home_is_refused() {
         if !rustix::process::geteuid().is_root() {

@@ -1,8 +1,9 @@
 //! Identifies processes in a way that is safe even if the kernel reuses a process id.
 //!
-//! In files and in the ledger, a process is written as `pid:start`: its id and its start time, as the system counts it
-//! (`linux` and `macos` say how). A zombie counts as ended, because it has no resources. To send a signal, the process
-//! is opened before the start time is compared, so that the signal reaches the identified process or none.
+//! In files and in the ledger, a process is written as `pid:start`: the process id and the start time. The modules
+//! `linux` and `macos` define the unit of the start time. A zombie is treated as ended, because it has no resources. To
+//! send a signal, this module first opens the process and then compares the start time, so that the signal reaches the
+//! identified process or no process.
 
 #[cfg(target_os = "linux")]
 mod linux;
@@ -33,10 +34,11 @@ pub struct ProcessId {
 }
 
 impl ProcessId {
-    /// Returns the process that currently has this id. Returns `None` if there is none, or if it is a zombie.
+    /// Returns the process that currently has this id. Returns `None` if no process has this id, or if the process is a
+    /// zombie.
     ///
     /// # Errors
-    /// Returns an error if the system does not answer.
+    /// Returns an error if the operating system does not return the start time.
     pub fn of(pid: u32) -> io::Result<Option<Self>> {
         Ok(system::start_time(pid)?.map(|start| Self { pid, start }))
     }
@@ -44,7 +46,8 @@ impl ProcessId {
     /// Returns this process.
     ///
     /// # Errors
-    /// Returns an error if the system does not answer, on Linux if `/proc` is not mounted.
+    /// Returns an error if the operating system does not return the start time, for example if `/proc` is not mounted
+    /// on Linux.
     pub fn own() -> io::Result<Self> {
         Self::of(std::process::id())?.ok_or_else(|| io::Error::other("the system does not list this process"))
     }
@@ -72,7 +75,7 @@ impl ProcessId {
         self.signal(Signal::INT).map(drop)
     }
 
-    /// Sends a signal to the process. Returns none if it has already ended.
+    /// Sends a signal to the process. Returns `None` if the process has already ended.
     fn signal(self, signal: Signal) -> io::Result<Option<system::Opened>> {
         let Some(pid) = i32::try_from(self.pid).ok().and_then(Pid::from_raw) else { return Ok(None) };
         let Some(process) = system::Opened::open(pid)? else { return Ok(None) };
@@ -99,7 +102,7 @@ impl FromStr for ProcessId {
     }
 }
 
-/// The error for a text that does not have the form `pid:start`.
+/// The error for a string that does not have the form `pid:start`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a process in the form pid:start")]
 pub struct BadProcessId(String);

@@ -1,7 +1,7 @@
 //! Reads the [`Host`] value for this process, and creates the private directory for its sockets.
 //!
-//! A command reads this value once when it starts, and then uses only the value. Only [`Host::open_runtime`]
-//! creates a directory.
+//! A command reads this value once when it starts, and then uses only the value. In this module, only
+//! [`Host::open_runtime`] creates a directory.
 
 use std::ffi::OsString;
 use std::io;
@@ -17,8 +17,7 @@ use super::{Host, disk, private_home};
 /// margin.
 const SOCKET_PATH_MAX: usize = 100;
 
-/// The length of the longest path inside the runtime directory, which is that of the bundle socket in the fake
-/// backend.
+/// The length of the longest path inside the runtime directory: the path of the bundle socket in the fake backend.
 const SOCKET_NAME_MAX: usize = "/.fake/".len() + SLUG_MAX + "/bundle".len();
 
 /// Why this process cannot use the host.
@@ -40,9 +39,9 @@ pub enum HostError {
     /// `$BOTTLE_HOME`, or a file in it, belongs to another user. That user could control what agents may reach.
     #[error("{} belongs to another user ({owner})", path.display())]
     HomeNotYours {
-        /// The path of `$BOTTLE_HOME`, or of the file.
+        /// The path of `$BOTTLE_HOME`, or of a file in it.
         path: PathBuf,
-        /// The name of its owner, or the user id.
+        /// The name or user id of the owner.
         owner: String,
     },
     /// Another user can replace `$BOTTLE_HOME` through a directory that contains it.
@@ -50,9 +49,9 @@ pub enum HostError {
     HomeReplaceable {
         /// The path of `$BOTTLE_HOME`.
         path: PathBuf,
-        /// The directory.
+        /// The directory that contains `$BOTTLE_HOME`.
         parent: PathBuf,
-        /// Why other users can write to it, as a sentence fragment.
+        /// Why other users can write to this directory, as a sentence fragment.
         why: String,
     },
     /// `$BOTTLE_HOME` cannot be accessed.
@@ -69,7 +68,7 @@ pub enum HostError {
     /// The paths of sockets in the runtime directory would be too long.
     #[error("the path {} is too long for sockets ({SOCKET_PATH_MAX} bytes with a slug)", .0.display())]
     RuntimeTooLong(PathBuf),
-    /// The runtime directory belongs to another user, or is no directory.
+    /// The runtime directory belongs to another user, or is not a directory.
     #[error("{} is not private: it must be a directory of yours", .0.display())]
     RuntimeNotPrivate(PathBuf),
     /// Sockets cannot be created in the runtime directory. Some network disks do not support sockets.
@@ -118,8 +117,8 @@ impl HostError {
 }
 
 impl Host {
-    /// Creates a host whose bottles and runtime directory are in `home`, and whose environment is empty. Its programs
-    /// and the user's home directory have paths that do not exist. Creates no files.
+    /// Creates a host whose bottles and runtime directory are in `home`, and whose environment is empty. The paths of
+    /// the program and of the user's home directory do not exist. Creates no files.
     #[must_use]
     pub fn of_home(home: &Path) -> Self {
         Self {
@@ -166,7 +165,7 @@ impl Host {
         }
         let is_new = !path.exists();
         private_home::make_runtime(path)?;
-        // A disk's support for sockets does not change, so it is tested only when the directory is created.
+        // A file system's support for sockets does not change, so it is tested only when the directory is created.
         if is_new && let Err(source) = try_socket(path) {
             let _ = std::fs::remove_dir(path);
             return Err(HostError::RuntimeNoSockets { path: path.to_owned(), source });
@@ -190,7 +189,7 @@ fn try_socket(directory: &Path) -> io::Result<()> {
     std::fs::remove_file(path)
 }
 
-/// Whether a path is a directory of this user, and not a link, that other users cannot access.
+/// Whether a path is a directory that belongs to this user, is not a link, and is not accessible to other users.
 fn is_private(path: &Path) -> bool {
     std::fs::symlink_metadata(path).is_ok_and(|found| {
         found.is_dir()

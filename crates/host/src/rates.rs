@@ -1,4 +1,4 @@
-//! Loads `$BOTTLE_HOME/rates.yml`: the prices of models, with which tokens are shown as money.
+//! Loads `$BOTTLE_HOME/rates.yml`: the prices of models. `bottle` uses these prices to show the cost of tokens.
 //!
 //! ```text
 //! currency: USD                 a word that is shown with amounts
@@ -7,7 +7,7 @@
 //!   claude-sonnet-4-5: {input: 3, output: 15, cache_read: 0.3, cache_write: 3.75}
 //!   gpt-5*: 2                   one price for all tokens of models whose names begin so
 //! ```
-//! Amounts are only shown. Budgets count tokens, and nothing depends on this file.
+//! The costs are only shown to the user. Budgets count tokens, and do not use this file.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -25,7 +25,7 @@ const FILE: &str = "rates.yml";
 /// The size limit of the file in bytes.
 const MAX_BYTES: u64 = 1 << 20;
 
-/// The number of tokens that a price is for, if the file does not set it.
+/// The number of tokens that a price is for, if the file does not set `per`.
 const PER: f64 = 1_000_000.0;
 
 /// The longest name of a currency, in characters.
@@ -34,7 +34,7 @@ const MAX_CURRENCY: usize = 8;
 /// Prices of models.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rates {
-    /// The currency, as it is shown.
+    /// The name of the currency, as shown to the user.
     pub currency: String,
     per: f64,
     models: Vec<(Pattern, Price)>,
@@ -59,7 +59,7 @@ struct Price {
 /// Numbers of tokens by kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Kinds {
-    /// Tokens of requests that were not read from or written to the cache.
+    /// Tokens of requests that were neither read from the cache nor written to the cache.
     pub input: u64,
     /// Tokens of responses.
     pub output: u64,
@@ -69,12 +69,12 @@ pub struct Kinds {
     pub cache_write: u64,
 }
 
-/// The cost of tokens.
+/// The cost of some tokens.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Cost {
     /// The amount, in the currency of the rates.
     pub amount: f64,
-    /// Whether some tokens have no price, so that the real cost is higher.
+    /// Whether some of the tokens have no price. The real cost is then higher.
     pub is_partial: bool,
 }
 
@@ -87,7 +87,7 @@ impl Cost {
 }
 
 impl fmt::Display for Cost {
-    /// Formats the amount with two decimals. `+` marks a partial cost.
+    /// Formats the amount with two decimals. A final `+` marks a partial cost.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:.2}{}", self.amount, if self.is_partial { "+" } else { "" })
     }
@@ -130,10 +130,10 @@ struct WrittenKinds {
 }
 
 impl Rates {
-    /// Loads the rates. None if there is no file.
+    /// Loads the rates. Returns `None` if the file does not exist.
     ///
     /// # Errors
-    /// [`RatesError`] if the file cannot be read or is not valid.
+    /// Returns [`RatesError`] if the file cannot be read or is not valid.
     pub fn load(host: &Host) -> Result<Option<Self>, RatesError> {
         let path = host.home.join(FILE);
         match read(&path) {
@@ -146,7 +146,7 @@ impl Rates {
     /// Parses the text of the file.
     ///
     /// # Errors
-    /// A sentence fragment with the problem.
+    /// Returns a sentence fragment with the problem.
     fn parse(text: &str) -> Result<Self, String> {
         let Written { currency, per, models } = yaml::from_str(text).map_err(|error| error.to_string())?;
         let is_word = currency.chars().all(|letter| !letter.is_control() && !letter.is_whitespace());
@@ -165,12 +165,14 @@ impl Rates {
             }
             priced.push((Pattern::new(&name), price));
         }
-        // The most specific pattern is first.
+        // The most specific pattern comes first: an exact name before a prefix, and a longer prefix before a shorter
+        // one.
         priced.sort_by_key(|(pattern, _)| (pattern.is_prefix, std::cmp::Reverse(pattern.text.len())));
         Ok(Self { currency, per: per.map_or(PER, f64::from), models: priced })
     }
 
-    /// The cost of tokens of this model. If the model has no price, the cost is zero and partial.
+    /// Returns the cost of tokens of this model. If the model has no price, the amount is zero, and the cost of any
+    /// token is partial.
     #[must_use]
     pub fn cost(&self, model: &str, tokens: &Kinds) -> Cost {
         let Some((_, price)) = self.models.iter().find(|(pattern, _)| pattern.matches(model)) else {
@@ -183,7 +185,7 @@ impl Rates {
             (tokens.cache_read, price.cache_read),
             (tokens.cache_write, price.cache_write),
         ];
-        // A rounding error is far smaller than the shown digits.
+        // The rounding error is far smaller than the last digit that is shown.
         #[allow(clippy::cast_precision_loss)]
         let amount = parts.iter().map(|(count, price)| *count as f64 * price / self.per).sum();
         Cost { amount, is_partial: false }

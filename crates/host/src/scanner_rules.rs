@@ -1,7 +1,7 @@
 //! Loads the user's rules for the scanner from `$BOTTLE_HOME/rules/*.toml`.
 //!
-//! The files have the format of gitleaks' configuration. The files are parsed before a bottle is started, so
-//! that an error is reported with its position. A rule that cannot be used is left out, with a warning. At launch
+//! The files have the format of gitleaks' configuration. The files are parsed before a bottle is started, so that an
+//! error is reported with its position. A rule that cannot be used is left out, and the user gets a warning. At launch
 //! the files are sent to the sidecars, together with the files that they extend. Projects cannot add rules.
 
 use std::collections::VecDeque;
@@ -14,15 +14,15 @@ use bottle_scan::{BadRuleFile, Remarks, RuleFiles};
 use super::files::FileError;
 use super::{Host, plain_file};
 
-/// The maximum number of rules files, because every launch sends all of them. More files are an error.
+/// The maximum number of rules files, because every launch sends all of them. A larger number of files is an error.
 const MAX_FILES: usize = 64;
 
-/// The maximum total size of the rules files in bytes. Larger files are an error. The limit is eight times the size
-/// of the longest published list of rules.
+/// The maximum total size of the rules files in bytes. A larger total size is an error. The limit is eight times the
+/// size of the longest published list of rules.
 const MAX_BYTES: u64 = bottle_scan::MAX_RULE_FILE as u64;
 
-/// The maximum total size of the rules files in the message to the sidecars, in bytes. The message also contains the
-/// root certificates.
+/// The maximum size of all rules files in the message to the sidecars, in bytes. The message also contains the root
+/// certificates.
 const MAX_PACKED: usize = 512 << 10;
 
 /// The user's rules for the scanner.
@@ -78,8 +78,9 @@ impl ScannerRulesError {
 }
 
 impl ScannerRules {
-    /// Loads the rules from this user's `$BOTTLE_HOME`. If the directory does not exist, there are none. Files that
-    /// these files extend may be elsewhere; a relative path starts at the directory.
+    /// Loads the rules from this user's `$BOTTLE_HOME`. If the directory `rules` does not exist, there are no rules. A
+    /// file in this directory may extend a file outside of it. A relative path of an extended file starts at the
+    /// directory `rules`.
     ///
     /// # Errors
     /// Returns [`ScannerRulesError`], which names the file and, if known, the line.
@@ -136,7 +137,7 @@ impl ScannerRules {
     }
 }
 
-/// Returns the names of files that end in `.toml`, sorted. Hidden files are left out.
+/// Returns the sorted names of the files in `directory` that end in `.toml`. Hidden files are left out.
 fn names(directory: &Path) -> Result<Vec<String>, ScannerRulesError> {
     let unreadable = |source| ScannerRulesError::Unreadable(FileError::read(directory, source));
     let entries = match directory.read_dir() {

@@ -1,7 +1,7 @@
 //! Loads `$BOTTLE_HOME/settings.yml`, the user's settings for all bottles.
 //!
-//! If the file is missing, the defaults apply. Unknown keys are refused. Known keys that would have no effect
-//! are refused too, because the user would expect an effect.
+//! If the file is missing, the defaults apply. Unknown keys are refused. Known keys that would have no effect are
+//! refused too, because a user who writes such a key expects an effect.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -39,7 +39,8 @@ pub struct Settings {
     /// `home_allow`: paths of this machine, absolute or in the user's home, that every bottle on the backend
     /// `linux` may read.
     pub home_allow: Vec<PathBuf>,
-    /// `home_allow_sockets`: whether these paths may contain sockets and pipes, which the agent can then use.
+    /// `home_allow_sockets`: whether the paths of `home_allow` may contain sockets and pipes, which the agent can then
+    /// use.
     pub home_allow_sockets: bool,
     /// `logs.keep`: the maximum size of each bottle's proxy log in bytes.
     pub log_keep: u64,
@@ -47,17 +48,18 @@ pub struct Settings {
     pub limits: Limits,
     /// `metering`: the rules for requests to models.
     pub metering: ModelRules,
-    /// `supervise.token_timeout`, `supervise.git_timeout` and `supervise.call_wait`.
+    /// `supervise.token_timeout`, `supervise.git_timeout` and `supervise.call_wait`: how long proposals wait for an
+    /// answer.
     pub waits: Waits,
     /// `supervise.notify`: a program and its arguments, which `bottle` runs for each new proposal and when a bottle
     /// is locked.
     pub notify: Option<Vec<String>>,
     /// `keep_days`: how many days usage records are kept.
     pub keep_days: u32,
-    /// `keep_size`: the maximum size in bytes of all logs and records of bottles that ended.
+    /// `keep_size`: the maximum total size, in bytes, of the logs and records of bottles that have ended.
     pub keep_size: u64,
-    /// `import.known_keys`: the public keys of exporters whom the user knows. The user chose the name of each exporter.
-    /// `bottle import` shows the names.
+    /// `import.known_keys`: the public keys of exporters that the user knows, with a name that the user chose for each
+    /// exporter. `bottle import` shows the names.
     pub known_keys: BTreeMap<String, String>,
     /// `docker`: how bottles use a container engine.
     pub docker: DockerSettings,
@@ -67,9 +69,10 @@ pub struct Settings {
     pub environments: EnvironmentSettings,
     /// `budget`: the limits on the tokens that all bottles of this home use together.
     pub budget: Vec<Declared>,
-    /// `cutoff`: what happens when a budget is spent.
+    /// `cutoff`: what happens when the tokens of a budget are used up.
     pub cutoff: OnSpent,
-    /// `pause_timeout`: how long a bottle with a spent budget waits for the user, in seconds. 0 if it does not wait.
+    /// `pause_timeout`: how long a bottle with a spent budget waits for the user, in seconds. If it is 0, the bottle
+    /// does not wait.
     pub pause_seconds: u64,
 }
 
@@ -126,7 +129,7 @@ impl Default for Settings {
     }
 }
 
-/// The default of `pause_timeout`, in seconds. Claude Code and pi wait ten minutes for a response.
+/// The default of `pause_timeout`, in seconds: Claude Code and pi wait ten minutes for a response.
 pub(super) const PAUSE_SECONDS: u64 = 10 * 60;
 
 /// Why the settings cannot be used.
@@ -164,10 +167,10 @@ impl SettingsError {
 }
 
 impl Settings {
-    /// The time before which records are older than `keep_days`.
+    /// Returns the time that lies `keep_days` before now. Older records may be removed.
     ///
     /// # Errors
-    /// When that time cannot be represented.
+    /// Returns an error if this time cannot be represented.
     pub fn keep_since(&self) -> Result<Timestamp, jiff::Error> {
         Timestamp::now().saturating_sub(SignedDuration::from_hours(24 * i64::from(self.keep_days)))
     }
@@ -175,8 +178,8 @@ impl Settings {
     /// Loads the settings from this user's `$BOTTLE_HOME`.
     ///
     /// # Errors
-    /// Returns [`SettingsError`] with file, line and column. For an unknown key, it names the most similar
-    /// known key.
+    /// Returns [`SettingsError`] with file, line and column. The error for an unknown key suggests the closest known
+    /// key.
     pub fn load(host: &Host) -> Result<Self, SettingsError> {
         let path = host.home.join("settings.yml");
         let text = match read(&path) {
@@ -195,8 +198,8 @@ impl Settings {
     }
 }
 
-/// Adds approvals of commands to the text of `settings.yml`. The rest of the text stays as it is. `None` if the text
-/// does not allow inserted lines; the user must then add the entries by hand.
+/// Adds approvals of commands to the text of `settings.yml`. The rest of the text stays unchanged. Returns `None` if
+/// the entries cannot be inserted as lines; the user must then add them by hand.
 #[must_use]
 pub fn with_approvals(text: &str, approvals: &[Approval]) -> Option<String> {
     let before = parse(text).ok()?;

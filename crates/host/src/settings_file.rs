@@ -1,4 +1,4 @@
-//! Reads the text of `settings.yml`: its keys, their forms and their bounds.
+//! Parses the text of `settings.yml`, and checks the form and the bounds of each value.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -24,24 +24,24 @@ use super::{command_settings, docker_settings};
 /// The minimum of `keep_size`, in bytes.
 const KEEP_SIZE_MIN: u64 = 1 << 20;
 
-/// The minimum of `logs.keep`, in bytes. Smaller log files would lose the latest entries.
+/// The minimum of `logs.keep`, in bytes. With smaller log files, the latest entries would be lost.
 const LOG_KEEP_MIN: u64 = 1 << 20;
 
-/// The minimum of `egress.body_limit` and `egress.spool_quota`, in bytes. The proxy buffers this much of a body in
-/// memory in any case.
+/// The minimum of `egress.body_limit` and `egress.spool_quota`, in bytes. The proxy always buffers up to this size of a
+/// body in memory.
 const LIMIT_MIN: u64 = 1 << 20;
 
-/// The maximum of `supervise.token_timeout` and `supervise.git_timeout`, in seconds. A waiting request occupies one
-/// of a small number of slots, and its client gives up long before this time.
+/// The maximum of `supervise.token_timeout` and `supervise.git_timeout`, in seconds. A waiting request occupies one of
+/// a small number of slots, and the client that sent the request times out much earlier.
 const WAIT_MAX: u64 = 24 * 60 * 60;
 
-/// The maximum of `supervise.call_wait`, in seconds, because clients time out after a minute.
+/// The maximum of `supervise.call_wait`, in seconds. It is less than a minute, because clients time out after a minute.
 const CALL_WAIT_MAX: u64 = 55;
 
 /// The largest `metering.default_output`, in tokens: more than any model's longest response.
 const DEFAULT_OUTPUT_MAX: u64 = 10_000_000;
 
-/// The settings as they are written in the file.
+/// The settings, as written in the file.
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 struct Written {
@@ -73,7 +73,7 @@ struct Import {
     known_keys: BTreeMap<String, Spanned<String>>,
 }
 
-/// Checks the form of the keys.
+/// Checks the form of the public keys in `import.known_keys`.
 fn known_keys(keys: BTreeMap<String, Spanned<String>>) -> Result<BTreeMap<String, String>, Problem> {
     let is_key = |key: &str| {
         let digits = key.strip_prefix("ed25519:").unwrap_or_default();
@@ -179,8 +179,8 @@ struct Supervise {
     notify: Option<Spanned<CommandLine>>,
 }
 
-/// A program and its arguments, written as a list or as one line. A line is split into words as in a shell,
-/// but without expansion.
+/// A program and its arguments, written as a list or as one line. A line is split into words as a shell splits it, but
+/// without expansion.
 struct CommandLine(Result<Vec<String>, &'static str>);
 
 impl<'de> Deserialize<'de> for CommandLine {
@@ -216,13 +216,13 @@ impl CommandLine {
     }
 }
 
-/// A problem with its position, and the hint.
+/// A problem with its position, and a hint.
 pub(super) type Problem = (String, Option<String>);
 
 /// Parses the text of the file. Values that the text does not set get their defaults.
 ///
 /// # Errors
-/// The problem with its line and column, and the hint.
+/// Returns the problem with its line and column, and a hint.
 pub(super) fn parse(text: &str) -> Result<Settings, Problem> {
     let mut root = yaml::parse(text).map_err(problem)?;
     for (_, docker) in root.entries_mut().into_iter().flatten().filter(|(key, _)| key.text() == "docker") {

@@ -6,7 +6,7 @@
 //! $BOTTLE_HOME/tmp/NAME/outside       the path of a temporary file or directory on another disk
 //! ```
 //! The system's temporary directory is not used: other users can list it, it is often in memory, and `bottle cleanup`
-//! could not tell who owns the files that a killed command leaves there.
+//! could not find out which files in it a killed command has left.
 
 use std::ffi::OsString;
 use std::fs::{self, File, Permissions};
@@ -20,28 +20,28 @@ use tempfile::{NamedTempFile, TempDir};
 use super::file_lock::{FileLock, try_lock};
 use super::{Host, disk, files};
 
-/// The lock of a temporary directory, which is an entry of it.
+/// The name of the lock file in a temporary directory.
 const LOCK: &str = ".lock";
 
-/// The entry that contains the path of the temporary file or directory on another disk.
+/// The name of the file that contains the path of the temporary file or directory on another disk.
 const OUTSIDE: &str = "outside";
 
-/// The maximum length of the path in [`OUTSIDE`] in bytes, which is the kernel's PATH_MAX.
+/// The maximum length in bytes of the path in the file [`OUTSIDE`]: the kernel's PATH_MAX.
 const PATH_MAX: u64 = 4096;
 
 /// The name prefix of temporary files and directories on another disk. A cleanup removes no path on another disk
 /// without this prefix.
 const PREFIX: &str = ".bottle-unfinished-";
 
-/// The maximum number of attempts to create the directory. An attempt fails if a concurrent cleanup finds the new
-/// directory before it is locked.
+/// The maximum number of attempts to create the directory. An attempt fails if a concurrent cleanup removes the new
+/// directory before this process locks it.
 const ATTEMPTS: usize = 8;
 
 /// A directory with mode 0700 in `$BOTTLE_HOME/tmp`. It is removed when this value is dropped. If the process is
 /// killed, `bottle cleanup` removes it.
 #[derive(Debug)]
 pub struct Temporary {
-    // Dropped before the lock, so that no cleanup finds a partly removed directory.
+    // Removed before the lock is released, so that no cleanup finds a partly removed directory.
     directory: TempDir,
     _lock: FileLock,
 }
@@ -51,7 +51,7 @@ impl Host {
     /// can access it, whatever the umask is.
     ///
     /// # Errors
-    /// When `$BOTTLE_HOME/tmp` cannot be created, is a link or belongs to another user, or when the disk has no file
+    /// Fails if `$BOTTLE_HOME/tmp` cannot be created, is a link or belongs to another user, or if the disk has no file
     /// locks.
     pub fn temporary(&self, prefix: &str) -> io::Result<Temporary> {
         let parent = parent(&self.home);
@@ -69,31 +69,33 @@ impl Host {
 }
 
 impl Temporary {
-    /// The path of the directory.
+    /// Returns the path of the directory.
     #[must_use]
     pub fn path(&self) -> &Path {
         self.directory.path()
     }
 
-    /// Creates an empty hidden file with mode 0600 in another directory, for example of another disk. The file is
-    /// removed when the returned value is dropped, or by a cleanup. There may be one such file or directory at a time.
+    /// Creates an empty hidden file with mode 0600 in the directory `other`, which may be on another disk. The file is
+    /// removed when the returned value is dropped, or by `bottle cleanup` if this process is killed. Each temporary
+    /// directory may have only one such file or directory at a time.
     ///
     /// # Errors
-    /// When the file cannot be created.
+    /// Fails if the file cannot be created.
     pub fn file_in(&self, other: &Path) -> io::Result<NamedTempFile> {
         self.outside(other, |path| files::private_file().write(true).create_new(true).open(path))
     }
 
-    /// Creates an empty hidden directory with mode 0700 in another directory, like [`Temporary::file_in`].
+    /// Creates an empty hidden directory with mode 0700 in the directory `other`. It is removed like the file of
+    /// [`Temporary::file_in`].
     ///
     /// # Errors
-    /// When the directory cannot be created.
+    /// Fails if the directory cannot be created.
     pub fn directory_in(&self, other: &Path) -> io::Result<Outside> {
         let made = self.outside(other, |path| fs::DirBuilder::new().mode(0o700).create(path))?;
         Ok(Outside(made.into_temp_path().keep()?))
     }
 
-    /// Makes a file or directory with an unused name in another directory.
+    /// Makes a file or directory with an unused name in the directory `other`.
     fn outside<T>(
         &self,
         other: &Path,
@@ -101,7 +103,7 @@ impl Temporary {
     ) -> io::Result<NamedTempFile<T>> {
         let other = std::path::absolute(other)?;
         tempfile::Builder::new().prefix(PREFIX).make_in(other, |path| {
-            // The path is stored first, so that a cleanup finds the file if this process is killed.
+            // The path is stored before the file is made, so that a cleanup finds the file if this process is killed.
             fs::write(self.path().join(OUTSIDE), path.as_os_str().as_bytes())?;
             make(path)
         })
@@ -113,7 +115,7 @@ impl Temporary {
 pub struct Outside(PathBuf);
 
 impl Outside {
-    /// The path of the directory.
+    /// Returns the path of the directory.
     pub fn path(&self) -> &Path {
         &self.0
     }
@@ -121,7 +123,7 @@ impl Outside {
 
 impl Drop for Outside {
     fn drop(&mut self) {
-        // If this fails, for example because a directory in it is not writable, the directory stays, visible to the
+        // If the removal fails, for example because a subdirectory is not writable, the directory stays, visible to the
         // user.
         let _ = fs::remove_dir_all(&self.0);
     }
@@ -133,22 +135,23 @@ impl AsRef<Path> for Temporary {
     }
 }
 
-/// Creates a directory with mode 0700 in `parent`, for content that a rename then moves to its final path in `parent`.
-/// The directory is removed when the returned value is dropped. No cleanup knows the directory: use [`Host::temporary`]
-/// for all other purposes.
+/// Creates a directory with mode 0700 in `parent`, for content that the caller then renames to its final path in
+/// `parent`. The directory is removed when the returned value is dropped. `bottle cleanup` does not remove the
+/// directory if the process is killed, so use [`Host::temporary`] for all other purposes.
 ///
 /// # Errors
-/// When the directory cannot be created.
+/// Fails if the directory cannot be created.
 pub fn directory_in(parent: &Path, prefix: &str) -> io::Result<TempDir> {
     let private = Permissions::from_mode(0o700);
     tempfile::Builder::new().prefix(prefix).permissions(private).tempdir_in(parent).map_err(disk::plain)
 }
 
 /// Lists the paths that killed processes left: each directory in `$BOTTLE_HOME/tmp` whose lock is free. If such a
-/// directory names a path on another disk, that path comes first in the list. [`remove_leftover`] removes these paths.
+/// directory names a path on another disk, the list contains that path too. The list is sorted. [`remove_leftover`]
+/// removes these paths.
 ///
 /// # Errors
-/// When `$BOTTLE_HOME/tmp` exists but cannot be read.
+/// Fails if `$BOTTLE_HOME/tmp` exists but cannot be read.
 pub fn leftovers(home: &Path) -> io::Result<Vec<PathBuf>> {
     let entries = match fs::read_dir(parent(home)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -166,11 +169,11 @@ pub fn leftovers(home: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Removes a path that [`leftovers`] returned. If the directory was locked meanwhile, it stays, because a process has
-/// just created it.
+/// Removes a path that [`leftovers`] returned. If a process has locked the directory meanwhile, the directory stays,
+/// because that process has just created it.
 ///
 /// # Errors
-/// When the path cannot be removed.
+/// Fails if the path cannot be removed.
 pub fn remove_leftover(path: &Path) -> io::Result<()> {
     let is_directory = path.symlink_metadata().is_ok_and(|found| found.is_dir());
     if !is_directory {
@@ -193,7 +196,7 @@ fn ignore_missing(done: io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// The path of `$BOTTLE_HOME/tmp`.
+/// Returns the path of `$BOTTLE_HOME/tmp`.
 fn parent(home: &Path) -> PathBuf {
     home.join("tmp")
 }
@@ -204,7 +207,7 @@ fn lock(directory: &Path) -> io::Result<FileLock> {
     lock.ok_or_else(|| io::ErrorKind::WouldBlock.into())
 }
 
-/// Whether a process holds the lock of a directory. A lock that cannot be tested counts as held.
+/// Whether a process holds the lock of a directory. If the lock cannot be tested, it is treated as held.
 fn is_locked(directory: &Path) -> bool {
     match File::open(directory.join(LOCK)) {
         Ok(file) => match file.try_lock_shared() {
@@ -218,7 +221,7 @@ fn is_locked(directory: &Path) -> bool {
     }
 }
 
-/// The path that a killed process left outside of its temporary directory. `None` if there is none.
+/// Returns the path that a killed process left outside of its temporary directory. `None` if there is no such path.
 fn left_outside(directory: &Path) -> Option<PathBuf> {
     let mut path = Vec::new();
     File::open(directory.join(OUTSIDE)).ok()?.take(PATH_MAX).read_to_end(&mut path).ok()?;
@@ -277,9 +280,9 @@ mod tests {
         let outside = killed.directory_in(home.path()).expect("directory");
         fs::write(outside.path().join("copied"), "x").expect("written");
         let kept = outside.path().to_owned();
-        // The outside directory stays, as after a kill.
+        // The outside directory is not removed, as if its process had been killed.
         let _stays = std::mem::ManuallyDrop::new(outside);
-        // A killed process releases the lock and removes nothing.
+        // A killed process releases the lock and removes no files.
         let Temporary { directory, _lock } = killed;
         let killed = directory.keep();
         drop(_lock);
@@ -287,7 +290,7 @@ mod tests {
         fs::create_dir(&unlocked).expect("killed before it had a lock");
         let found = leftovers(home.path()).expect("listed");
         assert_eq!(found, [kept.clone(), killed.clone(), unlocked.clone()]);
-        // The owner of the new directory was not killed, and gets its lock meanwhile.
+        // The process that created the directory `edit-new` was not killed, and locks the directory meanwhile.
         let late = lock(&unlocked).expect("locked");
         found.iter().for_each(|path| remove_leftover(path).expect("removed"));
         assert!(living.path().exists() && unlocked.exists());

@@ -1,8 +1,8 @@
 //! The audit log of the user's decisions and of route changes: `$BOTTLE_HOME/audit/<slug>.jsonl`.
 //!
 //! Each line is an entry that contains the hash of the previous line ([`bottle_protocol::audit`]). The number and hash
-//! of the last line (the *head*) are also stored in `audit/heads/<slug>`, so that a truncated log is detected. Log and
-//! head outlive the bottle. Bottles of the same slug share them.
+//! of the last line (the *head*) are also stored in `audit/heads/<slug>`, so that a truncated log is detected. The log
+//! and the head outlive the bottle. Bottles with the same slug share one log and one head.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -19,11 +19,12 @@ use jiff::Timestamp;
 use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 
-/// The size limit of one log in bytes. Tens of thousands of decisions fit in it. A larger log can be neither read nor
-/// extended until the user moves it away.
+/// The size limit of one log in bytes. Tens of thousands of decisions fit into one log. A larger log can be neither
+/// read nor extended until the user moves it away.
 const MAX_BYTES: u64 = 256 << 20;
 
-/// The maximum number of bytes read of a stored head. A head is shorter: a number and 64 hexadecimal digits.
+/// The maximum number of bytes that are read from a stored head. A head is shorter: it consists of a number and 64
+/// hexadecimal digits.
 const MAX_HEAD_BYTES: u64 = 128;
 
 /// An entry of the audit log.
@@ -32,12 +33,12 @@ const MAX_HEAD_BYTES: u64 = 128;
 pub enum Entry {
     /// A budget was enforced, automatically or by the user.
     Enforced {
-        /// The scope, the provider and the window of the limit. `None` if the user ordered it.
+        /// The scope, the provider and the window of the budget's limit. `None` if the user ordered the action.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         budget: Option<String>,
-        /// `pause`, `cutoff`, `freeze`, `kill`, or `continue`.
+        /// The action: `pause`, `cutoff`, `freeze`, `kill`, or `continue`.
         action: String,
-        /// The cause, in words.
+        /// Why the budget was enforced, in words.
         why: String,
     },
     /// The user answered a proposal, and the answer does not change the routes.
@@ -70,7 +71,7 @@ pub enum Entry {
         reason: Option<String>,
         /// The revision of the new routes.
         revision: u64,
-        /// The requests that the new routes allow and the old ones do not.
+        /// The requests that the new routes allow and the old routes do not allow.
         gains: Vec<String>,
         /// The change of the routes, as a unified diff.
         diff: String,
@@ -82,18 +83,19 @@ pub enum Entry {
         /// The change as the user described it; `None` if the user undoes the last change of these hosts.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         edit: Option<RouteEdit>,
-        /// The hosts of the change.
+        /// The hosts whose routes the user changes.
         host: String,
         /// The revision of the new routes.
         revision: u64,
-        /// The requests that the new routes allow and the old ones do not.
+        /// The requests that the new routes allow and the old routes do not allow.
         gains: Vec<String>,
-        /// The requests that the old routes allowed and the new ones do not.
+        /// The requests that the old routes allowed and the new routes do not allow.
         losses: Vec<String>,
         /// The change of the routes, as a unified diff.
         diff: String,
     },
-    /// The approved routes are active: the proxy confirmed them, or they already allowed everything that was proposed.
+    /// The approved routes are active: either the proxy confirmed them, or the old routes already allowed everything
+    /// that was proposed.
     Live {
         /// The id of the proposal, or of the user's change.
         proposal: Id,
@@ -102,13 +104,13 @@ pub enum Entry {
     },
     /// A request used a one-time grant, and the grant was removed.
     Spent {
-        /// The proposal that led to the grant.
+        /// The proposal whose approval created the grant.
         proposal: Id,
     },
-    /// The proxy detected that the bottle guesses credentials that its agent does not have, and locked the bottle: it
-    /// denies all traffic of the bottle until this run ends.
+    /// The bottle sent several credentials that it does not hold, so the proxy locked the bottle. The proxy denies all
+    /// traffic of a locked bottle until the current run ends.
     LockedOut(LockOut),
-    /// The new routes could not be activated. A proposal stays pending.
+    /// The new routes could not be activated. If they come from a proposal, the proposal stays pending.
     Failed {
         /// The id of the proposal, or of the user's change.
         proposal: Id,
@@ -127,7 +129,7 @@ pub enum AuditError {
     Io {
         /// The file that cannot be read or written.
         path: PathBuf,
-        /// The system's error.
+        /// The I/O error.
         source: io::Error,
     },
     /// The log was altered.
@@ -161,15 +163,16 @@ pub struct Trail {
     head: PathBuf,
 }
 
-/// The slugs that have an audit log.
+/// Returns the slugs that have an audit log.
 ///
 /// # Errors
-/// When the directory exists but cannot be read.
+/// Fails if the directory exists but cannot be read.
 pub fn slugs(home: &Path) -> io::Result<Vec<Slug>> {
     slugs_with_file(&home.join("audit"))
 }
 
-/// The slugs for which `directory` contains a file `<slug>.jsonl`, sorted. Empty if the directory does not exist.
+/// Returns the sorted slugs for which `directory` contains a file `<slug>.jsonl`. The list is empty if the directory
+/// does not exist.
 pub(super) fn slugs_with_file(directory: &Path) -> io::Result<Vec<Slug>> {
     let entries = match std::fs::read_dir(directory) {
         Ok(entries) => entries,
@@ -186,7 +189,7 @@ pub(super) fn slugs_with_file(directory: &Path) -> io::Result<Vec<Slug>> {
 }
 
 impl Trail {
-    /// The audit log of this slug. Creates no file until the first entry is appended.
+    /// Returns the audit log of this slug. Its files are created when the first entry is appended.
     #[must_use]
     pub fn of(home: &Path, slug: &Slug) -> Self {
         let directory = home.join("audit");
@@ -196,11 +199,11 @@ impl Trail {
         }
     }
 
-    /// Appends an entry and writes it to disk.
+    /// Appends an entry and syncs it to disk.
     ///
     /// # Errors
-    /// [`AuditError`]. The log then does not contain the entry, unless only its head could not be stored. An altered
-    /// log accepts no entries.
+    /// Returns [`AuditError`]. The log then does not contain the entry, except if only the new head could not be
+    /// stored. If the log was altered, no entry is appended.
     pub fn append(&self, by: &str, entry: &Entry) -> Result<(), AuditError> {
         let heads = self.head.parent().unwrap_or(&self.head);
         files::create_private_directory(heads)
@@ -209,7 +212,7 @@ impl Trail {
         let text = read(&file).map_err(|error| self.io(error))?;
         let whole = text.rfind('\n').map_or(0, |at| at + 1);
         if whole < text.len() {
-            // Removes the incomplete line of an interrupted write. No action was based on it.
+            // Removes the incomplete last line of an interrupted write. No action was based on this line.
             file.set_len(whole as u64).map_err(|error| self.io(error))?;
         }
         let head = self.check(&text[..whole])?;
@@ -228,8 +231,8 @@ impl Trail {
             .map_err(|source| AuditError::Io { path: self.head.clone(), source })
     }
 
-    /// The head that is stored beside the log. The user can keep a copy elsewhere. `None` if no head is stored or it
-    /// cannot be read.
+    /// Returns the stored head, of which the user can keep a copy elsewhere. `None` if no head is stored, or the stored
+    /// head cannot be read.
     #[must_use]
     pub fn stored_head(&self) -> Option<String> {
         let file = File::open(&self.head).ok()?;
@@ -241,7 +244,7 @@ impl Trail {
     /// Reads and verifies all entries.
     ///
     /// # Errors
-    /// [`AuditError`].
+    /// Returns [`AuditError`].
     pub fn read(&self) -> Result<(Vec<Record<Entry>>, Head), AuditError> {
         let file = match self.open(false) {
             Ok(file) => file,
@@ -251,7 +254,7 @@ impl Trail {
             Err(error) => return Err(self.io(error)),
         };
         let text = read(&file).map_err(|error| self.io(error))?;
-        // Ignores the incomplete line of an interrupted write. The next append removes it.
+        // Ignores the incomplete last line of an interrupted write. The next `append` removes this line.
         let text = &text[..text.rfind('\n').map_or(0, |at| at + 1)];
         self.check(text)?;
         let mut head = Head::default();
@@ -274,8 +277,8 @@ impl Trail {
         };
         let seq = stored.split(':').next().and_then(|seq| usize::try_from(seq.parse::<u64>().ok()?).ok());
         let seq = seq.ok_or_else(|| self.broken(Alteration::Head))?;
-        // A keeper that was killed after appending an entry and before storing its head leaves one entry after the
-        // stored head.
+        // If a keeper was killed after it appended an entry and before it stored the new head, the log has one entry
+        // after the stored head.
         let at_head = audit::verify(text.lines().take(seq)).map_err(|broken| self.broken(broken))?;
         if at_head.to_string() == stored {
             return Ok(head);
@@ -366,7 +369,7 @@ mod tests {
         let stored = std::fs::read_to_string(&trail.head).expect("head");
         trail.append("someone", &entry(3)).expect("appended");
         let longer = std::fs::read_to_string(&trail.path).expect("text");
-        // The line is complete, but its head is not yet written.
+        // The last line is complete, but the new head is not yet written.
         std::fs::write(&trail.head, &stored).expect("head");
         assert_eq!(trail.read().expect("read").1.seq, 4);
         for cut in (text.len()..longer.len()).step_by(7) {
@@ -377,7 +380,7 @@ mod tests {
         }
     }
 
-    /// The error and its cause, with paths relative to the home.
+    /// Formats the error and its cause, with paths relative to the home.
     fn shown(home: &Path, error: AuditError) -> String {
         let chain = format!("{:#}", anyhow::Error::new(error));
         chain.replace(&format!("{}/", home.display()), "")
@@ -423,7 +426,7 @@ mod tests {
     fn names_the_file_that_cannot_be_used() {
         let (home, trail) = trail();
         let path = |path: &str| home.path().join(path);
-        // The log has several lines. Its head is missing, and afterwards replaced by a directory.
+        // The log has several lines. Its head is first missing, and then replaced by a directory.
         std::fs::rename(&trail.head, path("kept")).expect("moved");
         let error = shown(home.path(), trail.read().expect_err("no head"));
         assert_eq!(error, "audit/heads/a-1: No such file or directory (os error 2)");
@@ -456,7 +459,7 @@ mod tests {
         assert!(!home.path().join("audit").exists(), "reading creates nothing");
         trail.append("someone", &entry(0)).expect("appended");
         assert_eq!(trail.stored_head(), Some(trail.read().expect("read").1.to_string()));
-        // State after a keeper was killed before it wrote the first head.
+        // The head is missing, as if a keeper had been killed before it wrote the first head.
         std::fs::remove_file(&trail.head).expect("removed");
         assert_eq!(trail.read().expect("one line").1.seq, 1);
         for name in ["b-2.jsonl", "Not A Slug.jsonl", "c-3.txt"] {

@@ -1,4 +1,5 @@
-//! Bottles that a cleanup cannot inspect, because they are on an engine that it cannot use.
+//! Collects the bottles that a cleanup cannot inspect, because the cleanup cannot use the engines that have these
+//! bottles.
 
 use std::collections::BTreeMap;
 
@@ -10,11 +11,11 @@ use super::engines::{self, Away};
 use super::record::Record;
 use super::store::Store;
 
-/// The bottles found so far.
+/// The bottles that the cleanup cannot inspect, as found so far.
 #[derive(Debug, Default)]
 pub(super) struct AwayBottles {
-    /// The failure of each backend whose engine does not answer. The backend is not queried again, because every query
-    /// can wait for its time limit.
+    /// The error of each backend whose engine does not answer. Such a backend is not queried again, because each query
+    /// can take until its time limit.
     silent: BTreeMap<String, BackendError>,
     bottles: Vec<(Record, Away)>,
 }
@@ -28,7 +29,8 @@ struct Group<'a> {
 }
 
 impl AwayBottles {
-    /// Whether the bottle is on an engine that its backend does not use. Adds such a bottle to the report.
+    /// Whether the bottle's resources cannot be inspected, because its backend uses another engine or the engine fails.
+    /// Adds such a bottle to the report.
     pub(super) async fn contains(
         &mut self,
         store: &Store,
@@ -52,8 +54,8 @@ impl AwayBottles {
         true
     }
 
-    /// Reports each engine with its bottles. An engine that does not answer is an error; bottles of an engine that the
-    /// user did not select are left alone.
+    /// Reports each engine with its bottles. An engine that does not answer is reported as an error. Bottles on an
+    /// engine that the user did not select are reported as left alone.
     pub(super) fn report(&self, found: &mut Found) {
         for group in self.groups() {
             match group.away {

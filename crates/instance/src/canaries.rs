@@ -1,7 +1,8 @@
-//! Stores the canaries of a bottle's launches. The agent can have written the canary of an earlier launch, or of the
-//! bottle that this one was forked from, into its files. The proxy and the git gate therefore also know these canaries.
+//! Stores the canaries of a bottle's launches. A canary is a variable with a plausible name and a worthless value. The
+//! agent may have written into its files a canary of an earlier launch, or of the bottle that this bottle was forked
+//! from. The proxy and the git gate therefore search for these canaries too.
 //!
-//! A canary grants no access, so the file may contain it. The bottle cannot read the file.
+//! A canary grants no access, so the file may contain canaries. The bottle cannot read the file.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -10,31 +11,31 @@ use std::path::Path;
 use bottle_host::files;
 use bottle_protocol::session::guest::SecretText;
 
-/// The file's name in the bottle's directory: one value on each line, oldest first.
+/// The name of the file in the bottle's directory. Each line of the file is one canary, oldest first.
 const NAME: &str = "canaries";
 
 /// The name of the file with the canaries that an imported image contains.
 const IMPORTED: &str = "imported-canaries";
 
-/// The maximum number of canaries that a bottle has. Each one makes every scan a little longer.
+/// The maximum number of canaries that a bottle has. Each canary makes every scan a little longer.
 const MAX: usize = 64;
 
-/// The maximum number of bytes read of the file. [`MAX`] canaries are shorter.
+/// The maximum number of bytes that are read from the file. A file with [`MAX`] canaries is smaller.
 const SIZE_MAX: u64 = 64 << 10;
 
-/// The canaries of earlier launches, oldest first. Empty if there were none.
+/// Returns the canaries of earlier launches, oldest first. The list is empty if there was no earlier launch.
 ///
 /// # Errors
-/// When the file exists but cannot be read.
+/// Fails if the file exists but cannot be read.
 pub fn read(directory: &Path) -> io::Result<Vec<SecretText>> {
     read_file(&directory.join(NAME))
 }
 
-/// The canaries in the image that was imported with the bottle. The exporter accepted these findings. [`read`] returns
-/// them too.
+/// Returns the canaries that the imported image of the bottle contains. The exporter accepted these canaries as
+/// findings. [`read`] returns these canaries too.
 ///
 /// # Errors
-/// As [`read`].
+/// Fails in the same cases as [`read`].
 pub fn read_imported(directory: &Path) -> io::Result<Vec<SecretText>> {
     read_file(&directory.join(IMPORTED))
 }
@@ -49,18 +50,18 @@ fn read_file(path: &Path) -> io::Result<Vec<SecretText>> {
     Ok(text.lines().filter(|line| !line.is_empty()).map(SecretText::from).collect())
 }
 
-/// Replaces the file. Of more than [`MAX`] canaries, the newest stay.
+/// Replaces the stored canaries. If there are more than [`MAX`] canaries, only the newest are stored.
 ///
 /// # Errors
-/// When the file cannot be written. The previous file then stays.
+/// Fails if the file cannot be written. The previous file then stays.
 pub fn write(directory: &Path, canaries: &[SecretText]) -> io::Result<()> {
     write_file(&directory.join(NAME), canaries)
 }
 
-/// Replaces the file of [`read_imported`].
+/// Replaces the canaries that [`read_imported`] returns.
 ///
 /// # Errors
-/// As [`write()`].
+/// Fails in the same cases as [`write()`].
 pub fn write_imported(directory: &Path, canaries: &[SecretText]) -> io::Result<()> {
     write_file(&directory.join(IMPORTED), canaries)
 }

@@ -1,11 +1,11 @@
-//! The bottles that the agent of a bottle started: its children.
+//! The children of a bottle: the bottles that its agent started.
 //!
 //! ```text
 //! state/<parent>/children.json   what the parent may start, and the most that a child may have
 //! state/<parent>/children.lock   exclusive lock of a start, so that concurrent starts count each other
 //! state/<child>/metadata.json    `parent` is the client name of one launch of the parent
 //! ```
-//! A child belongs to one launch of its parent: a later bottle with the parent's name has no access to it.
+//! A child belongs to one launch of its parent: a later bottle with the parent's name has no access to the child.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -28,16 +28,16 @@ const CLIENT: &str = "bottle:";
 /// The maximum size of `children.json` in bytes.
 const MAX_BYTES: u64 = 16 << 20;
 
-/// What the agent of a bottle may start.
+/// The bottles that the agent of a bottle may start.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Children {
     /// Which agents and how many bottles the parent may start, and what it may do with them.
     pub rules: ChildRules,
-    /// The upper bound for what a child may have.
+    /// The access and limits that no child may exceed.
     pub ceiling: Ceiling,
 }
 
-/// One launch of a bottle, as the parent of others.
+/// One launch of a bottle, as the parent of other bottles.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Parent {
     /// The bottle.
@@ -46,19 +46,19 @@ pub struct Parent {
     pub run: String,
 }
 
-/// What a child knows about its parent's launch.
+/// Whether the launch of a parent still runs, as its children see it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ParentState {
     /// The launch is running.
     Running,
-    /// Its keeper died. A new one may adopt the bottle.
+    /// The keeper of the launch died. A new keeper may adopt the bottle.
     Lost,
     /// The launch has ended.
     Ended,
 }
 
 impl Parent {
-    /// The current launch of the bottle with this record. `None` for a record of an older version.
+    /// Returns the current launch of the record's bottle. `None` if an older version wrote the record.
     #[must_use]
     pub fn of(record: &Record) -> Option<Self> {
         Some(Self { slug: record.slug.clone(), run: record.run.clone()? })
@@ -67,7 +67,7 @@ impl Parent {
     /// Parses a client's name. `None` if the client is not a bottle.
     ///
     /// # Errors
-    /// Returns a sentence fragment if the name is one of a bottle, but is not valid.
+    /// Returns a sentence fragment if the name has the prefix of a bottle's name but is not valid.
     pub fn parse(client: &str) -> Option<Result<Self, String>> {
         let name = client.strip_prefix(CLIENT)?;
         let parsed = name.split_once(':').and_then(|(slug, run)| {
@@ -77,13 +77,14 @@ impl Parent {
         Some(parsed.ok_or_else(|| format!("{client:?} is not the launch of a bottle")))
     }
 
-    /// The name that the bottle has as a client of `bottle mcp`, and that its children have as their parent.
+    /// Returns the bottle's name as a client of `bottle mcp`. The records of its children contain this name as their
+    /// parent.
     #[must_use]
     pub fn client(&self) -> String {
         format!("{CLIENT}{}:{}", self.slug, self.run)
     }
 
-    /// The record of the bottle, if this launch is still running.
+    /// Returns the record of the bottle. `None` if this launch no longer runs.
     #[must_use]
     pub fn record(&self, store: &Store) -> Option<Record> {
         match store.state(&self.slug)? {
@@ -92,7 +93,7 @@ impl Parent {
         }
     }
 
-    /// Whether this launch is still running.
+    /// Returns the state of this launch.
     #[must_use]
     pub fn state(&self, store: &Store) -> ParentState {
         self.state_in(store.state(&self.slug))
@@ -104,7 +105,7 @@ impl Parent {
             Some(State::Dead(record)) if self.is_launch(&record) && record.is_adoptable() => {
                 ParentState::Lost
             }
-            // A record that is being replaced can be unreadable for a moment.
+            // A record that is being replaced can be unreadable for a moment, so the launch may still run.
             Some(State::Damaged(_) | State::Newer(_)) => ParentState::Lost,
             _ => ParentState::Ended,
         }
@@ -116,10 +117,10 @@ impl Parent {
             && matches!(record.status, Status::Starting | Status::Running)
     }
 
-    /// How many children exist, running or kept.
+    /// Returns the number of children that are running or kept.
     ///
     /// # Errors
-    /// When the state directory cannot be read.
+    /// Fails if the state directory cannot be read.
     pub fn count(&self, store: &Store) -> Result<u64, FileError> {
         let client = self.client();
         let is_child = |record: &Record| record.parent.as_ref() == Some(&client);
@@ -137,10 +138,10 @@ fn path(directory: &Path) -> PathBuf {
     directory.join("children.json")
 }
 
-/// Writes what a bottle that was launched from this plan may start.
+/// Writes which children the agent of a bottle with this plan may start.
 ///
 /// # Errors
-/// When the file cannot be written. The bottle then may start nothing.
+/// Fails if the file cannot be written. The agent may then start no children.
 pub fn write(directory: &Path, plan: &Plan) -> io::Result<()> {
     match std::fs::remove_file(path(directory)) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -151,10 +152,10 @@ pub fn write(directory: &Path, plan: &Plan) -> io::Result<()> {
     files::replace(&path(directory), |file| file.write_all(&text))
 }
 
-/// Reads what a bottle may start. `None` if it may start nothing.
+/// Reads which children the agent of a bottle may start. `None` if it may start none.
 ///
 /// # Errors
-/// When the file cannot be read.
+/// Fails if the file cannot be read.
 pub fn read(directory: &Path) -> io::Result<Option<Children>> {
     let file = match File::open(path(directory)) {
         Ok(file) => file,
@@ -166,10 +167,11 @@ pub fn read(directory: &Path) -> io::Result<Option<Children>> {
     Ok(Some(serde_json::from_slice(&text)?))
 }
 
-/// Prevents other starts of children until the value is dropped. `None` while another process prevents them.
+/// Takes the lock that prevents other processes from starting children. The lock is released when the returned value is
+/// dropped. `None` if another process holds the lock.
 ///
 /// # Errors
-/// When the lock file cannot be used.
+/// Fails if the lock file cannot be used.
 pub fn try_lock(directory: &Path) -> io::Result<Option<FileLock>> {
     FileLock::at(&directory.join("children.lock"), file_lock::try_lock)
 }

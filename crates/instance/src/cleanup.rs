@@ -1,12 +1,12 @@
-//! Finds and removes every resource and state directory that belongs to no running bottle.
+//! Finds and removes the resources and state directories that no bottle uses any more.
 //!
 //! Cleanup compares two sources: the state directories of this home, and the resources that each backend finds by
-//! label. It therefore finds resources without a record and records without resources. Deploy keys are named only in
-//! the records, so a record stays until all its keys are revoked.
+//! label. Cleanup therefore finds resources without a record and records without resources. Only the records name the
+//! deploy keys, so a record stays until all its keys are revoked.
 //!
-//! Cleanup does not touch running bottles, kept work, snapshots that a bottle's state names, records of a newer
-//! version, or anything of other homes. It also leaves detached bottles whose guest still runs, because the next
-//! command adopts them.
+//! Cleanup does not touch running bottles, kept work, snapshots that a bottle's state names, records that a newer
+//! version wrote, or anything of other homes. Cleanup also leaves detached bottles whose guest still runs, because the
+//! next command adopts these bottles.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -43,9 +43,9 @@ pub struct Found {
     pub temporary: Vec<PathBuf>,
     /// The number of usage records older than `keep_days`, by slug.
     pub usage: Vec<(Slug, usize)>,
-    /// The items that stay, each with its reason, as a sentence.
+    /// The items that stay. Each is a sentence that names the item and the reason.
     pub left: Vec<String>,
-    /// The items that could not be inspected. All other items were inspected.
+    /// The items that could not be inspected, with the errors. All other items were inspected.
     pub errors: Vec<String>,
 }
 
@@ -54,7 +54,7 @@ pub struct Found {
 pub struct Orphan {
     /// The bottle's slug.
     pub slug: Slug,
-    /// The reason for the removal, for the user.
+    /// The reason for the removal, as shown to the user.
     pub why: String,
     /// The name of the bottle's backend.
     pub backend: String,
@@ -71,11 +71,11 @@ pub struct Orphan {
 /// The part of an orphan that stays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Keeps {
-    /// Nothing.
+    /// No part of the bottle stays.
     Nothing,
-    /// The layers, because they contain unsaved work. The bottle is stopped and kept.
+    /// The layers stay, because they contain unsaved work. The bottle is stopped and becomes kept.
     Work,
-    /// The state directory, because it names a snapshot. The layers are removed.
+    /// The state directory stays, because it names a snapshot. The layers are removed.
     Snapshot,
 }
 
@@ -114,7 +114,7 @@ impl Found {
 /// Inspects all bottles and resources of this home. Changes nothing.
 ///
 /// # Errors
-/// [`FileError`] when the state directory cannot be read. Any resource could then belong to a running bottle.
+/// Returns [`FileError`] if the state directory cannot be read. Any resource could then belong to a running bottle.
 pub async fn find(host: &Host, backends: &[Box<dyn Backend>]) -> Result<Found, FileError> {
     let store = Store::of(host);
     let mut found = Found { litter: store.unfinished_claims()?, ..Found::default() };
@@ -135,7 +135,7 @@ pub async fn find(host: &Host, backends: &[Box<dyn Backend>]) -> Result<Found, F
                 if away.contains(&store, &record, backends).await {
                     continue;
                 }
-                // If the claim fails, a command uses the kept files, so its resources are not orphans.
+                // If the claim fails, a command uses the kept files. The resources of this command are not orphans.
                 let Ok(_claim) = store.adopt(&listed.slug) else { continue };
                 let names_more = store.has_snapshot(&record.slug) || record.has_only_conversation();
                 let keeps = Keeps::from_flags(record.kept || !names_more, true);
@@ -209,7 +209,7 @@ async fn still_there(
     if resources.values().all(Vec::is_empty) {
         return resources;
     }
-    // Failures were reported before.
+    // The first call of `enumerate` already reported the failures.
     let now = enumerate(backends, &mut Vec::new()).await;
     for (backend, all) in &mut resources {
         all.retain(|resource| now.get(backend).is_some_and(|there| there.contains(resource)));
@@ -217,13 +217,14 @@ async fn still_there(
     resources
 }
 
-/// The time before which usage records are removed, according to `keep_days`.
+/// Returns the time before which usage records are removed, according to `keep_days`.
 fn usage_cutoff(host: &Host) -> anyhow::Result<Timestamp> {
     Ok(Settings::load(host)?.keep_since()?)
 }
 
 /// Removes the items that [`find`] returned, except usage records. Continues after a failure and returns every failure.
-/// If a bottle runs again, leaves all its resources and reports the bottle in `found`. Running it twice is harmless.
+/// If a bottle runs again meanwhile, its resources stay, and `found` reports the bottle. Calling this function twice is
+/// harmless.
 pub async fn remove(host: &Host, backends: &[Box<dyn Backend>], found: &mut Found) -> Vec<String> {
     let store = Store::of(host);
     let mut failures = Vec::new();
@@ -277,8 +278,9 @@ pub async fn remove(host: &Host, backends: &[Box<dyn Backend>], found: &mut Foun
     failures
 }
 
-/// Removes the old usage records that [`find`] returned. The caller must have ingested them into the ledger, after
-/// [`remove`] collected those of ended bottles. Continues after a failure and returns every failure.
+/// Removes the old usage records that [`find`] returned. Before this call, the caller must call [`remove`], which
+/// collects the usage records of ended bottles, and must then ingest all usage records into the ledger. Continues after
+/// a failure and returns every failure.
 pub fn remove_old_usage(host: &Host, found: &Found) -> Vec<String> {
     let mut failures = Vec::new();
     if found.usage.is_empty() {
@@ -315,23 +317,24 @@ async fn inspect_dead(
     // would break both connections.
     let _claim = match store.adopt(&record.slug) {
         Ok(claim) => claim,
-        // Another process adopts the bottle, or another cleanup handles it.
+        // Another process has adopted the bottle, or another cleanup inspects the bottle.
         Err(ClaimError::Taken { .. }) => return,
         // The bottle ended during the search.
         Err(_) if store.state(&record.slug).is_none() => return,
         Err(error) => return found.errors.push(causes::one_line(&error)),
     };
     let directory = store.directory(&record.slug);
-    // If the backend uses another engine, all of the bottle's resources seem to be gone.
+    // If the backend uses another engine, all of the bottle's resources seem to be gone. The bottle is then not
+    // inspected.
     if !record.has_only_logs() && away.contains(store, record, backends).await {
         return;
     }
     if record.is_adoptable() {
-        // An error means that the bottle stays paused, which the connection reports.
+        // If `recover` fails, the bottle stays paused, and `connect_guest` then reports the problem.
         let _ = backend.recover(&record.slug, PausedBy::Snapshot).await;
         let note = match backend.connect_guest(&record.slug).await {
             Ok(_) => Some("runs without a keeper; the next command adopts it".to_owned()),
-            // The bottle may be running.
+            // The guest is busy, so the bottle may be running.
             Err(error) if error.kind == BackendErrorKind::Busy => {
                 Some(format!("is left alone: {}", causes::one_line(&error)))
             }
@@ -353,7 +356,7 @@ async fn inspect_dead(
         // The bottle's keeper already checked for work and removed the workspace.
         _ if ended => false,
         _ if record.kept => true,
-        // The bottle's conversation was not copied out.
+        // The bottle's conversation was not copied to the host.
         Some(_) if !record.transcript.is_empty() => true,
         Some(search) => match backend.find_work(&record.slug, &search, record.live().is_some()).await {
             Ok(changes) => work::judge(&directory, &search, changes).await.is_any(),
@@ -372,7 +375,7 @@ async fn inspect_dead(
     found.orphans.push(orphan(record, why, keeps, resources));
 }
 
-/// Whether the bottle had files that are now gone.
+/// Whether the bottle had files that do not exist any more.
 async fn is_lost(backend: &dyn Backend, record: &Record) -> bool {
     record.workspace_ready.is_some() && matches!(engines::has_layers(backend, record).await, Ok(false))
 }
@@ -405,7 +408,7 @@ async fn inspect_snapshots(store: &Store, backends: &[Box<dyn Backend>], found: 
     }
 }
 
-/// Whether the bottle's state does not name the snapshot, or says that nothing needs it any more.
+/// Whether the bottle's state does not name the snapshot, or names it as abandoned.
 fn is_unrecorded(store: &Store, snapshot: &Snapshot) -> bool {
     // If it is unknown whether the state names the snapshot, the snapshot stays.
     let is_needed = |list: CommittedList| list.entry(snapshot).is_some_and(|entry| !entry.is_abandoned());
@@ -455,8 +458,8 @@ async fn remove_orphan(
     remove_claimed(host, claim, backend, orphan).await
 }
 
-/// Removes an orphan. The claim is held until the removal ends, so that no adoption and no other cleanup touches the
-/// bottle.
+/// Removes an orphan. The claim is held until the removal ends, so that no other process adopts the bottle or cleans it
+/// up.
 async fn remove_claimed(
     host: &Host,
     claim: Option<Claim>,
@@ -467,8 +470,8 @@ async fn remove_claimed(
     let resources: Vec<Resource> =
         orphan.resources.iter().filter(|r| !keep_layers || r.kind != LAYERS).rev().cloned().collect();
     backend.remove(&resources).await?;
-    // Keys are revoked after the bottle that used them is removed. The record is removed last, because only it names
-    // the keys.
+    // Keys are revoked after the bottle that used them is removed. The record is removed last, because only the record
+    // names the keys.
     let keys = match &claim {
         Some(claim) => deploy_keys::revoke(host, claim, &Tokens::default()).await,
         None => Vec::new(),
@@ -485,11 +488,12 @@ async fn remove_claimed(
     if keys.is_empty() { Ok(()) } else { Err(still_registered(&keys)) }
 }
 
-/// Removes the kept layers of a bottle. Its snapshot, and the state that names the snapshot, stay. Returns whether
-/// the bottle has a snapshot.
+/// Removes the kept layers of a bottle. The bottle's snapshot, and the state that names the snapshot, stay. Returns
+/// whether the bottle has a snapshot.
 ///
 /// # Errors
-/// When a resource cannot be removed or a key cannot be revoked. The bottle then stays, and a retry continues.
+/// Fails if a resource cannot be removed or a key cannot be revoked. The bottle then stays, and a second call continues
+/// the removal.
 pub async fn discard(host: &Host, backend: &dyn Backend, record: &Record) -> anyhow::Result<bool> {
     let store = Store::of(host);
     let claim = store.adopt_idle(&record.slug)?;
@@ -502,11 +506,11 @@ pub async fn discard(host: &Host, backend: &dyn Backend, record: &Record) -> any
     Ok(snapshot)
 }
 
-/// Removes the state of a bottle whose engine does not exist any more, and revokes its deploy keys. Removes nothing on
-/// an engine.
+/// Removes the state of a bottle whose engine does not exist any more, and revokes its deploy keys. Does not remove the
+/// bottle's resources on an engine.
 ///
 /// # Errors
-/// When the bottle's engine answers, the state cannot be removed, or a key cannot be revoked.
+/// Fails if the bottle's engine answers, the state cannot be removed, or a key cannot be revoked.
 pub async fn forget(host: &Host, backend: &dyn Backend, record: &Record) -> anyhow::Result<()> {
     let claim = Store::of(host).adopt_idle(&record.slug)?;
     if engines::require(backend, claim.directory(), record).await.is_ok() {

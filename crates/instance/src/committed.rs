@@ -1,5 +1,5 @@
-//! Reads and writes `committed-image`, which names a bottle's complete snapshots. The file has a version; its type is
-//! converted when the file is read or written.
+//! Reads and writes `committed-image`, the file that names a bottle's complete snapshots. The file has a schema
+//! version. This module converts the content of version 1 when it reads the file.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -15,10 +15,11 @@ use serde::{Deserialize, Serialize};
 /// The file's name in the bottle's directory.
 const NAME: &str = "committed-image";
 
-/// The schema version that this program writes. It refuses newer versions. Version 1 named one snapshot.
+/// The schema version that this program writes. The program refuses files of newer versions. A file of version 1 names
+/// only one snapshot.
 const SCHEMA: u32 = 2;
 
-/// The size limit in bytes. A larger file is treated as damaged.
+/// The size limit of the file in bytes. A larger file is treated as damaged.
 const MAX: u64 = 1 << 20;
 
 /// The maximum number of snapshots of a bottle, so that `committed-image` stays below its size limit.
@@ -31,14 +32,14 @@ pub struct Committed {
     pub snapshot: Snapshot,
     /// The snapshot contains all changes up to this time, by the clock that stamps the bottle's files.
     pub covers: Timestamp,
-    /// The process that removes the snapshot when it does not need it any more, as [`ProcessId`] writes it. `None` for
-    /// a snapshot that the user wants to have.
+    /// The process that made the snapshot for itself and that removes the snapshot after use, as [`ProcessId`] writes
+    /// it. `None` for a snapshot that the user wants to keep.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub removed_by: Option<String>,
 }
 
 impl Committed {
-    /// Whether the process that was to remove the snapshot ended before it did so.
+    /// Whether the process that should remove the snapshot has ended without removing it.
     #[must_use]
     pub fn is_abandoned(&self) -> bool {
         let runs = |process: &String| process.parse().is_ok_and(ProcessId::is_alive);
@@ -49,21 +50,21 @@ impl Committed {
 /// The snapshots of a bottle.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CommittedList {
-    /// The snapshots, oldest first. At most one of them has no name, and no two have the same name.
+    /// The snapshots, oldest first. At most one snapshot has no name, and no two snapshots have the same name.
     pub snapshots: Vec<Committed>,
     /// The reference of the snapshot that the bottle's files were last stored in or restored from. `None` if there was
-    /// none, or it is not known.
+    /// no such snapshot, or the snapshot is not known.
     pub current: Option<String>,
 }
 
 impl CommittedList {
-    /// The snapshot with this name, or the one without a name.
+    /// Returns the snapshot with this name. If `name` is `None`, returns the snapshot without a name.
     #[must_use]
     pub fn find(&self, name: Option<&Name>) -> Option<&Snapshot> {
         self.snapshots.iter().map(|entry| &entry.snapshot).find(|found| found.name.as_ref() == name)
     }
 
-    /// The entry of this snapshot.
+    /// Returns the entry of this snapshot.
     #[must_use]
     pub fn entry(&self, snapshot: &Snapshot) -> Option<&Committed> {
         self.snapshots.iter().find(|entry| entry.snapshot.is_same(snapshot))
@@ -92,10 +93,10 @@ struct Written {
     covers: Option<Timestamp>,
 }
 
-/// The bottle's snapshots. Empty if there was no commit.
+/// Reads the bottle's snapshots. The list is empty if there was no commit.
 ///
 /// # Errors
-/// When the file exists but cannot be read. It is then unknown whether the bottle has a snapshot.
+/// Fails if the file exists but cannot be read. It is then unknown whether the bottle has a snapshot.
 pub fn read(directory: &Path) -> io::Result<CommittedList> {
     let path = directory.join(NAME);
     let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
@@ -117,10 +118,10 @@ pub fn read(directory: &Path) -> io::Result<CommittedList> {
     }
 }
 
-/// Replaces the recorded snapshots atomically and durably. Removes the file if there are none.
+/// Replaces the recorded snapshots atomically and durably. If the list is empty, removes the file.
 ///
 /// # Errors
-/// When the file cannot be written. The previous file then stays.
+/// Fails if the file cannot be written. The previous file then stays.
 pub fn write(directory: &Path, list: &CommittedList) -> io::Result<()> {
     if list.snapshots.is_empty() {
         return remove(directory);
@@ -133,10 +134,10 @@ pub fn write(directory: &Path, list: &CommittedList) -> io::Result<()> {
     })
 }
 
-/// Removes the file. A missing file is no error.
+/// Removes the file `committed-image`. A missing file is not an error.
 ///
 /// # Errors
-/// When the file cannot be removed.
+/// Fails if the file cannot be removed.
 pub(super) fn remove(directory: &Path) -> io::Result<()> {
     match fs::remove_file(directory.join(NAME)) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),

@@ -54,7 +54,7 @@ impl Tokens {
         Self(ids.filter_map(|id| Some((source(plan, id)?.clone(), values.get(id)?.clone()))).collect())
     }
 
-    /// Reads the tokens for these keys on this machine, except those that need a prompt.
+    /// Reads the tokens for these keys on this machine, except tokens that need a prompt.
     pub async fn of_this_machine(host: &Host, keys: &[DeployKey]) -> Self {
         let mut found = Self::default();
         for key in keys {
@@ -65,7 +65,7 @@ impl Tokens {
         found
     }
 
-    /// The token for this key. If this process does not have it, reads it from its source.
+    /// Returns the token for this key. If this process does not have the token, reads the token from its source.
     async fn get(&self, host: &Host, key: &DeployKey) -> Result<SecretText, SecretError> {
         if let Some((_, token)) = self.0.iter().find(|(source, _)| *source == key.token) {
             return Ok(token.clone());
@@ -86,8 +86,8 @@ fn source<'a>(plan: &'a Plan, id: &str) -> Option<&'a SecretSource> {
 /// every key of the plan. Returns the private halves by repository name.
 ///
 /// # Errors
-/// The first [`KeyError`]. The record then names every key that the forge may have registered, so that [`revoke`] can
-/// revoke it.
+/// Returns the first [`KeyError`]. The record then names every key that the forge may have registered, so that
+/// [`revoke`] can revoke it.
 pub async fn register(
     host: &Host,
     claim: &Claim,
@@ -122,7 +122,7 @@ pub async fn register(
         register_one(claim, &key, &Api { keys, token: &token.0, roots: &roots }, *read_only).await?;
         Ok(Some((repo.name.clone(), pair.private)))
     });
-    // Every request runs to completion. If one were dropped, its result would be unknown.
+    // Every request runs to completion. If a request were dropped, its result would be unknown.
     let made: Vec<Result<_, KeyError>> = futures_util::future::join_all(made).await;
     let mut private = BTreeMap::new();
     for one in made {
@@ -154,9 +154,9 @@ async fn register_one(
     }
 }
 
-/// Revokes every key in the record in parallel, and removes the revoked keys from the record. Each failure is a
-/// sentence fragment with the manual step to revoke the key. A key that could not be revoked stays in the record for a
-/// cleanup.
+/// Revokes every key in the record in parallel, and removes the revoked keys from the record. Returns the failures.
+/// Each failure is a sentence fragment with the manual step to revoke the key. A key that could not be revoked stays in
+/// the record, so that a cleanup can revoke it.
 pub async fn revoke(host: &Host, claim: &Claim, tokens: &Tokens) -> Vec<String> {
     let keys = claim.record().deploy_keys;
     if keys.is_empty() {
@@ -186,7 +186,7 @@ fn remove_from_record(claim: &Claim, key: &DeployKey) -> std::io::Result<()> {
     claim.update(|record| record.deploy_keys.retain(|known| known.public != key.public))
 }
 
-/// This machine's root certificates. They are read on a blocking thread, because there may be many files.
+/// Returns this machine's root certificates. They are read on a blocking thread, because there may be many files.
 async fn machine_roots() -> String {
     tokio::task::spawn_blocking(roots::of_this_machine).await.unwrap_or_default()
 }

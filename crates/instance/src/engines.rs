@@ -1,8 +1,8 @@
-//! Checks on which engine a bottle's resources are.
+//! Checks whether a backend uses the engine that has a bottle's resources.
 //!
-//! A command can use another engine than the one on which the bottle was started, and an engine may not answer. In both
-//! cases the bottle's resources are not found, although they exist. Before a caller concludes that a resource is gone,
-//! it calls [`require`].
+//! A command can use another engine than the engine on which the bottle was started, and an engine may not answer. In
+//! both cases the bottle's resources are not found, although they exist. Before a caller concludes that a resource is
+//! gone, it calls [`require`].
 
 use std::path::Path;
 
@@ -13,14 +13,15 @@ use super::committed;
 use super::record::Record;
 use super::work::{self, Unsaved};
 
-/// Checks that the backend uses the engine that has the bottle's resources. A resource that the backend does not find
-/// is then gone. `directory` is the bottle's directory. Succeeds on a backend without an engine.
+/// Checks that the backend uses the engine that has the bottle's resources. If the check succeeds, a resource that the
+/// backend does not find does not exist any more. `directory` is the bottle's directory. The check always succeeds on a
+/// backend without an engine.
 ///
-/// An engine that has the bottle's files or its snapshot is the right one, even if its identity has changed or the
-/// record is too old to contain one: their names are unique.
+/// An engine that has the bottle's files or its snapshot is accepted, because the names of files and snapshots are
+/// unique. The engine is accepted even if its identity has changed, or if the record is too old to contain an identity.
 ///
 /// # Errors
-/// [`BackendError`] that names the engine, or says that the record does not name one.
+/// Returns [`BackendError`], which names the engine or says that the record does not name an engine.
 pub async fn require(backend: &dyn Backend, directory: &Path, record: &Record) -> Result<(), BackendError> {
     find(backend, directory, record).await.map_err(|away| away.about(record))
 }
@@ -30,16 +31,16 @@ pub async fn require(backend: &dyn Backend, directory: &Path, record: &Record) -
 pub enum Away {
     /// No engine answers.
     NoAnswer(BackendError),
-    /// The engine that answers is another one.
+    /// An engine answers, but it does not have the bottle's resources.
     Other(EngineIdentity),
     /// The engine answers, and the search for the bottle's resources failed.
     Failed(BackendError),
 }
 
-/// As [`require`]; the error is not yet a message about this bottle.
+/// Checks the engine like [`require`], but returns the reason of a failure and not a message about this bottle.
 ///
 /// # Errors
-/// [`Away`].
+/// Returns [`Away`].
 pub async fn find(backend: &dyn Backend, directory: &Path, record: &Record) -> Result<(), Away> {
     let current = match backend.identity().await {
         Ok(None) => return Ok(()),
@@ -51,7 +52,7 @@ pub async fn find(backend: &dyn Backend, directory: &Path, record: &Record) -> R
     }
     let layers: Vec<&Resource> = record.resources.iter().filter(|r| r.kind == LAYERS).collect();
     let committed = committed::read(directory);
-    // A state that cannot be read counts as one that names a snapshot.
+    // If `committed-image` cannot be read, the bottle is assumed to have a snapshot.
     let has_none = committed.as_ref().is_ok_and(|list| list.snapshots.is_empty());
     if record.engine.is_none() && layers.is_empty() && has_none {
         return Ok(());
@@ -71,7 +72,7 @@ pub async fn find(backend: &dyn Backend, directory: &Path, record: &Record) -> R
 }
 
 impl Away {
-    /// The error for a command that needs the files of this bottle.
+    /// Returns the error for a command that needs the files of this bottle.
     fn about(self, record: &Record) -> BackendError {
         match self {
             Self::NoAnswer(error) => no_answer(record, error),
@@ -81,10 +82,11 @@ impl Away {
     }
 }
 
-/// Searches the bottle's workspace for unsaved work, as [`bottle_backend::Lifecycle::find_work`] does.
+/// Checks the engine, and then searches the bottle's workspace for unsaved work with
+/// [`bottle_backend::Lifecycle::find_work`].
 ///
 /// # Errors
-/// As [`require`] and `find_work`. The caller then assumes that there is work.
+/// Fails in the same cases as [`require`] and `find_work`. The caller then assumes that there is unsaved work.
 pub async fn find_work(
     backend: &dyn Backend,
     directory: &Path,
@@ -99,7 +101,7 @@ pub async fn find_work(
 /// Whether the backend finds the bottle's files.
 ///
 /// # Errors
-/// [`BackendError`] when the engine cannot be queried.
+/// Returns [`BackendError`] if the engine cannot be queried.
 pub async fn has_layers(backend: &dyn Backend, record: &Record) -> Result<bool, BackendError> {
     let all = backend.enumerate().await?;
     Ok(all.iter().any(|resource| resource.slug == record.slug && resource.kind == LAYERS))
@@ -137,7 +139,7 @@ fn elsewhere(record: &Record, current: &EngineIdentity) -> BackendError {
     BackendError::new(BackendErrorKind::Unavailable, message).with_hint(hint)
 }
 
-/// What to do about a bottle if its engine does not exist any more.
+/// Returns the hint for a bottle whose engine does not exist any more.
 pub(super) fn give_up(bottle: &str) -> String {
     format!("if it does not exist any more, `bottle discard {bottle} --forget` gives its files up")
 }

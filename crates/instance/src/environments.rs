@@ -8,7 +8,7 @@
 //! $BOTTLE_HOME/environments/start-N      exclusive locks, which bound how many bottles start at the same time
 //! $BOTTLE_HOME/environments/reaper       exclusive lock of the process that stops idle bottles
 //! ```
-//! The kernel releases a lock when its process exits.
+//! The kernel releases a lock when the process that holds the lock exits.
 
 use std::fs::{self, File};
 use std::io;
@@ -31,7 +31,7 @@ pub const TASK_MAX: usize = 200;
 /// The maximum number of task bottles that start at the same time. Each start uses a processor and reads an image.
 const STARTS: u32 = 4;
 
-/// The number of characters of the task's id in the slug.
+/// The maximum number of characters of the task's id that the slug contains.
 const READABLE: usize = 24;
 
 /// The maximum size of a record in bytes.
@@ -61,18 +61,19 @@ pub struct Environment {
 /// Why the id of a task cannot be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BadTask {
-    /// It is empty, or has no letter or digit.
+    /// The id is empty, or has no letter or digit.
     #[error("it needs at least one ASCII letter or digit")]
     NoName,
-    /// It is longer than [`TASK_MAX`].
+    /// The id is longer than [`TASK_MAX`].
     #[error("it is longer than {TASK_MAX} bytes")]
     TooLong,
-    /// It has a control character.
+    /// The id has a control character.
     #[error("it has a control character")]
     Control,
 }
 
-/// The slug of a task's bottle. Equal ids have equal slugs, and different ids have different slugs.
+/// Returns the slug of a task's bottle. Equal ids have equal slugs. Different ids almost always have different slugs,
+/// because the slug contains 32 bits of a hash of the id.
 ///
 /// # Errors
 /// Returns [`BadTask`] if the id cannot be used.
@@ -91,7 +92,7 @@ pub fn slug_of(task: &str) -> Result<Slug, BadTask> {
 }
 
 impl Environments {
-    /// The environments of this home. Creates their directory.
+    /// Returns the environments of this home. Creates the directory of the environments.
     ///
     /// # Errors
     /// Fails if the directory cannot be created.
@@ -101,7 +102,8 @@ impl Environments {
         Ok(Self(directory))
     }
 
-    /// Prevents other processes from stopping or removing the environment. `None` if a process is doing so.
+    /// Takes the lock that prevents other processes from stopping or removing the environment. `None` if a process is
+    /// stopping or removing it.
     ///
     /// # Errors
     /// Fails if the lock file cannot be used.
@@ -109,7 +111,7 @@ impl Environments {
         self.lock(&format!("{slug}.use"), try_lock_shared)
     }
 
-    /// Prevents all commands from using the environment. `None` if a command uses it.
+    /// Takes the lock that prevents all commands from using the environment. `None` if a command uses the environment.
     ///
     /// # Errors
     /// Fails if the lock file cannot be used.
@@ -133,7 +135,7 @@ impl Environments {
         (0..STARTS).find_map(|slot| self.lock(&format!("start-{slot}"), try_lock).transpose()).transpose()
     }
 
-    /// The lock of the reaper. `None` if another process has it.
+    /// Takes the lock of the reaper, the process that stops idle bottles. `None` if another process holds the lock.
     ///
     /// # Errors
     /// Fails if the lock file cannot be used.
@@ -141,7 +143,7 @@ impl Environments {
         self.lock("reaper", try_lock)
     }
 
-    /// All environments, by the ids of their tasks. A record that cannot be read is left out.
+    /// Lists all environments, sorted by the ids of their tasks. A record that cannot be read is left out.
     ///
     /// # Errors
     /// Fails if the directory cannot be read.
@@ -157,7 +159,7 @@ impl Environments {
         Ok(all)
     }
 
-    /// The environment of this bottle.
+    /// Returns the environment of this bottle.
     #[must_use]
     pub fn get(&self, slug: &Slug) -> Option<Environment> {
         read(&self.record_path(slug))
@@ -206,7 +208,7 @@ impl Environments {
         self.0.join(format!("{slug}.json"))
     }
 
-    /// Takes a lock. `None` if `take` returns false.
+    /// Takes the lock in the file `name`. `None` if `take` returns false.
     fn lock(&self, name: &str, take: impl Fn(&File) -> io::Result<bool>) -> io::Result<Option<FileLock>> {
         FileLock::at(&self.0.join(name), take)
     }
@@ -281,7 +283,7 @@ mod tests {
         let shown: Vec<_> =
             all.iter().map(|found| (found.task.as_str(), found.created_at, found.last_used)).collect();
         assert_eq!(shown, [("one", then, now), ("two", then, then)]);
-        // The parent stays too.
+        // A later use does not change the parent.
         assert_eq!(
             all.iter().map(|found| found.parent.as_deref()).collect::<Vec<_>>(),
             [Some("me"), Some("me")]

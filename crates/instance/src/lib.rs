@@ -17,8 +17,8 @@
 //!     SIDECAR_LOGS    the proxy's log, and usage records not yet collected ([`bottle_backend::SIDECAR_LOGS`])
 //!     .preserve       marks unsaved work or a snapshot: no cleanup removes the directory of an ended bottle
 //! ```
-//! One rename creates a claim: a bottle's directory appears under its slug either complete, with its lock held and its
-//! record written, or not at all. A directory whose lock is free therefore never belongs to a launch in progress.
+//! A single rename creates a bottle's directory under its slug, with the lock already held and the record already
+//! written. A directory whose lock is free therefore never belongs to a launch in progress.
 
 pub mod audit;
 mod away;

@@ -1,6 +1,6 @@
-//! Lists the changes that an agent made in the user's directory that was its workspace (`--cwd=live`), and that have an
-//! effect outside of the bottle. Such changes are files that programs on the host run or obey, nested repositories,
-//! set-id programs, pipes and sockets, and links that lead out of the directory.
+//! With `--cwd=live`, a directory of the user is the bottle's workspace. This module lists the agent's changes in this
+//! directory that have an effect outside of the bottle: files that programs on the host run or obey, nested
+//! repositories, set-id programs, pipes, sockets, and links to paths outside of the directory.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -18,29 +18,30 @@ use super::live_directory::{GIT_DIR, is_repository_moved};
 use super::live_tree::{LiveTree, is_users_repository};
 use super::tool_files::tool_files;
 
-/// The bounds of the search. It runs while the user waits for the start or the end of a bottle.
+/// The bounds of the search. The search has bounds because the user waits for it at the start and at the end of a
+/// bottle.
 pub const BOUNDS: Bounds = Bounds { entries: 2_000_000, time: Duration::from_secs(10) };
 
-/// The maximum number of files that are named. Further files are only counted.
+/// The maximum number of files that are listed. Further files are only counted.
 const MAX_NAMED: usize = 100;
 
-/// The bits of a file's mode with which a program runs with the rights of the file's owner or group.
+/// The mode bits that make a program run with the rights of the file's owner or group.
 const SET_ID: Mode = Mode::SUID.union(Mode::SGID);
 
 /// The changes that an agent made in the directory and that have an effect outside of the bottle.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LiveChanges {
-    /// The directory.
+    /// The user's directory.
     #[serde(rename = "folder")]
     pub directory: PathBuf,
     /// The files, relative to the directory, in the order of their paths.
     pub files: Vec<LiveFile>,
-    /// How many further files there are.
+    /// The number of changed files that `files` does not contain.
     pub more: usize,
-    /// Why some files are unknown, as a sentence fragment.
+    /// Why some changes may be missing in `files`, as a sentence fragment. `None` if the search was complete.
     pub unknown: Option<String>,
     /// Whether the user's `.git`, which the agent does not see, was moved or replaced while the bottle ran. The agent
-    /// may have changed the new one.
+    /// may have changed the new `.git`.
     pub repository_moved: bool,
 }
 
@@ -58,8 +59,8 @@ pub struct LiveFile {
 pub enum Before {
     /// The directory's entries when the agent started.
     Tree(LiveTree),
-    /// Only the time at which the agent started. A renamed directory then contains no newer file, so its own change
-    /// time shows the rename.
+    /// Only the time at which the agent started. The files in a renamed directory are not newer than this time, so only
+    /// the directory's own change time shows the rename.
     Time(Timestamp),
 }
 
@@ -76,7 +77,7 @@ impl Before {
 /// Searches the directory for entries that differ from `before`.
 ///
 /// # Errors
-/// When the directory cannot be read.
+/// Fails if the directory cannot be read.
 pub fn find(live: &LiveDirectory, before: &Before) -> io::Result<LiveChanges> {
     let mut found: BTreeMap<PathBuf, &'static str> = BTreeMap::new();
     let mut more = 0;
@@ -104,7 +105,8 @@ pub fn find(live: &LiveDirectory, before: &Before) -> io::Result<LiveChanges> {
     })
 }
 
-/// The path and the effect of an entry that differs from `before`.
+/// Returns the path and the effect of an entry that differs from `before`. `None` if the entry does not differ or has
+/// no effect.
 fn effect(entry: &Entry<'_>, before: &Before) -> Option<(PathBuf, &'static str)> {
     let repository = repository(entry);
     let used = || tool_files([entry.path]).next().map(|(_, why)| why);
@@ -121,8 +123,8 @@ fn effect(entry: &Entry<'_>, before: &Before) -> Option<(PathBuf, &'static str)>
     }
     let why = match entry.kind {
         FileType::Directory if is_deepest() => Some("it is too deep to be checked"),
-        // With a tree, the directory's files are reported, because each of them is at a new path. Without a tree, only
-        // the directory itself has a newer change time.
+        // If `before` is a tree, the files of a renamed directory are reported, because each of them is at a new path.
+        // If `before` is a time, only the directory itself has a newer change time.
         FileType::Directory if matches!(before, Before::Tree(_)) => None,
         FileType::Fifo => Some("a pipe: programs that read it wait"),
         FileType::Socket => Some("a socket, which programs may connect to"),
@@ -138,8 +140,8 @@ fn effect(entry: &Entry<'_>, before: &Before) -> Option<(PathBuf, &'static str)>
 /// The entries of a bare repository that decide what git does in it.
 const OF_BARE: [&str; 7] = ["HEAD", "config", "config.worktree", "commondir", "objects", "refs", "hooks"];
 
-/// The path of the repository to which an entry belongs: a directory or file `.git`, or the directory of a bare
-/// repository of which the entry is a part.
+/// Returns the path of the repository to which an entry belongs: a directory or file `.git`, or the directory of a bare
+/// repository that contains the entry.
 fn repository(entry: &Entry<'_>) -> Option<PathBuf> {
     let mut path = PathBuf::new();
     for component in entry.path.components() {
@@ -156,7 +158,7 @@ fn repository(entry: &Entry<'_>) -> Option<PathBuf> {
     }
 }
 
-/// Whether a symlink leads out of the directory, by its text.
+/// Whether the target of a symlink is outside of the directory. Only the text of the target is checked.
 fn leaves(entry: &Entry<'_>) -> bool {
     let Some(target) = entry.target() else { return false };
     let mut depth = entry.path.components().count().saturating_sub(1);
@@ -244,7 +246,7 @@ mod tests {
         LiveDirectory { path: path.to_owned(), device: 0, inode: 0, uid: 0, gid: 0, repository: None }
     }
 
-    /// The changes that an agent makes between the start and the end.
+    /// Returns the changes that `agent` makes in a directory that `prepare` has filled.
     fn changes(prepare: impl Fn(&Path), agent: impl Fn(&Path)) -> Vec<String> {
         let top = tempfile::tempdir().expect("directory");
         prepare(top.path());
@@ -294,8 +296,8 @@ mod tests {
         assert_eq!(found, [".vscode/tasks.json", "other/.idea/run.xml"]);
     }
 
-    /// Git obeys the changes that an agent makes in a bare repository of the project, or that turn a directory into a
-    /// bare repository.
+    /// Git on the host obeys a bare repository in the project. The agent can change such a repository, or can turn
+    /// another directory into one.
     #[test]
     fn names_a_bare_repository_whose_head_was_there_before() {
         let found = changes(

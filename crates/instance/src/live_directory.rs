@@ -6,13 +6,13 @@ use std::path::Path;
 
 use bottle_plan::LiveDirectory;
 
-/// The name of a repository in its working tree.
+/// The name of the git directory in a working tree.
 pub(super) const GIT_DIR: &str = ".git";
 
 /// Why a directory is not the one with which a bottle started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum LiveDirectoryChanged {
-    /// The directory no longer exists, or a link now leads to another directory.
+    /// The directory no longer exists, or a link in its path now points to another directory.
     #[error("it no longer exists")]
     Gone,
     /// The directory belongs to another user.
@@ -29,7 +29,7 @@ pub enum LiveDirectoryChanged {
 /// Identifies a directory, whose path may contain links.
 ///
 /// # Errors
-/// When the directory cannot be read, is not a directory, or has a `.git` that is not a directory.
+/// Fails if the directory cannot be read, is not a directory, or has a `.git` that is not a directory.
 pub fn identify(directory: &Path) -> io::Result<LiveDirectory> {
     let path = directory.canonicalize()?;
     let metadata = path.metadata()?;
@@ -46,10 +46,10 @@ pub fn identify(directory: &Path) -> io::Result<LiveDirectory> {
     Ok(LiveDirectory { path, device, inode, uid: metadata.uid(), gid: metadata.gid(), repository })
 }
 
-/// Identifies the directory of a bottle that ended.
+/// Identifies again the directory of a bottle that has ended.
 ///
 /// # Errors
-/// When the bottle must not see the directory as it is now.
+/// Fails if the directory has changed so that the bottle must not use it.
 pub fn identify_again(before: &LiveDirectory) -> Result<LiveDirectory, LiveDirectoryChanged> {
     let has_git = before.path.join(GIT_DIR).symlink_metadata().is_ok();
     match identify(&before.path) {

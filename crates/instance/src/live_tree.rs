@@ -1,5 +1,5 @@
-//! The tree of the user's directory (`--cwd=live`) at the agent's start. At the end, the directory is compared with
-//! this tree.
+//! The entries of the user's directory (`--cwd=live`) at the agent's start. When the bottle ends, the directory is
+//! compared with this tree.
 //!
 //! Times alone do not show what an agent did: in a renamed directory, no file is newer. For each entry, the tree has a
 //! digest of the path, the inode and the change time. If an entry is created, changed or moved, its digest differs. A
@@ -29,11 +29,11 @@ pub struct LiveTree {
 }
 
 impl LiveTree {
-    /// Reads the tree of a directory. `None` if it is larger than the bounds. The tree omits the entries of directories
-    /// that are too deep or unreadable.
+    /// Reads the tree of a directory. `None` if the directory exceeds the bounds. The tree omits the entries of
+    /// directories that are too deep or unreadable.
     ///
     /// # Errors
-    /// When the directory cannot be read.
+    /// Fails if the directory cannot be read.
     pub fn of(live: &LiveDirectory, bounds: Bounds) -> io::Result<Option<Self>> {
         let mut entries = Vec::new();
         let walked = walk(&live.path, bounds, &mut |entry| {
@@ -47,11 +47,11 @@ impl LiveTree {
         Ok(walked.bound.is_none().then_some(Self { entries }))
     }
 
-    /// Writes the tree into the state directory of a bottle. Keeps an existing tree, which is from an earlier start
-    /// whose changes were not reported yet.
+    /// Writes the tree into the state directory of a bottle. If the state directory already contains a tree, that tree
+    /// stays: it is from an earlier start, and the changes since then were not reported yet.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// Fails if the file cannot be written.
     pub fn write_once(&self, directory: &Path) -> io::Result<()> {
         let path = path(directory);
         if path.try_exists()? {
@@ -60,11 +60,11 @@ impl LiveTree {
         files::replace(&path, |file| self.entries.iter().try_for_each(|entry| file.write_all(entry)))
     }
 
-    /// Reads the tree from the state directory of a bottle, and removes it there. `None` if there is none, or if it has
-    /// more than `most` entries.
+    /// Reads the tree from the state directory of a bottle, and removes its file. `None` if there is no tree, or if the
+    /// tree has more than `most` entries.
     ///
     /// # Errors
-    /// When the file cannot be read or removed.
+    /// Fails if the file cannot be read or removed.
     pub fn take(directory: &Path, most: usize) -> io::Result<Option<Self>> {
         let path = path(directory);
         let limit = most.saturating_mul(DIGEST);
@@ -78,7 +78,7 @@ impl LiveTree {
         Ok(is_whole.then(|| Self { entries: entries.to_vec() }))
     }
 
-    /// Whether the tree contains the entry in its current state: at this path, with this content.
+    /// Whether the tree contains the current digest of the entry.
     pub(super) fn has(&self, entry: &Entry<'_>, stat: &Stat) -> bool {
         self.entries.binary_search(&digest(entry, stat)).is_ok()
     }
@@ -103,7 +103,7 @@ fn digest(entry: &Entry<'_>, stat: &Stat) -> EntryDigest {
     let path = entry.path.as_os_str().as_encoded_bytes();
     let mut hash = Sha256::new();
     hash.update(path);
-    // No path contains this byte.
+    // A zero byte ends the path, because no path contains this byte.
     hash.update([0]);
     for number in
         [i128::from(stat.st_dev), i128::from(stat.st_ino), kind.as_raw_mode().into(), time.0, time.1]

@@ -7,8 +7,8 @@
 //! ```
 //! A position counts the bytes that the process wrote. Positions are computed backwards from the end of the log. A mask
 //! differs in length from the text that it replaces, so positions before the last mask are approximate. When a log
-//! reaches [`LOG_MAX`] bytes, its older half is dropped. The first line of the log then reports this. The bottle
-//! controls the content of these files, and the guest controls what it sends. This module bounds the size of both.
+//! reaches [`LOG_MAX`] bytes, its older half is dropped. The first line of the log then reports the number of dropped
+//! bytes. The processes in the bottle control the content of these files, so this module bounds the size of each file.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -20,10 +20,10 @@ use bottle_protocol::session::guest::Exit;
 use bottle_protocol::session::process::{OutputRead, ProcessInfo, ProcessName, ProcessState, ReadFrom};
 use serde::{Deserialize, Serialize};
 
-/// The maximum size of a log in bytes. The older half is dropped when it is reached.
+/// The maximum size of a log in bytes. When a log reaches this size, its older half is dropped.
 const LOG_MAX: u64 = 2 << 20;
 
-/// The number of bytes that stay when the older half is dropped. The guest keeps the same amount.
+/// The number of bytes that stay when the older half is dropped. The guest keeps the same number of bytes.
 const LOG_KEPT: u64 = LOG_MAX / 2;
 
 /// The size limit of the description of a process in bytes.
@@ -36,8 +36,8 @@ pub struct SavedProcess {
     pub process: ProcessInfo,
     /// The difference between a position of the output and its offset in the log.
     base: i64,
-    /// The number of bytes at the beginning of the output that the log no longer has. The first line of the log reports
-    /// this number.
+    /// The number of bytes at the beginning of the output that the log no longer contains. The first line of the log
+    /// reports this number.
     dropped: u64,
 }
 
@@ -48,7 +48,7 @@ pub struct ProcessLogs {
 }
 
 impl ProcessLogs {
-    /// The logs in the directory of a bottle.
+    /// Returns the logs in the directory of a bottle.
     #[must_use]
     pub fn of(bottle: &Path) -> Self {
         Self { directory: bottle.join("logs/processes") }
@@ -57,7 +57,7 @@ impl ProcessLogs {
     /// Removes the logs of an earlier launch, in which other processes had the same handles.
     ///
     /// # Errors
-    /// When they cannot be removed.
+    /// Fails if the logs cannot be removed.
     pub fn clear(&self) -> io::Result<()> {
         match fs::remove_dir_all(&self.directory) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -65,7 +65,7 @@ impl ProcessLogs {
         }
     }
 
-    /// The saved processes, in the order of their start. Descriptions that cannot be read are left out.
+    /// Returns the saved processes, in the order of their start. Descriptions that cannot be read are left out.
     #[must_use]
     pub fn list(&self) -> Vec<SavedProcess> {
         let entries = fs::read_dir(&self.directory).into_iter().flatten().flatten();
@@ -75,7 +75,7 @@ impl ProcessLogs {
         all
     }
 
-    /// The process with this handle, or the last one with this name.
+    /// Returns the process with this handle, or the last process with this name.
     #[must_use]
     pub fn find(&self, name: &ProcessName) -> Option<SavedProcess> {
         let is = |saved: &SavedProcess| {
@@ -88,7 +88,7 @@ impl ProcessLogs {
     /// byte, or `None` if the end of the process is saved already.
     ///
     /// # Errors
-    /// When the files cannot be written.
+    /// Fails if the files cannot be written.
     pub fn begin(&self, process: ProcessInfo) -> io::Result<Option<u64>> {
         let handle = handle(&process)?;
         if let Some(saved) = self.get(&handle) {
@@ -103,11 +103,11 @@ impl ProcessLogs {
         Ok(Some(0))
     }
 
-    /// Adds output. `masked` is written in place of the bytes from `from` to `next`. The output between the end of the
-    /// log and `from` was lost. The log reports this.
+    /// Appends output. `masked` is the masked text of the output from position `from` to position `next`. If output
+    /// between the end of the log and `from` was lost, a line in the log reports the loss.
     ///
     /// # Errors
-    /// When the files cannot be written.
+    /// Fails if the files cannot be written.
     pub fn append(&self, handle: &ProcessName, from: u64, next: u64, masked: &[u8]) -> io::Result<()> {
         let mut saved = self.get(handle).ok_or(io::ErrorKind::NotFound)?;
         let mut length = self.length(handle);
@@ -130,7 +130,7 @@ impl ProcessLogs {
     /// Saves how a process ended.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// Fails if the file cannot be written.
     pub fn end(&self, handle: &ProcessName, state: ProcessState) -> io::Result<()> {
         let mut saved = self.get(handle).ok_or(io::ErrorKind::NotFound)?;
         saved.process.state = state;
@@ -149,14 +149,15 @@ impl ProcessLogs {
         }
     }
 
-    /// Reads a part of a log as the guest does from a running bottle.
+    /// Reads a part of a log, in the same way as the guest of a running bottle reads the output of a process.
     ///
     /// # Errors
-    /// When the log cannot be read.
+    /// Fails if the log cannot be read.
     pub fn read(&self, saved: &SavedProcess, from: ReadFrom, max: u32) -> io::Result<(Vec<u8>, OutputRead)> {
         let mut file = File::open(self.path(&handle(&saved.process)?, "log"))?;
         let length = file.metadata()?.len().min(LOG_MAX * 2);
-        // Even if the log is longer than the output, each byte of the log has one position.
+        // A negative base is replaced by 0, so that each byte of the log has one position even if the log is longer
+        // than the output.
         let base = u64::try_from(saved.base).unwrap_or(0);
         let (offset, lost) = match from {
             ReadFrom::Position(position) => {
@@ -184,7 +185,7 @@ impl ProcessLogs {
         file.seek(SeekFrom::Start(length.saturating_sub(LOG_KEPT)))?;
         let mut kept = Vec::new();
         file.take(LOG_MAX).read_to_end(&mut kept)?;
-        // Half a line, or half an escape sequence, would not be readable.
+        // The partial first line is dropped, because half a line or half an escape sequence is not readable.
         if let Some(line_break) =
             kept.iter().position(|byte| *byte == b'\n').filter(|at| *at + 1 < kept.len())
         {
@@ -228,7 +229,8 @@ impl ProcessLogs {
 }
 
 impl SavedProcess {
-    /// The state. A process whose end was not saved ended with its bottle: the kernel kills all processes with pid 1.
+    /// Returns the state of the process. If its end was not saved, the process ended with its bottle: the kernel kills
+    /// all processes with pid 1.
     #[must_use]
     pub fn state(&self) -> ProcessState {
         match self.process.state {
@@ -242,7 +244,7 @@ impl SavedProcess {
     }
 }
 
-/// The first line of a log whose beginning was dropped.
+/// Returns the first line of a log whose beginning was dropped.
 fn notice(dropped: u64) -> String {
     match dropped {
         0 => String::new(),
@@ -254,7 +256,7 @@ fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// The handle of a process. Only handles become names of files.
+/// Returns the handle of a process. Only handles are used as file names.
 fn handle(process: &ProcessInfo) -> io::Result<ProcessName> {
     let handle = process.handle.clone().filter(ProcessName::is_handle);
     handle.ok_or_else(|| io::Error::other("the process has no handle"))
@@ -269,7 +271,7 @@ fn number(handle: &ProcessName) -> u64 {
     handle.as_str().trim_start_matches('p').parse().unwrap_or(u64::MAX)
 }
 
-/// The offset at which the last `lines` lines begin. A last line without a newline counts as a line.
+/// Returns the offset at which the last `lines` lines begin. A last line without a newline is counted too.
 fn last_lines(text: &[u8], lines: u64) -> usize {
     let wanted = usize::try_from(lines).unwrap_or(usize::MAX);
     if wanted == 0 {
@@ -316,7 +318,7 @@ mod tests {
         let p1 = ProcessName::handle(1);
         assert_eq!(logs.begin(process(1)).expect("begun"), Some(0));
         logs.append(&p1, 0, 4, b"one\n").expect("appended");
-        // 20 bytes became 11.
+        // The mask replaces 20 bytes by 11 bytes.
         logs.append(&p1, 4, 24, b"[redacted]\n").expect("appended");
         assert_eq!(logs.begin(process(1)).expect("begun"), Some(24));
         logs.append(&p1, 24, 28, b"end\n").expect("appended");
@@ -327,7 +329,7 @@ mod tests {
         assert_eq!((text.as_str(), part.from, part.lost), ("end\n", 24, 0));
         assert_eq!(read(&logs, ReadFrom::Position(99)).0, "");
         assert_eq!(read(&logs, ReadFrom::LastLines(2)).0, "[redacted]\nend\n");
-        // The log is longer than the output, because it also reports the lost output.
+        // The log is longer than the output, because the log also reports the lost output.
         logs.append(&p1, 33, 35, b"x\n").expect("appended");
         assert_eq!(logs.begin(process(1)).expect("begun"), Some(35));
         let (text, all) = read(&logs, ReadFrom::Position(0));

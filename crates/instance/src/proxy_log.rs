@@ -8,11 +8,12 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 /// The maximum length in bytes of a line that readers accept. The proxy writes much shorter lines; readers split a
-/// longer one into pieces, which cannot be parsed.
+/// longer line into pieces, which cannot be parsed.
 pub const LINE_MAX: u64 = 1 << 20;
 
-/// The maximum number of bytes at the end of the log that [`warnings`] reads. The proxy may log much traffic after a
-/// warning, and the log is read again while the user looks at it.
+/// The maximum number of bytes at the end of the log that [`warnings`] reads. The limit is large because the proxy may
+/// log much traffic after a warning. The limit exists because the log is read repeatedly while the user looks at the
+/// warnings.
 const WARNINGS_WITHIN: u64 = 1 << 20;
 
 /// The maximum number of bytes at the end of the log that [`last_lines`] reads.
@@ -21,11 +22,12 @@ const LINES_WITHIN: u64 = 256 << 10;
 /// The maximum number of warnings that [`warnings`] returns.
 pub const MAX_WARNINGS: usize = 5;
 
-/// A warning of the scanner: the proxy noticed something in a request or a response, and forwarded it nevertheless.
-/// The texts contain parts that a bottle chose; known secrets in them are redacted, as everywhere in the log.
+/// A warning of the scanner: the proxy noticed something in a request or a response, but forwarded the request or
+/// response. The fields contain text that the bottle chose. Known secrets in this text are redacted, as everywhere in
+/// the log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Warning {
-    /// When the proxy noticed it.
+    /// The time of the warning.
     pub time: Timestamp,
     /// The host of the request.
     pub host: String,
@@ -43,7 +45,7 @@ pub struct Warning {
 const NOTICED: &str = "\"noticed\"";
 
 /// Returns the last [`MAX_WARNINGS`] warnings in the log, newest first. Skips lines that cannot be parsed, and files
-/// that cannot be read. The log contains warnings only if the bottle logs denials or requests.
+/// that cannot be read. The log contains warnings only if the bottle's manifest lets the proxy log denials or requests.
 #[must_use]
 pub fn warnings(directory: &Path) -> Vec<Warning> {
     let mut warnings = Vec::new();
@@ -100,7 +102,7 @@ fn warning(line: &str) -> Option<Warning> {
     (line.verdict == "noticed").then_some(line.warning)
 }
 
-/// The log files, oldest first: `egress.3.jsonl`, `egress.2.jsonl`, …, `egress.jsonl`.
+/// Returns the log files, oldest first: `egress.3.jsonl`, `egress.2.jsonl`, …, `egress.jsonl`.
 #[must_use]
 pub fn files(directory: &Path) -> Vec<PathBuf> {
     let Ok(entries) = std::fs::read_dir(directory) else { return Vec::new() };

@@ -1,9 +1,9 @@
 //! Finds and removes old records of bottles that do not exist any more.
 //!
-//! Records outlive their bottles: conversations, answered proposals, audit logs and crash logs. Pruning removes those
-//! that are older than a given time. It leaves everything of a bottle that has a directory in `state`, because
-//! `resume`, `audit show` and `supervise` need it. An old bottle of which only the conversation is kept counts as a
-//! record, and is removed too.
+//! Records outlive their bottles: conversations, answered proposals, audit logs and crash logs. Pruning removes the
+//! records that are older than a given time. If a bottle has a directory in `state`, all its records stay, because
+//! `resume`, `audit show` and `supervise` need them. There is one exception: if only the conversation of an old bottle
+//! is kept, the whole bottle is treated as a record and is removed too.
 
 use std::fs::{self, Metadata};
 use std::io;
@@ -17,13 +17,13 @@ use super::record::Record;
 use super::transcripts::Transcripts;
 use super::{State, Store};
 
-/// The maximum depth of directories whose size is counted. Conversations are less deep.
+/// The maximum depth of directories whose size is counted. The directories of conversations are less deep.
 const MAX_DEPTH: usize = 64;
 
 /// The kind of an old record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// A bottle of which only the conversation is kept: its directory in `state`.
+    /// A bottle with only a kept conversation: its directory in `state`.
     Bottle,
     /// The copied conversations of one launch: a directory in `transcripts/<slug>`.
     Conversations,
@@ -31,7 +31,7 @@ pub enum Kind {
     Proposal,
     /// The audit log of a bottle, or the hash of its last line: a file in `audit` or `audit/heads`.
     AuditLog,
-    /// A log of the screen's crash: a file in `crashes`.
+    /// A log of a crash of the screen: a file in `crashes`.
     CrashLog,
 }
 
@@ -40,11 +40,11 @@ pub enum Kind {
 pub struct OldRecord {
     /// The kind of the record.
     pub kind: Kind,
-    /// The bottle that it belongs to. `None` for a crash log.
+    /// The bottle that the record belongs to. `None` for a crash log.
     pub slug: Option<Slug>,
     /// The file or directory of the record. A bottle also has the directory of its conversation.
     pub path: PathBuf,
-    /// The disk space that its removal frees, in bytes.
+    /// The disk space that the removal of the record frees, in bytes.
     pub bytes: u64,
     /// When the record was last changed.
     pub changed: Timestamp,
@@ -88,7 +88,7 @@ pub fn find(host: &Host, cutoff: Timestamp) -> Prunable {
 /// Removes a record, unless its bottle exists again.
 ///
 /// # Errors
-/// When it cannot be removed.
+/// Fails if the record cannot be removed.
 pub fn remove(host: &Host, record: &OldRecord) -> io::Result<()> {
     if let (Kind::Bottle, Some(slug)) = (record.kind, &record.slug) {
         return remove_bottle(host, slug);
@@ -111,7 +111,7 @@ pub fn remove(host: &Host, record: &OldRecord) -> io::Result<()> {
     Ok(())
 }
 
-/// Removes a bottle of which only the conversation is kept, and the conversation.
+/// Removes a bottle and its conversation, if only the conversation is kept.
 fn remove_bottle(host: &Host, slug: &Slug) -> io::Result<()> {
     let Some(State::Kept(record)) = Store::of(host).state(slug) else { return Ok(()) };
     if !Store::of(host).remove_conversation(slug)? {
@@ -134,7 +134,7 @@ struct Search {
 }
 
 impl Search {
-    /// Returns the entries of a directory. A directory that does not exist has none; a symlink is not followed.
+    /// Returns the entries of a directory. A directory that does not exist has no entries. A symlink is not followed.
     fn entries(&mut self, directory: &Path) -> Vec<PathBuf> {
         let listed = match fs::symlink_metadata(directory) {
             Ok(found) if found.is_dir() => fs::read_dir(directory),
@@ -151,7 +151,7 @@ impl Search {
         }
     }
 
-    /// Adds the old bottles of which only the conversation is kept.
+    /// Adds the old bottles with only a kept conversation.
     fn bottles(&mut self, home: &Path) {
         let listed = match self.store.list() {
             Ok(listed) => listed,
@@ -176,7 +176,7 @@ impl Search {
         }
     }
 
-    /// Returns the slugs that have a directory here and no bottle.
+    /// Returns the slugs that have an entry in this directory and no bottle.
     fn slugs(&mut self, directory: &Path) -> Vec<Slug> {
         let slugs = self.entries(directory).into_iter().filter_map(|path| name(&path)?.parse().ok());
         slugs.collect::<Vec<Slug>>().into_iter().filter(|slug| !self.exists(slug)).collect()
@@ -202,8 +202,8 @@ impl Search {
             let slug =
                 name(&path).and_then(|name| name.strip_suffix(".jsonl")).and_then(|slug| slug.parse().ok());
             let Some(slug) = slug.filter(|slug| !self.exists(slug)) else { continue };
-            // The hash of the last line is removed together with the log, because `audit verify` reports one without
-            // the other.
+            // The hash of the last line is removed together with the log, because `audit verify` reports a log without
+            // its hash, and a hash without its log.
             if let Some(changed) = self.add(Kind::AuditLog, Some(slug.clone()), path) {
                 let head = directory.join("heads").join(slug.as_str());
                 if let Ok(found) = fs::symlink_metadata(&head) {
@@ -220,8 +220,8 @@ impl Search {
         }
     }
 
-    /// Adds a record if it is old and has the file type of its kind. If it was added, returns the time of its last
-    /// change.
+    /// Adds a record if it is old and has the file type of its kind. If the record was added, returns the time of its
+    /// last change.
     fn add(&mut self, kind: Kind, slug: Option<Slug>, path: PathBuf) -> Option<Timestamp> {
         let found = fs::symlink_metadata(&path).ok()?;
         let changed = changed(&found)?;
@@ -235,12 +235,13 @@ impl Search {
     }
 }
 
-/// Whether only the conversation of the bottle is kept. While a deploy key is not revoked, the record is needed.
+/// Whether pruning may remove the bottle: only its conversation is kept, it has no snapshot, and all its deploy keys
+/// are revoked. Until the keys are revoked, the record is needed.
 pub(super) fn is_prunable(store: &Store, record: &Record) -> bool {
     record.has_only_conversation() && record.deploy_keys.is_empty() && !store.has_snapshot(&record.slug)
 }
 
-/// When a directory was last changed, and the disk space of its content. `None` if it does not exist.
+/// Returns when a directory was last changed, and the disk space that it takes. `None` if the directory does not exist.
 pub(super) fn measure(directory: &Path) -> Option<(Timestamp, u64)> {
     let found = fs::symlink_metadata(directory).ok()?;
     Some((changed(&found)?, size(directory, &found, 0)))
@@ -254,7 +255,7 @@ fn name(path: &Path) -> Option<&str> {
     path.file_name()?.to_str()
 }
 
-/// The disk space of a file or directory. Symlinks are not followed.
+/// Returns the disk space of a file or directory. Symlinks are not followed.
 fn size(path: &Path, found: &Metadata, depth: usize) -> u64 {
     use std::os::unix::fs::MetadataExt;
     let own = found.blocks().saturating_mul(512);

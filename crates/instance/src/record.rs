@@ -1,4 +1,4 @@
-//! A bottle's record on disk, `metadata.json`. The file has a version.
+//! A bottle's record on disk, `metadata.json`. The file has a schema version.
 
 use std::path::PathBuf;
 
@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use super::repositories::CopiedRepository;
 use super::unsaved::Unsaved;
 
-/// The schema version that this program writes. It reads older versions and refuses newer ones.
+/// The schema version that this program writes. The program reads older versions and refuses newer versions.
 pub const SCHEMA: u32 = 1;
 
 /// The content of `metadata.json`. Never contains a secret.
@@ -37,14 +37,14 @@ pub struct Record {
     pub agent: Name,
     /// The names of the bottle manifests, in the order in which they are merged.
     pub bottles: Vec<Name>,
-    /// The names of all bottle manifests that were merged, including those that others extend, in the order in which
-    /// they are merged. Empty in records of older versions.
+    /// The names of all bottle manifests that were merged, including the manifests that other manifests extend, in the
+    /// order in which they are merged. Empty in records of older versions.
     #[serde(default)]
     pub lineage: Vec<Name>,
     /// The agent's template. Absent in records of older versions.
     #[serde(default)]
     pub template: Option<Template>,
-    /// The id of the bottle's current launch. Absent before the first one, and in records of older versions.
+    /// The id of the bottle's current launch. Absent before the first launch, and in records of older versions.
     #[serde(default)]
     pub run: Option<String>,
     /// The budgets of the current launch, the agent and the bottles, beginning with the nearest scope.
@@ -53,16 +53,17 @@ pub struct Record {
     /// What happens in the current launch when a budget is spent. `None` if the settings decide.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cutoff: Option<OnSpent>,
-    /// The working directory of `bottle start`, or the repository that contains it if that was copied instead.
+    /// The working directory of `bottle start`. If the repository that contains this directory was copied instead, the
+    /// directory of the repository.
     pub cwd: PathBuf,
     /// The working directory of `bottle start`, relative to the copied repository.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inside: Option<PathBuf>,
-    /// The directories that were copied into the workspace, the first of which is `cwd`. Empty if at most
-    /// one directory was copied, and in records of older versions.
+    /// The directories that were copied into the workspace. The first directory is `cwd`. Empty if at most one
+    /// directory was copied, and in records of older versions.
     #[serde(rename = "folders", default, skip_serializing_if = "Vec::is_empty")]
     pub directories: Vec<CopiedDirectory>,
-    /// The repositories of these directories, as they were when the directories were copied or mounted. Empty in
+    /// The repositories of the directories that were copied or mounted, as the repositories were at that time. Empty in
     /// records of older versions, and if the files were imported.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub repositories: Vec<CopiedRepository>,
@@ -74,13 +75,14 @@ pub struct Record {
     /// The author of the agent's commits. Absent in records of older versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub author: Option<GitIdentity>,
-    /// The bottle whose files this bottle was made from.
+    /// The bottle from whose files this bottle was forked.
     #[serde(default)]
     pub forked_from: Option<Slug>,
     /// The client that started the bottle with `bottle mcp`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<String>,
-    /// The image that the bottle uses instead of the one in its manifest, because its files were imported.
+    /// The image that the bottle uses instead of the image in its manifest. It is set if the bottle's files were
+    /// imported.
     #[serde(default)]
     pub image: Option<ImageSource>,
     /// The backend's name.
@@ -94,7 +96,8 @@ pub struct Record {
     /// Whether the agent has a pseudo-terminal.
     #[serde(default)]
     pub terminal: bool,
-    /// The size of the pseudo-terminal when the bottle ended. `None` while it runs, and in records of older versions.
+    /// The size of the pseudo-terminal when the bottle ended. `None` while the bottle runs, and in records of older
+    /// versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub terminal_size: Option<Size>,
     /// The bottle's current phase.
@@ -109,7 +112,7 @@ pub struct Record {
     /// The backend's resources, in the order of their creation.
     pub resources: Vec<Resource>,
     /// The time at which the workspace was ready for the agent, by the clock that stamps the bottle's files. Changes
-    /// after this time count as unsaved work.
+    /// after this time are unsaved work.
     #[serde(default)]
     pub workspace_ready: Option<Timestamp>,
     /// The offset of this machine's clock when the workspace was ready, as [`clock::boot_offset`] reports it.
@@ -118,10 +121,10 @@ pub struct Record {
     /// The time up to which the user has pulled all changes.
     #[serde(default)]
     pub pulled_at: Option<Timestamp>,
-    /// Whether an earlier launch kept the layers. The layers then count as unsaved work.
+    /// Whether an earlier launch kept the layers. The layers are then treated as unsaved work.
     #[serde(default)]
     pub kept: bool,
-    /// Why the files or the conversation are kept. `None` while the bottle runs, if only a snapshot is left, and in
+    /// Why the files or the conversation are kept. `None` while the bottle runs, if only a snapshot is kept, and in
     /// records of older versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept_for: Option<KeptFor>,
@@ -140,34 +143,35 @@ pub struct Record {
     /// Why the bottle is locked, so that all its traffic is denied. `None` if it is not locked.
     #[serde(default)]
     pub locked: Option<LockOut>,
-    /// Why the bottle is paused because of a budget, as a sentence fragment. `None` if it is not paused for that
-    /// reason.
+    /// Why the bottle is paused because of a budget, as a sentence fragment. `None` if no budget paused the bottle.
     #[serde(default)]
     pub budget_hold: Option<String>,
-    /// The user's order for requests to models, given with `bottle budget stop`. `None` if the user gave none.
+    /// The user's order for requests to models, given with `bottle budget stop`. `None` if the user gave no order.
     #[serde(default)]
     pub budget_order: Option<OnSpent>,
-    /// The commands that the user approved for the current run. A program outside of the bottle wanted to run them.
+    /// The commands that the user approved for the current run. A program outside of the bottle asked to run these
+    /// commands.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub approved_commands: Vec<ApprovedCommand>,
-    /// The exit of the agent, once it exited.
+    /// The exit status of the agent. `None` until the agent has exited.
     #[serde(default)]
     pub agent_exit: Option<Exit>,
     /// Whether another program removed the bottle's files before they could be kept.
     #[serde(default)]
     pub lost: bool,
-    /// The disk space that the bottle's files took when it ended. `None` while it runs, and if it was not measured.
+    /// The disk space that the bottle's files took when it ended. `None` while the bottle runs, and if the space was
+    /// not measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<Measured>,
-    /// The inputs of the bottle's sandbox. They are needed to open the bottle's kept files. Absent in records of older
-    /// versions.
+    /// The inputs of the bottle's sandbox. The inputs are needed to open the bottle's kept files. Absent in records of
+    /// older versions.
     #[serde(default)]
     pub sandbox: Option<Sandbox>,
     /// The SHA-256 of the resolved manifest, in hexadecimal.
     pub manifest_hash: String,
 }
 
-/// A deploy key that was requested from a forge and is not known to be revoked.
+/// A deploy key that was requested from a forge, and that may not be revoked yet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeployKey {
     /// The repository's name in the manifest.
@@ -191,7 +195,7 @@ impl DeployKey {
         Named { title: &self.title, public: &self.public, id: self.id }
     }
 
-    /// A description of the key for messages.
+    /// Returns a description of the key for messages.
     #[must_use]
     pub fn describe(&self) -> String {
         format!("\"{}\" of {} at {}", self.title, self.keys.repository, self.keys.host())
@@ -212,21 +216,21 @@ pub enum KeptFor {
     Conversation,
 }
 
-/// Commands that the user approved: all commands that match a rule and begin with these words.
+/// Commands that the user approved: all commands that match the rule and begin with the words of `prefix`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ApprovedCommand {
     /// The id of the rule.
     pub rule: String,
-    /// The first words.
+    /// The first words of the approved commands.
     pub prefix: Vec<String>,
 }
 
-/// The disk space that a bottle's own files took at a time.
+/// The disk space that a bottle's own files took when it was measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Measured {
-    /// The size in bytes. Files that the bottle shares with others do not count.
+    /// The size in bytes. Files that the bottle shares with other bottles are not included.
     pub bytes: u64,
-    /// When it was measured.
+    /// When the size was measured.
     pub at: Timestamp,
 }
 
@@ -235,7 +239,7 @@ pub struct Measured {
 pub struct Service {
     /// The sidecar's name: `egress`, `git-gate` or `supervise`.
     pub name: String,
-    /// Whether the sidecar runs. If it does not, its traffic is blocked.
+    /// Whether the sidecar runs. If the sidecar does not run, its traffic is blocked.
     pub up: bool,
 }
 
@@ -324,19 +328,19 @@ impl Record {
         }
     }
 
-    /// The working directory of `bottle start`.
+    /// Returns the working directory of `bottle start`.
     #[must_use]
     pub fn start_directory(&self) -> PathBuf {
         self.inside.as_ref().map_or_else(|| self.cwd.clone(), |inside| self.cwd.join(inside))
     }
 
-    /// The repository that was copied instead of the working directory of `bottle start`.
+    /// Returns the repository that was copied instead of the working directory of `bottle start`.
     #[must_use]
     pub fn repository(&self) -> Option<InRepository> {
         self.inside.as_ref().map(|inside| InRepository { top: self.cwd.clone(), inside: inside.clone() })
     }
 
-    /// The directory of the user that is mounted as the workspace.
+    /// Returns the directory of the user that is mounted as the workspace.
     #[must_use]
     pub fn live(&self) -> Option<&LiveDirectory> {
         self.sandbox.as_ref()?.live.as_ref()
@@ -349,7 +353,8 @@ impl Record {
         self.status == Status::Kept && !self.kept && self.kept_for == Some(KeptFor::Conversation)
     }
 
-    /// Whether the workspace was copied from a repository of the user, which can take the agent's work.
+    /// Whether the workspace was copied from a repository of the user. The agent's work can then be pulled into that
+    /// repository.
     #[must_use]
     pub fn is_of_repository(&self) -> bool {
         self.copied_cwd && !self.repositories.is_empty()
@@ -367,10 +372,10 @@ impl Record {
         self.mode == Mode::Detached && self.status == Status::Running && self.agent_exit.is_none()
     }
 
-    /// The time after which a change in the workspace counts as unsaved work. `None` if no agent ran in the workspace.
-    /// `offset` is the current offset of this machine's clock. If the clock was set back since the workspace was ready,
-    /// changes may have time stamps older than that moment or older than a pull. The returned time is then earlier by
-    /// the same amount, and pulls are ignored.
+    /// Returns the time after which a change in the workspace is unsaved work. `None` if no agent ran in the workspace.
+    /// `offset` is the current offset of this machine's clock. If the clock was set back after the workspace was ready,
+    /// new changes may have time stamps before that moment or before a pull. The returned time is then earlier by the
+    /// amount by which the clock was set back, and pulls are ignored.
     #[must_use]
     pub fn work_since(&self, offset: SignedDuration) -> Option<Timestamp> {
         let ready = self.changed_since(offset)?;
@@ -380,8 +385,8 @@ impl Record {
         })
     }
 
-    /// The time after which a change in the workspace counts as made after the workspace's start, whether the change
-    /// was pulled or not. `offset` is as in [`Record::work_since`].
+    /// Returns the time after which a change in the workspace was made after the workspace was ready, whether the
+    /// change was pulled or not. `offset` is the current offset of this machine's clock, as in [`Record::work_since`].
     #[must_use]
     pub fn changed_since(&self, offset: SignedDuration) -> Option<Timestamp> {
         let ready = self.workspace_ready?;
@@ -389,7 +394,7 @@ impl Record {
         Some(ready.checked_sub(back).unwrap_or(Timestamp::MIN))
     }
 
-    /// How far the clock was set back since the workspace was ready. `None` if it was not set back.
+    /// Returns how far the clock was set back since the workspace was ready. `None` if the clock was not set back.
     #[must_use]
     pub fn set_back(&self, offset: SignedDuration) -> Option<SignedDuration> {
         clock::set_back(self.clock_lead?, offset)

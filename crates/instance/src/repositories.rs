@@ -1,4 +1,4 @@
-//! The repositories of the user that were copied into a bottle, as they were at its start.
+//! The repositories of the user that were copied into a bottle, as they were at the bottle's start.
 
 use std::path::{Path, PathBuf};
 
@@ -6,24 +6,24 @@ use bottle_plan::Identity;
 use bottle_repository::{FileId, ObjectId, Repository, locate};
 use serde::{Deserialize, Serialize};
 
-/// A repository that contained a directory which was copied into a bottle, or mounted.
+/// A repository of the user. A directory in this repository was copied into a bottle, or mounted in it.
 ///
 /// An agent or a project can put another repository at the same path later. If the repository was replaced, the user
-/// decides what a command does with the new one.
+/// decides what a command does with the new repository.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CopiedRepository {
-    /// The name of its directory in the workspace; empty for the workspace itself.
+    /// The name of the copied directory in the workspace; empty if the copied directory is the workspace itself.
     #[serde(rename = "folder")]
     pub name: String,
     /// The top of the working tree.
     pub top: PathBuf,
-    /// The device of the git directory that its worktrees share.
+    /// The device of the git directory that all worktrees of the repository share.
     pub device: u64,
-    /// The inode of this directory.
+    /// The inode of this git directory.
     pub inode: u64,
-    /// The user id of its owner.
+    /// The user id of the repository's owner.
     pub owner: u32,
-    /// The commit of `HEAD`. `None` if there was none.
+    /// The commit of `HEAD`. `None` if `HEAD` had no commit.
     #[serde(default)]
     pub head: Option<String>,
     /// The real paths of the directories from which the repository borrowed objects.
@@ -70,7 +70,7 @@ impl CopiedRepository {
             && located.common.id().is_ok_and(|found| found == id)
     }
 
-    /// The commit of `HEAD` at the start.
+    /// Returns the commit of `HEAD` at the bottle's start.
     #[must_use]
     pub fn head(&self) -> Option<ObjectId> {
         ObjectId::parse(self.head.as_deref()?)

@@ -1,9 +1,9 @@
-//! Bounds the disk space of what bottles leave behind, without the user's `bottle prune`.
+//! Bounds the disk space of the logs and records that bottles leave, so that the user need not run `bottle prune`.
 //!
-//! The keeper of each bottle enforces the bounds when its bottle has ended. The logs of ended bottles, the bottles of
-//! which only the conversation is kept, and the records of bottles that do not exist any more ([`prune`]) together take
-//! at most `keep_size`; the oldest are removed first. A kept conversation is also removed after `keep_days`. Bottles
-//! that run, or whose files or snapshots are kept, lose nothing.
+//! The keeper of each bottle enforces the bounds when its bottle has ended. The logs of ended bottles, the bottles with
+//! only a kept conversation, and the records of bottles that do not exist any more ([`prune`]) together take at most
+//! `keep_size`; the oldest are removed first. A kept conversation is also removed after `keep_days`. Bottles that run,
+//! or whose files or snapshots are kept, are not touched.
 
 use std::fs;
 use std::path::Path;
@@ -15,7 +15,7 @@ use jiff::Timestamp;
 use super::prune::{self, Kind, OldRecord};
 use super::{State, Store};
 
-/// The maximum number of files of answered proposals of one slug. The oldest are removed.
+/// The maximum number of files of answered proposals of one slug. If there are more, the oldest files are removed.
 const PROPOSALS: usize = 2000;
 
 /// An item that can be removed.
@@ -34,8 +34,8 @@ struct Candidate {
 }
 
 impl Candidate {
-    /// Whether this candidate must be removed together with the one before it: a slug's audit log and the hash of its
-    /// last line.
+    /// Whether this candidate must be removed together with the candidate before it. A slug's audit log and the hash of
+    /// the log's last line are removed together.
     fn belongs_to(&self, before: Option<&Self>) -> bool {
         let audit_log = |candidate: &Self| match &candidate.old {
             Old::Record(OldRecord { kind: Kind::AuditLog, slug, .. }) => slug.clone(),
@@ -45,7 +45,7 @@ impl Candidate {
     }
 }
 
-/// Removes the bottles of which only the conversation is kept and that ended before `cutoff`. Returns the failures.
+/// Removes the bottles that ended before `cutoff` and have only a kept conversation. Returns the failures.
 pub fn enforce_age(host: &Host, cutoff: Timestamp) -> Vec<String> {
     let found = prune::find(host, cutoff).records.into_iter();
     let old = found.filter(|record| record.kind == Kind::Bottle);
@@ -57,7 +57,8 @@ fn failure(record: &OldRecord, error: &std::io::Error) -> String {
     format!("cannot remove {}: {error}", record.path.display())
 }
 
-/// Removes the oldest records and logs until the rest takes at most `keep` bytes. Returns the failures.
+/// Removes the oldest records and logs until the remaining records and logs take at most `keep` bytes. Returns the
+/// failures.
 pub fn enforce(host: &Host, keep: u64) -> Vec<String> {
     let store = Store::of(host);
     let mut found = prune::find(host, Timestamp::MAX);
@@ -67,7 +68,7 @@ pub fn enforce(host: &Host, keep: u64) -> Vec<String> {
         bytes: record.bytes,
         old: Old::Record(record),
     }));
-    // The order is stable, and the parts of an audit log have the same time.
+    // The sort is stable. An audit log and its hash have the same time, so they stay adjacent.
     candidates.sort_by_key(|candidate| candidate.changed);
     let mut total = candidates.iter().fold(0, |sum: u64, candidate| sum.saturating_add(candidate.bytes));
     let mut failures = found.errors;
@@ -92,7 +93,7 @@ pub fn enforce(host: &Host, keep: u64) -> Vec<String> {
     failures
 }
 
-/// The bottles that ended and left only logs.
+/// Returns the bottles that ended and left only logs.
 fn logs(store: &Store) -> Vec<Candidate> {
     let listed = store.list().unwrap_or_default().into_iter();
     let ended = listed.filter(
@@ -107,7 +108,7 @@ fn logs(store: &Store) -> Vec<Candidate> {
         .collect()
 }
 
-/// Removes the oldest answered proposals of a slug beyond [`PROPOSALS`].
+/// If a slug has more than [`PROPOSALS`] files of answered proposals, removes the oldest files.
 pub fn bound_proposals(home: &Path, slug: &Slug) {
     let directory = home.join("queue").join(slug.as_str()).join("processed");
     let entries = fs::read_dir(&directory).into_iter().flatten().filter_map(Result::ok);
@@ -119,7 +120,7 @@ pub fn bound_proposals(home: &Path, slug: &Slug) {
     files.sort();
     let over = files.len().saturating_sub(PROPOSALS);
     for (_, path) in files.into_iter().take(over) {
-        // Another keeper may remove it at the same time.
+        // Another keeper may remove the file at the same time.
         let _ = fs::remove_file(path);
     }
 }

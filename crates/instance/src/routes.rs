@@ -12,16 +12,16 @@ use bottle_policy::route::RouteTable;
 use bottle_protocol::session::bundle::{OneTimeGrant, Routes};
 use serde::{Deserialize, Serialize};
 
-/// The path of the routes file in a bottle's directory.
+/// Returns the path of the routes file in a bottle's directory.
 #[must_use]
 pub fn path(directory: &Path) -> PathBuf {
     directory.join("routes.json")
 }
 
-/// Reads the routes. `None` if the bottle was started by a version that did not write them.
+/// Reads the routes. `None` if the bottle was started by a version that did not write the file.
 ///
 /// # Errors
-/// When the file cannot be read, or its content has neither the form that [`write()`] writes nor that of an earlier
+/// Fails if the file cannot be read, or its content has neither the form that [`write()`] writes nor that of an earlier
 /// version.
 pub fn read(directory: &Path) -> io::Result<Option<Routes>> {
     match std::fs::read(path(directory)) {
@@ -47,10 +47,10 @@ fn parse(text: &[u8]) -> io::Result<Routes> {
     Ok(Routes { revision, table: yaml.parse().map_err(io::Error::other)?, once })
 }
 
-/// The most changes that can be undone. Older changes are forgotten.
+/// The maximum number of changes that can be undone. Older changes are not stored.
 const MAX_UNDO: usize = 32;
 
-/// One of the user's own changes of the routes, for undoing it.
+/// A change of the routes that the user made, with the data to undo it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Replaced {
     /// The hosts that the user changed, in canonical form.
@@ -59,16 +59,16 @@ pub struct Replaced {
     pub before: RouteTable,
 }
 
-/// The path of the file with the replaced routes in a bottle's directory.
+/// Returns the path of the file with the replaced routes in a bottle's directory.
 #[must_use]
 pub fn replaced_path(directory: &Path) -> PathBuf {
     directory.join("routes-before.json")
 }
 
-/// Reads the changes that can be undone, oldest first. Empty if the user made none.
+/// Reads the changes that can be undone, oldest first. The list is empty if the user made no change.
 ///
 /// # Errors
-/// When the file cannot be read, or has another form than [`write_replaced`] writes.
+/// Fails if the file cannot be read, or has another form than [`write_replaced`] writes.
 pub fn read_replaced(directory: &Path) -> io::Result<Vec<Replaced>> {
     match std::fs::read(replaced_path(directory)) {
         Ok(text) => Ok(serde_json::from_slice(&text)?),
@@ -77,10 +77,10 @@ pub fn read_replaced(directory: &Path) -> io::Result<Vec<Replaced>> {
     }
 }
 
-/// Replaces the file with the changes that can be undone. Keeps the latest [`MAX_UNDO`].
+/// Replaces the file with the changes that can be undone. Stores only the latest [`MAX_UNDO`] changes.
 ///
 /// # Errors
-/// When the file cannot be written. The previous file then stays.
+/// Fails if the file cannot be written. The previous file then stays.
 pub fn write_replaced(directory: &Path, changes: &[Replaced]) -> io::Result<()> {
     let text = serde_json::to_vec(&changes[changes.len().saturating_sub(MAX_UNDO)..])?;
     files::replace_durably(&replaced_path(directory), |file| file.write_all(&text))
@@ -89,7 +89,7 @@ pub fn write_replaced(directory: &Path, changes: &[Replaced]) -> io::Result<()> 
 /// Replaces the routes file durably.
 ///
 /// # Errors
-/// When the file cannot be written. The previous file then stays.
+/// Fails if the file cannot be written. The previous file then stays.
 pub fn write(directory: &Path, routes: &Routes) -> io::Result<()> {
     let text = serde_json::to_vec(routes)?;
     files::replace_durably(&path(directory), |file| file.write_all(&text))

@@ -1,11 +1,11 @@
-//! Commits a bottle to a snapshot. These steps are the same on every backend.
+//! Commits a bottle to a snapshot. The steps of a commit are the same on every backend.
 //!
 //! ```text
 //!   make_snapshot ──► committed-image names the new snapshot ──► the snapshot that it replaces is removed
 //!     │ on failure: the old snapshot stays                │ if killed before: cleanup removes it
 //! ```
-//! A commit with a name adds a snapshot; one without a name replaces the snapshot that has no name. At every moment,
-//! `committed-image` names only complete snapshots.
+//! A commit with a name adds a snapshot; a commit without a name replaces the snapshot that has no name. At every
+//! moment, `committed-image` names only complete snapshots.
 
 use std::io;
 use std::path::Path;
@@ -22,12 +22,12 @@ use super::committed::{self, Committed, CommittedList, MAX_SNAPSHOTS};
 use super::record::Record;
 use super::store::Claim;
 
-/// What a commit creates.
+/// The options of a commit.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct CommitOptions {
-    /// The snapshot's name. `None` replaces the snapshot without a name.
+    /// The snapshot's name. If it is `None`, the commit replaces the snapshot without a name.
     pub name: Option<Name>,
-    /// As [`Committed::removed_by`].
+    /// The process that removes the snapshot after use, as [`Committed::removed_by`].
     #[serde(default)]
     pub removed_by: Option<String>,
 }
@@ -64,7 +64,7 @@ pub enum SnapshotError {
 }
 
 impl SnapshotError {
-    /// What the user can do about it.
+    /// Returns what the user can do next.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
@@ -78,11 +78,11 @@ impl SnapshotError {
     }
 }
 
-/// Creates a snapshot of the bottle and records it. A snapshot that it replaces stays usable until the new one is
-/// recorded.
+/// Creates a snapshot of the bottle and records it. A snapshot that the new snapshot replaces stays usable until the
+/// new snapshot is recorded.
 ///
 /// # Errors
-/// [`SnapshotError`]. The bottle and its snapshots are then unchanged.
+/// Returns [`SnapshotError`]. The bottle and its snapshots are then unchanged.
 pub async fn commit(
     backend: &dyn Backend,
     claim: &Claim,
@@ -100,10 +100,10 @@ pub async fn commit(
     if replaced.is_none() && list.snapshots.len() >= MAX_SNAPSHOTS {
         return Err(SnapshotError::TooMany(slug));
     }
-    // A change that is made from here on may be missing in the snapshot.
+    // A change that is made after this moment may be missing in the snapshot.
     let covers = before_any_change();
     let made = backend.make_snapshot(&slug, &new_snapshot(&list, name, replaced.as_ref()), progress).await?;
-    // Work that the snapshot does not contain stays unsaved, and so does work in a snapshot that is removed soon.
+    // Work stays unsaved if the snapshot does not contain the workspace, or if a process will remove the snapshot.
     let saves_work = made.has_workspace && removed_by.is_none();
     let covers = if saves_work { covers } else { Timestamp::MIN };
     let snapshot = made.snapshot;
@@ -116,7 +116,7 @@ pub async fn commit(
         return Err(error.into());
     }
     let mut notes = made.notes;
-    // If the commit is killed here, a cleanup finds the replaced snapshot.
+    // If the commit is killed before this removal, a cleanup finds the replaced snapshot.
     if let Some(replaced) = replaced.filter(|replaced| replaced.reference != snapshot.reference) {
         let removed = backend.remove_snapshot(&replaced).await;
         notes.extend(removed.err().map(|error| causes::one_line(&error)));
@@ -124,8 +124,8 @@ pub async fn commit(
     Ok(Commit { snapshot, notes })
 }
 
-/// The snapshot to create. If it replaces its parent, which is about to be removed, its parent is the parent of the
-/// replaced snapshot.
+/// Returns the description of the snapshot to create. If the new snapshot replaces its own parent, that parent is about
+/// to be removed. The new snapshot then gets the parent of the replaced snapshot as its parent.
 fn new_snapshot(list: &CommittedList, name: Option<&Name>, replaced: Option<&Snapshot>) -> NewSnapshot {
     let replaced = replaced.map(|replaced| replaced.reference.clone());
     let current = list.current.as_ref();
@@ -143,14 +143,14 @@ fn new_snapshot(list: &CommittedList, name: Option<&Name>, replaced: Option<&Sna
 pub enum Removal {
     /// The snapshot with this name, or the snapshot without a name.
     One(Option<Name>),
-    /// All snapshots, including those that an interrupted commit left.
+    /// All snapshots, including snapshots that an interrupted commit left.
     All,
 }
 
 /// Removes snapshots of the bottle.
 ///
 /// # Errors
-/// When the state cannot be written or a snapshot cannot be removed. A cleanup finds the remaining snapshots.
+/// Fails if the state cannot be written or a snapshot cannot be removed. A cleanup finds the remaining snapshots.
 pub async fn remove(backend: &dyn Backend, claim: &Claim, which: &Removal) -> Result<(), SnapshotError> {
     match which {
         Removal::One(name) => remove_one(backend, claim, name.as_ref()).await,
@@ -158,11 +158,11 @@ pub async fn remove(backend: &dyn Backend, claim: &Claim, which: &Removal) -> Re
     }
 }
 
-/// Removes one snapshot of the bottle. A snapshot that the bottle does not have is no error.
+/// Removes one snapshot of the bottle. Succeeds if the bottle does not have the snapshot.
 async fn remove_one(backend: &dyn Backend, claim: &Claim, name: Option<&Name>) -> Result<(), SnapshotError> {
     let mut list = committed::read(claim.directory())?;
     let Some(snapshot) = list.find(name).cloned() else { return Ok(()) };
-    // As in `remove_all`, the state is written first.
+    // The state is written before the snapshot is removed, for the same reason as in `remove_all`.
     list.snapshots.retain(|entry| entry.snapshot != snapshot);
     if list.current.as_ref() == Some(&snapshot.reference) {
         list.current.clone_from(&snapshot.parent);
@@ -171,10 +171,10 @@ async fn remove_one(backend: &dyn Backend, claim: &Claim, name: Option<&Name>) -
     Ok(backend.remove_snapshot(&snapshot).await?)
 }
 
-/// Removes snapshots that nothing needs any more, because the process that was to remove them was killed.
+/// Removes abandoned snapshots. The process that should have removed these snapshots was killed.
 ///
 /// # Errors
-/// As [`remove`].
+/// Fails in the same cases as [`remove`].
 pub async fn remove_abandoned(backend: &dyn Backend, claim: &Claim) -> Result<(), SnapshotError> {
     let list = committed::read(claim.directory())?;
     for entry in list.snapshots.iter().filter(|entry| entry.is_abandoned()) {
@@ -186,8 +186,8 @@ pub async fn remove_abandoned(backend: &dyn Backend, claim: &Claim) -> Result<()
 /// Removes every snapshot of the bottle, and `committed-image`.
 async fn remove_all(backend: &dyn Backend, claim: &Claim) -> Result<(), SnapshotError> {
     let slug = claim.record().slug;
-    // The file is removed first. A crash can then leave a snapshot that no state names, but no state that names a
-    // missing snapshot.
+    // The file is removed before the snapshots. After a crash, a snapshot may remain that no file names, but no file
+    // names a missing snapshot.
     committed::remove(claim.directory())?;
     match remove_each(backend, &slug).await {
         failures if failures.is_empty() => Ok(()),
@@ -195,17 +195,17 @@ async fn remove_all(backend: &dyn Backend, claim: &Claim) -> Result<(), Snapshot
     }
 }
 
-/// The times after which changes in a workspace count as unsaved.
+/// The times after which changes in a workspace are unsaved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WorkSince {
-    /// The time for work: the time of [`Record::work_since`]. If an existing snapshot contains later changes, the time
-    /// up to which the snapshot contains them.
+    /// The time for work: the time of [`Record::work_since`]. If an existing snapshot contains all changes up to a
+    /// later time, that later time.
     pub work: Timestamp,
     /// The time for files that git ignores, which no pull copies to the user.
     pub ignored: Timestamp,
 }
 
-/// The times after which changes in the workspace count as unsaved. `None` if no agent ran in it.
+/// Returns the times after which changes in the workspace are unsaved. `None` if no agent ran in the workspace.
 pub async fn work_since(backend: &dyn Backend, directory: &Path, record: &Record) -> Option<WorkSince> {
     let offset = clock::boot_offset();
     let since = WorkSince { work: record.work_since(offset)?, ignored: record.changed_since(offset)? };

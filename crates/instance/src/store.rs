@@ -22,19 +22,19 @@ use super::usage::{self, Labels};
 /// The size limit of a record in bytes. A larger file is treated as damaged.
 const RECORD_MAX: u64 = 1 << 20;
 
-/// The name prefix of a directory that is being claimed or removed. If the lock of such a directory is free, it is an
-/// orphan.
+/// The name prefix of a directory that is being claimed or removed. If the lock of such a directory is free, its
+/// process was killed and the directory is an orphan.
 const STAGING_PREFIX: &str = ".new-";
 
 /// The file that contains the resolved manifest with which the bottle was started.
 const MANIFEST: &str = "manifest.yml";
 
-/// The maximum number of bytes read of a resolved manifest. The rest of a larger manifest is ignored. Each of its
-/// source files may have at most 1 MiB.
+/// The maximum number of bytes that are read from a resolved manifest. The rest of a larger manifest is ignored. Each
+/// file from which the manifest was resolved may have at most 1 MiB.
 const MANIFEST_MAX: u64 = 16 << 20;
 
-/// The time limit for a command that waits for another command which uses the files of a kept bottle. The removal of a
-/// container takes a few seconds on a busy engine.
+/// How long a command waits for another command that uses the files of a kept bottle. The other command may be removing
+/// a container, which takes a few seconds on a busy engine.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The file that marks a bottle's directory as kept. While the record's status is also [`Status::Kept`], no
@@ -89,7 +89,7 @@ pub enum ClaimError {
 }
 
 impl ClaimError {
-    /// The user's next step.
+    /// Returns what the user can do next.
     #[must_use]
     pub fn hint(&self) -> String {
         match self {
@@ -129,7 +129,7 @@ impl Store {
         Self { root: host.state() }
     }
 
-    /// The path of a bottle's directory, which may not exist.
+    /// Returns the path of a bottle's directory, which may not exist.
     #[must_use]
     pub fn directory(&self, slug: &Slug) -> PathBuf {
         self.root.join(slug.as_str())
@@ -139,7 +139,7 @@ impl Store {
     /// directory means that there are no bottles.
     ///
     /// # Errors
-    /// When the state directory exists but cannot be listed.
+    /// Fails if the state directory exists but cannot be listed.
     pub fn list(&self) -> Result<Vec<Listed>, FileError> {
         let mut listed: Vec<Listed> = self
             .names()?
@@ -151,7 +151,7 @@ impl Store {
         Ok(listed)
     }
 
-    /// The ids of all launches that may still run. `None` if that is unknown.
+    /// Returns the ids of all launches that may still run. `None` if the launches are unknown.
     #[must_use]
     pub fn live_runs(&self) -> Option<HashSet<String>> {
         let mut runs = HashSet::new();
@@ -166,7 +166,7 @@ impl Store {
         Some(runs)
     }
 
-    /// The state of one bottle. `None` if it has no directory.
+    /// Returns the state of one bottle. `None` if the bottle has no directory.
     #[must_use]
     pub fn state(&self, slug: &Slug) -> Option<State> {
         let directory = self.directory(slug);
@@ -178,7 +178,7 @@ impl Store {
             Err(Unreadable::Newer(schema)) => return Some(State::Newer(schema)),
             Err(error) => return Some(State::Damaged(causes::one_line(&error))),
         };
-        // The marker file of a resumed bottle stays, so the status in its record decides.
+        // If a kept bottle is resumed, the marker file stays. The status in the record therefore decides too.
         let kept = directory.join(KEPT).exists() && record.status == Status::Kept;
         Some(if kept {
             State::Kept(record)
@@ -189,8 +189,8 @@ impl Store {
         })
     }
 
-    /// The resolved manifest with which the bottle was last started, in the form of
-    /// [`bottle_manifest::resolve::comparable`]. `None` if it is unknown.
+    /// Returns the resolved manifest with which the bottle was last started, in the form of
+    /// [`bottle_manifest::resolve::comparable`]. `None` if the manifest is unknown.
     #[must_use]
     pub fn manifest(&self, slug: &Slug) -> Option<String> {
         let mut text = String::new();
@@ -199,15 +199,15 @@ impl Store {
         Some(text)
     }
 
-    /// The snapshots of a bottle, whatever its state is.
+    /// Returns the snapshots of a bottle, whatever the bottle's state is.
     ///
     /// # Errors
-    /// As [`committed::read`].
+    /// Fails in the same cases as [`committed::read`].
     pub fn snapshots(&self, slug: &Slug) -> io::Result<CommittedList> {
         committed::read(&self.directory(slug))
     }
 
-    /// Whether a bottle has a snapshot. If its state cannot be read, it counts as having one.
+    /// Whether a bottle has a snapshot. If `committed-image` cannot be read, the bottle is assumed to have one.
     #[must_use]
     pub fn has_snapshot(&self, slug: &Slug) -> bool {
         has_snapshot(&self.directory(slug))
@@ -217,7 +217,7 @@ impl Store {
     /// bottle with that slug if it ended and left only logs.
     ///
     /// # Errors
-    /// [`ClaimError::Taken`] when a bottle in any other state has the slug. Nothing is then changed.
+    /// Returns [`ClaimError::Taken`] if a bottle in any other state has the slug. Nothing is then changed.
     pub fn claim(&self, record: Record) -> Result<Claim, ClaimError> {
         let io = |path: &Path| {
             let path = path.to_owned();
@@ -246,7 +246,8 @@ impl Store {
     /// Claims a bottle that is kept or whose keeper died.
     ///
     /// # Errors
-    /// [`ClaimError::Taken`] when another process holds the lock. [`ClaimError::File`] when the record cannot be read.
+    /// Returns [`ClaimError::Taken`] if another process holds the lock. Returns [`ClaimError::File`] if the record
+    /// cannot be read.
     pub fn adopt(&self, slug: &Slug) -> Result<Claim, ClaimError> {
         let directory = self.directory(slug);
         let io = |source| FileError::write(&directory, source);
@@ -267,11 +268,11 @@ impl Store {
         lock_is_held(&self.directory(slug))
     }
 
-    /// Claims a bottle as [`Store::adopt`]. If a command uses the files of the kept bottle, waits for at most
-    /// [`COMMAND_TIMEOUT`]. Such a command has often just printed its result, and its keeper is about to exit.
+    /// Claims a bottle like [`Store::adopt`]. If a command uses the files of the kept bottle, waits for at most
+    /// [`COMMAND_TIMEOUT`]: the command has often just printed its result, and its keeper is about to exit.
     ///
     /// # Errors
-    /// As [`Store::adopt`].
+    /// Fails in the same cases as [`Store::adopt`].
     pub fn adopt_idle(&self, slug: &Slug) -> Result<Claim, ClaimError> {
         let end = Instant::now() + COMMAND_TIMEOUT;
         loop {
@@ -288,7 +289,7 @@ impl Store {
     /// held.
     ///
     /// # Errors
-    /// As [`Store::list`].
+    /// Fails in the same cases as [`Store::list`].
     pub fn unfinished_claims(&self) -> Result<Vec<PathBuf>, FileError> {
         let staging = self.names()?.into_iter().filter(|name| name.starts_with(STAGING_PREFIX));
         Ok(staging.map(|name| self.root.join(name)).filter(|directory| !lock_is_held(directory)).collect())
@@ -298,15 +299,16 @@ impl Store {
     fn staging(&self) -> io::Result<(tempfile::TempDir, FileLock)> {
         let directory = temporary::directory_in(&self.root, STAGING_PREFIX)?;
         let lock = open_lock(directory.path())?;
-        // A reader may hold the lock of the new directory while it checks the directory. No other process can hold it.
+        // A reader may hold the lock of the new directory while it checks the directory. No other process can hold this
+        // lock.
         lock.lock()?;
         Ok((directory, FileLock::of_locked(lock)))
     }
 
-    /// The names of the bottles' directories, and of the directories that are being claimed or removed.
+    /// Returns the names of the bottles' directories, and of the directories that are being claimed or removed.
     ///
     /// # Errors
-    /// As [`Store::list`].
+    /// Fails in the same cases as [`Store::list`].
     pub(super) fn names(&self) -> Result<Vec<String>, FileError> {
         let failed = |source| FileError::read(&self.root, source);
         let entries = match fs::read_dir(&self.root) {
@@ -321,7 +323,7 @@ impl Store {
     }
 
     /// Removes a bottle that ended and left only logs. Returns false if the bottle left more than logs, or if another
-    /// process holds its lock.
+    /// process holds the bottle's lock.
     pub(super) fn remove_ended(&self, slug: &Slug) -> bool {
         let Some(State::Dead(record)) = self.state(slug) else { return false };
         if !record.has_only_logs() {
@@ -331,11 +333,11 @@ impl Store {
         self.adopt(slug).is_ok_and(|claim| claim.record().has_only_logs() && claim.remove().is_ok())
     }
 
-    /// Removes a bottle of which only the conversation is kept. Returns false if more is kept, or if another process
-    /// holds the bottle's lock.
+    /// Removes a bottle if only its conversation is kept. Returns false if more is kept, or if another process holds
+    /// the bottle's lock.
     ///
     /// # Errors
-    /// When its directory cannot be removed.
+    /// Fails if the bottle's directory cannot be removed.
     pub(super) fn remove_conversation(&self, slug: &Slug) -> io::Result<bool> {
         let Ok(claim) = self.adopt_idle(slug) else { return Ok(false) };
         if !super::prune::is_prunable(self, &claim.record()) {
@@ -359,29 +361,29 @@ impl Store {
 pub struct Claim {
     directory: PathBuf,
     lock: FileLock,
-    /// Whether the bottle is new. False if it is resumed or adopted.
+    /// Whether the bottle is new. False if the bottle is resumed or adopted.
     new: bool,
     record: Mutex<Record>,
 }
 
 impl Claim {
-    /// The path of the bottle's directory.
+    /// Returns the path of the bottle's directory.
     #[must_use]
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// The record as it was last written to disk.
+    /// Returns the record as it was last written to disk.
     #[must_use]
     pub fn record(&self) -> Record {
         self.record.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
     }
 
-    /// Changes the record and writes it to disk. Until a new bottle runs or has deploy keys, the write may be lost in a
-    /// power failure.
+    /// Changes the record and writes it to disk. As long as a new bottle neither runs nor has deploy keys, a power
+    /// failure may lose the write.
     ///
     /// # Errors
-    /// When the record cannot be written. The record in memory is then also unchanged.
+    /// Fails if the record cannot be written. The record in memory is then also unchanged.
     pub fn update(&self, change: impl FnOnce(&mut Record)) -> io::Result<()> {
         let mut record = self.record.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let mut changed = record.clone();
@@ -396,20 +398,20 @@ impl Claim {
     /// Writes the resolved manifest with which the bottle is started.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// Fails if the file cannot be written.
     pub fn write_manifest(&self, text: &str) -> io::Result<()> {
         files::replace(&self.directory.join(MANIFEST), |file| file.write_all(text.as_bytes()))
     }
 
-    /// Replaces the record of a kept bottle for its next launch. Keeps the time of the first launch, the working
-    /// directory, the resources and the deploy keys. With [`Origin::Kept`], also keeps the times that define unsaved
-    /// work.
+    /// Replaces the record of a kept bottle for its next launch. The new record gets the facts about the first launch
+    /// from the old record, such as its time and working directory, and also the resources and the deploy keys. With
+    /// [`Origin::Kept`], it also gets the times that define unsaved work.
     ///
     /// # Errors
-    /// When the record or the usage records cannot be written.
+    /// Fails if the record or the usage records cannot be written.
     pub fn reset(&self, new: Record, origin: &Origin) -> io::Result<()> {
         match origin {
-            // The snapshots that `committed-image` names were removed.
+            // The snapshots that `committed-image` names were already removed.
             Origin::New => committed::remove(&self.directory)?,
             Origin::Snapshot(snapshot) => {
                 let current = Some(snapshot.reference.clone());
@@ -437,7 +439,7 @@ impl Claim {
             record.resources = before.resources;
             record.deploy_keys = before.deploy_keys;
             record.kept = kept;
-            // A failed launch leaves the bottle as it was.
+            // `kept_for` does not change, because a failed launch leaves the bottle as it was.
             record.kept_for = before.kept_for;
             if kept {
                 record.workspace_ready = before.workspace_ready;
@@ -451,7 +453,7 @@ impl Claim {
     /// layers are kept too.
     ///
     /// # Errors
-    /// When the mark, the record or the usage records cannot be written.
+    /// Fails if the mark, the record or the usage records cannot be written.
     pub fn preserve(&self, layers: bool) -> io::Result<()> {
         self.mark_kept()?;
         self.collect_usage()?;
@@ -466,7 +468,7 @@ impl Claim {
     /// becomes [`Status::Kept`].
     ///
     /// # Errors
-    /// When the mark cannot be written.
+    /// Fails if the mark cannot be written.
     pub fn mark_kept(&self) -> io::Result<()> {
         files::private_file()
             .create(true)
@@ -476,7 +478,7 @@ impl Claim {
             .map(drop)
     }
 
-    /// Whether the bottle has a snapshot. If its state cannot be read, it counts as having one.
+    /// Whether the bottle has a snapshot. If `committed-image` cannot be read, the bottle is assumed to have one.
     #[must_use]
     pub fn has_snapshot(&self) -> bool {
         has_snapshot(&self.directory)
@@ -485,7 +487,7 @@ impl Claim {
     /// Collects the usage records that the bottle's proxy could not deliver. The proxy must have exited.
     ///
     /// # Errors
-    /// When the records cannot be written. They then stay in the bottle's directory.
+    /// Fails if the records cannot be written. They then stay in the bottle's directory.
     pub fn collect_usage(&self) -> io::Result<()> {
         let record = self.record();
         let slug = record.slug.clone();
@@ -500,7 +502,7 @@ impl Claim {
     /// Collects usage records, then removes the directory and releases the claim. A rename frees the slug in one step.
     ///
     /// # Errors
-    /// When usage records cannot be collected, a file cannot be removed, or the record still names a deploy key. No
+    /// Fails if usage records cannot be collected, a file cannot be removed, or the record still names a deploy key. No
     /// other file names the deploy key. A later cleanup finds the remaining files.
     pub fn remove(self) -> io::Result<()> {
         if let Some(key) = self.record().deploy_keys.first() {
@@ -510,8 +512,8 @@ impl Claim {
         let name = format!("{STAGING_PREFIX}{}-{}", self.record().slug, std::process::id());
         let aside = self.directory.with_file_name(name);
         fs::rename(&self.directory, &aside)?;
-        // The lock file is closed first. On a network disk, removing an open file leaves a hidden file in the
-        // directory.
+        // The lock file is closed before the directory is removed. On a network disk, removing an open file leaves a
+        // hidden file in the directory.
         drop(self.lock);
         match fs::remove_dir_all(&aside) {
             // A cleanup has already removed the directory.
@@ -552,7 +554,7 @@ fn lock_is_held(directory: &Path) -> bool {
 }
 
 /// Locks the file exclusively. Retries for a moment, because readers hold the lock briefly. Returns false if another
-/// process still holds it.
+/// process still holds the lock.
 fn try_lock(lock: &File) -> io::Result<bool> {
     for _ in 0..20 {
         match lock.try_lock() {
@@ -599,9 +601,9 @@ fn read_record(directory: &Path) -> Result<Record, Unreadable> {
     }
 }
 
-/// Whether the record must be on disk before the caller continues. If the process is killed, the record exists in any
-/// case, because the kernel has the data. If a power failure loses the record of a bottle that never ran, cleanup finds
-/// the bottle's remains by name.
+/// Whether the record must be on disk before the caller continues. If only the process is killed, the record is not
+/// lost, because the kernel has the data. If a power failure loses the record of a bottle that never ran, cleanup still
+/// finds the bottle's resources by name.
 fn must_be_durable(new: bool, record: &Record) -> bool {
     !new || record.status != Status::Starting || !record.deploy_keys.is_empty()
 }

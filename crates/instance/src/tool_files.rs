@@ -1,14 +1,14 @@
-//! Names files that programs on the host run or obey without a question, such as hooks. A change of such a file by
-//! an agent has an effect outside the bottle as soon as it is in the user's directory.
+//! Names files that programs on the host run or obey without asking the user, such as hooks. If an agent changes such a
+//! file, the change has an effect outside of the bottle as soon as the file is in the user's directory.
 //!
-//! The table lists files that take effect by themselves: when a user enters a directory, when an editor or an agent
-//! opens it, or when an unrelated program runs in it. Files that a build runs, such as a `Makefile`, are the agent's
-//! ordinary work.
+//! The table lists files that take effect by themselves: when a user enters their directory, when an editor or an agent
+//! opens this directory, or when an unrelated program runs in it. Files that a build runs, such as a `Makefile`, are
+//! the agent's ordinary work.
 
 use std::path::Path;
 
 /// Lower-case names of files and directories, which may be anywhere in a path, grouped by the program that uses them. A
-/// `*` at the end or the beginning of a name stands for any text.
+/// `*` at the end or the beginning of a name matches any text.
 const TOOLS: &[(&str, &[&str])] = &[
     ("direnv runs it", &[".envrc", ".direnv"]),
     ("a shell may run it", &[".autoenv", ".autoenv.zsh"]),
@@ -180,7 +180,7 @@ const FORGES: &[&str] = &[
     "jenkinsfile",
 ];
 
-/// Returns the program that uses this file by itself; none for other files.
+/// Returns the program that uses this file without asking the user, and how. `None` for other files.
 fn used_by(path: &Path) -> Option<&'static str> {
     path.components().find_map(|component| {
         let name = component.as_os_str().to_string_lossy().to_lowercase();
@@ -197,7 +197,7 @@ fn matches(pattern: &str, name: &str) -> bool {
     }
 }
 
-/// Returns those of the paths that programs on the host run or obey by themselves, each with the reason.
+/// Returns the paths that programs on the host run or obey without asking the user, each with the reason.
 pub fn tool_files<'a>(
     paths: impl IntoIterator<Item = &'a Path>,
 ) -> impl Iterator<Item = (&'a Path, &'static str)> {

@@ -14,7 +14,8 @@ use tempfile::TempDir;
 
 use super::record::Record;
 
-/// The maximum number of bottles of one slug whose conversations are kept. The oldest ones beyond it are removed.
+/// The maximum number of bottles of one slug whose conversations are kept. If there are more, the oldest conversations
+/// are removed.
 const MAX_KEPT: usize = 10;
 
 /// The name prefix of an incomplete copy.
@@ -28,7 +29,7 @@ pub struct Transcripts {
 }
 
 impl Transcripts {
-    /// The conversations of this bottle. The directory may not exist yet.
+    /// Returns the conversations of this bottle. Their directory may not exist yet.
     #[must_use]
     pub fn of(home: &Path, record: &Record) -> Self {
         let own = home.join("transcripts").join(record.slug.as_str());
@@ -36,13 +37,13 @@ impl Transcripts {
         Self { own, directory }
     }
 
-    /// The directory whose content has the same paths as the bottle's root.
+    /// Returns the directory whose content has the same paths as the bottle's root.
     #[must_use]
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// The time of the last copy. `None` if there is none.
+    /// Returns the time of the last copy. `None` if there is no copy.
     #[must_use]
     pub fn copied_at(&self) -> Option<Timestamp> {
         // A copy is created as a whole, so the directory's time is the time of the copy.
@@ -52,7 +53,7 @@ impl Transcripts {
     /// Creates an empty directory into which the conversations are copied.
     ///
     /// # Errors
-    /// When the directory cannot be created.
+    /// Fails if the directory cannot be created.
     pub fn begin(&self) -> io::Result<TempDir> {
         files::create_private_directory(&self.own)?;
         temporary::directory_in(&self.own, UNFINISHED)
@@ -61,7 +62,7 @@ impl Transcripts {
     /// Replaces the stored conversations with the copy, and removes the oldest conversations of the slug.
     ///
     /// # Errors
-    /// When the copy cannot be moved, or an old directory cannot be removed.
+    /// Fails if the copy cannot be moved, or an old directory cannot be removed.
     pub fn finish(&self, copied: TempDir) -> io::Result<()> {
         match fs::remove_dir_all(&self.directory) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),

@@ -28,14 +28,15 @@ use super::record::Record;
 /// server.
 const MAX_BYTES: u64 = 256 << 20;
 
-/// The number of bytes at the end of a file that are searched for duplicates. A batch of a proxy is many times smaller.
+/// The number of bytes at the end of a file that are searched for duplicates. A batch of records that a proxy sends is
+/// many times smaller.
 const TAIL: u64 = 1 << 20;
 
-/// The maximum number of ids that are cached to recognize duplicates. The oldest ids beyond it are forgotten.
+/// The maximum number of ids that are cached to recognize duplicates. If there are more, the oldest ids are forgotten.
 const MAX_KNOWN_IDS: usize = 4096;
 
-/// The maximum number of bytes read from a proxy's file of unacknowledged records. The proxy keeps that file shorter;
-/// the rest of a longer one is ignored.
+/// The maximum number of bytes that are read from a proxy's file of unacknowledged records. The proxy keeps this file
+/// shorter. The rest of a longer file is ignored.
 const MAX_PENDING_BYTES: u64 = 64 << 20;
 
 /// The longest line of a usage file that is read, in bytes. A bottle may extend many manifests, whose names every line
@@ -62,7 +63,7 @@ pub struct Labels {
 }
 
 impl Labels {
-    /// The labels of the bottle's current launch.
+    /// Returns the labels of the bottle's current launch.
     #[must_use]
     pub fn of(record: &Record) -> Self {
         let text = |names: &[Name]| names.iter().map(Name::to_string).collect();
@@ -78,7 +79,7 @@ impl Labels {
     }
 }
 
-/// A line of the file. New versions may add fields but never remove any.
+/// A line of a usage file, as it is written. New versions may add fields, but never remove fields.
 #[derive(Debug, Serialize)]
 struct Line<'a> {
     #[serde(flatten)]
@@ -115,16 +116,16 @@ pub struct UsageFile {
     known_ids: VecDeque<String>,
 }
 
-/// The path of a slug's usage file.
+/// Returns the path of a slug's usage file.
 #[must_use]
 pub fn path(home: &Path, slug: &Slug) -> PathBuf {
     home.join("usage").join(format!("{slug}.jsonl"))
 }
 
-/// The slugs that have a usage file.
+/// Returns the slugs that have a usage file.
 ///
 /// # Errors
-/// When the directory cannot be read.
+/// Fails if the directory cannot be read.
 pub fn slugs(home: &Path) -> io::Result<Vec<Slug>> {
     slugs_with_file(&home.join("usage"))
 }
@@ -133,7 +134,7 @@ impl UsageFile {
     /// Opens the file and truncates an incomplete last line.
     ///
     /// # Errors
-    /// When the file cannot be created, read or written.
+    /// Fails if the file cannot be created, read or written.
     pub fn open(home: &Path, slug: &Slug, labels: Labels) -> io::Result<Self> {
         let path = path(home, slug);
         let directory = home.join("usage");
@@ -159,7 +160,7 @@ impl UsageFile {
     /// Appends the new records among `records`, and writes them to disk.
     ///
     /// # Errors
-    /// When the records cannot be written. None of them is then in the file.
+    /// Fails if the records cannot be written. None of them is then in the file.
     pub fn append(&mut self, records: &[Usage]) -> io::Result<()> {
         let new: Vec<&Usage> = records.iter().filter(|usage| !self.known_ids.contains(&usage.id)).collect();
         self.write(&new)?;
@@ -192,13 +193,13 @@ impl UsageFile {
             return Err(io::Error::other(format!("the file is full; move {} away", self.path.display())));
         }
         self.file.write_all(text).and_then(|()| self.file.sync_data()).inspect_err(|_| {
-            // The append is undone completely, because the proxy sends all the records again.
+            // The whole append is undone, because the proxy sends all the records again.
             let _ = self.file.set_len(before);
         })
     }
 }
 
-/// Opens and locks the file at `path`. Opens it again if it was replaced before the lock was acquired.
+/// Opens and locks the file at `path`. Opens the file again if it was replaced before the lock was acquired.
 fn locked(path: &Path) -> io::Result<File> {
     loop {
         let file = OpenOptions::new().create(true).read(true).append(true).mode(0o600).open(path)?;
@@ -224,7 +225,7 @@ fn is_at(file: &File, path: &Path) -> io::Result<bool> {
 /// bottle's claim, and the proxy must have exited.
 ///
 /// # Errors
-/// When the records cannot be read or written. They then stay in the bottle's directory.
+/// Fails if the records cannot be read or written. They then stay in the bottle's directory.
 pub fn collect(home: &Path, directory: &Path, slug: &Slug, labels: Labels) -> io::Result<()> {
     let Some(file) = open_pending(&directory.join(SIDECAR_LOGS).join(WAITING_FILE))? else { return Ok(()) };
     let mut pending = last_records(file)?;
@@ -242,7 +243,7 @@ pub fn collect(home: &Path, directory: &Path, slug: &Slug, labels: Labels) -> io
     target.write(&pending.iter().collect::<Vec<_>>())
 }
 
-/// The records in the proxy's file. If several lines have the same id, the last one applies.
+/// Returns the records in the proxy's file. If several lines have the same id, the last line applies.
 fn last_records(file: File) -> io::Result<Vec<Usage>> {
     let lines: Vec<WaitingLine> = lines(file.take(MAX_PENDING_BYTES), MAX_LINE)
         .filter_map(|line| line.map(|line| serde_json::from_slice(&line).ok()).transpose())
@@ -282,10 +283,10 @@ fn lines(file: impl Read, max: usize) -> impl Iterator<Item = io::Result<Vec<u8>
     })
 }
 
-/// The slugs that have records older than `then`, each with the number of these records.
+/// Returns the slugs that have records older than `then`, each with the number of these records.
 ///
 /// # Errors
-/// When the directory or a file cannot be read.
+/// Fails if the directory or a file cannot be read.
 pub fn older_than(home: &Path, then: Timestamp) -> io::Result<Vec<(Slug, usize)>> {
     let mut found = Vec::new();
     for slug in slugs(home)? {
@@ -303,7 +304,7 @@ pub fn older_than(home: &Path, then: Timestamp) -> io::Result<Vec<(Slug, usize)>
 /// Removes records older than `then`. Removes the file if no record remains.
 ///
 /// # Errors
-/// When the file cannot be rewritten. It is then unchanged.
+/// Fails if the file cannot be rewritten. It is then unchanged.
 pub fn remove_older(home: &Path, slug: &Slug, then: Timestamp) -> io::Result<()> {
     let path = path(home, slug);
     if !path.exists() {
@@ -332,7 +333,7 @@ pub fn remove_older(home: &Path, slug: &Slug, then: Timestamp) -> io::Result<()>
     if empty.metadata()?.len() == 0 { std::fs::remove_file(&path) } else { Ok(()) }
 }
 
-/// Whether a line is older than `then`. A line that cannot be parsed counts as newer.
+/// Whether a line is older than `then`. A line that cannot be parsed is treated as newer.
 fn is_older(line: &[u8], then: Timestamp) -> bool {
     serde_json::from_slice::<LineKey>(line).is_ok_and(|line| line.time < then)
 }
@@ -388,7 +389,7 @@ mod tests {
         let mut first = UsageFile::open(home.path(), &slug(), labels("claude")).expect("open");
         first.append(&[now("a"), now("b")]).expect("append");
         first.append(&[now("b"), now("c")]).expect("append");
-        // A second keeper, after the first was killed before it acknowledged `c`.
+        // A second keeper starts after the first keeper was killed before it acknowledged `c`.
         let mut second = UsageFile::open(home.path(), &slug(), labels("claude")).expect("open");
         second.append(&[now("c"), now("d")]).expect("append");
         assert_eq!(ids(home.path()), ["a", "b", "c", "d"]);

@@ -4,7 +4,7 @@
 //! the record of the start: files, ignore rules ──► Changed ──► pid 1 or the backend searches ──► Changes
 //!                                    └───────────────────────────────────────────────────────────► Unsaved
 //! ```
-//! The ignore rules at the start decide which files count as ignored. The agent cannot change these rules.
+//! The ignore rules at the bottle's start decide which files are ignored. The agent cannot change these rules.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
@@ -22,10 +22,11 @@ use super::record::Record;
 pub use super::unsaved::Unsaved;
 use super::{given, snapshots};
 
-/// The maximum size of all ignore rules of a request in bytes. Beyond it, no file counts as ignored.
+/// The maximum size of all ignore rules of a request in bytes. If the rules are larger, all files are treated as not
+/// ignored.
 const MAX_RULES: usize = 256 << 10;
 
-/// The search for unsaved work in the workspace of a bottle. `None` if no agent ran in it.
+/// Returns the request to search the workspace of a bottle for unsaved work. `None` if no agent ran in the workspace.
 pub async fn search(backend: &dyn Backend, state: &Path, record: &Record) -> Option<Changed> {
     let since = snapshots::work_since(backend, state, record).await?;
     let (directory, copied) = (state.to_owned(), record.clone());
@@ -33,7 +34,7 @@ pub async fn search(backend: &dyn Backend, state: &Path, record: &Record) -> Opt
     Some(Changed { given, ignored_since: Some(since.ignored), ..Changed::since(since.work) })
 }
 
-/// Judges the changes that a search found.
+/// Decides whether the changes that a search found are unsaved work.
 pub async fn judge(state: &Path, request: &Changed, changes: Changes) -> Unsaved {
     let Changes { mut work, ignored, named, suspects, unfinished } = changes;
     let mut unknown = unfinished.then(|| "the search of its workspace took too long".to_owned());
@@ -51,8 +52,8 @@ pub async fn judge(state: &Path, request: &Changed, changes: Changes) -> Unsaved
     Unsaved { work, ignored, named, unknown }
 }
 
-/// The directories of the workspace that were copied, with the ignore rules that applied to them. Empty if none is
-/// known.
+/// Returns the directories of the workspace that were copied, with the ignore rules that applied to them. The list is
+/// empty if these rules are unknown or too large.
 fn given_directories(state: &Path, record: &Record) -> Vec<GivenDirectory> {
     let names: Vec<&str> = match &record.directories[..] {
         [] => vec![""],
@@ -85,7 +86,8 @@ fn given_directories(state: &Path, record: &Record) -> Vec<GivenDirectory> {
     names.into_iter().zip(all).map(directory).collect()
 }
 
-/// Whether the number of files in a directory differs from the number at the start.
+/// Whether a directory that may have lost files has another number of files or subdirectories than at the bottle's
+/// start.
 fn has_lost_files(state: &Path, given: &[GivenDirectory], suspects: &[SuspectDirectory]) -> io::Result<bool> {
     for (index, given) in given.iter().enumerate() {
         let suspects: Vec<_> = suspects.iter().filter(|suspect| suspect.given == index).collect();
@@ -94,8 +96,8 @@ fn has_lost_files(state: &Path, given: &[GivenDirectory], suspects: &[SuspectDir
         }
         let record = given::record(state, &given.name);
         let (Some(files), Some(rules)) = (Given::read(&record)?, GivenRules::read(&record)?) else {
-            // Nothing is known about directories outside of a repository. An empty directory there does not count as
-            // work.
+            // Nothing is recorded about directories outside of a repository. If such a directory is empty, it has no
+            // unsaved work.
             if suspects.iter().any(|suspect| suspect.files + suspect.directories > 0) {
                 return Ok(true);
             }
@@ -115,11 +117,11 @@ fn has_lost_files(state: &Path, given: &[GivenDirectory], suspects: &[SuspectDir
     Ok(suspects.iter().any(|suspect| suspect.given >= given.len()))
 }
 
-/// The entries of a directory at the start that were not ignored.
+/// The number of entries of a directory that were not ignored at the bottle's start.
 #[derive(Debug, Default)]
 struct Count<'a> {
     files: u64,
-    /// The directories with files.
+    /// The subdirectories that contain files.
     directories: HashSet<&'a OsStr>,
 }
 

@@ -1,6 +1,7 @@
-//! Writes the lines of the access log that the bundle sends to the bottle's directory, and acknowledges them.
+//! Receives lines of the access log from the bundle, writes them to a log in the bottle's directory, and acknowledges
+//! them.
 //!
-//! A backend whose proxy writes its log to the bottle's directory itself sends no lines.
+//! On some backends, the proxy writes its log to the bottle's directory itself. The bundle then sends no lines.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,7 +14,7 @@ use bottle_host::files;
 use bottle_protocol::session::bundle::{BundleEvent, BundleRequest, Written};
 use tokio::task::spawn_blocking;
 
-/// Pause before the next attempt to write the lines.
+/// How long the keeper waits after a failed write before it tries again.
 const RETRY_DELAY: Duration = Duration::from_secs(2);
 
 /// Writes the bundle's log lines to the bottle's `directory` until the bundle ends. All log files together have at most
@@ -40,7 +41,7 @@ pub(super) async fn record(directory: PathBuf, keep: u64, bundle: Channel) {
         // Dropping the stream leaves the lines unacknowledged, so the bundle sends them again.
         drop(stream);
         if !is_relayed {
-            // The proxy refused the request: it writes its log itself.
+            // The bundle sent no lines, because the proxy writes its log itself.
             return;
         }
         tokio::select! {
@@ -50,7 +51,7 @@ pub(super) async fn record(directory: PathBuf, keep: u64, bundle: Channel) {
     }
 }
 
-/// Appends lines to the log. After a failure, opens the file again.
+/// Appends lines to the log. Opens the log if `files` is `None`, for example after a failed write.
 async fn write(
     files: Option<LogFiles>,
     directory: PathBuf,

@@ -1,5 +1,5 @@
-//! Reports what the agent does and how large the bottle is, for `bottle list`. The keeper measures both only when a
-//! command asks for them, so that an idle bottle costs nothing.
+//! Reports what the agent does and how large the bottle is, for `bottle list`. The keeper measures the activity and the
+//! size only when a command requests them, so that an idle bottle costs nothing.
 
 use std::time::Duration;
 
@@ -18,23 +18,23 @@ use super::health::health;
 use super::protocol::Activity;
 use super::shared::{Command, Shared};
 
-/// An agent counts as working if it wrote output or got a response from a model within this time.
+/// An agent is reported as working if it wrote output or received a response from a model within this time.
 const RECENT: Duration = Duration::from_secs(5);
 
-/// Time limit for the answers of pid 1 and of the sidecars.
+/// How long pid 1 and the sidecars may take to answer.
 const ANSWERS_WITHIN: Duration = Duration::from_millis(700);
 
-/// The time between two readings of the processor time.
+/// The interval between the two readings of the processor time.
 const SAMPLE: Duration = Duration::from_millis(100);
 
-/// The processor time within [`SAMPLE`], in milliseconds, from which the agent counts as working. A program that only
-/// waits for input, and updates its screen now and then, needs less.
+/// If the agent uses at least this much processor time within [`SAMPLE`], in milliseconds, it is reported as working. A
+/// program that only waits for input and sometimes updates its screen uses less.
 const BUSY_MS: u64 = 20;
 
-/// How long a request waits for the first measurement of the size. Small bottles are measured within it.
+/// How long a request waits for the first measurement of the size. The measurement of a small bottle takes less time.
 const FIRST_SIZE_WITHIN: Duration = Duration::from_millis(300);
 
-/// The age from which a size is measured again when a command asks for it.
+/// If the last measurement is at least this old, the size is measured again when a command requests it.
 const SIZE_AGE: SignedDuration = SignedDuration::from_secs(60);
 
 /// Answers [`super::protocol::KeeperRequest::Activity`].
@@ -46,8 +46,9 @@ pub(super) async fn report(shared: &Shared) -> Activity {
     Activity { size, ..judge(agent, model, answered_at, Timestamp::now()) }
 }
 
-/// What the agent does: whether it or its programs work and how long it has been quiet, as pid 1 knows; whether a model
-/// answers it, and when one last did.
+/// Combines the reports about the agent. From pid 1: whether the agent or its programs work, and how long the agent has
+/// written no output. From the sidecars: whether a model is responding (`model`), and when a model last responded
+/// (`answered_at`).
 fn judge(
     (works, quiet): (Option<bool>, Option<Duration>),
     model: bool,
@@ -68,7 +69,8 @@ fn is_recent(now: Timestamp, at: Timestamp) -> bool {
     now.duration_since(at).unsigned_abs() < RECENT
 }
 
-/// Whether the agent wrote output a moment ago or its programs use the processor, and the time since its last output.
+/// Returns whether the agent works, because it wrote output recently or its programs use the processor. Also returns
+/// the time since the agent's last output.
 async fn agent(guest: Option<&Channel>) -> (Option<bool>, Option<Duration>) {
     let Some(guest) = guest else { return (None, None) };
     let status = tokio::time::timeout(ANSWERS_WITHIN, ask(guest, &GuestRequest::Status)).await;
@@ -91,7 +93,7 @@ async fn uses_processor(guest: &Channel) -> bool {
     tokio::time::timeout(SAMPLE + ANSWERS_WITHIN, sample).await.ok().flatten().unwrap_or(false)
 }
 
-/// The processor time of the agent, and of the processes that outlive their clients.
+/// The processor time of the agent, and of the processes that continue to run after their clients disconnect.
 fn processor_ms(answer: GuestEvent) -> Option<u64> {
     let GuestEvent::Processes { processes } = answer else { return None };
     let running = processes.iter().filter(|process: &&ProcessInfo| process.state == ProcessState::Running);
@@ -102,14 +104,14 @@ async fn ask(guest: &Channel, request: &GuestRequest) -> Option<GuestEvent> {
     guest.open(request).await.ok()?.receive().await.ok()
 }
 
-/// Whether a model answers the agent at present.
+/// Whether a model is responding to a request of the agent now.
 async fn models(shared: &Shared) -> bool {
     let daemons =
         tokio::time::timeout(ANSWERS_WITHIN, health(&shared.decisions.bundle())).await.unwrap_or_default();
     daemons.iter().filter_map(|daemon: &Daemon| daemon.model_requests).any(|requests| requests > 0)
 }
 
-/// The last measured size. Waits a moment for the first one.
+/// Returns the last measured size. Waits for the first measurement for at most [`FIRST_SIZE_WITHIN`].
 async fn size(size: &watch::Sender<Option<Measured>>) -> Option<Measured> {
     let mut measured = size.subscribe();
     let first = measured.wait_for(Option::is_some);
@@ -118,11 +120,11 @@ async fn size(size: &watch::Sender<Option<Measured>>) -> Option<Measured> {
 
 /// Whether the size has to be measured.
 pub(super) fn is_due(size: Option<Measured>, now: Timestamp) -> bool {
-    // A clock that was set back must not prevent further measurements.
+    // If the clock was set back, the measurement is in the future. `abs` prevents that this stops further measurements.
     size.is_none_or(|size| now.duration_since(size.at).abs() >= SIZE_AGE)
 }
 
-/// Measures the size of a bottle. `None` if the backend cannot.
+/// Measures the size of a bottle. Returns `None` if the backend cannot measure it.
 pub(super) async fn measure(backend: &dyn Backend, claim: &Claim) -> Option<Measured> {
     let slug = claim.record().slug;
     match backend.size(&slug).await {

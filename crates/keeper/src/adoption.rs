@@ -15,8 +15,8 @@ use super::tool_calls::Handler;
 use super::{find, log};
 use crate::launch::{self, LaunchError, Peer, Running};
 
-/// The maximum number of reconnects to a running bottle after a failed handshake. After the last one, the adoption
-/// fails.
+/// The maximum number of attempts to connect to a running bottle when the handshake fails. After the last attempt, the
+/// adoption fails.
 const RECONNECT_ATTEMPTS: usize = 3;
 
 /// Adopts the bottle and serves it until it ends.
@@ -66,7 +66,8 @@ pub(super) async fn keep(
         Err(error) => {
             let failure = match engines::require(backend, claim.directory(), &claim.record()).await {
                 Ok(()) => (&error).into(),
-                // If this is another engine, the bottle only seems to have ended.
+                // If this command uses another engine than the bottle, the bottle is missing only on this engine and
+                // may still run.
                 Err(error) => (&error).into(),
             };
             first.refuse(&report, failure).await;
@@ -75,9 +76,9 @@ pub(super) async fn keep(
     }
 }
 
-/// Takes the lock of an existing bottle. If that fails, answers the client with the reason and returns `None`. If
-/// another process holds the lock, the client tries again. That process is either a keeper, which will serve the
-/// client, or it will soon release the lock.
+/// Takes the lock of an existing bottle. If the lock cannot be taken, sends the reason to the client and returns
+/// `None`. If another process holds the lock, the client tries again: the other process either is a keeper, which will
+/// serve the client, or will soon release the lock.
 pub(super) async fn claim(host: &Host, slug: &Slug, first: &First, report: &Stream) -> Option<Claim> {
     match Store::of(host).adopt(slug) {
         Ok(claim) => return Some(claim),
@@ -89,9 +90,10 @@ pub(super) async fn claim(host: &Host, slug: &Slug, first: &First, report: &Stre
     None
 }
 
-/// Opens both channels of a running bottle and attaches to its agent. A bundle that ended has a closed channel. On a
-/// backend where successive keepers use the same stream, frames for the previous keeper may still arrive after this
-/// keeper's handshake message. The handshake then fails, and the connection is opened again.
+/// Opens the channels to the guest and the bundle of a running bottle, and attaches to its agent. If the bundle has
+/// ended, its channel is already closed. On some backends, consecutive keepers use the same byte stream. Frames for the
+/// previous keeper may then arrive after this keeper's hello, which makes the handshake fail. After a failed handshake,
+/// the connection is opened again.
 pub(super) async fn connect_both(backend: &dyn Backend, slug: &Slug) -> Result<Running, LaunchError> {
     for _ in 0..RECONNECT_ATTEMPTS {
         match connect_once(backend, slug).await {
@@ -104,7 +106,8 @@ pub(super) async fn connect_both(backend: &dyn Backend, slug: &Slug) -> Result<R
     connect_once(backend, slug).await
 }
 
-/// Ends a pause that prevents the connection: that of an interrupted snapshot and, if `unpauses`, that of the user.
+/// Ends a pause that would prevent the connection to the bottle. Always ends the pause of an interrupted snapshot. If
+/// `unpauses` is set, also ends a pause by the user.
 async fn end_pause(backend: &dyn Backend, slug: &Slug, unpauses: bool) -> Result<(), LaunchError> {
     backend.recover(slug, PausedBy::Snapshot).await?;
     if unpauses {
@@ -116,8 +119,8 @@ async fn end_pause(backend: &dyn Backend, slug: &Slug, unpauses: bool) -> Result
 async fn connect_once(backend: &dyn Backend, slug: &Slug) -> Result<Running, LaunchError> {
     let guest = launch::connect(backend, slug, Peer::Guest).await?;
     let bundle = launch::connect_bundle(backend, slug).await?;
-    // The stream that started the agent closed with the previous keeper. A read-only attach stream also reports the
-    // agent's exit.
+    // The stream on which the previous keeper started the agent is closed. A read-only attach stream reports the
+    // agent's exit too.
     let watch = GuestRequest::Attach(Attach { read_only: true, process: None, size: None });
     let refused = |source| LaunchError::Handshake(Peer::Guest, source);
     let agent = guest.open(&watch).await.map_err(refused)?;

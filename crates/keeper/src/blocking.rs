@@ -1,7 +1,7 @@
 //! Runs long blocking work on a separate thread.
 //!
-//! A keeper and a server have one thread that forwards and waits. Work such as a comparison of workspaces would block
-//! that thread.
+//! A keeper or a server has one thread, which forwards data and waits for events. Work such as a comparison of
+//! workspaces would block this thread.
 
 use std::convert::Infallible;
 
@@ -10,12 +10,13 @@ use tokio::sync::oneshot;
 use tokio::task::{JoinError, spawn_blocking};
 use tracing::Instrument as _;
 
-/// Shows whether the caller still waits for the result of the work.
+/// Tells the work whether its caller still waits for the result.
 #[derive(Debug)]
 pub struct Caller(oneshot::Receiver<Infallible>);
 
 impl Caller {
-    /// Runs `work` until the caller no longer waits for the result. `None` if `work` was dropped before it ended.
+    /// Runs `work` until it completes or the caller no longer waits for the result. Returns `None` if the caller
+    /// stopped waiting and `work` was dropped.
     pub async fn waits_for<T>(&mut self, work: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
             done = work => Some(done),
@@ -24,8 +25,9 @@ impl Caller {
     }
 }
 
-/// Runs work on a thread that it may block, with the runtime of the caller. If this future is dropped, the thread
-/// continues until the work ends. The work learns from its [`Caller`] that nobody waits any more.
+/// Runs `work` on a separate thread that `work` may block. Async code in `work` uses the caller's runtime. If this
+/// future is dropped, the thread continues until `work` ends. [`Caller::waits_for`] tells `work` that no caller waits
+/// any more.
 ///
 /// # Errors
 /// When the work panics, or the runtime ends.

@@ -1,5 +1,5 @@
-//! Connects a command to a bottle's keeper process. Starts a keeper for a new bottle, finds the running one, starts one
-//! that adopts the bottle, or starts one that opens the files of a kept bottle.
+//! Connects a command to a bottle's keeper process. Finds the running keeper, or starts a keeper: for a new bottle, to
+//! adopt a bottle that lost its keeper, or to open the files of a kept bottle.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -27,11 +27,11 @@ use crate::launch::TERMINAL_HINTS;
 use crate::launch::order::LaunchOrder;
 use bottle_text::suggest::suggest;
 
-/// How long a command tries to connect to a keeper before the command fails. The keeper may still be launching, or
-/// another process may hold the bottle's lock for a moment.
+/// How long a command tries to connect to a keeper before the command fails. The keeper may still be launching the
+/// bottle, or another process may hold the bottle's lock for a short time.
 const SOCKET_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Pause between two attempts to connect.
+/// The interval between two attempts to connect.
 const RETRY_DELAY: Duration = Duration::from_millis(20);
 
 /// Environment variables that keepers and watchers inherit, besides `BOTTLE_*` and [`TERMINAL_HINTS`].
@@ -55,16 +55,16 @@ const INHERITED: [&str; 14] = [
 /// A launch in progress.
 #[derive(Debug)]
 pub struct Launched {
-    /// The connection of the first client. Dropping it ends an attached bottle.
+    /// The connection of the first client. Dropping this connection ends an attached bottle.
     pub channel: Channel,
-    /// Receives [`KeeperEvent`]s: one for each phase, then `Running` or `Failed`.
+    /// Receives [`KeeperEvent`]s: one event for each launch phase, and then `Running` or `Failed`.
     pub progress: StreamReceiver,
 }
 
 /// Why a command cannot connect to a keeper.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// No bottle has that slug.
+    /// No bottle has this slug.
     #[error("there is no bottle named {slug}")]
     NoSuchBottle {
         /// The slug that the user gave.
@@ -137,8 +137,8 @@ pub enum ClientError {
     /// Another process holds the bottle's lock.
     #[error("{0}")]
     Locked(String),
-    /// The files of a kept bottle could not be opened, the bottle is paused, or the engine that has it cannot be
-    /// used.
+    /// The files of a kept bottle could not be opened, the bottle is paused, or the container engine on which the
+    /// bottle exists cannot be used.
     #[error("{}", .0.message)]
     NotOpened(Box<LaunchFailure>),
     /// The keeper sent a message that does not answer the request.
@@ -146,11 +146,11 @@ pub enum ClientError {
     Unexpected,
 }
 
-/// Time limit for a keeper to report what its bottle's agent does.
+/// How long a keeper may take to report what its bottle's agent does.
 const ACTIVITY_WITHIN: Duration = Duration::from_millis(1500);
 
-/// What the agent of a running bottle does. `None` if its keeper does not answer in time, or is of an older version.
-/// Starts no keeper.
+/// Returns what the agent of a running bottle does. Returns `None` if the bottle's keeper does not answer in time, or
+/// if an older version of this program started the keeper. Starts no keeper.
 pub async fn activity(host: &Host, slug: &Slug) -> Option<Activity> {
     let query = async {
         let channel = dial(host, slug).await.ok()?;
@@ -171,7 +171,7 @@ pub fn socket(host: &Host, slug: &Slug) -> PathBuf {
 /// Starts a keeper and sends it the launch order.
 ///
 /// # Errors
-/// [`ClientError`] when the process cannot start; later failures arrive as events.
+/// [`ClientError`] when the process cannot start. Later failures arrive as events in [`Launched::progress`].
 pub async fn launch(host: &Host, order: &LaunchOrder) -> Result<Launched, ClientError> {
     let channel = spawn(host, &order.plan.identity.slug).await?;
     let request = KeeperRequest::Launch(Box::new(order.clone()));
@@ -182,28 +182,29 @@ pub async fn launch(host: &Host, order: &LaunchOrder) -> Result<Launched, Client
     Ok(Launched { channel, progress })
 }
 
-/// Connects to a bottle's keeper. If the keeper of a detached bottle died, starts a new one first.
+/// Connects to a bottle's keeper. If the keeper of a detached bottle died, first starts a new keeper, which adopts the
+/// bottle.
 ///
 /// # Errors
-/// [`ClientError`]. Each state without a reachable keeper has its own variant.
+/// [`ClientError`], with a separate variant for each state in which no keeper can be reached.
 pub async fn connect(host: &Host, slug: &Slug) -> Result<Channel, ClientError> {
     connect_or_open(host, slug, Needs::default()).await
 }
 
-/// Connects to a bottle's keeper as [`connect`] does, to stop the bottle. If the keeper died while the bottle is paused,
+/// Connects to a bottle's keeper as [`connect`] does, to stop the bottle. If the keeper died and the bottle is paused,
 /// the new keeper continues the bottle.
 ///
 /// # Errors
-/// As [`connect`].
+/// The errors of [`connect`].
 pub async fn connect_to_stop(host: &Host, slug: &Slug) -> Result<Channel, ClientError> {
     connect_or_open(host, slug, Needs { unpauses: true, ..Needs::default() }).await
 }
 
-/// Connects to a bottle's keeper as [`connect`] does. If the keeper died, the new one gets `inherited`, the secrets of
-/// the dead one.
+/// Connects to a bottle's keeper as [`connect`] does. If the keeper died, the new keeper receives `inherited`, the
+/// secrets of the dead keeper.
 ///
 /// # Errors
-/// As [`connect`].
+/// The errors of [`connect`].
 pub(super) async fn connect_or_replace(
     host: &Host,
     slug: &Slug,
@@ -212,24 +213,24 @@ pub(super) async fn connect_or_replace(
     connect_or_open(host, slug, Needs { inherited, ..Needs::default() }).await
 }
 
-/// Connects to a bottle's keeper as [`connect`] does. If the bottle ended and its files are kept, opens these
-/// files instead: starts a keeper that ends with its last client, or shares another command's keeper. If that keeper
-/// only reads and `access` is [`Access::Write`], waits until it has ended.
+/// Connects to a bottle's keeper as [`connect`] does. If the bottle ended and its files are kept, opens these files
+/// instead: uses the keeper of another command, or starts a keeper, which exits when its last client disconnects. If
+/// the other keeper only reads and `access` is [`Access::Write`], waits until the other keeper has exited.
 ///
 /// # Errors
-/// [`ClientError`]. Each state without files has its own variant.
+/// [`ClientError`], with a separate variant for each state in which neither a keeper nor kept files can be used.
 pub async fn connect_or_open_files(host: &Host, slug: &Slug, access: Access) -> Result<Channel, ClientError> {
     connect_or_open(host, slug, Needs { files: Some(access), ..Needs::default() }).await
 }
 
-/// What a command needs of a keeper that it starts.
+/// What a command needs from a keeper that it starts.
 #[derive(Debug, Clone, Copy, Default)]
 struct Needs<'n> {
-    /// To open the files of a kept bottle.
+    /// If set, the keeper opens the files of a kept bottle with this access.
     files: Option<Access>,
-    /// To know the secrets of the previous keeper.
+    /// The secrets of the previous keeper, which the new keeper needs.
     inherited: Option<&'n Inherited>,
-    /// To continue a bottle that the user paused.
+    /// Whether the keeper continues a bottle that the user paused.
     unpauses: bool,
 }
 
@@ -285,8 +286,8 @@ async fn connect_or_open(host: &Host, slug: &Slug, needs: Needs<'_>) -> Result<C
     }
 }
 
-/// Returns the runtime directory in which the record's keeper listens, if the keeper is alive and that directory is not
-/// this process's. Waiting would not help then.
+/// Returns the runtime directory in which the recorded keeper listens, if the keeper is alive and this process uses
+/// another runtime directory. In this case, waiting for the keeper would not help.
 fn elsewhere(host: &Host, record: &Record) -> Option<PathBuf> {
     let keeper: ProcessId = record.keeper.as_ref()?.parse().ok()?;
     let there = record.runtime.as_ref()?;
@@ -297,7 +298,7 @@ fn elsewhere(host: &Host, record: &Record) -> Option<PathBuf> {
 /// The result of an adoption, or of opening kept files.
 enum Adoption {
     Connected(Channel),
-    /// Another process holds the lock: a keeper that another command started, or a cleanup.
+    /// Another process holds the bottle's lock: a keeper that another command started, or a cleanup.
     Locked(String),
 }
 
@@ -323,7 +324,7 @@ async fn adopt(host: &Host, slug: &Slug, record: &Record, needs: Needs<'_>) -> R
     match stream.receive().await? {
         KeeperEvent::Running { .. } => Ok(Adoption::Connected(channel)),
         KeeperEvent::Refused(why) => Ok(Adoption::Locked(why)),
-        // The bottle is paused, the engine that has it does not answer, or this command uses another engine.
+        // The bottle is paused, its container engine does not answer, or this command uses another engine.
         KeeperEvent::Failed(failure) if failure.is_busy || failure.kind == LaunchFailureKind::Backend => {
             Err(ClientError::NotOpened(Box::new(failure)))
         }
@@ -334,7 +335,7 @@ async fn adopt(host: &Host, slug: &Slug, record: &Record, needs: Needs<'_>) -> R
     }
 }
 
-/// Tries once to open the files of a kept bottle, through the keeper of another command or a new one.
+/// Tries once to open the files of a kept bottle, through the keeper of another command or through a new keeper.
 async fn open(host: &Host, slug: &Slug, access: Access) -> Result<Adoption, ClientError> {
     let request = KeeperRequest::Open { slug: slug.clone(), access };
     let ask = async |channel: Channel| {
@@ -346,7 +347,8 @@ async fn open(host: &Host, slug: &Slug, access: Access) -> Result<Adoption, Clie
             _ => Err(ClientError::Unexpected),
         }
     };
-    // A keeper that is about to exit may not answer any more. A new one then finds the lock taken, or takes over.
+    // A keeper that is about to exit may not answer. In this case, the code below reports that the lock is taken or
+    // starts a new keeper.
     if let Ok(channel) = dial(host, slug).await
         && let Ok(opened) = ask(channel).await
     {
@@ -376,20 +378,21 @@ async fn spawn(host: &Host, slug: &Slug) -> Result<Channel, ClientError> {
     ours.set_nonblocking(true).map_err(ClientError::Spawn)?;
     let mut command = role(host, "__keeper", slug);
     command.stdin(Stdio::from(OwnedFd::from(theirs)));
-    // The keeper usually outlives this process. If it exits earlier, the runtime reaps it.
+    // The keeper usually runs longer than this process. If the keeper exits earlier, the tokio runtime reaps it.
     command.spawn().map_err(ClientError::Spawn)?;
     drop(command);
     greet(UnixStream::from_std(ours).map_err(ClientError::Spawn)?).await
 }
 
-/// The command line and the environment of an internal process of a bottle.
+/// Builds the command line and the environment of an internal process of a bottle.
 pub(super) fn role(host: &Host, role: &str, slug: &Slug) -> Command {
     let mut command = background(host, role);
     command.arg(slug.as_str());
     command
 }
 
-/// The command line and the environment of an internal process of a home. Its standard streams are closed.
+/// Builds the command line and the environment of an internal process of a home. The standard streams of the process
+/// are connected to `/dev/null`.
 pub fn background(host: &Host, role: &str) -> Command {
     let mut command = Command::new(&host.program);
     command
@@ -402,8 +405,8 @@ pub fn background(host: &Host, role: &str) -> Command {
     command
 }
 
-/// The environment of keepers: what [`INHERITED`] names, and a `PATH` of absolute directories, because a program may run
-/// in a directory that an agent wrote.
+/// Builds the environment of keepers. It contains the inherited variables and a `PATH` without relative directories,
+/// because a program may run in a directory to which an agent wrote.
 pub(super) fn environment(host: &Host) -> BTreeMap<OsString, OsString> {
     let mut variables = BTreeMap::from([("BOTTLE_HOME".into(), host.home.clone().into())]);
     for (name, value) in &host.env {
@@ -420,7 +423,7 @@ pub(super) fn environment(host: &Host) -> BTreeMap<OsString, OsString> {
     variables
 }
 
-/// The error for an unknown slug, with the most similar existing slug.
+/// Creates the error for an unknown slug. The error contains the most similar existing slug.
 pub fn no_such_bottle(store: &Store, slug: &Slug) -> ClientError {
     let slugs: Vec<Slug> = store.list().unwrap_or_default().into_iter().map(|listed| listed.slug).collect();
     let near = suggest(slug.as_str(), slugs.iter().map(Slug::as_str)).and_then(|near| near.parse().ok());

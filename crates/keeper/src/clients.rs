@@ -1,4 +1,4 @@
-//! Answers the requests of clients about a running bottle.
+//! Answers the requests of a running bottle's clients.
 
 use std::io;
 use std::sync::{Arc, PoisonError};
@@ -19,14 +19,14 @@ use super::protocol::{BudgetChange, KeeperEvent, KeeperRequest, ParentChange};
 use super::shared::{Attached, Command, Fact, Shared, send_last};
 use super::watcher;
 
-/// Time limit for pid 1 of a bottle that is not paused to answer. After it, the keeper asks the backend whether the
-/// bottle is paused.
+/// How long the keeper waits for an answer of pid 1. After this time, the keeper asks the backend whether the bottle is
+/// paused.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
 
-/// The maximum time that a client waits until requests to models are stopped or allowed again.
+/// How long a client waits at most until its order to stop or allow requests to models has taken effect.
 const CHANGE_APPLIED_WITHIN: Duration = Duration::from_secs(10);
 
-/// The reason for refusing a request that came too late.
+/// The message for a request that is refused because the bottle is ending.
 const ENDING: &str = "the bottle is ending";
 
 impl Handler for Shared {
@@ -52,7 +52,7 @@ async fn answer(request: Request, parsed: KeeperRequest, shared: Arc<Shared>) {
             let stream = request.accept();
             let (events, mut notices) = mpsc::channel(1);
             let _ = shared.commands.send(Command::Stop { grace_ms, events }).await;
-            // The owner drops the sender at once, except when the bottle is already being torn down.
+            // The owner task drops the sender immediately, unless the bottle is already being torn down.
             if let Some(notice) = notices.recv().await {
                 let _ = stream.message(&notice).await;
             }
@@ -68,7 +68,7 @@ async fn answer(request: Request, parsed: KeeperRequest, shared: Arc<Shared>) {
         }
         KeeperRequest::Detach => {
             let stream = request.accept();
-            // A command after this answer finds the bottle detached.
+            // The detachment is recorded before the answer, so that the client's next command finds a detached bottle.
             send_last(&stream, &answer_to(shared.record(Fact::Detached).await, KeeperEvent::Detached)).await;
         }
         KeeperRequest::Commit => {
@@ -114,7 +114,8 @@ async fn answer(request: Request, parsed: KeeperRequest, shared: Arc<Shared>) {
         KeeperRequest::Ask(question) => {
             let event = match shared.asker.propose(*question).await {
                 Ok(answer) => {
-                    // The return value is not needed: the proxy applies the answer.
+                    // The answer's future only has to run to completion. Its result is not needed, because the proxy
+                    // applies the answer.
                     tokio::spawn(answer);
                     KeeperEvent::Done
                 }
@@ -153,12 +154,13 @@ async fn answer(request: Request, parsed: KeeperRequest, shared: Arc<Shared>) {
         KeeperRequest::Offer => {
             *shared.offer.lock().unwrap_or_else(PoisonError::into_inner) = Some(request.accept());
         }
-        // [`Keeper::refusal`] already refused these requests.
+        // [`Keeper::refusal`] has already refused these requests.
         KeeperRequest::Launch(_) | KeeperRequest::Adopt { .. } | KeeperRequest::Open { .. } => {}
     }
 }
 
-/// The answer to a request that must be recorded: `done`, or the reason that it was not recorded.
+/// Returns the answer to a request that had to be recorded: `done` if it was recorded, and otherwise the reason why it
+/// was not.
 pub(super) fn answer_to(recorded: Option<io::Result<()>>, done: KeeperEvent) -> KeeperEvent {
     match recorded {
         Some(Ok(())) => done,
@@ -167,7 +169,7 @@ pub(super) fn answer_to(recorded: Option<io::Result<()>>, done: KeeperEvent) -> 
     }
 }
 
-/// Sends a client's command to the task that owns the bottle, and forwards that task's events to the client.
+/// Sends a client's command to the task that owns the bottle, and forwards the events of this task to the client.
 async fn run_command(
     request: Request,
     shared: &Shared,
@@ -211,7 +213,8 @@ async fn forward(request: Request, inner: &GuestRequest, shared: &Shared) {
 }
 
 impl Shared {
-    /// Asks the user to approve a command. An approval for the run is recorded before the answer is sent.
+    /// Asks the user to approve a command. An approval that is valid for the whole run is recorded before the answer is
+    /// sent.
     async fn permit(&self, question: Question, approves: Vec<ApprovedCommand>) -> Answer {
         let answer = self.asker.ask(question).await;
         if let Answer::Decided(response) = &answer
@@ -223,7 +226,7 @@ impl Shared {
         answer
     }
 
-    /// Applies a change of the parent (the bottle that started this one) to this bottle.
+    /// Applies a change of the parent (the bottle that started this bottle) to this bottle.
     async fn follow_parent(&self, change: ParentChange) -> anyhow::Result<()> {
         match change {
             ParentChange::Routes { edit, before, after, by } => {
@@ -237,7 +240,8 @@ impl Shared {
         }
     }
 
-    /// Records and applies a change by the user. Freezing and killing end the bottle later.
+    /// Applies an order of the user to stop or allow requests to models. Records the order in the bottle's record. For
+    /// an order to freeze or kill the bottle, sends the owner task the command to end the bottle.
     async fn change_budget(&self, change: BudgetChange, by: &str) {
         self.decisions.budget_changed(by, change).await;
         let (stopped, policy) = match Effect::of(change) {
@@ -248,19 +252,19 @@ impl Shared {
                 return;
             }
         };
-        // A keeper that adopts the bottle applies the recorded change.
+        // The change is recorded, so that a keeper that adopts the bottle applies it again.
         let _ = self.record(Fact::Stopped(policy)).await;
         self.stopped.send_replace(stopped);
         let mut applied = self.applied.subscribe();
         let is_applied = applied.wait_for(|applied| *applied == stopped);
-        // If the sidecars do not answer, all traffic of the bottle is blocked.
+        // A timeout is ignored: if the sidecars do not answer, all traffic of the bottle is blocked anyway.
         let _ = tokio::time::timeout(CHANGE_APPLIED_WITHIN, is_applied).await;
     }
 
-    /// The channel to the guest. Waits while the keeper reconnects.
+    /// Returns the channel to the guest. Waits while the keeper reconnects to the guest.
     async fn guest(&self) -> Channel {
         let mut guest = self.guest.subscribe();
-        // The sender exists as long as `self`, so the wait ends with a channel.
+        // `self` owns the sender of the watch channel, so `wait_for` returns only when there is a channel to the guest.
         let connected = guest.wait_for(Option::is_some).await.ok().and_then(|guest| guest.clone());
         match connected {
             Some(guest) => guest,
@@ -268,8 +272,8 @@ impl Shared {
         }
     }
 
-    /// If pid 1 does not answer because something other than `bottle` paused the bottle, returns how the user continues
-    /// the bottle.
+    /// If pid 1 does not answer because the bottle was paused by something other than `bottle`, returns a hint how the
+    /// user can continue the bottle.
     async fn pause(&self, guest: &Channel) -> Option<String> {
         let answers = async {
             let mut stream = guest.open(&GuestRequest::Status).await.ok()?;
@@ -292,7 +296,7 @@ pub(super) async fn connect(request: Request, inner: &GuestRequest, guest: &Chan
     }
 }
 
-/// Sends buffered and new notices to a client, then the event that the bottle ended.
+/// Sends buffered and new notices to a client. When the bottle has ended, sends the event about its end.
 async fn send_notices(stream: Stream, shared: &Shared) {
     let (buffered, mut receiver) = shared.notices.subscribe();
     let mut ended = shared.ended.subscribe();
@@ -320,7 +324,7 @@ async fn send_notices(stream: Stream, shared: &Shared) {
     send_end(&stream, shared).await;
 }
 
-/// Waits until the bottle has ended, and sends how it ended.
+/// Waits until the bottle has ended, and sends the client how the bottle ended.
 async fn send_end(stream: &Stream, shared: &Shared) {
     let mut ended = shared.ended.subscribe();
     let ended = ended.wait_for(Option::is_some).await.ok().and_then(|ended| ended.clone());
@@ -333,7 +337,7 @@ async fn send_end(stream: &Stream, shared: &Shared) {
 mod tests {
     use super::*;
 
-    /// A full disk must not end the bottle.
+    /// A request that cannot be recorded, for example on a full disk, is refused and must not end the bottle.
     #[test]
     fn an_answer_says_whether_the_request_is_recorded() {
         let failed = io::Error::from(io::ErrorKind::StorageFull);

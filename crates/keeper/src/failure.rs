@@ -1,4 +1,4 @@
-//! Reports failures to the client. Each report has a kind, a message, the causes and a hint.
+//! Converts failures to reports for the client. Each report has a kind, a message, the causes and a hint.
 
 use std::error::Error;
 
@@ -31,7 +31,7 @@ impl From<&ClaimError> for LaunchFailure {
 }
 
 impl From<&LaunchError> for LaunchFailure {
-    /// The cause of the failure determines the kind; the launch phase does not.
+    /// The cause of the failure determines the kind. The launch phase does not affect the kind.
     fn from(error: &LaunchError) -> Self {
         let kind = match error {
             LaunchError::Backend(error) => return Self::from(error),

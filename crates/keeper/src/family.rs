@@ -1,10 +1,10 @@
-//! Passes the user's changes to a bottle, and its lock-out, on to the children of the bottle.
+//! Sends the user's changes to a bottle, and the bottle's lock-out, to the children of the bottle.
 //!
 //! ```text
 //! user ─► keeper of the parent ─► keeper of each child: narrower routes, an order for its budget, a lock
 //! ```
-//! The start of a child compares the child with the parent, and holds a lock from then on until the child runs.
-//! Therefore, while nobody holds that lock, all children are known.
+//! When a child starts, it is compared with its parent. A lock is held from this comparison until the child runs. While
+//! this lock is free, all children are therefore known.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,10 +21,11 @@ use super::client;
 use super::notices::Notices;
 use super::protocol::{KeeperEvent, KeeperRequest, Notice, ParentChange};
 
-/// Time limit for a child to carry out a change.
+/// How long a child may take to apply a change.
 const CHANGED_WITHIN: Duration = Duration::from_secs(20);
 
-/// The interval between attempts to take the lock of a start, and the time limit for all attempts.
+/// The interval between two attempts to take the lock that a starting child holds. [`STARTS_WITHIN`] is the time limit
+/// for all attempts.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 const STARTS_WITHIN: Duration = Duration::from_secs(1800);
 
@@ -34,12 +35,13 @@ pub(super) struct Children(Arc<Inner>);
 
 struct Inner {
     host: Host,
-    /// This launch of the bottle. `None` for a launch by an older version, which has no children.
+    /// This launch of the bottle. `None` if an older version of this program launched the bottle; such a bottle has no
+    /// children.
     parent: Option<Parent>,
     /// The bottle's state directory.
     directory: PathBuf,
     notices: Arc<Notices>,
-    /// The changes that a starting child has to carry out after its start, in their order.
+    /// The changes that a starting child has to apply after its start, oldest first.
     late: Mutex<Vec<ParentChange>>,
 }
 
@@ -49,8 +51,8 @@ impl Children {
         Self(Arc::new(Inner { host, parent, directory, notices, late }))
     }
 
-    /// Sends each child a change, and waits until all of them have carried it out. Returns a sentence for each child
-    /// that has not. A child that is starting gets the change after its start.
+    /// Sends a change to each child, and waits until all children have applied it. Returns a message for each child
+    /// that has not applied the change. A child that is starting receives the change after its start.
     pub(super) async fn change(&self, change: ParentChange) -> Vec<String> {
         if matches!(children::read(&self.0.directory), Ok(None)) {
             return Vec::new();
@@ -77,15 +79,15 @@ impl Inner {
         !self.late().is_empty()
     }
 
-    /// Adds a change that has to wait. Returns whether no other change waits.
+    /// Adds a change that has to wait until no child is starting. Returns whether this is the only waiting change.
     fn add_late(&self, change: ParentChange) -> bool {
         let mut late = self.late();
         late.push(change);
         late.len() == 1
     }
 
-    /// Waits until no start is in progress, and sends the children the late changes. A child that has carried out all of
-    /// them before stays as it is.
+    /// Waits until no child is starting, and then sends the late changes to the children. A child that has already
+    /// applied all late changes does not change.
     async fn change_after_start(&self) {
         let wait = async {
             loop {
@@ -96,7 +98,7 @@ impl Inner {
             }
         };
         let no_start = tokio::time::timeout(STARTS_WITHIN, wait).await;
-        // The lock is held until all late changes are sent, so that no later change overtakes them.
+        // The lock is held until all late changes are sent, so that no newer change overtakes them.
         let changes = std::mem::take(&mut *self.late());
         for change in changes {
             let failed = match &no_start {
@@ -126,7 +128,7 @@ impl Inner {
         futures_util::future::join_all(changed).await.into_iter().flatten().collect()
     }
 
-    /// The children that run, or would run with a new keeper.
+    /// Lists the children that run, including children whose keeper died and that a new keeper can adopt.
     fn slugs(&self) -> Result<Vec<Slug>, bottle_host::files::FileError> {
         let Some(parent) = &self.parent else { return Ok(Vec::new()) };
         let client = parent.client();
@@ -148,7 +150,7 @@ impl Inner {
     }
 }
 
-/// The bottle with this state, if it is a child of `client` and runs, or would run with a new keeper.
+/// Returns the bottle's slug if the bottle is a child of `client` and runs, or lost its keeper and can be adopted.
 fn running_child(state: State, client: &str) -> Option<Slug> {
     let record = match state {
         State::Alive(record) => record,
@@ -171,7 +173,7 @@ mod tests {
     async fn changes_wait_in_their_order_until_no_child_starts() {
         let top = tempfile::tempdir().expect("directory");
         let directory = top.path().to_owned();
-        // The file may be damaged: then there may be children.
+        // A damaged file means that there may be children.
         std::fs::write(directory.join("children.json"), "{").expect("written");
         let children = Children(Arc::new(Inner {
             host: Host::of_home(top.path()),

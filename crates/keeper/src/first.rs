@@ -1,4 +1,4 @@
-//! The connection of the command that started the keeper.
+//! The keeper's connection to the command that started the keeper.
 
 use bottle_channel::{Channel, Incoming, Side, Stream};
 use bottle_protocol::session::{Hello, Role};
@@ -6,14 +6,14 @@ use bottle_protocol::session::{Hello, Role};
 use super::protocol::{KeeperEvent, LaunchFailure};
 use super::shared::send_last;
 
-/// The connection of the command that started this keeper.
+/// This keeper's connection to the command that started it.
 pub(super) struct First {
     pub(super) channel: Channel,
     pub(super) incoming: Incoming,
 }
 
 impl First {
-    /// Takes the connection from standard input.
+    /// Uses the socket on standard input as the connection.
     pub(super) async fn inherited() -> anyhow::Result<Self> {
         let fd = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;
         let socket = std::os::unix::net::UnixStream::from(fd);
@@ -24,13 +24,13 @@ impl First {
         Ok(Self { channel, incoming })
     }
 
-    /// Sends the final event of a keeper that has no bottle.
+    /// Sends the final event of a keeper that serves no bottle, and waits until the event is written.
     pub(super) async fn answer_only(&self, report: &Stream, event: KeeperEvent) {
         send_last(report, &event).await;
         self.channel.flush().await;
     }
 
-    /// Reports a failure as the final event.
+    /// Sends a failure as the final event.
     pub(super) async fn refuse(&self, report: &Stream, failure: LaunchFailure) {
         self.answer_only(report, KeeperEvent::Failed(failure)).await;
     }

@@ -5,10 +5,12 @@ use std::time::Duration;
 use bottle_channel::Channel;
 use bottle_protocol::session::bundle::{BundleEvent, BundleRequest, Daemon};
 
-/// Time limit for the bundle to report the health of its sidecars. After it, their health is unknown.
+/// How long the bundle may take to report the health of its sidecars. After this time, the health of the sidecars is
+/// unknown.
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The health of each sidecar. Empty if the bundle does not answer; the bundle's event stream reports that failure.
+/// Returns the health of each sidecar. Returns an empty list if the bundle does not answer. The bundle's event stream
+/// reports this failure separately.
 pub(super) async fn health(bundle: &Channel) -> Vec<Daemon> {
     let query = async {
         let mut stream = bundle.open(&BundleRequest::Health).await.ok()?;

@@ -17,7 +17,7 @@ const REPORT_INTERVAL: Duration = Duration::from_millis(100);
 /// A running snapshot job.
 pub(super) type Job<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
 
-/// Waits for the running job to finish and clears it. Waits forever if there is no job.
+/// Waits until the running job has finished, and then clears `job`. Waits forever if there is no job.
 pub(super) async fn done(job: &mut Option<Job<'_>>) {
     match job {
         Some(running) => running.await,
@@ -26,7 +26,7 @@ pub(super) async fn done(job: &mut Option<Job<'_>>) {
     *job = None;
 }
 
-/// Creates a snapshot, and reports progress and the result.
+/// Creates a snapshot. Reports the progress and the result to `events`.
 pub(super) fn commit<'a>(
     backend: &'a dyn Backend,
     claim: &'a Claim,
@@ -41,12 +41,12 @@ pub(super) fn commit<'a>(
             }
             Err(error) => KeeperEvent::Failed((&error).into()),
         };
-        // The client may have disconnected. The snapshot stays valid.
+        // An error is ignored: the client may have disconnected, and the snapshot stays valid.
         let _ = events.send(event).await;
     })
 }
 
-/// Removes snapshots of the bottle.
+/// Removes snapshots of the bottle. Reports the result to `events`.
 pub(super) fn remove_snapshot<'a>(
     backend: &'a dyn Backend,
     claim: &'a Claim,
@@ -62,7 +62,8 @@ pub(super) fn remove_snapshot<'a>(
     })
 }
 
-/// Forwards progress at most once per [`REPORT_INTERVAL`]. Never waits for the receiver.
+/// Returns a sink that forwards progress to `events` at most once per [`REPORT_INTERVAL`]. The sink never waits for the
+/// receiver.
 pub(super) fn progress(events: mpsc::Sender<KeeperEvent>) -> ProgressSink {
     let (begun, last) = (Instant::now(), AtomicU64::new(0));
     ProgressSink::new(move |copied: Copied| {

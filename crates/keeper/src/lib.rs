@@ -1,31 +1,33 @@
-//! The keeper process. It launches, provisions, serves and tears down one bottle, or adopts a running one.
+//! The keeper process. It launches, provisions, serves and tears down one bottle, or adopts a running bottle.
 //!
 //! ```text
 //!  bottle start ══ inherited socket ══╗                      ╔══ guest (pid 1)
 //!                                     ╠═ clients ─► owner ───╣
 //!  bottle attach/exec/… ══ own socket ╝      commands        ╚══ bundle (the sidecars)
 //! ```
-//! Only one task, [`owner`], changes the bottle's state; client connections send commands to that task. Only the keeper
-//! has the channels to the guest and the bundle, and it forwards clients' requests to the guest frame by frame. The
-//! keeper holds the bottle's lock until it exits, so the lock shows whether a bottle has a keeper.
+//! Only one task, [`owner`], changes the bottle's state. Client connections send commands to this task. Only the keeper
+//! has the channels to the guest and the bundle. It forwards clients' requests to the guest frame by frame. The keeper
+//! holds the bottle's lock until it exits, so the lock shows whether a bottle has a keeper.
 //!
-//! - `client`: starts a keeper, connects to a running one, or makes a new one adopt the bottle
-//! - `first`: the connection of the command that started the keeper · `new_bottle`: launches a bottle · `adoption`: takes
-//!   over one whose keeper died · `opened`: opens the files of a kept bottle for commands
+//! - `client`: starts a keeper, connects to a running keeper, or starts a keeper that adopts a bottle
+//! - `first`: the connection of the command that started the keeper · `new_bottle`: launches a bottle · `adoption`:
+//!   adopts a bottle that lost its keeper · `opened`: opens the files of a kept bottle for commands
 //! - `protocol`: the messages on the keeper's socket
-//! - `listener`: accepts clients · `permission`: which requests they may send · `clients`: answers those about a running
-//!   bottle · `shared`: the state that they share with the owner
-//! - `owner`: handles the events of a running bottle until it ends, as `owner::transition` decides
+//! - `listener`: accepts clients · `permission`: the requests that clients may send · `clients`: answers the requests
+//!   about a running bottle · `shared`: the state that client connections share with the owner
+//! - `owner`: handles the events of a running bottle until the bottle ends, as `owner::transition` decides
 //! - `jobs`: snapshot jobs that run while the bottle runs
-//! - `teardown`: tears the bottle down and keeps work · `transcript`: copies the agent's conversations out
-//! - `failure`: reports failures to the client · `log`: the keeper's log
-//! - `watcher`: the process that starts a new keeper when this one dies
+//! - `teardown`: tears the bottle down and keeps unsaved work · `transcript`: copies the agent's conversations out of
+//!   the bottle
+//! - `failure`: converts failures to reports for the client · `log`: the keeper's log
+//! - `watcher`: the process that starts a new keeper when the keeper dies
 //! - `notices`: buffers notices for the user · `questions`: queues proposals · `notify`: runs notification commands ·
-//!   `usage`: records token usage · `access_log`: writes the proxy's log · `process_logs`: saves the output of processes
-//! - `tool_calls`: carries out calls with which the agent starts bottles · `parent`: ends a bottle with its parent ·
-//!   `family`: passes the user's changes to the parent on to its children
-//! - `activity`: reports what the agent does, and the bottle's size · `health`: the sidecars' health
-//! - `blocking`: work on threads of its own
+//!   `usage`: records token usage · `access_log`: writes the proxy's log · `process_logs`: saves the output of
+//!   processes
+//! - `tool_calls`: carries out the tool calls with which the agent starts bottles · `parent`: stops a bottle when its
+//!   parent ends · `family`: sends the user's changes of a parent to its children
+//! - `activity`: reports what the agent does, and the bottle's size · `health`: queries the health of the sidecars
+//! - `blocking`: runs long work on separate threads
 //! - `decisions`: applies the user's answers, including new routes · `budget`: grants leases, and enforces budgets
 
 mod access_log;
@@ -72,15 +74,15 @@ use tracing::Instrument as _;
 use first::First;
 use protocol::KeeperRequest;
 
-/// Time limit for the command that started a keeper to send its first request. Without a request, the keeper exits.
+/// How long the command that started a keeper may take to send its first request. After this time, the keeper exits.
 const ORDER_WITHIN: Duration = Duration::from_secs(10);
 
-/// Runs the keeper until its bottle ends. Standard input is the socket to the command that started the keeper. `handler`
-/// carries out the tool calls of the bottle's agent.
+/// Runs the keeper until its bottle ends. Standard input is the socket to the command that started the keeper.
+/// `handler` carries out the tool calls of the bottle's agent.
 #[must_use]
 pub fn run(host: &Host, backends: &[Box<dyn Backend>], handler: tool_calls::Handler) -> ExitCode {
-    // The keeper's memory contains every secret of its bottle. No other process may read that memory, and a crash must
-    // not write it to disk.
+    // The keeper's memory contains every secret of its bottle. No other process may read this memory, and a crash must
+    // not write the memory to disk.
     if bottle_harden::process::seal().is_err() {
         return ExitCode::FAILURE;
     }
@@ -88,14 +90,14 @@ pub fn run(host: &Host, backends: &[Box<dyn Backend>], handler: tool_calls::Hand
     // keeper already leads a session.
     let _ = rustix::process::setsid();
     log::start();
-    // The runtime has one thread. The keeper mostly waits and forwards, and handing each step to another thread would
-    // cost more. Long work runs on blocking threads.
+    // The runtime has one thread. The keeper mostly waits for events and forwards data, and several threads would only
+    // add the cost of switching between them. Long work runs on blocking threads.
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(_) => return ExitCode::FAILURE,
     };
     let served = runtime.block_on(serve(host, backends, handler));
-    // A blocking thread of a copy may still wait for a file. The process exits without waiting for it.
+    // A blocking thread that copies files may still wait for a file. The process exits without waiting for this thread.
     runtime.shutdown_background();
     match served {
         Ok(()) => ExitCode::SUCCESS,

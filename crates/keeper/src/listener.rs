@@ -17,20 +17,21 @@ use super::protocol::KeeperRequest;
 /// Answers the requests of clients. The keeper of a running bottle and the keeper that opens kept files implement this
 /// trait.
 pub(super) trait Handler: Send + Sync + 'static {
-    /// The number of open connections.
+    /// The watch channel with the number of open connections.
     fn connected(&self) -> &watch::Sender<usize>;
 
-    /// What the keeper serves.
+    /// Returns what this keeper serves.
     fn keeper(&self) -> Keeper;
 
     /// Answers one parsed request that the keeper does not refuse ([`Keeper::refusal`]).
     fn answer(self: Arc<Self>, request: Request, parsed: KeeperRequest) -> impl Future<Output = ()> + Send;
 }
 
-/// Binds the keeper's socket, to which only this user can connect. Replaces a socket that a killed keeper left.
+/// Binds the keeper's socket, to which only the current user can connect. Replaces a socket that a killed keeper left
+/// behind.
 ///
 /// # Errors
-/// When the socket cannot be bound, or something else is at its path. The error contains the path.
+/// When the socket cannot be bound, or when the file at its path cannot be removed. The error contains the path.
 pub(super) fn listen(socket: &Path) -> io::Result<UnixListener> {
     let at = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", socket.display()));
     match std::fs::remove_file(socket) {
@@ -42,11 +43,11 @@ pub(super) fn listen(socket: &Path) -> io::Result<UnixListener> {
     UnixListener::from_std(listener)
 }
 
-/// Accepts clients until `closed`, and also the clients that wait at that time. When this function returns,
-/// [`Handler::connected`] counts all of them.
+/// Accepts clients until `closed` is ready. At this time, also accepts the clients that are waiting. When this function
+/// returns, [`Handler::connected`] counts all accepted clients that are still connected.
 ///
 /// # Errors
-/// When the clients that wait cannot be accepted.
+/// When the waiting clients cannot be accepted.
 pub(super) async fn accept(
     listener: UnixListener,
     handler: Arc<impl Handler>,
@@ -64,7 +65,7 @@ pub(super) async fn accept(
             Err(_) => tokio::time::sleep(std::time::Duration::from_millis(100)).await,
         }
     }
-    // The runtime may not know yet that a client waits, so the kernel is asked.
+    // The tokio runtime may not know yet that a client is waiting, so the loop below calls `accept` directly.
     let listener = listener.into_std()?;
     loop {
         match listener.accept() {
@@ -78,7 +79,7 @@ pub(super) async fn accept(
     }
 }
 
-/// Serves a client of this user in a task of its own.
+/// Serves a client in a separate task. Ignores a client of another user.
 fn admit(socket: UnixStream, handler: &Arc<impl Handler>) {
     let own = rustix::process::getuid().as_raw();
     if socket.peer_cred().is_ok_and(|peer| peer.uid() == own) {
@@ -106,7 +107,7 @@ async fn answer_all(channel: Channel, mut incoming: Incoming, handler: &Arc<impl
     drop(channel);
 }
 
-/// Answers a request, or refuses it.
+/// Parses a request, and either passes it to the handler or refuses it.
 async fn answer(request: Request, handler: Arc<impl Handler>) {
     let parsed: KeeperRequest = match request.parse() {
         Ok(parsed) => parsed,
@@ -118,7 +119,7 @@ async fn answer(request: Request, handler: Arc<impl Handler>) {
     }
 }
 
-/// Counts a connection in [`Handler::connected`] from its accept to its end.
+/// A guard that counts a connection in [`Handler::connected`] from its accept to its end.
 struct Counted<S: Handler>(Arc<S>);
 
 impl<S: Handler> Counted<S> {

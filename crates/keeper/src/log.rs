@@ -9,11 +9,12 @@ use tracing::level_filters::LevelFilter;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::format::FmtSpan;
 
-/// The size in bytes above which a keeper begins a new log. Besides the new log, only the previous one is kept.
+/// If the log has more bytes than this when a keeper opens it, the keeper begins a new log. Besides the new log, only
+/// the previous log is kept.
 const MAX_BYTES: u64 = 4 << 20;
 
-/// Starts logging to standard error, which is discarded until a bottle is claimed. `RUST_LOG` sets the filter. The log
-/// has one line for each span that the filter selects, written when the span ends, with its duration.
+/// Starts logging to standard error, which is discarded until a bottle is claimed. `RUST_LOG` sets the filter. When a
+/// span that the filter selects ends, a line with the span's duration is written.
 pub(super) fn start() {
     let filter = EnvFilter::builder().with_default_directive(LevelFilter::INFO.into());
     let _ = tracing_subscriber::fmt()
@@ -30,7 +31,7 @@ pub(super) fn open(claim: &Claim) {
     let _ = files::create_private_directory(&logs);
     let path = logs.join("keeper.log");
     if path.metadata().is_ok_and(|found| found.len() > MAX_BYTES) {
-        // Replaces the log before this one.
+        // Replaces the older log.
         let _ = std::fs::rename(&path, logs.join("keeper.log.old"));
     }
     let file = OpenOptions::new().create(true).append(true).mode(0o600).open(path);
@@ -39,7 +40,7 @@ pub(super) fn open(claim: &Claim) {
     }
 }
 
-/// Closes the log file. On a network disk an open file would prevent the removal of its directory.
+/// Closes the log file. On a network file system, an open file would prevent the removal of the file's directory.
 pub(super) fn close() {
     if let Ok(nothing) = OpenOptions::new().write(true).open("/dev/null") {
         let _ = rustix::stdio::dup2_stderr(&nothing);

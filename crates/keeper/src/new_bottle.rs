@@ -1,4 +1,4 @@
-//! Launches a new bottle, or resumes a kept one, phase by phase.
+//! Launches a new bottle or resumes a kept bottle, phase by phase.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -31,11 +31,11 @@ use super::{find, jobs, log};
 use crate::launch::order::LaunchOrder;
 use crate::launch::{self, Canary, LaunchContext, LaunchError, Planned, Running};
 
-/// How long an interrupted launch waits for the current phase to finish. After that, the phase is cancelled.
+/// How long an interrupted launch waits for the current phase to finish. After this time, the phase is cancelled.
 const PHASE_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// The maximum number of buffered progress reports of the copy of the working directory. Reports that do not fit are
-/// skipped.
+/// The maximum number of buffered reports about the progress of copying the working directory. If the buffer is full, a
+/// report is dropped.
 const PROGRESS_CAPACITY: usize = 4;
 
 /// Launches the bottle and serves it until it ends.
@@ -59,7 +59,7 @@ pub(super) async fn keep(
     log::open(&claim);
     let remove_earlier = async {
         if order.resumes() {
-            // A killed keeper can have left a guest that still uses the kept files.
+            // A killed keeper may have left a guest that still uses the kept files.
             launch::remove_launch(backend, &claim).await;
         }
     };
@@ -79,8 +79,8 @@ pub(super) async fn keep(
     };
     match launched {
         Ok((running, serving, interrupted)) => {
-            // If the routes file cannot be written, the routes cannot change while the bottle runs. An attempt to
-            // change them then reports an error.
+            // If the routes file cannot be written, the bottle still runs, but its routes cannot be changed. An attempt
+            // to change the routes reports an error.
             let routes = Routes::first(order.plan.egress.routes.clone());
             if let Err(error) = routes::write(claim.directory(), &routes) {
                 tracing::warn!("cannot write the bottle's routes: {error}");
@@ -89,7 +89,8 @@ pub(super) async fn keep(
             if let Err(error) = children::write(claim.directory(), &order.plan) {
                 tracing::warn!("cannot write which bottles this one may start: {error}");
             }
-            // Only a later resume reads the manifest file, and reports if it is missing.
+            // A failure is only logged, because only a later resume reads the manifest file, and the resume reports a
+            // missing file.
             if let Err(error) = claim.write_manifest(&order.plan.manifest) {
                 tracing::warn!("cannot write the bottle's manifest: {error}");
             }
@@ -123,8 +124,8 @@ pub(super) async fn keep(
     }
 }
 
-/// Records the tree of the directory that the agent is about to change. Without the record, the end report relies on
-/// file times.
+/// Records the files of the live directory that the agent is about to change. Without this record, the report at the
+/// bottle's end relies on file times.
 async fn record_live_tree(order: &LaunchOrder, claim: &Claim) {
     let Some(live) = order.plan.live.clone() else { return };
     let directory = claim.directory().to_owned();
@@ -138,7 +139,8 @@ async fn record_live_tree(order: &LaunchOrder, claim: &Claim) {
     }
 }
 
-/// Checks that this process uses the engine that the command used, which is the engine in the bottle's record.
+/// Checks that this process uses the same container engine as the command that sent the launch order. The bottle's
+/// record names this engine.
 async fn require_engine(backend: &dyn Backend, ordered: Option<&EngineIdentity>) -> Result<(), BackendError> {
     require_same(ordered, backend.identity().await?.as_ref())
 }
@@ -156,12 +158,12 @@ fn require_same(
     }
 }
 
-/// Claims the bottle's directory. Creates the directory of a new bottle; resets the record of a kept bottle.
+/// Claims the bottle's directory. Creates the directory of a new bottle. Resets the record of a kept bottle.
 fn claim_for(host: &Host, order: &LaunchOrder) -> Result<Claim, ClaimError> {
     let store = Store::of(host);
     let new = record_of(order, host);
     if let Some(forked) = &order.forked {
-        // The copied files can contain the canaries of the bottle that they come from.
+        // The forked files may contain the canaries of the bottle from which they were copied.
         let from = store.directory(&forked.from);
         let unreadable = |error| FileError::read(&from, error);
         let inherited = canaries::read(&from).map_err(unreadable)?;
@@ -180,14 +182,14 @@ fn claim_for(host: &Host, order: &LaunchOrder) -> Result<Claim, ClaimError> {
     Ok(claim)
 }
 
-/// What happens to a bottle's directory after a failed launch.
+/// The decision about a bottle's directory after a failed launch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Unclaim {
-    /// It is kept, as it was before the bottle was resumed.
+    /// The directory is kept, because the bottle was a kept bottle before the launch.
     Keep,
-    /// It is removed.
+    /// The directory is removed.
     Remove,
-    /// It stays for a cleanup, because it names resources that could not be removed.
+    /// The directory stays unchanged for a cleanup, because its resource log names resources that could not be removed.
     Leave,
 }
 
@@ -200,7 +202,7 @@ impl Unclaim {
         }
     }
 
-    /// Keeps, removes or leaves the directory accordingly. Returns the failure, if any.
+    /// Applies this decision to the directory. Returns a message if this fails.
     fn apply(self, claim: Claim) -> Option<String> {
         let done = match self {
             Self::Keep => {
@@ -217,9 +219,9 @@ impl Unclaim {
     }
 }
 
-/// Launches phase by phase. If the launch is interrupted or its client disconnects, it ends before the next phase, or
-/// within a phase after [`PHASE_TIMEOUT`]. Also returns whether that happened in the last phase, after which the bottle
-/// runs and has to be stopped.
+/// Launches the bottle phase by phase. If the launch is interrupted or its client disconnects, the launch ends before
+/// the next phase, or within the current phase after [`PHASE_TIMEOUT`]. Also returns whether the interrupt came in the
+/// last phase. In this case, the bottle runs and must be stopped.
 async fn launch_watched(
     host: &Host,
     backend: &dyn Backend,
@@ -242,13 +244,14 @@ async fn launch_watched(
     let (events, mut copied) = mpsc::channel(PROGRESS_CAPACITY);
     let forward_progress = async {
         while let Some(event) = copied.recv().await {
-            // The error is ignored, because the next phase notices that the client disconnected.
+            // An error is ignored, because the next phase notices that the client disconnected.
             let _ = report.message(&event).await;
         }
         std::future::pending().await
     };
     let launch = async {
-        // Deploy keys come first, so that a refusal of the forge ends the launch before any resource is created.
+        // Deploy keys are registered first, so that the launch fails before any resource is created if the forge
+        // refuses a key.
         let deploy_keys = match order.plan.has_deploy_keys() || !claim.record().deploy_keys.is_empty() {
             true => {
                 let tokens = Tokens::of(&order.plan, &order.secrets);
@@ -284,8 +287,8 @@ async fn launch_watched(
     }
 }
 
-/// Runs a launch, and sets `stopped` when it is interrupted. Returns its result, and whether the bottle has to end at
-/// once, because the interrupt came too late for any phase to notice it.
+/// Runs a launch, and sets `stopped` when the launch is interrupted. Returns the result of the launch, and whether the
+/// bottle must be stopped immediately because the interrupt came too late for any phase to notice it.
 async fn unless_interrupted<T>(
     launch: impl Future<Output = Result<T, LaunchError>>,
     interrupted: impl Future<Output = ()>,
@@ -294,8 +297,8 @@ async fn unless_interrupted<T>(
     let watch = async {
         interrupted.await;
         stopped.store(true, Ordering::SeqCst);
-        // When this wait ends, the record contains the resources of the current phase, so they are removed with the
-        // other resources.
+        // After this wait, the resource log contains the resources of the current phase, so that they are removed
+        // together with the other resources.
         tokio::time::sleep(PHASE_TIMEOUT).await;
     };
     tokio::select! {
@@ -304,7 +307,7 @@ async fn unless_interrupted<T>(
     }
 }
 
-/// Stores the canary for later launches of the bottle's files. Returns those of earlier launches.
+/// Stores the canary for later launches with the bottle's files. Returns the canaries of earlier launches.
 fn remember(claim: &Claim, canary: &Canary) -> Result<Vec<SecretText>, LaunchError> {
     let earlier =
         canaries::read(claim.directory()).map_err(LaunchError::host("read the bottle's canaries"))?;
@@ -322,7 +325,7 @@ struct Phases<'a> {
 }
 
 impl Phases<'_> {
-    /// Reports the phase and runs `work`, unless the launch was interrupted.
+    /// Reports the phase to the client and runs `work`. Returns an error if the launch was interrupted.
     async fn run<T>(
         &self,
         phase: Phase,
@@ -357,7 +360,7 @@ fn record_of(order: &LaunchOrder, host: &Host) -> Record {
         engine: order.engine.clone(),
         terminal: plan.agent.terminal.is_some(),
         keeper: ProcessId::own().ok().map(|id| id.to_string()),
-        // This is the earliest possible time, so every change in the copied workspace counts as later.
+        // With the earliest possible time as the ready time, all files of the copied workspace are unsaved work.
         workspace_ready: forked.filter(|forked| forked.unsaved).map(|_| jiff::Timestamp::MIN),
         learn: plan.learn,
         run: Some(format!("{:016x}", rand::random::<u64>())),

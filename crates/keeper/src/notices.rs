@@ -7,8 +7,8 @@ use tokio::sync::broadcast;
 
 use super::protocol::Notice;
 
-/// The maximum number of notices that are buffered for clients that connect later. The oldest notices beyond it are
-/// dropped.
+/// The maximum number of notices that are buffered for clients that connect later. If there are more notices, the
+/// oldest are dropped.
 const CAPACITY: usize = 256;
 
 /// The notices of one bottle.
@@ -29,12 +29,12 @@ impl Notices {
             buffered.pop_front();
         }
         buffered.push_back(notice.clone());
-        // Notices are sent while the lock is held, so that a new listener gets each notice exactly once. The error of
-        // sending without any listener is ignored.
+        // The notice is sent while the lock is held, so that a new listener receives each notice exactly once. `send`
+        // fails if there are no listeners, and this error is ignored.
         let _ = self.listeners.send(notice);
     }
 
-    /// Returns the buffered notices and a receiver for new ones.
+    /// Returns the buffered notices and a receiver for new notices.
     pub(super) fn subscribe(&self) -> (Vec<Notice>, broadcast::Receiver<Notice>) {
         let buffered = self.buffered.lock().unwrap_or_else(PoisonError::into_inner);
         (buffered.iter().cloned().collect(), self.listeners.subscribe())

@@ -1,5 +1,5 @@
-//! Notifies the user of new proposals, with the user's own command (`supervise.notify`) and with a desktop
-//! notification.
+//! Notifies the user of new proposals and lock-outs, with the user's own command (`supervise.notify`) and with a
+//! desktop notification.
 //!
 //! The keeper does not wait for a notification. A failure is written to the keeper's log.
 
@@ -22,15 +22,15 @@ use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 use tokio::sync::Semaphore;
 
-/// Time limit of one notification command, after which it is killed.
+/// How long one notification command may run. After this time, the command is killed.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The maximum number of notifications whose commands run at the same time; a further notification is only logged. It
-/// equals the maximum number of pending proposals.
+/// The maximum number of notifications that run their commands at the same time. A further notification is only logged.
+/// The maximum equals the maximum number of pending proposals.
 const MAX_RUNNING: usize = bottle_protocol::queue::MAX_PENDING;
 
-/// Environment variables that the notification commands inherit. They contain paths and socket addresses, never
-/// secrets.
+/// Environment variables that the notification commands inherit. These variables contain paths and socket addresses,
+/// but no secrets.
 const INHERITED: [&str; 8] = [
     "DBUS_SESSION_BUS_ADDRESS",
     "HOME",
@@ -99,7 +99,7 @@ impl Notifier {
     }
 }
 
-/// The notification commands to run.
+/// Returns the notification commands to run: the user's command and the desktop notification.
 fn commands(host: &Host, stdin: Option<Vec<u8>>, message: &str, step: &str) -> Vec<NotifyCommand> {
     let argv = match Settings::load(host) {
         Ok(settings) => settings.notify,
@@ -114,7 +114,8 @@ fn commands(host: &Host, stdin: Option<Vec<u8>>, message: &str, step: &str) -> V
     own.into_iter().chain(desktop(host, message, step)).collect()
 }
 
-/// The desktop notification, if there is a desktop session. Its text never contains text from the agent.
+/// Returns the command for a desktop notification, if there is a desktop session. The notification never contains text
+/// from the agent.
 fn desktop(host: &Host, message: &str, step: &str) -> Option<NotifyCommand> {
     let program = on_path(host, DESKTOP).filter(|_| has_session_bus(host))?;
     let argv = [program.as_os_str(), OsStr::new("--app-name=bottle"), OsStr::new("--")];
@@ -162,8 +163,8 @@ async fn run(host: &Host, command: NotifyCommand) -> anyhow::Result<()> {
     let mut input = child.stdin.take();
     let wait = async {
         if let Some(mut input) = input.take() {
-            // The command may close its standard input without reading, or be killed at the timeout. Neither is an
-            // error.
+            // An error is ignored: the command may close its standard input without reading it, or may be killed at the
+            // timeout.
             let _ = input.write_all(&stdin).await;
         }
         child.wait().await

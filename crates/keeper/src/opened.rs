@@ -6,11 +6,12 @@
 //! ```text
 //!   lock ─► leftovers removed ─► pid 1 on the kept files ─► requests ─► last client gone ─► pid 1 ended ─► lock free
 //! ```
-//! There is no agent, no sidecar, no network and no secret, and neither a manifest nor the user is consulted: the
-//! bottle's record contains what the sandbox needs. The sandbox has the restrictions and limits of a running bottle. A
-//! command that only reads gets the files read-only. Commands with compatible access share the guest; another command
-//! waits until the guest is gone. The bottle stays kept all the time, so a crash at any point leaves a kept bottle, and
-//! the next command or `bottle cleanup` removes the processes that a killed keeper leaves.
+//! The opened bottle has no agent, no sidecars, no network and no secrets. The keeper reads no manifest and asks the
+//! user nothing, because the bottle's record contains everything that the sandbox needs. The sandbox has the
+//! restrictions and limits of a running bottle. For a command that only reads, the files are read-only. Commands with
+//! compatible access share the guest. A command with incompatible access waits until the guest has ended. The bottle
+//! stays kept all the time, so a crash at any point leaves a kept bottle. The next command or `bottle cleanup` removes
+//! the processes that a killed keeper left behind.
 
 use std::io;
 use std::path::Path;
@@ -39,10 +40,10 @@ use super::shared::{Fact, send_last};
 use super::{adoption, find, log};
 use crate::launch;
 
-/// Time limit for pid 1 to end its processes. After it, the backend kills pid 1.
+/// How long pid 1 may take to end its processes. After this time, the backend kills pid 1.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// State that client connections share.
+/// The state that all client connections share.
 struct Opened {
     guest: Channel,
     claim: Claim,
@@ -50,7 +51,7 @@ struct Opened {
     connected: watch::Sender<usize>,
 }
 
-/// Opens the files and serves clients until the last one is gone.
+/// Opens the files and serves clients until the last client has disconnected.
 pub(super) async fn run(
     host: &Host,
     backends: &[Box<dyn Backend>],
@@ -63,7 +64,7 @@ pub(super) async fn run(
     let Some(claim) = adoption::claim(host, slug, &first, &report).await else { return Ok(()) };
     let record = claim.record();
     if record.status != Status::Kept || !record.kept {
-        // The bottle was resumed or discarded in the meantime. The client tries again and finds its new state.
+        // The bottle was resumed or discarded in the meantime. The client tries again and finds the bottle's new state.
         let why = format!("{slug} has no kept files any more");
         first.answer_only(&report, KeeperEvent::Refused(why)).await;
         return Ok(());
@@ -100,7 +101,7 @@ pub(super) async fn run(
     Ok(served?)
 }
 
-/// Starts pid 1 on the files. First removes what a killed keeper left.
+/// Starts pid 1 with the kept files. Before that, removes resources that a killed keeper left behind.
 async fn open(
     host: &Host,
     backend: &dyn Backend,
@@ -127,8 +128,8 @@ async fn open(
         record.runtime = Some(host.runtime.clone());
     });
     recorded.map_err(|error| failure(slug, &error.to_string(), None))?;
-    // After a restart of this machine the directory may have another device number. If it must not be mounted any more,
-    // the bottle's own repository can still be read.
+    // The live directory is identified again, because its device number may have changed when this machine was
+    // restarted. If the directory must not be mounted any more, only the bottle's own repository can be read.
     let live = sandbox.live.as_ref().map(identify_again).transpose();
     let live = live.unwrap_or_else(|changed| {
         tracing::warn!("the directory is not mounted: {changed}");
@@ -151,7 +152,7 @@ fn failure(slug: &Slug, why: &str, hint: Option<String>) -> LaunchFailure {
     }
 }
 
-/// Serves clients until the last one is gone, the guest ends, or a signal arrives.
+/// Serves clients until the last client has disconnected, the guest ends, or a signal arrives.
 async fn serve(
     report: &Stream,
     first: First,
@@ -172,8 +173,8 @@ async fn serve(
                 listener::serve(channel, incoming, opened.clone()).await;
             }
             let _ = opened.connected.subscribe().wait_for(|connected| *connected == 0).await;
-            // From here on a client finds no socket, and starts its own keeper after this one. A client that has
-            // already connected is served.
+            // From this point on, a new client finds no socket, and starts its own keeper after this keeper has exited.
+            // A client that has already connected is still served.
             let _ = std::fs::remove_file(socket);
             drop(close);
             accepting.await??;
@@ -190,7 +191,7 @@ async fn serve(
     }
 }
 
-/// Removes everything except the kept files. Returns the failures.
+/// Removes all resources of the bottle except the kept files. Returns messages about failures.
 async fn close(backend: &dyn Backend, claim: &Claim) -> Vec<String> {
     let mut left = launch::remove_launch(backend, claim).await;
     let cleared = left.is_empty();
@@ -229,7 +230,7 @@ impl Handler for Opened {
                 let pulled = self.claim.update(|record| Fact::Pulled(at).write(record));
                 send_last(&request.accept(), &clients::answer_to(Some(pulled), KeeperEvent::Done)).await;
             }
-            // [`Keeper::refusal`] already refused these requests.
+            // [`Keeper::refusal`] has already refused these requests.
             _ => {}
         }
     }

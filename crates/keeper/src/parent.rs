@@ -1,4 +1,4 @@
-//! Ends a bottle whose parent, the bottle that started it, ended.
+//! Stops a bottle when its parent ends. The parent is the bottle that started it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,16 +12,17 @@ use tokio::sync::mpsc;
 use super::protocol::Notice;
 use super::shared::{Command, Shared};
 
-/// How often the state of the parent is read.
+/// The interval at which the state of the parent is read.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// How long a parent may be without a keeper. Its watcher starts a new one within this time.
+/// How long a parent may be without a keeper before its child is stopped. Within this time, the parent's watcher starts
+/// a new keeper.
 const LOST_FOR: Duration = Duration::from_secs(30);
 
-/// The time between SIGTERM and SIGKILL for the agent.
+/// The time between SIGTERM and SIGKILL for the agent of the stopped bottle.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// Waits until the parent ended, and then stops the bottle `slug`.
+/// Waits until the parent has ended, and then stops the bottle `slug`.
 pub(super) async fn watch(host: Host, slug: Slug, parent: Parent, shared: Arc<Shared>) {
     let store = Store::of(&host);
     let mut lost = Lost::default();
@@ -30,18 +31,18 @@ pub(super) async fn watch(host: Host, slug: Slug, parent: Parent, shared: Arc<Sh
     }
     let text = format!("{slug} ends, because {}, which started it, ended", parent.slug);
     shared.notices.send(Notice::Warning(text));
-    // No client receives the events of this stop.
+    // The receiver of the stop's events is never read, because no client requested this stop.
     let (events, _received) = mpsc::channel(16);
     let grace_ms = u64::try_from(GRACE.as_millis()).unwrap_or(u64::MAX);
     let _ = shared.commands.send(Command::Stop { grace_ms, events }).await;
 }
 
-/// Since when the parent has been without a keeper.
+/// The time since which the parent has no keeper. `None` if the parent has a keeper.
 #[derive(Debug, Default)]
 struct Lost(Option<Instant>);
 
 impl Lost {
-    /// Whether the bottle ends, if its parent has this state now.
+    /// Whether the child must be stopped. `state` is the current state of its parent.
     fn ends(&mut self, state: ParentState, now: Instant) -> bool {
         match state {
             ParentState::Running => {

@@ -1,21 +1,21 @@
-//! Which requests of clients a keeper carries out. Pure.
+//! Decides which requests of clients a keeper carries out. This module is pure.
 
 use bottle_backend::Access;
 use bottle_protocol::session::guest::GuestRequest;
 
 use super::protocol::KeeperRequest;
 
-/// What a keeper serves.
+/// The kind of a keeper, by what it serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Keeper {
-    /// A bottle that runs.
+    /// The keeper serves a running bottle.
     Running,
-    /// The files of a kept bottle, which were opened with this access.
+    /// The keeper serves the files of a kept bottle, which it opened with this access.
     Opened(Access),
 }
 
 impl Keeper {
-    /// Why the keeper refuses a request. `None` if it carries it out.
+    /// Returns the reason why the keeper refuses a request. Returns `None` if the keeper carries the request out.
     pub(super) fn refusal(self, request: &KeeperRequest) -> Option<&'static str> {
         match (self, request) {
             (
@@ -33,14 +33,14 @@ impl Keeper {
     }
 }
 
-/// What a client needs for a request to the guest.
+/// The condition under which a client may send a request to the guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Right {
-    /// To be the keeper.
+    /// Only the keeper itself may send the request.
     Keeper,
-    /// A bottle that runs.
+    /// The bottle must run.
     Running,
-    /// A bottle that runs, or files that are open with this access.
+    /// The bottle must run, or its files must be open with at least this access.
     Files(Access),
 }
 
@@ -69,7 +69,7 @@ impl Right {
             | GuestRequest::WatchServices
             | GuestRequest::Logs(_)
             | GuestRequest::Probe(_) => Self::Running,
-            // A program gets the files with the access with which they were opened.
+            // `Exec` needs only read access: the program can write only if the files were opened for writing.
             GuestRequest::Exec(_)
             | GuestRequest::CopyOut(_)
             | GuestRequest::Changed(_)
@@ -82,7 +82,7 @@ impl Right {
         }
     }
 
-    /// Whether files that are opened for `opened` suffice.
+    /// Whether files that were opened with the access `opened` are sufficient for the request.
     fn is_within(self, opened: Access) -> bool {
         matches!(self, Self::Files(needed) if needed <= opened)
     }
@@ -97,7 +97,8 @@ mod tests {
     const ONLY_KEEPER: &str = "only the keeper may send this request";
     const ONLY_FILES: &str = "the bottle ended; only its files can be used";
 
-    /// Whether a running bottle carries the request out, and open files that are read, or written.
+    /// Each entry: a request, and whether it is carried out by a running bottle, by files opened for reading, and by
+    /// files opened for writing.
     fn table() -> Vec<(Value, [bool; 3])> {
         let (keeper, running) = ([false; 3], [true, false, false]);
         let (reads, writes) = ([true; 3], [true, false, true]);

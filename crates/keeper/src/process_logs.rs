@@ -1,7 +1,8 @@
-//! Saves the output of processes that clients started, so that it can be read after the process and the bottle ended.
+//! Saves the output of processes that clients started, so that the output can be read after the process or the bottle
+//! has ended.
 //!
-//! The guest masks the values of secret variables. The keeper masks all secrets of the bottle again, in whole lines and in
-//! every spelling, because the files outlive the bottle.
+//! The guest masks only the values of secret variables. The keeper masks all secrets of the bottle, in whole lines and
+//! in every encoding, because the log files still exist after the bottle has ended.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -19,30 +20,32 @@ use bottle_protocol::session::process::{
 use bottle_scan::Redactor;
 use tokio::task::{JoinSet, spawn_blocking};
 
-/// The maximum number of bytes of output in one part.
+/// The maximum number of bytes of output that the guest sends in one part.
 const PART: u32 = 1 << 20;
 
-/// The maximum length of an unfinished line in bytes. A longer one is saved in pieces.
+/// The maximum length of an unfinished line in bytes. A longer line is saved in pieces.
 const LINE_MAX: usize = 64 << 10;
 
-/// How long the end of a line may take to arrive. After it, the beginning of the line is saved; it can be a prompt.
+/// How long the recorder waits for the end of a line. After this time, the beginning of the line is saved, because it
+/// may be a prompt.
 const LINE_WITHIN: Duration = Duration::from_secs(1);
 
-/// The maximum size of a program and its arguments in bytes.
+/// The maximum total size of a process's command line in bytes.
 const ARGV_MAX: usize = 4096;
 
-/// Saves the output of the processes of one bottle. Clones share it.
+/// Saves the output of the processes of one bottle. Clones share the same log files.
 #[derive(Clone)]
 pub(super) struct Recorder(Arc<Inner>);
 
 struct Inner {
-    /// The lock orders the writes of a cancelled recording and of the next one.
+    /// The log files. The lock ensures that the writes of a cancelled recording end before the next recording writes.
     logs: Mutex<ProcessLogs>,
     redactor: Redactor,
 }
 
 impl Recorder {
-    /// A recorder for the bottle with this directory. `None` if its secrets cannot be masked: then nothing is saved.
+    /// Creates the recorder for the bottle with this directory. Returns `None` if the bottle's secrets cannot be
+    /// masked. In this case, no output is saved.
     pub(super) fn new(directory: &Path, secrets: &[Secret]) -> Option<Self> {
         let redactor = Redactor::new(secrets)
             .inspect_err(|error| tracing::warn!("cannot save the output of processes: {error}"))
@@ -99,7 +102,7 @@ impl Recorder {
         }
     }
 
-    /// Saves the output from a position on.
+    /// Saves the output of a process from the position `from` on.
     async fn follow(&self, guest: &Channel, handle: &ProcessName, from: u64) -> io::Result<()> {
         let request = ReadOutput {
             process: handle.clone(),
@@ -118,7 +121,7 @@ impl Recorder {
             };
             match event {
                 Err(_) => self.append(handle, lines.take_all()).await?,
-                // A mask may be longer than what it replaces.
+                // A part may be longer than `PART`, because a mask may be longer than the secret that it replaces.
                 Ok(Some(Event::Data { fd: STDOUT | STDERR, bytes }))
                     if part.len() + bytes.len() <= 2 * PART as usize =>
                 {
@@ -149,7 +152,7 @@ impl Recorder {
         self.write(move |logs| logs.append(&handle, from, next, &inner.redactor.redact_bytes(&text))).await
     }
 
-    /// Uses the files on a blocking thread, because the disk may be slow.
+    /// Runs `write` on a blocking thread, because the disk may be slow.
     async fn write<T: Send + 'static>(
         &self,
         write: impl FnOnce(&ProcessLogs) -> io::Result<T> + Send + 'static,
@@ -159,7 +162,7 @@ impl Recorder {
         spawn_blocking(locked).await.map_err(io::Error::other)?
     }
 
-    /// Masks the words of a command line. Those that do not fit into [`ARGV_MAX`] are left out.
+    /// Masks the words of a command line. Leaves out words that do not fit into [`ARGV_MAX`].
     fn masked_argv(&self, argv: Vec<String>) -> Vec<String> {
         let mut left = ARGV_MAX;
         let masked = argv.into_iter().map(|word| self.0.redactor.redact(&word).into_owned());
@@ -172,7 +175,7 @@ impl Recorder {
     }
 }
 
-/// Output from the position `from` to `next`.
+/// A piece of a process's output, from the position `from` to the position `next`.
 #[derive(Debug, PartialEq, Eq)]
 struct Piece {
     from: u64,
@@ -180,7 +183,8 @@ struct Piece {
     text: Vec<u8>,
 }
 
-/// Output that is not saved yet: the beginning of a line, so that masks cover secrets that arrive in parts.
+/// Received output that is not saved yet, up to the beginning of an unfinished line. Only whole lines are saved, so
+/// that secrets that arrive in several parts are masked too.
 struct Lines {
     from: u64,
     next: u64,
@@ -196,7 +200,7 @@ impl Lines {
         self.next = next;
     }
 
-    /// Takes everything up to the last line break, and also an unfinished line that is too long.
+    /// Takes the output up to the last line break. If the unfinished line after it is too long, takes this line too.
     fn take_whole(&mut self) -> Option<Piece> {
         let whole = match self.text.iter().rposition(|byte| *byte == b'\n') {
             Some(line_break) if self.text.len() - line_break <= LINE_MAX => line_break + 1,
@@ -204,7 +208,8 @@ impl Lines {
             _ => self.text.len(),
         };
         let rest = self.text.split_off(whole);
-        // Masked output is not as long as what the process wrote; the position is exact again behind the rest.
+        // The position is an estimate, because the output that the guest masked may be longer or shorter than the
+        // output that the process wrote. When the remaining text is taken, the position is exact again.
         let next = self.next.saturating_sub(rest.len() as u64).max(self.from);
         let text = std::mem::replace(&mut self.text, rest);
         let from = std::mem::replace(&mut self.from, next);
@@ -236,7 +241,7 @@ mod tests {
         assert_eq!(lines.take_whole(), piece(5, 13, "one\ntwo\n"));
         lines.add(16, 18, b"ee");
         assert_eq!(lines.take_all(), piece(13, 18, "three"));
-        // The output between 18 and 20 was lost.
+        // The output between the positions 18 and 20 was lost.
         lines.add(20, 22, b"x\n");
         assert_eq!(lines.take_whole(), piece(20, 22, "x\n"));
         let long = vec![b'x'; LINE_MAX + 1];

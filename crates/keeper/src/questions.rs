@@ -17,8 +17,8 @@ use super::notify::Notifier;
 use super::protocol::Notice;
 use super::shared::Shared;
 
-/// Forwards questions and answers until the bundle ends. If this task is cancelled earlier, it withdraws the pending
-/// questions; their files on disk are then stale.
+/// Forwards questions and answers until the bundle ends. If this task is cancelled before, it withdraws the pending
+/// questions, and their files on disk become stale.
 pub(super) async fn serve(bundle: Channel, shared: Arc<Shared>) {
     bottle_queue::forward(&bundle, |question| {
         let asker = shared.asker.clone();
@@ -27,17 +27,18 @@ pub(super) async fn serve(bundle: Channel, shared: Arc<Shared>) {
     .await;
 }
 
-/// Shown instead of a text that cannot be redacted.
+/// The text that is shown instead of a text that cannot be redacted.
 const UNREDACTED: &str = "[not shown: it cannot be redacted]";
 
-/// Connects the queue of one bottle to the bottle's decisions, notices and notifications.
+/// Connects the supervise queue of one bottle to the bottle's decisions, notices and notifications.
 pub(super) struct Answering {
     /// The directory `$BOTTLE_HOME`.
     pub(super) home: PathBuf,
     pub(super) decisions: Decisions,
     pub(super) notices: Arc<Notices>,
     pub(super) notifier: Notifier,
-    /// Masks the secrets that the keeper knows. `None` if there are too many secrets to mask; then no text is shown.
+    /// Masks the secrets that the keeper knows. `None` if the redactor cannot be created. In this case, no text is
+    /// shown.
     pub(super) redactor: Option<Redactor>,
 }
 
@@ -48,7 +49,7 @@ impl fmt::Debug for Answering {
 }
 
 impl Decide for Answering {
-    /// Masks secret values in a text of the queue, because screens, logs and the user's commands show the queue.
+    /// Masks secrets in a text of the supervise queue, because screens, logs and the user's commands show the queue.
     fn redacted(&self, text: String) -> String {
         match &self.redactor {
             Some(redactor) => redactor.redact(&text).into_owned(),
@@ -66,10 +67,10 @@ impl Decide for Answering {
 
     fn asked(&self, proposal: &Proposal, new: bool) {
         self.notices.send(Notice::Asked { id: proposal.id.clone(), tool: proposal.tool });
-        // An earlier keeper already notified the user of a proposal that is not new.
+        // If the proposal is not new, an earlier keeper has already notified the user.
         if new {
             self.notifier.send_proposal(proposal);
-            // An agent can add proposals as long as its bottle runs, so their number is bounded.
+            // The number of stored proposals is limited, because an agent can add proposals as long as its bottle runs.
             let (home, slug) = (self.home.clone(), proposal.bottle_slug.clone());
             tokio::task::spawn_blocking(move || retention::bound_proposals(&home, &slug));
         }

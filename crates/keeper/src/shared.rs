@@ -1,4 +1,5 @@
-//! The state that client connections share with the owner task, and their commands to that task.
+//! The state that client connections share with the owner task, and the commands that connections send to the owner
+//! task.
 
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -19,22 +20,22 @@ use super::notices::Notices;
 use super::protocol::{Ended, Inherited, KeeperEvent};
 use super::tool_calls::ToolCalls;
 
-/// State that client connections share with the owner task. Connections count themselves in it and store offers in it;
-/// all other changes are commands to that task.
+/// The state that client connections share with the owner task. Connections may change only the counts of connections
+/// and the offer. For all other changes, they send commands to the owner task.
 pub(super) struct Shared {
-    /// The channel to the guest. `None` while the keeper connects again.
+    /// The channel to the guest. `None` while the keeper reconnects to the guest.
     pub(super) guest: watch::Sender<Option<Channel>>,
     pub(super) notices: Arc<Notices>,
     /// Queues questions for the user and receives the answers.
     pub(super) asker: Asker,
-    /// Changes the routes.
+    /// Applies the user's decisions and changes the routes.
     pub(super) decisions: Decisions,
-    /// Passes the user's changes to this bottle on to its children.
+    /// Sends the user's changes to this bottle to the bottle's children.
     pub(super) children: Children,
     /// The tool calls of the agent.
     pub(super) tool_calls: ToolCalls,
     pub(super) commands: mpsc::Sender<Command>,
-    /// How the user stopped requests to models.
+    /// Whether and how the user stopped the requests to models.
     pub(super) stopped: watch::Sender<Stopped>,
     /// The last value of `stopped` that took effect.
     pub(super) applied: watch::Sender<Stopped>,
@@ -44,11 +45,11 @@ pub(super) struct Shared {
     pub(super) ended: watch::Sender<Option<Ended>>,
     /// The last measured size of the bottle.
     pub(super) size: watch::Sender<Option<Measured>>,
-    /// When a model last answered the agent.
+    /// The time at which a model last responded to the agent.
     pub(super) answered: watch::Sender<Option<Timestamp>>,
-    /// What the next keeper gets if this one dies.
+    /// The secrets that the next keeper receives if this keeper dies.
     pub(super) inherited: Inherited,
-    /// Whether the bottle continues to run without its first client. False again when it begins to end.
+    /// Whether the bottle continues to run without its first client. Set to false when the bottle begins to end.
     pub(super) detached: watch::Sender<bool>,
     /// Whether a watcher is connected.
     pub(super) watched: watch::Sender<bool>,
@@ -61,28 +62,28 @@ pub(super) struct Shared {
 pub(super) enum Command {
     /// End the bottle.
     Stop {
-        /// Milliseconds between SIGTERM and SIGKILL.
+        /// The milliseconds between SIGTERM and SIGKILL to the agent.
         grace_ms: u64,
         /// Receives a notice if the bottle ends only after the running snapshot job.
         events: mpsc::Sender<KeeperEvent>,
     },
     /// Write a fact into the bottle's record.
     Record {
-        /// What happened.
+        /// The fact to record.
         fact: Fact,
-        /// Receives the result. Dropped if the bottle ends already.
+        /// Receives the result. Dropped without a result if the bottle is already ending.
         recorded: oneshot::Sender<io::Result<()>>,
     },
     /// Create a snapshot of the bottle.
     Commit {
-        /// What to create.
+        /// The options of the snapshot, for example its name.
         options: CommitOptions,
-        /// Receives progress and the result.
+        /// Receives the progress and the result.
         events: mpsc::Sender<KeeperEvent>,
     },
     /// Remove snapshots of the bottle.
     RemoveSnapshot {
-        /// Which snapshots to remove.
+        /// The snapshots to remove.
         which: Removal,
         /// Receives the result.
         events: mpsc::Sender<KeeperEvent>,
@@ -91,29 +92,29 @@ pub(super) enum Command {
     Enforce {
         /// [`OnSpent::Freeze`] or [`OnSpent::Kill`].
         policy: OnSpent,
-        /// The cause, as a fragment.
+        /// The cause, as a clause for a message.
         why: String,
     },
     /// Measure the size of the bottle, if the last measurement is old.
     Measure,
-    /// Find out whether a snapshot pauses the bottle.
+    /// Find out whether the bottle is paused for a snapshot.
     FindDelay {
         /// Receives the result.
         events: mpsc::Sender<KeeperEvent>,
     },
-    /// Find out whether something else paused the bottle.
+    /// Find out whether something other than `bottle` paused the bottle.
     FindPause {
-        /// Receives how the user continues the bottle. `None` if it is not paused.
+        /// Receives a hint how the user can continue the bottle, or `None` if the bottle is not paused.
         answer: oneshot::Sender<Option<String>>,
     },
     /// The first client's connection closed.
     FirstGone,
 }
 
-/// An event of a running bottle that its record stores.
+/// An event of a running bottle that the bottle's record stores.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Fact {
-    /// Its first client detached: the bottle continues to run without that client.
+    /// The first client detached, and the bottle continues to run without it.
     Detached,
     /// A sidecar ended. `None` means that all sidecars ended.
     SidecarDown(Option<String>),
@@ -121,11 +122,11 @@ pub(super) enum Fact {
     LockedOut(LockOut),
     /// The user pulled the bottle's changes up to this time.
     Pulled(Timestamp),
-    /// The bottle is paused because of a budget, for this cause. `None` if it continues.
+    /// The bottle is paused because of a budget. Contains the cause, or `None` if the bottle continues to run.
     BudgetHold(Option<String>),
-    /// The user stopped requests to models with this policy. `None` if they are allowed again.
+    /// The user stopped the requests to models with this policy. `None` if the user allowed the requests again.
     Stopped(Option<OnSpent>),
-    /// The user approved these commands for the run.
+    /// The user approved these commands for the whole run.
     ApprovedCommands(Vec<ApprovedCommand>),
 }
 
@@ -154,8 +155,8 @@ impl Fact {
 }
 
 impl Shared {
-    /// Asks the owner task to write a fact into the bottle's record. `None` if the bottle ends already. A failure is
-    /// also logged.
+    /// Asks the owner task to write a fact into the bottle's record. Returns `None` if the bottle is already ending.
+    /// The owner task also logs a failure.
     pub(super) async fn record(&self, fact: Fact) -> Option<io::Result<()>> {
         let (recorded, is_recorded) = oneshot::channel();
         let _ = self.commands.send(Command::Record { fact, recorded }).await;
@@ -163,7 +164,7 @@ impl Shared {
     }
 }
 
-/// The number of clients attached to the agent.
+/// Counts the clients that are attached to the agent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Attached {
     /// The number of open attach streams.
@@ -172,7 +173,7 @@ pub(super) struct Attached {
     pub(super) ever: bool,
 }
 
-/// Sends the last message of a stream. Ignores the error of a client that disconnected.
+/// Sends the last message of a stream and ends the stream. Ignores errors, because the client may have disconnected.
 pub(super) async fn send_last(stream: &Stream, event: &KeeperEvent) {
     let _ = stream.message(event).await;
     let _ = stream.end().await;

@@ -3,8 +3,9 @@
 //! ```text
 //! agent ─► supervise ─► bundle ─► keeper ─► a thread for each call ─► the handler: `src/mcp`
 //! ```
-//! The keeper depends on no front end, so `main` passes it the handler. A call runs in this process, on a thread that
-//! it may block. It is cancelled when the agent or the bottle does not wait for it any more.
+//! The keeper does not depend on a front end, so `main` passes the handler to it. A call runs in this process, on a
+//! separate thread that the call may block. A call is cancelled when the agent no longer waits for it or the bottle
+//! ends.
 
 use std::path::Path;
 use std::pin::Pin;
@@ -21,38 +22,39 @@ use tokio::sync::Semaphore;
 use super::blocking;
 use super::client::environment;
 
-/// Carries out a call of the agent in the bottle with this slug. The future may block its thread. Dropping it cancels the
-/// call, which then undoes what it began. A panic ends only the call.
+/// Carries out a tool call of the agent in the bottle with this slug. The future may block its thread. Dropping the
+/// future cancels the call, and the call then undoes its unfinished work. A panic ends only the call.
 pub type Handler = fn(Host, Slug, ToolRequest) -> Pin<Box<dyn Future<Output = ToolAnswer>>>;
 
-/// The maximum number of calls of a bottle that run at the same time. Further ones wait at the supervise sidecar.
+/// The maximum number of tool calls of a bottle that run at the same time. Further calls wait at the supervise sidecar.
 const CALLS: u32 = 4;
 
 /// The time limit for one call. The handler sets shorter limits for most calls.
 const LIMIT: Duration = Duration::from_secs(1920);
 
-/// How long a call that is not wanted any more may take to undo what it began.
+/// How long a cancelled call may take to undo its unfinished work.
 const ENDS_WITHIN: Duration = Duration::from_secs(30);
 
-/// The pause before the next request if the bundle answered the last one without a call.
+/// If the bundle answers a request without a call, the keeper waits for this time before the next request.
 const RETRY_DELAY: Duration = Duration::from_secs(2);
 
 /// The result of a call that was not carried out.
 const FAILED: &str = "bottle could not carry out the call; `bottle_list` shows what exists";
 
-/// The calls of the agent in a bottle.
+/// Carries out the tool calls of the agent in a bottle.
 #[derive(Debug, Clone)]
 pub(super) struct ToolCalls {
     host: Arc<Host>,
     slug: Slug,
     handler: Handler,
-    /// A permit for each call that may run. A cancelled call keeps its permit until it has undone what it began.
+    /// Contains a permit for each call that may run. A cancelled call keeps its permit until it has undone its
+    /// unfinished work.
     permits: Arc<Semaphore>,
 }
 
 impl ToolCalls {
-    /// The calls of the bottle `slug`. They run in the directory in which the bottle was started, or in the home if
-    /// that directory is gone, with the environment of keepers.
+    /// Creates the value for the bottle `slug`. The calls run with the environment of keepers, in the directory in
+    /// which the bottle was started. If this directory no longer exists, the calls run in the home.
     pub(super) fn new(host: &Host, slug: Slug, started_in: &Path, handler: Handler) -> Self {
         let directory = started_in.canonicalize().ok().filter(|directory| directory.is_dir());
         let cwd = directory.unwrap_or_else(|| host.home.clone());
@@ -66,7 +68,7 @@ impl ToolCalls {
         futures_util::future::join_all(lines).await;
     }
 
-    /// Carries out one call after the other.
+    /// Carries out calls one at a time.
     async fn serve_each(&self, bundle: &Channel) {
         loop {
             let Ok(mut stream) = bundle.open(&BundleRequest::ToolCall).await else { return };
@@ -78,18 +80,18 @@ impl ToolCalls {
             };
             let answer = tokio::select! {
                 answer = self.carry_out(request) => answer,
-                // The agent does not wait any more. Dropping the future cancels the call.
+                // The agent no longer waits for the answer. Dropping the future of the call cancels the call.
                 _ = stream.next() => continue,
             };
             if stream.message(&answer).await.is_ok() {
                 let _ = stream.end().await;
             }
-            // The keeper idles again, and needs little of the memory that the call used.
+            // The keeper is idle again, and needs only a small part of the memory that the call used.
             bottle_heap::trim();
         }
     }
 
-    /// Carries out a call on a thread of its own. If the future is dropped, the call is cancelled.
+    /// Carries out a call on a separate thread. If the returned future is dropped, the call is cancelled.
     async fn carry_out(&self, request: ToolRequest) -> ToolAnswer {
         let permit = tokio::time::timeout(ENDS_WITHIN, Arc::clone(&self.permits).acquire_owned()).await;
         let Ok(Ok(permit)) = permit else { return ToolAnswer::mistake(FAILED) };
@@ -106,13 +108,13 @@ impl ToolCalls {
         answer.unwrap_or_else(|| ToolAnswer::mistake(FAILED))
     }
 
-    /// Waits until cancelled calls have undone what they began, at most [`ENDS_WITHIN`].
+    /// Waits for at most [`ENDS_WITHIN`] until cancelled calls have undone their unfinished work.
     pub(super) async fn ended(&self) {
         let _ = tokio::time::timeout(ENDS_WITHIN, self.permits.acquire_many(CALLS)).await;
     }
 }
 
-/// The answer, or a mistake if it is too large for a message.
+/// Returns the answer, or an error if the answer is too large for a message.
 fn bounded(answer: ToolAnswer) -> ToolAnswer {
     match serde_json::to_vec(&answer) {
         Ok(json) if json.len() <= MAX_CONTENT => answer,
@@ -130,14 +132,14 @@ mod tests {
 
     use super::*;
 
-    /// The number of calls of [`answer`] that wait.
+    /// The number of calls of [`answer`] that are waiting.
     static WAITING: AtomicUsize = AtomicUsize::new(0);
 
     struct Waits;
 
     impl Drop for Waits {
         fn drop(&mut self) {
-            // Undoing may block the thread for a moment.
+            // Simulates that undoing a call blocks the thread for a short time.
             std::thread::sleep(Duration::from_millis(20));
             WAITING.fetch_sub(1, Ordering::SeqCst);
         }

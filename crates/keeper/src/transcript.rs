@@ -1,7 +1,7 @@
 //! Copies the agent's conversations out of the bottle when the bottle ends.
 //!
-//! The agent controls the content of these files. The copy therefore has a size limit, follows no link out of the
-//! target directory, and masks the agent's secrets.
+//! The agent controls the content of the conversation files. The copy therefore has a size limit, follows no links out
+//! of the target directory, and masks the agent's secrets.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -16,18 +16,18 @@ use bottle_protocol::session::guest::{CopyOut, GuestRequest};
 use bottle_repository::Directory;
 use bottle_scan::Redactor;
 
-/// The size limit, in bytes, of the conversations at one path. Months of work fit in it; files that exceed it are
-/// skipped.
+/// The size limit, in bytes, of the conversations at one path. The conversations of months of work are smaller. Files
+/// that exceed the limit are skipped.
 const MAX_BYTES: u64 = 256 << 20;
 
-/// Time limit of the copy, because the teardown waits for the copy. After it, the copy fails, and an earlier copy
-/// stays.
+/// How long the copy may take. There is a limit, because the teardown waits for the copy. After this time, the copy
+/// fails, and an earlier copy is kept.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Copies the conversations at `paths` out of the bottle. Returns whether there were any.
+/// Copies the conversations at `paths` out of the bottle. Returns whether there were any conversations.
 ///
 /// # Errors
-/// When the conversations cannot be copied. An earlier copy then stays.
+/// When the conversations cannot be copied. In this case, an earlier copy is kept.
 pub(super) async fn save(
     transcripts: &Transcripts,
     paths: &[String],
@@ -55,7 +55,7 @@ async fn copy_out(
         let rules = Rules { max_bytes: Some(MAX_BYTES), mask: Some(mask) };
         match receive(guest, path, &new.path().join(parent_of(path)), rules).await {
             Ok(files) => found |= files > 0,
-            // The agent has no conversation.
+            // The agent has no conversation at this path.
             Err(ReceiveError::Refused(_)) => {}
             Err(error) => return Err(error.into()),
         }
@@ -82,7 +82,7 @@ async fn receive(guest: &Channel, path: &str, into: &Path, rules: Rules) -> Resu
     Ok(unpacked.files)
 }
 
-/// The directory into which the archive of a path is extracted, relative to the root.
+/// Returns the directory into which the archive of a path is extracted, relative to the root of the copy.
 fn parent_of(path: &str) -> PathBuf {
     let relative = Path::new(path).strip_prefix("/").unwrap_or(Path::new(path));
     relative.parent().map(Path::to_owned).unwrap_or_default()

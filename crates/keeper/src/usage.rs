@@ -1,4 +1,4 @@
-//! Writes the token usage that the bundle reports to disk, and acknowledges it to the bundle.
+//! Receives records of token usage from the bundle, writes them to disk, and acknowledges them to the bundle.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use tokio::task::spawn_blocking;
 use super::protocol::Notice;
 use super::shared::Shared;
 
-/// Pause before the next attempt to write the records.
+/// How long the keeper waits after a failed write before it tries again.
 const RETRY_DELAY: Duration = Duration::from_secs(2);
 
 /// Writes the bundle's usage records until the bundle ends.
@@ -53,7 +53,7 @@ pub(super) async fn record(home: PathBuf, slug: Slug, labels: Labels, bundle: Ch
     }
 }
 
-/// Appends records to the usage file. After a failure, opens the file again.
+/// Appends records to the usage file. Opens the file if `file` is `None`, for example after a failed write.
 async fn write(
     file: Option<UsageFile>,
     (home, slug, labels): (PathBuf, Slug, Labels),

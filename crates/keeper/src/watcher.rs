@@ -4,9 +4,9 @@
 //!  keeper ── starts ──► watcher ── one open stream ──► keeper
 //!                          └─ the stream is lost: adopts the bottle as every command does
 //! ```
-//! Without it, a bottle whose keeper died would get no leases on its budget until the next command of the user adopts
-//! it. The keeper and the watcher restart each other, so only the death of both leaves a bottle without a keeper. An
-//! attached bottle has no watcher: its client reports that the keeper died.
+//! Without a watcher, a bottle that lost its keeper would get no leases on its budget until the user's next command
+//! adopts the bottle. The keeper and the watcher restart each other, so a bottle stays without a keeper only if both
+//! die. An attached bottle has no watcher, because its client reports that the keeper died.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -23,23 +23,23 @@ use super::shared::{Shared, send_last};
 /// The role of the process on its command line.
 pub const ROLE: &str = "__watcher";
 
-/// How long a keeper waits for a watcher to connect before the keeper starts one.
+/// How long a keeper waits for a watcher to connect before the keeper starts a watcher.
 const CONNECTS_WITHIN: Duration = Duration::from_secs(1);
 
-/// The longest pause between two starts of a watcher, or of a keeper.
+/// The maximum pause between two starts of a watcher, and between two starts of a keeper.
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 
-/// A keeper that lived this long did not die because of its start.
+/// A keeper that ran for at least this time is not counted as a keeper that died soon after its start.
 const STABLE_AFTER: Duration = Duration::from_secs(10);
 
-/// The number of keepers in a row that may die earlier than [`STABLE_AFTER`] and are replaced at once. Before each further
-/// one, the watcher pauses twice as long as before.
+/// The number of keepers in a row that may die earlier than [`STABLE_AFTER`] and are still replaced immediately. Before
+/// it starts a further keeper, the watcher pauses, each time twice as long as the time before.
 const SHORT_LIVES: u32 = 8;
 
 /// Runs the watcher of the bottle `slug` until the bottle ends or cannot be adopted.
 #[must_use]
 pub fn run(host: &Host, slug: &Slug) -> ExitCode {
-    // This process has the keeper's secrets, which the next keeper gets from it.
+    // This process stores the keeper's secrets for the next keeper, so no other process may read its memory.
     if bottle_harden::process::seal().is_err() {
         return ExitCode::FAILURE;
     }
@@ -59,14 +59,14 @@ async fn watch(host: &Host, slug: &Slug) {
     loop {
         tokio::time::sleep(lives.pause()).await;
         let since = Instant::now();
-        // Connects to the keeper, or starts one.
+        // Connects to the running keeper, or starts a new keeper.
         match client::connect_or_replace(host, slug, inherited.as_ref()).await {
             Ok(keeper) => {
                 if let Ok(mut stream) = keeper.open(&KeeperRequest::Watch).await {
                     while let Ok(event) = stream.receive().await {
                         match event {
                             KeeperEvent::Watched(secrets) => inherited = Some(newest(inherited, *secrets)),
-                            // The bottle ends, or another process watches this keeper.
+                            // Any other event means that the bottle ends, or that another process watches this keeper.
                             _ => return,
                         }
                     }
@@ -79,12 +79,12 @@ async fn watch(host: &Host, slug: &Slug) {
     }
 }
 
-/// How many keepers in a row died soon after their start.
+/// The number of keepers in a row that died soon after their start.
 #[derive(Debug, Default)]
 struct Lives(u32);
 
 impl Lives {
-    /// The pause before the next keeper is started.
+    /// Returns the pause before the next keeper is started.
     fn pause(&self) -> Duration {
         match self.0.checked_sub(SHORT_LIVES) {
             Some(more) => CONNECTS_WITHIN.saturating_mul(2_u32.saturating_pow(more)).min(PAUSE_MAX),
@@ -92,19 +92,21 @@ impl Lives {
         }
     }
 
-    /// Counts a keeper that lived this long, or that could not be started.
+    /// Counts a keeper that died or could not be started. `lived` is the time for which it ran.
     fn ended(&mut self, lived: Duration) {
         self.0 = if lived < STABLE_AFTER { self.0.saturating_add(1) } else { 0 };
     }
 }
 
-/// The secrets for the next keeper: a keeper that a command started knows less than the one before it.
+/// Returns the secrets for the next keeper. If a command started the current keeper, this keeper does not know the
+/// secrets, so the secrets of the keeper before it are used.
 fn newest(known: Option<Inherited>, told: Inherited) -> Inherited {
     if told == Inherited::default() { known.unwrap_or(told) } else { told }
 }
 
-/// Whether a bottle to which the watcher could not connect needs no watcher any more. Otherwise the next attempt can
-/// succeed: a command holds the lock, the bottle is paused, or its engine starts again.
+/// Whether this connection error means that the bottle needs no watcher any more. After any other error, the next
+/// attempt can succeed, for example when a command releases the lock, the bottle continues, or the container engine
+/// starts again.
 fn is_final(error: &ClientError) -> bool {
     match error {
         ClientError::NoSuchBottle { .. }
@@ -123,8 +125,8 @@ fn is_final(error: &ClientError) -> bool {
     }
 }
 
-/// Keeps a watcher running from the moment when the bottle is detached. `adopted` says that a watcher may have started
-/// this keeper, and is about to connect.
+/// Keeps a watcher running as soon as the bottle is detached. If `adopted` is set, a watcher may have started this
+/// keeper and may be about to connect.
 pub(super) async fn keep(host: Host, slug: Slug, adopted: bool, shared: Arc<Shared>) {
     let _ = shared.detached.subscribe().wait_for(|detached| *detached).await;
     let mut watched = shared.watched.subscribe();
@@ -142,7 +144,8 @@ pub(super) async fn keep(host: Host, slug: Slug, adopted: bool, shared: Arc<Shar
     }
 }
 
-/// Answers a watcher when the bottle begins to end: a bottle that ends is not adopted. Refuses a second watcher.
+/// Serves a watcher until the bottle begins to end, and then tells the watcher so, because an ending bottle must not be
+/// adopted. Refuses a second watcher.
 pub(super) async fn serve(request: Request, shared: &Shared) {
     let stream = request.accept();
     if !shared.watched.send_if_modified(|watched| !std::mem::replace(watched, true)) {

@@ -1,4 +1,5 @@
-//! Gives a bottle a copy of the working directory, runs a command there, shows a file, and pulls the work.
+//! Starts a bottle with a copy of the working directory, runs a command in the bottle, shows a file, and pulls the
+//! work.
 //!
 //! ```sh
 //! cargo run -p bottle-lib --example task -- "$(command -v bottle)" AGENT COMMAND FILE
@@ -23,7 +24,7 @@ async fn main() -> Result<(), String> {
         return Err("usage: task PROGRAM AGENT COMMAND FILE".to_owned());
     };
     let host = Host::of_this_process().map_err(|error| error.to_string())?;
-    // The roles of a bottle are processes of the program `bottle`.
+    // The background processes of a bottle, such as its keeper, run the program `bottle` and not this example.
     let host = Host { program: program.into(), ..host };
     let agent = agent.parse().map_err(|error| format!("{agent}: {error}"))?;
     run(&host, StartOrder::new(agent), command, file).await.map_err(|failure| failure.message)
@@ -33,7 +34,7 @@ async fn run(host: &Host, mut order: StartOrder, command: &str, file: &str) -> R
     order.workspace.mode = Some(CopyIn::Tracked);
     let bottle = Bottle::start(host, order, &|notice| eprintln!("{notice:?}")).await?;
     let worked = work(&bottle, command, file).await;
-    // Work that was not pulled stays with the bottle: `bottle list` shows it.
+    // If the work was not pulled, the bottle's files are kept, and `bottle list` shows the bottle.
     bottle.stop(Duration::from_secs(10)).await?;
     worked
 }

@@ -1,4 +1,4 @@
-//! A line of the proxy's access log, in the parts that a user reads.
+//! Parses a line of the egress proxy's access log into the parts that a user reads.
 
 use bottle_policy::decide::Reason;
 use bottle_policy::names::HTTPS_PORT;
@@ -8,12 +8,13 @@ use serde::Deserialize;
 
 use super::text::one_line;
 
-/// The fields of a log line that are shown. Fields that another version omits or adds are ignored.
+/// The fields of a log line that are shown. Another version of `bottle` may have written the line, so unknown fields
+/// are ignored, and some fields may be absent.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 enum Line {
     Request(Box<Request>),
-    /// A gap: the proxy dropped lines because the disk was too slow.
+    /// A gap in the log: the proxy dropped lines because the disk was too slow.
     Lost {
         lines: u64,
     },
@@ -38,7 +39,7 @@ struct Request {
     milliseconds: u64,
 }
 
-/// The meaning of a decision for the user.
+/// The meaning of a decision of the proxy for the user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tone {
     /// The request passed.
@@ -47,29 +48,29 @@ pub enum Tone {
     Notable,
     /// The request did not pass.
     Bad,
-    /// Anything else.
+    /// Any other decision.
     Plain,
 }
 
 /// The parts of a log line, each without control characters and line breaks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shown {
-    /// When the request was decided. `None` for a gap in the log.
+    /// The time of the decision. `None` for a gap in the log.
     pub time: Option<Timestamp>,
-    /// `passed`, `denied` or another word.
+    /// The decision in a word, such as `passed` or `denied`.
     pub verdict: String,
     /// The method of the request.
     pub method: String,
     /// Host, port and path.
     pub place: String,
-    /// The reason of the decision, otherwise the result of the request.
+    /// The reason for the decision. If no reason was logged, the result of the request.
     pub explanation: String,
-    /// What the decision means.
+    /// The meaning of the decision for the user.
     pub tone: Tone,
 }
 
 impl Shown {
-    /// Parses a line of the log. None if it cannot be parsed.
+    /// Parses a line of the access log. Returns `None` if the line cannot be parsed.
     pub fn parse(line: &str) -> Option<Self> {
         Some(match serde_json::from_str(line).ok()? {
             Line::Request(request) => request.shown(),
@@ -115,7 +116,7 @@ impl Request {
         }
     }
 
-    /// Returns the reason of the decision, otherwise the result of the request.
+    /// Returns the reason for the decision. If no reason was logged, returns the result of the request.
     fn explanation(&self) -> String {
         match (self.reason, &self.found, self.status) {
             // `found` is a sentence that already contains the reason.

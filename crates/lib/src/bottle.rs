@@ -23,8 +23,8 @@ use super::services::Services;
 use super::work::{Differences, Form, PulledWork, Root, Wanted};
 use super::{discard, exec, stop, threads, work};
 
-/// A bottle of a home. The value holds no connection: each request opens a new connection, and dropping the value
-/// leaves the bottle as it is.
+/// A bottle of one `$BOTTLE_HOME`. The value holds no connection: each request opens a new connection, and dropping the
+/// value does not change the bottle.
 #[derive(Debug, Clone)]
 pub struct Bottle<'a> {
     host: &'a Host,
@@ -32,7 +32,7 @@ pub struct Bottle<'a> {
 }
 
 impl<'a> Bottle<'a> {
-    /// The bottle with this slug, which may not exist.
+    /// Creates a value for the bottle with this slug. The bottle may not exist.
     pub fn new(host: &'a Host, slug: Slug) -> Self {
         Self { host, slug }
     }
@@ -41,22 +41,23 @@ impl<'a> Bottle<'a> {
     /// dropped, the start is undone.
     ///
     /// # Errors
-    /// When it cannot be started, or when a user would have to be asked.
+    /// When the bottle cannot be started, or when the start would have to ask the user a question.
     pub async fn start(host: &'a Host, order: StartOrder, notify: Notify<'_>) -> Result<Self, Failure> {
         let settings = Settings::load(host)?;
         let slug = unattended::start(host, &settings, order, notify).await?;
         Ok(Self::new(host, slug))
     }
 
-    /// The slug. Commands use it to name the bottle.
+    /// The slug, which names the bottle in commands.
     pub fn slug(&self) -> &Slug {
         &self.slug
     }
 
-    /// Runs a command to its end, also in the kept files of a bottle that ended. See [`exec::run`].
+    /// Runs a command in the bottle to its end. If the bottle ended, the command runs on the bottle's kept files. See
+    /// [`exec::run`].
     ///
     /// # Errors
-    /// As [`exec::run`].
+    /// Returns the errors of [`exec::run`].
     pub async fn exec(
         &self,
         process: Process,
@@ -81,11 +82,12 @@ impl<'a> Bottle<'a> {
         Services::new(self.host, &self.slug)
     }
 
-    /// Fetches the bottle's work into the branch `bottle/SLUG` of the repository that was copied. See [`work::pull()`].
-    /// If the future is dropped, the branch is either unchanged or complete.
+    /// Fetches the bottle's work into the branch `bottle/SLUG` of the repository from which the workspace was copied.
+    /// See [`work::pull()`]. If the future is dropped, the branch is either unchanged or complete.
     ///
     /// # Errors
-    /// When nothing can be fetched, or the repository is not known to be the one that was copied.
+    /// When nothing can be fetched, or when it is uncertain whether the repository is the one from which the workspace
+    /// was copied.
     pub async fn pull(&self, wanted: Wanted<'_>) -> Result<PulledWork, Failure> {
         let uncommitted = wanted.uncommitted;
         let [branch, directory] = [wanted.branch, wanted.directory].map(|name| name.map(str::to_owned));
@@ -101,11 +103,12 @@ impl<'a> Bottle<'a> {
         self.named(pulling.await)
     }
 
-    /// Compares the bottle's workspace, or this directory of it, with the start. The patch in the result is of limited
-    /// length.
+    /// Compares the bottle's workspace with its state at the start of the bottle. With `directory`, compares only this
+    /// directory of the workspace. The patch in the result is of limited length.
     ///
     /// # Errors
-    /// When the files cannot be read or compared, or the repository is not known to be the one that was copied.
+    /// When the files cannot be read or compared, or when it is uncertain whether the repository is the one from which
+    /// the workspace was copied.
     pub async fn diff(&self, directory: Option<&str>) -> Result<Difference, Failure> {
         let directory = directory.map(str::to_owned);
         let (host, slug) = (self.host.clone(), self.slug.clone());
@@ -120,12 +123,13 @@ impl<'a> Bottle<'a> {
         self.named(comparing.await)
     }
 
-    /// Resets files to the state with which [`Self::diff`] compares: these files and directories, or all. With
-    /// `dry_run`, only lists them. If the future is dropped, some files may already be reset.
+    /// Resets the files and directories `paths` to the state with which [`Self::diff`] compares. If `paths` is empty,
+    /// resets all files. With `dry_run`, only lists the files. If the future is dropped, some files may already be
+    /// reset.
     ///
     /// # Errors
-    /// When a path is outside of the workspace, files cannot be compared or reset, or the repository is not known to be the
-    /// one that was copied.
+    /// When a path is outside of the workspace, when files cannot be compared or reset, or when it is uncertain whether
+    /// the repository is the one from which the workspace was copied.
     pub async fn reset(&self, paths: &[String], dry_run: bool) -> Result<ResetFiles, Failure> {
         let paths = paths.iter().map(|path| work::in_workspace(path.as_ref()));
         let paths = paths.collect::<Result<Vec<_>, _>>()?;
@@ -150,45 +154,45 @@ impl<'a> Bottle<'a> {
     /// Starts new bottles from the files of this bottle. See [`unattended::fork`].
     ///
     /// # Errors
-    /// As [`unattended::fork`].
+    /// Returns the errors of [`unattended::fork`].
     pub async fn fork(&self, order: ForkOrder) -> Result<Forked, Failure> {
         self.named(unattended::fork(self.host, order).await)
     }
 
-    /// The output of the bottle's agent. See [`logs::of_agent`].
+    /// Returns the output of the bottle's agent. See [`logs::of_agent`].
     ///
     /// # Errors
-    /// As [`logs::of_agent`].
+    /// Returns the errors of [`logs::of_agent`].
     pub async fn log(&self) -> Result<AgentLog, Failure> {
         logs::of_agent(self.host, &self.slug).await
     }
 
-    /// The last lines of the proxy's access log. See [`logs::egress::last`].
+    /// Returns the last lines of the proxy's access log. See [`logs::egress::last`].
     ///
     /// # Errors
-    /// As [`logs::egress::last`].
+    /// Returns the errors of [`logs::egress::last`].
     pub async fn access_log(&self, lines: usize) -> Result<Vec<String>, Failure> {
         logs::egress::last(self.host, &self.slug, lines).await
     }
 
-    /// Adds the bottle's name to a failure.
+    /// Adds the bottle's slug to a failure that has no subject.
     fn named<T>(&self, result: Result<T, Failure>) -> Result<T, Failure> {
         result.map_err(|failure| failure.about_if_unset(&self.slug))
     }
 
-    /// Stops the bottle. Its agent has `grace` to end. The bottle's files are kept if they have work that was neither
-    /// pulled nor committed.
+    /// Stops the bottle. The agent has the time `grace` to end before it is killed. The bottle's files are kept if they
+    /// contain work that was neither pulled nor committed.
     ///
     /// # Errors
-    /// When it does not run, or does not end in time.
+    /// When the bottle does not run, or does not end in time.
     pub async fn stop(&self, grace: Duration) -> Result<Ended, Failure> {
         stop::stop(self.host, &self.slug, grace, |_| {}).await
     }
 
-    /// Deletes the bottle's kept files, except its snapshots. Returns whether the bottle has a snapshot.
+    /// Deletes the bottle's kept files, except its snapshots. Returns whether a snapshot of the bottle remains.
     ///
     /// # Errors
-    /// When nothing is kept, or a part of it cannot be deleted.
+    /// When no files of the bottle are kept, or when some of them cannot be deleted.
     pub async fn discard(&self) -> Result<bool, Failure> {
         discard::discard(self.host, &self.slug).await
     }

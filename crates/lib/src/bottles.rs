@@ -1,4 +1,4 @@
-//! All bottles of a home, and what each of them does.
+//! Lists all bottles of a `$BOTTLE_HOME`, and what their agents do.
 
 use std::collections::BTreeMap;
 
@@ -18,8 +18,8 @@ use super::natural;
 use super::proposals::pending::count_pending;
 use super::report::{ActiveBottle, kept_word};
 
-/// Returns all bottles of this home, each with the number of its pending proposals. With `live`, also asks the keepers of
-/// running bottles what their agents do.
+/// Returns all bottles of this `$BOTTLE_HOME`, each with the number of its pending proposals. With `live`, also asks
+/// the keepers of running bottles what their agents do.
 pub async fn active_bottles(host: &Host, live: bool) -> Result<Vec<ActiveBottle>, Failure> {
     let listed = Store::of(host).list().map_err(unlistable)?;
     let running = listed.iter().filter(|listed| live && agent_runs(listed)).map(|listed| listed.slug.clone());
@@ -53,7 +53,7 @@ pub fn is_running(state: &State) -> bool {
     }
 }
 
-/// Asks the keepers of these bottles at the same time what their agents do. Omits those that do not answer.
+/// Asks the keepers of these bottles concurrently what their agents do. Omits the bottles whose keeper does not answer.
 async fn activities(host: &Host, slugs: Vec<Slug>) -> BTreeMap<Slug, Activity> {
     let ask = async |slug: &Slug| Some((slug.clone(), client::activity(host, slug).await?));
     join_all(slugs.iter().map(ask)).await.into_iter().flatten().collect()

@@ -1,4 +1,4 @@
-//! The budgets of launches and of running bottles.
+//! Checks the budgets of launches, and sends budget orders to running bottles.
 
 use bottle_host::budget::{ALL, Declared, Window, governing};
 use bottle_host::{Host, Settings, account};
@@ -14,8 +14,8 @@ use super::connect::{connect, keeper_lost, unexpected_answer};
 use super::failure::Failure;
 use super::usage::up_to_date;
 
-/// Refuses a launch whose governing budget is spent. A launch whose budget is unknown is refused too. `warn` gets a
-/// warning about usage records that were skipped.
+/// Refuses a launch if a budget that governs it is spent, or if it is unknown whether the budget is spent. `warn`
+/// receives a warning about usage records that were skipped.
 pub fn require_unspent(
     host: &Host,
     settings: &Settings,
@@ -35,7 +35,8 @@ pub fn require_unspent(
         .iter()
         .flat_map(|key| governing(&declared, key).into_iter().map(move |one| (key.as_str(), one)))
         .collect();
-    // A new launch has spent nothing, and a budget per minute only delays a request until the minute is over.
+    // A budget for one launch is unspent when the launch begins. A budget per minute only delays a request until the
+    // minute is over.
     governing.retain(|(_, one)| !matches!(one.limit.window, Window::Run | Window::Minute));
     if governing.is_empty() {
         return Ok(());
@@ -82,7 +83,8 @@ fn spent(key: &str, declared: &Declared, standing: Standing) -> Failure {
     ))
 }
 
-/// The providers that a bottle can reach: its template, and the hosts of its other routes.
+/// The budget keys of the providers that a bottle can reach: the name of its template, and the hosts of its other
+/// routes.
 fn keys(plan: &Plan) -> Vec<String> {
     let template = plan.identity.template.map(|template| template.to_string());
     let routes = plan.egress.routes.routes().iter();
@@ -90,7 +92,8 @@ fn keys(plan: &Plan) -> Vec<String> {
         .filter_map(|route| match (&route.host, route.provider) {
             (_, true) => template.clone(),
             (HostPattern::Exact(host), false) => Some(host.clone()),
-            // The budgets of hosts below a wildcard are unknown before a request.
+            // The hosts below a wildcard are known only when a request names one, so their budgets are not checked
+            // here.
             (HostPattern::Wildcard(_), false) => None,
         })
         .collect();
@@ -102,7 +105,8 @@ fn keys(plan: &Plan) -> Vec<String> {
     keys
 }
 
-/// Sends an order that leaves the bottle running.
+/// Sends a budget order to the bottle's keeper, and waits for the keeper's answer. For an order that ends the bottle,
+/// [`end`] also waits for the end.
 pub async fn send(host: &Host, slug: &Slug, order: BudgetChange) -> Result<(), Failure> {
     let channel = connect(host, slug).await?;
     let mut stream =
@@ -114,7 +118,8 @@ pub async fn send(host: &Host, slug: &Slug, order: BudgetChange) -> Result<(), F
     }
 }
 
-/// Sends an order that ends the bottle, and waits for the end. A snapshot can take long, so this has no deadline.
+/// Sends a budget order that ends the bottle, and waits until the bottle has ended. The wait has no deadline, because
+/// saving a snapshot can take long.
 pub async fn end(host: &Host, slug: &Slug, order: BudgetChange) -> Result<Ended, Failure> {
     let channel = connect(host, slug).await?;
     let mut notices = channel.open(&KeeperRequest::Notices).await.map_err(keeper_lost)?;

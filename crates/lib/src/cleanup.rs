@@ -17,7 +17,7 @@ use crate::failure::Failure;
 use crate::report::{CleanupReport, Leftover};
 use crate::stop::stop;
 
-/// The time limit for each agent to end when running bottles are removed too. After that, it is killed.
+/// The time that each agent has to end when running bottles are removed too. After this time, the agent is killed.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// The progress of a removal.
@@ -25,24 +25,25 @@ const GRACE: Duration = Duration::from_secs(5);
 pub enum Progress<'a> {
     /// The removal stops these bottles.
     Stopping(&'a [Slug]),
-    /// The stop of a bottle takes long, for this reason.
+    /// Stopping a bottle takes long, for this reason.
     Delayed(&'a str),
     /// The removal deletes the leftovers that were found.
     Removing,
 }
 
-/// What a cleanup would stop and remove.
+/// The bottles that a cleanup would stop, and the leftovers that it would remove.
 pub struct Leftovers<'h> {
     host: &'h Host,
     backends: Vec<Box<dyn Backend>>,
     /// The leftovers of bottles that no longer run.
     pub found: Found,
-    /// Bottles that run and would be stopped, including detached ones whose keeper has ended.
+    /// The running bottles that would be stopped, including detached bottles whose keeper has ended.
     pub running: Vec<Slug>,
 }
 
 impl<'h> Leftovers<'h> {
-    /// Inspects all bottles and resources of this home. Changes nothing. With `all`, running bottles are removed too.
+    /// Finds the leftovers of this `$BOTTLE_HOME`, without changing anything. With `all`, also finds the running
+    /// bottles.
     ///
     /// # Errors
     /// When the directory with the bottles' state cannot be read.
@@ -90,7 +91,8 @@ impl<'h> Leftovers<'h> {
         futures_util::future::join_all(each).await.into_iter().flatten().collect()
     }
 
-    /// Removes old usage records. Before that, the ledger ingests them, so that budgets and reports still count them.
+    /// Removes old usage records. Before the removal, the ledger ingests the records, so that budgets and reports still
+    /// count them.
     fn remove_old_usage(&self) -> Vec<String> {
         if self.found.usage.is_empty() {
             return Vec::new();
@@ -104,7 +106,8 @@ impl<'h> Leftovers<'h> {
         }
     }
 
-    /// The document of a cleanup with these failures. With `dry_run`, the document of a cleanup that only searched.
+    /// Returns the output document of a cleanup with these failures. With `dry_run`, the document describes a cleanup
+    /// that removed nothing.
     pub fn document(&self, failures: &[String], dry_run: bool) -> CleanupReport {
         let found = &self.found;
         let leftover = |orphan: &Orphan| Leftover {

@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
-/// At most `limit` bytes of a stream: one half from the beginning, and the other half from the end. A long build
-/// usually prints its messages and its result at the end, and its first steps at the beginning.
+/// Keeps at most `limit` bytes of a stream: one half from the beginning, and the other half from the end. A long build
+/// usually prints its first steps at the beginning, and its messages and its result at the end.
 #[derive(Debug, Default)]
 pub struct Clip {
     head: Vec<u8>,
@@ -13,12 +13,12 @@ pub struct Clip {
 }
 
 impl Clip {
-    /// A clip that keeps at most `limit` bytes.
+    /// Creates a clip that keeps at most `limit` bytes.
     pub fn new(limit: usize) -> Self {
         Self { limit, ..Self::default() }
     }
 
-    /// Adds the next bytes.
+    /// Adds the next bytes of the stream.
     pub fn push(&mut self, bytes: &[u8]) {
         self.bytes += bytes.len() as u64;
         let begins = bytes.len().min(self.head_limit() - self.head.len());
@@ -40,13 +40,13 @@ impl Clip {
         self.bytes
     }
 
-    /// The number of bytes between the beginning and the end that were not kept.
+    /// The number of bytes between the kept beginning and the kept end.
     pub fn omitted(&self) -> u64 {
         self.bytes - (self.head.len() + self.tail.len()) as u64
     }
 
     /// Returns the kept bytes as text. A separate line says how many bytes are missing. Bytes that are not UTF-8 become
-    /// U+FFFD. A character that was cut in two is left out.
+    /// U+FFFD. A character is left out if only some of its bytes were kept.
     pub fn text(&self) -> String {
         let (one, two) = self.tail.as_slices();
         let tail = [one, two].concat();

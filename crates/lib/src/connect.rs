@@ -19,20 +19,20 @@ use bottle_protocol::session::guest::{self, Exit, FailureKind, GuestRequest};
 
 use super::failure::{Failure, Kind};
 
-/// The hint for a bottle without a keeper that no new keeper can adopt.
+/// The hint for a bottle that has no keeper and that no new keeper can adopt.
 const LEFT_TO_CLEANUP: &str = "`bottle cleanup` removes it, and preserves a workspace with work";
 
-/// The maximum time for the end of a bottle that is being torn down.
+/// The maximum time to wait until a bottle that is being torn down has ended.
 const ENDING: Duration = Duration::from_secs(30);
 
 /// The pause between two checks of the bottle's state.
 const POLL: Duration = Duration::from_millis(50);
 
-/// Returns the record of a bottle that runs or is kept. Waits for the end of a bottle that is being torn down: its
-/// files can be read again after that.
+/// Returns the record of a running or kept bottle. If the bottle is being torn down, first waits for its end, because
+/// its files can be read again after that.
 ///
 /// # Errors
-/// When there is no such bottle, or nothing of it can be read.
+/// When no bottle has this slug, or when the bottle's record cannot be read.
 pub async fn record(host: &Host, slug: &Slug) -> Result<Record, Failure> {
     match settled(host, slug).await {
         Some(State::Alive(record) | State::Dead(record) | State::Kept(record)) => Ok(*record),
@@ -40,7 +40,7 @@ pub async fn record(host: &Host, slug: &Slug) -> Result<Record, Failure> {
     }
 }
 
-/// The state of a bottle. If the bottle is being torn down, waits a limited time for its end.
+/// Returns the state of a bottle. If the bottle is being torn down, waits a limited time for its end.
 pub(crate) async fn settled(host: &Host, slug: &Slug) -> Option<State> {
     let patience = Instant::now() + ENDING;
     loop {
@@ -55,8 +55,8 @@ pub(crate) async fn settled(host: &Host, slug: &Slug) -> Option<State> {
     }
 }
 
-/// The failure of a command whose bottle ended, possibly because its agent ended. If the bottle is being torn down,
-/// waits for its end. `None` if the bottle has not ended.
+/// Returns the failure to report for a command if its bottle has ended. The failure says how the agent ended, if that
+/// is known. If the bottle is being torn down, waits for its end. `None` if the bottle has not ended.
 pub(crate) async fn end_of(host: &Host, slug: &Slug) -> Option<Failure> {
     let record = match settled(host, slug).await {
         Some(State::Kept(record)) => Some(record),
@@ -92,8 +92,8 @@ pub async fn connect_to_stop(host: &Host, slug: &Slug) -> Result<Channel, Failur
     client::connect_to_stop(host, slug).await.map_err(|error| unreachable(error).about(slug))
 }
 
-/// Connects to the keeper of this bottle. If the bottle ended, opens its kept files. Only file and program requests
-/// work in both cases.
+/// Connects to the keeper of this bottle. If the bottle ended, opens its kept files. In both cases, the channel accepts
+/// requests for files and programs. All other requests need a running bottle.
 pub async fn connect_or_open_files(host: &Host, slug: &Slug, access: Access) -> Result<Channel, Failure> {
     host.open_runtime()?;
     let connected = client::connect_or_open_files(host, slug, access).await;
@@ -109,10 +109,10 @@ pub async fn connect_or_open_files(host: &Host, slug: &Slug, access: Access) -> 
     })
 }
 
-/// Opens the files of a running or kept bottle for reading. Before that, `check` may refuse the bottle.
+/// Opens the files of a running or kept bottle for reading. First calls `check`, which may refuse the bottle.
 ///
 /// # Errors
-/// When there is no such bottle, or its files cannot be read. The failure names the bottle.
+/// When no bottle has this slug, or when the bottle's files cannot be read. The failure names the bottle.
 pub async fn open_files(
     host: &Host,
     slug: &Slug,
@@ -127,7 +127,7 @@ pub async fn open_files(
     opened.await.map_err(|error: Failure| error.about_if_unset(slug))
 }
 
-/// Returns the error for a bottle that has no keeper, as [`connect`] reports it.
+/// Returns the error that [`connect`] reports for a bottle without a keeper.
 pub async fn unavailable(host: &Host, slug: &Slug) -> Failure {
     connect(host, slug).await.err().unwrap_or_else(|| keeper_lost("its state changed"))
 }
@@ -164,7 +164,7 @@ pub fn unexpected_answer() -> Failure {
     keeper_lost("it sent an unexpected answer")
 }
 
-/// The failure of a request that the guest could not carry out.
+/// Returns the failure of a request that the guest could not carry out.
 pub fn guest_failure(failure: guest::Failure) -> Failure {
     let kind = match failure.kind {
         FailureKind::NotFound | FailureKind::NotExecutable => Kind::Program,

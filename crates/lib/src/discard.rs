@@ -1,4 +1,4 @@
-//! Deletes a bottle that ended, but not its snapshots.
+//! Deletes a bottle that ended, except its snapshots.
 
 use bottle_backend::{BackendError, BackendErrorKind};
 use bottle_host::Host;
@@ -9,14 +9,14 @@ use bottle_policy::names::Slug;
 use super::failure::Failure;
 use super::record::{backend_of, kept};
 
-/// Deletes a kept bottle without asking. Returns whether its snapshot remains.
+/// Deletes a kept bottle without asking the user. Returns whether a snapshot of the bottle remains.
 pub async fn discard(host: &Host, slug: &Slug) -> Result<bool, Failure> {
     let record = discardable(host, slug, false).await.map_err(|error| error.about(slug))?;
     let backend = backend_of(host, &record)?;
     cleanup::discard(host, &*backend, &record).await.map_err(|error| incomplete(host, slug, error))
 }
 
-/// The error if parts of a bottle remain.
+/// The error if a bottle could not be deleted completely.
 pub fn incomplete(host: &Host, slug: &Slug, error: anyhow::Error) -> Failure {
     let error = match error.downcast::<BackendError>() {
         Ok(error) if error.kind == BackendErrorKind::Unavailable => {
@@ -28,8 +28,8 @@ pub fn incomplete(host: &Host, slug: &Slug, error: anyhow::Error) -> Failure {
     Failure::failed(format!("cannot delete all of {slug}: {error:#}")).about(slug).hint(next_step(host, slug))
 }
 
-/// Returns the record of a bottle with kept files, or an error whose hint names the next step.
-/// With `forget`, the bottle may also have ended without being kept.
+/// Returns the record of a bottle with kept files, or an error whose hint names the next step. With `forget`, also
+/// returns the record of a bottle that ended without being kept.
 pub async fn discardable(host: &Host, slug: &Slug, forget: bool) -> Result<Record, Failure> {
     if forget && let Some(State::Dead(record) | State::Kept(record)) = Store::of(host).state(slug) {
         return Ok(*record);
@@ -52,13 +52,13 @@ pub async fn discardable(host: &Host, slug: &Slug, forget: bool) -> Result<Recor
         .hint(format!("`bottle snapshots rm {slug}` removes it")))
 }
 
-/// Whether a deletion would delete more than a snapshot.
+/// Whether the bottle has files or a conversation that can be discarded.
 pub fn is_discardable(record: &Record) -> bool {
     record.kept || record.has_only_conversation()
 }
 
-/// Returns the command that finishes a failed deletion. `bottle discard` finds only files that the record
-/// marks as kept; `bottle cleanup` finds the others.
+/// Returns the command that finishes a failed deletion. `bottle discard` finds only files that the record marks as
+/// kept; `bottle cleanup` finds all other files.
 fn next_step(host: &Host, slug: &Slug) -> String {
     match Store::of(host).state(slug) {
         Some(State::Kept(record)) if record.kept => {

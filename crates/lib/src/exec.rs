@@ -1,4 +1,4 @@
-//! Runs a command in a bottle to its end, and keeps its output.
+//! Runs a command in a bottle to its end, and keeps the beginning and the end of its output.
 
 use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,16 +21,18 @@ use super::failure::Failure;
 use super::input;
 use super::report::Executed;
 
-/// The exit code of a command that was ended because its time limit passed, as `timeout` of GNU coreutils 9.1 reports it.
+/// The exit code that is reported for a command whose time limit passed. `timeout` of GNU coreutils 9.1 reports the
+/// same code.
 pub const TIMED_OUT: u8 = 124;
 
-/// The default number of bytes that are kept of each output of a command.
+/// The default maximum number of bytes that are kept of a command's standard output, and of its standard error.
 pub const OUTPUT_KEPT: usize = 50_000;
 
 /// The time between SIGTERM and SIGKILL for a program whose time limit has passed.
 const TERM_GRACE: Duration = Duration::from_secs(3);
 
-/// The time limit for the report that a killed program ended. A paused bottle reports the end later.
+/// The maximum time to wait, after SIGKILL, for the report that the program ended. A paused bottle reports the end
+/// later.
 const KILL_GRACE: Duration = Duration::from_secs(5);
 
 const SIGTERM: u8 = 15;
@@ -43,14 +45,14 @@ pub enum Ended<T> {
     Exited(Exit),
     /// The guest could not start the program.
     Failed(guest::Failure),
-    /// The end was not reported, for this reason.
+    /// The end of the program was not reported, for this reason.
     Lost(String),
     /// The program was interrupted.
     Interrupted(T),
 }
 
 impl<T> Ended<T> {
-    /// Converts an event of a program's stream to the end that it reports. `None` if the program continues.
+    /// Returns the end of the program that an event of its stream reports. `None` if the program continues to run.
     pub fn of(event: Option<Event>) -> Option<Self> {
         match event {
             Some(Event::Data { .. }) => None,
@@ -68,7 +70,7 @@ impl<T> Ended<T> {
     }
 }
 
-/// What a command wrote.
+/// The output of a command.
 #[derive(Debug)]
 pub struct Captured {
     /// The standard output.
@@ -85,33 +87,33 @@ pub struct Deadline {
 }
 
 impl Deadline {
-    /// A limit that passes after this duration. `None` for no limit.
+    /// Creates a time limit of this duration. `None` means no limit.
     pub fn after(after: Option<Duration>) -> Self {
         Self { after, passed: AtomicBool::new(false) }
     }
 
-    /// When the limit passes, sends SIGTERM to the program's process group, and later SIGKILL. Returns only if no end
-    /// of the program is reported after that. The returned sentence says so.
+    /// When the limit passes, sends SIGTERM to the program's process group, and later SIGKILL. The caller drops the
+    /// future when the program ends. Otherwise returns the error message that the program did not end.
     pub async fn enforce(&self, sender: &StreamSender) -> String {
         let Some(after) = self.after else { return std::future::pending().await };
         tokio::time::sleep(after).await;
         self.passed.store(true, Ordering::Relaxed);
         for (signal, grace) in [(SIGTERM, TERM_GRACE), (SIGKILL, KILL_GRACE)] {
-            // A failure means that the stream has ended, which the receiving side reports.
+            // Sending fails only if the stream has ended, and the stream's receiver reports that.
             let _ = sender.message(&ClientMessage::Signal { signal }).await;
             tokio::time::sleep(grace).await;
         }
         "the command did not end after SIGKILL".to_owned()
     }
 
-    /// Whether the program was ended because of this limit.
+    /// Whether the limit has passed, so that the program is ended.
     pub fn has_passed(&self) -> bool {
         self.passed.load(Ordering::Relaxed)
     }
 }
 
-/// Runs a command until it exits, its time limit passes or `interrupted` returns. Sends it the input, unless there is
-/// none. Keeps at most `limit` bytes of each of its outputs.
+/// Waits until the command of `stream` exits, its time limit passes or `interrupted` returns. Sends `input` to the
+/// command, if there is any. Keeps at most `limit` bytes of the command's standard output, and of its standard error.
 pub async fn capture<T>(
     stream: Stream,
     input: Option<impl AsyncRead + Unpin>,
@@ -144,8 +146,8 @@ async fn keep<T>(mut receiver: StreamReceiver, captured: &mut Captured) -> Ended
     }
 }
 
-/// Forwards the input to the program, and then the end of the input. A read error also ends the input. A closed stream
-/// is reported by its receiver.
+/// Sends the input to the program, and then signals the end of the input. If the input cannot be read, the input ends
+/// early. If the stream is closed, the stream's receiver reports that.
 async fn feed(input: Option<impl AsyncRead + Unpin>, sender: &StreamSender) -> std::convert::Infallible {
     let Some(input) = input else { return std::future::pending().await };
     let _ = input::send(sender, input).await;
@@ -156,10 +158,10 @@ async fn feed(input: Option<impl AsyncRead + Unpin>, sender: &StreamSender) -> s
 /// Where a command runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
-    /// In a bottle that runs.
+    /// In a running bottle.
     Running,
-    /// In a bottle that runs, or in the kept files of an ended bottle. There, the command runs alone and without a
-    /// network.
+    /// In a running bottle, or on the kept files of an ended bottle. On kept files, the command runs alone and without
+    /// a network.
     RunningOrPreserved,
 }
 
@@ -176,7 +178,8 @@ impl<'a> Connection<'a> {
     /// Connects to a bottle.
     ///
     /// # Errors
-    /// When the bottle does not exist or ended, or its files cannot be used.
+    /// When the bottle does not exist, when it ended and `place` requires a running bottle, or when its kept files
+    /// cannot be used.
     pub async fn open(host: &'a Host, slug: &'a Slug, place: Place) -> Result<Self, Failure> {
         let is_alive = matches!(Store::of(host).state(slug), Some(State::Alive(_)));
         let connected = match place {
@@ -195,7 +198,7 @@ impl<'a> Connection<'a> {
         &self.channel
     }
 
-    /// Starts the command.
+    /// Starts a command in the bottle.
     ///
     /// # Errors
     /// When the connection is lost.
@@ -206,21 +209,24 @@ impl<'a> Connection<'a> {
         }
     }
 
-    /// The failure when the connection was lost. If the bottle ended meanwhile, the failure says how its agent ended.
+    /// Returns the failure for a lost connection. If the bottle has ended, the failure says how its agent ended.
     pub async fn lost(&self, error: impl Display) -> Failure {
         self.end_of_bottle().await.unwrap_or_else(|| keeper_lost(error)).about(self.slug)
     }
 
-    /// How the agent ended, if the bottle (and the command with it) ended after this connection was made.
+    /// If the bottle, and the command with it, ended after this connection was opened, returns a failure that says how
+    /// the agent ended.
     pub async fn end_of_bottle(&self) -> Option<Failure> {
         if self.was_running { end_of(self.host, self.slug).await } else { None }
     }
 }
 
-/// Runs a command in a bottle with this input, at most for `limit`. If the future is dropped, the command is ended.
+/// Runs a command in a bottle with this input, for at most the duration `limit`. If the future is dropped, the command
+/// is ended.
 ///
 /// # Errors
-/// When the bottle does not exist, its files cannot be used or its agent ends, or when the guest cannot start the command.
+/// When the bottle does not exist, when its files cannot be used, when its agent ends, or when the guest cannot start
+/// the command.
 pub async fn run(
     (host, slug, place): (&Host, &Slug, Place),
     process: Process,
@@ -257,7 +263,7 @@ mod tests {
     use super::*;
     use crate::input::PIECE;
 
-    /// The client's end and the guest's end of a program's stream, with their channels.
+    /// Returns the two ends of a program's stream, first the client's and then the guest's, and their channels.
     async fn streams() -> (Stream, Stream, [Channel; 2]) {
         let (ours, theirs) = tokio::io::duplex(1 << 16);
         let (ours, theirs) = tokio::join!(

@@ -1,7 +1,7 @@
 //! Why an operation failed, as every interface (command line, dashboards, MCP) reports it.
 //!
-//! The library knows no exit code and no flag. `cli` turns the kind of a failure into an exit code. No message contains
-//! debug output or a secret's value.
+//! The library defines no exit codes and parses no flags. `cli` maps the kind of a failure to an exit code. No message
+//! contains debug output or a secret's value.
 
 use std::error::Error;
 use std::fmt;
@@ -20,7 +20,7 @@ pub struct Failure {
     pub subject: Option<String>,
     /// What failed and why: a lower-case fragment without a full stop.
     pub message: String,
-    /// The causes at the end of the message, outermost first.
+    /// The causes that form the end of the message, the outermost cause first.
     #[serde(skip)]
     pub causes: Vec<String>,
     /// The next step for the user.
@@ -31,8 +31,8 @@ pub struct Failure {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
-    /// The command line is wrong, for example because of an unknown name or flags that exclude each other; or the
-    /// command has to ask a question and there is no terminal.
+    /// The command line is wrong, for example because of an unknown name or flags that exclude each other. Also used if
+    /// the command has to ask a question and there is no terminal.
     Usage,
     /// A manifest cannot be used.
     Manifest,
@@ -46,24 +46,25 @@ pub enum Kind {
     NoSuchBottle,
     /// The bottle exists, but the command cannot work on a bottle in this state.
     State,
-    /// The bottle has no commits to pull. In JSON, this is a kind of [`Kind::State`].
+    /// The bottle has no commits to pull. In JSON, this kind has the same name as [`Kind::State`].
     #[serde(rename = "state")]
     NothingCommitted,
-    /// The backend is missing or refused.
+    /// The backend is missing, or refused the request.
     Backend,
-    /// Isolation was not proven.
+    /// The isolation probe did not prove that the bottle is isolated.
     Isolation,
     /// The program to run in the bottle is missing or cannot be run.
     Program,
-    /// The image or the host lacks the program of the agent. In JSON, this is a kind of [`Kind::Program`].
+    /// The image or the host lacks the program of the agent. In JSON, this kind has the same name as [`Kind::Program`].
     #[serde(rename = "program")]
     ProgramMissing,
-    /// The program of the agent cannot be run. In JSON, this is a kind of [`Kind::Program`].
+    /// The program of the agent cannot be run. In JSON, this kind has the same name as [`Kind::Program`].
     #[serde(rename = "program")]
     ProgramRefused,
-    /// An operation failed.
+    /// The operation failed for another reason.
     Failed,
-    /// The engine that has an existing bottle is missing or refused. In JSON, this is a kind of [`Kind::Failed`].
+    /// The engine that holds an existing bottle is missing, or refused the request. In JSON, this kind has the same
+    /// name as [`Kind::Failed`].
     #[serde(rename = "failed")]
     EngineUnavailable,
     /// The user or a signal interrupted the command.
@@ -87,7 +88,7 @@ impl Failure {
         Self { causes: failure.causes, hint: failure.hint, ..Self::new(kind, failure.message) }
     }
 
-    /// Replaces the message by a new message made from it.
+    /// Replaces the message by the text that `words` makes from it.
     #[must_use]
     pub fn reworded(self, words: impl FnOnce(&str) -> String) -> Self {
         Self { message: words(&self.message), ..self }
@@ -109,12 +110,12 @@ impl Failure {
         })
     }
 
-    /// Creates a failure of wrong usage.
+    /// Creates a failure of [`Kind::Usage`].
     pub fn usage(message: impl Into<String>) -> Self {
         Self::new(Kind::Usage, message)
     }
 
-    /// Creates a failure about the state of a bottle or a file.
+    /// Creates a failure of [`Kind::State`], about the state of a bottle or a file.
     pub fn state(message: impl Into<String>) -> Self {
         Self::new(Kind::State, message)
     }
@@ -129,19 +130,19 @@ impl Failure {
         Self::failed(format!("cannot {action}")).because(&cause)
     }
 
-    /// Creates a failure of an operation.
+    /// Creates a failure of [`Kind::Failed`].
     pub fn failed(message: impl Into<String>) -> Self {
         Self::new(Kind::Failed, message)
     }
 
-    /// Sets what the error is about.
+    /// Sets the subject of the failure.
     #[must_use]
     pub fn about(mut self, subject: impl fmt::Display) -> Self {
         self.subject = Some(subject.to_string());
         self
     }
 
-    /// Sets what the error is about, unless this is already set.
+    /// Sets the subject of the failure, unless it is already set.
     #[must_use]
     pub fn about_if_unset(self, subject: impl fmt::Display) -> Self {
         if self.subject.is_none() { self.about(subject) } else { self }
@@ -154,7 +155,7 @@ impl Failure {
         self
     }
 
-    /// Sets the hint if there is one.
+    /// Sets the hint if `hint` is not `None`.
     #[must_use]
     pub fn hint_if(mut self, hint: Option<impl Into<String>>) -> Self {
         self.hint = hint.map(Into::into).or(self.hint);

@@ -1,4 +1,4 @@
-//! Requests about files of a workspace, in a running bottle or in the kept files of an ended one.
+//! Requests for files of a workspace, in a running bottle or in the kept files of an ended bottle.
 
 use bottle_backend::Access;
 use bottle_channel::{Event, StreamReceiver};
@@ -24,7 +24,7 @@ pub struct Files<'a> {
 }
 
 impl<'a> Files<'a> {
-    /// The files of this bottle. Each request connects anew.
+    /// Creates a value for the files of this bottle. Each request opens a new connection.
     pub fn new(host: &'a Host, slug: &'a Slug) -> Self {
         Self { host, slug }
     }
@@ -32,17 +32,17 @@ impl<'a> Files<'a> {
     /// Sends a request that has no input, and whose answer has no data.
     ///
     /// # Errors
-    /// As [`Files::send`].
+    /// Returns the errors of [`Files::send`].
     pub async fn ask(&self, request: FileRequest) -> Result<FileEvent, Failure> {
         self.send(request, tokio::io::empty(), |_| Ok(())).await
     }
 
-    /// Sends a request with this input. `received` gets the data of the answer, and can end the request with an error. If
-    /// the future is dropped, the guest drops the input that it got.
+    /// Sends a request with this input. `received` is called with each piece of the answer's data. An error of
+    /// `received` ends the request. If the future is dropped, the guest discards the input that it received.
     ///
     /// # Errors
-    /// When the bottle does not exist or its files cannot be read, when the guest cannot carry out the request, when the
-    /// input cannot be read, or the error of `received`.
+    /// When the bottle does not exist or its files cannot be read, when the guest cannot carry out the request, when
+    /// the input cannot be read, or when `received` returns an error.
     pub async fn send<E: From<Failure>>(
         &self,
         request: FileRequest,
@@ -56,7 +56,7 @@ impl<'a> Files<'a> {
         let (sender, receiver) = stream.split();
         let mut answer = std::pin::pin!(self.answer(receiver, received, hint));
         let sent = async {
-            // If the stream does not end properly, the guest drops the input that it got.
+            // After a read error, the stream is not ended properly, so the guest discards the input that it received.
             input::send(&sender, input).await?;
             sender.end().await.map_err(keeper_lost)
         };
@@ -95,11 +95,11 @@ impl<'a> Files<'a> {
         }
     }
 
-    /// Sends a request with this input, and returns the document about the answer. A list has at most as many entries
-    /// as the request asks for, and combines several answers if necessary.
+    /// Sends a request with this input, and returns the answer as a document. For a list, combines several answers if
+    /// necessary, up to the number of entries that the request asks for.
     ///
     /// # Errors
-    /// As [`Files::send`], and for requests whose answer is an archive.
+    /// Returns the errors of [`Files::send`], and an error if the answer is an archive.
     pub async fn document(
         &self,
         request: FileRequest,
@@ -150,7 +150,7 @@ impl<'a> Files<'a> {
         let mut part = Vec::new();
         let received = |bytes: Bytes| {
             part.extend_from_slice(&bytes);
-            // The guest's length is not trusted, because the part is held in memory.
+            // The guest may send more than `max` bytes. This is checked, because all bytes are kept in memory.
             if part.len() as u64 > max { Err(unexpected_answer()) } else { Ok(()) }
         };
         let event = self.send(FileRequest::Read(read), tokio::io::empty(), received).await?;
@@ -158,11 +158,12 @@ impl<'a> Files<'a> {
         Ok(FileDocument::Content(FileContent::of(&part, offset, next, size)))
     }
 
-    /// Lists at most `limit` entries after `after`. `request` makes the request for each part, and `each` gets the
-    /// entries of each part. The returned list has no entries, but says where the next part begins.
+    /// Lists at most `limit` entries that follow the entry `after`. `request` creates the request for each part of the
+    /// list, and `each` receives the entries of each part. The returned value contains no entries, but the position of
+    /// the next part.
     ///
     /// # Errors
-    /// As [`Files::send`], or the error of `each`.
+    /// Returns the errors of [`Files::send`], or an error of `each`.
     pub async fn list<E: From<Failure>>(
         &self,
         request: impl Fn(Option<FilePath>, u32) -> FileRequest,
@@ -178,7 +179,7 @@ impl<'a> Files<'a> {
             left = left.saturating_sub(u32::try_from(part.entries.len()).unwrap_or(u32::MAX));
             listed.unreadable += part.unreadable;
             each(part.entries)?;
-            // A guest whose position does not advance is not asked again.
+            // If the guest returns the same position again, the guest is not asked again.
             let stays = part.next == listed.next;
             listed.next = part.next;
             if listed.next.is_none() || left == 0 || stays {
@@ -188,7 +189,7 @@ impl<'a> Files<'a> {
     }
 }
 
-/// The next step after a request that failed.
+/// Returns the hint for a request that failed.
 fn hint(request: &FileRequest, slug: &Slug) -> String {
     match request {
         FileRequest::Patch { .. } => {

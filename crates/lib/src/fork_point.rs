@@ -16,9 +16,9 @@ use crate::save_snapshot::Saving;
 use crate::snapshot_selector::SnapshotSelector;
 use crate::snapshots;
 
-/// What [`ForkPoint::find`] found.
+/// The result of [`ForkPoint::find`].
 pub enum Found {
-    /// A snapshot.
+    /// A snapshot that exists.
     Snapshot(ForkPoint),
     /// A snapshot that does not exist yet and has to be saved.
     Unsaved(Box<Unsaved>),
@@ -26,7 +26,7 @@ pub enum Found {
 
 /// A temporary snapshot that has to be saved.
 pub struct Unsaved {
-    /// The snapshot that is being saved.
+    /// The operation that saves the snapshot.
     pub saving: Saving,
     name: Name,
 }
@@ -35,7 +35,7 @@ impl Found {
     /// Saves the snapshot if necessary, and returns it.
     ///
     /// # Errors
-    /// When it cannot be saved.
+    /// When the snapshot cannot be saved.
     pub async fn saved(self) -> Result<ForkPoint, Failure> {
         match self {
             Self::Snapshot(point) => Ok(point),
@@ -48,7 +48,7 @@ impl Found {
 }
 
 impl Unsaved {
-    /// Splits off the part that saves the snapshot.
+    /// Returns the operation that saves the snapshot, and a function that converts its result to a [`ForkPoint`].
     pub fn split(self) -> (Saving, impl FnOnce(Committed) -> ForkPoint) {
         let Self { saving, name } = self;
         let saved = |saved: Committed| ForkPoint { snapshot: saved.snapshot, temporary: Some(name) };
@@ -56,7 +56,7 @@ impl Unsaved {
     }
 }
 
-/// The files that are copied.
+/// The snapshot from which a fork or an export copies the files.
 pub struct ForkPoint {
     /// The snapshot with the files.
     pub snapshot: Snapshot,
@@ -65,11 +65,12 @@ pub struct ForkPoint {
 }
 
 impl ForkPoint {
-    /// The snapshot that `selector` names, or a new snapshot of the bottle's current state, which gets the name
-    /// `temporary`. For a bottle of which only snapshots are left, the newest of these.
+    /// Returns the snapshot that `selector` names. If `selector` names only a bottle, returns a new snapshot of the
+    /// bottle's current state, with the name `temporary`. If only snapshots of that bottle remain, returns the newest
+    /// snapshot.
     ///
     /// # Errors
-    /// When there is no such snapshot, or the bottle cannot be committed.
+    /// When the snapshot does not exist, or when no snapshot of the bottle can be made.
     pub async fn find(
         host: &Host,
         backend: &dyn Backend,

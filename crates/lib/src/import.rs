@@ -1,11 +1,11 @@
-//! The import of an archive as a kept bottle.
+//! Imports an archive as a kept bottle.
 //!
 //! ```text
 //!   archive ─► staging: every digest is verified ─► what it is, who signed it ─► plan of this user's manifests
 //!           ─► the user confirms ─► claim of the slug ─► snapshot ─► kept, for a resume
 //! ```
-//! The archive is untrusted, and grants nothing: the manifests of this user decide what the bottle may do. The new
-//! bottle gets its own slug, and its own certificate authority and canary at each start.
+//! The archive is untrusted, and grants no permissions: this user's manifests decide what the bottle may do. The new
+//! bottle gets its own slug. At each start, the bottle gets a new certificate authority and a new canary.
 
 use std::io::{self, BufReader, Read};
 use std::path::PathBuf;
@@ -34,26 +34,27 @@ use super::notice::Notify;
 use super::report::{Imported as Document, SignedBy};
 use super::text::inert;
 
-/// An archive that becomes a bottle.
+/// A request to import an archive as a bottle.
 #[derive(Debug, Clone)]
 pub struct ImportOrder {
     /// The path of the archive, for messages.
     pub archive: PathBuf,
     /// The label of the new bottle.
     pub label: Option<String>,
-    /// The agent. `None` for the agent of the archive.
+    /// The agent. `None` for the agent that the archive names.
     pub agent: Option<Name>,
-    /// The bottle manifests, in order. Empty for the manifests of the archive.
+    /// The bottle manifests, in order. Empty for the manifests that the archive names.
     pub bottles: Vec<Name>,
-    /// The backend. `None` for the backend of the manifest or the settings, otherwise the first usable backend.
+    /// The backend. If `None`, the backend that the manifest or the settings name is used, otherwise the first usable
+    /// backend.
     pub backend: Option<String>,
-    /// The image into which the files are put. Only for an archive that contains no system.
+    /// The image to which the archive's files are added. Only for an archive without system files.
     pub image: Option<Image>,
 }
 
-/// An archive whose digests are verified. Its files are removed when it is dropped.
+/// An archive whose digests were verified. Dropping the value removes the archive's extracted files.
 pub struct Archive {
-    /// What the archive contains.
+    /// The content of the archive.
     pub received: Received,
     layout: PathBuf,
     _staging: Staging,
@@ -63,7 +64,7 @@ pub struct Archive {
 pub struct ImportPreflight {
     /// The archive.
     pub archive: Archive,
-    /// The launch of the bottle that the import makes.
+    /// The launch of the bottle that the import creates.
     pub launch: Preflight,
     /// Who signed the archive.
     pub signer: Signer,
@@ -74,21 +75,21 @@ pub struct ImportPreflight {
 /// Who signed an archive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Signer {
-    /// It is not signed.
+    /// The archive is not signed.
     Nobody,
-    /// This home.
+    /// The key of this `$BOTTLE_HOME`.
     Own(PublicKey),
-    /// A key of `settings.yml`, with its name there.
+    /// A key that `settings.yml` lists, and the name of the key in `settings.yml`.
     Known(PublicKey, String),
-    /// A key that is neither this home's nor in `settings.yml`.
+    /// A key that is neither the key of this `$BOTTLE_HOME` nor in `settings.yml`.
     Unknown(PublicKey),
 }
 
 impl ImportOrder {
-    /// Reads an archive, which `open` opens on another thread.
+    /// Reads an archive, and verifies its digests. `open` runs on another thread and opens the archive.
     ///
     /// # Errors
-    /// When it cannot be read, or is damaged.
+    /// When the archive cannot be read, or is damaged.
     pub async fn receive(
         &self,
         host: &Host,
@@ -129,10 +130,10 @@ impl ImportOrder {
         error.reworded(|message| format!("cannot import {file}: {}", inert(message))).about(file).hint(hint)
     }
 
-    /// Finds out who signed the archive and what the bottle would be. Changes nothing.
+    /// Determines who signed the archive, and which bottle the import would create. Changes nothing.
     ///
     /// # Errors
-    /// When the signature is wrong, or the bottle cannot be made.
+    /// When the signature is wrong, or when the bottle cannot be created.
     pub async fn preflight(
         &self,
         archive: Archive,
@@ -189,7 +190,8 @@ impl ImportOrder {
             label: self.label.clone(),
             workspace: Workspace::Empty,
             detached: true,
-            // The agent's command may need a task, which only `bottle resume` has. The preflight shows the placeholder.
+            // The agent's command may need a task, but only `bottle resume` passes one. The preflight shows the
+            // placeholder `{task}` instead.
             task: Some("{task}".to_owned()),
             resumed: true,
             image,
@@ -229,7 +231,8 @@ impl ImportOrder {
 }
 
 impl ImportPreflight {
-    /// Prepares the image into which the files are put, if there is one.
+    /// Prepares the image to which the archive's files are added. Does nothing if the archive contains a complete
+    /// image.
     ///
     /// # Errors
     /// When an image is unavailable.
@@ -245,10 +248,10 @@ impl ImportPreflight {
         prepare(&**backend, plan, &Default::default(), &preview.notes, progress, notify).await
     }
 
-    /// Claims the slug and makes the snapshot.
+    /// Claims the slug, and creates the bottle's snapshot from the archive.
     ///
     /// # Errors
-    /// When the bottle cannot be made. Nothing remains in this case.
+    /// When the bottle cannot be created. No part of the bottle remains in this case.
     pub async fn import(
         &self,
         host: &Host,
@@ -275,7 +278,7 @@ impl ImportPreflight {
         };
         let snapshot = imported.snapshot.clone();
         if let Err(error) = record(&claim, metadata, plan, self.image.as_ref(), imported, covers) {
-            // No state names the snapshot. If removing it fails, a cleanup finds it.
+            // No bottle's state names the snapshot. If the snapshot cannot be removed here, a cleanup finds it.
             let _ = backend.remove_snapshot(&snapshot).await;
             let _ = claim.remove();
             return Err(failed(error));
@@ -283,7 +286,7 @@ impl ImportPreflight {
         Ok(())
     }
 
-    /// The document of the imported bottle.
+    /// Returns the output document about the imported bottle.
     pub fn document(&self) -> Document {
         let (plan, metadata) = (&self.launch.plan, &self.archive.received.metadata);
         let identity = &plan.identity;

@@ -1,4 +1,4 @@
-//! Sends the input of a request.
+//! Sends the input of a request to the guest.
 
 use bottle_channel::StreamSender;
 use bottle_protocol::session::guest::STDIN;
@@ -7,7 +7,7 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use super::connect::keeper_lost;
 use super::failure::Failure;
 
-/// The size of a piece in bytes.
+/// The maximum size in bytes of the pieces in which input is sent.
 pub(crate) const PIECE: usize = 16 * 1024;
 
 /// Sends the whole input, but does not signal its end.

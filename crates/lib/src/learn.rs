@@ -1,6 +1,6 @@
-//! Routes that would allow the denied requests of a bottle.
+//! Finds routes that would allow the denied requests of a bottle.
 //!
-//! The routes can become a proposal in the bottle's supervise queue, as if the bottle's agent had made it.
+//! The routes can become a proposal in the bottle's supervise queue, as if the bottle's agent had made the proposal.
 
 use std::time::Duration;
 
@@ -26,20 +26,20 @@ const PROPOSAL_TTL: Duration = Duration::from_secs(24 * 3600);
 #[derive(Debug)]
 pub struct Learnt {
     slug: Slug,
-    /// The requests, and the routes that would allow them.
+    /// The denied requests, and the routes that would allow them.
     pub learned: Learned,
-    /// The requests that these routes would newly allow, in words.
+    /// Descriptions of the requests that the learned routes would newly allow.
     pub opens: Vec<String>,
-    /// The routes that the bottle ran with.
+    /// The bottle's own routes, without the learned routes.
     now: Routes,
     is_alive: bool,
 }
 
 impl Learnt {
-    /// Reads the log of the bottle's proxy.
+    /// Reads the denied requests from the log of the bottle's proxy.
     ///
     /// # Errors
-    /// When there is no such bottle, or its log or its routes cannot be read.
+    /// When no bottle has this slug, or when the bottle's log or routes cannot be read.
     pub fn of(host: &Host, slug: &Slug) -> Result<Self, Failure> {
         let store = Store::of(host);
         let state = store.state(slug).ok_or_else(|| no_such_bottle(&store, slug))?;
@@ -59,7 +59,7 @@ impl Learnt {
         Ok(Self { slug: slug.clone(), learned, opens, now, is_alive })
     }
 
-    /// Asks the user whether to add the routes. Returns false if there are none, or the bottle does not run.
+    /// Asks the user whether to add the routes. Returns false if there are no routes, or if the bottle does not run.
     ///
     /// # Errors
     /// When the keeper cannot be reached, or the question cannot be put in the queue.
@@ -82,7 +82,7 @@ impl Learnt {
         Ok(true)
     }
 
-    /// The question, with a justification for the user.
+    /// Returns the question whether to add the routes, with a justification for the user.
     fn question(&self, routes: &proposal::Proposal) -> Question {
         let times: usize = self.learned.hosts.iter().map(|(_, times)| times).sum();
         let mut why = format!("learned from {times} denied requests");
@@ -94,7 +94,7 @@ impl Learnt {
         }
     }
 
-    /// The document. `asked` says whether the routes were proposed.
+    /// Returns the output document. `asked` says whether the routes were proposed to the user.
     pub fn document(&self, asked: bool) -> LearnReport {
         let learned = &self.learned;
         let host = |(host, times): &(String, usize)| LearntHost { host: host.clone(), times: *times };

@@ -1,4 +1,4 @@
-//! The operations that every interface ("face") of the program calls: the command line, the dashboards, MCP and the
+//! The operations that all interfaces ("faces") of the program call: the command line, the dashboards, MCP and the
 //! calls of an agent.
 //!
 //! ```text
@@ -31,11 +31,11 @@
 //! lines              a line in the output of a process
 //! threads            operations that block their thread
 //! ```
-//! Nothing here reads a flag, asks a question, prints or chooses an exit code.
+//! No function of this crate reads a flag, asks a question, prints or chooses an exit code.
 //!
 //! # Example
-//! A program that gives an agent's bottle a copy of the working directory, runs a command in it, shows a file, and pulls
-//! the work:
+//! The example program gives an agent's bottle a copy of the working directory, runs a command in the bottle, shows a
+//! file, and pulls the work:
 #![doc = "```no_run"]
 #![doc = include_str!("../examples/task.rs")]
 #![doc = "```"]

@@ -1,4 +1,4 @@
-//! The changed lines between two texts.
+//! Finds the lines that differ between two texts.
 
 use similar::{ChangeTag, TextDiff};
 
@@ -7,18 +7,18 @@ use similar::{ChangeTag, TextDiff};
 pub enum Changed {
     /// A line of the new text.
     Added(String),
-    /// A line that is removed or replaced.
+    /// A line of the old text that is removed or replaced.
     Removed(String),
     /// An unchanged line near a change.
     Same(String),
-    /// Stands for unchanged lines that are not shown.
+    /// A gap where unchanged lines are not shown.
     Gap,
 }
 
 /// The number of unchanged lines shown around a change.
 const AROUND: usize = 2;
 
-/// Compares two texts line by line.
+/// Compares the old text `now` with the new text `then`, line by line.
 pub fn changed(now: &str, then: &str) -> Vec<Changed> {
     let diff = TextDiff::from_lines(now, then);
     let mut lines = Vec::new();

@@ -8,7 +8,7 @@ const PATTERN_SIZE: usize = 2 << 20;
 /// The maximum length of a line that is searched, in bytes. The rest of a longer line is searched as another line.
 const LINE_MAX: usize = 64 << 10;
 
-/// Compiles a pattern for a line, with a bound on its memory.
+/// Compiles a pattern that is matched against single lines. The memory of the pattern is bounded.
 ///
 /// # Errors
 /// Returns why the pattern is invalid.
@@ -19,24 +19,25 @@ pub fn pattern(text: &str) -> Result<Regex, String> {
 
 /// The lines of an output that is read in parts.
 pub(crate) struct Lines {
-    /// The position of the next part.
+    /// The position of the next part of the output.
     next: u64,
     /// The beginning of a line whose end is not read yet.
     rest: Vec<u8>,
 }
 
 impl Lines {
-    /// The lines from this position on.
+    /// Creates a search that begins at this position of the output.
     pub(crate) fn from(position: u64) -> Self {
         Self { next: position, rest: Vec::new() }
     }
 
-    /// The position of the next part.
+    /// The position of the next part of the output.
     pub(crate) fn next(&self) -> u64 {
         self.next
     }
 
-    /// Adds a part, which ends at `end`. Returns the first line that matches, and the position after it.
+    /// Adds a part of the output that ends at the position `end`. Returns the first line that matches, and the position
+    /// after this line.
     pub(crate) fn find(
         &mut self,
         part: &[u8],
@@ -72,7 +73,7 @@ impl Lines {
 mod tests {
     use super::*;
 
-    /// Feeds the parts. Returns the line that was found, and the position after it.
+    /// Searches the parts one after the other. Returns the line that was found, and the position after this line.
     fn find(parts: &[&[u8]], pattern_text: &str) -> Option<(Vec<u8>, u64)> {
         let mut lines = Lines::from(0);
         let pattern = pattern(pattern_text).expect("a pattern");

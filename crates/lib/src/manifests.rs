@@ -1,4 +1,4 @@
-//! The manifests of the user, and why they cannot be used.
+//! Finds the manifests of the user, and describes why a manifest cannot be used.
 
 use std::fmt::Write as _;
 
@@ -47,14 +47,14 @@ impl From<ResolveError> for Failure {
     }
 }
 
-/// Formats an error of a manifest with the line that it is about.
+/// Formats an error of a manifest with the line of the manifest that contains the error.
 fn with_excerpt(error: &ManifestError) -> String {
     let line = error.position.zip(error.excerpt());
     let line = line.map(|(at, line)| format!("\n  {} | {}", at.line, one_line(line)));
     error.without_hint() + &line.unwrap_or_default()
 }
 
-/// Formats all errors of a manifest, each with its line and the next step.
+/// Formats all errors of a manifest, each with its line and its hint.
 fn every(first: &ManifestError) -> String {
     let mut text = format!("{} has {} errors", first.file, first.more().len() + 1);
     for error in std::iter::once(first).chain(first.more()) {

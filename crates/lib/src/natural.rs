@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-/// Compares two names. Runs of digits are compared as numbers, everything else by bytes.
+/// Compares two names. Sequences of digits are compared as numbers, and all other characters by their bytes.
 pub fn compare(one: &str, other: &str) -> Ordering {
     let (mut left, mut right) = (one.as_bytes(), other.as_bytes());
     loop {
@@ -25,7 +25,7 @@ pub fn compare(one: &str, other: &str) -> Ordering {
     }
 }
 
-/// Takes the digits at the beginning. Returns them without leading zeros.
+/// Removes the digits at the beginning of `text`. Returns these digits without leading zeros.
 fn number<'a>(text: &mut &'a [u8]) -> &'a [u8] {
     let digits = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
     let (number, rest) = text.split_at(digits);

@@ -23,18 +23,19 @@ use super::text::inert;
 pub enum Ask {
     /// The user is not asked.
     Never,
-    /// The user is asked, with the waiting time that the settings have for other questions about a finding.
+    /// The user is asked. The command waits for the time that the settings define for questions about a finding.
     Waits,
-    /// The user is asked, with the waiting time that the settings have for the calls of a tool.
+    /// The user is asked. The command waits for the time that the settings define for calls of a tool.
     WaitsForACall,
 }
 
-/// Checks that the command policy allows a command in a bottle. Uses `mode` if there is one, otherwise the mode of the
-/// settings. If the command must be approved, asks the user as `ask` says. Returns the variables to set for the
-/// command. If the command was proved to only read, these variables keep it from doing more.
+/// Checks that the command policy allows a command in a bottle. Uses the mode `mode` if it is set, otherwise the mode
+/// of the settings. If the command must be approved, asks the user as `ask` says. Returns the environment variables to
+/// set for the command. If the command was proven to only read, these variables prevent it from doing more than that.
 ///
 /// # Errors
-/// Returns an error that names the first finding if the command is denied, or must be approved and is not.
+/// Returns an error that names the first finding if the command is denied, or if it needs an approval and does not get
+/// one.
 pub async fn permit(
     host: &Host,
     slug: &Slug,
@@ -46,8 +47,8 @@ pub async fn permit(
     decided(host, slug, &line, assess(&line), mode, ask).await
 }
 
-/// Checks that the command policy allows a tool to change these files of a bottle, as [`permit`] checks a command.
-/// Without paths the tool may change any file.
+/// Checks that the command policy allows a tool to change these files of a bottle, as [`permit`] checks a command. If
+/// `paths` is empty, checks that the tool may change any file.
 ///
 /// # Errors
 /// Returns the errors of [`permit`].
@@ -104,8 +105,8 @@ async fn decided(
     }
 }
 
-/// Checks a script that a shell of a bottle runs, as [`permit`] checks a command. Returns the script with the variables
-/// that its proof needs.
+/// Checks a script that a shell of a bottle runs, as [`permit`] checks a command. Returns the script, preceded by
+/// exports of the environment variables that [`permit`] returned.
 ///
 /// # Errors
 /// Returns the errors of [`permit`].
@@ -143,7 +144,7 @@ fn is_supervised(host: &Host, slug: &Slug) -> bool {
     )
 }
 
-/// Asks the user to approve a command, through the queue of the bottle.
+/// Asks the user to approve a command, through the bottle's supervise queue.
 async fn approval(
     host: &Host,
     slug: &Slug,
@@ -162,7 +163,7 @@ async fn approval(
             .map(|finding| json!({"rule": finding.rule.id(), "command": finding.command, "why": finding.why}))
             .collect::<Vec<_>>(),
     });
-    // Lists show only the first line.
+    // Lists of proposals show only the first line of this text.
     let first =
         findings.first().map(|finding| format!("{} {}", finding.shown(), finding.why)).unwrap_or_default();
     let why = format!(
@@ -189,8 +190,8 @@ async fn approval(
     }
 }
 
-/// Checks that the floor of the command policy does not deny a text that is typed into a program. The meaning of the
-/// text is unknown, so nothing else is checked.
+/// Checks a text that is typed into a program against the floor of the command policy: the rules that deny in every
+/// mode. Other rules are not checked, because the meaning of the text is unknown.
 ///
 /// # Errors
 /// Returns an error that names the first finding if the text is denied.

@@ -22,7 +22,7 @@ use super::input;
 use super::lines::Lines;
 use super::report::{BottleProcess, MatchedLine, StartedProcess};
 
-/// The maximum number of bytes of one part of an output.
+/// The maximum number of bytes that are read at once of a process's output.
 pub const PART: u32 = 256 << 10;
 
 /// How long one request waits for more output.
@@ -39,13 +39,13 @@ pub struct Processes<'a> {
 }
 
 impl<'a> Processes<'a> {
-    /// The processes of this bottle. Each request connects anew.
+    /// Creates a value for the processes of this bottle. Each request opens a new connection.
     pub fn new(host: &'a Host, slug: &'a Slug) -> Self {
         Self { host, slug }
     }
 
-    /// Lists the agent and the processes that were started. For a bottle that ended, lists the processes whose output
-    /// was saved.
+    /// Lists the agent and the processes that clients started. For a bottle that ended, lists the processes whose
+    /// output was saved.
     ///
     /// # Errors
     /// When the bottle does not exist, or neither runs nor has saved processes.
@@ -73,8 +73,9 @@ impl<'a> Processes<'a> {
         }
     }
 
-    /// Writes to the input of a process. `close` then closes the input; in a terminal, it types Ctrl-D. If the process
-    /// ends early, this is reported before all input is read.
+    /// Writes `input` to the standard input of a process. With `close`, the standard input is then closed. If the
+    /// process has a terminal, Ctrl-D is typed instead. If the process ends early, returns before all of `input` is
+    /// read.
     ///
     /// # Errors
     /// When the bottle or the process does not run, or the input cannot be read.
@@ -103,7 +104,8 @@ impl<'a> Processes<'a> {
         }
     }
 
-    /// Sends a signal to a process. In a terminal, INT, QUIT and TSTP go to the program in the foreground.
+    /// Sends a signal to a process. If the process has a terminal, INT, QUIT and TSTP are sent to the program in the
+    /// foreground.
     ///
     /// # Errors
     /// When the bottle or the process does not run.
@@ -126,15 +128,17 @@ impl<'a> Processes<'a> {
     /// Waits until a process ends.
     ///
     /// # Errors
-    /// When the bottle does not run, or has no such process.
+    /// When the bottle does not run, or when it has no process of this name.
     pub async fn wait(&self, process: ProcessName) -> Result<Exit, Failure> {
         exited(self.ask(GuestRequest::WaitForProcess { process }).await?)
     }
 
-    /// Waits for a line of the output that matches, from this position on. Output that the process wrote before counts too.
+    /// Waits for a line of a process's output that matches `pattern`. Searches the output from the position `from`,
+    /// including output that the process has already written.
     ///
     /// # Errors
-    /// When the bottle does not run or has no such process, or when the process ended without such a line.
+    /// When the bottle does not run, when it has no process of this name, or when the process ended without a matching
+    /// line.
     pub async fn wait_for_line(
         &self,
         process: &ProcessName,
@@ -158,10 +162,10 @@ impl<'a> Processes<'a> {
         }
     }
 
-    /// The output of a process. Connects once for all its parts.
+    /// Returns the output of a process. All parts of the output are read through one connection.
     ///
     /// # Errors
-    /// As [`Processes::list`].
+    /// Returns the errors of [`Processes::list`].
     pub async fn output(&self, process: &ProcessName) -> Result<Output, Failure> {
         Ok(Source::of(self.host, self.slug).await?.output(self.slug, process))
     }
@@ -180,10 +184,11 @@ pub struct Output {
 }
 
 impl Output {
-    /// Reads a part, at most `max` bytes. Waits at most `wait` if there is no output yet and the process runs.
+    /// Reads a part of the output, at most `max` bytes. Waits at most `wait` if there is no output yet and the process
+    /// runs.
     ///
     /// # Errors
-    /// When there is no such process, or its output cannot be read.
+    /// When the bottle has no process of this name, or when the output cannot be read.
     pub async fn part(
         &self,
         from: ReadFrom,
@@ -206,7 +211,7 @@ impl Output {
         let process = self.process.clone();
         let request = ReadOutput { process, from, max, wait_ms: millis(wait), follow: false };
         let mut stream = open_guest(channel, GuestRequest::ReadOutput(request)).await?;
-        // A redaction mark may be longer than the piece of the secret that the part contains.
+        // The text that replaces a secret may be longer than the piece of the secret in this part.
         let most = (max as usize + 1).saturating_mul(REDACTED.len());
         let mut bytes = Vec::new();
         loop {
@@ -223,7 +228,7 @@ impl Output {
                 Some(Event::Reset(why)) => return Err(keeper_lost(why)),
                 Some(Event::End) | None => return Err(unexpected_answer()),
             }
-            // The guest's length is not trusted, because the part is held in memory.
+            // The guest may send more than `max` bytes. This is checked, because all bytes are kept in memory.
             if bytes.len() > most {
                 return Err(unexpected_answer());
             }
@@ -260,7 +265,7 @@ impl Source {
             Some(State::Dead(record)) if record.agent_exit.is_some() => Ok(Self::Ended(saved())),
             Some(State::Dead(_)) => match connect(host, slug).await {
                 Ok(channel) => Ok(Self::Running(channel)),
-                // The keeper and the guest were killed.
+                // The keeper and the guest were killed, and only the saved output remains.
                 Err(_) if !saved().list().is_empty() => Ok(Self::Ended(saved())),
                 Err(error) => Err(error),
             },
@@ -273,13 +278,13 @@ impl Source {
     }
 }
 
-/// The processes that a keeper saved, in the order of their start.
+/// Returns the processes whose output a keeper saved, in the order of their start.
 fn saved_processes(logs: &ProcessLogs) -> Vec<ProcessInfo> {
     let all = logs.list().into_iter();
     all.map(|saved| ProcessInfo { state: saved.state(), processes: 0, ..saved.process }).collect()
 }
 
-/// Waits for the event that ends a stream.
+/// Waits for the message that contains the guest's answer.
 async fn answer(mut receiver: StreamReceiver) -> Result<GuestEvent, Failure> {
     loop {
         match receiver.next().await {
@@ -302,7 +307,7 @@ fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Sends a request with one answer. A failure of the guest is an error.
+/// Sends a request, and returns the only answer to it. A failure that the guest reports is returned as an error.
 pub async fn ask(channel: &Channel, request: GuestRequest, slug: &Slug) -> Result<GuestEvent, Failure> {
     let mut stream = open_guest(channel, request).await?;
     match stream.receive().await.map_err(keeper_lost)? {
@@ -311,7 +316,7 @@ pub async fn ask(channel: &Channel, request: GuestRequest, slug: &Slug) -> Resul
     }
 }
 
-/// The error for a failure of the guest.
+/// Converts a failure that the guest reported to an error.
 pub fn failed(failure: guest::Failure, slug: &Slug) -> Failure {
     guest_failure(failure).about(slug).hint(format!("`bottle ps {slug}` lists its processes"))
 }

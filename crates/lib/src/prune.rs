@@ -16,15 +16,15 @@ pub type Image = (&'static str, Unused);
 pub struct Unneeded<'h> {
     host: &'h Host,
     backends: Vec<Box<dyn Backend>>,
-    /// The records, and what could not be inspected.
+    /// The records that would be removed, and the errors of inspections that failed.
     pub found: Prunable,
-    /// The images.
+    /// The unused images and volumes.
     pub images: Vec<Image>,
 }
 
 impl<'h> Unneeded<'h> {
-    /// Finds unused images, and records that were last changed before `cutoff`. The default of `cutoff` comes from
-    /// `keep_days` of `settings.yml`. Changes nothing.
+    /// Finds unused images, and records that were last changed before `cutoff`. If `cutoff` is `None`, the time is
+    /// computed from `keep_days` of `settings.yml`. Changes nothing.
     ///
     /// # Errors
     /// When the settings cannot be used.
@@ -44,7 +44,7 @@ impl<'h> Unneeded<'h> {
         self.found.records.is_empty() && self.images.is_empty()
     }
 
-    /// Removes everything. Continues after a failure, and returns every failure.
+    /// Removes all records and images that were found. Continues after a failure, and returns every failure.
     pub async fn remove(&self) -> Vec<String> {
         let removed = self.found.records.iter().filter_map(|record| {
             let error = prune::remove(self.host, record).err()?;
@@ -63,7 +63,8 @@ impl<'h> Unneeded<'h> {
         failures
     }
 
-    /// The document of a prune with these errors. With `dry_run`, the document of a prune that only searched.
+    /// Returns the output document of a prune with these errors. With `dry_run`, the document describes a prune that
+    /// removed nothing.
     pub fn document(&self, dry_run: bool, errors: Vec<String>) -> PruneReport {
         let record = |record: &OldRecord| PrunedRecord {
             kind: match record.kind {
@@ -97,7 +98,7 @@ async fn unused(backends: &[Box<dyn Backend>], errors: &mut Vec<String>) -> Vec<
     for backend in backends {
         match backend.unused().await {
             Ok(unused) => images.extend(unused.into_iter().map(|one| (backend.name(), one))),
-            // A backend that cannot be used here has nothing to remove.
+            // A backend that cannot be used on this machine has nothing to remove.
             Err(error) if error.kind == BackendErrorKind::Unavailable => {}
             Err(error) => errors.push(format!("{}: {}", backend.name(), causes::one_line(&error))),
         }

@@ -1,4 +1,4 @@
-//! What the record of a bottle says about the bottle.
+//! Finds a bottle's record, and the backend that the record names.
 
 use crate::registry;
 use bottle_backend::Backend;
@@ -19,7 +19,8 @@ pub fn backend_of(host: &Host, record: &Record) -> Result<Box<dyn Backend>, Fail
     })
 }
 
-/// Returns the record of a kept bottle, or an error whose hint names the next step.
+/// Returns the record of a kept bottle. For a bottle in another state, returns an error with a hint about the next
+/// step.
 pub async fn kept(host: &Host, slug: &Slug) -> Result<Record, Failure> {
     let state = |message: String, hint: String| Err(Failure::state(message).hint(hint));
     match Store::of(host).state(slug) {

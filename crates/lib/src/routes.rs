@@ -7,7 +7,7 @@ use bottle_policy::names::Slug;
 use super::connect::{keeper_lost, unexpected_answer};
 use super::failure::Failure;
 
-/// Sends a change of the routes to the bottle's keeper, which applies it. Returns its effect.
+/// Sends a change of the routes to the bottle's keeper, which applies the change. Returns the effect of the change.
 pub async fn change_routes(
     channel: &Channel,
     slug: &Slug,
@@ -22,12 +22,12 @@ pub async fn change_routes(
     }
 }
 
-/// The command that undoes a change. `None` if nothing changed.
+/// Returns the command that undoes a change of the routes. `None` if no route changed.
 pub fn undo_command(slug: &Slug, report: &RouteReport) -> Option<String> {
     report.changed.then(|| format!("bottle allow {slug} {} --undo", shell_word(&report.host)))
 }
 
-/// Quotes a wildcard for a shell.
+/// Quotes a host for a shell if it contains a wildcard.
 fn shell_word(host: &str) -> String {
     if host.contains('*') { format!("'{host}'") } else { host.to_owned() }
 }

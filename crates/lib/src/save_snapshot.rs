@@ -1,4 +1,4 @@
-//! Saves a snapshot of a bottle that runs or is kept.
+//! Saves a snapshot of a running or kept bottle.
 
 use bottle_backend::{Backend, ProgressSink};
 use bottle_channel::Channel;
@@ -19,7 +19,8 @@ use super::text::shown;
 
 /// A snapshot that is about to be saved.
 pub struct Saving {
-    /// Whether the bottle runs. Its keeper then saves the snapshot even if the future of [`Self::run`] is dropped.
+    /// Whether the bottle runs. The keeper of a running bottle saves the snapshot even if the future of [`Self::run`]
+    /// is dropped.
     pub is_running: bool,
     /// Whether the bottle's programs pause until the snapshot is complete.
     pub pauses: bool,
@@ -35,7 +36,8 @@ enum By {
 }
 
 impl Saving {
-    /// Connects to the bottle or claims it, and reports the parts that the snapshot will lack.
+    /// Connects to a running bottle, or claims a kept bottle. Warns about the parts of the bottle that the snapshot
+    /// will not contain.
     ///
     /// # Errors
     /// When the bottle has no files that can be saved.
@@ -84,7 +86,7 @@ impl Saving {
     /// Saves the snapshot.
     ///
     /// # Errors
-    /// When it cannot be saved.
+    /// When the snapshot cannot be saved.
     pub async fn run(self, progress: ProgressSink) -> Result<Committed, Failure> {
         match self.by {
             By::Keeper(channel) => by_keeper(&channel, self.options, &progress).await,
@@ -97,7 +99,7 @@ impl Saving {
     }
 }
 
-/// The document about a snapshot that was saved.
+/// Returns the output document about a snapshot that was saved.
 pub fn document(host: &Host, committed: Committed) -> report::Committed {
     let Committed { snapshot, notes } = committed;
     let slug = &snapshot.slug;
@@ -109,7 +111,7 @@ pub fn document(host: &Host, committed: Committed) -> report::Committed {
     report::Committed { snapshot, notes, resume, moved_by }
 }
 
-/// Whether `bottle export` can move the bottle.
+/// Whether `bottle export` can export the bottle.
 fn exports(host: &Host, slug: &Slug) -> bool {
     match Store::of(host).state(slug) {
         Some(State::Alive(record) | State::Dead(record) | State::Kept(record)) => record.live().is_none(),

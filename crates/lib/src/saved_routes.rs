@@ -1,4 +1,4 @@
-//! The bottle manifest that routes are saved to.
+//! The bottle manifest to which routes are saved.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -23,42 +23,42 @@ use super::manifests::manifests;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Addition {
     name: Name,
-    /// The file of the manifest.
+    /// The path of the manifest file.
     pub path: PathBuf,
     /// The routes for the user to add by hand.
     paste: String,
-    /// The manifest's current text. `None` for a new manifest.
+    /// The manifest's text before the change. `None` for a new manifest.
     before: Option<String>,
-    /// The manifest's new text, or why it cannot be extended.
+    /// The manifest's new text, or why the manifest cannot be extended.
     after: Result<String, AppendError>,
 }
 
-/// Why the routes were not added to the manifest.
+/// Why routes were not added to a manifest, or approvals were not added to the settings.
 #[derive(Debug, thiserror::Error)]
 pub enum SaveError {
     /// The manifest cannot be extended.
     #[error(transparent)]
     Append(#[from] AppendError),
-    /// The manifest cannot be read.
+    /// The manifest or the settings file cannot be read.
     #[error("{}", .0.message)]
     Unreadable(Failure),
-    /// The manifest was changed after it was shown to the user.
+    /// The manifest or the settings file was changed after it was shown to the user.
     #[error("it changed meanwhile")]
     Changed,
-    /// The layout of the settings does not allow inserted lines.
+    /// The layout of the settings file does not allow lines to be inserted.
     #[error("its `commands.allow` is not written one entry per line")]
     Settings,
     /// Another program created the new manifest first.
     #[error("it was created meanwhile")]
     Created,
-    /// The manifest cannot be written.
+    /// The manifest or the settings file cannot be written.
     #[error(transparent)]
     Io(#[from] io::Error),
 }
 
 impl Addition {
-    /// Prepares the change of this bottle manifest. Without a name, changes the manifest that `slug` was started from.
-    /// Writes no file.
+    /// Prepares the change of the bottle manifest `wanted`. If `wanted` is `None`, prepares the change of the manifest
+    /// from which the bottle `slug` was started. Writes no file.
     ///
     /// # Errors
     /// Returns an error if it is unclear which manifest to extend, or if the manifest does not belong to the
@@ -70,8 +70,8 @@ impl Addition {
         Self::prepared(host, slug, wanted, routes.render(), new, extended)
     }
 
-    /// Prepares, for this bottle manifest, the change that the user makes to the running bottle. Otherwise like
-    /// [`Addition::new`].
+    /// Prepares, for a bottle manifest, the change that the user makes to the routes of the running bottle. The
+    /// manifest is chosen as in [`Addition::new`]. Writes no file.
     ///
     /// # Errors
     /// Returns an error if it is unclear which manifest to change, or if the manifest does not belong to the
@@ -115,15 +115,15 @@ impl Addition {
         Ok(Self { name, path, paste, before: before.map(|(_, text)| text), after })
     }
 
-    /// Returns the change of the manifest line by line, or why it cannot be extended.
+    /// Returns the change of the manifest line by line, or why the manifest cannot be extended.
     pub fn diff(&self) -> Result<Vec<Changed>, &AppendError> {
         Ok(changed(self.before.as_deref().unwrap_or_default(), self.after.as_ref()?))
     }
 
-    /// Writes the manifest's new text as the user saw it.
+    /// Writes the new text of the manifest.
     ///
     /// # Errors
-    /// Returns an error if the manifest changed after it was shown, or cannot be written.
+    /// Returns an error if the manifest changed after it was shown to the user, or if it cannot be written.
     pub fn write(&self, host: &Host) -> Result<(), SaveError> {
         let text = self.after.as_ref().map_err(Clone::clone)?;
         let now = text_of(&manifests(host), &self.name).map_err(SaveError::Unreadable)?;
@@ -143,7 +143,7 @@ impl Addition {
     }
 }
 
-/// Returns those bottle manifests of `slug` that are files of the user.
+/// Returns the bottle manifests of the bottle `slug` that are files of the user.
 pub fn files(host: &Host, slug: &Slug) -> Vec<Name> {
     let record = match Store::of(host).state(slug) {
         Some(State::Alive(record) | State::Dead(record) | State::Kept(record)) => record,
@@ -158,7 +158,7 @@ pub fn files(host: &Host, slug: &Slug) -> Vec<Name> {
     record.bottles.into_iter().filter(|name| is_own(name) && seen.insert(name.clone())).collect()
 }
 
-/// Returns the only candidate, or an error if there is none or more than one.
+/// Returns the only name in `names`, or an error if `names` contains no name or several.
 fn only(names: Vec<Name>, slug: &Slug) -> Result<Name, Failure> {
     let (count, hint) = match &names[..] {
         [name] => return Ok(name.clone()),
@@ -175,7 +175,7 @@ fn only(names: Vec<Name>, slug: &Slug) -> Result<Name, Failure> {
     Err(Failure::usage(message).about("--scope").hint(hint))
 }
 
-/// Returns the text of the user's bottle manifest with this name. `None` for a new manifest.
+/// Returns the text of the user's bottle manifest with this name. `None` if the manifest does not exist yet.
 fn text_of(all: &Manifests, name: &Name) -> Result<Option<(Source, String)>, Failure> {
     let found = all.find(ManifestKind::Bottle, name).map_err(ResolveError::from)?;
     let Some(entry) = found else { return Ok(None) };

@@ -1,4 +1,4 @@
-//! The scanner rules of the user.
+//! Loads the user's scanner rules.
 
 use bottle_host::{Host, ScannerRules};
 
@@ -6,10 +6,10 @@ use super::failure::Failure;
 use super::notice::{Notice, Notify};
 use super::text::inert;
 
-/// The maximum number of warnings. `bottle doctor` shows all of them.
+/// The maximum number of warnings that are shown. `bottle doctor` shows all warnings.
 const MAX_SHOWN: usize = 5;
 
-/// Loads the rules. Rules that cannot be used are left out, with a warning each.
+/// Loads the user's scanner rules. Leaves out each rule that cannot be used, and shows a warning about it.
 ///
 /// # Errors
 /// When a file cannot be read, is not TOML, or is too large.

@@ -18,7 +18,7 @@ pub struct Services<'a> {
 }
 
 impl<'a> Services<'a> {
-    /// The services of this bottle. Each request connects anew.
+    /// Creates a value for the services of this bottle. Each request opens a new connection.
     pub fn new(host: &'a Host, slug: &'a Slug) -> Self {
         Self { host, slug }
     }
@@ -34,15 +34,15 @@ impl<'a> Services<'a> {
         }
     }
 
-    /// Starts a service, and waits until it is ready or failed. The document says which.
+    /// Starts a service, and waits until it is ready or has failed. The returned document contains the service's state.
     ///
     /// # Errors
-    /// When the bottle does not run, or a service with this name runs.
+    /// When the bottle does not run, or when a service with this name already runs.
     pub async fn start(&self, service: Service) -> Result<BottleService, Failure> {
         self.one(GuestRequest::StartService(service)).await
     }
 
-    /// Restarts a service that ended, as [`Services::start`] does.
+    /// Starts a service again that has ended, and waits as [`Services::start`] does.
     ///
     /// # Errors
     /// When the bottle does not run, or has no service with this name that ended.
@@ -50,10 +50,11 @@ impl<'a> Services<'a> {
         self.one(GuestRequest::StartServiceAgain { service }).await
     }
 
-    /// Stops a service and all programs that it started. It is not started again until [`Services::start_again`].
+    /// Stops a service and all programs that it started. The service is not started again until
+    /// [`Services::start_again`] is called.
     ///
     /// # Errors
-    /// When the bottle does not run, or has no such service.
+    /// When the bottle does not run, or has no service with this name.
     pub async fn stop(&self, stop: StopService) -> Result<BottleService, Failure> {
         self.one(GuestRequest::StopService(stop)).await
     }
@@ -65,7 +66,7 @@ impl<'a> Services<'a> {
         }
     }
 
-    /// Sends a request with one answer. A failure of the guest is an error.
+    /// Sends a request, and returns the only answer to it. A failure that the guest reports is returned as an error.
     async fn ask(&self, request: GuestRequest) -> Result<GuestEvent, Failure> {
         let channel = connect(self.host, self.slug).await?;
         let mut stream = open_guest(&channel, request).await?;

@@ -6,17 +6,17 @@ use std::str::FromStr;
 use bottle_backend::Snapshot;
 use bottle_policy::names::{BadName, Name, Slug};
 
-/// A snapshot of a bottle, by its name. `SLUG` alone names the snapshot without a name.
+/// Selects a snapshot of a bottle by the snapshot's name. `SLUG` alone selects the snapshot that has no name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SnapshotSelector {
-    /// The bottle.
+    /// The slug of the bottle.
     pub slug: Slug,
     /// The name of the snapshot. `None` for the snapshot without a name.
     pub name: Option<Name>,
 }
 
 impl SnapshotSelector {
-    /// The selector of a snapshot.
+    /// Returns the selector of a snapshot.
     pub fn of(snapshot: &Snapshot) -> Self {
         Self { slug: snapshot.slug.clone(), name: snapshot.name.clone() }
     }

@@ -1,4 +1,4 @@
-//! The snapshots of bottles.
+//! Removes snapshots of bottles.
 
 use crate::registry;
 use bottle_backend::Snapshot;
@@ -13,10 +13,10 @@ use crate::failure::{Failure, Kind};
 use crate::record::{backend_of, claim_failed};
 use crate::snapshot_selector::SnapshotSelector;
 
-/// Removes snapshots.
+/// Removes one snapshot or all snapshots of a bottle.
 ///
 /// # Errors
-/// When there is no such snapshot, or it cannot be removed.
+/// When the snapshot does not exist, or cannot be removed.
 pub async fn remove(host: &Host, selector: &SnapshotSelector, which: Removal) -> Result<(), Failure> {
     let (store, slug) = (Store::of(host), &selector.slug);
     match store.state(slug) {
@@ -44,7 +44,7 @@ pub async fn remove(host: &Host, selector: &SnapshotSelector, which: Removal) ->
     snapshots::remove(&*backend, &claim, &which).await.map_err(freeze_failed)?;
     let names_more = record.kept || record.has_only_conversation() || claim.has_snapshot();
     if matches!(record.status, Status::Kept) && !names_more {
-        // The bottle has no kept files, so its record is not needed without a snapshot. The record is kept only until
+        // The bottle has neither kept files nor a snapshot, so its record is not needed. The record is kept only until
         // all deploy keys are revoked.
         if !record.deploy_keys.is_empty() {
             let ended = claim.update(|record| record.status = Status::Ended);
@@ -55,7 +55,7 @@ pub async fn remove(host: &Host, selector: &SnapshotSelector, which: Removal) ->
     Ok(())
 }
 
-/// Fails if the bottle's state says that there is no such snapshot.
+/// Fails if the snapshot is not in the bottle's list of snapshots.
 fn require_snapshot(host: &Host, selector: &SnapshotSelector, which: &Removal) -> Result<(), Failure> {
     let Ok(list) = Store::of(host).snapshots(&selector.slug) else { return Ok(()) };
     let exists = match which {
@@ -81,7 +81,7 @@ async fn remove_unrecorded(host: &Host, selector: &SnapshotSelector, which: &Rem
     if removed { Ok(()) } else { Err(no_snapshot(host, selector)) }
 }
 
-/// The failure when there is no such snapshot.
+/// The failure for a snapshot that does not exist.
 pub fn no_snapshot(host: &Host, selector: &SnapshotSelector) -> Failure {
     let SnapshotSelector { slug, name } = selector;
     let others = Store::of(host).snapshots(slug).is_ok_and(|list| !list.snapshots.is_empty());

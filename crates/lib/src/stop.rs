@@ -9,13 +9,13 @@ use bottle_policy::names::Slug;
 use super::connect::{connect_to_stop, keeper_lost, unexpected_answer};
 use super::failure::Failure;
 
-/// The time limit for the teardown after the agent's grace period, unless a snapshot is being saved. When it passes,
-/// [`stop`] fails.
+/// The time limit for the teardown after the agent's grace period, unless a snapshot is being saved. When the limit
+/// passes, [`stop`] fails.
 const TEARDOWN: Duration = Duration::from_secs(120);
 
-/// Requests the stop from the keeper, and waits until the bottle has ended. If the keeper reports that the bottle ends
-/// only after a snapshot, which can take long, passes the keeper's text to `report_delay` and waits without a time
-/// limit.
+/// Requests the stop from the keeper, and waits until the bottle has ended. If the keeper reports that it saves a
+/// snapshot first, passes the keeper's text to `report_delay`. In this case, waits without a time limit, because saving
+/// a snapshot can take long.
 pub async fn stop(
     host: &Host,
     slug: &Slug,

@@ -1,4 +1,4 @@
-//! Words of messages: counts, escaped names and quoted words.
+//! Formats parts of messages: counts, escaped names and quoted words.
 
 use std::fmt;
 use std::path::Path;
@@ -34,7 +34,7 @@ pub fn names(names: &[Name]) -> String {
     names.iter().map(Name::as_str).collect::<Vec<_>>().join(", ")
 }
 
-/// Replaces the user's home directory with `~`.
+/// Replaces the user's home directory in a text with `~`.
 pub fn from_home(text: &str, home: &Path) -> String {
     match home.to_str().filter(|home| home.len() > 1) {
         Some(home) => text.replace(&format!("{}/", home.trim_end_matches('/')), "~/"),

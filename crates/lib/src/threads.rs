@@ -8,18 +8,18 @@ use super::failure::{Failure, Kind};
 /// await point.
 ///
 /// # Errors
-/// The errors of the operation.
+/// Returns the errors of the operation.
 pub(crate) async fn cancelled_on_drop<T: Send + 'static, F: Future<Output = Result<T, Failure>>>(
     operation: impl FnOnce() -> F + Send + 'static,
 ) -> Result<T, Failure> {
     run(async move |mut caller| caller.waits_for(operation()).await.unwrap_or_else(|| Err(cancelled()))).await
 }
 
-/// Runs an operation on a separate thread. If this future is dropped, the operation continues, and learns about the
-/// drop from its argument.
+/// Runs an operation on a separate thread. If this future is dropped, the operation continues. Its argument, the
+/// [`blocking::Caller`], reports whether the future was dropped.
 ///
 /// # Errors
-/// The errors of the operation.
+/// Returns the errors of the operation.
 pub(crate) async fn run<T: Send + 'static, F: Future<Output = Result<T, Failure>>>(
     operation: impl FnOnce(blocking::Caller) -> F + Send + 'static,
 ) -> Result<T, Failure> {

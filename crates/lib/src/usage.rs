@@ -1,4 +1,4 @@
-//! The tokens that models used, from the ledger.
+//! Reads the tokens that models used from the ledger, and computes their costs.
 
 use std::collections::BTreeMap;
 
@@ -14,8 +14,8 @@ use super::notice::{Notice, Notify};
 use super::report::{Money, UsageGroup};
 use super::text::counted;
 
-/// Opens the ledger, and ingests the bottles' usage since the last ingestion. `warn` gets a warning about lines that
-/// were skipped.
+/// Opens the ledger, and ingests the bottles' usage since the last ingestion. `warn` receives a warning about lines
+/// that were skipped.
 pub fn up_to_date(host: &Host, warn: impl FnOnce(String)) -> Result<Ledger, Failure> {
     let mut ledger = Ledger::open(&host.home)?;
     let ingested = ledger.ingest(&host.home)?;
@@ -23,7 +23,7 @@ pub fn up_to_date(host: &Host, warn: impl FnOnce(String)) -> Result<Ledger, Fail
         let lines = counted(ingested.skipped, "line");
         warn(format!("skipped {lines} in `usage/` of $BOTTLE_HOME that are no usage records"));
     }
-    // Killed bottles did not return their reserved tokens.
+    // Bottles that were killed did not return their reserved tokens to the ledger.
     ledger.end_other_leases(|| Store::of(host).live_runs())?;
     Ok(ledger)
 }
@@ -31,14 +31,14 @@ pub fn up_to_date(host: &Host, warn: impl FnOnce(String)) -> Result<Ledger, Fail
 /// The cost of each group's tokens, computed with `rates.yml`.
 #[derive(Debug)]
 pub struct Costs {
-    /// The currency, as the file names it.
+    /// The currency, as `rates.yml` names it.
     pub currency: String,
     groups: BTreeMap<String, Cost>,
 }
 
 impl Costs {
-    /// Computes the costs of responses since this time. `None` without rates. Unusable rates only cause a warning,
-    /// because nothing depends on them.
+    /// Computes the costs of the responses since the time `since`, by group. `None` if there are no rates. Rates that
+    /// cannot be used only cause a warning, because no decision depends on costs.
     ///
     /// # Errors
     /// When the ledger cannot be read.
@@ -78,7 +78,7 @@ impl Costs {
         })
     }
 
-    /// The document of a group, with its cost.
+    /// Returns the output document of a group, with the group's cost.
     pub fn priced(&self, group: &Group) -> UsageGroup {
         let Cost { amount, is_partial: partial } = self.of(&group.name);
         let cost = Some(Money { amount, currency: self.currency.clone(), partial });

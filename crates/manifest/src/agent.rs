@@ -1,5 +1,5 @@
-//! Agent manifests. An agent manifest may come from a project, so none of its settings can give the agent
-//! more access.
+//! Agent manifests. An agent manifest may come from a project, so no key of an agent manifest can give the agent more
+//! access.
 
 use bottle_host::budget::{self, Limit, OnSpent};
 use bottle_policy::names::Name;
@@ -23,16 +23,16 @@ pub struct AgentManifest {
     pub name: Name,
     /// The file that contains the manifest.
     pub source: Source,
-    /// `bottle`: the default bottles, in order. If the agent comes from a project, they are only a
+    /// The key `bottle`: the default bottles, in order. If the agent comes from a project, these bottles are only a
     /// suggestion.
     pub bottles: Vec<Spanned<Name>>,
-    /// `skills`, in order, without duplicates.
+    /// The key `skills`, in order, without duplicates.
     pub skills: Vec<Spanned<Name>>,
-    /// `git-gate.user`.
+    /// The key `git-gate.user`.
     pub user: UserLayer,
-    /// `budget`. Always empty in an agent of a project, which must not change what the user allows.
+    /// The key `budget`. Always empty in an agent of a project, because a project must not change what the user allows.
     pub budget: Vec<Spanned<Limit>>,
-    /// `cutoff`. Always `None` in an agent of a project.
+    /// The key `cutoff`. Always `None` in an agent of a project.
     pub cutoff: Option<Spanned<OnSpent>>,
     /// The body of the file, unchanged: the agent's prompt.
     pub prompt: String,
@@ -70,7 +70,7 @@ struct Checked {
     cutoff: Option<Spanned<OnSpent>>,
 }
 
-/// Refuses the keys with which a project could change what the user allows models to use.
+/// Refuses the keys `budget` and `cutoff`. With these keys, a project could change how many tokens the user allows.
 fn refuse_budget(schema: &AgentSchema) -> Result<(), Fault> {
     if let Some(budget) = &schema.budget {
         let fault = Fault::new(budget.at, "an agent of a project may not declare a `budget`");

@@ -1,5 +1,5 @@
-//! The key `agent_provider` of one layer. A later layer replaces the whole key, so the fields of one layer
-//! are checked together.
+//! The key `agent_provider` of one layer, which is a bottle manifest before the merge. A later layer replaces the whole
+//! key, so the fields of one layer are checked together.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,28 +17,29 @@ pub use super::schema::{SettingsLayer, Template};
 use super::secret_ref::{BadSecretRef, SecretRef};
 use super::{Position, Spanned};
 
-/// The key `agent_provider` of one layer. An absent field gets its default value and does not inherit.
+/// The key `agent_provider` of one layer. An absent field gets its default value. It does not inherit a value from an
+/// earlier layer.
 #[derive(Debug, Clone, Default)]
 pub struct ProviderLayer {
-    /// `template`.
+    /// The key `template`.
     pub template: Option<Spanned<Template>>,
-    /// `dockerfile`, relative to `$BOTTLE_HOME`.
+    /// The key `dockerfile`, relative to `$BOTTLE_HOME`.
     pub dockerfile: Option<Spanned<PathBuf>>,
-    /// `build_args`, by name.
+    /// The key `build_args`, as a map from names to values.
     pub build_args: Option<Spanned<BTreeMap<String, String>>>,
-    /// `build_secrets`, by id.
+    /// The key `build_secrets`, as a map from ids to secret references.
     pub build_secrets: Option<Spanned<BTreeMap<String, SecretRef>>>,
-    /// `image`.
+    /// The key `image`.
     pub image: Option<Spanned<Image>>,
-    /// `command`: the agent's argv. Not empty for [`Template::Command`]; absent for the other templates.
+    /// The key `command`: the agent's argv. Not empty for [`Template::Command`]; absent for the other templates.
     pub command: Option<Spanned<Vec<String>>>,
-    /// `auth_token`.
+    /// The key `auth_token`.
     pub auth_token: Option<Spanned<SecretRef>>,
-    /// `forward_host_credentials`.
+    /// The key `forward_host_credentials`.
     pub forward_host_credentials: Option<Spanned<bool>>,
-    /// `route`: narrows or extends the requests of the provider route, and sets its `connect_to` and `dlp`.
+    /// The key `route`: narrows or extends the requests of the provider route, and sets its `connect_to` and `dlp`.
     pub route: Option<Spanned<Narrowing>>,
-    /// `settings`.
+    /// The key `settings`.
     pub settings: SettingsLayer,
 }
 
@@ -60,7 +61,7 @@ impl fmt::Display for Image {
     }
 }
 
-/// Why a text does not name an image, as the end of a sentence.
+/// Why a text does not name an image, as a sentence fragment that follows the name of the key.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct BadImage(String);
@@ -162,7 +163,7 @@ impl ProviderLayer {
         }
     }
 
-    /// Refuses codex-only and pi-only fields in the other templates.
+    /// Refuses fields that only codex or pi supports, if the template is another one.
     fn refuse_others(&self, template: Template) -> Result<(), Fault> {
         let forwards = self.forward_host_credentials.as_ref().filter(|forward| forward.value);
         if let (Some(forward), true) = (forwards, template != Template::Codex) {
@@ -193,7 +194,7 @@ impl SettingsLayer {
         Ok(self)
     }
 
-    /// Returns the first setting that is only for pi.
+    /// Returns the first setting that only pi supports.
     fn first_for_pi(&self) -> Option<(&'static str, Position)> {
         let Self {
             startup_args: _,
@@ -273,8 +274,8 @@ fn secrets_of_build(
     Ok(Spanned::new(secrets, entries.at))
 }
 
-/// Parses an image. A path must begin with `./`; all other text is an image reference, because `team/agent`
-/// could be either.
+/// Parses an image. A path must begin with `./`; all other text is an image reference, because `team/agent` could be a
+/// path or an image reference.
 fn image(text: Spanned<String>) -> Result<Spanned<Image>, Fault> {
     let fault = |why: String| {
         Fault::new(text.at, format!("`agent_provider.image` {why}"))

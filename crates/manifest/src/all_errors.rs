@@ -1,7 +1,7 @@
 //! Finds all errors of a manifest, and not only the first.
 //!
-//! Decoding stops at the first error. So the part of the document that has the error is removed, and the rest is
-//! decoded again. The removed part is large enough that its absence causes no further error.
+//! Decoding stops at the first error. Therefore, the part of the document that has the error is removed, and the rest
+//! is decoded again. The removed part is large enough that its absence causes no further error.
 
 use bottle_text::yaml::{Node, Position, Value};
 
@@ -10,7 +10,7 @@ use super::error::Fault;
 /// The maximum number of errors that are reported for one file.
 const MAX_ERRORS: usize = 20;
 
-/// Decodes a document. Otherwise returns its errors, of which there is at least one, in the order of the file.
+/// Decodes a document. If this fails, returns all errors in the order of the file. There is at least one error.
 pub(super) fn decode_all<T>(
     mut root: Node,
     decode: impl Fn(&Node) -> Result<T, Fault>,
@@ -35,8 +35,8 @@ pub(super) fn decode_all<T>(
     Err(faults)
 }
 
-/// Removes the part with the error: an unknown key alone, otherwise the complete unit that contains the position.
-/// Returns whether the document contains the position.
+/// Removes the part with the error: for an unknown key only this key, otherwise the complete unit that contains the
+/// position. Returns whether the document contains the position.
 fn remove(root: &mut Node, fault: &Fault) -> bool {
     let Some(mut path) = path_to(root, fault.at) else { return false };
     if !fault.is_unknown_key {
@@ -52,7 +52,7 @@ fn remove(root: &mut Node, fault: &Fault) -> bool {
     true
 }
 
-/// Returns the indexes of the innermost value or key at this position.
+/// Returns the path to the innermost value or key at this position, as indexes from the root.
 fn path_to(node: &Node, at: Position) -> Option<Vec<usize>> {
     let inner = |index: usize, value: &Node| {
         let mut path = path_to(value, at)?;
@@ -71,13 +71,14 @@ fn path_to(node: &Node, at: Position) -> Option<Vec<usize>> {
     }
 }
 
-/// Returns the length of the path of the unit that contains `path`. The values of a unit are checked together.
+/// Returns how many indexes of `path` lead to its unit. A unit is a part of the document whose values are checked
+/// together.
 fn unit(root: &Node, path: &[usize]) -> usize {
     let Value::Map(entries) = &root.value else { return path.len() };
     let key = path.first().and_then(|index| entries.get(*index)).map_or("", |(key, _)| key.text());
     match key {
         "agent_provider" => 1,
-        // A route, and a repository.
+        // The unit is one route or one repository.
         "egress" | "git-gate" => path.len().min(3),
         _ => path.len().min(2),
     }

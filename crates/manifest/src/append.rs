@@ -1,9 +1,9 @@
 //! Appends approved routes to a bottle manifest, or applies the user's changes to its routes. The rest of the text
 //! stays unchanged.
 //!
-//! New lines are inserted at one position, and a changed route replaces the lines of the old one. The result is
-//! parsed again. If its content is not the old content with these routes, the change is refused, and the user must
-//! edit the file by hand.
+//! New lines are inserted at one position, and a changed route replaces the lines of the old route. The new text is
+//! parsed again. If the new text differs from the old text in anything except these routes, the change is refused, and
+//! the user must edit the file by hand.
 
 use bottle_policy::names::Name;
 use bottle_policy::route::edit::{EditError, RouteEdit};
@@ -19,7 +19,7 @@ use super::source::Source;
 /// Why routes cannot be appended to a file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AppendError {
-    /// The file is not a valid bottle manifest.
+    /// The existing file is not a valid bottle manifest.
     #[error(transparent)]
     Broken(#[from] ManifestError),
     /// The file already has a route for this host, so the user must merge the new route into it.
@@ -83,7 +83,7 @@ pub fn apply(name: &Name, source: &Source, text: &str, edit: &RouteEdit) -> Resu
         return Err(AppendError::Unchanged);
     }
     let mut new = text.to_owned();
-    // From the last route to the first, so that the numbers of earlier routes stay valid.
+    // The loop runs from the last route to the first, so that the numbers of earlier routes stay valid.
     for (number, route) in old.iter().enumerate().rev() {
         let now = changed.declared(&route.host);
         if now != Some(route) {
@@ -114,7 +114,7 @@ fn checked(
     if same { Ok(new) } else { Err(AppendError::Shape) }
 }
 
-/// Replaces or removes the lines of the route with this number. Returns none if the lines are not found.
+/// Replaces or removes the lines of the route with this number. Returns `None` if the lines are not found.
 fn replace_lines(text: &str, number: usize, route: Option<&Route>) -> Option<String> {
     let yaml = frontmatter::split(text).ok()?.yaml?;
     let newline = if yaml.contains("\r\n") { "\r\n" } else { "\n" };
@@ -134,7 +134,7 @@ fn replace_lines(text: &str, number: usize, route: Option<&Route>) -> Option<Str
     let new = route.map(|route| items(std::slice::from_ref(route), own, newline)).unwrap_or_default();
     let (head, tail) = (&text[..start_at], &text[end_at..]);
     if route.is_none() && starts.len() == 1 {
-        // A key without a value is not valid.
+        // The key `routes` needs a value, so an empty list replaces the last route.
         let head =
             format!("{}{}", &head[..key_start], head[key_start..].replacen("routes:", "routes: []", 1));
         return Some(format!("{head}{tail}"));
@@ -142,7 +142,7 @@ fn replace_lines(text: &str, number: usize, route: Option<&Route>) -> Option<Str
     Some(format!("{head}{new}{tail}"))
 }
 
-/// Inserts the routes after the last route in the text. Returns none if no position is found.
+/// Inserts the routes after the last route in the text. Returns `None` if no position is found.
 fn insert_lines(text: &str, routes: &[Route]) -> Option<String> {
     let yaml = frontmatter::split(text).ok()?.yaml?;
     let (at, more) =
@@ -291,7 +291,7 @@ mod tests {
     }
 
     proptest! {
-        /// For any file, the append either adds exactly the new routes or is refused.
+        /// For any file, [`append`] either adds exactly the new routes or fails.
         #[test]
         fn changes_only_the_routes(
             parts in proptest::collection::vec(prop::sample::select(vec![

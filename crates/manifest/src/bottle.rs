@@ -33,29 +33,29 @@ pub struct BottleLayer {
     pub name: Name,
     /// The file that contains the manifest.
     pub source: Source,
-    /// `extends`, in order.
+    /// The key `extends`, in order.
     pub extends: Vec<Spanned<Name>>,
-    /// `env`.
+    /// The key `env`.
     pub env: BTreeMap<String, Spanned<EnvValue>>,
-    /// `agent_provider`. Boxed, because it is large and absent in most layers.
+    /// The key `agent_provider`. The value is boxed, because it is large and absent in most layers.
     pub provider: Option<Box<Spanned<ProviderLayer>>>,
-    /// `git-gate`.
+    /// The key `git-gate`.
     pub git_gate: GitGateLayer,
-    /// `egress`.
+    /// The key `egress`.
     pub egress: EgressLayer,
-    /// `supervise`.
+    /// The key `supervise`.
     pub supervise: Option<Spanned<bool>>,
-    /// `backend`.
+    /// The key `backend`.
     pub backend: Option<Spanned<Name>>,
-    /// `resources`.
+    /// The key `resources`.
     pub resources: ResourcesLayer,
-    /// `services`.
+    /// The key `services`.
     pub services: BTreeMap<ProcessName, Spanned<ServiceLayer>>,
-    /// `budget`.
+    /// The key `budget`.
     pub budget: Vec<Spanned<Limit>>,
-    /// `cutoff`.
+    /// The key `cutoff`.
     pub cutoff: Option<Spanned<OnSpent>>,
-    /// `mcp`.
+    /// The key `mcp`.
     pub mcp: Option<Spanned<ChildRules>>,
 }
 

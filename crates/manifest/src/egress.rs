@@ -1,4 +1,4 @@
-//! The key `egress` of one layer.
+//! The key `egress` of one layer, which is a bottle manifest before the merge.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -17,13 +17,13 @@ use super::secret_ref::{BadSecretRef, SecretRef, is_variable};
 /// The key `egress` of one layer. An absent field inherits its value from earlier layers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct EgressLayer {
-    /// `egress.log`.
+    /// The key `egress.log`.
     pub log: Option<Spanned<LogLevel>>,
-    /// `egress.routes`, in order. Every `token_ref` is in canonical form.
+    /// The key `egress.routes`, in order. Every `token_ref` is in canonical form.
     pub routes: Vec<Spanned<Route>>,
-    /// `egress.ca_bundle`: a path in the form that [`host_path::on_host`] returns.
+    /// The key `egress.ca_bundle`: a path in the form that [`host_path::on_host`] returns.
     pub ca_bundle: Option<Spanned<PathBuf>>,
-    /// `egress.upstream_proxy`.
+    /// The key `egress.upstream_proxy`.
     pub upstream_proxy: Option<Spanned<UpstreamProxy>>,
 }
 

@@ -11,8 +11,8 @@ use super::secret_ref::is_variable;
 pub enum EnvValue {
     /// A literal value.
     Literal(String),
-    /// `$NAME` or `${NAME}`: the value of a host variable, read at launch. If the variable is not set then,
-    /// the launch fails. The scanner treats the value as a known secret.
+    /// `$NAME` or `${NAME}`: the value of a host variable, read at launch. If the variable is not set at launch, the
+    /// launch fails. The scanner treats the value as a known secret.
     Variable(String),
     /// `?text`: the user is asked for the value on the terminal with this text, without echo. The scanner
     /// treats the value as a known secret.
@@ -30,13 +30,13 @@ impl EnvValue {
 /// An invalid environment value. The message never quotes the value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadEnvValue {
-    /// The value begins with `$` but is not exactly one variable name. Treating it as a literal would turn a
-    /// typo into a value that contains a dollar sign.
+    /// The value begins with `$` but is not exactly one variable name. If this value were a literal, a typo would cause
+    /// a value that contains a dollar sign.
     #[error(
         "begins with `$` but is not one host variable, `$NAME` or `${{NAME}}`, with nothing before or after"
     )]
     NoVariable,
-    /// The value is `?` without a text.
+    /// The value is `?` without the text of a prompt.
     #[error("is a prompt without a text; write it after the `?`")]
     NoQuestion,
     /// The value contains a NUL character.

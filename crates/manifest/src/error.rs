@@ -17,17 +17,17 @@ use super::source::Source;
 pub struct ManifestError {
     /// The path of the file, as displayed.
     pub file: String,
-    /// The position in the file; none if the file could not be read.
+    /// The position in the file; `None` if the file could not be read.
     pub position: Option<Position>,
     /// A sentence fragment that names the problem and its subject.
     pub message: String,
     /// What the user can do next.
     pub hint: Option<String>,
-    /// Boxed, because few errors have it.
+    /// The text around the error, and further errors. Boxed, because few errors have a context.
     context: Option<Box<Context>>,
 }
 
-/// The text around an error, and the other errors of the file.
+/// The line with the error, and the other errors of the file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Context {
     excerpt: Option<String>,
@@ -45,7 +45,7 @@ impl ManifestError {
         Self::new(file.to_string(), Some(position), message.into())
     }
 
-    /// Creates an error about manifests that are each valid, but not together.
+    /// Creates an error about manifests that are valid alone, but cannot be used together.
     pub fn in_selection(message: String) -> Self {
         Self::new("the chosen bottles".to_owned(), None, message)
     }
@@ -54,7 +54,7 @@ impl ManifestError {
         Self { file, position, message, hint: None, context: None }
     }
 
-    /// Creates an error from all faults of a file with this text. There must be at least one.
+    /// Creates an error from all faults of a file with this text. `faults` must not be empty.
     pub(super) fn of_faults(faults: Vec<Fault>, file: &Source, text: &str) -> Self {
         let with_excerpt = |fault: Fault| {
             let excerpt = excerpt(text, fault.at.line);
@@ -73,7 +73,7 @@ impl ManifestError {
         self.context.as_ref()?.excerpt.as_deref()
     }
 
-    /// Further errors of the same file, in the order of the file. These errors contain no further errors.
+    /// Further errors of the same file, in the order of the file. In these errors, `more` is empty.
     #[must_use]
     pub fn more(&self) -> &[Self] {
         self.context.as_ref().map_or(&[], |context| &context.more)

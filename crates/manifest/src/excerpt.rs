@@ -1,4 +1,4 @@
-//! The line of a manifest that an error is about, without values that could be secrets.
+//! Renders the line of a manifest that has an error, without values that could be secrets.
 
 /// The keys whose values are shown, because they name hosts, files of manifests or kinds.
 const SHOWN: &[&str] = &[
@@ -31,8 +31,8 @@ const HIDDEN: &str = "…";
 /// The longest line that is shown, in characters.
 const MAX_CHARS: usize = 120;
 
-/// Returns a line (counted from 1) of the text, with possible secrets hidden. None if the text has no such line, or no
-/// part of the line may be shown.
+/// Returns a line (counted from 1) of the text, with possible secrets hidden. Returns `None` if the text has no line
+/// with this number, or if no part of the line may be shown.
 pub(super) fn excerpt(text: &str, line: u64) -> Option<String> {
     let index = usize::try_from(line).ok()?.checked_sub(1)?;
     let written = text.strip_prefix('\u{feff}').unwrap_or(text).lines().nth(index)?;
@@ -41,7 +41,7 @@ pub(super) fn excerpt(text: &str, line: u64) -> Option<String> {
     (!hides_all).then(|| shown.chars().take(MAX_CHARS).collect())
 }
 
-/// Hides the value of a line, unless its key is one of [`SHOWN`].
+/// Hides the value of a line, unless the key of the line is one of [`SHOWN`].
 fn shown(line: &str) -> String {
     let line = line.replace('\t', "→");
     let content = line.trim_start_matches([' ', '→', '-']);
@@ -50,7 +50,7 @@ fn shown(line: &str) -> String {
         return if content.is_empty() || content == "---" { line } else { format!("{head}{HIDDEN}") };
     };
     let is_key = key.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | '"' | '\''));
-    // A URL can contain a password.
+    // A value with `@` can be a URL with a password.
     let is_shown = SHOWN.contains(&key) && !value.contains(['{', '}', '@']) && !value.contains(": ");
     match (is_key, value.trim().is_empty() || is_shown) {
         (true, true) => line.trim_end().to_owned(),

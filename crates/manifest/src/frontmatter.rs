@@ -8,7 +8,7 @@
 /// The two parts of a manifest file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Split<'a> {
-    /// The YAML from the opening `---` line up to the closing line; none if the file has no frontmatter.
+    /// The YAML from the opening `---` line up to the closing line; `None` if the file has no frontmatter.
     pub yaml: Option<&'a str>,
     /// The text after the closing line, or the whole file if it has no frontmatter.
     pub body: &'a str,

@@ -1,4 +1,5 @@
-//! The key `git-gate` of one layer: a git identity and the repositories that the agent may use.
+//! The key `git-gate` of one layer, which is a bottle manifest before the merge: a git identity and the repositories
+//! that the agent may use.
 
 use std::collections::BTreeMap;
 
@@ -16,30 +17,30 @@ pub use super::schema::{OnMatch, UserLayer};
 /// The key `git-gate` of one layer.
 #[derive(Debug, Clone, Default)]
 pub struct GitGateLayer {
-    /// `user`.
+    /// The key `user`.
     pub user: UserLayer,
-    /// `repos`. An absent map inherits from earlier layers. An explicit empty map removes the repositories of
-    /// the manifests that this one extends.
+    /// The key `repos`. If the map is absent, the layer inherits the repositories of earlier layers. An explicit empty
+    /// map removes the repositories of the manifests that this manifest extends.
     pub repos: Option<Spanned<BTreeMap<Name, Spanned<RepoLayer>>>>,
 }
 
 /// A repository in one layer. Missing fields are reported after all layers are merged.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RepoLayer {
-    /// The upstream's address.
+    /// The address of the upstream repository.
     pub url: Option<Spanned<RepoUrl>>,
-    /// The source of the upstream credential.
+    /// The source of the credential for the upstream repository.
     pub key: Option<Spanned<KeySource>>,
-    /// The upstream's public host key.
+    /// The public host key of the upstream server.
     pub host_key: Option<Spanned<String>>,
-    /// A second name for the upstream's host, which remotes may use.
+    /// A second name for the host of the upstream repository. The URLs of git remotes may use this name.
     pub alias: Option<Spanned<String>>,
     /// The refs that a push may change.
     pub refs: Option<Spanned<RefRules>>,
     /// What the git gate does with a push that has a finding.
     pub on_match: Option<Spanned<OnMatch>>,
-    /// Whether the git gate answers a fetch from its mirror while the upstream is unreachable. Otherwise the
-    /// fetch fails.
+    /// Whether the git gate answers a fetch from its mirror while the upstream is unreachable. If false, such a fetch
+    /// fails.
     pub stale_ok: Option<Spanned<bool>>,
 }
 
@@ -81,8 +82,7 @@ impl RepoUrl {
 /// The refs that a push may change. Patterns match full ref names, for example `refs/heads/feature/*`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct RefRules {
-    /// The allowed refs. None allows every branch except the upstream's default branch. An empty list allows
-    /// nothing.
+    /// The allowed refs. `None` allows every branch except the upstream's default branch. An empty list allows nothing.
     #[serde(serialize_with = "allowed")]
     pub allow: Option<Vec<String>>,
     /// The denied refs. A denied ref takes precedence over `allow`.
@@ -193,7 +193,7 @@ fn is_scp_form(text: &str) -> bool {
     is_ssh_word(user) && is_ssh_word(host) && !path.is_empty() && !path.starts_with("//")
 }
 
-/// Whether ssh cannot mistake this user or host for an option.
+/// Whether ssh parses this user or host as such, and not as an option.
 fn is_ssh_word(word: &str) -> bool {
     word.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_' || c == '[')
         && word.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '[' | ']' | ':'))

@@ -27,7 +27,7 @@ pub enum KeySource {
     Github(DeployKey),
     /// A token, for an `https` upstream.
     Token {
-        /// The token.
+        /// The reference to the token.
         token_ref: SecretRef,
     },
 }
@@ -38,7 +38,7 @@ pub struct DeployKey {
     /// The URL of the forge's API, if it differs from the forge's default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub api_url: Option<String>,
-    /// The token for the forge's API.
+    /// The reference to the token for the forge's API.
     pub token_ref: SecretRef,
     /// Whether the deploy key allows only fetches.
     pub read_only: bool,
@@ -76,7 +76,7 @@ fn word(provider: KeyProviderSchema) -> &'static str {
     }
 }
 
-/// The key being parsed, with its path for error messages.
+/// The manifest key that is being parsed, with its path for error messages.
 struct Key<'a> {
     path: &'a str,
     at: Position,
@@ -84,7 +84,7 @@ struct Key<'a> {
 }
 
 impl Key<'_> {
-    /// Refuses fields that the provider does not have.
+    /// Refuses fields that the key's provider does not use.
     fn refuse_unused_fields(&self, schema: &KeySchema) -> Result<(), Fault> {
         let file = schema.provider == KeyProviderSchema::Static;
         let forge = matches!(schema.provider, KeyProviderSchema::Gitea | KeyProviderSchema::Github);

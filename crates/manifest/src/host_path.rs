@@ -1,8 +1,8 @@
 //! Parses and resolves paths of the host in manifests.
 //!
-//! A path is absolute, relative to `$BOTTLE_HOME`, or relative to the user's home (`~/`). A path is never
-//! relative to the working directory, because that may be a project, which must not choose a Dockerfile, a
-//! root certificate or a key.
+//! A path is absolute, relative to `$BOTTLE_HOME`, or relative to the user's home (`~/`). A path is never relative to
+//! the working directory. The working directory may be a project, and a project must not choose a Dockerfile, a root
+//! certificate or a key.
 
 use std::io;
 use std::path::{Component, Path, PathBuf};
@@ -30,7 +30,7 @@ pub enum BadPath {
 /// lexically. Links are checked when the file is used.
 ///
 /// # Errors
-/// Returns [`BadPath`] if the path has another form.
+/// Returns [`BadPath`] if the text is not such a path.
 pub fn within_home(text: &str) -> Result<PathBuf, BadPath> {
     check(text)?;
     if text.starts_with(['/', '~']) {
@@ -51,7 +51,7 @@ pub fn within_home(text: &str) -> Result<PathBuf, BadPath> {
 /// Parses a path on the host: absolute, in `~/`, or relative to `$BOTTLE_HOME` and inside it.
 ///
 /// # Errors
-/// Returns [`BadPath`] if the path has another form.
+/// Returns [`BadPath`] if the text is not such a path.
 pub fn on_host(text: &str) -> Result<PathBuf, BadPath> {
     check(text)?;
     if text.starts_with('/') || text.starts_with("~/") {
@@ -66,8 +66,8 @@ pub fn on_host(text: &str) -> Result<PathBuf, BadPath> {
 /// Resolves all links in a path that [`within_home`] returned.
 ///
 /// # Errors
-/// Returns an error if the path does not exist, or a link points outside `$BOTTLE_HOME`. The error is a
-/// sentence fragment that follows the path.
+/// Returns an error if the path does not exist, or a link points outside `$BOTTLE_HOME`. The error is a sentence
+/// fragment. It follows the path in a message.
 pub fn real_within(bottle_home: &Path, path: &Path) -> Result<PathBuf, String> {
     let cannot = |error: io::Error| format!("cannot be read: {error}");
     let real = bottle_home.join(path).canonicalize().map_err(cannot)?;

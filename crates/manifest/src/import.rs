@@ -1,5 +1,5 @@
-//! Imports manifests from a home directory of bot-bottle, the predecessor of `bottle`, and notes which settings
-//! have another meaning.
+//! Imports manifests from a home directory of bot-bottle, the predecessor of `bottle`, and notes which settings have
+//! another meaning in `bottle`.
 //!
 //! The manifests of bot-bottle are Markdown with YAML frontmatter, as in `bottle`. Imported manifests are
 //! copied unchanged, and the notes describe the settings whose meaning differs.
@@ -18,11 +18,11 @@ use super::source::{Kind, Place};
 /// A manifest of the bot-bottle home.
 #[derive(Debug)]
 pub struct Imported {
-    /// Whether it is an agent or bottle manifest.
+    /// The kind of the manifest: agent or bottle.
     pub kind: Kind,
     /// The name of the manifest.
     pub name: Name,
-    /// The text of the file, unchanged; or why it cannot be read.
+    /// The text of the file, unchanged, or the reason why the file cannot be read.
     pub text: Result<String, ManifestError>,
     /// Notes on settings whose meaning differs, one sentence each.
     pub notes: Vec<&'static str>,
@@ -53,7 +53,7 @@ pub fn read(directory: &Path, homes: &Homes) -> (Vec<Imported>, Vec<String>) {
     (found, warnings)
 }
 
-/// Returns the notes for a file.
+/// Returns the notes on one manifest.
 fn notes(kind: Kind, text: &str) -> Vec<&'static str> {
     let Some(front) = frontmatter::split(text).ok().and_then(|split| split.yaml) else { return Vec::new() };
     // If the YAML is invalid there are no notes, and parsing the manifest later reports the error.

@@ -8,8 +8,8 @@ use super::error::Fault;
 use super::schema::BottleSchema;
 use super::{Kind, Position};
 
-/// The fields of Claude Code's subagent files. Agent manifests may contain these fields, which are ignored,
-/// so that one file can be used for both.
+/// The fields of Claude Code's subagent files. Agent manifests may contain these fields, so that one file can be an
+/// agent manifest and a subagent file. The fields are ignored.
 const SUBAGENT_KEYS: &[&str] = &[
     "name",
     "description",
@@ -32,7 +32,7 @@ const SUBAGENT_KEYS: &[&str] = &[
 /// reserved.
 const GENERATED_ROUTE_KEYS: &[&str] = &["provider", "role"];
 
-/// Parses the frontmatter of a manifest, without keys that are ignored.
+/// Parses the frontmatter of a manifest, and removes the keys that are ignored.
 pub(super) fn parse(kind: Kind, text: &str) -> Result<Node, Fault> {
     let mut root = yaml::parse(text).map_err(|error| fault(kind, &error))?;
     if let Value::Map(entries) = &mut root.value {
@@ -60,7 +60,7 @@ fn fault(kind: Kind, error: &YamlError) -> Fault {
     Fault { hint, is_unknown_key, ..fault }
 }
 
-/// Returns the known keys without those that a manifest must not contain.
+/// Returns the known keys, except those that a manifest must not contain.
 fn offered_keys(known: &[&'static str]) -> Vec<&'static str> {
     let hidden = if known.contains(&"host") { GENERATED_ROUTE_KEYS } else { &[] };
     known.iter().copied().filter(|key| !hidden.contains(key)).collect()
@@ -78,7 +78,7 @@ fn misplaced_key(kind: Kind, key: &str) -> Option<&'static str> {
     }
 }
 
-/// Returns the hint for a key that is written beside `host`, and belongs one level deeper.
+/// Returns the hint for a key of a route that is written next to `host`, but belongs one level deeper.
 fn nested_key(key: &str, accepted: &[&str]) -> Option<&'static str> {
     if !accepted.contains(&"host") {
         return None;
@@ -97,7 +97,7 @@ fn nested_key(key: &str, accepted: &[&str]) -> Option<&'static str> {
     })
 }
 
-/// Returns the keys of a bottle manifest. They are read from the error message for an unknown key.
+/// Returns the keys of a bottle manifest. The function takes the keys from the error for an unknown key.
 fn bottle_keys() -> &'static [&'static str] {
     let text = |text: &str| Node { at: Position::START, value: Value::Text(text.to_owned()) };
     let unknown = Node { at: Position::START, value: Value::Map(vec![(text(""), text(""))]) };

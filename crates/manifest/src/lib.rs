@@ -13,9 +13,9 @@
 //! skills     a skill's name → its files
 //! ```
 //!
-//! This module does not merge manifests or apply defaults, and reads only the requested file. An error in a
-//! file's content names file, line and column. Bottle manifests are never read from a project, because an
-//! agent with write access to the repository must not be able to give itself more access.
+//! These modules do not merge manifests or apply defaults, and read only the requested file; [`resolve`] merges
+//! manifests. An error in a file's content names file, line and column. Bottle manifests are never read from a project,
+//! because an agent with write access to the repository must not be able to give itself more access.
 
 pub mod agent;
 pub mod agent_provider;

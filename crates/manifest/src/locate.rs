@@ -4,11 +4,10 @@
 //! agent   <cwd>/.bottle/agents/NAME.md   then   $BOTTLE_HOME/agents/NAME.md    then   shipped
 //! bottle                                        $BOTTLE_HOME/bottles/NAME.md   then   shipped
 //! ```
-//! Listing manifests uses only file names, so that a broken manifest does not prevent the listing of the
-//! others. Every file is read with the function [`read`]. This function accepts only a regular UTF-8 file of
-//! limited size inside its root directory, and refuses links that point outside. If a file exists but cannot be
-//! used, this is an error: the search does not continue in the next directory, where the same name may mean
-//! something else.
+//! [`Manifests::list`] uses only file names, so a broken manifest does not prevent the listing of other manifests.
+//! Every file is read with the function [`read`]. This function accepts only a regular UTF-8 file of limited size
+//! inside its root directory, and refuses links that point outside. If a file exists but cannot be used, the search
+//! fails. It does not continue in the next directory, where another manifest may have the same name.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -27,8 +26,8 @@ use super::source::{Kind, Place, Source};
 use super::summary::summary;
 use super::write_manifest::path_of;
 
-/// The maximum number of files that are listed in a directory; further files are left out of the list. Nobody
-/// writes more manifests than this by hand.
+/// The maximum number of files that are listed in a directory; further files are left out of the list. Users do not
+/// write this many manifests by hand.
 const MAX_LISTED: usize = 10_000;
 
 /// The directories that may contain manifests.
@@ -48,12 +47,12 @@ impl From<&Host> for Homes {
     }
 }
 
-/// The manifests in all these directories.
+/// The manifests in all directories of [`Homes`].
 #[derive(Debug, Clone)]
 pub struct Manifests {
     homes: Homes,
-    /// `<cwd>/.bottle`. None if this directory is `$BOTTLE_HOME`, which is the case if the working directory is the
-    /// user's home directory.
+    /// `<cwd>/.bottle`. `None` if this directory is `$BOTTLE_HOME`. By default, this is the case if the working
+    /// directory is the user's home directory.
     project: Option<PathBuf>,
 }
 
@@ -73,13 +72,13 @@ pub struct Entry {
     pub name: Name,
     /// The file of the manifest.
     pub source: Source,
-    /// If this manifest shadows another of the same name: where the shadowed manifest comes from.
+    /// If this manifest shadows another manifest of the same name, the place of the shadowed manifest.
     pub replaces: Option<Place>,
 }
 
 impl Manifests {
-    /// Creates a view of the manifests in these directories. The only file access is to check whether the
-    /// project's directory is `$BOTTLE_HOME`.
+    /// Creates a view of the manifests in these directories. The only file access is the check whether the project's
+    /// directory is `$BOTTLE_HOME`.
     #[must_use]
     pub fn new(homes: Homes) -> Self {
         let project = homes.cwd.join(".bottle");
@@ -163,7 +162,7 @@ impl Manifests {
         Ok(found)
     }
 
-    /// Reads an agent manifest; none if no file has this name.
+    /// Reads an agent manifest. Returns `None` if no file has this name.
     ///
     /// # Errors
     /// Returns [`ManifestError`] if the file cannot be used.
@@ -171,7 +170,7 @@ impl Manifests {
         self.load(Kind::Agent, name, AgentManifest::parse)
     }
 
-    /// Reads a bottle manifest; none if no file has this name.
+    /// Reads a bottle manifest. Returns `None` if no file has this name.
     ///
     /// # Errors
     /// Returns [`ManifestError`] if the file cannot be used.
@@ -187,7 +186,8 @@ impl Manifests {
         })
     }
 
-    /// Returns the one-line summary of a manifest; none if it has no summary, or no file has this name.
+    /// Returns the one-line summary of a manifest. Returns `None` if the manifest has no summary, or if no file has
+    /// this name.
     ///
     /// # Errors
     /// Returns [`ManifestError`] if the file cannot be used.
@@ -202,7 +202,8 @@ impl Manifests {
         summary.map(Option::flatten)
     }
 
-    /// Parses the user's agent of this name, or else the shipped one. Ignores an agent of the same name in a project.
+    /// Parses the user's agent of this name, or else the shipped agent of this name. Ignores an agent of the same name
+    /// in a project.
     ///
     /// # Errors
     /// Returns [`ManifestError`] if the file cannot be used.

@@ -1,4 +1,5 @@
-//! The key `mcp` of one layer: which bottles the agent of this bottle may start, and what it may do with them.
+//! The key `mcp` of one layer: which bottles the agent of a bottle may start, and what the agent may do with these
+//! bottles.
 
 use std::collections::BTreeSet;
 
@@ -14,15 +15,15 @@ use super::schema::McpSchema;
 /// The maximum number of children that a bottle may have at the same time.
 const MAX_BOTTLES: u64 = 16;
 
-/// Which bottles the agent of a bottle may start: its children.
+/// The rules for the children of a bottle, which are the bottles that its agent starts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ChildRules {
-    /// The agents that its children may run, sorted. If there are none, the agent may start no bottle.
+    /// The agents that the children may run, sorted. If the list is empty, the bottle's agent may not start bottles.
     pub agents: Vec<Name>,
     /// The maximum number of children, running or kept, at the same time.
     pub bottles: u64,
-    /// What the agent may do with its children.
+    /// What the bottle's agent may do with the children.
     pub access: Access,
 }
 

@@ -17,7 +17,7 @@ pub(super) enum OneOrMany {
 }
 
 impl OneOrMany {
-    /// Returns the value as a list in both cases.
+    /// Returns the one string or the list of strings as a list.
     pub(super) fn into_list(this: Spanned<Self>) -> Vec<Spanned<String>> {
         match this.value {
             Self::One(only) => vec![Spanned::new(only, this.at)],

@@ -20,7 +20,8 @@ pub enum Origin {
         source: Source,
         /// The position of the value in the file.
         at: Position,
-        /// The chain of `extends` that leads to the file; none if the user or the agent selected this bottle.
+        /// The chain of `extends` that leads to the file; `None` if the user or the agent manifest selected this
+        /// bottle.
         via: Option<Arc<Via>>,
     },
 }
@@ -33,12 +34,12 @@ impl Origin {
     }
 }
 
-/// A link in a chain of `extends`. Layers with the same chain share its links.
+/// A link in a chain of `extends`. Layers with the same chain share the links.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Via {
     /// The bottle that extends the next bottle in the chain.
     pub name: Name,
-    /// The chain that leads to this bottle; none if it was selected.
+    /// The chain that leads to this bottle; `None` if this bottle was selected.
     pub from: Option<Arc<Via>>,
 }
 

@@ -1,4 +1,4 @@
-//! The key `resources` of one layer: limits and their units.
+//! The key `resources` of one layer, which is a bottle manifest before the merge: limits and their units.
 
 use std::fmt;
 
@@ -9,8 +9,8 @@ use super::Spanned;
 use super::error::Fault;
 use super::schema::ResourcesSchema;
 
-/// The largest number of processors that a manifest may set. It is far above any real machine, and detects
-/// typing errors.
+/// The largest number of processors that a manifest may set. No machine has this many processors, so a larger number is
+/// a typing error.
 const MAX_CPUS: f64 = 4096.0;
 /// The largest number of processes that a manifest may set, which is the kernel's limit.
 const MAX_PIDS: u64 = 4_194_304;

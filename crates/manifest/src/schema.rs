@@ -34,7 +34,7 @@ pub(super) struct AgentSchema {
 #[serde(deny_unknown_fields)]
 pub(super) struct AgentGitGateSchema {
     pub(super) user: Option<UserLayer>,
-    /// Not allowed in an agent manifest. Parsed so that the error message can explain why.
+    /// This key is not allowed in an agent manifest. It is parsed so that the error message can explain the reason.
     pub(super) repos: Option<Spanned<IgnoredAny>>,
 }
 
@@ -57,7 +57,7 @@ pub(super) struct BottleSchema {
     pub(super) mcp: Option<Spanned<McpSchema>>,
 }
 
-/// `mcp`.
+/// The key `mcp`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct McpSchema {
@@ -66,7 +66,7 @@ pub(super) struct McpSchema {
     pub(super) access: Option<Access>,
 }
 
-/// `agent_provider`.
+/// The key `agent_provider`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ProviderSchema {
@@ -103,7 +103,7 @@ pub(super) struct RepoSchema {
     pub(super) stale_ok: Option<Spanned<bool>>,
 }
 
-/// `git-gate.repos.<name>.key`.
+/// The key `git-gate.repos.<name>.key`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct KeySchema {
@@ -114,7 +114,7 @@ pub(super) struct KeySchema {
     pub(super) read_only: Option<Spanned<bool>>,
 }
 
-/// `git-gate.repos.<name>.key.provider`.
+/// The key `git-gate.repos.<name>.key.provider`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum KeyProviderSchema {
@@ -124,7 +124,7 @@ pub(super) enum KeyProviderSchema {
     Token,
 }
 
-/// `git-gate.repos.<name>.refs`.
+/// The key `git-gate.repos.<name>.refs`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RefsSchema {
@@ -135,7 +135,7 @@ pub(super) struct RefsSchema {
     pub(super) tags: Option<bool>,
 }
 
-/// `egress`.
+/// The key `egress`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct EgressSchema {
@@ -158,7 +158,7 @@ pub(super) struct ServiceSchema {
     pub(super) after: Option<Vec<Spanned<String>>>,
 }
 
-/// `services.<name>.readiness`.
+/// The key `services.<name>.readiness`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ReadinessSchema {
@@ -168,7 +168,7 @@ pub(super) struct ReadinessSchema {
     pub(super) command: Option<Spanned<Vec<String>>>,
 }
 
-/// `resources`.
+/// The key `resources`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ResourcesSchema {
@@ -183,9 +183,9 @@ pub(super) struct ResourcesSchema {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct UserLayer {
-    /// `user.name`. An empty value counts as absent.
+    /// The key `user.name`. An empty value counts as absent.
     pub name: Option<Spanned<String>>,
-    /// `user.email`. An empty value counts as absent.
+    /// The key `user.email`. An empty value counts as absent.
     pub email: Option<Spanned<String>>,
 }
 
@@ -204,10 +204,11 @@ pub enum OnMatch {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Access {
-    /// List them, and read their logs, processes and files.
+    /// The agent may list its children, and read their logs, processes and files.
     #[default]
     Read,
-    /// Also run commands in them, send input and signals to their processes, and change their files.
+    /// In addition, the agent may run commands in its children, send input and signals to their processes, and change
+    /// their files.
     Control,
 }
 
@@ -249,12 +250,12 @@ pub struct SettingsLayer {
     pub base_url: Option<Spanned<String>>,
     /// The wire format of the model API, for example `anthropic-messages`.
     pub api: Option<Spanned<String>>,
-    /// The API key that pi gets in the bottle. Its type is [`Secret`], because a user may write a real key
-    /// here.
+    /// The API key that pi gets in the bottle. Its type is [`Secret`], because a user may write a real key in the
+    /// manifest.
     pub api_key: Option<Spanned<Secret>>,
     /// The environment variable from which pi reads its API key in the bottle.
     pub api_key_env: Option<Spanned<String>>,
-    /// The ids of the models. Pi uses the first one.
+    /// The ids of the models. Pi uses the first model of the list.
     pub models: Option<Spanned<Vec<String>>>,
     /// The name of the request field that limits the output tokens.
     pub max_tokens_field: Option<Spanned<String>>,

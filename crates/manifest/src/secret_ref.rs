@@ -26,11 +26,11 @@ pub enum SecretRef {
     Command(Vec<String>),
 }
 
-/// Why a secret reference is invalid. The message never quotes the reference, because users may have written
-/// a secret there by mistake.
+/// Why a secret reference is invalid. The message never quotes the reference, because a user may have written a secret
+/// instead of a reference by mistake.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadSecretRef {
-    /// The text is neither a variable name nor begins with a known prefix.
+    /// The text is not a variable name, and does not begin with a known prefix.
     #[error(
         "must be a secret reference: a host variable's name, `env:NAME`, `file:PATH`, `keychain:NAME` or \
          `cmd:PROGRAM ARGS`"
@@ -94,7 +94,7 @@ fn command(line: &str) -> Result<SecretRef, BadSecretRef> {
     }
 }
 
-/// Whether `name` is a valid variable name: `[A-Za-z_][A-Za-z0-9_]*`.
+/// Whether `name` is a valid name of an environment variable: `[A-Za-z_][A-Za-z0-9_]*`.
 pub(super) fn is_variable(name: &str) -> bool {
     let mut bytes = name.bytes();
     bytes.next().is_some_and(|b| b.is_ascii_alphabetic() || b == b'_')

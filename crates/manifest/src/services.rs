@@ -17,16 +17,16 @@ use super::error::Fault;
 use super::one_or_many::Entries;
 use super::schema::{ReadinessSchema, ServiceSchema};
 
-/// The default time between two checks.
+/// The default time between two readiness checks.
 const INTERVAL: Duration = Duration::from_millis(500);
 
-/// The default time limit for one check.
+/// The default time limit for one readiness check.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The default time within which a service must become ready.
 const START_PERIOD: Duration = Duration::from_secs(30);
 
-/// The shortest and the longest time that a manifest may set.
+/// The shortest and the longest duration that a manifest may set.
 const TIMES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(3600));
 
 /// A service.
@@ -37,9 +37,9 @@ pub struct ServiceLayer {
     /// The check that decides when the service is ready.
     #[serde(skip_serializing_if = "ReadinessCheck::is_started")]
     pub readiness: ReadinessCheck,
-    /// The time between two checks.
+    /// The time between two readiness checks.
     pub interval: Time,
-    /// The time limit for one check.
+    /// The time limit for one readiness check.
     pub timeout: Time,
     /// The time within which the service must become ready.
     pub start_period: Time,
@@ -50,7 +50,7 @@ pub struct ServiceLayer {
 }
 
 impl ServiceLayer {
-    /// A service with the default times that does not restart when it ends.
+    /// Creates a service with the default times. The service does not restart when it ends.
     #[must_use]
     pub fn new(command: Vec<String>, readiness: ReadinessCheck) -> Self {
         Self {
@@ -64,7 +64,7 @@ impl ServiceLayer {
         }
     }
 
-    /// Converts the service to the form for the guest.
+    /// Converts the service to the type that the guest receives.
     #[must_use]
     pub fn service(&self, name: ProcessName) -> Service {
         let millis = |time: Time| u64::try_from(time.0.as_millis()).unwrap_or(u64::MAX);
@@ -91,17 +91,17 @@ impl Serialize for Time {
     }
 }
 
-/// A check of readiness, with the text that declares it.
+/// A readiness check, with the text that declares it in the manifest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReadinessCheck {
     /// The check.
     pub check: Readiness,
-    /// The text: a URL, an address, or a path.
+    /// The declaring text: a URL, an address, or a path.
     written: Option<String>,
 }
 
 impl ReadinessCheck {
-    /// A service that is ready as soon as it runs.
+    /// Creates the check of a service that is ready as soon as it runs.
     #[must_use]
     pub fn started() -> Self {
         Self { check: Readiness::Started, written: None }
@@ -111,10 +111,10 @@ impl ReadinessCheck {
         self.check == Readiness::Started
     }
 
-    /// A `GET` request to a URL of this bottle.
+    /// Creates a check that sends a `GET` request to a URL of this bottle.
     ///
     /// # Errors
-    /// Why the URL cannot be checked, as the end of a sentence.
+    /// Returns [`BadCheck`] if the text is not an `http` URL of this bottle.
     pub fn http(text: &str) -> Result<Self, BadCheck> {
         let url = Url::parse(text).map_err(|_| BadCheck::Url)?;
         if url.scheme() != "http" || !url.username().is_empty() || url.password().is_some() {
@@ -139,10 +139,10 @@ impl ReadinessCheck {
         })
     }
 
-    /// A TCP connection to `HOST:PORT` in this bottle.
+    /// Creates a check that opens a TCP connection to `HOST:PORT` in this bottle.
     ///
     /// # Errors
-    /// Why the address cannot be checked, as the end of a sentence.
+    /// Returns [`BadCheck`] if the text is not an address of this bottle.
     pub fn tcp(text: &str) -> Result<Self, BadCheck> {
         let (host, port) = text.rsplit_once(':').ok_or(BadCheck::Address)?;
         let port = port.parse().ok().filter(|port| *port > 0).ok_or(BadCheck::Address)?;
@@ -155,10 +155,10 @@ impl ReadinessCheck {
         Ok(Self { check: Readiness::Tcp(addresses), written: Some(text.to_owned()) })
     }
 
-    /// A path that exists in the bottle.
+    /// Creates a check that a path exists in the bottle.
     ///
     /// # Errors
-    /// If the path is empty or contains a zero byte.
+    /// Returns [`BadCheck`] if the path is empty or contains a zero byte.
     pub fn file(text: &str) -> Result<Self, BadCheck> {
         if text.is_empty() || text.contains('\0') {
             return Err(BadCheck::Path);
@@ -166,10 +166,10 @@ impl ReadinessCheck {
         Ok(Self { check: Readiness::File(text.to_owned()), written: Some(text.to_owned()) })
     }
 
-    /// A program that exits with code 0.
+    /// Creates a check that runs a program. The check succeeds if the program exits with code 0.
     ///
     /// # Errors
-    /// If there is no program.
+    /// Returns [`BadCheck`] if `argv` has no program.
     pub fn command(argv: Vec<String>) -> Result<Self, BadCheck> {
         if argv.first().is_none_or(String::is_empty) {
             return Err(BadCheck::Command);
@@ -191,7 +191,7 @@ impl Serialize for ReadinessCheck {
     }
 }
 
-/// Why a check of readiness is refused, as the end of a sentence.
+/// Why a readiness check is refused, as a sentence fragment that follows the name of the key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BadCheck {
     /// The URL is not a plain `http` URL.
@@ -200,7 +200,7 @@ pub enum BadCheck {
     /// The address is not a host and a port.
     #[error("is not `HOST:PORT`")]
     Address,
-    /// The host is not this bottle.
+    /// The host is not `localhost` or a loopback address.
     #[error("must name this bottle: `localhost`, or a loopback address")]
     Elsewhere,
     /// The path is empty, or contains a zero byte.

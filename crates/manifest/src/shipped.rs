@@ -1,8 +1,8 @@
-//! The manifests that are built into the program, so that it works without configuration.
+//! The manifests that are built into the program, so that the program works without configuration.
 
 use super::source::Kind;
 
-/// Each table has one row for each file of a directory. A test below checks this.
+/// Each table has one row for each file of a directory. A test in this file checks that the rows are complete.
 macro_rules! table {
     ($directory:literal: $($name:literal),+ $(,)?) => {
         &[$(($name, include_str!(concat!("../../../manifests/", $directory, "/", $name, ".md")))),+]

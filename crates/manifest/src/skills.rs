@@ -1,7 +1,7 @@
 //! Finds a skill and lists its files.
 //!
-//! A skill is a directory in `$BOTTLE_HOME/skills/` or otherwise in `~/.claude/skills/`; skills in a project are
-//! not used. A skill is copied into the bottle, so its size is limited. No link in it may point outside its
+//! A skill is a directory in `$BOTTLE_HOME/skills/` or otherwise in `~/.claude/skills/`; skills in a project are not
+//! used. A skill is copied into the bottle, so its size is limited. No link in a skill may point outside the skill's
 //! directory, because a link to `~/.ssh` would give the agent a key.
 
 use std::fs::Metadata;
@@ -31,7 +31,7 @@ pub struct Skill {
     /// The directory of the skill.
     #[serde(rename = "folder")]
     pub directory: PathBuf,
-    /// Its files, sorted by path.
+    /// The files of the skill, sorted by path.
     pub files: Vec<SkillFile>,
 }
 
@@ -44,7 +44,7 @@ pub struct SkillFile {
     pub source: PathBuf,
     /// The size of the file in bytes.
     pub size: u64,
-    /// Whether the file's owner may execute it.
+    /// Whether the owner of the file may execute the file.
     pub executable: bool,
 }
 
@@ -54,7 +54,7 @@ pub enum SkillError {
     /// The skill's directory does not exist.
     #[error("does not exist: neither {} nor {}", .tried[0].display(), .tried[1].display())]
     Missing {
-        /// The directories in which the skill was searched.
+        /// The directories that were searched for the skill.
         tried: [PathBuf; 2],
     },
     /// The path is a file, not a directory.
@@ -112,7 +112,7 @@ impl Skill {
         Ok(Self { name: name.clone(), directory: directory.clone(), files: walk.files })
     }
 
-    /// Reads a file of a skill, if it is still a regular file with the same size as when it was listed.
+    /// Reads a file of a skill, if the file is still regular and has the size that [`Skill::locate`] listed.
     ///
     /// # Errors
     /// Returns [`SkillError`] if the file has changed or cannot be read.

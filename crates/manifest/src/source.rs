@@ -68,7 +68,7 @@ impl Place {
 pub struct Source {
     /// Where the file comes from.
     pub place: Place,
-    /// The path. For [`Place::Shipped`], it is relative to the directory `manifests/` of bottle's source code.
+    /// The path. For [`Place::Shipped`], the path is relative to the directory `manifests/` of bottle's source code.
     pub path: Arc<Path>,
 }
 

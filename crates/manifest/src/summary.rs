@@ -5,8 +5,8 @@ use super::frontmatter;
 /// The maximum number of characters of a summary. A longer summary is truncated, and ends with an ellipsis.
 const MAX_CHARS: usize = 160;
 
-/// Returns the first non-empty line of the body, otherwise of the comments in the frontmatter. Returns none
-/// if there is no such line, or if the frontmatter is not closed.
+/// Returns the first non-empty line of the body, or else the first non-empty comment in the frontmatter. Returns `None`
+/// if both are absent, or if the frontmatter is not closed.
 #[must_use]
 pub(super) fn summary(text: &str) -> Option<String> {
     let split = frontmatter::split(text).ok()?;
@@ -14,7 +14,7 @@ pub(super) fn summary(text: &str) -> Option<String> {
     split.body.lines().chain(comments).find_map(plain_line)
 }
 
-/// Removes the marks of a heading or comment from a line; none if no text remains.
+/// Removes the marks of a heading or comment from a line; Returns `None` if no text remains.
 fn plain_line(line: &str) -> Option<String> {
     let words = line.trim().trim_start_matches('#').trim();
     let cut = words.char_indices().nth(MAX_CHARS).map(|(at, _)| &words[..at]);

@@ -22,7 +22,7 @@ fn source() -> Source {
     Source { place: Place::Home, path: Path::new("case.md").into() }
 }
 
-/// Generates the text with a part of it replaced.
+/// Generates variants of `text` in which one part is replaced.
 fn damaged(text: &'static str) -> impl Strategy<Value = String> {
     let pieces = "[-\\[\\]{}:,&*!|>'\"#%@`?~ \n\tab1é\u{feff}\u{0}]{0,6}";
     (0..text.len(), 0..12usize, pieces).prop_map(move |(start, length, piece)| {

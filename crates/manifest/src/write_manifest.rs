@@ -24,7 +24,7 @@ pub fn write_new_manifest(home: &Path, kind: Kind, name: &Name, text: &str) -> i
 /// Writes a manifest, and replaces an existing file.
 ///
 /// # Errors
-/// Returns the same errors as [`write_new_manifest`]. In case of an error, the old file is unchanged.
+/// Returns the same errors as [`write_new_manifest`]. After an error, the old file is unchanged.
 pub fn write_manifest(home: &Path, kind: Kind, name: &Name, text: &str) -> io::Result<()> {
     let path = path_of(home, kind, name);
     // If the file is a link, for example into a dotfiles repository, the target of the link is replaced and
@@ -39,7 +39,7 @@ pub fn path_of(home: &Path, kind: Kind, name: &Name) -> PathBuf {
     home.join(kind.directory()).join(format!("{name}.md"))
 }
 
-/// Writes the text to a temporary file in the same directory, which only the user can access.
+/// Writes the text to a temporary file in the directory of the manifest. Only the user can access the temporary file.
 fn write_temporary(path: &Path, text: &str) -> io::Result<tempfile::NamedTempFile> {
     let directory = path.parent().ok_or_else(|| io::Error::other("it has no directory"))?;
     files::create_private_directory(directory)?;

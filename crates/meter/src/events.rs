@@ -7,23 +7,23 @@
 /// A reported part of an event stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Piece<'t> {
-    /// More of the current event's data.
+    /// A part of the current event's data.
     Data(&'t [u8]),
     /// The end of the current event.
     End,
 }
 
-/// The name of the field whose values are reported.
+/// The name of the event field that the reader reports.
 const FIELD: &[u8] = b"data";
-/// The byte order mark that may begin a stream.
+/// The byte order mark. A stream may begin with it.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// The position within the current line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Line {
-    /// After this many bytes of [`FIELD`] and nothing else.
+    /// The line so far consists of this many bytes of [`FIELD`].
     Name(usize),
-    /// Directly after the colon. One space here is ignored.
+    /// Directly after the colon. A space at this position is ignored.
     Value,
     /// Inside a reported value.
     Data,
@@ -35,7 +35,7 @@ enum Line {
 #[derive(Debug)]
 pub(crate) struct Events {
     line: Line,
-    /// Whether the last byte was a CR. An LF directly after it does not end another line.
+    /// Whether the last byte was a CR. An LF directly after a CR does not end another line.
     after_cr: bool,
     /// How many bytes of [`BYTE_ORDER_MARK`] were read so far. `None` after any other byte.
     bom_bytes: Option<usize>,

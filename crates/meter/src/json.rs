@@ -1,13 +1,14 @@
 //! A streaming JSON reader that reports the scalars near the root.
 //!
-//! The reader stores only the path to the current position, so its memory use does not depend on the length
-//! of the body. The reader never fails: malformed input only leads to missing or wrong scalars.
+//! The reader stores only the path to the current position, so its memory use does not depend on the length of the
+//! body. The reader never fails: malformed input only causes missing or wrong scalars.
 
 /// The deepest level of nesting at which scalars are reported. Deeper values are skipped.
 const MAX_DEPTH: usize = 7;
 /// The longest key that is compared, in bytes. A longer key matches no path.
 const MAX_KEY: usize = 32;
-/// The longest reported string, number or word, in bytes. Longer ones are skipped. Model names are shorter.
+/// The longest string, number or word that the reader buffers, in bytes. If a string is longer, the reader reports only
+/// its length ([`Scalar::Long`]). The reader skips longer numbers and words. Model names are shorter.
 const MAX_TEXT: usize = 256;
 
 /// A value that is neither an object nor an array.
@@ -53,7 +54,7 @@ struct Level {
     array: bool,
     /// Whether the next string is a key.
     at_key: bool,
-    /// The last key. Empty in arrays and for keys longer than [`MAX_KEY`].
+    /// The last key that was read. Empty in arrays and for keys longer than [`MAX_KEY`].
     key: Vec<u8>,
 }
 
@@ -72,7 +73,7 @@ enum State {
 #[derive(Debug, Default)]
 pub(crate) struct Reader {
     state: State,
-    /// Number of open objects and arrays.
+    /// The number of open objects and arrays.
     depth: usize,
     levels: Vec<Level>,
     /// The part of the current string or word that was read so far.
@@ -104,7 +105,7 @@ impl Reader {
         }
     }
 
-    /// Reads one byte between values. Returns the number of bytes consumed: one, or zero before a word.
+    /// Reads one byte between values. Returns the number of bytes consumed: one, or zero if a word begins.
     fn between(&mut self, text: &[u8]) -> usize {
         match text[0] {
             b'{' => self.open(false),
@@ -154,7 +155,7 @@ impl Reader {
         self.ended = depth == 0;
     }
 
-    /// Returns the innermost open object or array, unless it is deeper than [`MAX_DEPTH`].
+    /// Returns the innermost open object or array. Returns `None` if it is deeper than [`MAX_DEPTH`].
     fn current(&mut self) -> Option<&mut Level> {
         let level = self.levels.last_mut()?;
         (self.depth <= MAX_DEPTH).then_some(level)

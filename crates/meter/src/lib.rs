@@ -5,10 +5,10 @@
 //! decoded response ──┤                                ├─► json ─► scalars ─► numbers, model, end
 //!                    └─ one object ───────────────────┘
 //! ```
-//! This crate performs no I/O. A response may have any length and arrive in pieces of any size: memory use is
-//! constant, and the result does not depend on the pieces. The input is untrusted, so negative, malformed and
-//! implausible numbers are ignored. A count that a response does not report is estimated ([`estimate`]), so no response
-//! of a model counts as nothing.
+//! This crate performs no I/O. A response may have any length and arrive in pieces of any size: memory use is constant,
+//! and the result does not depend on the pieces. The input is untrusted, so negative, malformed and implausible numbers
+//! are ignored. If a response reports no input or output count, the meter uses an estimate, so that every model
+//! response has both counts.
 
 mod events;
 mod json;
@@ -28,7 +28,7 @@ const MAX_TOKENS: u64 = 1_000_000_000;
 /// The longest accepted model name, in bytes. A longer name is ignored.
 const MAX_MODEL: usize = 128;
 
-/// The number of bytes of text that count as one token in an estimate. Models need fewer tokens for most texts.
+/// The number of bytes of text per token in an estimate. Most texts have fewer tokens than this estimate.
 const BYTES_PER_TOKEN: u64 = 3;
 
 /// Estimates the number of tokens of a text from its length in bytes, rounded up.
@@ -46,18 +46,20 @@ pub struct Reading {
     pub tokens: Tokens,
     /// Whether the response was interrupted.
     pub interrupted: bool,
-    /// Whether a count is an estimate, or the response reported an implausible one.
+    /// Whether a count is an estimate, or the response reported an implausible count.
     pub estimated: bool,
 }
 
-/// The maximum usage of a response. It replaces each count that the response does not prove.
+/// The maximum usage of a response. The meter uses these values in place of counts that are missing or not final.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Expected {
     /// The tokens of the prompt.
     pub prompt: u64,
-    /// Whether the prompt can have more tokens than the beginning of the response states.
+    /// Whether the provider may add tokens to the prompt after the beginning of the response has reported the tokens of
+    /// the prompt.
     pub may_grow: bool,
-    /// The tokens of the output. `None` if nothing was reserved for it; then the received text counts.
+    /// The tokens of the output. `None` if no tokens were reserved for the output. The meter then estimates the output
+    /// from the received text.
     pub output: Option<u64>,
 }
 
@@ -87,12 +89,12 @@ enum Text {
 struct Progress {
     model: Option<String>,
     tokens: Tokens,
-    /// The sums over the iterations of the current event or body. No other count includes the compactions among
-    /// these iterations. Used for Messages only.
+    /// The sums of the counts in `usage.iterations` of the current event or body. An iteration can be a compaction,
+    /// which the top-level counts do not include. Used for Messages only.
     iterations: Tokens,
-    /// Whether the body is a response of the API, and not other content at the same path.
+    /// Whether the body is a response of the API, and not other content at the same URL path.
     known: bool,
-    /// Whether the current event is the last one.
+    /// Whether the current event is the last event of the response.
     last: bool,
     /// The number of bytes of the model's text so far.
     output_bytes: u64,
@@ -102,9 +104,9 @@ struct Progress {
     finished: bool,
     /// Whether an event reported an error. Used for Responses only.
     failed: bool,
-    /// Whether the current event says why the model stopped. Used for Messages only.
+    /// Whether an event so far contained a `stop_reason`. Used for Messages only.
     stopped: bool,
-    /// Whether the counts cover the whole response. Used for Messages only.
+    /// Whether an event after which the counts cover the whole response has ended. Used for Messages only.
     counted: bool,
     ended: bool,
 }
@@ -135,7 +137,7 @@ impl Meter {
         match &mut self.text {
             Text::Unknown => {}
             Text::Whole(reader) => {
-                // Nearly all of a complete response is the model's text.
+                // In a response that is a single JSON object, nearly all bytes are the model's text.
                 progress.output_bytes += piece.len() as u64;
                 reader.feed(piece, &mut |path, scalar| progress.whole(api, path, scalar));
                 progress.ended |= reader.has_ended();
@@ -162,7 +164,7 @@ impl Meter {
         }
     }
 
-    /// Reads the next event of a response that arrives in messages of a WebSocket. `event` is the whole message.
+    /// Reads the next event of a response that arrives as WebSocket messages. `event` is the whole message.
     pub fn feed_message(&mut self, event: &[u8]) {
         let (api, progress) = (self.api, &mut self.progress);
         if progress.ended {
@@ -174,13 +176,13 @@ impl Meter {
         progress.ended = progress.last && reader.has_ended();
     }
 
-    /// Whether the model responded with an error instead of a response, so that nothing counts.
+    /// Whether the provider sent an error and no part of a response. The request then used no tokens.
     #[must_use]
     pub fn is_refused(&self) -> bool {
         self.progress.failed && !self.progress.known
     }
 
-    /// Whether the response ended with an error.
+    /// Whether an event of the response reported an error.
     #[must_use]
     pub fn has_failed(&self) -> bool {
         self.progress.failed
@@ -195,8 +197,8 @@ impl Meter {
     /// Returns the usage, or `None` if the body is not a model response. `whole` states whether the transport
     /// delivered the complete body.
     ///
-    /// An interrupted body that might have become a model response counts as one. Otherwise an agent could avoid being
-    /// metered by disconnecting early.
+    /// If an interrupted body might have become a model response, the meter treats the body as a model response.
+    /// Otherwise an agent could avoid being metered by disconnecting early.
     #[must_use]
     pub fn finish(mut self, whole: bool, expected: Expected) -> Option<Reading> {
         self.progress.add_up();
@@ -212,7 +214,7 @@ impl Meter {
             ended,
             ..
         } = self.progress;
-        // The last event is complete except for the empty line that should follow it.
+        // The last event is complete, but the empty line that should follow the event is missing.
         let unspaced = last && matches!(&self.text, Text::Events { data, .. } if data.has_ended());
         let interrupted = !(ended || whole && (finished || unspaced));
         let undecided = !ended && !whole && matches!(self.text, Text::Unknown | Text::Whole(_));
@@ -224,12 +226,13 @@ impl Meter {
         let estimated = interrupted || implausible || !input || !output;
         if !input {
             let reported = tokens.input.unwrap_or(0);
-            // The beginning of a response states its prompt, unless the provider adds to it later.
+            // The beginning of a response reports the tokens of the prompt. This count is final unless the provider may
+            // add tokens to the prompt later.
             let unproven = if reported == 0 || expected.may_grow { expected.prompt } else { 0 };
             tokens.input = Some(reported.max(unproven).max(1));
         }
         if !output {
-            // A count covers only the beginning of an interrupted response.
+            // If a response is interrupted, its reported output count covers only the beginning of the response.
             let unproven = expected.output.unwrap_or(0).max(estimate(output_bytes));
             tokens.output = tokens.output.max(Some(unproven));
         }
@@ -290,7 +293,7 @@ impl Progress {
         self.common(api, inner.as_ref().unwrap_or(path), scalar);
     }
 
-    /// Handles the fields that both single objects and events contain.
+    /// Handles a scalar in a field that both single objects and events contain.
     fn common(&mut self, api: Api, path: &JsonPath<'_>, scalar: Scalar<'_>) {
         match scalar {
             Scalar::Long(_) => {}
@@ -302,7 +305,7 @@ impl Progress {
                 let Some(count) = count_at(tokens, api, iteration.as_ref().unwrap_or(&path)) else { return };
                 if let Some(number) = number(word) {
                     let so_far = count.unwrap_or(0);
-                    // Repeated counts are cumulative, so the largest one is used.
+                    // The counts of a later event include those of earlier events, so the largest count is used.
                     *count = Some(if iteration.is_some() {
                         so_far.saturating_add(number)
                     } else {
@@ -317,7 +320,8 @@ impl Progress {
         }
     }
 
-    /// Ends an event or the body. Its iterations cover the whole response so far.
+    /// Raises the counts to the sums of the iterations. Called at the end of each event and of the body. The iterations
+    /// in one event cover the whole response so far.
     fn add_up(&mut self) {
         let Tokens { input, output, cached, cache_written } = std::mem::take(&mut self.iterations);
         let all = &mut self.tokens;
@@ -328,7 +332,7 @@ impl Progress {
     }
 }
 
-/// Returns the token count that a path below `usage`, or below an iteration in it, stands for.
+/// Returns the field of `tokens` for a path below `usage`, or below an iteration in `usage`.
 fn count_at<'t>(tokens: &'t mut Tokens, api: Api, path: &JsonPath<'_>) -> Option<&'t mut Option<u64>> {
     let Tokens { input, output, cached, cache_written } = tokens;
     let counts: &[(&[&str], _)] = match api {

@@ -1,7 +1,8 @@
-//! The limits of models by name, for requests whose cost does not follow from their body.
+//! The limits of models, by model name. A budget needs these limits for requests whose cost cannot be computed from the
+//! request body.
 //!
-//! A budget reserves them before a request is sent, so a limit that is too high only makes a request wait for a larger
-//! lease. An unknown name has the highest limits, because an agent can choose any name.
+//! A budget reserves the limits before a request is sent, so a limit that is too high only makes a request wait for a
+//! larger lease. An unknown model name has the highest limits, because an agent can choose any name.
 
 /// The limits of a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,26 +15,25 @@ pub struct Limits {
     pub image: u64,
 }
 
-/// The tokens of an image for most models. The providers scale larger images down: Anthropic to 4,784 tokens, OpenAI to
-/// 10,000 patches of one token
-/// (<https://platform.claude.com/docs/en/build-with-claude/vision>,
+/// The maximum tokens of an image for most models. The providers scale down larger images: Anthropic to 4,784 tokens,
+/// OpenAI to 10,000 patches of one token each (<https://platform.claude.com/docs/en/build-with-claude/vision>,
 /// <https://developers.openai.com/api/docs/guides/images-vision>).
 const IMAGE: u64 = 10_000;
 
-/// The tokens of an image for GPT-4o mini, which is billed 2,833 tokens and 5,667 for each of up to eight tiles (the
-/// same page).
+/// The maximum tokens of an image for GPT-4o mini. OpenAI bills 2,833 tokens for an image, plus 5,667 tokens for each
+/// of up to eight tiles (<https://developers.openai.com/api/docs/guides/images-vision>).
 const TILED_IMAGE: u64 = 2_833 + 8 * 5_667;
 
-/// The limits of a model whose name is not in [`MODELS`]: the window of the largest hosted models (xAI and Google
-/// document 2,000,000), and the largest output and image in the table.
+/// The limits of a model whose name is not in [`MODELS`]. The window is that of the largest hosted models: xAI and
+/// Google document 2,000,000 tokens. The limits for output and images are the largest ones in [`MODELS`].
 const UNKNOWN: Limits = Limits { window: 2_000_000, output: 131_072, image: TILED_IMAGE };
 
-/// The beginnings of model names, the most specific first. After its beginning, a name ends, or continues with `-` and
-/// a variant or a date.
+/// Prefixes of model names, and the limits of the models. More specific prefixes come first. A model name either equals
+/// its prefix, or continues after the prefix with `-`, `@` or `[`.
 ///
 /// Sources, read in November 2026: <https://platform.claude.com/docs/en/about-claude/models/overview> for `claude`
-/// (Sonnet 4 and 4.5 have their long window only with a beta header, which counts here), and
-/// <https://developers.openai.com/api/docs/models> for the others.
+/// (Sonnet 4 and 4.5 have the window that is listed here only with a beta header), and
+/// <https://developers.openai.com/api/docs/models> for the other models.
 const MODELS: [(&str, Limits); 32] = [
     ("claude-opus-4-8", limits(1_000_000, 128_000)),
     ("claude-opus-4-7", limits(1_000_000, 128_000)),
@@ -74,26 +74,26 @@ const fn limits(window: u64, output: u64) -> Limits {
 }
 
 impl Limits {
-    /// The limits of a model. `None` stands for a request without a name, or with several.
+    /// The limits of a model. `None` means that the request names no model, or several models.
     #[must_use]
     pub fn of(model: Option<&str>) -> Self {
         let Some(model) = model else { return UNKNOWN };
-        // Gateways write `vendor/model:variant`, and versions with a dot.
+        // Gateways write a model name as `vendor/model:variant`, and write versions with a dot.
         let name = model.rsplit('/').next().unwrap_or(model);
         let name = name.split(':').next().unwrap_or(name);
         let found = MODELS.iter().find(|(known, _)| begins(name.as_bytes(), known.as_bytes()));
         found.map_or(UNKNOWN, |(_, limits)| *limits)
     }
 
-    /// Whether an image is billed with more tokens than it uses of the window, so that a prompt can cost more than the
-    /// window.
+    /// Whether the provider bills more tokens for an image than the image occupies in the window. The cost of a prompt
+    /// can then exceed the window.
     #[must_use]
     pub fn bill_images_apart(&self) -> bool {
         self.image > IMAGE
     }
 }
 
-/// Whether `name` is `known`, or a variant of it. A dot counts as a dash.
+/// Whether `name` is `known`, or a variant of `known`. A dot in `name` matches a dash in `known`.
 fn begins(name: &[u8], known: &[u8]) -> bool {
     let dashed = |byte: u8| if byte == b'.' { b'-' } else { byte };
     name.len() >= known.len()

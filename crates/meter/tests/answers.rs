@@ -1,5 +1,5 @@
-//! Complete responses of the three APIs, split into pieces of any size, and the usage that is read from each.
-//! Also responses that are interrupted or not model responses.
+//! Feeds complete responses of the three APIs to `Meter`, split into pieces of any size, and checks the usage. Also
+//! feeds interrupted responses, and bodies that are not model responses.
 #![allow(missing_docs)]
 
 use bottle_meter::{Expected, Meter, Reading};
@@ -89,9 +89,9 @@ const ANSWERS: [(Api, &str, &str, [Option<u64>; 4]); 6] = [
     (Api::Responses, RESPONSE_EVENTS, "gpt-5.1-codex", [Some(9021), Some(310), Some(8960), None]),
 ];
 
-/// The known facts about each request.
+/// The expected usage of each request in these tests.
 const REQUEST: Expected = Expected { prompt: 101, may_grow: false, output: None };
-/// The estimated tokens of each request.
+/// The estimated input tokens of each request in these tests.
 const ESTIMATED: Option<u64> = Some(REQUEST.prompt);
 
 fn tokens([input, output, cached, cache_written]: [Option<u64>; 4]) -> Tokens {
@@ -108,7 +108,7 @@ fn at_once(api: Api, answer: &str) -> Option<Reading> {
     read(api, [answer.as_bytes()], true)
 }
 
-/// A compaction and the response after it. The top-level counts are those of the response only.
+/// The `usage` object of a compaction and the response after it. The top-level counts include only the response.
 const ITERATIONS: &str = r#"{"input_tokens":23000,"output_tokens":1000,"cache_read_input_tokens":5,"iterations":[
  {"type":"compaction","input_tokens":180000,"output_tokens":3500,"cache_read_input_tokens":70,"cache_creation":{"ephemeral_5m_input_tokens":9}},
  {"type":"message","input_tokens":23000,"output_tokens":1000,"cache_read_input_tokens":5,"cache_creation_input_tokens":0}]}"#;
@@ -167,7 +167,7 @@ fn an_interrupted_response_keeps_its_counts() {
     let until = |text: &str, words: &str| text[..text.find(words).expect("there")].to_owned();
     for (api, answer, numbers) in [
         (Api::Messages, until(MESSAGE_EVENTS, "event: ping"), [Some(4), Some(1), Some(20512), Some(1830)]),
-        // The 42 bytes of the text in the events count as 14 tokens.
+        // The 42 bytes of the text in the events are estimated as 14 tokens.
         (
             Api::Messages,
             until(MESSAGE_EVENTS, "2}}\n\nevent: message_stop"),
@@ -208,7 +208,7 @@ fn what_an_interrupted_response_does_not_prove_counts_as_reserved() {
     for (api, answer, expected, numbers) in [
         (Api::Messages, String::new(), reserved, [ESTIMATED, Some(5000), None, None]),
         (Api::Messages, started.clone(), reserved, [Some(4), Some(5000), Some(20512), Some(1830)]),
-        // A tool of the provider may add to the prompt.
+        // A tool that the provider runs may add tokens to the prompt.
         (
             Api::Messages,
             started,
@@ -247,7 +247,7 @@ fn what_an_interrupted_response_does_not_prove_counts_as_reserved() {
         assert_eq!(reading.tokens, tokens(numbers), "{answer}");
         assert!(reading.estimated && reading.interrupted, "{answer}");
     }
-    // A model whose response has no counts may have reasoned without showing it.
+    // If a response has no counts, the model may have produced reasoning tokens that the response does not show.
     let silent = "data: {\"object\":\"chat.completion.chunk\",\"choices\":[{\"delta\":{\"content\":\"Hi.\"},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n";
     let mut meter = Meter::new(Api::ChatCompletions, true);
     meter.feed(silent.as_bytes());
@@ -281,7 +281,8 @@ fn a_response_without_counts_is_recorded() {
     assert!(events_that_never_came.interrupted && events_that_never_came.estimated);
 }
 
-/// An agent must not be able to avoid metering by disconnecting before the response shows its kind.
+/// An agent must not be able to avoid metering by disconnecting before the meter can detect that the body is a model
+/// response.
 #[test]
 fn an_interrupted_response_of_unknown_kind_is_recorded() {
     for answer in ["", "{", "{\"id\":\"msg_01\",\"ty"] {
@@ -364,7 +365,7 @@ fn ignores_implausible_numbers() {
         assert_eq!(reading.tokens, tokens([counted.or(ESTIMATED), Some(1), None, None]), "{number}");
         assert_eq!(reading.estimated, counted.is_none(), "{number}");
     }
-    // Repeated counts are cumulative. The larger one is used, whatever the order.
+    // Repeated counts are cumulative, so the larger count is used even if it comes first.
     let twice = "data: {\"usage\":{\"prompt_tokens\":9}}\n\ndata: {\"usage\":{\"prompt_tokens\":3}}\n\ndata: [DONE]\n\n";
     assert_eq!(at_once(Api::ChatCompletions, twice).expect("an answer").tokens.input, Some(9));
 }

@@ -8,11 +8,11 @@ use crate::{ObjectFormat, PackError, PackLimits, PackSummary, Part};
 /// The number of bytes before the first object: the word `PACK`, the version, and the number of objects.
 const HEADER: usize = 12;
 
-/// The number of bytes of an object that are inflated in one step.
+/// The maximum number of bytes of an object that are inflated in one step.
 const PIECE: usize = 32 << 10;
 
-/// The number of bytes by which deflated data may exceed a small object. zlib needs 13 bytes at most, and 5 for each
-/// 16 KiB.
+/// The number of bytes by which deflated data may exceed a small object. zlib needs at most 13 bytes, and 5 bytes for
+/// each 16 KiB.
 const DEFLATE_OVERHEAD: u64 = 128;
 
 /// The numbers of the object types (gitformat-pack(5), "object types").
@@ -22,7 +22,7 @@ const TAG: u8 = 4;
 const OFFSET_DELTA: u8 = 6;
 const ID_DELTA: u8 = 7;
 
-/// Checks a pack whose bytes arrive in parts of any size. After an error, it must not be fed again.
+/// Checks a pack whose bytes arrive in parts of any size. After an error, [`Self::feed`] must not be called again.
 #[derive(Debug)]
 pub struct PackChecker {
     limits: PackLimits,
@@ -30,7 +30,7 @@ pub struct PackChecker {
     state: State,
     /// The number of bytes that have been read.
     at: u64,
-    /// The number of objects that have not ended.
+    /// The number of objects that have not been read completely.
     left: u32,
     /// The positions and sizes of the complete blobs that are too large to be the base of a delta, in order.
     large: Vec<(u64, u64)>,
@@ -42,7 +42,7 @@ pub struct PackChecker {
 /// The part of the pack to which the next byte belongs.
 #[derive(Debug)]
 enum State {
-    /// The header of the pack, of which these bytes have been read.
+    /// The header of the pack. The vector contains the bytes of the header that have been read.
     Header(Vec<u8>),
     /// The first byte of an object.
     Begin,
@@ -50,11 +50,11 @@ enum State {
     ObjectSize { start: u64, kind: u8, size: Size },
     /// The distance from a delta to its base.
     BaseDistance { start: u64, size: u64, distance: Distance },
-    /// The id of a delta's base, of which `left` bytes are missing.
+    /// The id of a delta's base. The last `left` bytes of the id have not been read.
     BaseId { size: u64, left: usize },
     /// The deflated data of an object.
     Data(Data),
-    /// The checksum of the pack, of which `left` bytes are missing.
+    /// The checksum of the pack. The last `left` bytes of the checksum have not been read.
     Checksum { left: usize },
 }
 
@@ -65,7 +65,7 @@ struct Data {
     size: u64,
     /// The number of bytes that have been inflated.
     inflated: u64,
-    /// The sizes at the start of a delta; `None` for another object.
+    /// The sizes at the start of a delta. `None` for an object that is not a delta.
     delta: Option<DeltaHead>,
 }
 
@@ -78,7 +78,7 @@ enum DeltaHead {
 }
 
 impl PackChecker {
-    /// Makes a checker for a pack that has not begun.
+    /// Creates a checker for a pack of which no byte has been read.
     #[must_use]
     pub fn new(limits: PackLimits, format: ObjectFormat) -> Self {
         Self {
@@ -95,7 +95,7 @@ impl PackChecker {
     }
 
     /// Checks the next part of the pack. After `Ok`, all sizes that this part announces are within the limits, and the
-    /// caller may pass the part on.
+    /// caller may pass the part to git.
     ///
     /// # Errors
     /// Fails with [`PackError`] if a size exceeds a limit, or the pack is malformed or has bytes after its checksum.
@@ -108,13 +108,14 @@ impl PackChecker {
         Ok(())
     }
 
-    /// A summary of the pack so far. An object counts as soon as its sizes are known.
+    /// Returns a summary of the part of the pack that has been read. An object is included as soon as its sizes are
+    /// known.
     #[must_use]
     pub fn summary(&self) -> PackSummary {
         self.summary
     }
 
-    /// Ends the pack.
+    /// Returns the summary of the complete pack.
     ///
     /// # Errors
     /// Fails with [`PackError::Incomplete`] if the checksum has not been read completely.
@@ -125,7 +126,7 @@ impl PackChecker {
         }
     }
 
-    /// Reads at least one of the next bytes, and returns their number.
+    /// Reads at least one byte of `bytes`, and returns the number of bytes that were read.
     fn step(&mut self, bytes: &[u8]) -> Result<usize, PackError> {
         match &mut self.state {
             State::Header(read) => {
@@ -183,7 +184,7 @@ impl PackChecker {
         Ok(())
     }
 
-    /// Waits for the next object, or for the checksum after the last one.
+    /// Sets the state to the first byte of the next object, or to the checksum after the last object.
     fn await_object(&mut self) {
         self.state = match self.left {
             0 => State::Checksum { left: self.format.width() },
@@ -191,7 +192,7 @@ impl PackChecker {
         };
     }
 
-    /// Reads the first byte of an object, which has its type and the lowest four bits of its size.
+    /// Reads the first byte of an object, which contains the object's type and the lowest four bits of its size.
     fn begin_object(&mut self, byte: u8) -> Result<(), PackError> {
         let (start, kind, low) = (self.at, byte >> 4 & 7, u64::from(byte & 15));
         if !matches!(kind, COMMIT..=TAG | OFFSET_DELTA | ID_DELTA) {
@@ -248,7 +249,7 @@ impl PackChecker {
         self.state = State::Data(Data { size, inflated: 0, delta });
     }
 
-    /// Inflates the next bytes of an object, and returns the number of those that belong to it.
+    /// Inflates the next bytes of an object. Returns the number of bytes that belong to the object.
     fn inflate(&mut self, bytes: &[u8]) -> Result<usize, PackError> {
         let mut taken = 0;
         loop {
@@ -332,7 +333,7 @@ impl PackChecker {
         Ok(())
     }
 
-    /// Checks a size that git holds in memory.
+    /// Checks the size of data that git holds in memory.
     fn count_buffered(&mut self, part: Part, size: u64) -> Result<(), PackError> {
         within(part, size, self.limits.buffered)?;
         self.summary.buffered = self.summary.buffered.max(size);

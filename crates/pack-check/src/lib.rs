@@ -1,22 +1,25 @@
 //! Checks the sizes in a git pack before git unpacks it.
 //!
-//! git allocates what a pack announces: a delta of one kilobyte can describe an object of gigabytes, and git holds its
-//! base, its instructions and its result in memory. A program that passes an untrusted pack to git therefore feeds
-//! each part of it to a [`PackChecker`] first, and passes the part on only if the checker accepts it:
+//! git allocates as much memory as a pack announces. A delta of one kilobyte can describe an object of gigabytes, and
+//! git holds the base, the instructions and the result of a delta in memory. A program that passes an untrusted pack to
+//! git therefore first feeds each part of the pack to a [`PackChecker`]. The program passes the part to git only if the
+//! checker accepts the part:
 //!
 //! ```text
 //! untrusted pack ──► PackChecker::feed ── Ok ──► git index-pack
 //!                          └── PackError: git does not see this part
 //! ```
-//! The checker reads the headers of all objects, and the two sizes at the start of each delta. It inflates every object
-//! to find the next header, and drops the contents. Its memory does not depend on the pack: about 100 KiB, and 16 bytes
-//! for each blob that is too large to be the base of a delta.
+//! The checker reads the headers of all objects, and the two sizes at the start of each delta. The checker inflates
+//! every object to find the next header, and discards the contents. The checker needs about 100 KiB of memory, and 16
+//! bytes for each blob that is too large to be the base of a delta.
 //!
-//! The checker does not compute the object ids or the pack's checksum, and does not apply deltas. git does both. A
-//! delta that names its base by id can therefore name a large object and claim a small one; git then reads the large
-//! one before it notices. A process that unpacks a checked pack still needs a memory limit.
+//! The checker does not compute the object ids or the pack's checksum, and does not apply deltas. git does all of this.
+//! A delta that names its base by id can therefore name a large object, and announce a small size for it. git then
+//! reads the large object before it notices the difference. A process that unpacks a checked pack still needs a memory
+//! limit.
 //!
-//! This crate opens no file and depends on no other crate of this workspace. The format is that of gitformat-pack(5).
+//! This crate opens no file and depends on no other crate of this workspace. gitformat-pack(5) describes the format of
+//! packs.
 
 mod checker;
 mod varint;
@@ -34,17 +37,17 @@ pub struct PackLimits {
     /// The maximum number of objects.
     pub objects: u32,
     /// The maximum size of a blob that the pack contains completely, in bytes. git streams such a blob if it is larger
-    /// than `core.bigFileThreshold` (by default 512 MiB), and holds a smaller one in memory.
+    /// than `core.bigFileThreshold` (by default 512 MiB), and holds a smaller blob in memory.
     pub blob: u64,
-    /// The maximum size of everything that git holds in memory, in bytes: a commit, a tree, a tag, and the base, the
-    /// instructions and the result of a delta. `git index-pack` holds up to three of them at once, in addition to
-    /// `core.deltaBaseCacheLimit` (by default 96 MiB).
+    /// The maximum size in bytes of each piece of data that git holds in memory: a commit, a tree, a tag, or the base,
+    /// the instructions or the result of a delta. `git index-pack` holds up to three of these pieces at once, in
+    /// addition to `core.deltaBaseCacheLimit` (by default 96 MiB).
     pub buffered: u64,
-    /// The maximum sum of the sizes of all objects after unpacking, in bytes. It limits the processor time.
+    /// The maximum sum of the sizes of all objects after unpacking, in bytes. This limit bounds the processor time.
     pub total: u64,
 }
 
-/// The hash function of a repository's object ids, which determines their length in a pack.
+/// The hash function of a repository's object ids, which determines the length of the ids in a pack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ObjectFormat {
     /// SHA-1: 20 bytes.
@@ -76,7 +79,7 @@ pub struct PackSummary {
     pub buffered: u64,
 }
 
-/// The part of a pack to which a size refers. The text is a part of a sentence.
+/// The part of a pack to which a size refers. The displayed text is a part of a sentence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
     /// A blob that is not a delta.
@@ -87,7 +90,7 @@ pub enum Part {
     DeltaBase,
     /// The instructions of a delta.
     DeltaText,
-    /// The object that a delta makes.
+    /// The object that results from a delta.
     DeltaResult,
 }
 
@@ -111,18 +114,18 @@ impl std::fmt::Display for Part {
     }
 }
 
-/// Why a pack is not passed to git. The text is a part of a sentence that names the pack as `it`.
+/// Why a pack is not passed to git. The displayed text is a part of a sentence that refers to the pack as `it`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PackError {
-    /// It does not begin with the header of a pack of version 2 or 3.
+    /// The data does not begin with the header of a pack of version 2 or 3.
     #[error("it is not a pack of git")]
     NotAPack,
-    /// It announces more than [`PackLimits::objects`] objects.
+    /// The pack announces more than [`PackLimits::objects`] objects.
     #[error("it has {count} objects, and at most {most} are allowed")]
     Objects {
         /// The announced number of objects.
         count: u32,
-        /// The limit.
+        /// The maximum number of objects.
         most: u32,
     },
     /// A size exceeds [`PackLimits::blob`] or [`PackLimits::buffered`].
@@ -135,19 +138,19 @@ pub enum PackError {
         /// The limit in bytes.
         most: u64,
     },
-    /// The objects exceed [`PackLimits::total`].
+    /// The total size of the objects exceeds [`PackLimits::total`].
     #[error("its objects have more than {most} bytes when unpacked")]
     Total {
         /// The limit in bytes.
         most: u64,
     },
-    /// It contradicts the format of packs.
+    /// The pack violates the format of packs.
     #[error("it is damaged: {0}")]
     Damaged(&'static str),
-    /// It ended before its last object or its checksum.
+    /// The pack ended before the end of its last object or of its checksum.
     #[error("it is incomplete")]
     Incomplete,
-    /// It could not be read.
+    /// The pack could not be read.
     #[error("it cannot be read: {0}")]
     Read(std::io::ErrorKind),
 }

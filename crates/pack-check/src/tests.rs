@@ -49,7 +49,7 @@ fn object(kind: u8, text: &[u8]) -> Vec<u8> {
     [head(kind, text.len() as u64), deflate(text)].concat()
 }
 
-/// A delta without instructions that claims these sizes.
+/// A delta with a single instruction that announces these sizes.
 fn delta(base: u64, result: u64, by: &[u8]) -> Vec<u8> {
     let text = [size(base), size(result), vec![0x90, 1]].concat();
     let kind = if by.len() == 20 { 7 } else { 6 };
@@ -134,7 +134,7 @@ fn refuses_malformed_packs() {
     let endless = [vec![0xb0 | 0x80], vec![0xff; 12]].concat();
     let outside = delta(1, 1, &distance(500));
     let itself = delta(1, 1, &distance(0));
-    // Empty blocks before the text, each of which is the header of a stored block.
+    // Empty stored blocks before the text. Each of these blocks consists only of its header.
     let zlib = deflate(b"text");
     let padded = [&zlib[..2], &[0, 0, 0, 0xff, 0xff].repeat(40), &zlib[2..]].concat();
     let padded = [head(3, 4), padded].concat();

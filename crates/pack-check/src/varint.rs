@@ -1,7 +1,7 @@
-//! The three variable-length numbers of a pack (gitformat-pack(5)), parsed byte by byte.
+//! Parses the three kinds of variable-length numbers of a pack (gitformat-pack(5)) byte by byte.
 
-/// A number whose bytes have seven bits each, the lowest first. The sizes in a delta have this form, and the size in an
-/// object's header after its first byte.
+/// A number whose bytes contain seven bits each, the lowest bits first. The sizes in a delta have this form. The size
+/// in an object's header has this form after the header's first byte.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Size {
     value: u64,
@@ -9,12 +9,12 @@ pub(crate) struct Size {
 }
 
 impl Size {
-    /// Continues a number whose lowest `shift` bits are known.
+    /// Creates a number whose lowest `shift` bits are already known.
     pub(crate) fn after(value: u64, shift: u32) -> Self {
         Self { value, shift }
     }
 
-    /// Adds the next byte. Returns the number after its last byte.
+    /// Adds the next byte. Returns the number if this byte is its last.
     ///
     /// # Errors
     /// Fails if the number exceeds 64 bits, which git refuses too.
@@ -27,12 +27,13 @@ impl Size {
     }
 }
 
-/// The distance between a delta and its base: the highest bits first, and each further byte adds one.
+/// The distance in bytes between a delta and its base. The highest bits come first. One is added to the value before
+/// each further byte.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Distance(Option<u64>);
 
 impl Distance {
-    /// Adds the next byte. Returns the distance after its last byte.
+    /// Adds the next byte. Returns the distance if this byte is its last.
     ///
     /// # Errors
     /// Fails if the distance exceeds 64 bits.
@@ -51,7 +52,7 @@ impl Distance {
     }
 }
 
-/// An error: a number has more than 64 bits.
+/// The error for a number that has more than 64 bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TooLong;
 

@@ -1,4 +1,4 @@
-//! Builds the plan. Reads only the files of skills and the Dockerfile.
+//! Builds the plan. The only files that it reads are the files of skills and the Dockerfile.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -34,7 +34,7 @@ use crate::forge::NoRepository;
 /// The user's choices for a launch, given on the command line or in the settings.
 #[derive(Debug, Clone, Default)]
 pub struct Flags {
-    /// The slug of a bottle that is resumed. Without it, a new slug is created.
+    /// The slug of the bottle to resume. `None` creates a new slug.
     pub slug: Option<Slug>,
     /// The value of `--label`.
     pub label: Option<String>,
@@ -44,13 +44,13 @@ pub struct Flags {
     pub workspace: Workspace,
     /// The directory of `--cwd=live`.
     pub live: Option<LiveDirectory>,
-    /// The repository that contains the working directory and is copied instead of it.
+    /// The repository that contains the working directory, if the whole repository is copied instead of the directory.
     pub repository: Option<InRepository>,
-    /// As [`Identity::directories`].
+    /// The copied directories, as in [`Identity::directories`].
     pub directories: Vec<CopiedDirectory>,
-    /// As [`Plan::git_directories`].
+    /// The confirmed git directories, as in [`Plan::git_directories`].
     pub git_directories: Vec<GitDirectory>,
-    /// As [`Plan::user_ignore_file`].
+    /// The user's git ignore file, as in [`Plan::user_ignore_file`].
     pub user_ignore_file: Option<PathBuf>,
     /// The name of the chosen backend.
     pub backend: String,
@@ -58,7 +58,7 @@ pub struct Flags {
     pub detached: bool,
     /// The task given with `-p`.
     pub task: Option<String>,
-    /// The size of the client's terminal; none if the agent runs on pipes.
+    /// The size of the client's terminal. `None` if the agent runs on pipes.
     pub terminal: Option<Size>,
     /// Whether the client's standard input is forwarded to the agent.
     pub stdin: bool,
@@ -80,16 +80,16 @@ pub struct Flags {
     pub renewal: Renewal,
     /// Whether `--learn` was given.
     pub learn: bool,
-    /// The user's git identity for the copied working directory. Empty if none is copied.
+    /// The user's git identity for the copied working directory. Empty if no directory is copied.
     pub git_user: HostGitUser,
-    /// The image that the bottle uses instead of the one in its manifest.
+    /// The image that the bottle uses instead of the image in its manifest.
     pub image: Option<ImageSource>,
     /// `--budget`.
     pub budget: Vec<Limit>,
 }
 
 impl Flags {
-    /// Copies the values that the settings decide for each launch.
+    /// Copies the values that come from the settings for each launch.
     #[must_use]
     pub fn with_settings(self, settings: &Settings) -> Self {
         Self {
@@ -102,7 +102,7 @@ impl Flags {
     }
 }
 
-/// A directory in a repository that is copied as a whole.
+/// A directory in a repository. The whole repository is copied, not only this directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InRepository {
     /// The top of the repository.
@@ -239,7 +239,7 @@ fn identity(
     })
 }
 
-/// The budgets of this launch, beginning with the nearest scope.
+/// Returns the budgets of this launch, the narrowest scope first.
 fn budget(manifest: &ResolvedManifest, flags: &Flags, identity: &Identity) -> Vec<Declared> {
     let of_run = flags.budget.iter().map(|limit| Declared {
         scope: Scope::Run(identity.slug.clone()),
@@ -314,7 +314,7 @@ fn egress(
     let ca_bundle = manifest.egress.ca_bundle.as_ref();
     let egress = Egress {
         routes: table.with_forges(git_gate::forges(manifest)),
-        // `bottle learn` reads the log, so the log cannot be off.
+        // `bottle learn` reads the log, so `learn` needs a log that is not off.
         log: match manifest.egress.log.value {
             LogLevel::Off if flags.learn => LogLevel::Blocks,
             level => level,
@@ -328,8 +328,7 @@ fn egress(
     Ok((egress, unsettled))
 }
 
-/// Returns the provider route as the proxy uses it, and the part of it that depends on the credential's
-/// value.
+/// Returns the provider route as the proxy uses it, and the part of the route that depends on the credential's value.
 fn provider_route(
     host: &Host,
     route: &Traced<Route>,
@@ -368,15 +367,15 @@ fn codex_login(host: &Host) -> PathBuf {
     directory.map_or_else(|| host.user_home.join(".codex"), PathBuf::from).join("auth.json")
 }
 
-/// Converts a route to the form that the proxy uses. Its secret reference is replaced by a slot. The slot's
-/// name is the route's host, which is unique.
+/// Converts a route to the form that the proxy uses, in which a slot replaces the secret reference. The slot's name is
+/// the route's host, which is unique.
 fn runtime_route(host: &Host, route: &Traced<Route>, needs: &mut Needs) -> Route {
     let mut route = route.value.clone();
     let name = route.host.to_string();
     if let Some(auth) = &mut route.auth
         && let AuthSource::Reference(reference) = &auth.source
-        // The manifest parser has checked the reference. If it did not parse, the route would get no slot,
-        // and the proxy would refuse its requests.
+        // The manifest parser has checked the reference. If the reference did not parse, the route would get no slot,
+        // and the proxy would refuse the route's requests.
         && let Ok(reference) = reference.parse::<SecretRef>()
     {
         let source = source_of(&reference, &host.home, &host.user_home);
@@ -425,7 +424,8 @@ fn gitconfig(manifest: &ResolvedManifest) -> Option<PlannedFile> {
     })
 }
 
-/// The user's own ignore rules and attributes, at the paths where git reads them for every repository in the bottle.
+/// Returns the user's own ignore rules and attributes, at the paths where git reads them for every repository in the
+/// bottle.
 fn rules_of_user(user: &HostGitUser) -> impl Iterator<Item = PlannedFile> {
     let files = [(".config/git/ignore", &user.ignore_rules), (".config/git/attributes", &user.attributes)];
     let planned = |(path, content): (&str, &Vec<u8>)| {
@@ -438,8 +438,8 @@ fn rules_of_user(user: &HostGitUser) -> impl Iterator<Item = PlannedFile> {
     files.into_iter().filter_map(planned)
 }
 
-/// Each field has the manifest's value, or else the value of the copied working directory, or else a default, so that
-/// every agent can commit.
+/// Returns the author of the agent's commits. Each field has the manifest's value, otherwise the value for the copied
+/// working directory, otherwise a default. The default lets every agent commit.
 fn git_identity(manifest: &ResolvedManifest, flags: &Flags) -> GitIdentity {
     let agent = &manifest.agent.name;
     let field = |own: &Option<Traced<String>>, copied: &Option<String>, default: String| {
@@ -454,7 +454,7 @@ fn git_identity(manifest: &ResolvedManifest, flags: &Flags) -> GitIdentity {
     let (own, copied) = (&manifest.git_user, &flags.git_user);
     GitIdentity {
         name: field(&own.name, &copied.name, agent.to_string()),
-        // RFC 2606 reserves `.invalid`, so that nobody receives mail for this address.
+        // RFC 2606 reserves `.invalid`, so mail to this address reaches nobody.
         email: field(&own.email, &copied.email, format!("{agent}@bottle.invalid")),
     }
 }
@@ -489,7 +489,7 @@ fn resources(manifest: &ResolvedManifest) -> Resources {
     Resources {
         cpus: limits.cpus.as_ref().map(|cpus| cpus.value.0),
         memory: limits.memory.as_ref().map(|size| size.value.0),
-        // The manifest always has a value. Only a value that a file sets may make a backend refuse the plan.
+        // The manifest always has a value for `pids`. Only a value that a file sets may make a backend refuse the plan.
         pids: (limits.pids.origin != Origin::Default).then_some(limits.pids.value),
         disk: limits.disk.as_ref().map(|size| size.value.0),
         nested: limits.nested.value,
@@ -598,7 +598,8 @@ egress:
     fn the_same_input_gives_the_same_plan() {
         let plan = || planned(WITH_A_KEY, |flags| flags.task = Some("go".to_owned())).expect("plan");
         let (one, mut two) = (plan(), plan());
-        // The two plans have different home directories. The hash includes the paths of files, so it differs.
+        // The two plans have different home directories. The manifest hash includes the paths of files, so the hashes
+        // differ.
         two.manifest_hash.clone_from(&one.manifest_hash);
         assert_eq!(one, two);
     }
@@ -736,7 +737,7 @@ git-gate:
         let reference = ImageSource::Reference("team/agent:1".to_owned());
         assert_eq!(image(", image: 'team/agent:1'").expect("plan"), reference);
         assert_eq!(image(", image: ./rootfs").expect("plan"), ImageSource::Path("rootfs".into()));
-        // The test needs a file that exists; its content does not matter.
+        // The test needs a file that exists. The content of the file does not matter.
         let text = bottle(", dockerfile: bottles/here.md");
         let dockerfile = ImageSource::Dockerfile {
             path: "bottles/here.md".into(),

@@ -1,7 +1,7 @@
-//! The upper bound for a child bottle: a child may have at most what the plan of its parent has.
+//! The upper bound for a child bottle: a child may have at most the access and the limits in the plan of its parent.
 //!
-//! The comparison covers what a bottle can reach, and not its content: prompts, skills, images, services and literal
-//! variables may differ.
+//! The comparison covers what a bottle can reach. Its content is not compared: prompts, skills, images, services and
+//! literal variables may differ.
 
 use std::path::PathBuf;
 
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Plan, PlannedRepo, Resources, SecretNeed, SecretSource, Value};
 
-/// The access and limits of a parent bottle, which its children must not exceed. Contains no secret.
+/// The access and limits of a parent bottle, which its children must not exceed. The value contains no secret.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ceiling {
     backend: String,
@@ -27,7 +27,7 @@ pub struct Ceiling {
     budget: Vec<Declared>,
 }
 
-/// A secret: what it is for, and where its value comes from.
+/// A secret: its purpose, and the source of its value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Source {
     id: String,
@@ -43,7 +43,7 @@ impl From<&SecretNeed> for Source {
 }
 
 impl Ceiling {
-    /// The ceiling that this plan sets for its children.
+    /// Returns the ceiling that this plan sets for its children.
     #[must_use]
     pub fn of(plan: &Plan) -> Self {
         Self {
@@ -59,7 +59,8 @@ impl Ceiling {
         }
     }
 
-    /// What `child` has beyond this ceiling, as noun phrases. Empty if it has nothing more.
+    /// Returns the access and limits that `child` has beyond this ceiling, as noun phrases. Empty if `child` stays
+    /// within the ceiling.
     #[must_use]
     pub fn exceeded_by(&self, child: &Self) -> Vec<String> {
         let mut more = Vec::new();
@@ -85,8 +86,8 @@ impl Ceiling {
         more
     }
 
-    /// What `child` has although the user revoked it from the parent after the parent's start, as noun phrases. `live`
-    /// contains the parent's current routes.
+    /// Returns the routes that `child` has although the user revoked them from the parent after the parent's start, as
+    /// noun phrases. `live` contains the parent's current routes.
     #[must_use]
     pub fn denied_to(&self, live: &RouteTable, child: &Self) -> Vec<String> {
         let lost = gains(&without_form(live), &child.routes);
@@ -99,7 +100,7 @@ impl Ceiling {
         self.secrets.iter().any(|own| own.id == needed.id && own.source == needed.source)
     }
 
-    /// The budgets of this ceiling for which `child` has no equal or smaller budget.
+    /// Returns the budgets of this ceiling for which `child` has no equal or smaller budget.
     fn unlimited_in(&self, child: &Self) -> impl Iterator<Item = String> {
         let keeps = |own: &Declared, limits: &[&Declared]| {
             limits
@@ -108,7 +109,7 @@ impl Ceiling {
         };
         let lost = move |own: &&Declared| {
             let key = own.limit.key.as_str();
-            // A farther scope of the same key may be larger than the governing one.
+            // A wider scope of the same key may have a larger limit than the scope that governs.
             governing(&self.budget, key).contains(own) && !keeps(own, &governing(&child.budget, key))
         };
         let lost = self.budget.iter().filter(lost);
@@ -119,7 +120,7 @@ impl Ceiling {
 }
 
 /// Removes the form of the agent's login, which depends on the value of the login's secret. The plan of a running
-/// bottle contains the form, and the plan of a bottle that is not yet started does not.
+/// bottle contains this form. The plan of a bottle that has not been started does not contain it.
 fn without_form(table: &RouteTable) -> RouteTable {
     let plain = |route: &Route| {
         let auth = route.auth.clone().map(|auth| match route.provider {
@@ -128,13 +129,13 @@ fn without_form(table: &RouteTable) -> RouteTable {
         });
         Route { auth, ..route.clone() }
     };
-    // If the new table would be invalid, the table stays unchanged. The comparison then finds more differences, never
+    // If the new table would be invalid, the old table is returned. The comparison then finds more differences, never
     // fewer.
     table.with_routes(table.routes().iter().map(plain).collect()).unwrap_or_else(|_| table.clone())
 }
 
 impl Resources {
-    /// The limits that `child` lacks or exceeds.
+    /// Returns the limits that `child` lacks or exceeds.
     fn exceeded_by(&self, child: &Self) -> Vec<String> {
         let Self { cpus, memory, pids, disk, nested } = self;
         let is_more = |own: Option<u64>, other: Option<u64>| {
@@ -265,7 +266,7 @@ mod tests {
         assert_eq!(unsupervised.exceeded_by(&parent()), ["`supervise`"]);
     }
 
-    /// A ceiling with some of the hosts and secrets.
+    /// Creates a ceiling with some of the hosts and secrets.
     fn some(hosts: &[bool], secrets: &[bool], cpus: Option<u32>) -> Ceiling {
         let chosen = HOSTS.iter().zip(hosts).filter(|(_, is_chosen)| **is_chosen);
         let list: String = chosen.map(|(host, _)| format!("- host: '{host}'\n")).collect();

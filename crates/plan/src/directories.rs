@@ -6,20 +6,20 @@ use std::path::{Path, PathBuf};
 use bottle_repository::{Directory, FileId, Lender, Located};
 use serde::{Deserialize, Serialize};
 
-/// A directory of the user that is copied into the workspace, beside others.
+/// A directory of the user that is copied into the workspace together with other directories.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CopiedDirectory {
     /// The name of the directory in the workspace.
     pub name: String,
-    /// The directory, or the repository that contains it if that is copied instead.
+    /// The directory, or the repository that contains it if the repository is copied instead.
     pub path: PathBuf,
     /// Whether files that `.gitignore` excludes are copied too.
     #[serde(default)]
     pub all: bool,
 }
 
-/// A directory that the user confirmed: a git directory outside of the copied directory, or a directory with objects
-/// that the repository borrows.
+/// A directory that the user confirmed. Either a git directory outside of the copied directory, or a directory with
+/// objects that the repository borrows (for example git's `alternates`).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GitDirectory {
     /// The path, for messages.
@@ -31,7 +31,7 @@ pub struct GitDirectory {
 }
 
 impl GitDirectory {
-    /// Describes the git directory of a located repository. The path is the real path if that path leads to the git
+    /// Describes the git directory of a located repository. Uses the real path if the real path leads to the same
     /// directory.
     ///
     /// # Errors
@@ -50,7 +50,7 @@ impl GitDirectory {
         Self { path: lender.objects.path().to_owned(), device, inode }
     }
 
-    /// Whether this path currently leads to the directory.
+    /// Whether this path currently refers to the directory.
     #[must_use]
     pub fn is_at(&self, path: &Path) -> bool {
         Directory::open(path).and_then(|found| found.id()).is_ok_and(|found| found == self.id())

@@ -27,18 +27,18 @@ pub struct PlannedRepo {
     pub name: Name,
     /// The address of the upstream, as written in the manifest.
     pub url: String,
-    /// `HOST/PATH` of the upstream, with which requests to the git gate name the repository. `None` if the path would
-    /// need escapes or an earlier repository has the same upstream; requests then use the repository's name.
+    /// `HOST/PATH` of the upstream. Requests to the git gate name the repository by this address. `None` if the path
+    /// would need escapes, or if an earlier repository has the same upstream. Requests then use the repository's name.
     #[serde(default)]
     pub address: Option<String>,
     /// The upstream credential.
     pub key: PlannedKey,
     /// The refs that a push may change.
     pub refs: GateRefs,
-    /// Whether the user decides about a push with findings. If not, the push is refused. A push with a known secret is
-    /// refused in any case.
+    /// Whether the user decides about a push with findings. Otherwise such a push is refused. A push with a known
+    /// secret is always refused.
     pub supervise: bool,
-    /// Whether the git gate answers a fetch from its mirror while the upstream cannot be reached. If not, the fetch
+    /// Whether the git gate answers a fetch from its mirror while the upstream cannot be reached. Otherwise the fetch
     /// fails.
     pub stale_ok: bool,
 }
@@ -59,8 +59,7 @@ pub enum PlannedKey {
         /// The id of the secret that contains the token.
         secret: String,
     },
-    /// A private key that is created at launch. It is registered as a deploy key at a forge until the bottle
-    /// ends.
+    /// A private key that is created at launch. The key is registered as a deploy key at a forge until the bottle ends.
     Deploy {
         /// The id of the secret that contains the token for the forge's API.
         token: String,
@@ -90,10 +89,10 @@ pub enum KnownHosts {
     },
 }
 
-/// Why there are no trusted host keys for a repository's upstream.
+/// Why a repository's upstream has no trusted host keys.
 #[derive(Debug, thiserror::Error)]
 pub enum HostKeyError {
-    /// No file contains a key for the upstream's host. Keys are never trusted on first use.
+    /// No file contains a key for the upstream's host. Host keys are never trusted on first use.
     #[error(
         "the repository {name} has no `host_key`, and this machine does not know its host {}",
         shown(host, *port)
@@ -112,7 +111,7 @@ pub enum HostKeyError {
 }
 
 impl HostKeyError {
-    /// Returns what the user can do next.
+    /// Returns the user's next step.
     #[must_use]
     pub fn hint(&self) -> String {
         match self {
@@ -137,10 +136,10 @@ fn shown(host: &str, port: Option<u16>) -> String {
 }
 
 impl PlannedRepo {
-    /// Returns the trusted host keys as lines of `known_hosts`; none for an `https` upstream.
+    /// Returns the trusted host keys as lines of `known_hosts`. `None` for an `https` upstream.
     ///
     /// # Errors
-    /// Returns [`HostKeyError`] if there are no trusted host keys.
+    /// Returns [`HostKeyError`] if the upstream has no trusted host keys.
     pub fn host_keys(&self) -> Result<Option<String>, HostKeyError> {
         let known = match &self.key {
             PlannedKey::Token { .. } => return Ok(None),
@@ -161,7 +160,7 @@ impl PlannedRepo {
 /// Returns the hosts of the forges of all repositories, in the canonical form that the proxy uses.
 pub(super) fn forges(manifest: &ResolvedManifest) -> Vec<String> {
     let hosts = manifest.repos.values().flat_map(Repo::forges);
-    // A host whose name the proxy does not accept cannot be reached through the proxy, so it is left out.
+    // A host is left out if the proxy does not accept its name, because the host cannot be reached through the proxy.
     hosts.filter_map(|host| Some(canonical::host(&host).ok()?.into_owned())).collect()
 }
 
@@ -275,8 +274,8 @@ fn refs(rules: &RefRules) -> GateRefs {
     }
 }
 
-/// Returns `HOST/PATH` of the upstream of each repository whose path needs no escapes. Of several repositories with the
-/// same upstream, only the first one is included.
+/// Returns `HOST/PATH` of the upstream of each repository whose path needs no escapes. If several repositories have the
+/// same upstream, includes only the first repository.
 fn addresses(manifest: &ResolvedManifest) -> BTreeMap<Name, String> {
     let mut found = BTreeMap::new();
     for (name, repo) in &manifest.repos {
@@ -294,7 +293,7 @@ fn address(url: &RepoUrl) -> Option<String> {
             let url = Url::parse(url).ok()?;
             (url.port(), url.path().to_owned())
         }
-        // The ssh port is left out, because it is not the port of the forge's website.
+        // The ssh port is left out, because the forge's website has another port.
         RepoUrl::Ssh(url) => (None, ssh(url).path),
     };
     let host = url.host();
@@ -319,12 +318,12 @@ fn uses_proxy(manifest: &ResolvedManifest, address: &str) -> bool {
 /// Returns the part of the system's git configuration that makes git show `http://HOST/PATH` as the address of a
 /// repository. Tools such as `gh` and `glab` find the forge by this address. git sends requests for this address to the
 /// git gate without TLS, as to a proxy. The system's configuration takes precedence over the file in the agent's home,
-/// because git reads it first. Other programs that read git's configuration do not know this part, and reach the git
-/// gate under its own URL.
+/// because git reads the system's configuration first. Other programs that read git's configuration do not know this
+/// part, and reach the git gate under the git gate's own URL.
 ///
-/// git replaces only the beginnings of URLs. Therefore, if another repository's name begins with the name of this
-/// repository (`tool-docs` and `tool`), its address also begins with `http://HOST/`. The git gate redirects requests
-/// for such a repository to `https://HOST/`.
+/// git replaces only the beginnings of URLs. The name of another repository may begin with the name of this repository
+/// (`tool-docs` and `tool`). The other repository's address then also begins with `http://HOST/`. The git gate
+/// redirects requests for the other repository to `https://HOST/`.
 pub(super) fn shown_url_config(manifest: &ResolvedManifest) -> String {
     let proxy = super::build::quoted(&format!("http://{GIT_GATE_HOST}:{GIT_GATE_PORT}"));
     let mut text = String::new();
@@ -342,11 +341,12 @@ pub(super) fn shown_url_config(manifest: &ResolvedManifest) -> String {
     text
 }
 
-/// Returns the git configuration for the bottle. It redirects every form of a repository's URL to the git gate.
+/// Returns the git configuration for the bottle. This configuration redirects every form of a repository's URL to the
+/// git gate.
 pub(super) fn gitconfig(manifest: &ResolvedManifest) -> String {
     let addresses = addresses(manifest);
     let mut text = String::new();
-    // Of several repositories with the same upstream, the first one gets the upstream's spellings.
+    // If several repositories have the same upstream, the first repository gets all spellings of the upstream's URL.
     let mut used = std::collections::HashSet::new();
     for (name, repo) in &manifest.repos {
         let spellings: Vec<_> =
@@ -363,25 +363,26 @@ pub(super) fn gitconfig(manifest: &ResolvedManifest) -> String {
     text
 }
 
-/// The configuration section that makes git replace these beginnings of URLs with `url`.
+/// Returns the configuration section that makes git replace these beginnings of URLs with `url`.
 fn replacing(url: &str, beginnings: impl IntoIterator<Item = String>) -> String {
     let line = |beginning: String| format!("\tinsteadOf = {}\n", super::build::quoted(&beginning));
     let lines: String = beginnings.into_iter().map(line).collect();
     format!("[url {}]\n{lines}", super::build::quoted(url))
 }
 
-/// All spellings of an address that is given without `.git`. The longest match then replaces the whole spelling.
+/// Returns all spellings of `address`, which is given without `.git`. Git uses the longest match, so it replaces the
+/// whole spelling.
 fn exact(address: &str) -> [String; 4] {
     ["", "/", ".git", ".git/"].map(|end| format!("{address}{end}"))
 }
 
-/// Returns every form in which a repository's URL may be written, without `.git` and a slash at the end.
+/// Returns every form in which a repository's URL may be written, without `.git` and without a slash at the end.
 fn spellings(repo: &Repo) -> Vec<String> {
     spellings_of(&repo.url.value, repo.alias.as_ref().map(|alias| alias.value.as_str()))
 }
 
-/// As [`spellings`]. A forge serves a repository over ssh and https under the same path. Some forges offer https
-/// addresses with the owner's name as the user name.
+/// Returns the forms of `url` for [`spellings`]. A forge serves a repository over ssh and https under the same path.
+/// Some forges offer https addresses in which the user name is the owner's name.
 fn spellings_of(url: &RepoUrl, alias: Option<&str>) -> Vec<String> {
     let https = |host: &str, path: &str| {
         let path = path.trim_start_matches('/');
@@ -423,7 +424,7 @@ fn spellings_of(url: &RepoUrl, alias: Option<&str>) -> Vec<String> {
     all
 }
 
-/// The forms of a repository's URL for ssh.
+/// Returns the forms of a repository's URL for ssh.
 fn ssh_addresses(parts: &Ssh, alias: Option<&str>) -> Vec<String> {
     let login = |host: &str| match parts.user.as_str() {
         "" => host.to_owned(),
@@ -519,8 +520,8 @@ mod tests {
         }
     }
 
-    /// A plan with two repositories, one of which has a second name, and git with the configuration that it has in a
-    /// bottle.
+    /// A plan with two repositories, one of which also has a second name. The scene runs git with the configuration
+    /// that git has in a bottle.
     struct Scene {
         place: tempfile::TempDir,
         plan: crate::Plan,
@@ -543,8 +544,8 @@ mod tests {
             Self { place, plan }
         }
 
-        /// The output of git, with the configuration of the agent's home, and also with the system's configuration if
-        /// `has_system` is set.
+        /// Returns the output of git with the configuration of the agent's home. With `has_system`, git also reads the
+        /// system's configuration.
         fn git(&self, has_system: bool, arguments: &[&str]) -> String {
             let system = if has_system { self.place.path().join("system") } else { "/dev/null".into() };
             let mut git = std::process::Command::new("git");
@@ -554,7 +555,7 @@ mod tests {
         }
     }
 
-    /// The git gate serves these addresses, and redirects those of other repositories.
+    /// The git gate serves these addresses, and redirects the addresses of other repositories.
     #[test]
     fn git_replaces_the_beginning_of_each_spelling() {
         let scene = Scene::new("");
@@ -597,7 +598,7 @@ mod tests {
         }
     }
 
-    /// Git reads the whole configuration at each start.
+    /// Git reads the complete configuration at each start.
     #[test]
     fn the_configuration_is_short() {
         let scene = Scene::new("");
@@ -606,7 +607,7 @@ mod tests {
         assert!(global + system <= 4096, "{global} + {system}");
     }
 
-    /// Without a proxy, git shows the git gate's own address.
+    /// If a rule of the manifest bypasses the proxy, git shows the git gate's own address.
     #[test]
     fn rules_of_the_manifest_for_proxies_count() {
         let scene = Scene::new("env: {no_proxy: '*'}\n");

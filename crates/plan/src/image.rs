@@ -26,8 +26,8 @@ pub struct DockerfileError {
     origin: String,
 }
 
-/// Returns the source of the file system. It contains the text of the Dockerfile, so that the text that is
-/// built is the text that the user was shown.
+/// Returns the source of the file system. The source contains the text of the Dockerfile, so that the build uses the
+/// same text that the user was shown.
 pub(super) fn source(
     host: &Host,
     provider: &ProviderConfig,

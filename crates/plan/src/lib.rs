@@ -1,9 +1,9 @@
 //! Builds a [`Plan`] from a resolved manifest, the user's flags and facts about the host. A plan is complete,
 //! immutable and deterministic.
 //!
-//! The plan contains everything that a launch needs, except the values of secrets: it refers to secrets by
-//! id. The client builds the plan, shows it to the user, and sends it to the keeper, which launches it
-//! without changes.
+//! The plan contains everything that a launch needs, except the values of secrets: it refers to secrets by id. The
+//! client builds the plan, shows it to the user, and sends it to the keeper. The keeper launches the plan without
+//! changes.
 
 pub mod build;
 mod ceiling;
@@ -47,13 +47,13 @@ use serde::{Deserialize, Serialize};
 /// A completely specified launch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
-    /// The bottle's names and working directory, as its record contains them.
+    /// The bottle's names and working directory. The bottle's record also contains these values.
     pub identity: Identity,
     /// The backend's name.
     pub backend: String,
     /// The source of the bottle's file system, for backends that use images.
     pub image: ImageSource,
-    /// Whether an existing image is renewed.
+    /// Whether an image that exists on the engine is renewed.
     #[serde(default)]
     pub renewal: Renewal,
     /// The workspace's initial content.
@@ -69,9 +69,9 @@ pub struct Plan {
     pub user_ignore_file: Option<PathBuf>,
     /// The agent's process.
     pub agent: AgentProcess,
-    /// The bottle's environment variables, in addition to those that every bottle has.
+    /// The bottle's environment variables, in addition to the variables that every bottle has.
     pub env: BTreeMap<String, Value>,
-    /// The bottle's files, in addition to those that every bottle has. The files contain no secrets.
+    /// The bottle's files, in addition to the files that every bottle has. The files contain no secrets.
     pub files: Vec<PlannedFile>,
     /// The author of the agent's commits.
     pub git_identity: GitIdentity,
@@ -80,10 +80,10 @@ pub struct Plan {
     pub transcript: Vec<String>,
     /// The configuration of the egress proxy.
     pub egress: Egress,
-    /// The repositories of the git gate. If there are none, the bottle has no git gate.
+    /// The repositories of the git gate. If the list is empty, the bottle has no git gate.
     #[serde(default)]
     pub repos: Vec<PlannedRepo>,
-    /// The part of the bottle's system-wide git configuration that is about [`Plan::repos`].
+    /// The part of the bottle's system-wide git configuration for the repositories in [`Plan::repos`].
     #[serde(default)]
     pub git_repos: String,
     /// Whether the user can answer proposals while the bottle runs.
@@ -95,41 +95,42 @@ pub struct Plan {
     /// How long proposals wait for the user's answer.
     #[serde(default)]
     pub waits: Waits,
-    /// The placeholders that the agent gets in place of credentials. Placeholders grant no access, so the
-    /// scanner does not block them.
+    /// The placeholders that the agent gets instead of credentials. Placeholders grant no access, so the scanner does
+    /// not block them.
     #[serde(default)]
     pub placeholders: Vec<String>,
     /// The part of the plan that depends on the value of a secret. [`Plan::settle`] resolves it.
     pub unsettled: Option<Unsettled>,
-    /// All secrets of this launch, without their values. The launch order contains the values.
+    /// All secrets of this launch, without their values. The launch order, which the client sends to the keeper,
+    /// contains the values.
     pub secrets: Vec<SecretNeed>,
     /// The resource limits of the bottle.
     pub resources: Resources,
     /// The services that must be ready before the agent starts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub services: Vec<PlannedService>,
-    /// The budgets of the launch, the agent and the bottles, beginning with the nearest scope. The budgets of this home
+    /// The budgets of the launch, the agent and the bottles, the narrowest scope first. The budgets of `$BOTTLE_HOME`
     /// are in the settings, which may change during the launch.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub budget: Vec<Declared>,
-    /// What happens when a budget is spent. `None` if the settings decide.
+    /// What happens when a budget is spent. If `None`, the settings decide.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cutoff: Option<OnSpent>,
-    /// Which bottles the agent may start. `None` if it may start none.
+    /// Which bottles the agent may start. `None` if the agent may start no bottle.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mcp: Option<ChildRules>,
-    /// Whether the bottle keeps running when its client disconnects.
+    /// Whether the bottle continues to run when its client disconnects.
     pub detached: bool,
     /// The SHA-256 hash of the resolved manifest, in hexadecimal.
     pub manifest_hash: String,
-    /// The resolved manifest as [`bottle_manifest::resolve::comparable`] renders it. `bottle resume` uses it to show
-    /// changes.
+    /// The resolved manifest as [`bottle_manifest::resolve::comparable`] renders it. `bottle resume` uses this text to
+    /// show changes.
     pub manifest: String,
 }
 
 impl Plan {
-    /// The bottle's system-wide git configuration. The agent's own configuration, a repository's configuration and an
-    /// image's `/etc/gitconfig` take precedence over it.
+    /// Returns the bottle's system-wide git configuration. The agent's own configuration, a repository's configuration
+    /// and an image's `/etc/gitconfig` take precedence over the system-wide configuration.
     #[must_use]
     pub fn git_system_config(&self) -> String {
         format!("{}{}[include]\n\tpath = /etc/gitconfig\n", self.git_repos, self.git_identity.config())
@@ -155,26 +156,27 @@ pub struct Identity {
     pub agent: Name,
     /// The names of the bottle manifests, in the order in which they are merged.
     pub bottles: Vec<Name>,
-    /// The names of all bottle manifests that were merged, including those that others extend, in the order in which
-    /// they are merged.
+    /// The names of all bottle manifests that were merged, including manifests that other manifests extend, in the
+    /// order in which they are merged.
     #[serde(default)]
     pub lineage: Vec<Name>,
     /// The agent's template.
     #[serde(default)]
     pub template: Option<Template>,
-    /// The directory in which `bottle start` was run, or the repository that contains it if that was copied instead.
+    /// The directory in which `bottle start` was run, or the repository that contains it if the repository was copied
+    /// instead.
     pub cwd: PathBuf,
     /// The directory in which `bottle start` was run, relative to the copied repository.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inside: Option<PathBuf>,
-    /// The directories that are copied into the workspace, the first of which is `cwd`. Empty if at most one
-    /// directory is copied, which is then the workspace itself.
+    /// The directories that are copied into the workspace. The first directory is `cwd`. Empty if at most one directory
+    /// is copied, because that directory is then the workspace itself.
     #[serde(rename = "folders", default, skip_serializing_if = "Vec::is_empty")]
     pub directories: Vec<CopiedDirectory>,
 }
 
 impl Identity {
-    /// The directory in which the agent starts, relative to the workspace. `None` for the workspace itself.
+    /// Returns the directory in which the agent starts, relative to the workspace. `None` for the workspace itself.
     #[must_use]
     pub fn start_directory(&self) -> Option<&Path> {
         self.inside.as_deref().filter(|_| self.directories.is_empty())
@@ -191,12 +193,14 @@ pub enum ImageSource {
     Dockerfile {
         /// The path, relative to `$BOTTLE_HOME`, for messages.
         path: PathBuf,
-        /// The text of the Dockerfile, so that the text that is built is the text that the user was shown.
+        /// The text of the Dockerfile. The plan contains the text so that the build uses the same text that the user
+        /// was shown.
         text: String,
         /// `agent_provider.build_args`, by name.
         #[serde(default)]
         args: BTreeMap<String, String>,
-        /// `agent_provider.build_secrets`: the ids in [`Plan::secrets`], by the ids that the Dockerfile uses.
+        /// `agent_provider.build_secrets`. The keys are the ids that the Dockerfile uses. The values are ids in
+        /// [`Plan::secrets`].
         #[serde(default)]
         secrets: BTreeMap<String, String>,
     },
@@ -231,16 +235,17 @@ pub enum Workspace {
     /// A copy of the whole working directory without its git repository. The repository comes from the snapshot from
     /// which this bottle starts.
     Files,
-    /// A copy of the git repository of [`Plan::live`], without its working tree, which is mounted.
+    /// A copy of the git repository of [`Plan::live`]. The copy has no working tree, because the user's working tree is
+    /// mounted.
     Repository,
 }
 
 /// The agent's process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AgentProcess {
-    /// The program and its arguments, in which `{task}`, `{task_file}` and `{prompt_file}` are replaced.
+    /// The program and its arguments. In the arguments, `{task}`, `{task_file}` and `{prompt_file}` are replaced.
     pub argv: Vec<String>,
-    /// The size of the agent's terminal; none if the agent runs on pipes.
+    /// The size of the agent's terminal. `None` if the agent runs on pipes.
     pub terminal: Option<Size>,
     /// Whether the client's standard input is forwarded to the agent.
     pub stdin: bool,
@@ -250,7 +255,7 @@ pub struct AgentProcess {
     pub task: Option<String>,
 }
 
-/// A value, given literally or as the id of a secret.
+/// A value, which is either literal or the id of a secret.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Value {
@@ -274,7 +279,7 @@ pub struct PlannedFile {
 /// The egress proxy's configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Egress {
-    /// The routes. Each secret reference is replaced by a slot.
+    /// The routes, in which a slot replaces each secret reference.
     pub routes: RouteTable,
     /// `egress.log`.
     pub log: LogLevel,
@@ -319,19 +324,19 @@ pub enum GitFieldSource {
     Manifest,
     /// The user's git configuration for the copied working directory.
     Copied,
-    /// The default, made of the agent's name.
+    /// The default, which contains the agent's name.
     Default,
 }
 
 impl GitIdentity {
-    /// The git configuration of the author.
+    /// Returns the git configuration with the author.
     fn config(&self) -> String {
         let (name, email) = (build::quoted(&self.name.value), build::quoted(&self.email.value));
         format!("[user]\n\tname = {name}\n\temail = {email}\n")
     }
 
-    /// The variables that make the fields of a manifest take precedence over a repository's configuration. That
-    /// repository can be a copy of the user's.
+    /// Returns the variables that make the fields of a manifest take precedence over a repository's configuration. The
+    /// repository can be a copy of the user's repository.
     #[must_use]
     pub fn variables(&self) -> Vec<(String, String)> {
         let fields = [("user.name", &self.name), ("user.email", &self.email)];
@@ -356,7 +361,7 @@ pub struct SecretNeed {
     pub id: String,
     /// Where the value comes from.
     pub source: SecretSource,
-    /// What the secret is for, shown in prompts and errors, for example `egress route api.example.com`.
+    /// The purpose of the secret, which prompts and errors show, for example `egress route api.example.com`.
     pub purpose: String,
 }
 
@@ -364,7 +369,7 @@ pub struct SecretNeed {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SecretSource {
-    /// The value of a host variable.
+    /// The value of an environment variable of the host.
     Env(String),
     /// The content of a file on the host.
     File(PathBuf),
@@ -372,10 +377,10 @@ pub enum SecretSource {
     Keychain(String),
     /// The output of a command on the host.
     Command(Vec<String>),
-    /// The user is asked on the terminal with this text.
+    /// The answer of the user to a prompt on the terminal with this text.
     Prompt(String),
-    /// The agent's login, for which the manifest names no source. The user is asked on the terminal with this
-    /// text.
+    /// The agent's login, for which the manifest names no source. The value is the answer of the user to a prompt on
+    /// the terminal with this text.
     Login(String),
     /// A part of the user's codex login on the host.
     CodexLogin {
@@ -392,7 +397,7 @@ pub enum SecretSource {
 pub enum CodexPart {
     /// The credential.
     AccessToken,
-    /// The account's id, which is not secret.
+    /// The id of the account, which is not secret.
     AccountId,
 }
 

@@ -1,7 +1,7 @@
 //! Settles the parts of a plan that depend on the value of a secret, such as the form of a login.
 //!
-//! A plan is built, shown and confirmed before any secret is read. Afterwards, the value of a secret selects
-//! one of the alternatives in the plan.
+//! A plan is built, shown and confirmed before any secret is read. Afterwards, the value of a secret selects one of the
+//! alternatives in the plan.
 
 use std::collections::BTreeMap;
 
@@ -22,10 +22,10 @@ pub enum Unsettled {
     Forms {
         /// The id of the secret whose value selects the form.
         secret: String,
-        /// The possible forms. Until the login is settled, the plan contains the last form.
+        /// The possible forms. Until the secret's value selects a form, the plan contains the last form.
         forms: Vec<LoginForm>,
     },
-    /// The placeholder file for codex's login, which has to contain the real account id.
+    /// The placeholder file for codex's login. The file has to contain the real account id.
     CodexAccount {
         /// The id of the secret that contains the account id.
         secret: String,
@@ -36,7 +36,7 @@ impl Plan {
     /// Settles the plan with the values of its secrets.
     ///
     /// # Errors
-    /// Returns [`PlanError::Routes`] if the provider route cannot use the form that the login has.
+    /// Returns [`PlanError::Routes`] if the provider route cannot use the form of the login.
     pub fn settle(mut self, secrets: &BTreeMap<String, SecretText>) -> Result<Self, PlanError> {
         let value = |id: &str| secrets.get(id).map_or("", |secret| secret.0.expose());
         match self.unsettled.take() {

@@ -13,7 +13,7 @@ use super::{SecretNeed, SecretSource};
 pub(super) struct Needs(Vec<SecretNeed>);
 
 impl Needs {
-    /// Adds a secret. `id` identifies it in the plan and in the launch order.
+    /// Adds a secret and returns its id. `id` identifies the secret in the plan and in the launch order.
     pub(super) fn add(&mut self, id: String, source: SecretSource, purpose: String) -> String {
         self.0.push(SecretNeed { id: id.clone(), source, purpose });
         id
@@ -24,7 +24,7 @@ impl Needs {
     }
 }
 
-/// Converts a secret reference. Makes paths absolute, because the keeper has a different working directory.
+/// Converts a secret reference to a source. Makes paths absolute, because the keeper has a different working directory.
 pub(super) fn source_of(reference: &SecretRef, bottle_home: &Path, user_home: &Path) -> SecretSource {
     match reference {
         SecretRef::Variable(name) => SecretSource::Env(name.clone()),
@@ -34,7 +34,7 @@ pub(super) fn source_of(reference: &SecretRef, bottle_home: &Path, user_home: &P
     }
 }
 
-/// Converts the value of an environment variable; none for a literal.
+/// Converts the value of an environment variable to a source. Returns `None` for a literal value.
 pub(super) fn source_of_env(value: &EnvValue) -> Option<SecretSource> {
     match value {
         EnvValue::Literal(_) => None,

@@ -1,8 +1,8 @@
-//! `BOTTLE_SENSITIVE_PREFIXES`: prefixes of host variables whose values the sidecars block, although the
-//! bottle does not get these variables.
+//! `BOTTLE_SENSITIVE_PREFIXES`: the prefixes of host variables whose values the sidecars block, although the bottle
+//! does not get these variables.
 //!
-//! The same values may also be in project files, shell histories and prompts, so an agent may find them. The
-//! sidecars block them wherever they come from.
+//! Project files, shell histories and prompts may contain the same values, so an agent may find them. The sidecars
+//! block the values wherever they come from.
 
 use std::collections::BTreeSet;
 
@@ -16,11 +16,11 @@ use super::{Plan, Value};
 /// The name of the variable that lists the prefixes.
 pub const VARIABLE: &str = "BOTTLE_SENSITIVE_PREFIXES";
 
-/// The maximum total size of the values in bytes, because every launch sends all of them to the sidecars. Larger
-/// values are an error.
+/// The maximum total size of the values in bytes. The size is limited because every launch sends all values to the
+/// sidecars. Larger values are an error.
 const MAX_BYTES: usize = 128 << 10;
 
-/// Variables whose values are sensitive.
+/// The variables whose values are sensitive.
 #[derive(Debug, Default)]
 pub struct SensitiveEnv {
     /// The values of the sensitive variables, without duplicates.
@@ -37,7 +37,7 @@ pub enum SensitiveEnvError {
     /// A prefix is not the beginning of a valid variable name.
     #[error("{VARIABLE} names {0:?}, which no variable's name begins with")]
     NoPrefix(String),
-    /// The values together are longer than [`MAX_BYTES`].
+    /// The total size of the values exceeds [`MAX_BYTES`].
     #[error("{VARIABLE} marks more than {} KiB of values", MAX_BYTES >> 10)]
     TooLarge,
 }
@@ -46,14 +46,14 @@ impl SensitiveEnv {
     /// Collects the variables of the host and of the bottle whose names begin with one of the prefixes.
     ///
     /// # Errors
-    /// Returns [`SensitiveEnvError`] if a prefix is invalid or the values are too long.
+    /// Returns [`SensitiveEnvError`] if a prefix is invalid or the values are too large.
     pub fn of(host: &Host, plan: &Plan) -> Result<Self, SensitiveEnvError> {
         let prefixes = prefixes(host.var(VARIABLE).unwrap_or_default())?;
         let has = |name: &str| prefixes.iter().any(|prefix| name.starts_with(prefix)) && name != VARIABLE;
         let from_host = host.env.iter().filter_map(|(name, value)| Some((name.to_str()?, value.to_str()?)));
         let from_bottle = plan.env.iter().filter_map(|(name, value)| match value {
             Value::Literal(text) => Some((name.as_str(), text.as_str())),
-            // Its value is already a known secret.
+            // The value of this variable is already a known secret.
             Value::Secret(_) => None,
         });
         let mut sensitive = Self::default();

@@ -9,8 +9,7 @@ const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
 /// each agent.
 const RANDOM: usize = 5;
 
-/// Creates the slug for a launch. `random` fills a buffer with random bytes; it is not called if there is a
-/// label.
+/// Creates the slug for a launch. `random` fills a buffer with random bytes, and is not called if there is a label.
 ///
 /// # Errors
 /// Returns [`BadName`] if the label contains no valid character.

@@ -1,13 +1,13 @@
-//! Finds budgets that limit nothing, because the proxy cannot count the tokens of the named provider, or because the
-//! bottle cannot reach it.
+//! Finds budgets that limit nothing. The proxy cannot count the tokens of the provider that such a budget names, or the
+//! bottle cannot reach this provider.
 
 use bottle_host::budget::{ALL, Declared, Scope, governing};
 use bottle_manifest::agent_provider::Template;
 use bottle_policy::route::{HostPattern, Route, RouteTable};
 use bottle_protocol::endpoints::{serves_models, unmetered_provider};
 
-/// Returns the first budget that governs this launch and limits nothing, and the reason as a clause. `declared` begins
-/// with the nearest scope.
+/// Returns the first budget that governs this launch and limits nothing, and the reason as a clause. In `declared`, the
+/// narrowest scope is first.
 #[must_use]
 pub fn ineffective_budget<'d>(
     routes: &RouteTable,
@@ -15,7 +15,8 @@ pub fn ineffective_budget<'d>(
     declared: &'d [Declared],
 ) -> Option<(&'d Declared, String)> {
     routes.routes().iter().find_map(|route| uncounted(route, template, declared)).or_else(|| {
-        // Budgets of a bottle manifest and of the home are for several agents.
+        // The budgets of a bottle manifest and of `$BOTTLE_HOME` apply to several agents, so one agent need not reach
+        // their providers.
         let of_this = declared.iter().filter(|one| matches!(one.scope, Scope::Run(_) | Scope::Agent(_)));
         let mut unreached =
             of_this.filter(|one| one.limit.key != ALL && !reaches(routes, template, &one.limit.key));
@@ -23,7 +24,7 @@ pub fn ineffective_budget<'d>(
     })
 }
 
-/// The budget that governs a route whose tokens the proxy cannot count.
+/// Returns the budget that governs a route whose tokens the proxy cannot count.
 fn uncounted<'d>(
     route: &Route,
     template: Option<Template>,
@@ -44,7 +45,7 @@ fn uncounted<'d>(
     (!route.inspect && is_model).then(|| (governs, why()))
 }
 
-/// Whether a route leads to the provider that the key names.
+/// Whether a route reaches the provider that `key` names.
 fn reaches(routes: &RouteTable, template: Option<Template>, key: &str) -> bool {
     let is_template = template.is_some_and(|template| template.to_string() == key);
     routes.routes().iter().any(|route| match route.provider {

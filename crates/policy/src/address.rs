@@ -1,8 +1,8 @@
 //! Rejects addresses that the proxy must not connect to unless the user permits it.
 //!
-//! The owner of an allowed host name can point it at any address. The proxy therefore checks the address
-//! after name resolution and connects to exactly that address. The user permits a forbidden address with
-//! `private: true` or `connect_to` on a route. Callers then skip this check.
+//! The owner of an allowed host name can point the name at any address. The proxy therefore checks the address after
+//! name resolution and connects to exactly that address. The user permits a forbidden address with `private: true` or
+//! `connect_to` on a route. For such a route, callers skip this check.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -29,10 +29,10 @@ pub enum Forbidden {
     /// Teredo, 100::/32, 2620:4f:8000::/48 and 5f00::/16. IANA assigns these to a protocol, a test or a local
     /// network and never to a public server (special-purpose registries, RFC 6890 and its successors).
     SpecialPurpose,
-    /// 192.0.2/24, 198.51.100/24, 203.0.113/24; 2001:db8::/32 and 3fff::/20 (RFC 5737, 3849, 9637). The
-    /// internet does not route them, so a server at such an address is in a private network.
+    /// 192.0.2/24, 198.51.100/24, 203.0.113/24; 2001:db8::/32 and 3fff::/20 (RFC 5737, 3849, 9637). The internet does
+    /// not route these addresses, so a server at such an address is in a private network.
     Documentation,
-    /// 64:ff9b:1::/48: local NAT64. The local network may translate it to any IPv4 address.
+    /// 64:ff9b:1::/48: local NAT64. The local network may translate such an address to any IPv4 address.
     LocalTranslation,
     /// An address of the machine that runs `bottle`.
     Own,
@@ -59,9 +59,9 @@ impl Forbidden {
     }
 }
 
-/// Metadata services. Most are outside the ranges above: Azure's and Oracle's addresses are public, and
-/// Amazon's IPv6 address is unique-local. 169.254.169.254 is listed so that it is reported as a metadata
-/// address and not as a link-local one.
+/// Metadata services. The addresses of cloud metadata services. Most of them have no forbidden range of their own:
+/// Azure's and Oracle's addresses are public, and Amazon's IPv6 address is unique-local. 169.254.169.254 is listed so
+/// that it is reported as a metadata address and not as a link-local address.
 const METADATA: [IpAddr; 5] = [
     IpAddr::V4(Ipv4Addr::new(169, 254, 169, 254)),
     IpAddr::V4(Ipv4Addr::new(168, 63, 129, 16)),
@@ -70,8 +70,8 @@ const METADATA: [IpAddr; 5] = [
     IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254)),
 ];
 
-/// Returns why the proxy must not connect to `address`, or `None` if it may. `own` lists the host's
-/// addresses.
+/// Returns why the proxy must not connect to `address`, or `None` if the proxy may connect to it. `own` lists the
+/// host's addresses.
 ///
 /// If an IPv6 address embeds an IPv4 address (mapped, compatible, NAT64, 6to4, Teredo), the embedded address
 /// is checked too.

@@ -1,5 +1,5 @@
-//! Package registries and forges that many bottles use. Finds the shipped bottle manifest that opens a host, and the
-//! intended host for a mistyped name.
+//! Package registries and forges that many bottles use. Finds the shipped bottle manifest that opens a host (has a
+//! route for it), and the intended host for a mistyped name.
 
 /// The hosts that shipped bottle manifests open, each with the name of the manifest.
 const OPENED: &[(&str, &str)] = &[

@@ -1,7 +1,7 @@
 //! The policy of the egress proxy: which requests a bottle may send, and with which credentials.
 //!
 //! Functions in this crate open no socket and read neither files nor the clock nor random numbers: callers pass such
-//! values in as arguments. `bottle policy check` and the egress proxy call the same [`decide`], so they cannot reach
+//! data as arguments. `bottle policy check` and the egress proxy call the same [`decide`], so they cannot reach
 //! different decisions.
 //!
 //! ```text

@@ -1,9 +1,9 @@
 //! Locks a bottle that repeatedly sends parts of credentials that its agent does not hold.
 //!
-//! Each denial because of a known secret tells the agent whether its text is part of that secret. An honest
-//! mistake causes a few such hits; more indicate that the agent is guessing. The egress proxy and the git
-//! gate report each new [`Piece`] to their bundle, which counts the pieces of the whole bottle
-//! (`bottle_daemon::Lockout`). At [`HITS`] it locks the entire bottle until the run ends.
+//! Each denial because of a known secret tells the agent whether its text is part of that secret. An honest mistake
+//! causes a few such hits; more indicate that the agent is guessing. The egress proxy and the git gate report each new
+//! [`Piece`] to their bundle, which counts the pieces of the whole bottle (`bottle_daemon::Lockout`). When the count
+//! reaches [`HITS`], the bundle locks the entire bottle until the run ends.
 
 use std::fmt;
 
@@ -20,14 +20,15 @@ pub const HITS: usize = 5;
 /// The minimum number of letters and digits for a match that ignores case and punctuation.
 const LETTERS_ALONE: usize = 12;
 
-/// Identifies a piece of a secret that a text contains. It does not depend on the place or the common encoding
-/// in which the piece was found, so that sidecars can compare their findings. It does not contain the piece.
+/// Identifies a piece of a secret that a text contains. The value does not depend on the place or the common encoding
+/// in which the piece was found, so that the values of different sidecars can be compared. The value does not contain
+/// the piece.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Piece([u8; 32]);
 
 impl Piece {
-    /// Identifies the piece `matched`, the characters of the secret that a text contains.
+    /// Identifies the piece `matched`, which consists of the characters of the secret that a text contains.
     #[must_use]
     pub fn of(matched: &[u8]) -> Self {
         let is_letter = |byte: &&u8| byte.is_ascii_alphanumeric();
@@ -43,7 +44,7 @@ impl Piece {
     }
 }
 
-/// Shows the first bytes, which suffice to tell pieces apart.
+/// Formats the first bytes, which suffice to distinguish pieces.
 impl fmt::Debug for Piece {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [first, second, third, fourth, ..] = self.0;
@@ -51,7 +52,7 @@ impl fmt::Debug for Piece {
     }
 }
 
-/// The denial message while a bottle is locked. The message is the same for every request and push, so it
+/// The denial message while a bottle is locked. The message is the same for every request and push, so the message
 /// reveals nothing about a secret.
 pub const SENTENCE: &str = "This bottle is locked: it sent parts of credentials that its agent does not hold, again \
                             and again. Every request and every push is denied now. Only the user can end that: \
@@ -64,10 +65,10 @@ pub const SENTENCE: &str = "This bottle is locked: it sent parts of credentials 
 pub struct LockOut {
     /// The daemon that found the last piece: `egress` or `git-gate`.
     pub daemon: String,
-    /// Distinct pieces that all daemons of the bottle found.
+    /// The number of distinct pieces that all daemons of the bottle found.
     pub hits: usize,
-    /// The destinations of the pieces: hosts, or repositories of the git gate. There are at most as many as
-    /// `hits`, and none contains a secret.
+    /// The destinations of the pieces: hosts, or repositories of the git gate. The number of destinations is at most
+    /// `hits`. No destination contains a secret.
     pub places: Vec<String>,
     /// The parent of this bottle, if this bottle is locked only because its parent is locked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -83,7 +84,7 @@ mod tests {
         let same = |one: &str, other: &str| Piece::of(one.as_bytes()) == Piece::of(other.as_bytes());
         assert!(same("Zq7-Kd93vXwpT2m", "zq7kd93vxwpt2m"));
         assert!(!same("Zq7-Kd93vXwpT2m", "Zq7-Kd93vXwpT2"));
-        // Too few letters for the search that ignores punctuation: each character counts.
+        // The text has too few letters for the search that ignores punctuation, so every character is compared.
         assert!(!same("a!b@c#d$e%f^", "a!b@c#d$e%f"));
     }
 }

@@ -5,8 +5,8 @@ use std::net::Ipv4Addr;
 
 use serde::{Deserialize, Serialize};
 
-/// The longest slug, in characters. Slugs become part of host names, labels and socket paths, so a longer
-/// slug is rejected and a longer label is cut.
+/// The longest slug, in characters. Slugs become part of host names, labels and socket paths, so a longer slug is
+/// rejected, and a longer label is truncated.
 pub const SLUG_MAX: usize = 40;
 
 /// The egress proxy's host name inside every bottle, on every backend.
@@ -38,9 +38,8 @@ pub const HTTPS_PORT: u16 = 443;
 /// The port of the bottle's DNS resolver, UDP and TCP.
 pub const DNS_PORT: u16 = 53;
 
-/// The listener ports of the egress daemon. With the socket transport, each port is a unix socket in
-/// [`LISTENER_DIR`] that is named after the port. A forwarded connection therefore needs no preamble with its
-/// port.
+/// The listener ports of the egress daemon. With the socket transport, each port is a unix socket in [`LISTENER_DIR`]
+/// that is named after the port. A forwarded connection therefore needs no preamble that names its port.
 pub const EGRESS_PORTS: [u16; 3] = [EGRESS_PORT, HTTP_PORT, HTTPS_PORT];
 
 /// The ports of the git gate.
@@ -52,8 +51,8 @@ pub const SUPERVISE_PORTS: [u16; 1] = [SUPERVISE_PORT];
 /// Every listener port inside a bottle, for the socket transport.
 pub const LISTENER_PORTS: [u16; 5] = [EGRESS_PORT, HTTP_PORT, HTTPS_PORT, SUPERVISE_PORT, GIT_GATE_PORT];
 
-/// The loopback address on which the socket transport listens. The address differs from 127.0.0.1, so that
-/// these listeners do not collide with servers that the agent starts there.
+/// The loopback address on which the socket transport listens. The address differs from 127.0.0.1, so that these
+/// listeners do not collide with servers that the agent starts on 127.0.0.1.
 pub const PROXY_LOOPBACK: Ipv4Addr = Ipv4Addr::new(127, 9, 9, 9);
 
 /// The directory inside a bottle for the files of one launch. The directory is a tmpfs and never part of a
@@ -78,7 +77,7 @@ pub const CA_FILE: &str = "/run/bottle/ca.pem";
 pub const CA_BUNDLE_FILE: &str = "/run/bottle/ca-bundle.pem";
 /// The same certificates as in [`CA_BUNDLE_FILE`], as a truststore for Java.
 pub const TRUSTSTORE_FILE: &str = "/run/bottle/truststore.jks";
-/// The bottle's machine id (machine-id(5)). In an image, `/etc/machine-id` is a link to it.
+/// The bottle's machine id (machine-id(5)). In an image, `/etc/machine-id` is a link to this file.
 pub const MACHINE_ID_FILE: &str = "/run/bottle/machine-id";
 /// The file inside a bottle with the agent's prompt, which is the body of the agent manifest.
 pub const PROMPT_FILE: &str = "/run/bottle/prompt.md";
@@ -88,14 +87,14 @@ pub const TASK_FILE: &str = "/run/bottle/task.md";
 pub const WORKSPACE: &str = "/workspace";
 /// The git repository of the workspace.
 pub const REPOSITORY: &str = "/workspace/.git";
-/// The directory inside a bottle with the git objects that the copied repository shares with the host's repository. It
-/// is read-only, and the copied repository names it as an alternate. If there are several repositories, each has its
-/// own directory below it ([`GIT_OBJECTS_OF_SEVERAL`]).
+/// The directory inside a bottle with the git objects that the copied repository shares with the host's repository. The
+/// directory is read-only, and the copied repository names it as an alternate. If there are several repositories, each
+/// repository has its own directory below this directory ([`GIT_OBJECTS_OF_SEVERAL`]).
 pub const GIT_OBJECTS_DIR: &str = "/git-objects";
 /// The directory in [`GIT_OBJECTS_DIR`] with the objects of several repositories, each in a directory with the name
 /// that the repository has in the workspace.
 pub const GIT_OBJECTS_OF_SEVERAL: &str = "repositories";
-/// The agent's user name if the image sets none.
+/// The agent's user name if the image sets no user.
 pub const AGENT_USER: &str = "agent";
 /// The user id of [`AGENT_USER`] inside a bottle.
 pub const AGENT_UID: u32 = 1000;

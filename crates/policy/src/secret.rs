@@ -8,19 +8,19 @@ use zeroize::{Zeroize, ZeroizeOnDrop};
 /// A secret value in memory. `Debug` prints a placeholder. `Display` and `Serialize` are not implemented.
 /// Dropping the value wipes its memory.
 ///
-/// A secret is serialized only into a session frame: a wire type names [`on_channel`] on the field. The wire
-/// types therefore show every message that carries a secret.
+/// A secret is serialized only into a session frame: a wire type names [`on_channel`] in an attribute of the field. The
+/// wire types therefore show every message that carries a secret.
 #[derive(Clone, PartialEq, Eq, Zeroize, ZeroizeOnDrop)]
 pub struct Secret(String);
 
 impl Secret {
-    /// Takes ownership of `value`. The caller must wipe any earlier copies of it.
+    /// Takes ownership of `value`. The caller must wipe all earlier copies of the value.
     #[must_use]
     pub fn new(value: String) -> Self {
         Self(value)
     }
 
-    /// Returns the secret value. Review every call.
+    /// Returns the secret value. Every call must be reviewed.
     #[must_use]
     pub fn expose(&self) -> &str {
         &self.0
@@ -39,7 +39,8 @@ impl<'de> Deserialize<'de> for Secret {
     }
 }
 
-/// `#[serde(serialize_with = "secret::on_channel")]`: serializes the value into a session frame.
+/// Serializes the value into a session frame. A field names this function with `#[serde(serialize_with =
+/// "secret::on_channel")]`.
 ///
 /// Only the keeper, the bundle and the guest hold the sockets and pipes that carry frames. Frames are never
 /// written to disk or logged.

@@ -8,8 +8,8 @@
 //! {"seq":2,"prev":"<64 hex>","time":"…","by":"…","entry":{…},"hash":"<64 hex>"}
 //! └──────────────────────── hashed as bytes ───────────────┘
 //! ```
-//! The hash covers the bytes of the line, not a parsed value, so two readers cannot compute different hashes.
-//! A line may contain fields that a later version added.
+//! The hash covers the bytes of the line, not a parsed value, so two readers cannot compute different hashes. The entry
+//! of a line may contain fields that a later version added.
 
 use std::fmt;
 
@@ -30,7 +30,7 @@ const TAIL_LENGTH: usize = TAIL_START.len() + 64 + 2;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Head {
-    /// Number of lines so far. The next line gets this number.
+    /// Number of lines so far. The next line has this number as its `seq`.
     pub seq: u64,
     /// SHA-256 of the last line, in hexadecimal; all zeros for an empty log.
     pub hash: String,
@@ -138,7 +138,7 @@ pub fn verify<'l>(lines: impl IntoIterator<Item = &'l str>) -> Result<Head, Brok
     Ok(head)
 }
 
-/// Verifies that the line's hash matches its content.
+/// Verifies that the line's hash matches its content. Does not verify that the line follows `head`.
 fn link(head: &Head, line: &str) -> Result<Head, Broken> {
     let broken = |why| Broken { line: head.seq + 1, why };
     if line.len() > MAX_LINE {
@@ -207,7 +207,7 @@ mod tests {
         let mut swapped = lines.clone();
         swapped.swap(3, 4);
         assert!(check(&swapped).is_err());
-        // Line altered and hash recomputed: the next line no longer follows it.
+        // A line is altered and its hash recomputed. The hash in `prev` of the next line then differs.
         let (forged, _) = append(
             &Head { seq: 1, hash: digest_of(&lines[0]) },
             Timestamp::UNIX_EPOCH,
@@ -218,7 +218,7 @@ mod tests {
         let mut rewritten = lines.clone();
         rewritten[1] = forged;
         assert_eq!(check(&rewritten).map_err(|broken| broken.line), Err(3));
-        // Log truncated: every line verifies, but the head differs from the stored one.
+        // The log is truncated. Every line verifies, but the head differs from the stored head.
         assert!(check(&lines[..3]).is_ok_and(|short| short != head));
     }
 

@@ -17,8 +17,7 @@ pub fn value(name: &str, random: &[u8]) -> String {
     body + &checksum
 }
 
-/// Whether `value` is a canary that [`value`] generated for the variable `name`. A real key matches only by
-/// chance.
+/// Whether `value` is a canary that [`value`] generated for the variable `name`. Another value matches only by chance.
 #[must_use]
 pub fn is_canary(name: &str, value: &str) -> bool {
     let Some((body, end)) = value.len().checked_sub(CHECKSUM).and_then(|at| value.split_at_checked(at))

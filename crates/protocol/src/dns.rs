@@ -1,9 +1,9 @@
 //! Answers DNS queries: every name resolves to the egress proxy.
 //!
-//! A bottle's resolver forwards no query, so a bottle cannot send data out in DNS names. Because every name
-//! resolves, the client's request reaches the proxy, which decides on the host and can explain a denial. The
-//! resolver answers an `A` query with the proxy's address. For every other type (`AAAA`, `HTTPS`, …) it
-//! returns an empty NOERROR response, so that clients use `A` without delay.
+//! A bottle's resolver forwards no query, so a bottle cannot send data out in DNS names. Because every name resolves,
+//! the client's request reaches the proxy, which decides on the host and can explain a denial. The resolver answers an
+//! `A` query with the proxy's address. For every other type (`AAAA`, `HTTPS`, …) it returns an empty NOERROR response,
+//! so that clients fall back to `A` without delay.
 //!
 //! The query is untrusted because it comes from inside the bottle. The parser reads the header and the one
 //! question; it ignores everything after them (EDNS, …) and never copies those bytes into the response.
@@ -15,12 +15,12 @@ use hickory_proto::rr::rdata::A;
 use hickory_proto::rr::{DNSClass, RData, Record, RecordType};
 use hickory_proto::serialize::binary::{BinDecodable, BinDecoder};
 
-/// The largest query that is answered, in bytes: several times the size of a header, the longest name and the
-/// usual options. The limit also bounds the response, which repeats only the question.
+/// The largest query that is answered, in bytes: several times the size of a header, the longest name and the usual
+/// EDNS options. The limit also bounds the response, which repeats only the question.
 pub const MAX_QUERY: usize = 1_232;
 
-/// Time to live of a response, in seconds. Clients ask again after this time, because the proxy may have
-/// another address after a resume.
+/// Time to live of a response, in seconds. The value is small because the proxy may have another address after the
+/// bottle is resumed.
 const TTL: u32 = 5;
 
 /// Answers one DNS message, without TCP's length prefix.
@@ -136,7 +136,7 @@ mod tests {
             (with(2, 0x28), ResponseCode::NotImp),
             (good[..good.len() - 3].to_vec(), ResponseCode::FormErr),
             (good[..6].to_vec(), ResponseCode::FormErr),
-            // A compressed name that points at itself.
+            // The name is a compression pointer to itself.
             ([&good[..12], &[0xC0, 12, 0, 1, 0, 1]].concat(), ResponseCode::FormErr),
         ] {
             assert_eq!(ask(&bytes).metadata.response_code, code, "{bytes:?}");

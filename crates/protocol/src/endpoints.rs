@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::usage::Api;
 use bottle_policy::canonical;
 
-/// How a request to a host with models uses tokens.
+/// Whether a request to a model API uses tokens, and whether the proxy can count them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Endpoint {
     /// The proxy counts the tokens of the response.
@@ -23,20 +23,20 @@ pub enum Endpoint {
     Unknown,
 }
 
-/// A provider's table.
+/// A provider of models, with its endpoints.
 struct Provider {
     name: &'static str,
     hosts: &'static [Host],
-    /// Paths of POST requests.
+    /// Paths of `POST` requests whose tokens the proxy counts, each with its wire format.
     metered: &'static [(&'static str, Api)],
-    /// Methods and paths. `GET` also covers `HEAD`. `*` stands for one segment.
+    /// Methods and paths of requests that use no tokens. `GET` also covers `HEAD`. `*` matches one path segment.
     free: &'static [(&'static str, &'static str)],
 }
 
-/// The host of a provider.
+/// A pattern for the host names of a provider.
 enum Host {
     Exact(&'static str),
-    /// Names with this beginning and this end.
+    /// Host names with this prefix and this suffix.
     Between(&'static str, &'static str),
 }
 
@@ -49,9 +49,9 @@ impl Host {
     }
 }
 
-/// The providers whose endpoints are known. Each source was read in November 2026.
+/// The providers whose endpoints are known. The URL above each provider is the source, read in November 2026.
 const PROVIDERS: [Provider; 6] = [
-    // https://platform.claude.com/docs/en/api/overview. Claude Code 2.1.328 reads the last three.
+    // https://platform.claude.com/docs/en/api/overview. Claude Code 2.1.328 requests the last three paths.
     Provider {
         name: "Anthropic",
         hosts: &[Host::Exact("api.anthropic.com")],
@@ -65,7 +65,7 @@ const PROVIDERS: [Provider; 6] = [
             ("GET", "/api/claude_code/policy_limits"),
         ],
     },
-    // https://developers.openai.com/api/reference/overview. Region names precede the domain.
+    // https://developers.openai.com/api/reference/overview. Regional hosts have a region name before `.api.openai.com`.
     Provider {
         name: "OpenAI",
         hosts: &[Host::Exact("api.openai.com"), Host::Between("", ".api.openai.com")],
@@ -134,7 +134,8 @@ const PROVIDERS: [Provider; 6] = [
     },
 ];
 
-/// The endpoints of any other host, under any path prefix. Many servers and gateways have these three APIs.
+/// The endpoints of a host that is not in [`PROVIDERS`], under any path prefix. Many servers and gateways offer these
+/// three APIs.
 const OTHER: Provider = Provider {
     name: "",
     hosts: &[],
@@ -169,7 +170,7 @@ impl Provider {
 }
 
 impl Endpoint {
-    /// The endpoint of a request with this method, to this host and canonical path.
+    /// Returns the endpoint of a request from its method, host and canonical path.
     #[must_use]
     pub fn of(method: &str, host: &str, path: &str) -> Self {
         match Provider::of(host) {
@@ -178,8 +179,8 @@ impl Endpoint {
         }
     }
 
-    /// The endpoint of a WebSocket at this host and canonical path. OpenAI's Responses API has such a mode, in which
-    /// each message `response.create` is a request, and each event of the response is a message.
+    /// Returns the endpoint of a WebSocket from its host and canonical path. OpenAI's Responses API has a WebSocket
+    /// mode, in which each message `response.create` is a request, and each event of the response is a message.
     #[must_use]
     pub fn of_websocket(host: &str, path: &str) -> Self {
         match Self::of("POST", host, path) {
@@ -189,8 +190,8 @@ impl Endpoint {
     }
 }
 
-/// Whether a lenient server on any host could read the path as another spelling of a metered path: with capitals,
-/// additional slashes, spaces, parameters or a file extension.
+/// Whether a lenient server could treat `path` as another spelling of a metered path: one with capitals, additional
+/// slashes, spaces, parameters or a file extension.
 #[must_use]
 pub fn resembles_metered(path: &str) -> bool {
     let folded = path.to_ascii_lowercase().replace("%20", "").replace("%2f", "/").replace("%3b", ";");
@@ -211,19 +212,19 @@ pub fn serves_models(host: &str) -> bool {
     Provider::of(host).is_some()
 }
 
-/// The name of the host's provider, if the proxy cannot count the tokens of any of its requests.
+/// Returns the name of the host's provider if the proxy cannot count the tokens of any request to this provider.
 #[must_use]
 pub fn unmetered_provider(host: &str) -> Option<&'static str> {
     Provider::of(host).filter(|provider| provider.metered.is_empty()).map(|provider| provider.name)
 }
 
 /// Requests with any method that the proxy allows without counting their tokens: `HOST/PATH`, or `HOST/PATH/*` for all
-/// paths below.
+/// paths below `PATH`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct UnmeteredEndpoint(String);
 
-/// The text does not consist of a host and a path.
+/// The error for a text that is not a host and a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("must be a host and a path, as in `api.openai.com/v1/embeddings`, or with `/*` at the end")]
 pub struct BadEndpoint;
@@ -249,7 +250,7 @@ impl fmt::Display for UnmeteredEndpoint {
 }
 
 impl UnmeteredEndpoint {
-    /// Whether a request to this host and canonical path passes.
+    /// Whether the proxy allows a request to this host and canonical path without counting its tokens.
     #[must_use]
     pub fn allows(&self, host: &str, path: &str) -> bool {
         let Some(allowed) = self.0.strip_prefix(host) else { return false };

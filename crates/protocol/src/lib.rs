@@ -1,5 +1,5 @@
-//! Messages between the `bottle` command, the keeper, the sidecars and the guest, and the records that they share.
-//! These programs share no other types.
+//! Messages between the `bottle` command, the keeper, the sidecars and the guest, and records that several of these
+//! programs use.
 //!
 //! ```text
 //! session       frames and messages between host, guest and bundle

@@ -4,8 +4,8 @@
 //! daemon ── Question ──► bundle ──► keeper ── Proposal file ──► user
 //!        ◄── Answer ───        ◄──        ◄── Response file ──
 //! ```
-//! A daemon sends its question through its channel to the keeper process and cannot access the queue directory.
-//! The keeper writes the proposal files.
+//! A daemon is a sidecar of the bottle. A daemon sends its question over its channel to the keeper process, and cannot
+//! access the queue directory. The keeper writes the proposal files.
 
 use std::fmt;
 
@@ -18,7 +18,7 @@ use bottle_policy::names::Slug;
 pub const MAX_FILE: usize = 1 << 20;
 
 /// The maximum length in bytes of a question's routes or report, and of its justification. A longer question is
-/// refused. Even with every character escaped, both texts fit into a frame and a file.
+/// refused. Even if every character is escaped in JSON, both texts together fit into one frame and one file.
 pub const MAX_TEXT: usize = 80 << 10;
 
 /// The most lines in an excerpt. Further lines are cut.
@@ -100,8 +100,8 @@ impl std::str::FromStr for Id {
     }
 }
 
-/// The kind of a question. An agent asks for routes with the supervise tool of the same name. The proxy and
-/// the git gate ask for an approval of a finding.
+/// The kind of a question. An agent asks for routes with the supervise (MCP) tool that has the name of the kind. The
+/// proxy and the git gate ask for an approval of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Tool {
@@ -115,8 +115,8 @@ pub enum Tool {
     GitleaksAllow,
     /// More tokens for a budget that is spent. The keeper process asks this question.
     BudgetAdd,
-    /// A command that a program outside the bottle wants to run in the bottle, and that the command policy does not
-    /// allow without a question.
+    /// A command that a program outside the bottle wants to run in the bottle. The command policy requires the user's
+    /// approval of this command.
     CommandAllow,
 }
 
@@ -148,7 +148,7 @@ impl Tool {
     }
 
     /// Whether the question is a report (about a scan finding, a spent budget or a command) and does not ask for
-    /// routes. The user cannot modify a report, and only the process that asked uses the answer.
+    /// routes. The user cannot modify a report, and only the process that asked the question uses the answer.
     #[must_use]
     pub fn reports(self) -> bool {
         !matches!(self, Self::EgressAllow | Self::EgressBlock)
@@ -161,7 +161,7 @@ impl Tool {
     }
 
     /// The title above the justification on a screen. A bottle's sidecars and its keeper write the justifications of
-    /// reports. The agent writes all others.
+    /// reports. The agent writes the justifications of all other questions.
     #[must_use]
     pub fn justification_title(self) -> &'static str {
         if self.reports() { "Reason" } else { "Justification from the bottle" }
@@ -204,7 +204,7 @@ pub struct Question {
     /// The revision of the routes that the question is based on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<u64>,
-    /// When the daemon stops waiting.
+    /// When the daemon stops waiting for an answer.
     pub expires_at: Timestamp,
 }
 
@@ -233,10 +233,10 @@ pub struct Proposal {
     pub tool: Tool,
     /// The routes to add, or the report. Untrusted text from an agent: escape it before display.
     pub proposed_file: String,
-    /// The justification. Also untrusted text from an agent.
+    /// The justification. Untrusted text from an agent: escape it before display.
     pub justification: String,
-    /// For a report, lines of the request or push around the finding, in which every finding is replaced by a
-    /// mask of fixed length. Also untrusted text from an agent. At most [`MAX_EXCERPT_LINES`] lines of
+    /// For a report, lines of the request or push around the finding, in which every finding is replaced by a mask of
+    /// fixed length. The lines are untrusted text from an agent. At most [`MAX_EXCERPT_LINES`] lines of
     /// [`MAX_EXCERPT_LINE`] characters; empty if there is no text to show.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub excerpt: Vec<String>,
@@ -245,9 +245,9 @@ pub struct Proposal {
     /// The revision of the routes that the question is based on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<u64>,
-    /// When the daemon stops waiting.
+    /// When the daemon stops waiting for an answer.
     pub expires_at: Timestamp,
-    /// How often the bottle repeated the same question after a rejection.
+    /// How many times the bottle repeated the question after the user rejected it.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub asked_before: u32,
 }
@@ -331,7 +331,7 @@ pub enum Scope {
 }
 
 impl Scope {
-    /// Whether this is the default scope.
+    /// Whether the scope is [`Scope::Run`], the default.
     #[must_use]
     pub fn is_run(&self) -> bool {
         *self == Self::Run
@@ -344,7 +344,7 @@ impl Scope {
 pub enum Status {
     /// The user approved the proposal unchanged.
     Approved,
-    /// Approved with routes that differ from the proposed ones.
+    /// The user approved the proposal with routes that differ from the proposed ones.
     Modified,
     /// The user rejected the proposal.
     Rejected,
@@ -414,7 +414,7 @@ mod tests {
         for kind in kinds {
             let name = serde_json::to_value(kind).expect("JSON");
             assert_eq!(name, kind.name(), "commands and files use the same name");
-            // A report about a possible secret needs a reason. Nothing else does.
+            // Only the approval of a possible secret needs a reason.
             let (reason, title) = match kind {
                 Tool::EgressAllow | Tool::EgressBlock => ("Justification from the bottle", "Request"),
                 Tool::EgressTokenAllow | Tool::GitleaksAllow => ("Reason", "Findings"),

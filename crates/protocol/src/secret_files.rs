@@ -1,4 +1,4 @@
-//! Detects files that usually contain secrets by their names.
+//! Detects, by their names, files that usually contain secrets.
 
 use unicode_normalization::UnicodeNormalization;
 
@@ -29,7 +29,8 @@ const WHOLE: &[&str] = &[
 const SUFFIXES: &[&str] =
     &[".kdbx", ".p12", ".pfx", ".jks", ".keystore", ".ppk", ".tfstate", ".gnucash", ".ovpn"];
 
-/// Pairs of directory and file name. Such a file usually contains secrets only in a directory of that name.
+/// Pairs of directory and file name. A file with the second name usually contains secrets only in a directory with the
+/// first name.
 const IN_DIRECTORIES: &[(&str, &str)] = &[
     (".aws", "credentials"),
     (".docker", "config.json"),
@@ -42,7 +43,7 @@ const IN_DIRECTORIES: &[(&str, &str)] = &[
 /// Words that mark a `.env` file as an example without secrets.
 const EXAMPLES: &[&str] = &["example", "sample", "template", "dist", "test", "defaults"];
 
-/// Characters that look like an ASCII character, each with that ASCII character.
+/// Characters that look like an ASCII character, each with this ASCII character.
 const LOOK_ALIKES: &[(char, char)] = &[
     ('а', 'a'),
     ('с', 'c'),
@@ -76,9 +77,9 @@ const LOOK_ALIKES: &[(char, char)] = &[
     ('\u{2212}', '-'),
 ];
 
-/// Normalizes a name as file systems and readers may interpret it. The result is in lower case, without
-/// invisible characters, and with look-alike letters replaced. It lacks the trailing dots, spaces and stream
-/// name that Windows drops.
+/// Normalizes a name as file systems and readers may interpret it. The result is in lower case, without invisible
+/// characters, and with look-alike letters replaced. The result lacks the trailing dots, the spaces and the stream name
+/// that Windows drops.
 #[must_use]
 pub fn normalized(name: &[u8]) -> String {
     let mut made = String::with_capacity(name.len());
@@ -96,7 +97,7 @@ pub fn normalized(name: &[u8]) -> String {
         .to_owned()
 }
 
-/// Whether a character is ignored by HFS+ in file names, or is invisible to readers.
+/// Whether HFS+ ignores the character in file names, or readers cannot see it.
 fn is_invisible(letter: char) -> bool {
     matches!(letter, '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}'
         | '\u{2060}'..='\u{206f}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{e0000}'..='\u{e0fff}')

@@ -2,8 +2,8 @@
 //!
 //! The proxy reads the counts from the response. The keeper process appends one line per response to
 //! `usage/<slug>.jsonl`. The counts are those that the provider reports; the proxy estimates a count that the response
-//! does not report. In the Messages API `input` excludes cache reads and writes; in the other two APIs `input` includes
-//! cache reads and writes.
+//! does not report. In the Messages API `input` excludes cache reads and writes; in the Chat Completions and Responses
+//! APIs `input` includes cache reads and writes.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -16,7 +16,7 @@ pub const WAITING_FILE: &str = "usage.jsonl";
 /// shorter lines.
 pub const MAX_LINE: usize = 4 << 10;
 
-/// The usage record of one response.
+/// The usage record of one model response.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
     /// The record's id. With it, the keeper recognizes a record that is delivered twice.
@@ -55,11 +55,11 @@ pub struct Usage {
 #[serde(untagged)]
 pub enum WaitingLine {
     /// The record of a response. While a budget has tokens reserved for a request, the request's record counts all
-    /// these tokens. They are therefore spent if the proxy is killed before the response.
+    /// these tokens. The tokens therefore count as used if the proxy is killed before the response.
     Usage(Usage),
-    /// No record exists for a request, because the provider did not accept it.
+    /// The request has no usage record, because the provider did not accept the request.
     Cancelled {
-        /// The id that the record had.
+        /// The id of the record that the file contained before.
         cancelled: String,
     },
 }
@@ -71,7 +71,7 @@ impl From<Usage> for WaitingLine {
 }
 
 impl WaitingLine {
-    /// The id of the record.
+    /// The id of the usage record.
     #[must_use]
     pub fn id(&self) -> &str {
         match self {
@@ -81,7 +81,7 @@ impl WaitingLine {
     }
 }
 
-/// The part of an agent that sent a request. The agent can forge it, so only reports depend on it.
+/// The part of an agent that sent a request. The agent can forge this value, so only reports depend on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Source {
@@ -94,7 +94,7 @@ pub enum Source {
 /// Headers that Claude Code and Codex send with requests of subagents only.
 const SUBAGENT_HEADERS: [&str; 3] =
     ["x-claude-code-agent-id", "x-codex-parent-thread-id", "x-openai-subagent"];
-/// Headers that the same clients send with every request.
+/// Headers that Claude Code and Codex send with every request.
 const CLIENT_HEADERS: [&str; 2] = ["x-claude-code-session-id", "x-codex-window-id"];
 
 impl Source {
@@ -146,13 +146,13 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// The sum, which budgets count.
+    /// Returns the sum of all counts. Budgets limit this sum.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.prompt().saturating_add(self.output)
     }
 
-    /// The tokens of the prompt, including those in the cache.
+    /// Returns the number of tokens of the prompt, including tokens read from and written to the cache.
     #[must_use]
     pub fn prompt(&self) -> u64 {
         self.input.saturating_add(self.cache_read).saturating_add(self.cache_write)
@@ -160,7 +160,7 @@ impl Counts {
 }
 
 impl Tokens {
-    /// Makes the counts comparable, and limits them.
+    /// Makes the counts comparable across APIs, and limits each count to a plausible maximum.
     #[must_use]
     pub fn counts(&self, api: Api) -> Counts {
         let Self { input, output, cached, cache_written } = *self;
@@ -189,8 +189,8 @@ pub enum Api {
 }
 
 impl Api {
-    /// Returns the wire format of a request from its method and canonical path. The path prefix is ignored,
-    /// because many hosts serve these three formats under a prefix.
+    /// Returns the wire format of a request from its method and canonical path. The path prefix is ignored, because
+    /// many hosts serve the three formats under a prefix.
     #[must_use]
     pub fn from_request(method: &str, path: &str) -> Option<Self> {
         let ends = |end: &str| path.ends_with(end);

@@ -1,7 +1,8 @@
-//! Reads git attributes (gitattributes(5)) as data, from files that others wrote.
+//! Reads git attributes (gitattributes(5)) as data, from files that an agent or a project wrote.
 //!
-//! The files come, from the weakest to the strongest, from the top of a working tree down to a path, and from
-//! `info/attributes` of its repository. No attribute starts a program here: the caller decides what a value means.
+//! An attribute file in a deeper directory overrides the files in the directories above it. The file `info/attributes`
+//! of the repository overrides all other files. This module starts no program for an attribute: the caller decides what
+//! a value means.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -16,10 +17,10 @@ pub const ATTRIBUTES_FILE: &str = ".gitattributes";
 /// The maximum size of an attribute file in bytes.
 pub const MAX_ATTRIBUTES: usize = 1 << 20;
 
-/// The maximum length of a line in bytes. Git ignores a longer one too.
+/// The maximum length of a line in bytes. Longer lines are ignored, as in git.
 pub(crate) const MAX_LINE: usize = 2048;
 
-/// The maximum number of patterns of all files.
+/// The maximum number of patterns in all attribute files together.
 const MAX_PATTERNS: usize = 5_000;
 
 /// The maximum nesting of macros that expand to other macros.
@@ -28,17 +29,17 @@ const MAX_NESTING: usize = 8;
 /// The state of an attribute for a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum State {
-    /// `name`.
+    /// The attribute is set: `name`.
     Set,
-    /// `-name`.
+    /// The attribute is unset: `-name`.
     Unset,
-    /// `!name`.
+    /// The attribute is unspecified: `!name`.
     Unspecified,
-    /// `name=value`.
+    /// The attribute has a value: `name=value`.
     Value(Vec<u8>),
 }
 
-/// Why the attributes of paths are not known.
+/// Why the attributes of paths are unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the attribute files are larger than is read")]
 pub struct TooManyAttributes;
@@ -46,7 +47,7 @@ pub struct TooManyAttributes;
 /// The attributes of the paths of a working tree.
 #[derive(Debug, Default)]
 pub struct Attributes {
-    /// From the weakest to the strongest.
+    /// The files. Each file overrides the files before it.
     files: Vec<File>,
     macros: HashMap<Vec<u8>, Vec<Assignment>>,
     patterns: usize,
@@ -62,19 +63,19 @@ type Assignment = (Vec<u8>, State);
 
 #[derive(Debug)]
 struct File {
-    /// The directory of the file, which ends with a slash; empty for the top.
+    /// The path of the file's directory, with a slash at the end. Empty for the top of the working tree.
     base: Vec<u8>,
     globs: GlobSet,
-    /// The assignments of each pattern.
+    /// The assignments of each pattern of `globs`.
     lines: Vec<Vec<Assignment>>,
 }
 
 impl Attributes {
-    /// Adds a file that overrides the earlier ones. `directory` is the path of its directory below the top. Only a file
-    /// of the top can define macros.
+    /// Adds an attribute file, which overrides the files that were added before. `directory` is the path of the file's
+    /// directory, relative to the top of the working tree. Only a file at the top can define macros.
     ///
     /// # Errors
-    /// [`TooManyAttributes`].
+    /// Returns [`TooManyAttributes`].
     pub fn add(&mut self, directory: &[u8], text: &[u8]) -> Result<(), TooManyAttributes> {
         if text.len() > MAX_ATTRIBUTES {
             return Err(TooManyAttributes);
@@ -106,7 +107,7 @@ impl Attributes {
         Ok(())
     }
 
-    /// Whether any file or macro gives this attribute a value for some path.
+    /// Whether any file or macro assigns a value to this attribute.
     #[must_use]
     pub fn has_value(&self, name: &str) -> bool {
         let gives = |assignments: &Vec<Assignment>| {
@@ -117,7 +118,7 @@ impl Attributes {
         self.files.iter().flat_map(|file| &file.lines).chain(self.macros.values()).any(gives)
     }
 
-    /// The attributes of the file at a path, which is relative to the top.
+    /// Returns the attributes of the file at `path`, which is relative to the top of the working tree.
     #[must_use]
     pub fn of(&self, path: &[u8]) -> PathAttributes {
         let mut found = PathAttributes::default();
@@ -132,7 +133,8 @@ impl Attributes {
         found
     }
 
-    /// Sets the attributes that have no state yet, the last assignment first.
+    /// Sets the attributes that do not have a state yet. If an attribute is assigned more than once, its last
+    /// assignment applies.
     fn assign(&self, found: &mut PathAttributes, assignments: &[Assignment], nesting: usize) {
         for (name, state) in assignments.iter().rev() {
             if found.states.contains_key(name) {
@@ -155,13 +157,13 @@ impl Attributes {
 }
 
 impl PathAttributes {
-    /// The state of an attribute. `None` if it is unspecified.
+    /// Returns the state of an attribute. `None` if it is unspecified.
     #[must_use]
     pub fn state(&self, name: &str) -> Option<&State> {
         self.states.get(name.as_bytes())
     }
 
-    /// The value of an attribute that has one.
+    /// Returns the value of an attribute. `None` if the attribute has no value.
     #[must_use]
     pub fn value(&self, name: &str) -> Option<&[u8]> {
         match self.state(name) {
@@ -171,7 +173,7 @@ impl PathAttributes {
     }
 }
 
-/// The pattern of a line, and what it assigns. `None` for a comment, or a line that git ignores too.
+/// Parses a line into its pattern and its assignments. `None` for a comment, and for a line that git ignores.
 fn parse_line(line: &[u8]) -> Option<(Vec<u8>, Vec<Assignment>)> {
     let is_blank = |byte: &u8| b" \t\r".contains(byte);
     let line = &line[line.iter().position(|byte| !is_blank(byte))?..];
@@ -189,7 +191,7 @@ fn parse_line(line: &[u8]) -> Option<(Vec<u8>, Vec<Assignment>)> {
     Some((pattern, words.filter_map(assignment).collect()))
 }
 
-/// The text in C quotes whose opening quote was read, and the text after the closing quote.
+/// Parses a text in C quotes, after its opening quote. Returns the unquoted text, and the text after the closing quote.
 fn unquoted(text: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     let (mut found, mut at) = (Vec::new(), 0);
     loop {
@@ -239,10 +241,11 @@ fn is_name(name: &[u8]) -> bool {
     !name.is_empty() && name[0] != b'-' && name.iter().all(is_allowed)
 }
 
-/// A pattern as a glob of paths below its file. `None` for a pattern that matches no file.
+/// Converts a pattern to a glob for paths relative to the directory of the attribute file. `None` if the pattern
+/// matches no file.
 fn glob(pattern: &[u8]) -> Option<globset::Glob> {
     let pattern = std::str::from_utf8(pattern).ok()?;
-    // A pattern cannot be negative here, and a pattern for directories has no effect on their files.
+    // Git allows no negative patterns in attribute files. A pattern for directories has no effect on the files in them.
     if pattern.is_empty() || pattern.starts_with('!') || pattern.ends_with('/') {
         return None;
     }
@@ -250,7 +253,7 @@ fn glob(pattern: &[u8]) -> Option<globset::Glob> {
     if !pattern.contains('/') {
         text.push_str("**/");
     }
-    // Git has no alternatives in braces.
+    // In git, braces are not alternatives, so they are escaped.
     let mut is_escaped = false;
     for c in pattern.strip_prefix('/').unwrap_or(pattern).chars() {
         if matches!(c, '{' | '}') && !is_escaped {
@@ -268,7 +271,7 @@ mod tests {
 
     use super::*;
 
-    /// The states of the attributes in the form of `git check-attr`.
+    /// Formats the state of an attribute like `git check-attr`.
     fn shown(attributes: &Attributes, path: &str, name: &str) -> String {
         match attributes.of(path.as_bytes()).state(name) {
             None => "unspecified".to_owned(),
@@ -279,7 +282,7 @@ mod tests {
         }
     }
 
-    /// The output of git itself is the expected value.
+    /// The output of git is the expected value.
     #[test]
     fn agrees_with_git() {
         let top = tempfile::tempdir().expect("a directory");

@@ -1,4 +1,4 @@
-//! Reads the content of many files from a git directory of ours with one process.
+//! Reads the content of many files from `bottle`'s own git directory with one process.
 
 use std::io::{self, BufRead, BufReader, Read, Take, Write};
 use std::os::unix::process::CommandExt as _;
@@ -6,7 +6,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 
 use crate::Git;
 
-/// The maximum length of the line before an object's content in bytes.
+/// The maximum length in bytes of the line that precedes an object's content.
 const MAX_HEAD: u64 = 200;
 
 /// A running `git cat-file --batch` (git-cat-file(1)). Dropping the value kills the process.
@@ -18,15 +18,16 @@ pub struct Blobs {
 }
 
 impl Blobs {
-    /// Starts the process.
+    /// Starts `git cat-file --batch` in the git directory of `git`.
     ///
     /// # Errors
-    /// The system's error.
+    /// Returns the I/O error of the failed start.
     pub fn start(git: &Git) -> io::Result<Self> {
         let mut command = git.command();
         command.args(["cat-file", "--batch"]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-        // In its own process group, git gets no signal of the terminal. This process may still need it to undo changes.
+        // In its own process group, git gets no signals from the terminal. This process may still need git to undo
+        // changes.
         command.process_group(0);
         let mut child = command.spawn()?;
         let pipes = child.stdin.take().zip(child.stdout.take());
@@ -34,11 +35,11 @@ impl Blobs {
         Ok(Self { child, requests, answers: BufReader::new(answers) })
     }
 
-    /// Returns the content of a file, which the caller reads to its end before [`Self::close`]. The reader's limit is
-    /// the length of the content.
+    /// Returns a reader for the content of a file. The reader's limit is the length of the content. The caller reads
+    /// the content to its end, and then calls [`Self::close`].
     ///
     /// # Errors
-    /// If there is no file with this id, or the process has ended.
+    /// Fails if there is no file with this id, or the process has ended.
     pub fn open(&mut self, object: &str) -> io::Result<Take<&mut BufReader<ChildStdout>>> {
         writeln!(self.requests, "{object}")?;
         // The answer is `OBJECT blob SIZE`, or `OBJECT missing`.
@@ -50,10 +51,10 @@ impl Blobs {
         Ok((&mut self.answers).take(size))
     }
 
-    /// Reads a content of at most `most` bytes. `None` for a longer one.
+    /// Reads the content of a file of at most `most` bytes. `None` if the content is longer.
     ///
     /// # Errors
-    /// As [`Self::open`].
+    /// Fails in the same cases as [`Self::open`].
     pub fn read(&mut self, object: &str, most: u64) -> io::Result<Option<Vec<u8>>> {
         let mut from = self.open(object)?;
         let mut content = Vec::new();
@@ -67,10 +68,10 @@ impl Blobs {
         Ok(is_short.then_some(content))
     }
 
-    /// Reads the line feed behind the content.
+    /// Reads the line feed after the content.
     ///
     /// # Errors
-    /// If the process has ended.
+    /// Fails if the process has ended.
     pub fn close(&mut self) -> io::Result<()> {
         self.answers.read_exact(&mut [0])
     }

@@ -1,12 +1,13 @@
-//! The names of directories that tools fill with files that they can make or fetch again.
+//! The names of directories that tools fill with files that the tools can make or fetch again.
 //!
-//! A name alone says little: people call directories of their own `build` or `out`. A name counts only together with an
-//! ignore rule of the user ([`crate::unsaved`]).
+//! A name alone does not show that a directory has build output: users also give names such as `build` or `out` to
+//! their own directories. A directory is treated as build output only if an ignore rule of the user matches it too
+//! ([`crate::unsaved`]).
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-/// The names, each with what is in such a directory. A name may begin or end with `*`.
+/// The names, each with the tools that use such a directory. A name may begin or end with `*`.
 const NAMES: &[(&str, &str)] = &[
     // Output of compilers and bundlers
     ("target", "Cargo, Maven and sbt"),
@@ -70,7 +71,7 @@ const NAMES: &[(&str, &str)] = &[
     ("htmlcov", "coverage of Python"),
 ];
 
-/// Whether tools fill directories of this name with files that they can make or fetch again.
+/// Whether tools fill directories of this name with files that the tools can make or fetch again.
 #[must_use]
 pub fn is_build_directory(name: &OsStr) -> bool {
     let name = name.as_bytes();

@@ -1,12 +1,12 @@
-//! The changes that an agent made in its copy of a working tree, as git understands them.
+//! Finds the changes that an agent made in its copy of a working tree, as git would commit them.
 //!
 //! ```text
 //!  reference, a commit ──┐
 //!  start, the given files ├──► the paths at which the agent's work differs from the reference
 //!  now, the files ────────┘
 //! ```
-//! A file that the agent did not touch counts as equal to the file in the reference, whatever its bytes are. A file
-//! that the copy never received does not count as deleted.
+//! A file that the agent did not touch is treated as equal to the file in the reference, whatever its bytes are. A file
+//! that was never copied is not treated as deleted.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -25,11 +25,11 @@ pub const SUBMODULE: &str = "160000";
 /// A file of the working tree when it was copied.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Started {
-    /// Whether the copy has the file.
+    /// Whether the copy received the file.
     pub is_given: bool,
-    /// The file as git would commit it. `None` if that is not known.
+    /// The file as git would commit it. `None` if this version is unknown.
     pub committed: Option<Version>,
-    /// The file as it was in the working tree. `None` if its content is not known.
+    /// The file as it was in the working tree. `None` if its content is unknown.
     pub raw: Option<Version>,
 }
 
@@ -38,7 +38,7 @@ pub struct Started {
 pub struct Start {
     /// The files of the commit that was checked out.
     pub head: Files,
-    /// The files of the working tree, and those of the commit that were not copied.
+    /// The files of the working tree, and the files of the commit that were not copied.
     pub files: HashMap<Vec<u8>, Started>,
 }
 
@@ -47,9 +47,9 @@ pub struct Start {
 pub enum After {
     /// The path does not exist.
     Absent,
-    /// A file, as git would commit it.
+    /// The path has a file, in the version that git would commit.
     Committed(Version),
-    /// A file of the working tree, which is not converted yet.
+    /// The path has a file, in the version of the working tree. Git's conversion is not applied yet.
     Raw(Version),
 }
 
@@ -58,20 +58,21 @@ pub enum After {
 pub struct Difference {
     /// The path.
     pub path: Vec<u8>,
-    /// The file with which the agent began, as git would commit it.
+    /// The file at this path when the agent began, as git would commit it.
     pub before: Option<Version>,
     /// The current state of the path.
     pub after: After,
 }
 
 impl Start {
-    /// Whether the reference has the same file as the commit that was checked out, or both have none.
+    /// Whether the reference and the commit that was checked out have the same file at this path, or both have no file.
     #[must_use]
     pub fn is_in(&self, reference: &Files, path: &[u8]) -> bool {
         reference.get(path) == self.head.get(path)
     }
 
-    /// The differences between the agent's work and a reference, sorted by path. `now` are the files of the working tree.
+    /// Returns the differences between the agent's work and a reference, sorted by path. `now` contains the current
+    /// files of the working tree.
     #[must_use]
     pub fn differences(&self, reference: &Files, now: &Files) -> Vec<Difference> {
         let paths: BTreeSet<&Vec<u8>> = reference.keys().chain(self.files.keys()).chain(now.keys()).collect();
@@ -87,16 +88,16 @@ impl Start {
         paths.into_iter().filter_map(difference).collect()
     }
 
-    /// The file with which the agent began at a path. If the reference differs from the start there, this is the
-    /// file of the reference.
+    /// Returns the file at a path when the agent began. If the reference and the commit that was checked out differ at
+    /// this path, returns the file of the reference.
     #[must_use]
     pub fn before(&self, reference: &Files, path: &[u8]) -> Option<Version> {
         let given = self.files.get(path).filter(|started| started.is_given && self.is_in(reference, path));
         given.and_then(|started| started.committed.clone()).or_else(|| reference.get(path).cloned())
     }
 
-    /// The current state of a path. `None` if the agent did not touch the file, and it is not known how git would
-    /// commit it.
+    /// Returns the current state of a path. `None` if the agent did not touch the file and the version that git would
+    /// commit is unknown.
     fn after(&self, reference: &Files, now: &Files, path: &[u8]) -> Option<After> {
         let started = self.files.get(path);
         let Some(version) = now.get(path) else {
@@ -112,8 +113,8 @@ impl Start {
         })
     }
 
-    /// The files of the reference, with the files with which the agent began in their place. A file whose content at
-    /// the start is not known comes from the reference.
+    /// Returns the files of the reference, in which the unconverted files at the agent's start replace the files at the
+    /// same paths. If the content of a file at the start is unknown, the file of the reference stays.
     #[must_use]
     pub fn raw(&self, reference: &Files) -> Files {
         let mut files = reference.clone();
@@ -143,8 +144,8 @@ mod tests {
         Started { is_given, committed: known(committed), raw: known(raw) }
     }
 
-    /// The states of one file: in the commit at the start, in the reference, as given (committed, raw), and now. The
-    /// result is the state before and the state after.
+    /// Each case contains the versions of one file: in the commit at the start, in the reference, as given (committed
+    /// and raw), and now. The expected result is the version before and the version after.
     #[test]
     fn finds_what_the_agent_did() {
         let given = |committed: &str, raw: &str| Some(started(true, committed, raw));

@@ -1,5 +1,5 @@
-//! Reads the syntax of a git configuration file (git-config(1), "SYNTAX"), as data: no file is included, no value is
-//! expanded, and nothing in it is obeyed.
+//! Parses the syntax of a git configuration file (git-config(1), "SYNTAX") as data: no file is included, no value is
+//! expanded, and no setting takes effect.
 
 use std::sync::Arc;
 
@@ -12,10 +12,10 @@ pub struct Config {
 /// One variable of a configuration file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// The name of the section, in lower case. All variables of a section share this name, so a long name is in memory
-    /// only once.
+    /// The name of the section, in lower case. All variables of a section share this name, so a long name is stored
+    /// only once in memory.
     pub section: Arc<[u8]>,
-    /// The name of the subsection; case matters.
+    /// The name of the subsection. Its case matters.
     pub subsection: Option<Arc<[u8]>>,
     /// The name of the variable, in lower case.
     pub name: Vec<u8>,
@@ -24,7 +24,7 @@ pub struct Entry {
 }
 
 impl Config {
-    /// Parses a configuration file. `None` if git would not accept it either.
+    /// Parses a configuration file. `None` if the file is malformed, so that git would refuse it too.
     #[must_use]
     pub fn parse(text: &[u8]) -> Option<Self> {
         let mut parser = Parser { rest: text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text) };
@@ -45,7 +45,7 @@ impl Config {
         Some(Self { entries })
     }
 
-    /// The last value of a variable in a section without a subsection. The names are in lower case.
+    /// Returns the last value of a variable in a section without a subsection. `section` and `name` are in lower case.
     #[must_use]
     pub fn last(&self, section: &str, name: &str) -> Option<&[u8]> {
         let is_it = |entry: &&Entry| {
@@ -56,20 +56,20 @@ impl Config {
         self.entries.iter().rfind(is_it)?.value.as_deref()
     }
 
-    /// A configuration with these entries.
+    /// Creates a configuration with these entries.
     #[must_use]
     pub fn of(entries: Vec<Entry>) -> Self {
         Self { entries }
     }
 
-    /// All entries, in their order.
+    /// Returns all entries, in their order.
     #[must_use]
     pub fn entries(&self) -> &[Entry] {
         &self.entries
     }
 }
 
-/// The name of a section and of its subsection.
+/// The names of a section and its subsection.
 type Section = (Arc<[u8]>, Option<Arc<[u8]>>);
 
 /// Whether git reads this value as true. A variable without a value is true.
@@ -97,7 +97,7 @@ impl Parser<'_> {
         self.rest = self.rest.get(1..).unwrap_or_default();
     }
 
-    /// The next byte. A line end `\r\n` is returned as `\n`.
+    /// Returns the next byte. A line end `\r\n` is returned as `\n`.
     fn next(&mut self) -> Option<u8> {
         if self.rest.starts_with(b"\r\n") {
             self.skip();
@@ -117,7 +117,7 @@ impl Parser<'_> {
         }
     }
 
-    /// A section's name and subsection, as in `[remote "origin"]` or, the older form, `[remote.origin]`.
+    /// Parses the header of a section: `[remote "origin"]`, or in the older form `[remote.origin]`.
     fn section(&mut self) -> Option<Section> {
         self.skip();
         let mut name = Vec::new();
@@ -167,8 +167,7 @@ impl Parser<'_> {
         }
     }
 
-    /// The value after `=`, to the end of the line. Blanks at the start and end of the value do not belong to it,
-    /// unless they are quoted.
+    /// The value after `=`, to the end of the line. Unquoted blanks at the start and at the end are removed.
     fn value(&mut self) -> Option<Vec<u8>> {
         self.blanks();
         let (mut value, mut end, mut quoted) = (Vec::new(), 0, false);
@@ -261,7 +260,8 @@ mod tests {
         }
     }
 
-    /// A name of 300 KB and 300,000 variables below it would need 90 GB if each variable had its own copy.
+    /// If each variable had its own copy of the section's name, a name of 300 KB and 300,000 variables in its section
+    /// would need 90 GB.
     #[test]
     fn variables_share_the_names_of_their_section() {
         let long = "x".repeat(300 << 10);

@@ -1,11 +1,11 @@
-//! Git's conversions of a file between the working tree and the repository (gitattributes(5), "Effects"), computed
-//! without a program of the user.
+//! Implements git's conversions of a file between the working tree and the repository (gitattributes(5), "Effects"),
+//! without running a program of the user.
 //!
 //! ```text
 //!  file ── filter ── working-tree-encoding ── CRLF to LF ── $Id: …$ to $Id$ ──► blob    clean
 //!  blob ── $Id$ to $Id: …$ ── LF to CRLF ── working-tree-encoding ── filter ──► file    smudge
 //! ```
-//! The rules are those of git's `convert.c`. The only supported filter is the one of Git LFS.
+//! The rules are the same as in git's `convert.c`. Of all filters, only the filter of Git LFS is supported.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -22,18 +22,18 @@ const LFS: &[u8] = b"lfs";
 /// The maximum size of a pointer of Git LFS in bytes.
 pub const MAX_POINTER: usize = 1024;
 
-/// The first line of a pointer.
+/// The first line of a Git LFS pointer.
 const POINTER: &str = "version https://git-lfs.github.com/spec/v1\n";
 
-/// The variables that [`Settings`] reads, as a pattern of `git config --get-regexp`.
+/// The configuration variables that [`Settings`] reads, as a pattern for `git config --get-regexp`.
 pub const KEYS: &str = r"^(core\.(autocrlf|eol)|filter\..*\.(clean|process))$";
 
-/// The settings of the user and of a repository on which conversions depend.
+/// The settings of the user and of a repository that affect conversions.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Settings {
     autocrlf: Option<AutoCrlf>,
     eol: Option<Eol>,
-    /// Whether the filter of this name has a program.
+    /// The names of filters. The value is true if the filter has a program.
     filters: HashMap<Vec<u8>, bool>,
 }
 
@@ -62,11 +62,11 @@ pub struct Conversion {
 /// The conversion of line endings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Lines {
-    /// Line endings are kept.
+    /// Line endings stay unchanged.
     Kept,
-    /// The file is text.
+    /// The file is text, with these line endings in the working tree.
     Text(Eol),
-    /// The content decides whether the file is text.
+    /// The content decides whether the file is text. If it is, these line endings apply.
     Auto(Eol),
 }
 
@@ -91,19 +91,19 @@ enum Filter {
     Program(Vec<u8>),
 }
 
-/// Why the content of a file in the repository is not known.
+/// Why the content that git would store for a file is unknown.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unconverted {
-    /// A program of the user would compute it.
+    /// Only a program of the user could compute the content.
     #[error("its filter {0:?} is a program, which is not run")]
     Program(String),
-    /// The encoding is not known.
+    /// The value of `working-tree-encoding` is not supported.
     #[error("its working-tree-encoding {0:?} is not supported")]
     Encoding(String),
-    /// The content does not have the encoding.
+    /// The content of the file is not valid in its encoding.
     #[error("its content does not have its working-tree-encoding")]
     Content,
-    /// The content is too large to be read as a whole.
+    /// The file is too large to be read into memory.
     #[error("it is too large to be converted")]
     Size,
 }
@@ -118,11 +118,11 @@ pub struct Pointer {
 }
 
 impl Settings {
-    /// Adds the variables of a repository's configuration, which override earlier ones.
+    /// Adds the variables of a repository's configuration, which override earlier variables.
     pub fn add(&mut self, config: &Config) {
         for entry in config.entries() {
             let subsection = entry.subsection.as_deref();
-            // No attribute names a longer filter.
+            // No attribute can name a filter with a longer name.
             if entry.section.len() + subsection.map_or(0, <[u8]>::len) > crate::attributes::MAX_LINE {
                 continue;
             }
@@ -168,7 +168,7 @@ impl Settings {
         }
     }
 
-    /// The line endings of a text whose attributes specify none.
+    /// Returns the line endings of a text file whose attributes specify no line endings.
     fn text_eol(&self) -> Eol {
         match (self.autocrlf, self.eol) {
             (Some(AutoCrlf::Yes), _) => Eol::CrLf,
@@ -179,11 +179,11 @@ impl Settings {
 }
 
 impl Conversion {
-    /// The conversion of a file with these attributes.
+    /// Returns the conversion of a file with these attributes.
     #[must_use]
     pub fn of(attributes: &PathAttributes, settings: &Settings) -> Self {
         let filter = match attributes.value("filter") {
-            // Git does nothing if no program is configured.
+            // If no program is configured for the filter, git does not convert the file.
             Some(name) if !settings.filters.get(name).copied().unwrap_or_default() => None,
             Some(LFS) => Some(Filter::Lfs),
             Some(name) => Some(Filter::Program(name.to_owned())),
@@ -203,13 +203,14 @@ impl Conversion {
         *self == Self { lines: Lines::Kept, ident: false, encoding: None, filter: None }
     }
 
-    /// Whether the blob is a pointer of Git LFS.
+    /// Whether the blob is a Git LFS pointer.
     #[must_use]
     pub fn is_lfs(&self) -> bool {
         self.filter == Some(Filter::Lfs)
     }
 
-    /// Why the blob cannot be computed from any file. `None` if it can be.
+    /// Returns why the blob cannot be computed, whatever the content of the file is. `None` if the blob can be
+    /// computed.
     #[must_use]
     pub fn obstacle(&self) -> Option<Unconverted> {
         let text = |name: &Vec<u8>| String::from_utf8_lossy(name).into_owned();
@@ -220,8 +221,8 @@ impl Conversion {
         }
     }
 
-    /// Whether the blob lacks text of a file with this content, because the file has a `$Id: …$` with anything but an
-    /// id.
+    /// Whether the conversion drops text of a file with this content: the file contains a `$Id: …$` with text that is
+    /// not an id.
     #[must_use]
     pub fn hides_text(&self, content: &[u8]) -> bool {
         let is_id = |text: &[u8]| {
@@ -238,11 +239,11 @@ impl Conversion {
         false
     }
 
-    /// The blob of a file with this content. `before` is the blob of the file in the index, on which the line endings
-    /// of a file without a declared type depend. For Git LFS, the content becomes a pointer.
+    /// Converts the content of a file to the blob. `before` is the blob of the file in the index. If the file has no
+    /// declared type, the line endings depend on `before`. For Git LFS, the content becomes a pointer.
     ///
     /// # Errors
-    /// [`Unconverted`].
+    /// Returns [`Unconverted`].
     pub fn clean<'a>(&self, content: &'a [u8], before: Option<&[u8]>) -> Result<Cow<'a, [u8]>, Unconverted> {
         if let Some(obstacle) = self.obstacle() {
             return Err(obstacle);
@@ -259,10 +260,10 @@ impl Conversion {
         Ok(if self.ident { collapse(content) } else { content })
     }
 
-    /// The file of a blob with this content, whose id in hexadecimal digits is `id`.
+    /// Converts the content of a blob to the file. `id` is the blob's id in hexadecimal digits.
     ///
     /// # Errors
-    /// [`Unconverted`]; always for a pointer of Git LFS, because the content is elsewhere.
+    /// Returns [`Unconverted`]. A Git LFS pointer is always an error, because the file's content is stored elsewhere.
     pub fn smudge<'a>(&self, blob: &'a [u8], id: &str) -> Result<Cow<'a, [u8]>, Unconverted> {
         if let Some(obstacle) = self.obstacle() {
             return Err(obstacle);
@@ -319,7 +320,7 @@ impl Lines {
         let is_kept = match self {
             Self::Kept => true,
             Self::Text(_) => false,
-            // A file that already has CRLF in the repository keeps it.
+            // If the blob in the index contains CRLF, the CRLF of the file stays.
             Self::Auto(_) => counts.is_binary() || before.is_some_and(has_crlf),
         };
         if is_kept || counts.crlf == 0 {
@@ -355,7 +356,7 @@ impl Lines {
     }
 }
 
-/// The bytes of a content by which git guesses whether it is text.
+/// The counts of bytes that git uses to guess whether a content is text.
 #[derive(Debug, Default)]
 struct Counts {
     nul: usize,
@@ -388,7 +389,7 @@ impl Counts {
                 _ => counts.printable += 1,
             }
         }
-        // The end-of-file character of older systems.
+        // The end-of-file character of older systems does not count as a control character.
         if content.last() == Some(&0x1a) {
             counts.other -= 1;
         }
@@ -406,7 +407,7 @@ fn has_crlf(blob: &[u8]) -> bool {
     counts.crlf > 0 && !counts.is_binary()
 }
 
-/// Where the next `$Id: …$` begins and ends, both with their dollar signs.
+/// Returns the positions at which the next `$Id: …$` begins and ends, both dollar signs included.
 fn next_expanded(content: &[u8], from: usize) -> Option<(usize, usize)> {
     let mut at = from;
     loop {
@@ -439,7 +440,7 @@ fn collapse(content: Cow<'_, [u8]>) -> Cow<'_, [u8]> {
     Cow::Owned(collapsed)
 }
 
-/// Replaces each `$Id$` by `$Id: …$` with the id of the blob. An already expanded, foreign `$Id: …$` remains.
+/// Replaces each `$Id$` by `$Id: …$` with the id of the blob. A `$Id: …$` that is already expanded stays unchanged.
 fn expand<'a>(blob: &'a [u8], id: &str) -> Cow<'a, [u8]> {
     let (mut expanded, mut from) = (Vec::new(), 0);
     while let Some(at) = find(&blob[from..], b"$Id$") {
@@ -455,7 +456,7 @@ fn expand<'a>(blob: &'a [u8], id: &str) -> Cow<'a, [u8]> {
 }
 
 impl Encoding {
-    /// The encoding of this name. `None` for UTF-8, which is not converted.
+    /// Returns the encoding of this name. `None` for UTF-8, which needs no conversion.
     fn of(name: &[u8]) -> Option<Self> {
         let upper = name.to_ascii_uppercase();
         let utf16 = |big, mark| Some(Self::Utf16 { big, mark });
@@ -516,7 +517,7 @@ fn decode_utf16(content: &[u8], big: bool, mark: Mark) -> Result<Vec<u8>, Unconv
 }
 
 impl Pointer {
-    /// Reads a pointer. `None` for another content.
+    /// Parses a pointer. `None` if the blob is not a pointer.
     #[must_use]
     pub fn parse(blob: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(blob).ok().filter(|text| text.len() <= MAX_POINTER)?;
@@ -528,15 +529,15 @@ impl Pointer {
         is_id.then(|| Self { id: id.to_owned(), size })
     }
 
-    /// The pointer of a content with this SHA-256 and size in bytes.
+    /// Creates the pointer for a content with this SHA-256 and this size in bytes.
     pub(crate) fn new(hash: &[u8], size: u64) -> Self {
         Self { id: hash.iter().map(|byte| format!("{byte:02x}")).collect(), size }
     }
 
-    /// The pointer of a content.
+    /// Computes the pointer for a content.
     ///
     /// # Errors
-    /// The reader's error.
+    /// Returns the error of the reader.
     pub fn of(content: &mut impl Read) -> io::Result<Self> {
         let (mut hash, mut size, mut part) = (Sha256::new(), 0, vec![0; 64 << 10]);
         loop {
@@ -549,13 +550,13 @@ impl Pointer {
         }
     }
 
-    /// The text of the pointer.
+    /// Returns the text of the pointer.
     #[must_use]
     pub fn text(&self) -> String {
         format!("{POINTER}oid sha256:{}\nsize {}\n", self.id, self.size)
     }
 
-    /// Git LFS replaces a content with its pointer. An empty file and a pointer remain unchanged.
+    /// Replaces a content by its pointer, as Git LFS does. An empty file and a pointer stay unchanged.
     fn cleaned(content: &[u8]) -> Cow<'_, [u8]> {
         if content.is_empty() || Self::parse(content).is_some() {
             return Cow::Borrowed(content);

@@ -1,9 +1,9 @@
-//! The configuration that a copy of a repository gets instead of the repository's own.
+//! Generates the git configuration for a copy of a repository, which replaces the repository's own configuration.
 //!
 //! The repository's configuration names programs and paths of this machine, such as hooks, signing keys and editors. In
-//! a copy they are missing, so an agent could not commit. The copy keeps the settings that say how the files and
-//! commits are stored, its remotes and its branches. Filters of a program are left out: git then reads and writes the
-//! files as they are.
+//! a bottle these programs and paths are missing, so an agent could not commit. The copy keeps the settings that say
+//! how files and commits are stored, the remotes, and the branches. Filters that run a program are left out: git then
+//! reads and writes the files unconverted.
 
 use crate::config::{Config, Entry};
 
@@ -12,8 +12,8 @@ use crate::config::{Config, Entry};
 pub struct CopiedConfig {
     /// The text of the file.
     pub text: Vec<u8>,
-    /// The names of settings that were left out and that change what git does, such as `commit.gpgsign`; of filters and
-    /// other drivers only once, such as `filter.git-crypt`.
+    /// The names of the settings that were left out and that change what git does, such as `commit.gpgsign`. A filter
+    /// or another driver is listed only once, such as `filter.git-crypt`.
     pub left_out: Vec<String>,
 }
 
@@ -22,9 +22,10 @@ pub struct CopiedConfig {
 pub enum Of {
     /// The git directory `.git` of a working tree.
     Tree,
-    /// A git directory without a working tree of its own, beside its linked worktrees.
+    /// A git directory with linked worktrees but without a working tree of its own.
     Bare,
-    /// The git directory of a submodule in its superproject's. It names its working tree by a relative path.
+    /// The git directory of a submodule inside the git directory of its superproject. It names its working tree by a
+    /// relative path.
     Submodule,
 }
 
@@ -32,12 +33,12 @@ pub enum Of {
 enum Kept {
     All,
     These(&'static [&'static str]),
-    /// All variables except these, which name programs or places of this machine.
+    /// All variables except these, which name programs or paths of this machine.
     Except(&'static [&'static str]),
 }
 
-/// The sections with variables that are kept (git-config(1)). `core`, `extensions` and `filter` have rules of their own
-/// too.
+/// The sections with variables that are kept (git-config(1)). `is_kept` has further rules for some variables of `core`,
+/// `extensions` and `filter`.
 const SECTIONS: [(&str, Kept); 31] = [
     ("advice", Kept::All),
     ("annex", Kept::These(&["uuid", "version"])),
@@ -120,18 +121,19 @@ const SECTIONS: [(&str, Kept); 31] = [
     ("user", Kept::These(&["email", "name", "useconfigonly"])),
 ];
 
-/// Sections with a driver that is a program. Without it, git reads the files as they are.
+/// Sections whose subsections each name a driver, which is a program. Without the driver, git reads the files
+/// unconverted.
 const DRIVERS: [&[u8]; 3] = [b"diff", b"filter", b"merge"];
 
 /// Sections that have no effect on the work of an agent. They are left out without a note.
 const SILENT: [&[u8]; 7] = [b"color", b"column", b"gui", b"gitk", b"maintenance", b"mergetool", b"difftool"];
 
-/// The filter whose program a copy uses: without it, files of Git LFS would be committed with their whole content.
+/// The filter that the copy keeps. Without it, files of Git LFS would be committed with their whole content.
 const LFS: &[u8] = b"lfs";
 
 impl CopiedConfig {
-    /// The configuration for the copy of a repository with the configuration `config`. `has_filters` says that
-    /// attributes name filters, whose programs another configuration may name.
+    /// Generates the configuration for the copy of a repository with the configuration `config`. `has_filters` says
+    /// whether attributes name filters, because the programs of these filters may be set in another configuration file.
     #[must_use]
     pub fn of(config: &Config, of: Of, mut has_filters: bool) -> Self {
         let mut copied = Self::default();
@@ -155,8 +157,9 @@ impl CopiedConfig {
             copied.set(b"bare", Some(b"true"));
         }
         if has_filters {
-            // The output of a filter differs from the stored content. The file would count as changed if git read it,
-            // so git has to recognise an unchanged file by the properties that a copy keeps: its length and its time.
+            // The output of a filter differs from the stored content. If git read such a file, it would report the file
+            // as changed. Git therefore has to recognise an unchanged file by the properties that a copy keeps: its
+            // length and its modification time.
             copied.begin(b"core", None);
             copied.set(b"checkStat", Some(b"minimal"));
             copied.set(b"trustCTime", Some(b"false"));
@@ -172,7 +175,7 @@ impl CopiedConfig {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let mut name = text(&entry.section);
         let is_driver = entry.subsection.is_some() && DRIVERS.contains(&&*entry.section);
-        // The subsection of other settings can be an address with a password.
+        // The subsection of other settings is not listed, because it can be an address with a password.
         if is_driver {
             name = format!("{name}.{}", text(entry.subsection.as_deref().unwrap_or_default()));
         } else {
@@ -220,15 +223,15 @@ fn is_kept(entry: &Entry, of: Of) -> bool {
     let Entry { section, subsection, name, value } = entry;
     let value = value.as_deref().unwrap_or_default();
     match (&**section, name.as_slice()) {
-        // The references of a submodule stay as they are.
+        // References in the tables of a submodule are not converted to files.
         (b"extensions", b"refstorage") => of == Of::Submodule,
         (b"filter", _) => subsection.as_deref() == Some(LFS),
-        // A path of this machine leads nowhere in a copy.
+        // An absolute path of this machine does not exist in a copy.
         (b"core", b"worktree") => of == Of::Submodule && !value.starts_with(b"/"),
         (b"lfs", _) if subsection.as_deref().is_some_and(|name| name.starts_with(b"customtransfer")) => false,
-        // A directory of this machine is no remote of a copy.
+        // A path of this machine cannot be a remote of a copy.
         (b"remote", b"url" | b"pushurl") => !is_local(value),
-        // `!command` runs a program.
+        // A value of the form `!command` runs a program.
         (b"submodule", b"update") => !value.starts_with(b"!"),
         _ => SECTIONS.iter().any(|(known, kept)| {
             *known.as_bytes() == **section
@@ -241,13 +244,13 @@ fn is_kept(entry: &Entry, of: Of) -> bool {
     }
 }
 
-/// Whether an address of a repository is an absolute path.
+/// Whether an address of a repository is an absolute path of this machine.
 fn is_local(address: &[u8]) -> bool {
     [&b"/"[..], b"~", b"file:"].iter().any(|begin| address.starts_with(begin))
 }
 
-/// The address of a repository without the user and the password in it. The git gate has the credentials, and knows its
-/// repositories by the address without them.
+/// Returns the address of a repository without the user name and the password. The git gate has the credentials, and
+/// finds its repositories by their addresses without credentials.
 fn without_login<'a>(entry: &Entry, value: &'a [u8]) -> std::borrow::Cow<'a, [u8]> {
     let has_address = matches!(&*entry.section, b"remote" | b"submodule" | b"svn-remote")
         && matches!(entry.name.as_slice(), b"url" | b"pushurl");
@@ -355,7 +358,7 @@ mod tests {
         assert!(text.contains("u@h"), "only addresses of remotes: {text}");
     }
 
-    /// Git reads the values that the repository's own configuration has.
+    /// Git reads the same values from the copied configuration as from the original one.
     #[test]
     fn git_reads_the_same_values() {
         let place = tempfile::tempdir().expect("a directory");

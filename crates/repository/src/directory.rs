@@ -1,7 +1,7 @@
-//! Opens and reads files beneath a directory that others may write at the same time.
+//! Opens and reads files beneath a directory that other processes may change at the same time.
 //!
-//! Each component of a path is opened below its parent's descriptor and without following links. So a component that is
-//! replaced by a link is an error, and no path leads out of the directory.
+//! Each component of a path is opened relative to its parent's descriptor, without following links. A component that
+//! another process replaces by a link is therefore an error, and no path leaves the directory.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -24,52 +24,53 @@ const FILE: OFlags = OFlags::RDONLY
     .union(OFlags::NOCTTY)
     .union(OFlags::CLOEXEC);
 
-/// An open directory.
+/// An open directory, below which files are opened by relative paths.
 #[derive(Debug)]
 pub struct Directory {
     descriptor: OwnedFd,
-    /// The path for messages. It is never opened again.
+    /// The path for messages. The path is never opened again.
     path: PathBuf,
 }
 
-/// The identity of a file or directory while it exists.
+/// The identity of a file or directory, as long as the file or directory exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FileId {
-    /// The device.
+    /// The number of the device.
     pub device: u64,
-    /// The inode on the device.
+    /// The number of the inode on the device.
     pub inode: u64,
 }
 
 /// Why a file was not read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// The file or a directory in its path is a link, a named pipe, a socket, a device or of another wrong type.
+    /// The file is a link, a named pipe, a socket, a device or of another wrong type, or a component of its path is not
+    /// a directory.
     #[error("{} is not a regular file", .0.display())]
     NotRegular(PathBuf),
-    /// It has more than the permitted number of bytes.
+    /// The file has more than the permitted number of bytes.
     #[error("{} has more than {most} bytes", path.display())]
     TooLong {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
         /// The permitted number of bytes.
         most: u64,
     },
-    /// The system's error.
+    /// A system call failed.
     #[error("cannot read {}: {error}", path.display())]
     System {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// The cause.
+        /// The I/O error.
         error: io::Error,
     },
 }
 
 impl Directory {
-    /// Opens a directory by a path of the user, in which links are followed.
+    /// Opens a directory by a path that the user gave. Links in this path are followed.
     ///
     /// # Errors
-    /// The system's error.
+    /// Returns the I/O error of the failed system call.
     pub fn open(path: &Path) -> io::Result<Self> {
         let descriptor = rustix::fs::openat(CWD, path, DIRECTORY, Mode::empty())?;
         Ok(Self { descriptor, path: path.to_owned() })
@@ -78,23 +79,23 @@ impl Directory {
     /// Opens a directory by a path whose last component is not a link.
     ///
     /// # Errors
-    /// The system's error. `NOTDIR` or `LOOP` for a link.
+    /// Returns the I/O error of the failed system call; `NOTDIR` or `LOOP` if the last component is a link.
     pub fn open_without_link(path: &Path) -> io::Result<Self> {
         let descriptor = rustix::fs::openat(CWD, path, DIRECTORY | OFlags::NOFOLLOW, Mode::empty())?;
         Ok(Self { descriptor, path: path.to_owned() })
     }
 
-    /// The path for messages.
+    /// Returns the path for messages.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Opens a directory beneath this one. `None` if there is none with this path.
+    /// Opens a directory beneath this directory. `None` if no entry has this path.
     ///
     /// # Errors
-    /// The system's error. `NOTDIR` or `LOOP` if a component is a link or no directory, `INVAL` if the path is absolute
-    /// or contains `..`.
+    /// Returns the I/O error of the failed system call; `NOTDIR` or `LOOP` if a component is a link or is not a
+    /// directory, and `INVAL` if the path is absolute or contains `..`.
     pub fn directory(&self, relative: &Path) -> io::Result<Option<Self>> {
         let mut found = self.descriptor.try_clone()?;
         for name in components(relative)? {
@@ -106,20 +107,21 @@ impl Directory {
         Ok(Some(Self { descriptor: found, path: self.path.join(relative) }))
     }
 
-    /// Opens a directory by a path from a file of this directory. A relative path starts at this directory. Links and
-    /// `..` are followed, so the path can lead anywhere: the caller compares [`Self::id`] with what it expects.
+    /// Opens a directory by a path that a file in this directory contains. A relative path starts at this directory.
+    /// Links and `..` are followed, so the path can name any directory of the machine. The caller has to compare
+    /// [`Self::id`] with the expected identity.
     ///
     /// # Errors
-    /// The system's error.
+    /// Returns the I/O error of the failed system call.
     pub fn resolve(&self, path: &Path) -> io::Result<Self> {
         let descriptor = rustix::fs::openat(&self.descriptor, path, DIRECTORY, Mode::empty())?;
         Ok(Self { descriptor, path: self.path.join(path) })
     }
 
-    /// Opens the directory above this one. `None` for the root of the file system.
+    /// Opens the parent of this directory. `None` for the root of the file system.
     ///
     /// # Errors
-    /// The system's error.
+    /// Returns the I/O error of the failed system call.
     pub fn parent(&self) -> io::Result<Option<Self>> {
         let descriptor = rustix::fs::openat(&self.descriptor, "..", DIRECTORY, Mode::empty())?;
         let path = self.path.parent().unwrap_or(&self.path).to_owned();
@@ -127,22 +129,22 @@ impl Directory {
         Ok((parent.id()? != self.id()?).then_some(parent))
     }
 
-    /// Another handle of the same directory.
+    /// Opens another descriptor of the same directory.
     ///
     /// # Errors
-    /// The system's error, for example because the process has too many open files.
+    /// Returns the I/O error of the failed system call, for example if the process has too many open files.
     pub fn try_clone(&self) -> io::Result<Self> {
         Ok(Self { descriptor: self.descriptor.try_clone()?, path: self.path.clone() })
     }
 
-    /// Opens a regular file beneath this directory for reading. `None` if there is none with this path.
+    /// Opens a regular file beneath this directory for reading. `None` if no entry has this path.
     ///
     /// # Errors
-    /// [`ReadError::NotRegular`] or the system's error.
+    /// Returns [`ReadError::NotRegular`] or [`ReadError::System`].
     pub fn file(&self, relative: &Path) -> Result<Option<File>, ReadError> {
         let path = || self.path.join(relative);
         let failed = |error: io::Error| match Errno::from_io_error(&error) {
-            // A directory in the path is a link, or no directory.
+            // A component of the path is a link, or is not a directory.
             Some(Errno::LOOP | Errno::NOTDIR) => ReadError::NotRegular(path()),
             _ => ReadError::System { path: path(), error },
         };
@@ -151,7 +153,7 @@ impl Directory {
         let Some(parent) = parent.map_err(failed)? else { return Ok(None) };
         match rustix::fs::statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW) {
             Err(Errno::NOENT) => return Ok(None),
-            // Opening a device can have an effect, so the type is checked first.
+            // Opening a device can have an effect, so the type is checked before the file is opened.
             Ok(found) if !is_regular(&found) => return Err(ReadError::NotRegular(path())),
             found => found.map_err(|error| failed(error.into()))?,
         };
@@ -167,7 +169,7 @@ impl Directory {
     /// file.
     ///
     /// # Errors
-    /// The system's error. `LOOP` for a link.
+    /// Returns the I/O error of the failed system call; `LOOP` for a link.
     pub(crate) fn regular_file(&self, name: &OsStr) -> io::Result<Option<(File, Stat)>> {
         let file = match rustix::fs::openat(&self.descriptor, name, FILE, Mode::empty()) {
             Err(Errno::NOENT) => return Ok(None),
@@ -177,15 +179,15 @@ impl Directory {
         Ok(is_regular(&status).then(|| (file.into(), status)))
     }
 
-    /// Reads a regular file of at most `most` bytes beneath this directory. `None` if there is none with this path.
+    /// Reads a regular file of at most `most` bytes beneath this directory. `None` if no entry has this path.
     ///
     /// # Errors
-    /// Every [`ReadError`].
+    /// Returns a [`ReadError`] of any kind.
     pub fn read(&self, relative: &Path, most: u64) -> Result<Option<Vec<u8>>, ReadError> {
         let Some(file) = self.file(relative)? else { return Ok(None) };
         let path = || self.path.join(relative);
         let mut bytes = Vec::new();
-        // One more byte shows that the file is longer, even if it grows meanwhile.
+        // One more byte than `most` is read, which shows that the file is longer, even if it grows meanwhile.
         let read = file.take(most.saturating_add(1)).read_to_end(&mut bytes);
         read.map_err(|error| ReadError::System { path: path(), error })?;
         if bytes.len() as u64 > most {
@@ -194,10 +196,11 @@ impl Directory {
         Ok(Some(bytes))
     }
 
-    /// The status of an entry beneath this directory, without following a link. `None` if there is none.
+    /// Returns the status of an entry beneath this directory, without following a link. `None` if no entry has this
+    /// path.
     ///
     /// # Errors
-    /// As [`Self::directory`].
+    /// Fails in the same cases as [`Self::directory`].
     pub fn stat(&self, relative: &Path) -> io::Result<Option<Stat>> {
         let Some(name) = relative.file_name() else { return Ok(Some(rustix::fs::fstat(&self.descriptor)?)) };
         let parent = relative.parent().unwrap_or(Path::new(""));
@@ -205,10 +208,11 @@ impl Directory {
         parent.entry_stat(name)
     }
 
-    /// The status of an entry directly in this directory, without following a link. `None` if there is none.
+    /// Returns the status of an entry directly in this directory, without following a link. `None` if no entry has this
+    /// name.
     ///
     /// # Errors
-    /// The system's error.
+    /// Returns the I/O error of the failed system call.
     pub(crate) fn entry_stat(&self, name: &OsStr) -> io::Result<Option<Stat>> {
         match rustix::fs::statat(&self.descriptor, name, AtFlags::SYMLINK_NOFOLLOW) {
             Err(Errno::NOENT) => Ok(None),
@@ -216,10 +220,11 @@ impl Directory {
         }
     }
 
-    /// The target of a link directly in this directory. `None` if there is no such entry or it is no link.
+    /// Returns the target of a link directly in this directory. `None` if no entry has this name, or the entry is not a
+    /// link.
     ///
     /// # Errors
-    /// The system's error.
+    /// Returns the I/O error of the failed system call.
     pub fn link(&self, name: &Path) -> io::Result<Option<PathBuf>> {
         match rustix::fs::readlinkat(&self.descriptor, name, Vec::new()) {
             Err(Errno::NOENT | Errno::INVAL) => Ok(None),
@@ -227,10 +232,10 @@ impl Directory {
         }
     }
 
-    /// The names of at most `most` entries of this directory, in no order, and whether there are more.
+    /// Returns the names of at most `most` entries of this directory, in no order, and whether there are more entries.
     ///
     /// # Errors
-    /// The system's error.
+    /// Returns the I/O error of the failed system call.
     pub fn names(&self, most: usize) -> io::Result<(Vec<OsString>, bool)> {
         let mut names = Vec::new();
         for entry in Dir::read_from(&self.descriptor)? {
@@ -246,18 +251,18 @@ impl Directory {
         Ok((names, false))
     }
 
-    /// The identity of this directory.
+    /// Returns the identity of this directory.
     ///
     /// # Errors
-    /// The system's error.
+    /// Returns the I/O error of the failed system call.
     pub fn id(&self) -> io::Result<FileId> {
         Ok(FileId::of(&rustix::fs::fstat(&self.descriptor)?))
     }
 
-    /// The user id of this directory's owner.
+    /// Returns the user id of this directory's owner.
     ///
     /// # Errors
-    /// The system's error.
+    /// Returns the I/O error of the failed system call.
     pub fn owner(&self) -> io::Result<u32> {
         Ok(rustix::fs::fstat(&self.descriptor)?.st_uid)
     }
@@ -270,7 +275,7 @@ impl AsFd for Directory {
 }
 
 impl FileId {
-    /// The identity in a status.
+    /// Returns the identity of the file with this status.
     #[must_use]
     #[allow(clippy::unnecessary_cast, clippy::cast_sign_loss, reason = "the types differ between systems")]
     pub fn of(status: &Stat) -> Self {
@@ -282,7 +287,7 @@ fn is_regular(status: &Stat) -> bool {
     FileType::from_raw_mode(status.st_mode) == FileType::RegularFile
 }
 
-/// The names in a relative path without `..`.
+/// Returns the components of a relative path without `..`.
 fn components(relative: &Path) -> io::Result<Vec<&OsStr>> {
     let name = |component| match component {
         Component::Normal(name) => Some(Ok(name)),

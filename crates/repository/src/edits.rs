@@ -1,8 +1,9 @@
-//! Changes files beneath a directory that others may write at the same time: all files, or none.
+//! Changes files beneath a directory that other processes may change at the same time. Either all files are changed, or
+//! none.
 //!
-//! Everything goes through descriptors and follows no link, so nothing outside of the directory changes. A file is
-//! replaced atomically by a new file with the same permissions. A file that differs from the one that the edit expects
-//! is not replaced.
+//! All accesses go through descriptors and follow no link, so no file outside of the directory changes. A file is
+//! replaced atomically by a new file with the same permissions. A file that differs from the version that the edit
+//! expects is not replaced.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
@@ -19,22 +20,22 @@ use crate::{Directory, FileId, KeptPermissions};
 /// The maximum depth of empty directories that are removed to make room for a file.
 const MAX_EMPTY_LEVELS: usize = 128;
 
-/// The number of bytes that are compared at once.
+/// The number of bytes that are compared in one step.
 const COMPARED: usize = 64 << 10;
 
 /// The type of a file, as git stores it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileMode {
-    /// Mode 100644.
+    /// A regular file, which has mode 100644.
     Regular,
-    /// Mode 100755.
+    /// An executable file, which has mode 100755.
     Executable,
-    /// Mode 120000, whose content is the target.
+    /// Mode 120000. The content of the file is the target of the link.
     Link,
 }
 
 impl FileMode {
-    /// The type with this mode in a git tree. `None` for a directory or a submodule.
+    /// Returns the type with this mode in a git tree. `None` for a directory or a submodule.
     #[must_use]
     pub fn parse(mode: &str) -> Option<Self> {
         match mode {
@@ -45,7 +46,7 @@ impl FileMode {
         }
     }
 
-    /// The type of an entry of a directory. `None` if git does not store it.
+    /// Returns the type of an entry of a directory. `None` if git does not store such entries.
     fn of(status: &Stat) -> Option<Self> {
         match FileType::from_raw_mode(status.st_mode) {
             FileType::Symlink => Some(Self::Link),
@@ -56,12 +57,12 @@ impl FileMode {
     }
 }
 
-/// A file in the store.
+/// A file whose content is an object of the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredFile {
-    /// Its type.
+    /// The type of the file.
     pub mode: FileMode,
-    /// The id of its content.
+    /// The object id of the file's content.
     pub object: String,
 }
 
@@ -70,9 +71,9 @@ pub struct StoredFile {
 pub struct Edit {
     /// The path beneath the directory.
     pub path: PathBuf,
-    /// The file that is expected there. `None` if there is none.
+    /// The file that is expected at this path. `None` if no file may exist.
     pub before: Option<StoredFile>,
-    /// The new file. `None` if it is deleted.
+    /// The new file. `None` if the file is deleted.
     pub after: Option<StoredFile>,
 }
 
@@ -82,40 +83,40 @@ impl Edit {
     }
 }
 
-/// Changes of files.
+/// A set of changes of files.
 #[derive(Debug, Default)]
 pub struct Edits {
-    /// Sorted by path.
+    /// The edits, sorted by path.
     list: Vec<Edit>,
-    /// The old path of each renamed file, by its new one.
+    /// The old path of each renamed file. The key is the new path.
     renamed: BTreeMap<PathBuf, PathBuf>,
 }
 
 /// Why files were not changed.
 #[derive(Debug, thiserror::Error)]
 pub enum EditError {
-    /// The file is not as the edit expects it.
+    /// The file is not in the state that the edit expects.
     #[error("{} has changed in the meantime", .0.display())]
     Changed(PathBuf),
-    /// A directory in the path is a file or a link, or a directory with files is in the place of the file.
+    /// A directory in the path is a file or a link, or a directory with files has the path of the file.
     #[error("something else is in the place of {}", .0.display())]
     Occupied(PathBuf),
-    /// The system's error.
+    /// A system call failed.
     #[error("cannot change {}: {error}", path.display())]
     System {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// The cause.
+        /// The I/O error.
         error: io::Error,
     },
-    /// A file could not be changed, and others could not be changed back.
+    /// A file could not be changed, and another file that was already changed could not be changed back.
     #[error("{error}; {} was changed already, and could not be changed back: {undo}", path.display())]
     NotUndone {
-        /// The cause.
+        /// The error because of which the changes had to be undone.
         error: Box<EditError>,
-        /// A file that was changed.
+        /// The path of a file that was changed.
         path: PathBuf,
-        /// Why it could not be changed back.
+        /// Why this file could not be changed back.
         undo: Box<EditError>,
     },
 }
@@ -129,45 +130,47 @@ impl EditError {
 }
 
 impl Edits {
-    /// Takes the edits, each with a different path. `renamed` has the old and new path of each file that keeps its
-    /// permissions at another path.
+    /// Creates the set from edits with different paths. `renamed` contains the old and the new path of each file that
+    /// keeps its permissions at its new path.
     #[must_use]
     pub fn new(mut list: Vec<Edit>, renamed: impl IntoIterator<Item = (PathBuf, PathBuf)>) -> Self {
         list.sort_by(|one, other| one.path.cmp(&other.path));
         Self { list, renamed: renamed.into_iter().map(|(old, new)| (new, old)).collect() }
     }
 
-    /// The changed paths, sorted.
+    /// Returns the changed paths, sorted.
     pub fn paths(&self) -> impl Iterator<Item = &Path> {
         self.list.iter().map(|edit| edit.path.as_path())
     }
 
-    /// The edits that change everything back.
+    /// Returns the edits that undo these edits.
     #[must_use]
     pub fn reversed(&self) -> Self {
         let renamed = self.renamed.iter().map(|(new, old)| (old.clone(), new.clone())).collect();
         Self { list: self.list.iter().map(Edit::reversed).collect(), renamed }
     }
 
-    /// Checks that all files are as the edits expect them. Changes nothing.
+    /// Checks that all files are in the state that the edits expect. Changes nothing.
     ///
     /// # Errors
-    /// [`EditError::Changed`], [`EditError::Occupied`] or the system's error.
+    /// Returns [`EditError::Changed`], [`EditError::Occupied`] or [`EditError::System`].
     pub fn check(&self, directory: &Directory, blobs: &mut Blobs) -> Result<(), EditError> {
         self.checked(directory, blobs).map(drop)
     }
 
-    /// Changes all files. A new file has the permissions of the file that it replaces or renames.
+    /// Changes all files. A new file gets the permissions of the file that it replaces, or of the file from which it
+    /// was renamed.
     ///
     /// # Errors
-    /// Every [`EditError`]. No file is then changed, except after [`EditError::NotUndone`].
+    /// Returns an [`EditError`] of any kind. No file is then changed, except after [`EditError::NotUndone`].
     pub fn apply(&self, directory: &Directory, blobs: &mut Blobs) -> Result<(), EditError> {
         let found = self.checked(directory, blobs)?;
         let paths: Vec<PathBuf> = self.paths().map(Path::to_owned).collect();
         let kept = KeptPermissions::read(directory, &paths, self.renamed.clone())
             .map_err(|error| EditError::System { path: directory.path().to_owned(), error })?;
         let mut room = Room { directory, blobs, kept: &kept };
-        // Files are deleted first, and those in a directory before the directory: their paths can become another type.
+        // Deletions come before writes, because a deleted file can become a directory, and a directory can become a
+        // file. The files in a directory are deleted before a file at the path of this directory is written.
         let deletions = self.list.iter().rev().filter(|edit| edit.after.is_none());
         let writes = self.list.iter().filter(|edit| edit.after.is_some());
         let mut done: Vec<&Edit> = Vec::new();
@@ -182,7 +185,7 @@ impl Edits {
             .map_err(|error| room.undo(&done, error))
     }
 
-    /// The status of each file that the edits expect.
+    /// Checks the files that the edits expect, and returns the status of each file.
     fn checked(&self, directory: &Directory, blobs: &mut Blobs) -> Result<HashMap<&Path, Stat>, EditError> {
         let mut found = HashMap::new();
         let mut deleted: HashSet<FileId> = HashSet::new();
@@ -225,12 +228,12 @@ fn as_expected(
             None => Ok(false),
         },
     };
-    // The rest of the content belongs to this response, so it is read too.
+    // The rest of the content belongs to the response for this object, so it is read too.
     io::copy(&mut content, &mut io::sink()).and_then(|_| blobs.close()).map_err(failed)?;
     if is_equal.map_err(failed)? { Ok(status) } else { Err(changed()) }
 }
 
-/// Checks that a path is free, or that the deletions free it.
+/// Checks that no file exists at a path, or that the deletions remove it.
 fn check_free(directory: &Directory, path: &Path, deleted: &HashSet<FileId>) -> Result<(), EditError> {
     let failed = |error: io::Error| EditError::System { path: path.to_owned(), error };
     let mut place = PathBuf::new();
@@ -248,11 +251,11 @@ fn check_free(directory: &Directory, path: &Path, deleted: &HashSet<FileId>) -> 
             });
         }
     }
-    // A directory in the place of the file is removed if nothing is left in it.
+    // If the path is a directory, the directory is removed later, provided that it is then empty.
     Ok(())
 }
 
-/// The status of a path, without following a link. `None` if it does not exist.
+/// Returns the status of a path, without following a link. `None` if the path does not exist.
 fn stat(directory: &Directory, path: &Path) -> io::Result<Option<Stat>> {
     match directory.stat(path) {
         Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::NOTDIR | Errno::LOOP)) => Ok(None),
@@ -287,7 +290,7 @@ fn is_equal(one: &mut impl Read, other: &mut impl Read) -> io::Result<bool> {
     }
 }
 
-/// Where files are changed.
+/// The parameters of all changes.
 struct Room<'a> {
     directory: &'a Directory,
     blobs: &'a mut Blobs,
@@ -295,10 +298,11 @@ struct Room<'a> {
 }
 
 impl Room<'_> {
-    /// Changes back the edits `done`, because of an error.
+    /// Undoes the edits `done` after the error `error`.
     fn undo(&mut self, done: &[&Edit], error: EditError) -> EditError {
         let done: Vec<Edit> = done.iter().copied().map(Edit::reversed).collect();
-        // Files that were written last can occupy the paths of files that were deleted first.
+        // New files are deleted before old files are written, because a new file can block the path of a deleted old
+        // file.
         let (deletions, writes): (Vec<&Edit>, Vec<&Edit>) =
             done.iter().partition(|edit| edit.after.is_none());
         for edit in deletions.into_iter().rev().chain(writes) {
@@ -325,7 +329,7 @@ impl Room<'_> {
         }
     }
 
-    /// Changes one file. `found` is the status that it had when its content was checked.
+    /// Changes one file. `found` is the status that the file had when its content was checked.
     fn edit(&mut self, edit: &Edit, found: Option<&Stat>) -> Result<(), EditError> {
         let failed = |error: io::Error| match Errno::from_io_error(&error) {
             Some(Errno::NOTDIR | Errno::LOOP | Errno::EXIST | Errno::ISDIR | Errno::NOTEMPTY) => {
@@ -346,7 +350,7 @@ impl Room<'_> {
         let placed = require_same(&parent, name, found, &edit.path)
             .and_then(|()| place(&parent, &new, name, found.is_some()).map_err(failed));
         if placed.is_err() {
-            // The error of the file itself is the one to report.
+            // If the removal fails too, only the first error is reported.
             let _ = parent.remove_file(&new);
         }
         placed
@@ -364,7 +368,9 @@ impl Room<'_> {
             return Ok(new);
         }
         let kept = self.kept.of_file(path);
-        // A private file is never readable by others. Otherwise the user's umask decides, as for git.
+        // A file that replaces another file is first accessible only to its owner, and then gets the old permissions.
+        // The content of a private file is therefore never readable by others. For a new file, the user's umask
+        // decides, as in git.
         let mode = match (kept.is_some(), file.mode) {
             (true, FileMode::Executable) => 0o700,
             (true, _) => 0o600,
@@ -382,7 +388,7 @@ impl Room<'_> {
     }
 }
 
-/// Fails unless the entry is the one whose content was checked, and has not changed since then.
+/// Fails unless the entry is the file whose content was checked, and has not changed since the check.
 fn require_same(
     parent: &Directory,
     name: &OsStr,
@@ -413,7 +419,7 @@ fn place(parent: &Directory, new: &OsStr, name: &OsStr, replaces: bool) -> io::R
     }
     parent.remove_empty(Path::new(name), MAX_EMPTY_LEVELS)?;
     match rustix::fs::renameat_with(parent, new, parent, name, RenameFlags::NOREPLACE) {
-        // The file system has no such operation.
+        // The file system does not support this rename operation.
         Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => match parent.entry_stat(name)? {
             Some(_) => Err(Errno::EXIST.into()),
             None => parent.rename(new, parent, name),
@@ -422,7 +428,7 @@ fn place(parent: &Directory, new: &OsStr, name: &OsStr, replaces: bool) -> io::R
     }
 }
 
-/// Opens a directory. Creates it and its missing parents if it does not exist.
+/// Opens a directory. If it does not exist, creates it and its missing parents.
 fn make_directory(directory: &Directory, path: &Path) -> io::Result<Directory> {
     let mut found = directory.try_clone()?;
     for name in path {
@@ -441,7 +447,7 @@ fn remove_empty_parents(directory: &Directory, path: &Path) -> io::Result<()> {
         let (parent, name) = split(above)?;
         let Some(parent) = directory.directory(parent)? else { continue };
         match rustix::fs::unlinkat(&parent, name, AtFlags::REMOVEDIR) {
-            // A directory that may not be removed stays, as with git.
+            // A directory that cannot be removed stays, as in git.
             Err(Errno::NOTEMPTY | Errno::EXIST | Errno::BUSY | Errno::ACCESS | Errno::PERM) => break,
             removed => removed?,
         }
@@ -458,7 +464,7 @@ mod tests {
     use super::*;
     use crate::{ObjectFormat, ObjectId, Program, Store, StoreKind};
 
-    /// A directory of the user, and a store with the content of files.
+    /// A test directory of the user, and a store with the contents of files.
     struct Scene {
         top: tempfile::TempDir,
         store: Store,
@@ -516,7 +522,7 @@ mod tests {
             Edit { path: path.into(), before, after }
         }
 
-        /// Every entry with its mode and content, without the mode of a link.
+        /// Lists every entry with its mode and content, but without the mode of links.
         fn shown(&self) -> Vec<String> {
             let mut shown = Vec::new();
             let mut open = vec![self.path("")];
@@ -561,7 +567,7 @@ mod tests {
             scene.edit("private", Some("one"), Some("two")).await,
             scene.edit("script", Some("one"), Some("x two")).await,
             scene.edit("gone/deep/file", Some("x"), None).await,
-            // A file becomes a directory, and the other way round.
+            // A file becomes a directory, and a directory becomes a file.
             scene.edit("file", Some("x"), None).await,
             scene.edit("file/below", None, Some("new")).await,
             scene.edit("sub/one", Some("x"), None).await,
@@ -576,7 +582,7 @@ mod tests {
         assert_eq!(scene.shown(), before, "a check changes nothing");
         edits.apply(&directory, &mut blobs).expect("applied");
         let mut after = scene.shown();
-        // The umask of this process decides the mode of new entries.
+        // The modes of new entries are not compared, because the umask of this process decides them.
         after.retain(|entry| !["file/", "new/", "link"].iter().any(|new| entry.starts_with(new)));
         assert_eq!(
             after,
@@ -632,7 +638,7 @@ mod tests {
             assert!(edits.apply(&directory, &mut blobs).is_err(), "{path}");
         }
         assert_eq!(scene.shown(), before);
-        // An empty directory makes room, a directory with a file does not.
+        // An empty directory is replaced by a file. A directory with a file is not replaced.
         let edits = Edits::new(vec![scene.edit("empty", None, Some("new")).await], []);
         edits.apply(&directory, &mut blobs).expect("applied");
         let edits = Edits::new(vec![scene.edit("sub", None, Some("new")).await], []);
@@ -651,7 +657,7 @@ mod tests {
             scene.edit("a", Some("one"), Some("two")).await,
             scene.edit("b/c", Some("one"), None).await,
             scene.edit("b", None, Some("two")).await,
-            // The check does not look into directories that are in the place of a file.
+            // The check does not search a directory at the path of a new file.
             scene.edit("full", None, Some("two")).await,
         ];
         let error =

@@ -1,4 +1,4 @@
-//! Writes a tree into a git directory of ours with `git fast-import`.
+//! Writes a tree into `bottle`'s own git directory with `git fast-import`.
 
 use std::io::{self, BufWriter, Read, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -6,10 +6,10 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use crate::ObjectId;
 use crate::changes::Version;
 
-/// The maximum number of bytes kept of git's standard error. The rest is dropped.
+/// The maximum number of bytes of git's standard error that are kept. Further bytes are dropped.
 const MAX_STDERR: u64 = 2000;
 
-/// A running `git fast-import` process. Dropping the value before the end kills the process.
+/// A running `git fast-import` process. Dropping the value before [`Self::end`] kills the process.
 #[derive(Debug)]
 pub struct FastImport {
     child: Child,
@@ -17,10 +17,10 @@ pub struct FastImport {
 }
 
 impl FastImport {
-    /// Starts git with the command `git`, and begins a commit. At the end, `reference` points to this commit.
+    /// Starts git with the command `git`, and begins a commit. When git has ended, `reference` points to this commit.
     ///
     /// # Errors
-    /// When git cannot be started.
+    /// Fails if git cannot be started.
     pub fn start(mut git: Command, reference: &str) -> io::Result<Self> {
         git.args(["-c", "core.compression=1", "fast-import", "--quiet", "--force", "--done"]);
         git.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
@@ -39,7 +39,7 @@ impl FastImport {
     /// Adds a file with `size` bytes of `content`.
     ///
     /// # Errors
-    /// When the content is shorter or cannot be read, or git has ended.
+    /// Fails if the content is shorter or cannot be read, or git has ended.
     pub fn file(&mut self, path: &[u8], mode: &str, size: u64, content: &mut impl Read) -> io::Result<()> {
         let input = self.input()?;
         write!(input, "M {mode} inline ")?;
@@ -51,10 +51,10 @@ impl FastImport {
         input.write_all(b"\n")
     }
 
-    /// Adds a path with the mode and object id that it has in a commit.
+    /// Adds a path with a mode and an object id that a commit already has for it.
     ///
     /// # Errors
-    /// When git has ended.
+    /// Fails if git has ended.
     pub fn link(&mut self, path: &[u8], (mode, object): &Version) -> io::Result<()> {
         let input = self.input()?;
         write!(input, "M {mode} {object} ")?;
@@ -62,10 +62,10 @@ impl FastImport {
         input.write_all(b"\n")
     }
 
-    /// Begins the tree with the files of a commit.
+    /// Starts the tree with the files of a commit.
     ///
     /// # Errors
-    /// When git has ended.
+    /// Fails if git has ended.
     pub fn from(&mut self, commit: &ObjectId) -> io::Result<()> {
         writeln!(self.input()?, "from {commit}")
     }
@@ -73,7 +73,7 @@ impl FastImport {
     /// Removes a path.
     ///
     /// # Errors
-    /// When git has ended.
+    /// Fails if git has ended.
     pub fn delete(&mut self, path: &[u8]) -> io::Result<()> {
         let input = self.input()?;
         input.write_all(b"D ")?;
@@ -81,10 +81,10 @@ impl FastImport {
         input.write_all(b"\n")
     }
 
-    /// Ends the commit, and waits for git.
+    /// Ends the commit, and waits until git has ended.
     ///
     /// # Errors
-    /// When git fails. The error has the end of its standard error.
+    /// Fails if git fails. The error contains the end of git's standard error.
     pub fn end(mut self) -> io::Result<()> {
         let ended = self.input().and_then(|input| {
             input.write_all(b"done\n")?;
@@ -110,7 +110,7 @@ impl Drop for FastImport {
     }
 }
 
-/// Quotes a path with arbitrary bytes for git's streams and files.
+/// Quotes a path with arbitrary bytes for the input streams and files of git.
 pub fn quoted(path: &[u8]) -> Vec<u8> {
     let mut quoted = vec![b'"'];
     for byte in path {

@@ -1,7 +1,7 @@
-//! Fetches one reference from a `git upload-pack` that an agent controls.
+//! Fetches one reference from a `git upload-pack` that an agent controls, which is called the other side below.
 //!
-//! The conversation is that of gitprotocol-pack(5), version 0. Nothing is negotiated: this side sends only the id that
-//! the other side offered, and at most one commit that the other side is known to have.
+//! The protocol is version 0 of gitprotocol-pack(5). This side does not negotiate. It sends only the id that the other
+//! side offered, and at most one commit that the other side is known to have.
 //!
 //! ```text
 //! them: ID HEAD\0capabilities, ID refs/heads/main, … ──►
@@ -23,31 +23,32 @@ use crate::store::{Store, StoreError};
 /// The maximum number of bytes that one fetch reads.
 const MAX_BYTES: u64 = 8 << 30;
 
-/// The maximum time for which the other side may send nothing. Git sends nothing while it makes a large pack.
+/// How long the other side may send nothing before the fetch fails. Git sends nothing while it makes a large pack.
 const IDLE: Duration = Duration::from_secs(300);
 
-/// The time limit for the whole conversation. Without it, single packets could keep the connection from being idle
-/// forever.
+/// The time limit for the whole conversation. Without this limit, the other side could extend the conversation forever
+/// with single packets.
 const DEADLINE: Duration = Duration::from_secs(3600);
 
-/// The maximum number of lines before the pack, most of which offer a reference.
+/// The maximum number of lines before the pack. Most of these lines offer a reference.
 const MAX_LINES: usize = 2_000_000;
 
-/// The maximum number of progress packets. The request asks git not to send any. Git sends a few in a second.
+/// The maximum number of progress packets. The request asks git not to send progress. Git otherwise sends a few packets
+/// in a second.
 const MAX_PROGRESS: usize = 50_000;
 
-/// The bounds of a pack. Git makes no deltas of files of more than 512 MiB.
+/// The bounds of a pack. Git makes no deltas for files of more than 512 MiB.
 const LIMITS: PackLimits =
     PackLimits { objects: 50_000_000, blob: 4 << 30, buffered: 512 << 20, total: 512 << 30 };
 
-/// The maximum number of commits whose parents the other side lacks.
+/// The maximum number of commits whose parents the other side does not have.
 const MAX_SHALLOW: usize = 100_000;
 
-/// The channels of the answer (gitprotocol-pack(5), "Packfile Data").
+/// The channels of the response (gitprotocol-pack(5), "Packfile Data").
 const PACK: u8 = 1;
 const PROGRESS: u8 = 2;
 
-/// The maximum length that is kept of a message of the other side.
+/// The maximum length in bytes of a message of the other side that is kept.
 const MAX_MESSAGE: usize = 2000;
 
 /// The request of one fetch.
@@ -56,7 +57,7 @@ pub struct Request<'a> {
     /// The full name of the reference.
     pub reference: &'a str,
     /// A commit that the other side received earlier, and that the store has with all its history. The other side does
-    /// not send it again.
+    /// not send the objects of this commit again.
     pub have: Option<&'a ObjectId>,
 }
 
@@ -65,17 +66,17 @@ pub struct Request<'a> {
 pub struct Fetched {
     /// The object of the reference.
     pub tip: ObjectId,
-    /// The commits whose parents the other side lacks on purpose.
+    /// The commits whose parents the other side does not have, because its clone is shallow.
     pub shallow: Vec<ObjectId>,
 }
 
-/// Why nothing was fetched. The texts can contain text of an agent.
+/// Why nothing was fetched. The messages can contain text of an agent.
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
     /// The other side ended the conversation.
     #[error("the bottle closed the connection")]
     Closed,
-    /// The other side sent nothing for 300 s, or did not send everything in an hour.
+    /// The other side sent nothing for 300 s, or the conversation took more than an hour.
     #[error("git in the bottle timed out")]
     Late,
     /// The other side sent more than 8 GiB.
@@ -87,13 +88,13 @@ pub enum FetchError {
     /// The other side reported an error.
     #[error("git in the bottle failed: {0}")]
     Remote(String),
-    /// The other side's ids have a different hash function from those of the store.
+    /// The object ids of the other side use another hash function than those of the store.
     #[error("the bottle's repository has another hash function")]
     Format,
-    /// The sizes in the other side's pack exceed a limit.
+    /// The pack of the other side exceeds a size limit.
     #[error("the bottle's pack is refused: {0}")]
     Pack(#[from] PackError),
-    /// The other side's pack is damaged or incomplete.
+    /// The pack of the other side is damaged or incomplete.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -105,11 +106,11 @@ impl From<GitError> for FetchError {
 }
 
 impl Store {
-    /// Fetches a reference with all its objects. `None` if the other side has no such reference. Afterwards, every
+    /// Fetches a reference with all its objects. `None` if the other side has no such reference. After success, every
     /// object that the reference needs is in this store or among its borrowed objects.
     ///
     /// # Errors
-    /// Every [`FetchError`]. After an error, the store has no data of the other side.
+    /// Returns a [`FetchError`] of any kind. No reference of the store points to objects of a failed fetch.
     pub async fn fetch(
         &self,
         request: Request<'_>,
@@ -129,7 +130,7 @@ impl Store {
         Ok(Some(Fetched { tip, shallow }))
     }
 
-    /// Runs the conversation to its end. Also returns the pack if the other side sent objects.
+    /// Runs the conversation to its end. Returns the name of the pack too if the other side sent objects.
     async fn converse(
         &self,
         request: Request<'_>,
@@ -157,9 +158,10 @@ impl Store {
         Ok(offered.tip.map(|tip| (Fetched { tip, shallow: offered.shallow }, pack)))
     }
 
-    /// Writes the pack to our own file. Returns its name without a suffix, and whether it has objects.
+    /// Writes the pack into a file of the store. Returns the file's name without a suffix, or `None` if the pack has no
+    /// objects.
     async fn receive(&self, lines: &mut Lines<impl AsyncRead + Unpin>) -> Result<Option<String>, FetchError> {
-        // The answer to the one `have` line.
+        // Reads the answer to the `have` line.
         loop {
             match lines.line().await? {
                 Some(line) if line == b"NAK" || line.starts_with(b"ACK ") => break,
@@ -180,7 +182,7 @@ impl Store {
                 Some((&PACK, bytes)) => {
                     checker.feed(bytes)?;
                     file.write_all(bytes).map_err(unwritten)?;
-                    // The pack ends with its checksum.
+                    // The last bytes of the pack are its checksum.
                     end.extend_from_slice(&bytes[bytes.len().saturating_sub(format.width())..]);
                     end.drain(..end.len().saturating_sub(format.width()));
                 }
@@ -202,7 +204,7 @@ impl Store {
         Ok(Some(name))
     }
 
-    /// Checks each object of a pack, and that the objects to which it links exist.
+    /// Checks each object of a pack, and that all objects to which it refers exist.
     async fn index(&self, pack: Option<String>) -> Result<(), FetchError> {
         let Some(pack) = pack else { return Ok(()) };
         let strict = if self.kind().partial { "--fsck-objects" } else { "--strict" };
@@ -216,7 +218,7 @@ impl Store {
     }
 }
 
-/// What the other side offers.
+/// The offer of the other side: the object of the requested reference, the capabilities and the shallow commits.
 #[derive(Debug)]
 struct Offer {
     tip: Option<ObjectId>,
@@ -259,7 +261,7 @@ impl Offer {
         Ok(offer)
     }
 
-    /// The lines of this side.
+    /// Returns the lines that this side sends.
     fn request(&self, tip: &ObjectId, have: Option<&ObjectId>) -> Result<String, FetchError> {
         let has = |wanted: &str| self.capabilities.split(' ').any(|capability| capability == wanted);
         if !has("side-band-64k") {
@@ -279,12 +281,13 @@ impl Offer {
     }
 }
 
-/// A line with its length before it (gitprotocol-common(5), "pkt-line").
+/// Formats a line as a packet: its length, then the line (gitprotocol-common(5), "pkt-line").
 fn packet(line: &str) -> String {
     format!("{:04x}{line}", line.len() + 4)
 }
 
-/// The packets of the other side, and how many may still be read.
+/// Reads the packets of the other side. The counters limit how many bytes, lines and progress packets may still be
+/// read.
 struct Lines<R> {
     from: R,
     bytes: u64,
@@ -294,7 +297,7 @@ struct Lines<R> {
 }
 
 impl<R: AsyncRead + Unpin> Lines<R> {
-    /// Reads the next packet into `payload`. Returns false for the packet that ends a list.
+    /// Reads the next packet into `payload`. Returns false if the packet ends a list.
     async fn packet(&mut self) -> Result<bool, FetchError> {
         let mut head = [0; 4];
         self.read(&mut head).await?;
@@ -312,7 +315,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
         read.map(|()| true)
     }
 
-    /// The next line without its line feed; `None` at the end of a list.
+    /// Returns the next line without its line feed; `None` at the end of a list.
     async fn line(&mut self) -> Result<Option<Vec<u8>>, FetchError> {
         self.lines = self.lines.checked_sub(1).ok_or(FetchError::Protocol("too many lines"))?;
         if !self.packet().await? {
@@ -331,7 +334,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
     }
 }
 
-/// The error for a line that is not part of the protocol, such as the output of another program.
+/// Returns the error for a line that is not part of the protocol, such as the output of another program.
 fn remote_error(line: &[u8]) -> FetchError {
     FetchError::Remote(text(line))
 }

@@ -1,8 +1,8 @@
-//! Runs git in our own git directory.
+//! Runs git in `bottle`'s own git directory.
 //!
-//! Git reads only the configuration of this directory: not the user's, not the system's, and never that of a repository
-//! that an agent or a project wrote. It has an environment of its own, no terminal, no input, a deadline, and limits
-//! for its memory, its files and its output.
+//! Git reads only the configuration of this directory: not the user's, not the system's, and never the configuration of
+//! a repository that an agent or a project wrote. Git has its own environment, no terminal, no input, a deadline, and
+//! limits for its memory, its files and its output.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -17,16 +17,16 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use crate::store::Place;
 use crate::{limits, program};
 
-/// The time limit of one command, because an agent controls the amount of data.
+/// The time limit of one command. It is needed because an agent controls the amount of data.
 const DEADLINE: Duration = Duration::from_secs(300);
 
 /// The maximum number of bytes that are kept of standard output if the caller names no limit.
 const MAX_OUTPUT: usize = 1 << 20;
 
-/// The maximum number of bytes that are kept of standard error, from its start. The rest is dropped.
+/// The maximum number of bytes that are kept of standard error, from its start. Further bytes are dropped.
 const MAX_STDERR: usize = 4096;
 
-/// The directories in which git finds the few programs that it needs beside its own.
+/// The directories in which git finds the few programs that it needs in addition to its own.
 const SYSTEM_PATH: &str = "/usr/bin:/bin";
 
 /// The environment of each git process.
@@ -39,21 +39,21 @@ const ENVIRONMENT: [(&str, &str); 12] = [
     ("GIT_TERMINAL_PROMPT", "0"),
     ("GIT_OPTIONAL_LOCKS", "0"),
     ("GIT_NO_LAZY_FETCH", "1"),
-    // A replace reference would make git show content other than the object's own.
+    // Without this variable, a replace reference would make git show the content of another object.
     ("GIT_NO_REPLACE_OBJECTS", "1"),
     ("GIT_ALLOW_PROTOCOL", "none"),
     ("GIT_PAGER", "cat"),
     ("LC_ALL", "C"),
 ];
 
-/// The installed git.
+/// The git program that is installed on this machine.
 #[derive(Debug, Clone)]
 pub struct Program {
     path: PathBuf,
     search: OsString,
 }
 
-/// Git with a git directory of ours, which exists at least as long as this value.
+/// A handle that runs git in `bottle`'s own git directory. The directory exists at least as long as this value.
 #[derive(Debug, Clone)]
 pub struct Git {
     program: Program,
@@ -65,39 +65,39 @@ pub struct Git {
 pub struct Text {
     /// The bytes, up to the limit.
     pub bytes: Vec<u8>,
-    /// Whether there were more.
+    /// Whether the output had more bytes.
     pub cut: bool,
 }
 
 /// The result of a command that ended.
 #[derive(Debug)]
 pub struct Output {
-    /// The exit code. `None` if a signal ended it.
+    /// The exit code. `None` if a signal ended the command.
     pub code: Option<i32>,
-    /// The start of standard output.
+    /// The first bytes of standard output.
     pub stdout: Text,
-    /// The start of standard error.
+    /// The first bytes of standard error.
     pub stderr: Vec<u8>,
 }
 
-/// Why git failed. The texts can contain text of an agent.
+/// Why git failed. The messages can contain text of an agent.
 #[derive(Debug, thiserror::Error)]
 pub enum GitError {
-    /// No absolute directory of `PATH` has git.
+    /// No absolute directory of `PATH` contains git.
     #[error("git is not installed")]
     Missing,
     /// Git could not be started.
     #[error("cannot run git: {0}")]
     Spawn(#[source] io::Error),
-    /// Git took too long, and was ended.
+    /// Git took too long, and was killed.
     #[error("`git {0}` timed out")]
     Late(String),
-    /// Git failed.
+    /// Git ended with an error.
     #[error("`git {command}` failed: {stderr}")]
     Failed {
         /// The name of the command.
         command: String,
-        /// The start of standard error.
+        /// The first bytes of standard error.
         stderr: String,
     },
 }
@@ -106,17 +106,18 @@ impl Program {
     /// Finds git in the absolute directories of a `PATH` variable.
     ///
     /// # Errors
-    /// [`GitError::Missing`].
+    /// Returns [`GitError::Missing`].
     pub fn find(path_variable: &OsStr) -> Result<Self, GitError> {
         let path = program::find("git", path_variable).ok_or(GitError::Missing)?;
-        // Git starts its own helper programs, and searches for them in its own directory.
+        // Git starts its own helper programs, and searches for them in the directory of the git program.
         let mut search = path.parent().unwrap_or(Path::new("/")).as_os_str().to_owned();
         search.push(":");
         search.push(SYSTEM_PATH);
         Ok(Self { path, search })
     }
 
-    /// Creates a command without arguments, in a directory, with the environment and limits of each git.
+    /// Creates a command without arguments, with the environment and the limits of all git commands. It runs in
+    /// `directory`.
     fn command(&self, directory: &Path) -> Command {
         let mut command = Command::new(&self.path);
         command.env_clear().envs(ENVIRONMENT).env("PATH", &self.search).current_dir(directory);
@@ -125,11 +126,12 @@ impl Program {
         command
     }
 
-    /// Reads variables of the user's own configuration and of the system's, which are trusted, in no repository. Each
-    /// entry of the result is `KEY\nVALUE\0`. `variables` say where the user's files are.
+    /// Reads variables from the user's and the system's own configuration files, which are trusted. Git reads them
+    /// outside of any repository. Each entry of the result is `KEY\nVALUE\0`. `variables` are the environment variables
+    /// that say where the user's files are.
     ///
     /// # Errors
-    /// [`GitError::Spawn`].
+    /// Returns [`GitError::Spawn`].
     pub fn user_configuration<'a>(
         &self,
         keys: &str,
@@ -139,20 +141,21 @@ impl Program {
     }
 
     /// Finds the user's own ignore file: `core.excludesFile` of the user's or the system's configuration, otherwise
-    /// `git/ignore` in the user's directory for configuration (gitignore(5)). The file may be missing. `None` if the
-    /// value is no absolute path, or no directory for configuration is known. `variables` say where the user's files are.
+    /// `git/ignore` in the user's configuration directory (gitignore(5)). The file may not exist. `None` if the value
+    /// is not an absolute path, or no configuration directory is known. `variables` are the environment variables that
+    /// say where the user's files are.
     ///
     /// # Errors
-    /// [`GitError::Spawn`].
+    /// Returns [`GitError::Spawn`].
     pub fn user_ignore_file(&self, variables: &[(&str, &OsStr)]) -> Result<Option<PathBuf>, GitError> {
         self.user_file("core.excludesFile", "ignore", variables)
     }
 
-    /// Finds the user's own attribute file: `core.attributesFile`, otherwise `git/attributes` (gitattributes(5)), as
-    /// [`Self::user_ignore_file`] does.
+    /// Finds the user's own attribute file in the same way as [`Self::user_ignore_file`]: `core.attributesFile`,
+    /// otherwise `git/attributes` (gitattributes(5)).
     ///
     /// # Errors
-    /// [`GitError::Spawn`].
+    /// Returns [`GitError::Spawn`].
     pub fn user_attributes_file(&self, variables: &[(&str, &OsStr)]) -> Result<Option<PathBuf>, GitError> {
         self.user_file("core.attributesFile", "attributes", variables)
     }
@@ -205,23 +208,23 @@ impl Git {
     /// Runs a command to its end, whatever its exit code is.
     ///
     /// # Errors
-    /// [`GitError`] if it did not run or took too long.
+    /// Returns [`GitError`] if the command did not run or took too long.
     pub async fn run(&self, arguments: &[&str]) -> Result<Output, GitError> {
         self.run_command(self.command(), arguments, None, MAX_OUTPUT).await
     }
 
-    /// Runs a command with this input.
+    /// Runs a command with `input` as its standard input. Keeps at most `most` bytes of its output.
     ///
     /// # Errors
-    /// As [`Self::run`].
+    /// Fails in the same cases as [`Self::run`].
     pub async fn run_with(&self, arguments: &[&str], input: &[u8], most: usize) -> Result<Output, GitError> {
         self.run_command(self.command(), arguments, Some(input), most).await
     }
 
-    /// Runs `command`, which [`Self::command`] made, with these arguments.
+    /// Runs `command`, which [`Self::command`] created, with these arguments.
     ///
     /// # Errors
-    /// As [`Self::run`].
+    /// Fails in the same cases as [`Self::run`].
     pub async fn run_command(
         &self,
         mut command: Command,
@@ -233,10 +236,10 @@ impl Git {
         run(command, word(arguments), input, most).await
     }
 
-    /// Returns at most `most` bytes of the output of a command. The command is ended when it has written more.
+    /// Returns at most `most` bytes of the output of a command. If the command writes more, it is killed.
     ///
     /// # Errors
-    /// Every [`GitError`].
+    /// Returns a [`GitError`] of any kind.
     pub async fn read(&self, arguments: &[&str], most: usize) -> Result<Text, GitError> {
         let output = self.run_command(self.command(), arguments, None, most).await?;
         if output.succeeded() || output.stdout.cut {
@@ -245,10 +248,10 @@ impl Git {
         Err(output.failed(word(arguments)))
     }
 
-    /// Runs a command that must succeed.
+    /// Runs a command, and fails if its exit code is not 0.
     ///
     /// # Errors
-    /// Every [`GitError`].
+    /// Returns a [`GitError`] of any kind.
     pub async fn expect(&self, arguments: &[&str]) -> Result<Output, GitError> {
         let output = self.run(arguments).await?;
         if output.succeeded() { Ok(output) } else { Err(output.failed(word(arguments))) }
@@ -262,20 +265,20 @@ impl Output {
         self.code == Some(0)
     }
 
-    /// Standard error as text. It can contain text of an agent.
+    /// Returns standard error as text, which can contain text of an agent.
     #[must_use]
     pub fn error_text(&self) -> String {
         String::from_utf8_lossy(&self.stderr).trim().to_owned()
     }
 
-    /// The error for a command that failed.
+    /// Returns the error for a command that failed.
     #[must_use]
     pub fn failed(&self, command: &str) -> GitError {
         GitError::Failed { command: command.to_owned(), stderr: self.error_text() }
     }
 }
 
-/// The name of the git command, from its arguments.
+/// Finds the name of the git command among its arguments.
 fn word<'a>(arguments: &[&'a str]) -> &'a str {
     arguments.iter().find(|word| !word.starts_with('-')).copied().unwrap_or("git")
 }
@@ -290,7 +293,7 @@ async fn run(
     if input.is_some() {
         command.stdin(Stdio::piped());
     }
-    // Git ends when this call is dropped, so that an interrupted command does not go on.
+    // Git is killed when this call is dropped, so that an interrupted command does not continue to run.
     let spawned = tokio::process::Command::from(command).kill_on_drop(true).spawn();
     let mut child = spawned.map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => GitError::Missing,
@@ -300,7 +303,7 @@ async fn run(
     let running = async {
         let write = async {
             if let (Some(mut stdin), Some(input)) = (stdin, input) {
-                // A command that ends early does not read all of its input.
+                // The write fails if the command ends before it has read all of its input.
                 let _ = stdin.write_all(input).await;
             }
         };
@@ -321,8 +324,8 @@ async fn run(
     tokio::time::timeout(DEADLINE, running).await.map_err(|_| GitError::Late(word.to_owned()))?
 }
 
-/// Reads at most `most` bytes. Further bytes are read and dropped, so that git does not block on a full pipe. With
-/// `stops`, the reader stops at the limit instead.
+/// Reads at most `most` bytes. Further bytes are read and dropped, so that git does not block on a full pipe. If
+/// `stops` is set, the function returns at the limit instead.
 async fn read_at_most(from: Option<impl AsyncRead + Unpin>, most: usize, stops: bool) -> Vec<u8> {
     let mut bytes = Vec::new();
     if let Some(mut from) = from {
@@ -359,7 +362,7 @@ mod tests {
         for (value, expected) in [
             ("~/mine", Some(path.join("mine"))),
             ("/etc/ignore", Some("/etc/ignore".into())),
-            // A relative path has no repository as its base.
+            // A relative path is ignored, because no repository is its base.
             ("mine", None),
         ] {
             let text = format!("[core]\n\texcludesFile = {value}\n");

@@ -1,12 +1,13 @@
-//! The files that the copy of a working tree gets as its `.git`.
+//! Determines the files that the copy of a working tree gets as its `.git`.
 //!
-//! From a git directory outside of the working tree, the copy gets only the files of git (gitrepository-layout(5)), and
-//! those of Git LFS and git-annex, without which the files of the working tree are incomplete. It does not get other
-//! files there, such as the keys of git-crypt. From a git directory in the working tree, it gets all files.
+//! If the git directory is outside of the working tree, the copy gets only the files of git (gitrepository-layout(5)),
+//! and those of Git LFS and git-annex, without which the files of the working tree are incomplete. It does not get
+//! other files in that git directory, such as the keys of git-crypt. If the git directory is in the working tree, the
+//! copy gets all of its files.
 //!
 //! In both cases, files and settings of this machine are left out: locks, sockets, hooks, settings that name programs
 //! ([`crate::copied_config`]), and the records of linked worktrees outside of the copy. The copy contains no path of
-//! this machine. References in reftables become files, which every git can read.
+//! this machine. References in reftables are converted to files, which every version of git can read.
 
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
@@ -27,7 +28,7 @@ use crate::refs::{self, RefError};
 use crate::reftable::{self, Stack, Value};
 use crate::walk::{Entry, Stop, Walk, WalkError};
 
-/// The directories of a git directory that are copied.
+/// The names of the directories in a git directory that are copied.
 const DIRECTORIES: [&str; 15] = [
     OBJECTS,
     "annex",
@@ -46,46 +47,46 @@ const DIRECTORIES: [&str; 15] = [
     "svn",
 ];
 
-/// The files of a git directory that are copied, besides references and messages, whose names are in capitals.
+/// The files of a git directory that are copied. References and messages whose names are in capitals are copied too.
 const FILES: [&str; 5] = ["HEAD", "description", INDEX, "packed-refs", "shallow"];
 
-/// The configuration files, which the copy gets without settings that it cannot use.
+/// The configuration files. The copy gets them without the settings that it cannot use.
 const CONFIGS: [&str; 2] = ["config", "config.worktree"];
 
-/// The directory of the git directories of submodules.
+/// The directory that contains the git directories of submodules.
 const MODULES: &str = "modules";
 
-/// The directory of the records of linked worktrees.
+/// The directory that contains the records of linked worktrees.
 const WORKTREES: &str = "worktrees";
 
-/// The directory of the hooks.
+/// The name of the directory with the hooks.
 const HOOKS: &str = "hooks";
 
-/// The entries at the top of a git directory that belong to this machine, besides locks.
+/// The entries at the top of a git directory that belong to this machine. Lock files belong to this machine too.
 const OF_MACHINE: [&str; 5] = ["config", "config.worktree", "fsmonitor--daemon", HOOKS, WORKTREES];
 
 /// The paths of references in a git directory.
 const OF_REFERENCES: [&str; 3] = ["HEAD", "refs", reftable::DIRECTORY];
 
-/// The maximum number of submodules, of linked worktrees and of hooks that are read.
+/// The maximum number of submodules, of linked worktrees, and of hooks that are read.
 const MAX_NAMES: usize = 1000;
 
-/// The list of other directories with objects. Its paths are paths of this machine.
+/// The list of other directories from which git reads objects. The list contains paths of this machine.
 const ALTERNATES: &str = "objects/info/alternates";
 
-/// The index of a working tree.
+/// The name of the file with the index of a working tree.
 const INDEX: &str = "index";
 
-/// The attribute file that a repository keeps outside of its commits.
+/// The attribute file of a repository that is not part of its commits.
 const INFO_ATTRIBUTES: &str = "info/attributes";
 
-/// The start of an attribute that names a filter.
+/// The beginning of an attribute that names a filter.
 const FILTER: &[u8] = b"filter=";
 
-/// The directory of the objects.
+/// The name of the directory with the objects.
 const OBJECTS: &str = "objects";
 
-/// The parts of a repository's git directory that belong to its own working tree, and not to linked ones
+/// The parts of a repository's git directory that belong only to its main working tree, and not to linked worktrees
 /// (git-worktree(1), "REFS" and "DETAILS").
 const OF_MAIN_TREE: [&str; 11] = [
     "config.worktree",
@@ -101,50 +102,50 @@ const OF_MAIN_TREE: [&str; 11] = [
     "refs/worktree",
 ];
 
-/// The contents of a git directory's copy, except for the files that are copied unchanged.
+/// The contents of the copy of a git directory, except for the files that are copied unchanged.
 #[derive(Debug)]
 pub struct GitCopy {
-    /// The paths of the git directory itself, and of the submodules' git directories in it.
+    /// The paths of the git directory itself, and of the git directories of submodules in it.
     roots: Vec<PathBuf>,
-    /// Whether the git directory stores its references in tables.
+    /// Whether the git directory stores its references in reftables.
     has_tables: bool,
     format: ObjectFormat,
-    /// Whether the copy gets a different index.
+    /// Whether the copy gets a changed index.
     has_index: bool,
-    /// Whether attributes of the working tree name filters.
+    /// Whether attribute files of the working tree name filters.
     has_filters: bool,
     made: Vec<GitFile>,
     worktrees: Vec<Worktree>,
     left_out: Vec<String>,
 }
 
-/// A linked worktree that is in the working tree.
+/// A linked worktree whose directory is in the working tree.
 #[derive(Debug)]
 pub struct Worktree {
-    /// Its path, relative to the working tree.
+    /// The path of the worktree, relative to the working tree.
     pub path: PathBuf,
-    /// The name of its record.
+    /// The name of the worktree's record.
     name: OsString,
     record: Directory,
 }
 
-/// The files of a git directory that are copied. Each path occurs once: a file of the worktree hides the file of
-/// its repository at the same path.
+/// The files of a git directory that are copied. Each path occurs once: if a worktree and its repository have a file at
+/// the same path, only the file of the worktree is copied.
 pub struct GitFiles {
-    /// The directories that remain to be read, last one first.
+    /// The directories that remain to be read. The last one is read first.
     left: Vec<Source>,
     made: Vec<GitFile>,
     done: HashSet<PathBuf>,
 }
 
-/// A file, directory or link of a copied git directory, with its path there.
+/// A file, directory or link of a copied git directory, with its path in that directory.
 #[derive(Debug, Clone)]
 pub enum GitFile {
     /// An entry that is copied unchanged.
     Entry(PathBuf, Entry),
     /// A file with this content.
     Made(PathBuf, Vec<u8>),
-    /// The content of the index, and the time in seconds at which it counts as written.
+    /// The content of the index, and the modification time in seconds that its file gets.
     Index(Vec<u8>, u64),
     /// A directory.
     Directory(PathBuf),
@@ -153,7 +154,7 @@ pub enum GitFile {
 /// Why a file of a git directory is not copied.
 #[derive(Debug, thiserror::Error)]
 pub enum GitFileError {
-    /// The walk's error.
+    /// The walk failed.
     #[error(transparent)]
     Walk(#[from] WalkError),
     /// A file cannot be read.
@@ -162,18 +163,18 @@ pub enum GitFileError {
     /// The references cannot be read.
     #[error(transparent)]
     References(#[from] RefError),
-    /// The system's error.
+    /// A system call failed.
     #[error(transparent)]
     System(#[from] io::Error),
 }
 
 struct Source {
     walk: Walk,
-    /// The path of its files in the copy.
+    /// The path of the directory's files in the copy.
     place: PathBuf,
 }
 
-/// The part of a repository whose files a git directory contains.
+/// The part of a repository to which the files of a git directory belong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Part {
     /// The files of the working tree that is copied.
@@ -186,7 +187,7 @@ impl GitCopy {
     /// Determines the contents of the copy of a working tree's git directory.
     ///
     /// # Errors
-    /// [`GitFileError`] if a file that determines these contents cannot be read.
+    /// Returns [`GitFileError`] if a file that determines these contents cannot be read.
     pub fn of(located: &Located) -> Result<Self, GitFileError> {
         let Located { git, common, .. } = located;
         let mut copy = Self {
@@ -216,10 +217,11 @@ impl GitCopy {
             let of = if is_top { of } else { Of::Submodule };
             let Some(directory) = common.directory(&root)? else { continue };
             copy.configure(&directory, CONFIGS[0], &root, of)?;
-            // A linked worktree has its own `config.worktree`.
+            // A linked worktree has its own `config.worktree`, in its git directory.
             copy.configure(if is_top { git } else { &directory }, CONFIGS[1], &root, of)?;
             copy.note_hooks(&directory, &root)?;
-            // The copy gets the objects that the repository itself borrows, but not those that a submodule borrows.
+            // The copy gets the objects that the repository itself borrows, but not the objects that a submodule
+            // borrows.
             if !is_top && directory.stat(Path::new(ALTERNATES)).is_ok_and(|found| found.is_some()) {
                 copy.note([root.join(ALTERNATES).display().to_string()]);
             }
@@ -230,26 +232,26 @@ impl GitCopy {
         Ok(copy)
     }
 
-    /// The format of the objects. References in tables become files, so the git of the copy has to know no
-    /// other format.
+    /// Returns the object format. This is the only format that the git of the copy has to support, because references
+    /// in reftables become files.
     #[must_use]
     pub fn format(&self) -> ObjectFormat {
         self.format
     }
 
-    /// The names of the settings and hooks that the copy lacks.
+    /// Returns the names of the settings and hooks that the copy lacks.
     #[must_use]
     pub fn left_out(&self) -> &[String] {
         &self.left_out
     }
 
-    /// The linked worktrees in the working tree. The copy has the records of the worktrees that it contains.
+    /// Returns the linked worktrees in the working tree. The copy gets the records of the worktrees that it contains.
     #[must_use]
     pub fn worktrees(&self) -> &[Worktree] {
         &self.worktrees
     }
 
-    /// Whether the copy leaves out the entry at this path of a git directory in the working tree.
+    /// Whether the copy leaves out the entry at `path`, which is relative to a git directory in the working tree.
     #[must_use]
     pub fn leaves_out(&self, path: &Path, kind: FileType) -> bool {
         let root =
@@ -266,12 +268,12 @@ impl GitCopy {
         is_lock || is_borrowing || has_index || has_references || is_one_of(&OF_MACHINE)
     }
 
-    /// The files of the copy, with the records of the worktrees `kept`. `place` is the path of the working tree's copy.
-    /// If the git directory is the directory `.git` in the working tree, files that are copied unchanged are not
-    /// included. Without `with_objects`, files in `objects` are not included either.
+    /// Returns the files of the copy, with the records of the worktrees `kept`. `place` is the path of the copy of the
+    /// working tree. If the git directory is the directory `.git` in the working tree, files that are copied unchanged
+    /// are not included. If `with_objects` is false, files in `objects` are not included either.
     ///
     /// # Errors
-    /// [`GitFileError`] if a directory cannot be opened, or a file of a worktree cannot be read.
+    /// Returns [`GitFileError`] if a directory cannot be opened, or a file of a worktree cannot be read.
     pub fn files(
         self: &std::sync::Arc<Self>,
         located: &Located,
@@ -312,7 +314,7 @@ impl GitCopy {
 
     /// Adds a changed index to the copy if attributes name filters, because the copy does not have these filters.
     fn add_index(&mut self, located: &Located) -> Result<(), GitFileError> {
-        // An index that cannot be read is copied as it is.
+        // An index that cannot be read is copied unchanged.
         let Ok(Some((index, written))) = IndexFiles::read(&located.git, None) else { return Ok(()) };
         let Ok(checked) = Checked::of(&index, &written) else { return Ok(()) };
         self.has_filters = has_filters(located, &checked);
@@ -329,7 +331,7 @@ impl GitCopy {
 
     fn note_hooks(&mut self, git: &Directory, root: &Path) -> Result<(), GitFileError> {
         let Some(hooks) = git.directory(Path::new(HOOKS)).ok().flatten() else { return Ok(()) };
-        // Programs of the agent that install hooks expect the directory.
+        // Programs of the agent that install hooks expect that the directory exists.
         self.made.push(GitFile::Directory(root.join(HOOKS)));
         let (mut names, _) = hooks.names(MAX_NAMES)?;
         names.retain(|name| !name.as_bytes().ends_with(b".sample"));
@@ -348,7 +350,7 @@ impl GitCopy {
 }
 
 impl Worktree {
-    /// The content of the `.git` in the copy of this worktree.
+    /// Returns the content of the file `.git` in the copy of this worktree.
     #[must_use]
     pub fn git_file(&self) -> Vec<u8> {
         let mut path: PathBuf = self.path.iter().map(|_| "..").collect();
@@ -368,7 +370,7 @@ impl Worktree {
         Ok(Source { walk, place: self.place() })
     }
 
-    /// The files of the worktree's record that contain paths, with the paths of this copy instead.
+    /// Returns the files of the worktree's record that contain paths. The paths are those of this copy.
     fn made(&self, has_tables: bool, place: &str) -> Result<Vec<GitFile>, GitFileError> {
         let record = self.place();
         let git_file = Path::new(place).join(&self.path).join(GIT);
@@ -388,7 +390,7 @@ impl Worktree {
 }
 
 impl GitFiles {
-    /// Ends with [`WalkError::Stopped`] when `stop` is set.
+    /// Makes the iterator end with [`WalkError::Stopped`] when `stop` is set.
     #[must_use]
     pub fn until(mut self, stop: &Stop) -> Self {
         let until = |source: Source| Source { walk: source.walk.until(stop.clone()), ..source };
@@ -419,13 +421,13 @@ impl Iterator for GitFiles {
     }
 }
 
-/// The paths of a git directory and of the submodules' git directories in it, relative to the git directory.
+/// Finds the paths of a git directory and of the git directories of submodules in it, relative to the git directory.
 fn roots(git: &Directory) -> io::Result<Vec<PathBuf>> {
     let mut roots = vec![PathBuf::new()];
     let mut left = vec![PathBuf::from(MODULES)];
     let mut budget = MAX_NAMES;
     while let Some(path) = left.pop() {
-        // A link or a file is no git directory of a submodule.
+        // A link or a file is not the git directory of a submodule.
         let Ok(Some(directory)) = git.directory(&path) else { continue };
         let next = if locate::is_git_directory(&directory, &directory) {
             roots.push(path.clone());
@@ -441,7 +443,8 @@ fn roots(git: &Directory) -> io::Result<Vec<PathBuf>> {
     Ok(roots)
 }
 
-/// The linked worktrees of the repository that are in the working tree, except the working tree itself.
+/// Finds the linked worktrees of the repository whose directories are in the working tree, except the working tree
+/// itself.
 fn worktrees(located: &Located) -> io::Result<Vec<Worktree>> {
     let Some(records) = located.common.directory(Path::new(WORKTREES)).ok().flatten() else {
         return Ok(Vec::new());
@@ -459,8 +462,8 @@ fn worktrees(located: &Located) -> io::Result<Vec<Worktree>> {
     Ok(names.into_iter().filter_map(worktree).collect())
 }
 
-/// A configuration file of the copy, and the settings that it leaves out. `None` if there is no such file. A malformed
-/// file is copied unchanged, and git refuses it in the copy too.
+/// Generates a configuration file of the copy, and the list of the settings that the file leaves out. `None` if there
+/// is no such file. A malformed file is copied unchanged, so that git refuses it in the copy too.
 fn configuration(
     from: &Directory,
     name: &str,
@@ -474,8 +477,8 @@ fn configuration(
     }))
 }
 
-/// Whether one of these files names a filter: an attribute file that the index knows, the attribute file at the
-/// top, or `info/attributes`.
+/// Whether one of these files names a filter: an attribute file in the index, the attribute file at the top, or
+/// `info/attributes`.
 fn has_filters(located: &Located, index: &Checked) -> bool {
     let names_filter = |from: &Directory, path: &Path| {
         let text = from.read(path, MAX_ATTRIBUTES as u64).ok().flatten().unwrap_or_default();
@@ -489,8 +492,8 @@ fn has_filters(located: &Located, index: &Checked) -> bool {
         || known.take(MAX_NAMES).any(|path| names_filter(&located.top, path))
 }
 
-/// The references in the reftables of a working tree's git directory, as files. With `common`, also the references of
-/// the repository.
+/// Converts the references in the reftables of a working tree's git directory to files. If `common` is set, also
+/// converts the references of the repository.
 fn references(
     place: &Path,
     common: Option<&Directory>,
@@ -525,7 +528,7 @@ fn references(
     Ok(made)
 }
 
-/// Whether git, LFS or git-annex needs this file, directory or link in a copy.
+/// Whether git, Git LFS or git-annex needs this file, directory or link in a copy.
 fn is_copied(path: &Path, kind: FileType, part: Part) -> bool {
     if !matches!(kind, FileType::RegularFile | FileType::Directory | FileType::Symlink) {
         return false;
@@ -536,7 +539,7 @@ fn is_copied(path: &Path, kind: FileType, part: Part) -> bool {
     let is_gits = match (is_top_level, kind) {
         (true, FileType::Directory) => is_one_of(&DIRECTORIES),
         (true, FileType::RegularFile) => is_one_of(&FILES) || is_in_capitals(top) || is_shared_index(top),
-        // The older form of `HEAD`.
+        // In older repositories, `HEAD` is a link.
         (true, _) => top == b"HEAD",
         (false, _) => is_one_of(&DIRECTORIES) && !(top == b"modules" && has_keys(path)),
     };
@@ -555,12 +558,13 @@ fn has_keys(path: &Path) -> bool {
     names.windows(2).any(|pair| pair == ["git-crypt", "keys"])
 }
 
-/// Whether git can have a reference or a message of this name beside `HEAD`, such as `ORIG_HEAD` and `MERGE_MSG`.
+/// Whether a name is in capitals, such as `ORIG_HEAD` and `MERGE_MSG`. Git uses such names for references and messages
+/// next to `HEAD`.
 fn is_in_capitals(name: &[u8]) -> bool {
     name.iter().all(|byte| byte.is_ascii_uppercase() || *byte == b'_')
 }
 
-/// Whether this is a part of a split index.
+/// Whether this is the name of a shared index, to which a split index refers.
 fn is_shared_index(name: &[u8]) -> bool {
     let id = name.strip_prefix(b"sharedindex.").unwrap_or_default();
     matches!(id.len(), 40 | 64) && id.iter().all(u8::is_ascii_hexdigit)
@@ -598,7 +602,7 @@ mod tests {
         }
     }
 
-    /// The files of a copy with these worktrees.
+    /// Returns the files of a copy with these worktrees.
     fn with_worktrees(top: &Path, with_objects: bool, kept: &[&str]) -> Vec<String> {
         let located = at(top).expect("read").expect("found");
         let copy = Arc::new(GitCopy::of(&located).expect("read"));
@@ -660,7 +664,8 @@ mod tests {
         fs::write(root.path().join("data/HEAD"), "ref: refs/heads/main\n").expect("written");
         let config = "[core]\n\tbare = true\n\tworktree = ../top\n[user]\n\tname = a\n";
         fs::write(root.path().join("data/config"), config).expect("written");
-        // A file in the place of a directory, a directory in the place of a file, a named pipe, a link.
+        // The test makes a file where git expects a directory, a directory where git expects a file, a named pipe, and
+        // a link.
         write("data/remotes");
         write("data/FETCH_HEAD/x");
         rustix::fs::mknodat(CWD, root.path().join("data/refs/pipe"), FileType::Fifo, Mode::RWXU, 0)
@@ -802,7 +807,7 @@ mod tests {
         assert_eq!(one.git_file(), b"gitdir: ../../.git/worktrees/one\n");
     }
 
-    /// The copy of a repository with references in tables has the same references in files.
+    /// The copy of a repository with reftables has the same references in files.
     #[test]
     fn references_in_tables_become_files() {
         let root = tempfile::tempdir().expect("a directory");

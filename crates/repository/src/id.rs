@@ -2,7 +2,7 @@
 
 use bottle_pack_check::ObjectFormat;
 
-/// The id of a git object in hexadecimal, in SHA-1 or SHA-256.
+/// The id of a git object in hexadecimal digits, either a SHA-1 or a SHA-256.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ObjectId(String);
 
@@ -15,36 +15,36 @@ impl ObjectId {
         (hex && matches!(text.len(), 40 | 64)).then(|| Self(text.to_owned()))
     }
 
-    /// Parses an id from the output of a program, as [`Self::parse`].
+    /// Parses an id from the output of a program, like [`Self::parse`].
     #[must_use]
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         std::str::from_utf8(bytes).ok().and_then(Self::parse)
     }
 
-    /// The id with these 20 or 32 bytes.
+    /// Creates the id with these 20 or 32 bytes.
     pub(crate) fn from_binary(bytes: &[u8]) -> Self {
         Self(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
     }
 
-    /// The 20 or 32 bytes of the id.
+    /// Returns the 20 or 32 bytes of the id.
     pub(crate) fn to_binary(&self) -> Vec<u8> {
         let digit = |digit: u8| if digit < b'a' { digit - b'0' } else { digit - b'a' + 10 };
         self.0.as_bytes().chunks_exact(2).map(|pair| digit(pair[0]) << 4 | digit(pair[1])).collect()
     }
 
-    /// The hexadecimal digits.
+    /// Returns the hexadecimal digits.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The first characters, for messages.
+    /// Returns the first 12 digits, for messages.
     #[must_use]
     pub fn short(&self) -> &str {
         &self.0[..self.0.len().min(12)]
     }
 
-    /// The hash function of the id.
+    /// Returns the hash function of the id.
     #[must_use]
     pub fn format(&self) -> ObjectFormat {
         if self.0.len() == 64 { ObjectFormat::Sha256 } else { ObjectFormat::Sha1 }

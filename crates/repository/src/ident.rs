@@ -1,15 +1,16 @@
-//! Names and addresses as git writes them into commits and reflogs.
+//! Cleans names and email addresses as git does when it writes them into commits and reflogs.
 
-/// Removes what git's formats cannot hold, as git does: control characters, `<` and `>` everywhere, and white space and
-/// punctuation at both ends (`strbuf_addstr_without_crud` in git's `ident.c`). Of the control characters, git
-/// removes only the line feed. Older versions of git also remove a full stop at the ends.
+/// Removes the characters that git's formats do not allow: control characters, `<` and `>` everywhere, and white space
+/// and punctuation at both ends. Git does the same (`strbuf_addstr_without_crud` in git's `ident.c`), except that the
+/// only control character that it removes is the line feed. Older versions of git also remove a full stop at the ends.
 #[must_use]
 pub fn clean(text: &str) -> String {
     let is_crud = |c: char| c <= ' ' || matches!(c, ',' | ':' | ';' | '<' | '>' | '"' | '\\' | '\'');
     text.trim_matches(is_crud).chars().filter(|c| !c.is_control() && !matches!(c, '<' | '>')).collect()
 }
 
-/// One line without control characters: each run of white space and of control characters becomes a space.
+/// Converts a text to one line without control characters: each run of white space and control characters becomes a
+/// space.
 pub(crate) fn one_line(text: &str) -> String {
     let is_gap = |c: char| c.is_whitespace() || c.is_control();
     text.split(is_gap).filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")

@@ -1,8 +1,8 @@
-//! Ignore rules as git reads them (gitignore(5)), from files that others wrote.
+//! Reads git's ignore rules (gitignore(5)) from files that an agent or a project wrote.
 //!
-//! The rules come, from the weakest to the strongest, from the user's own file (`core.excludesFile`), from `info/exclude`
-//! of the repository, and from the `.gitignore` files from the top of its working tree down to an entry. An ignore file
-//! above that top has no effect.
+//! The rules come from the user's own file (`core.excludesFile`), from `info/exclude` of the repository, and from the
+//! `.gitignore` files from the top of the working tree down to the directory of an entry. Each of these files overrides
+//! the files before it. An ignore file above the top of the working tree has no effect.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -17,30 +17,30 @@ use crate::directory::{Directory, ReadError};
 /// The name of git's ignore files.
 pub const IGNORE_FILE: &str = ".gitignore";
 
-/// The ignore file of a repository, in its git directory.
+/// The path of a repository's own ignore file in its git directory.
 const EXCLUDE_FILE: &str = "info/exclude";
 
 /// The maximum size of an ignore file in bytes.
 const MAX_BYTES: u64 = 1 << 20;
 
-/// The maximum number of patterns of an ignore file, and of all that apply to one directory. Together, the
-/// longest ones need about 100 MiB of memory.
+/// The maximum number of patterns in one ignore file, and of all patterns that apply to one directory. With the longest
+/// patterns, they need about 100 MiB of memory.
 const MAX_PATTERNS: usize = 2_000;
 
-/// The maximum number of patterns of all ignore files of a walk. Compiling them takes a few seconds. Without this bound,
-/// a directory with many ignore files would take hours.
+/// The maximum number of patterns of all ignore files of a walk. Compiling so many patterns takes a few seconds.
+/// Without this bound, a directory with many ignore files would take hours.
 const MAX_PATTERNS_OF_WALK: usize = 200_000;
 
-/// The maximum length of a pattern in bytes, which is that of a path.
+/// The maximum length of a pattern in bytes, which is the maximum length of a path.
 const MAX_PATTERN: usize = 4_096;
 
 /// The maximum number of files that [`IgnoreRules::not_read`] names.
 const MAX_NAMED: usize = 20;
 
-/// Where the rules for the entries of a directory come from.
+/// The files from which the rules for the entries of a directory come.
 #[derive(Debug, Clone, Copy)]
 pub struct RuleSources<'a> {
-    /// The top of the repository's working tree; outside of a repository, the directory itself.
+    /// The top of the repository's working tree. Outside of a repository, the directory itself.
     pub top: &'a Directory,
     /// The path of the directory below the top.
     pub below: &'a Path,
@@ -56,21 +56,21 @@ pub enum RuleError {
     /// A file cannot be read, or is too long.
     #[error(transparent)]
     Unreadable(#[from] ReadError),
-    /// A file has too many patterns, or patterns that are too long or need too much memory.
+    /// A file has too many patterns, or its patterns are too long or need too much memory.
     #[error("{} has more or longer patterns than are read from an ignore file", .0.display())]
     TooManyPatterns(PathBuf),
 }
 
-/// The rules for the entries of a directory. [`Self::enter`] adds the rules of a directory below it, and
-/// [`Self::leave`] removes them.
+/// The rules for the entries of a directory. [`Self::enter`] adds the rules of a directory below this directory, and
+/// [`Self::leave`] removes them again.
 #[derive(Debug, Default)]
 pub struct IgnoreRules {
     /// The path of the directory below the top.
     below: PathBuf,
-    /// The rules, from the weakest to the strongest.
+    /// The rules. Each file overrides the files before it.
     files: Vec<Rules>,
     patterns: usize,
-    /// The number of patterns that were read, including those that [`Self::leave`] removed.
+    /// The number of patterns that were read, including those that [`Self::leave`] has removed.
     patterns_read: usize,
     not_read: Vec<PathBuf>,
 }
@@ -78,17 +78,17 @@ pub struct IgnoreRules {
 /// The rules of one file.
 #[derive(Debug)]
 struct Rules {
-    /// The directory to which the patterns relate, relative to the top.
+    /// The directory to which the patterns are relative. Its path is relative to the top.
     base: PathBuf,
     patterns: usize,
     globs: Gitignore,
 }
 
 impl IgnoreRules {
-    /// Reads the rules that apply to the entries of a directory, except those of its own `.gitignore`.
+    /// Reads the rules that apply to the entries of a directory, except the rules of the directory's own `.gitignore`.
     ///
     /// # Errors
-    /// [`RuleError`]. A file that is missing, a link or not regular has no rules, as in git.
+    /// Returns [`RuleError`]. A file has no rules if it is missing, a link or not a regular file, as in git.
     pub fn of(sources: &RuleSources<'_>) -> Result<Self, RuleError> {
         let mut rules = Self { below: sources.below.to_owned(), ..Self::default() };
         if let Some(path) = sources.user {
@@ -106,38 +106,40 @@ impl IgnoreRules {
         Ok(rules)
     }
 
-    /// Adds the rules of a directory's `.gitignore`. `path` is relative to the directory of these rules. Returns a mark
-    /// for [`Self::leave`].
+    /// Adds the rules of a directory's `.gitignore`. `path` is relative to the directory of these rules. Returns a
+    /// mark, which the caller passes to [`Self::leave`].
     ///
     /// # Errors
-    /// As [`Self::of`].
+    /// Fails in the same cases as [`Self::of`].
     pub fn enter(&mut self, directory: &Directory, path: &Path) -> Result<usize, RuleError> {
         let mark = self.files.len();
         self.add_file(self.below.join(path), directory, Path::new(IGNORE_FILE))?;
         Ok(mark)
     }
 
-    /// Removes the rules that were added since a mark.
+    /// Removes the rules that were added after `mark` was returned.
     pub fn leave(&mut self, mark: usize) {
         for removed in self.files.drain(mark.min(self.files.len())..) {
             self.patterns -= removed.patterns;
         }
     }
 
-    /// Whether the rules ignore an entry. Its path is relative to the directory of these rules. The directories above
-    /// it are not checked: what is below an ignored directory is ignored too.
+    /// Whether the rules ignore an entry. `path` is relative to the directory of these rules. The directories above the
+    /// entry are not checked. The caller has to check them first, because everything below an ignored directory is
+    /// ignored too.
     #[must_use]
     pub fn ignores(&self, path: &Path, is_directory: bool) -> bool {
         if self.files.is_empty() {
             return false;
         }
         let path = self.below.join(path);
-        // The last pattern of the strongest file decides.
+        // The last matching pattern of the last file with a match decides.
         let decides = |rules: &Rules| decision(&rules.base, &rules.globs, &path, is_directory);
         self.files.iter().rev().find_map(decides).unwrap_or(false)
     }
 
-    /// The first files with the name of an ignore file whose rules do not apply, because they are links or not regular.
+    /// Returns the first files that have the name of an ignore file, but whose rules do not apply because they are
+    /// links or not regular files.
     #[must_use]
     pub fn not_read(&self) -> &[PathBuf] {
         &self.not_read
@@ -157,7 +159,7 @@ impl IgnoreRules {
         }
     }
 
-    /// Adds the rules in a file's bytes. `path` is for messages.
+    /// Adds the rules in the content `bytes` of a file. `path` is only used in messages.
     fn add(&mut self, base: PathBuf, path: &Path, bytes: &[u8]) -> Result<(), RuleError> {
         let most = (MAX_PATTERNS - self.patterns).min(MAX_PATTERNS_OF_WALK - self.patterns_read);
         let compiled = compile(bytes, most).ok_or_else(|| RuleError::TooManyPatterns(path.to_owned()))?;
@@ -170,8 +172,8 @@ impl IgnoreRules {
     }
 }
 
-/// Compiles and counts the patterns of an ignore file, at most `most`. `Some(None)` for a file without patterns, and
-/// `None` for too many or too long patterns.
+/// Compiles and counts the patterns of an ignore file, at most `most`. Returns `Some(None)` if the file has no
+/// patterns, and `None` if the patterns are too many or too long.
 fn compile(bytes: &[u8], most: usize) -> Option<Option<(Gitignore, usize)>> {
     let text = String::from_utf8_lossy(bytes);
     let mut builder = GitignoreBuilder::new("");
@@ -184,7 +186,7 @@ fn compile(bytes: &[u8], most: usize) -> Option<Option<(Gitignore, usize)>> {
         if line.len() > MAX_PATTERN || patterns > most {
             return None;
         }
-        // A line that is no pattern matches nothing.
+        // A line that is not a valid pattern matches nothing.
         let _ = builder.add_line(None, line);
     }
     if patterns == 0 {
@@ -193,7 +195,7 @@ fn compile(bytes: &[u8], most: usize) -> Option<Option<(Gitignore, usize)>> {
     Some(Some((builder.build().ok()?, patterns)))
 }
 
-/// The decision of a file's rules about a path, which is relative to the top; `None` if they have none.
+/// Returns whether the rules of a file ignore a path, which is relative to the top. `None` if no rule matches the path.
 fn decision(base: &Path, globs: &Gitignore, path: &Path, is_directory: bool) -> Option<bool> {
     match globs.matched(path.strip_prefix(base).ok()?, is_directory) {
         Match::Ignore(_) => Some(true),
@@ -205,17 +207,17 @@ fn decision(base: &Path, globs: &Gitignore, path: &Path, is_directory: bool) -> 
 /// The text of an ignore file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RuleText {
-    /// The directory to which its patterns relate, relative to the top of the working tree.
+    /// The directory to which the patterns are relative. Its path is relative to the top of the working tree.
     pub base: PathBuf,
-    /// Its content.
+    /// The content of the ignore file.
     pub text: Vec<u8>,
 }
 
 impl RuleText {
-    /// The texts for the entries of a directory, as [`IgnoreRules::of`] reads them.
+    /// Reads the texts of the ignore files for the entries of a directory, in the same order as [`IgnoreRules::of`].
     ///
     /// # Errors
-    /// When a file cannot be read or is too long.
+    /// Fails if a file cannot be read or is too long.
     pub(crate) fn of(sources: &RuleSources<'_>) -> Result<Vec<Self>, ReadError> {
         let mut texts = Vec::new();
         let mut add = |base: &Path, text: Option<Vec<u8>>| {
@@ -236,7 +238,7 @@ impl RuleText {
     }
 }
 
-/// Reads an ignore file. A file that is missing, a link or not regular has no rules, as in git.
+/// Reads an ignore file. A file has no rules if it is missing, a link or not a regular file, as in git.
 pub(crate) fn read_rules(directory: &Directory, file: &Path) -> Result<Option<Vec<u8>>, ReadError> {
     match directory.read(file, MAX_BYTES) {
         Err(ReadError::NotRegular(_)) => Ok(None),
@@ -244,21 +246,22 @@ pub(crate) fn read_rules(directory: &Directory, file: &Path) -> Result<Option<Ve
     }
 }
 
-/// The rules that applied to a working tree at a time, from the texts of their files.
+/// The rules that applied to a working tree at an earlier time, compiled from the recorded texts of their files.
 #[derive(Debug, Default)]
 pub struct RecordedRules {
     /// The path of the directory below the top.
     below: PathBuf,
-    /// Rules without a directory of their own, from the weakest to the strongest.
+    /// The rules of files outside of the working tree and of the file at its top. Each file overrides the files before
+    /// it.
     everywhere: Vec<Gitignore>,
     by_directory: HashMap<PathBuf, Gitignore>,
 }
 
 impl RecordedRules {
-    /// The rules for the entries of the directory `below`, from their texts, of which the strongest come last.
+    /// Compiles the rules for the entries of the directory `below`. Later texts override earlier texts.
     ///
     /// # Errors
-    /// When there are too many patterns.
+    /// Fails if there are too many patterns.
     pub fn new<'a>(
         below: &Path,
         texts: impl IntoIterator<Item = (&'a Path, &'a [u8])>,
@@ -280,7 +283,7 @@ impl RecordedRules {
         Ok(rules)
     }
 
-    /// Whether the rules ignore an entry, as [`IgnoreRules::ignores`].
+    /// Whether the rules ignore an entry, as in [`IgnoreRules::ignores`].
     #[must_use]
     pub fn ignores(&self, path: &Path, is_directory: bool) -> bool {
         let path = self.below.join(path);
@@ -291,11 +294,11 @@ impl RecordedRules {
     }
 }
 
-/// The bytes of a file that the user's own configuration names. A missing file is empty, and so is a device such as
-/// `/dev/null`. Links in its path are followed.
+/// Reads a file that the user's own configuration names. If the file is missing, or is a device such as `/dev/null`,
+/// the result is empty. Links in the path are followed.
 ///
 /// # Errors
-/// [`ReadError`], also for a file of more than 1 MiB.
+/// Returns [`ReadError`], also if the file has more than 1 MiB.
 pub fn read_users(path: &Path) -> Result<Vec<u8>, ReadError> {
     let failed = |error| ReadError::System { path: path.to_owned(), error };
     match path.metadata() {
@@ -318,7 +321,7 @@ mod tests {
 
     use super::*;
 
-    /// A repository at `here/top`, with a file of rules above it.
+    /// Creates a repository at `here/top`, with an ignore file in the directory above.
     fn repository() -> tempfile::TempDir {
         let here = tempfile::tempdir().expect("a directory");
         let write = |path: &str, text: &str| std::fs::write(here.path().join(path), text).expect("written");
@@ -362,7 +365,7 @@ mod tests {
             ("above", false, false),
             ("x.swp", false, true),
             ("deep/x.swp", false, false),
-            // The pattern relates to the top.
+            // The pattern is relative to the top.
             ("target", true, false),
         ] {
             assert_eq!(rules.ignores(Path::new(path), is_directory), ignored, "{path}");
@@ -414,11 +417,11 @@ mod tests {
         ));
         assert!(matches!(of("a".repeat(MAX_PATTERN + 1)), Err(RuleError::TooManyPatterns(_))));
         assert!(matches!(of("a\n".repeat(MAX_PATTERNS + 1)), Err(RuleError::TooManyPatterns(_))));
-        // Comments and blank lines are no patterns.
+        // Comments and blank lines do not count as patterns.
         of("#\n\n".repeat(MAX_PATTERNS) + &"a\n".repeat(MAX_PATTERNS - 10)).expect("within the bounds");
     }
 
-    /// Patterns of directories that a walk has already left cost time too.
+    /// Compiling patterns takes time even if the walk has already left their directories, so these patterns count too.
     #[test]
     fn the_patterns_of_a_walk_have_a_bound() {
         let top = tempfile::tempdir().expect("a directory");

@@ -1,8 +1,8 @@
 //! Decides which files of a copy of a working tree are left out of a diff.
 //!
-//! Files that the ignore rules of the user's own commit match are left out silently, as in git. Files that
-//! only rules in the bottle match are left out too, but the diff names them: the agent writes these rules and
-//! could use them to hide changes. Files in a commit are never left out.
+//! Files that the ignore rules of the user's own commit match are left out silently, as in git. Files that only rules
+//! in the bottle match are left out too, but the diff names them: the agent writes these rules, and could use them to
+//! hide changes. Files that are in a commit are never left out.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use ignore::Match;
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 
-/// The maximum length of an ignore file that is read, in bytes. Rules beyond this limit or `MAX_TOTAL` are not applied,
-/// so a diff shows more files, never fewer.
+/// The maximum length of an ignore file that is read, in bytes. If a file exceeds this limit, or all files together
+/// exceed `MAX_TOTAL`, further rules are not applied. A diff then shows more files, never fewer.
 pub const MAX_FILE: usize = 64 << 10;
 
 /// The maximum length of all ignore files together, in bytes.
@@ -26,7 +26,7 @@ const MAX_KNOWN: usize = 4_096;
 /// The maximum number of ignored paths that are listed individually. Files below further paths are only counted.
 const MAX_LISTED: usize = 20;
 
-/// Ignore rules, by the directory of their ignore file.
+/// Ignore rules. The key is the directory of their ignore file.
 #[derive(Debug, Default)]
 pub struct Rules {
     directories: HashMap<PathBuf, Vec<Gitignore>>,
@@ -93,7 +93,7 @@ impl Rules {
         above.into_iter().any(|place| self.excludes(place, true))
     }
 
-    /// The rule in the directory nearest to the file decides.
+    /// Whether the rules exclude a path. The rules in the directory nearest to the path decide.
     fn excludes(&self, place: &Path, is_directory: bool) -> bool {
         for directory in place.ancestors().skip(1) {
             let Ok(below) = place.strip_prefix(directory) else { continue };
@@ -114,7 +114,7 @@ impl Rules {
 pub struct Ignored {
     /// Rules of the user's commit and of the user's repository.
     pub own: Rules,
-    /// The path of the workspace in the user's repository; empty for the root of its files.
+    /// The path of the workspace in the user's repository. Empty if the workspace is the top of the repository.
     pub prefix: PathBuf,
     /// Rules of the bottle's workspace.
     pub inside: Rules,
@@ -123,8 +123,7 @@ pub struct Ignored {
 }
 
 impl Ignored {
-    /// Whether to leave out a file that is in no commit. Records the file if only the workspace's rules match
-    /// it.
+    /// Whether to leave out a file that is in no commit. Counts the file if only the workspace's rules match it.
     pub fn excludes(&mut self, file: &Path) -> bool {
         if self.excludes_by_own(file) {
             return true;
@@ -142,7 +141,8 @@ impl Ignored {
 
     /// Whether the user's own rules match a file.
     pub fn excludes_by_own(&mut self, file: &Path) -> bool {
-        // An ignored workspace, such as a build directory in which the user started, has files that are not ignored.
+        // An ignored workspace, such as a build directory in which the user started the bottle, has files that are not
+        // ignored themselves.
         self.own.topmost(&self.prefix.join(file)).is_some_and(|top| !self.prefix.starts_with(top))
     }
 

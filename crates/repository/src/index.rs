@@ -1,13 +1,13 @@
 //! Reads the index of a working tree as data (gitformat-index(5), versions 2 to 4, split or not).
 //!
-//! The index of a hostile repository can name any path and have any size. So the size of its names is bounded, and a name
-//! is only compared with the names of files that were found in another way.
+//! The index of a hostile repository can contain any path and have any size. The total size of its names is therefore
+//! bounded, and a name is only compared with the names of files that were found in another way.
 //!
-//! - `files`: the file of an index, and the shared one that a split index names
-//! - `tracked`: which files git tracks
-//! - `checked`: which files have not changed since git compared them
-//! - `copied`: the index of a copy
-//! - `left_out`: which tracked files a sparse checkout leaves out of the working tree
+//! - `files`: the file of an index, and the shared index that a split index names
+//! - `tracked`: the files that git tracks
+//! - `checked`: the files that have not changed since git compared them
+//! - `copied`: the index for the copy of a working tree
+//! - `left_out`: the tracked files that a sparse checkout leaves out of the working tree
 
 mod checked;
 mod copied;
@@ -28,46 +28,46 @@ use std::path::PathBuf;
 
 use crate::directory::ReadError;
 
-/// The maximum size of all names in bytes, because version 4 compresses them.
+/// The maximum size of all names in bytes. It is needed because version 4 of the format compresses names.
 const MAX_NAMES: usize = 128 << 20;
 
 /// The size of the header in bytes.
 const HEADER: usize = 12;
 
-/// The size of an entry's status in bytes. The object id follows.
+/// The size in bytes of the status in an entry. The object id follows the status.
 const STATUS: usize = 40;
 
-/// The place of the mode in the status.
+/// The position of the mode in the status.
 const MODE: std::ops::Range<usize> = 24..28;
 
-/// The flag of an entry whose file git believes to be unchanged.
+/// The flag of an entry whose file git assumes to be unchanged.
 const ASSUME_VALID: u16 = 0x8000;
 
-/// The flag of an entry that has more flags.
+/// The flag of an entry that has extended flags.
 const EXTENDED: u16 = 0x4000;
 
-/// The further flag that marks an entry which is not in the working tree.
+/// The extended flag of an entry that git does not check in the working tree.
 const SKIP_WORKTREE: u16 = 0x4000;
 
-/// The further flag that marks an entry for which only the intent to add it is known.
+/// The extended flag of an entry that has no content, because the user only intends to add the file.
 const INTENT_TO_ADD: u16 = 0x2000;
 
-/// The length of a name in the flags; the largest one stands for longer names.
+/// The mask for the length of a name in the flags. The largest value marks all longer names.
 const NAME_LENGTH: u16 = 0xfff;
 
-/// The mode of an entry that stands for a whole directory in a sparse index.
+/// The mode of an entry in a sparse index that represents a whole directory.
 pub(crate) const DIRECTORY: u32 = 0o040_000;
 
 /// Why the content of an index is unknown.
 #[derive(Debug, thiserror::Error)]
 pub enum IndexError {
-    /// It has another format, or is damaged.
+    /// The index has another format, or is damaged.
     #[error("the index is malformed")]
     Malformed,
-    /// Its file, or the shared one that it names, cannot be read.
+    /// The file of the index, or the shared index that it names, cannot be read.
     #[error(transparent)]
     Unreadable(#[from] ReadError),
-    /// The shared index that it names is missing.
+    /// The shared index that the index names is missing.
     #[error("the index is split, and {} is missing; `git update-index --no-split-index` joins it", .0.display())]
     NotShared(PathBuf),
 }
@@ -78,27 +78,28 @@ impl From<IndexError> for io::Error {
     }
 }
 
-/// An entry. A sparse index has a single entry for a whole directory, whose name then ends with a slash.
+/// An entry of an index. In a sparse index, a single entry can represent a whole directory. The name of such an entry
+/// ends with a slash.
 struct Entry<'a> {
     name: &'a [u8],
     /// The status of the file when git last compared it.
     status: &'a [u8],
     id: &'a [u8],
-    /// The stage: 0, or the side of a conflict.
+    /// The stage: 0, or the number of the side in a conflict.
     stage: u16,
-    /// Whether only the intent to add the file is known.
+    /// Whether the entry has no content, because the user only intends to add the file.
     is_intent: bool,
     is_directory: bool,
     /// Whether git does not check the file in the working tree (`skip-worktree`).
     is_left_out: bool,
-    /// Whether git believes that the file has not changed (`assume-unchanged`).
+    /// Whether git assumes that the file has not changed (`assume-unchanged`).
     is_assumed: bool,
-    /// The position of the status in its file.
+    /// The position of the status in the index file.
     at: usize,
 }
 
-/// Calls `take_entry` with each entry of one file of an index whose object ids have this length, in order. Returns the
-/// extension that names a shared index, if there is one.
+/// Calls `take_entry` with each entry of one index file, in order. `id_length` is the length of the file's object ids.
+/// Returns the extension that names a shared index, if there is one.
 fn each_entry(
     index: &[u8],
     id_length: usize,
@@ -148,7 +149,7 @@ fn each_entry(
     rest.link_extension()
 }
 
-/// The bytes that were not read yet.
+/// The bytes that were not parsed yet.
 struct Rest<'a>(&'a [u8]);
 
 impl<'a> Rest<'a> {
@@ -170,7 +171,7 @@ impl<'a> Rest<'a> {
         self.take(8)?.try_into().map(u64::from_be_bytes).map_err(|_| IndexError::Malformed)
     }
 
-    /// A number of variable length, as in offsets of packs (gitformat-pack(5)).
+    /// Parses a number of variable length, in the encoding of offsets in packs (gitformat-pack(5)).
     fn variable_length(&mut self) -> Result<usize, IndexError> {
         let mut number = 0_usize;
         loop {
@@ -183,7 +184,7 @@ impl<'a> Rest<'a> {
         }
     }
 
-    /// The extension after the entries that names a shared index.
+    /// Parses the extensions after the entries. Returns the extension that names a shared index.
     fn link_extension(&mut self) -> Result<Option<&'a [u8]>, IndexError> {
         let mut link = None;
         while !self.0.is_empty() {

@@ -1,9 +1,10 @@
-//! The other directories from which a repository reads objects: those in `objects/info/alternates`, which `git clone
-//! --shared` and `--reference` write, and the target of `objects` if that is a link, as Android's `repo` creates it.
+//! Finds the other directories from which a repository reads objects (its lenders). They are the directories in
+//! `objects/info/alternates`, which `git clone --shared` and `--reference` write, and the target of `objects` if
+//! `objects` is a link, as in repositories of Android's `repo`.
 //!
-//! Anyone who can write a repository can write these paths, and could name the objects of any repository of the user.
-//! So a copy gets the objects of another directory only after the user has confirmed this directory. Its identity is
-//! that of [`Lender::objects`].
+//! Anyone who can write a repository can write these paths, and could name the objects of any repository of the user. A
+//! copy therefore gets the objects of another directory only after the user has confirmed this directory. The user
+//! confirms the directory of [`Lender::objects`].
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -20,12 +21,12 @@ pub(crate) const MAX_LENDERS: usize = 32;
 /// The maximum length of a chain of repositories that borrow objects from each other. Git has the same limit.
 const MAX_LEVELS: usize = 5;
 
-/// Another directory with objects of a repository.
+/// Another directory from which a repository reads objects.
 #[derive(Debug)]
 pub struct Lender {
-    /// The directory, with its real path.
+    /// The directory. Its path is the real path.
     pub objects: Directory,
-    /// The git directory whose objects these are.
+    /// The git directory to which the objects belong.
     pub git: PathBuf,
     /// The identity of the directory.
     pub id: FileId,
@@ -36,7 +37,7 @@ pub struct Lender {
 pub struct ObjectSources {
     /// The repository's own objects. `None` if there are none, or `objects` is a link.
     pub own: Option<Directory>,
-    /// The other directories. The first one is the target of the link, if there is one.
+    /// The other directories. If `objects` is a link, the first one is the target of the link.
     pub lenders: Vec<Lender>,
 }
 
@@ -46,34 +47,34 @@ pub enum LenderError {
     /// A list of other directories cannot be read.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// The link does not lead to a directory.
+    /// The target of the link `objects` is not a directory.
     #[error("{} leads to no directory", .0.display())]
     Missing(PathBuf),
     /// The directory does not belong to a git directory.
     #[error("{} is not the `objects` of a git directory", .0.display())]
     NotObjects(PathBuf),
-    /// Another user owns it.
+    /// Another user owns the directory.
     #[error("{} belongs to another user", .0.display())]
     Owner(PathBuf),
-    /// There are too many directories, or they borrow from each other through too many levels.
+    /// There are too many directories, or the chain of directories that borrow from each other is too long.
     #[error("{} borrows from more than {MAX_LENDERS} repositories, or through more than {MAX_LEVELS}", .0.display())]
     TooMany(PathBuf),
-    /// The system's error.
+    /// A system call failed.
     #[error("{}: {error}", path.display())]
     System {
-        /// The directory.
+        /// The path of the directory.
         path: PathBuf,
-        /// The cause.
+        /// The I/O error.
         error: io::Error,
     },
 }
 
 impl ObjectSources {
-    /// Finds the directories with the objects of a repository. Those of `objects/info/alternates` that do not exist are
-    /// left out, as git does.
+    /// Finds the directories with the objects of a repository. Directories in `objects/info/alternates` that do not
+    /// exist are left out, as in git.
     ///
     /// # Errors
-    /// Every [`LenderError`].
+    /// Returns a [`LenderError`] of any kind.
     pub fn of(located: &Located) -> Result<Self, LenderError> {
         let path = located.common.path().join(OBJECTS);
         let failed = |error| LenderError::System { path: path.clone(), error };
@@ -102,8 +103,8 @@ impl ObjectSources {
 }
 
 impl Lender {
-    /// Opens a directory by its real path. It has to belong to a git directory of the user; for root, it may belong to the
-    /// owner of the repository that borrows.
+    /// Opens a directory by its real path. The directory must belong to a git directory of the user. If the user is
+    /// root, it may belong to the owner of the borrowing repository instead.
     fn open(path: &Path, base: u32) -> Result<Self, LenderError> {
         let failed = |error| LenderError::System { path: path.to_owned(), error };
         let objects = open_real(path).map_err(failed)?;
@@ -138,7 +139,7 @@ mod tests {
 
     use super::*;
 
-    /// A git directory at this path, whose objects borrow from others.
+    /// Creates a git directory at this path, whose objects borrow from the directories `borrows`.
     fn repository(path: &Path, borrows: &[&Path]) {
         for directory in ["refs", "objects/info"] {
             fs::create_dir_all(path.join(directory)).expect("made");
@@ -148,7 +149,8 @@ mod tests {
         fs::write(path.join("objects/info/alternates"), lines).expect("written");
     }
 
-    /// The git directories from which the repository at `top` reads objects, and whether it has its own ones.
+    /// Returns whether the repository at `top` has its own objects, and the git directories from which it borrows
+    /// objects.
     fn found(top: &Path) -> Result<(bool, Vec<PathBuf>), String> {
         let located = locate::at(top).expect("read").expect("found");
         let found = ObjectSources::of(&located).map_err(|error| error.to_string())?;
@@ -166,7 +168,7 @@ mod tests {
         repository(&one, &[&two.join("objects")]);
         repository(&top.join(".git"), &[Path::new("../../../one/.git/objects"), &root.join("none/objects")]);
         assert_eq!(found(&top), Ok((true, vec![one.clone(), two.clone()])), "a missing one is left out");
-        // A link in the path is resolved, so the path that the user sees is the real one.
+        // A link in the path is resolved, so the user sees the real path.
         symlink(&root, root.join("link")).expect("link");
         repository(&top.join(".git"), &[&root.join("link/two.git/objects")]);
         assert_eq!(found(&top), Ok((true, vec![two, one])));

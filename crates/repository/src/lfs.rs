@@ -1,4 +1,4 @@
-//! Adds the content behind a pointer of Git LFS to a repository, where Git LFS finds it.
+//! Adds the content of a Git LFS pointer to a repository, at the path where Git LFS finds the content.
 
 use std::ffi::OsString;
 use std::io::{self, Read, Seek};
@@ -8,18 +8,18 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use crate::conversion::Pointer;
 use crate::repository::Repository;
 
-/// The mode of a content, as Git LFS makes it.
+/// The mode of a file with a content, as in Git LFS.
 const MODE: u32 = 0o444;
 
-/// Distinguishes the temporary files of this process.
+/// The number that distinguishes the temporary files of this process.
 static NUMBER: AtomicU32 = AtomicU32::new(0);
 
 impl Repository {
-    /// Adds a content to the directory `lfs/objects`. Writes nothing if the directory already has the content.
+    /// Adds a content to the directory `lfs/objects`. If the directory already has the content, writes nothing.
     ///
     /// # Errors
-    /// When the content does not belong to the pointer, the repository keeps such contents elsewhere, or it cannot be
-    /// written.
+    /// Fails if the content does not belong to the pointer, the repository stores such contents in another directory,
+    /// or the content cannot be written.
     pub fn add_lfs_content(&self, pointer: &Pointer, content: &mut (impl Read + Seek)) -> io::Result<()> {
         if self.setting("lfs", "storage").is_some() {
             return Err(io::Error::other("`lfs.storage` is set"));

@@ -1,48 +1,49 @@
-//! Reads git directories and working trees that an agent or a project wrote, as data, and writes branches and files into
+//! Reads git directories and working trees that an agent or a project wrote as data, and writes branches and files into
 //! them.
 //!
-//! No function of this crate follows a link of such a tree, waits for a named pipe, or reads a file without a bound.
-//! No program with the user's rights reads the configuration of such a repository: git runs in our own directory.
+//! No function of this crate follows a link in such a tree, waits for a named pipe, or reads a file without a size
+//! limit. No program with the user's rights reads the configuration of such a repository: git runs in `bottle`'s own
+//! git directory.
 //!
 //! ```text
 //!  their HEAD, refs, shallow, config, index ── read as data ──► Repository
 //!  their objects ── a view ──► Store: a git directory of ours ──► git
 //!  their objects, refs ◄── a pack, and one branch by git's lock protocol ── Repository
 //! ```
-//! - `attributes`: git attributes of paths
-//! - `blobs`: reads the content of many files from a git directory of ours
+//! - `attributes`: reads the git attributes of paths
+//! - `blobs`: reads the content of many files from `bottle`'s own git directory
 //! - `build_output`: the names of directories with build output
-//! - `changes`: what an agent changed in its copy of a working tree
+//! - `changes`: finds the changes of an agent in its copy of a working tree
 //! - `config`: reads the syntax of a git configuration file
-//! - `conversion`: what git changes in a file between the working tree and the repository
-//! - `copied_config`: the configuration of a copy
+//! - `conversion`: converts files between the working tree and the repository, as git does
+//! - `copied_config`: generates the configuration for the copy of a repository
 //! - `directory`, `write`: open, read and write files beneath a directory, through descriptors
-//! - `edits`: changes files of a working tree, all or none
-//! - `fast_import`: writes a tree into a git directory of ours
-//! - `fetch`: fetches one reference from a git that an agent controls
-//! - `git`, `limits`: run git in a git directory of ours
-//! - `given`: the record of the files that a copy of a working tree or another directory was given
-//! - `id`: ids of objects
-//! - `ident`: names and addresses in commits and reflogs
-//! - `index`: which files git tracks, and which of them a sparse checkout leaves out
-//! - `lenders`: the other directories from which a repository reads objects
-//! - `lfs`: adds the content behind a pointer of Git LFS to a repository
-//! - `locate`: finds the git directory of a working tree, and whether it belongs to it
-//! - `git_files`: the files of a git directory that a copy gets
+//! - `edits`: changes files of a working tree, either all files or none
+//! - `fast_import`: writes a tree into `bottle`'s own git directory
+//! - `fetch`: fetches one reference from a git program that an agent controls
+//! - `git`, `limits`: run git in `bottle`'s own git directory
+//! - `given`: records the files that the copy of a working tree or of another directory received
+//! - `id`: the ids of git objects
+//! - `ident`: cleans names and email addresses for commits and reflogs
+//! - `index`: finds the files that git tracks, and which of these files a sparse checkout leaves out
+//! - `lenders`: finds the other directories from which a repository reads objects
+//! - `lfs`: adds the content of a Git LFS pointer to a repository
+//! - `locate`: finds the git directory of a working tree, and checks that it belongs to the working tree
+//! - `git_files`: determines the files of a git directory that a copy gets
 //! - `nested`: recognises git directories among the files of a working tree
-//! - `objects`: the objects of a repository for a git that runs in a directory of ours
+//! - `objects`: gives the git in `bottle`'s own git directory access to the objects of a repository
 //! - `pack`: adds a pack to a repository
-//! - `permissions`: what git does not store of the user's files
+//! - `permissions`: keeps the permissions of the user's files, which git does not store
 //! - `program`: finds programs in the absolute directories of `PATH`
 //! - `refs`: reads and writes references
-//! - `reftable`: references that git stores in tables
-//! - `reflog`: the entries of reflogs
-//! - `repository`: a repository that others may write
-//! - `store`: a git directory of ours
-//! - `unsaved`: which files of a copy of a working tree changed, and which of them git ignores
-//! - `walk`: the entries below a directory
-//! - `ignore_rules`: which of these entries git ignores
-//! - `ignored`: which files of a copy are left out of a diff
+//! - `reftable`: reads and writes references that git stores in tables
+//! - `reflog`: formats the entries of reflogs
+//! - `repository`: reads and writes a repository that an agent or a project may have written
+//! - `store`: creates `bottle`'s own git directory, which is temporary
+//! - `unsaved`: finds the files of a copy of a working tree that changed, and which of them git ignores
+//! - `walk`: lists the entries below a directory
+//! - `ignore_rules`: decides which of these entries git ignores
+//! - `ignored`: decides which files of a copy are left out of a diff
 
 pub mod attributes;
 pub mod blobs;

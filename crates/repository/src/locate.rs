@@ -1,8 +1,9 @@
-//! Finds the git directory of a working tree, and decides whether it belongs to this working tree.
+//! Finds the git directory of a working tree, and decides whether this git directory belongs to the working tree.
 //!
-//! `.git` can be a file or a link that names a git directory anywhere, and a git directory can name another one in its
-//! file `commondir`. Anyone who can write the working tree can write these names, so they prove nothing. A git
-//! directory elsewhere is accepted only if it names the working tree back, because only its own writer can do that:
+//! `.git` can be a file or a link that names a git directory anywhere, and a git directory can name another git
+//! directory in its file `commondir`. Anyone who can write the working tree can write these names, so the names prove
+//! nothing. A git directory outside of the working tree is accepted only if it contains the path of the working tree,
+//! because only someone who can write this git directory can put the path there:
 //!
 //! ```text
 //!   TOP/.git ──"gitdir:"──► MAIN/.git/worktrees/NAME     its file `gitdir` names TOP/.git, and its `commondir` is
@@ -11,8 +12,8 @@
 //!   TOP/.git ──"gitdir:"──► TOP/NAME                     it is a part of the working tree
 //!   TOP/.git ──"gitdir:"──► elsewhere                    the user has to confirm it          (--separate-git-dir)
 //! ```
-//! Directories are compared by device and inode, so the spelling of a path does not matter. The configuration is read
-//! as data.
+//! Directories are compared by device and inode, so different paths of the same directory are equal. The configuration
+//! is read as data.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -31,24 +32,24 @@ pub const GIT: &str = ".git";
 /// The name of the directory of the objects in a git directory.
 pub(crate) const OBJECTS: &str = "objects";
 
-/// The permitted length of a file with one path or reference, in bytes. Linux has paths of up to 4,096 bytes.
+/// The maximum length in bytes of a file that contains one path or reference. Paths on Linux have up to 4,096 bytes.
 const MAX_LINE: u64 = 8 << 10;
 
-/// The permitted length of a configuration file, in bytes.
+/// The maximum length of a configuration file in bytes.
 pub const MAX_CONFIG: u64 = 1 << 20;
 
-/// The maximum number of directories above a git directory that are compared with the working tree.
+/// The maximum number of parents of a git directory that are compared with the top of the working tree.
 const MAX_LEVELS: usize = 256;
 
 /// A working tree and its git directory.
 #[derive(Debug)]
 pub struct Located {
-    /// The top of the working tree. Of a bare repository, the git directory.
+    /// The top of the working tree. For a bare repository, the git directory.
     pub top: Directory,
-    /// The git directory of this working tree: `HEAD`, `index`.
+    /// The git directory of this working tree, which contains its `HEAD` and `index`.
     pub git: Directory,
-    /// The git directory that all worktrees of the repository share: `objects`, `refs`, `config`. The same as `git`
-    /// except in a linked worktree.
+    /// The git directory that all worktrees of the repository share, which contains `objects`, `refs` and `config`. It
+    /// is the same directory as `git`, except in a linked worktree.
     pub common: Directory,
     /// The location of the git directory.
     pub kind: Kind,
@@ -59,15 +60,17 @@ pub struct Located {
 /// The location of the git directory of a working tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// It is the directory `.git`.
+    /// The git directory is the directory `.git` in the working tree.
     Own,
-    /// It is another directory in the working tree.
+    /// The git directory is another directory in the working tree.
     Inside,
-    /// It belongs to a linked worktree of another repository.
+    /// The git directory belongs to a linked worktree of another repository.
     Worktree,
-    /// It is elsewhere, and names this working tree in `core.worktree`, as those of submodules do.
+    /// The git directory is outside of the working tree, and names the working tree in `core.worktree`, as the git
+    /// directories of submodules do.
     Submodule,
-    /// It is elsewhere and does not name this working tree. The user has to confirm it.
+    /// The git directory is outside of the working tree, and does not name the working tree. The user has to confirm
+    /// it.
     Separate,
     /// There is no working tree: the directory is a git directory itself.
     Bare,
@@ -78,47 +81,47 @@ pub enum Kind {
 pub struct LocateError {
     /// The `.git` that names the git directory, or the directory that was searched.
     pub path: PathBuf,
-    /// What is wrong with it.
+    /// Why the git directory cannot be used.
     pub problem: Problem,
 }
 
-/// What is wrong with a `.git` or the git directory that it names.
+/// Why a `.git`, or the git directory that it names, cannot be used.
 #[derive(Debug)]
 pub enum Problem {
-    /// The `.git` is a named pipe, a socket or a device, or a file without `gitdir: PATH`.
+    /// The `.git` is a named pipe, a socket or a device, or it is a file that does not contain `gitdir: PATH`.
     NotGitFile,
-    /// The `.git` names this path, and no directory can be opened there.
+    /// The `.git` names this path, but no directory can be opened at it.
     Missing(PathBuf),
-    /// The `.git` names this directory, which is no git directory.
+    /// The `.git` names this directory, which is not a git directory.
     NotGit(PathBuf),
-    /// The `.git` names this git directory, whose `commondir` does not lead to the repository of the worktree.
+    /// The `.git` names this git directory, but its `commondir` does not name the repository of the worktree.
     CommonDirectory(PathBuf),
     /// The `.git` names this git directory, which belongs to another working tree.
     OtherTree(PathBuf),
     /// The git directory belongs to another user.
     Owner {
-        /// The git directory.
+        /// The path of the git directory.
         git: PathBuf,
-        /// The user id.
+        /// The user id of the owner.
         owner: u32,
     },
-    /// The system's error.
+    /// A system call failed.
     System(io::Error),
 }
 
 impl Located {
-    /// Whether a caller may use the git directory without asking the user: it is a part of the working tree, or names
-    /// the working tree back.
+    /// Whether a caller may use the git directory without asking the user. This is so if the git directory is a part of
+    /// the working tree, or if it names the working tree.
     #[must_use]
     pub fn is_proven(&self) -> bool {
         self.kind != Kind::Separate
     }
 
-    /// The directory with the objects. `None` if there is none. A link is not followed: it could lead to the objects of any
-    /// repository ([`crate::lenders`]).
+    /// Opens the directory with the objects. `None` if it does not exist. A link is not followed, because its target
+    /// could be the objects of any repository ([`crate::lenders`]).
     ///
     /// # Errors
-    /// The system's error. `NOTDIR` or `LOOP` for a link.
+    /// Returns the I/O error of the failed system call; `NOTDIR` or `LOOP` if the directory is a link.
     pub fn objects(&self) -> io::Result<Option<Directory>> {
         self.common.directory(Path::new(OBJECTS))
     }
@@ -130,11 +133,11 @@ impl Located {
     }
 }
 
-/// Finds the repository that contains the directory `from`, as git does: it searches this directory and its parents up
-/// to the border of the file system. A repository in a parent has to belong to the user, or its `.git` is an error.
+/// Finds the repository that contains the directory `from`, as git does: it searches this directory and its parents on
+/// the same file system. If a repository is found in a parent and does not belong to the user, its `.git` is an error.
 ///
 /// # Errors
-/// [`LocateError`] if a `.git` on the path of the search names a git directory that cannot be used.
+/// Returns [`LocateError`] if a `.git` on the path of the search names a git directory that cannot be used.
 pub fn locate(from: &Path) -> Result<Option<Located>, LocateError> {
     let failed = |error| LocateError { path: from.to_owned(), problem: Problem::System(error) };
     let here = from.canonicalize().map_err(failed)?;
@@ -159,11 +162,11 @@ pub fn locate(from: &Path) -> Result<Option<Located>, LocateError> {
     }
 }
 
-/// Finds the git directory of the working tree whose top is this directory. `None` if it has no `.git`, or its `.git`
-/// is a directory that git would not use.
+/// Finds the git directory of the working tree whose top is `top`. `None` if there is no `.git`, or if `.git` is a
+/// directory that git would not use.
 ///
 /// # Errors
-/// [`LocateError`] if `.git` names a git directory that cannot be used.
+/// Returns [`LocateError`] if `.git` names a git directory that cannot be used.
 pub fn at(top: &Path) -> Result<Option<Located>, LocateError> {
     let opened = Directory::open(top);
     let opened =
@@ -171,7 +174,7 @@ pub fn at(top: &Path) -> Result<Option<Located>, LocateError> {
     of_tree(&opened?)
 }
 
-/// The repository of this working tree, or the bare repository that it is.
+/// Finds the repository of the working tree `directory`, or the bare repository at `directory`.
 fn find(directory: Directory) -> Result<Option<Located>, LocateError> {
     if let Some(found) = of_tree(&directory)? {
         return Ok(Some(found));
@@ -186,13 +189,13 @@ fn find(directory: Directory) -> Result<Option<Located>, LocateError> {
     Ok(Some(Located { top: directory, git, common, kind: Kind::Bare, owner }))
 }
 
-/// The repository of the working tree whose top is this directory, as [`at`].
+/// Finds the repository of the working tree whose top is this directory, like [`at`].
 pub(crate) fn of_tree(top: &Directory) -> Result<Option<Located>, LocateError> {
     let found = Tree { top }.git_directory();
     found.map_err(|problem| LocateError { path: top.path().join(GIT), problem })
 }
 
-/// A directory that can have a `.git`.
+/// A directory that may contain a `.git`.
 struct Tree<'a> {
     top: &'a Directory,
 }
@@ -215,7 +218,7 @@ impl Tree<'_> {
         }
     }
 
-    /// The repository whose `.git` is a directory.
+    /// Finds the repository of a `.git` that is a directory.
     fn own(&self) -> Result<Option<Located>, Problem> {
         let Some(git) = self.top.directory(Path::new(GIT))? else { return Ok(None) };
         if git.stat(Path::new("commondir"))?.is_some() {
@@ -227,7 +230,7 @@ impl Tree<'_> {
         self.located(git, None, Kind::Own).map(Some)
     }
 
-    /// The git directory that a file or link names.
+    /// Opens the git directory that a file or link `.git` names.
     fn named(&self, path: &Path) -> Result<Located, Problem> {
         let shown = self.top.path().join(path);
         let git = self.top.resolve(path).map_err(|_| Problem::Missing(shown.clone()))?;
@@ -262,7 +265,7 @@ impl Tree<'_> {
         Ok(Located { top: self.top.try_clone()?, git, common, kind, owner })
     }
 
-    /// Whether a directory is the top or below it.
+    /// Whether a directory is the top of the working tree, or is below the top.
     fn contains(&self, directory: &Directory) -> bool {
         let Ok(top) = self.top.id() else { return false };
         let mut next = directory.try_clone().map(Some);
@@ -289,14 +292,16 @@ impl Located {
     }
 }
 
-/// Whether the user trusts a repository of this owner, as with git's `safe.directory`: it is the user's own. For root,
-/// it may also belong to the owner of the directory in which root works: this owner could have put its files there.
+/// Whether the user trusts a repository that belongs to `owner`, as in git's `safe.directory`: the repository belongs
+/// to the user. If the user is root, it may instead belong to `base`, the owner of the directory in which root works,
+/// because this owner could have put the repository's files there.
 pub(crate) fn is_trusted(owner: u32, base: u32) -> bool {
     let user = rustix::process::geteuid().as_raw();
     owner == user || user == 0 && owner == base
 }
 
-/// The directory that the `commondir` of a linked worktree's git directory names. `None` without such a file.
+/// Opens the directory that the file `commondir` in the git directory of a linked worktree names. `None` if there is no
+/// such file.
 fn common_directory(git: &Directory) -> Result<Option<Directory>, Problem> {
     let forged = || Problem::CommonDirectory(git.path().to_owned());
     let text = match git.read(Path::new("commondir"), MAX_LINE) {
@@ -312,7 +317,7 @@ fn common_directory(git: &Directory) -> Result<Option<Directory>, Problem> {
     if holds().unwrap_or(false) { Ok(Some(common)) } else { Err(forged()) }
 }
 
-/// Whether the file `name` of a worktree's git directory names the `.git` in this top.
+/// Whether the file `name` in the git directory of a worktree names the `.git` in the directory `top`.
 fn names(git: &Directory, name: &str, top: &Directory) -> Result<bool, Problem> {
     let text = git.read(Path::new(name), MAX_LINE)?.unwrap_or_default();
     let Some(path) = path_of_line(&text) else { return Ok(false) };
@@ -320,7 +325,7 @@ fn names(git: &Directory, name: &str, top: &Directory) -> Result<bool, Problem> 
     Ok(is_git && path.parent().is_some_and(|parent| leads_to(git, parent, top)))
 }
 
-/// The working tree that the record of a linked worktree names. `None` if there is none.
+/// Opens the working tree that the record of a linked worktree names. `None` if there is no such directory.
 pub(crate) fn tree_of_record(record: &Directory) -> Option<Directory> {
     let text = record.read(Path::new("gitdir"), MAX_LINE).ok()??;
     let path = path_of_line(&text)?;
@@ -328,14 +333,15 @@ pub(crate) fn tree_of_record(record: &Directory) -> Option<Directory> {
     record.resolve(parent).ok()
 }
 
-/// Whether a path in a git directory leads to this directory.
+/// Whether a path in a git directory is a path of the directory `to`.
 fn leads_to(git: &Directory, path: &Path, to: &Directory) -> bool {
     let id = |directory: &Directory| directory.id().ok();
     let found: Option<FileId> = git.resolve(path).ok().and_then(|found| id(&found));
     found.is_some() && found == id(to)
 }
 
-/// The value of `core.worktree`, which is in `config.worktree` if the repository has such a file.
+/// Returns the value of `core.worktree`. If the git directory has a `config.worktree`, the value in this file overrides
+/// the value in `config`.
 fn worktree(git: &Directory) -> Result<Option<PathBuf>, Problem> {
     let mut found = None;
     for file in ["config", "config.worktree"] {
@@ -348,10 +354,9 @@ fn worktree(git: &Directory) -> Result<Option<PathBuf>, Problem> {
     Ok(found)
 }
 
-/// Whether git would use this directory: it has a `HEAD`, and it or the git directory that it shares has
-/// objects and references.
+/// Whether git would use this directory as a git directory: it has a `HEAD`, and `common` has objects and references.
 pub(crate) fn is_git_directory(git: &Directory, common: &Directory) -> bool {
-    // A link counts, as for git. The code that reads it does not follow it.
+    // A link is accepted too, as in git. The code that reads the entry does not follow the link.
     let has = |name: &str| {
         let kind =
             common.stat(Path::new(name)).ok().flatten().map(|found| FileType::from_raw_mode(found.st_mode));
@@ -360,7 +365,7 @@ pub(crate) fn is_git_directory(git: &Directory, common: &Directory) -> bool {
     has(OBJECTS) && has("refs") && is_head(git)
 }
 
-/// Whether `HEAD` is a reference's name, a link to one, or the id of a commit.
+/// Whether `HEAD` contains the name of a reference or the id of a commit, or is a link to a reference.
 fn is_head(git: &Directory) -> bool {
     let head = Path::new("HEAD");
     if let Ok(Some(target)) = git.link(head) {
@@ -374,7 +379,7 @@ fn is_head(git: &Directory) -> bool {
     matches!(id.len(), 40 | 64) && id.iter().all(u8::is_ascii_hexdigit)
 }
 
-/// The path in a file of one line. `None` if it is empty or has more than one line.
+/// Returns the path in a file of one line. `None` if the file is empty or has more than one line.
 fn path_of_line(text: &[u8]) -> Option<PathBuf> {
     let end = text.iter().rposition(|byte| !matches!(byte, b'\n' | b'\r'))?;
     let line = &text[..=end];
@@ -383,7 +388,7 @@ fn path_of_line(text: &[u8]) -> Option<PathBuf> {
 }
 
 impl LocateError {
-    /// What the user can do about the error.
+    /// Returns what the user can do about the error.
     #[must_use]
     pub fn next_step(&self) -> String {
         let top = self.path.parent().unwrap_or(&self.path).display();

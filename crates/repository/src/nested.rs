@@ -6,15 +6,15 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// Whether git treats a directory with these entries as a git directory, as git's `is_git_directory` does. `has` says
+/// Whether git treats a directory with these entries as a git directory, like git's `is_git_directory`. `has` returns
 /// whether an entry of a given name exists.
 pub fn is_git_directory(has: impl Fn(&str) -> bool) -> bool {
-    // With `commondir`, the objects and references are in another directory.
+    // If there is a `commondir`, the objects and references are in another directory.
     has("HEAD") && (has("commondir") || has("objects") && has("refs"))
 }
 
-/// The first directory above one of these files that git takes for a git directory. `has` says whether an entry with a
-/// given path exists. Each directory is checked once.
+/// Returns the first directory above one of these files that git treats as a git directory. `has` returns whether an
+/// entry with a given path exists. Each directory is checked once.
 pub fn first_git_directory<'a>(
     files: impl IntoIterator<Item = &'a Path>,
     has: impl Fn(&Path) -> bool,
@@ -48,7 +48,7 @@ mod tests {
         }
     }
 
-    /// Git itself takes the directories for git directories.
+    /// Git treats the same directories as git directories.
     #[test]
     fn git_agrees() {
         for (files, is_one) in [

@@ -1,14 +1,16 @@
-//! The objects of a repository that others may write, for a git process in our own directory.
+//! Gives a git process that runs in `bottle`'s own git directory access to the objects of a repository that an agent or
+//! a project may have written.
 //!
-//! Git does not get the directory of the objects itself, because its `info` can name further directories, and programs.
-//! It gets our own directory, the view, with a link to each directory in which git stores objects:
+//! Git does not get access to the repository's `objects` directory itself, because its subdirectory `info` can name
+//! further directories, and programs. Instead, git gets a directory that `bottle` creates, the view. The view contains
+//! a link to each directory in which git stores objects:
 //!
 //! ```text
 //! ours:   view/pack ──► their objects/pack      view/info   none
 //!         view/ab   ──► their objects/ab
 //! ```
-//! On Linux, a link leads to an open descriptor of this process, so it stays valid for the same directory even if the
-//! directory's name later leads elsewhere.
+//! On Linux, each link refers to an open descriptor of this process. The link therefore stays valid for the same
+//! directory, even if another process replaces the directory at its path.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -22,42 +24,42 @@ use rustix::process::{Resource, Rlimit};
 use crate::directory::{Directory, ReadError};
 use crate::lenders::MAX_LENDERS;
 
-/// The directory with packs.
+/// The name of the directory with packs.
 const PACKS: &str = "pack";
 
 /// The maximum number of files with objects in a repository.
 const MAX_FILES: usize = 5_000_000;
 
-/// The maximum length of a list of alternates in bytes.
+/// The maximum length in bytes of the list of directories from which objects are borrowed.
 const MAX_ALTERNATES: u64 = 64 << 10;
 
-/// The number of descriptors that the directories of a few repositories need.
+/// The number of descriptors that suffices for the directories of a few repositories.
 const DESCRIPTORS: u64 = 4096;
 
 /// The open directories with the objects of a repository.
 #[derive(Debug)]
 pub struct Objects {
-    /// The directories in which git stores objects, with their names.
+    /// The directories in which git stores objects, with their names in `objects`.
     parts: Vec<(String, Directory)>,
-    /// The objects of other repositories that this one borrows.
+    /// The objects of other repositories that this repository borrows.
     borrowed: Vec<Objects>,
 }
 
 /// Why the objects of a repository cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ObjectsError {
-    /// A file was not read.
+    /// A file could not be read.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// It has more than 5 million files.
+    /// The repository has more than 5 million files with objects.
     #[error("{} has too many files", .0.display())]
     TooMany(PathBuf),
-    /// It borrows the objects of a directory that is not among the permitted ones.
+    /// A directory borrows the objects of another directory that is not permitted.
     #[error("{} borrows the objects in {}", by.display(), from.display())]
     Borrows {
-        /// The directory with the objects.
+        /// The directory that borrows objects.
         by: PathBuf,
-        /// The other directory with objects.
+        /// The directory with the borrowed objects.
         from: PathBuf,
     },
     /// Another user owns the directory.
@@ -66,10 +68,11 @@ pub enum ObjectsError {
 }
 
 impl Objects {
-    /// Opens a directory with objects, and the directories from which it borrows. These must be among `lenders`.
+    /// Opens a directory with objects, and the directories from which it borrows objects. All of these directories must
+    /// be among `lenders`.
     ///
     /// # Errors
-    /// Every [`ObjectsError`]. A file with objects that is not a regular file is an error.
+    /// Returns an [`ObjectsError`] of any kind. A file with objects that is not a regular file is an error.
     pub fn open(objects: &Directory, lenders: &[PathBuf]) -> Result<Self, ObjectsError> {
         let mut left = MAX_LENDERS;
         Self::open_with(objects, lenders, &mut left)
@@ -83,7 +86,7 @@ impl Objects {
             if !lenders.contains(&path) {
                 return Err(borrows());
             }
-            // The path had no links when it was recorded, so it must have none now.
+            // The path contained no links when it was recorded, so it must not contain a link now.
             let lender = open_real(&path).map_err(|error| ReadError::System { path: path.clone(), error })?;
             let owner = lender.owner().map_err(|error| ReadError::System { path: path.clone(), error })?;
             let own = objects.owner();
@@ -96,11 +99,11 @@ impl Objects {
         Ok(found)
     }
 
-    /// The real paths of all directories from which a repository borrows objects, directly or indirectly. Those that do
-    /// not exist are left out.
+    /// Returns the real paths of all directories from which a repository borrows objects, directly or indirectly.
+    /// Directories that do not exist are left out.
     ///
     /// # Errors
-    /// [`ObjectsError::Read`], and [`ObjectsError::TooMany`] if there are more than 32.
+    /// Returns [`ObjectsError::Read`], and [`ObjectsError::TooMany`] if there are more than 32.
     pub fn lenders(objects: &Directory) -> Result<Vec<PathBuf>, ObjectsError> {
         let mut found: Vec<PathBuf> = Vec::new();
         let mut next = alternates(objects)?;
@@ -118,13 +121,13 @@ impl Objects {
         Ok(found)
     }
 
-    /// A value without objects.
+    /// Creates a value without objects.
     pub(crate) fn none() -> Self {
         Self { parts: Vec::new(), borrowed: Vec::new() }
     }
 
-    /// Makes the views of these objects, and of the borrowed ones, as directories `NAME`, `NAME-1` and so on in
-    /// `parent`. Returns their names.
+    /// Makes the views of these objects and of the borrowed objects, as directories `NAME`, `NAME-0`, `NAME-1` and so
+    /// on in `parent`. Returns the names of these directories.
     pub(crate) fn view(&self, parent: &Path, name: &str) -> io::Result<Vec<String>> {
         let view = parent.join(name);
         std::fs::create_dir(&view)?;
@@ -139,7 +142,7 @@ impl Objects {
     }
 }
 
-/// The path by which another process of this user reaches an open directory.
+/// Returns a path at which another process of this user can access an open directory.
 fn link_to(directory: &Directory) -> PathBuf {
     #[cfg(target_os = "linux")]
     {
@@ -153,14 +156,15 @@ fn link_to(directory: &Directory) -> PathBuf {
     directory.path().to_owned()
 }
 
-/// Opens a directory whose path has no link.
+/// Opens a directory whose path must not contain links.
 pub(crate) fn open_real(path: &Path) -> io::Result<Directory> {
     let root = Directory::open(Path::new("/"))?;
     let relative = path.strip_prefix("/").map_err(|_| io::ErrorKind::InvalidInput)?;
     root.directory(relative)?.ok_or_else(|| io::ErrorKind::NotFound.into())
 }
 
-/// Opens the directories with objects. Fails if an object is not in a regular file.
+/// Opens the directories in which git stores objects. Fails if one of them contains an entry that is not a regular
+/// file.
 fn parts(objects: &Directory) -> Result<Vec<(String, Directory)>, ObjectsError> {
     allow_descriptors();
     let mut left = MAX_FILES;
@@ -180,7 +184,8 @@ fn parts(objects: &Directory) -> Result<Vec<(String, Directory)>, ObjectsError> 
     Ok(parts)
 }
 
-/// Checks that a directory has only regular files, and, if it may have them, directories of regular files.
+/// Checks that a directory contains only regular files. If `has_directories` is set, it may also contain directories of
+/// regular files.
 fn check(part: &Directory, has_directories: bool, left: &mut usize) -> Result<(), ObjectsError> {
     let unread = |error: Errno| ReadError::System { path: part.path().to_owned(), error: error.into() };
     for entry in Dir::read_from(part.as_fd()).map_err(unread)? {
@@ -190,7 +195,7 @@ fn check(part: &Directory, has_directories: bool, left: &mut usize) -> Result<()
             FileType::Unknown => match rustix::fs::statat(part, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW)
             {
                 Ok(found) => FileType::from_raw_mode(found.st_mode),
-                // Git has removed it meanwhile.
+                // Git has removed the entry since the directory was listed.
                 Err(Errno::NOENT) => continue,
                 Err(error) => return Err(unread(error).into()),
             },
@@ -200,7 +205,7 @@ fn check(part: &Directory, has_directories: bool, left: &mut usize) -> Result<()
         match kind {
             FileType::RegularFile => {}
             FileType::Directory if matches!(name.as_os_str().as_bytes(), b"." | b"..") => {}
-            // Git stores several multi-pack indexes in one directory.
+            // Git stores a chain of multi-pack indexes in a subdirectory.
             FileType::Directory if has_directories => {
                 let inside = part.directory(name);
                 let inside =
@@ -213,18 +218,21 @@ fn check(part: &Directory, has_directories: bool, left: &mut usize) -> Result<()
     Ok(())
 }
 
-/// The real paths of the directories from which a directory borrows objects. Those that do not exist are left out.
+/// Returns the real paths of the directories from which a directory borrows objects. Directories that do not exist are
+/// left out.
 pub(crate) fn alternates(objects: &Directory) -> Result<Vec<PathBuf>, ReadError> {
     let Some(text) = objects.read(Path::new("info/alternates"), MAX_ALTERNATES)? else {
         return Ok(Vec::new());
     };
     let lines = text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty() && line[0] != b'#');
     let path = |line: &[u8]| PathBuf::from(std::ffi::OsString::from_vec(line.to_vec()));
-    // Git quotes no path that it writes; a quoted path does not exist under that name.
+    // Git never writes quoted paths into this file, so a quoted path is treated as a name, under which no directory
+    // exists.
     Ok(lines.filter_map(|line| objects.path().join(path(line)).canonicalize().ok()).collect())
 }
 
-/// Raises the number of descriptors of this process, as far as its hard limit permits.
+/// Raises the limit on open descriptors of this process to [`DESCRIPTORS`], or to its hard limit if that limit is
+/// lower.
 fn allow_descriptors() {
     let Rlimit { current, maximum } = rustix::process::getrlimit(Resource::Nofile);
     if current.is_some_and(|current| current < DESCRIPTORS) {

@@ -1,5 +1,6 @@
-//! The permissions, the owner and the extended attributes of files of the user, which git does not store. A changed file
-//! is replaced by a new file, which lacks them: a private file would become readable by others.
+//! Keeps the permissions, the owner and the extended attributes of the user's files, which git does not store. When a
+//! file is changed, a new file replaces it. Without the kept permissions, a private file would become readable by
+//! others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{CStr, CString};
@@ -15,13 +16,13 @@ use rustix::io::Errno;
 
 use crate::directory::{Directory, ReadError};
 
-/// The maximum number of bytes of all attribute names, and of one attribute value (`xattr(7)`).
+/// The maximum number of bytes of all attribute names, and the maximum size of one attribute value (`xattr(7)`).
 const XATTR_MAX: usize = 64 << 10;
 
-/// The access control list of a file (`acl(5)`).
+/// The name of the attribute with the access control list of a file (`acl(5)`).
 const ACCESS_LIST: &[u8] = b"system.posix_acl_access";
 
-/// The bits of a mode that are restored. A set-id bit is not restored, because it belonged to the replaced content.
+/// The bits of a mode that are restored. Set-id bits are not restored, because they were meant for the old content.
 const BITS: RawMode = 0o1777;
 
 /// The bits that make a file executable.
@@ -35,11 +36,10 @@ pub struct Permissions {
 }
 
 impl Permissions {
-    /// Reads the permissions of a regular file or a directory beneath `directory`. `None` if there is none with this
-    /// path.
+    /// Reads the permissions of a regular file or a directory beneath `directory`. `None` if neither has this path.
     ///
     /// # Errors
-    /// The system's error.
+    /// Returns the I/O error of the failed system call.
     pub fn of(directory: &Directory, path: &Path) -> io::Result<Option<Self>> {
         let Some(file) = open(directory, path)? else { return Ok(None) };
         let status = fstat(&file)?;
@@ -47,11 +47,11 @@ impl Permissions {
         Ok(Some(Self { status, attributes }))
     }
 
-    /// Applies the permissions to the file or directory that is at `path` now, if it is of the same type. Whether a
-    /// file is executable does not change. An owner that only the administrator may set is not restored.
+    /// Applies the permissions to the file or directory at `path`, if it has the same type as before. A file stays
+    /// executable or not executable, as it is now. If only root may set the old owner, the owner is not restored.
     ///
     /// # Errors
-    /// The system's error.
+    /// Returns the I/O error of the failed system call.
     pub fn restore(&self, directory: &Directory, path: &Path) -> io::Result<()> {
         let Some(file) = open(directory, path)? else { return Ok(()) };
         let now = fstat(&file)?;
@@ -64,12 +64,12 @@ impl Permissions {
     /// Applies the permissions to an open file or directory, as [`Self::restore`] does.
     ///
     /// # Errors
-    /// The system's error.
+    /// Returns the I/O error of the failed system call.
     pub fn give(&self, file: &impl AsFd) -> io::Result<()> {
         let now = fstat(file)?;
         for (name, value) in &self.attributes {
             match fsetxattr(file, &**name, value, XattrFlags::empty()) {
-                // A renamed file can be on another file system.
+                // The new path of a renamed file can be on another file system, which does not support the attribute.
                 Err(Errno::NOTSUP) => {}
                 set => set?,
             }
@@ -81,7 +81,7 @@ impl Permissions {
                 changed => changed?,
             }
         }
-        // The mode is set last, because an access control list changes it.
+        // The mode is set last, because setting an access control list changes the mode.
         Ok(fchmod(file, Mode::from_raw_mode(self.mode(&now)))?)
     }
 
@@ -92,29 +92,29 @@ impl Permissions {
             return before;
         }
         match is_executable(now.st_mode) {
-            // Everyone who may read the file may run it.
+            // Every user who may read the file gets the permission to execute it.
             true => before | (before & 0o444) >> 2,
             false => before & !EXECUTE,
         }
     }
 }
 
-/// The permissions of files before they are changed, and of the directories around them. A directory is removed and
-/// made again if none of its files stays.
+/// The permissions of files and of the directories above them, as they were before a change. A directory is removed and
+/// made again if the change deletes all of its files.
 #[derive(Debug)]
 pub struct KeptPermissions {
-    /// By path.
+    /// The permissions. The key is the path.
     all: BTreeMap<PathBuf, Permissions>,
-    /// The old path of each renamed file, by its new one.
+    /// The old path of each renamed file. The key is the new path.
     renamed: BTreeMap<PathBuf, PathBuf>,
 }
 
 impl KeptPermissions {
-    /// Reads the permissions of the files that exist at these paths beneath `directory`. `renamed` has the old path of
-    /// each renamed file, by its new one.
+    /// Reads the permissions of the files at these paths beneath `directory`, as far as the files exist. `renamed`
+    /// contains the old path of each renamed file; the key is the new path.
     ///
     /// # Errors
-    /// The system's error.
+    /// Returns the I/O error of the failed system call.
     pub fn read(
         directory: &Directory,
         paths: &[PathBuf],
@@ -129,20 +129,21 @@ impl KeptPermissions {
         Ok(Self { all: all.collect::<io::Result<_>>()?, renamed })
     }
 
-    /// The permissions of the file that is replaced at this path, or renamed to it. `None` for a new file.
+    /// Returns the permissions of the file that is replaced at this path, or that is renamed to this path. `None` for a
+    /// new file.
     #[must_use]
     pub fn of_file(&self, path: &Path) -> Option<&Permissions> {
         let here = self.all.get(path).or_else(|| self.all.get(self.renamed.get(path)?));
         here.filter(|found| kind(&found.status) == FileType::RegularFile)
     }
 
-    /// Restores the permissions of directories that were made again.
+    /// Restores the permissions of the directories that were made again.
     ///
     /// # Errors
-    /// The system's error.
+    /// Returns the I/O error of the failed system call.
     pub fn restore_directories(&self, directory: &Directory) -> io::Result<()> {
         let directories = self.all.iter().filter(|(_, found)| kind(&found.status) == FileType::Directory);
-        // A directory comes after its subdirectories, because its permissions may prevent opening them.
+        // The subdirectories come before their parent, because the permissions of the parent may prevent opening them.
         directories.rev().try_for_each(|(path, found)| found.restore(directory, path))
     }
 }
@@ -157,7 +158,7 @@ fn open(directory: &Directory, path: &Path) -> io::Result<Option<std::os::fd::Ow
         Ok(file) => Ok(file.map(Into::into)),
         Err(ReadError::NotRegular(_)) => match directory.directory(path) {
             Ok(found) => found.map(|found| found.as_fd().try_clone_to_owned()).transpose(),
-            // A link, or something else that git does not write.
+            // The entry is a link or something else that git does not write.
             Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::NOTDIR | Errno::LOOP)) => {
                 Ok(None)
             }
@@ -168,7 +169,8 @@ fn open(directory: &Directory, path: &Path) -> io::Result<Option<std::os::fd::Ow
     }
 }
 
-/// The user's attributes, and the access control list. All other attributes belong to the system.
+/// Reads the user's extended attributes and the access control list of a file. All other attributes belong to the
+/// system and are not read.
 fn attributes(file: impl AsFd) -> io::Result<Vec<(CString, Vec<u8>)>> {
     let mut names = vec![0; XATTR_MAX];
     let length = match flistxattr(&file, &mut names[..]) {
@@ -214,7 +216,7 @@ mod tests {
         let top = tempfile::tempdir().expect("a directory");
         let directory = Directory::open(top.path()).expect("opened");
         let (name, path) = (Path::new("file"), top.path().join("file"));
-        // The mode of the old file, the mode of the new file, and the resulting mode.
+        // The cases: the mode of the old file, the mode of the new file, and the resulting mode.
         for (before, written, expected) in [
             (0o600, 0o644, 0o600),
             (0o664, 0o644, 0o664),

@@ -1,13 +1,13 @@
-//! Finds programs without looking in the working directory.
+//! Finds programs without searching the working directory.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// Finds a program in the absolute directories of a `PATH` variable. An empty or relative entry means the working
-/// directory, in which a project or an agent may have put a program of this name, so these entries are skipped.
+/// Finds a program in the absolute directories of a `PATH` variable. An empty or relative entry of `PATH` means the
+/// working directory, in which a project or an agent may have put a program of this name. Such entries are skipped.
 ///
-/// `name` has no slash; with one, nothing is found.
+/// If `name` contains a slash, nothing is found.
 #[must_use]
 pub fn find(name: &str, path_variable: &OsStr) -> Option<PathBuf> {
     if name.is_empty() || name.contains('/') {
@@ -16,19 +16,19 @@ pub fn find(name: &str, path_variable: &OsStr) -> Option<PathBuf> {
     absolute(path_variable).map(|directory| directory.join(name)).find(|path| is_executable(path))
 }
 
-/// A `PATH` variable without its relative and empty entries.
+/// Returns a `PATH` variable without its relative and empty entries.
 #[must_use]
 pub fn absolute_path(path_variable: &OsStr) -> OsString {
-    // The entries contain no separator, because they were split there.
+    // The entries contain no separator, because `PATH` was split at the separators.
     std::env::join_paths(absolute(path_variable)).unwrap_or_default()
 }
 
-/// The absolute directories of a `PATH` variable, in their order.
+/// Returns the absolute directories of a `PATH` variable, in their order.
 fn absolute(path_variable: &OsStr) -> impl Iterator<Item = PathBuf> + '_ {
     std::env::split_paths(path_variable).filter(|entry| entry.is_absolute())
 }
 
-/// Whether the path leads to a regular file with a permission to execute it.
+/// Whether a path is the path of a regular file that may be executed.
 fn is_executable(path: &Path) -> bool {
     path.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
 }

@@ -7,29 +7,29 @@ use crate::ident;
 pub struct LogEntry<'a> {
     /// The name of the user who changes the reference.
     pub name: &'a str,
-    /// The address of the user who changes it.
+    /// The email address of the user who changes the reference.
     pub email: &'a str,
     /// The time in seconds since 1970.
     pub seconds: u64,
-    /// The reason of the change. Line feeds become spaces.
+    /// The reason for the change. Line feeds are replaced by spaces.
     pub message: &'a str,
 }
 
-/// An entry as git writes it, without characters that the reflog format does not allow.
+/// An entry of a reflog without characters that the reflog format does not allow, as git writes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CleanEntry {
     /// The name of the user who changes the reference.
     pub name: String,
-    /// The address of the user who changes it.
+    /// The email address of the user who changes the reference.
     pub email: String,
     /// The time in seconds since 1970.
     pub seconds: u64,
-    /// The reason of the change, with a line feed only at its end.
+    /// The reason for the change, with a line feed only at its end.
     pub message: String,
 }
 
 impl LogEntry<'_> {
-    /// The entry without control characters, and without characters that would end a name or an address.
+    /// Removes control characters, and the characters that would end a name or an email address.
     #[must_use]
     pub fn clean(self) -> CleanEntry {
         CleanEntry {

@@ -1,9 +1,10 @@
 //! Reads and writes the references of a git directory as data.
 //!
-//! The files are those of gitrepository-layout(5): `HEAD`, a file beneath `refs` for each reference, and `packed-refs`.
-//! In the format `reftable`, all of them are in tables instead ([`crate::reftable`]). This module writes a reference by
-//! git's own protocol, so that a concurrent git sees the old or the new value: it creates the reference's lock file,
-//! compares the old value, and renames the lock file to the reference.
+//! The files are described in gitrepository-layout(5): `HEAD`, a file beneath `refs` for each reference, and
+//! `packed-refs`. In the format `reftable`, all references are in tables instead ([`crate::reftable`]). This module
+//! writes a reference by git's own protocol: it creates the reference's lock file, compares the old value, and renames
+//! the lock file to the reference. A git process that runs at the same time therefore sees either the old or the new
+//! value.
 
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
@@ -21,7 +22,7 @@ use crate::reflog::{CleanEntry, LogEntry};
 use crate::reftable::table::Change;
 use crate::reftable::{self, Locked, Stack};
 
-/// The directory of the branches, with a slash.
+/// The directory of the branches, with a slash at the end.
 pub const BRANCHES: &str = "refs/heads/";
 
 /// The maximum length of the file of one reference in bytes.
@@ -40,7 +41,8 @@ const MAX_DEPTH: usize = 5;
 const MAX_REFERENCES: usize = 1_000_000;
 const MAX_DIRECTORIES: usize = 200_000;
 
-/// The maximum number of directories in the path of a reference. Each of them is opened for each reference below it.
+/// The maximum number of directories in the path of a reference. Each of these directories is opened for each reference
+/// below it.
 const MAX_LEVELS: usize = 128;
 
 /// The maximum number of entries of one directory.
@@ -49,37 +51,37 @@ const MAX_ENTRIES: usize = 200_000;
 /// The maximum number of worktrees that are read.
 const MAX_WORKTREES: usize = 10_000;
 
-/// The references of a working tree. Those beneath `refs` belong to all working trees of a repository.
+/// The references of a working tree. Most references beneath `refs` are shared by all working trees of a repository.
 #[derive(Debug, Clone, Copy)]
 pub struct Refs<'a> {
-    /// The git directory of the working tree, which has its `HEAD`.
+    /// The git directory of the working tree, which contains its `HEAD`.
     pub git: &'a Directory,
-    /// The git directory of the repository.
+    /// The git directory that all working trees of the repository share.
     pub common: &'a Directory,
-    /// How it stores its references.
+    /// How the repository stores its references.
     pub storage: Storage,
 }
 
 /// How a repository stores its references (`extensions.refStorage`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Storage {
-    /// In files, and in `packed-refs`.
+    /// In files for single references, and in `packed-refs`.
     #[default]
     Files,
-    /// In tables.
+    /// In reftables.
     Reftable,
 }
 
 /// The value of `HEAD`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Head {
-    /// `HEAD` points to this reference, which may not exist yet.
+    /// `HEAD` points to the reference with this name, which may not exist yet.
     Reference(String),
-    /// `HEAD` is this commit.
+    /// `HEAD` is detached at this commit.
     Detached(ObjectId),
 }
 
-/// The value in the file of a reference.
+/// The content of the file of a reference.
 enum Value {
     Id(ObjectId),
     Reference(String),
@@ -89,7 +91,7 @@ impl Refs<'_> {
     /// Reads `HEAD`.
     ///
     /// # Errors
-    /// [`RefError::Read`] or [`RefError::Malformed`]. A missing `HEAD` is malformed.
+    /// Returns [`RefError::Read`] or [`RefError::Malformed`]. A missing `HEAD` is malformed.
     pub fn head(&self) -> Result<Head, RefError> {
         match self.value(self.git, "HEAD")? {
             Some(Value::Id(id)) => Ok(Head::Detached(id)),
@@ -98,10 +100,11 @@ impl Refs<'_> {
         }
     }
 
-    /// The object of a reference with a full name, such as `HEAD` or `refs/heads/main`. `None` if it does not exist.
+    /// Returns the object of the reference with this full name, such as `HEAD` or `refs/heads/main`. `None` if the
+    /// reference does not exist.
     ///
     /// # Errors
-    /// [`RefError::Read`], [`RefError::Malformed`] or [`RefError::TooMany`].
+    /// Returns [`RefError::Read`], [`RefError::Malformed`] or [`RefError::TooMany`].
     pub fn find(&self, name: &str) -> Result<Option<ObjectId>, RefError> {
         let mut name = name.to_owned();
         for _ in 0..=MAX_DEPTH {
@@ -118,10 +121,10 @@ impl Refs<'_> {
         Err(RefError::TooMany(self.common.path().join(name)))
     }
 
-    /// The objects of all references of the repository, and of this working tree's `HEAD`, in no order.
+    /// Returns the objects of all references of the repository, and of this working tree's `HEAD`, in no order.
     ///
     /// # Errors
-    /// [`RefError::Read`], [`RefError::Malformed`] or [`RefError::TooMany`].
+    /// Returns [`RefError::Read`], [`RefError::Malformed`] or [`RefError::TooMany`].
     pub fn all(&self) -> Result<HashSet<ObjectId>, RefError> {
         let mut found = HashSet::new();
         if self.storage == Storage::Reftable {
@@ -157,7 +160,7 @@ impl Refs<'_> {
                 match kind(&directory, &name).map_err(unread)? {
                     Some(FileType::Directory) => directories.push(path.join(name)),
                     Some(FileType::RegularFile) if !name.as_bytes().ends_with(b".lock") => {
-                        // A file that is no reference is ignored, as git warns about it and continues.
+                        // A file that is not a reference is ignored. Git warns about such a file, and continues too.
                         if let Ok(Some(Value::Id(id))) = value_at(&directory, &name) {
                             found.insert(id);
                         }
@@ -170,10 +173,11 @@ impl Refs<'_> {
         Ok(found)
     }
 
-    /// The git directory of the working tree in which a branch is checked out or being rebased.
+    /// Finds the working tree in which a branch is checked out or being rebased. Returns the git directory of this
+    /// working tree.
     ///
     /// # Errors
-    /// [`RefError::Read`] or [`RefError::TooMany`].
+    /// Returns [`RefError::Read`] or [`RefError::TooMany`].
     pub fn checked_out(&self, name: &str) -> Result<Option<PathBuf>, RefError> {
         if self.is_checked_out(self.common, name) {
             return Ok(Some(self.common.path().to_owned()));
@@ -196,11 +200,11 @@ impl Refs<'_> {
         Ok(None)
     }
 
-    /// Points a branch at an object. `name` is its full name, and `before` its value. `log` is appended to its reflog,
-    /// which is created if `begins_log`.
+    /// Points a branch at an object. `name` is the full name of the branch, and `before` is its expected current value.
+    /// `log` is appended to the branch's reflog. If there is no reflog, it is created only if `begins_log` is set.
     ///
     /// # Errors
-    /// Every [`RefError`]. The branch has its old value then.
+    /// Returns a [`RefError`] of any kind. The branch then has its old value.
     pub fn write(
         &self,
         name: &str,
@@ -230,7 +234,7 @@ impl Refs<'_> {
             io::ErrorKind::AlreadyExists => RefError::Locked(path.with_file_name(&lock_name)),
             _ => failed(error),
         })?;
-        // Nobody else changes the reference while the lock file exists.
+        // No other process changes the reference while the lock file exists.
         let current = match value(self.common, name)? {
             Some(Value::Id(id)) => Some(id),
             Some(Value::Reference(_)) => return Err(RefError::Symbolic),
@@ -248,8 +252,8 @@ impl Refs<'_> {
         lock.rename(file).map_err(failed)
     }
 
-    /// Points a branch at an object in a new table. It does not search for an existing reflog, because reflogs are in
-    /// compressed blocks.
+    /// Points a branch at an object in a new table. Unlike [`Self::write`], does not check whether the branch has a
+    /// reflog, because reflogs are in compressed blocks of the tables.
     fn write_table(
         &self,
         name: &str,
@@ -277,7 +281,7 @@ impl Refs<'_> {
         locked.append(&Change { name, before, after, log: log.as_ref() })
     }
 
-    /// Appends to the reflog of a branch.
+    /// Appends an entry to the reflog of a branch.
     fn log(
         &self,
         branch: &str,
@@ -301,7 +305,7 @@ impl Refs<'_> {
         file.write_all(line.as_bytes())
     }
 
-    /// Fails if the path of another reference is a directory in the path of this one, or the other way round.
+    /// Fails if the name of another reference is a directory in the path of this reference, or the other way round.
     fn require_no_conflict(&self, name: &str) -> Result<(), RefError> {
         let parents = Path::new(name).ancestors().skip(1).take_while(|path| *path != Path::new("refs"));
         for parent in parents.filter_map(Path::to_str) {
@@ -319,13 +323,13 @@ impl Refs<'_> {
             conflict.is_none()
         })?;
         match conflict {
-            // A deleted reference is no longer in `packed-refs`.
+            // A conflict in `packed-refs` is real, because deleted references are removed from this file.
             Some(other) => Err(RefError::Conflict(other)),
             None => Ok(()),
         }
     }
 
-    /// The value of a reference in `packed-refs`.
+    /// Returns the value of a reference in `packed-refs`.
     fn packed(&self, name: &str) -> Result<Option<ObjectId>, RefError> {
         let mut found = None;
         self.each_packed(|id, other| {
@@ -337,7 +341,7 @@ impl Refs<'_> {
         Ok(found)
     }
 
-    /// Calls `each` with the references in `packed-refs` while it returns true.
+    /// Calls `each` with the references in `packed-refs`, as long as `each` returns true.
     fn each_packed(&self, mut each: impl FnMut(ObjectId, &str) -> bool) -> Result<(), RefError> {
         let path = || self.common.path().join("packed-refs");
         let Some(file) = self.common.file(Path::new("packed-refs"))? else { return Ok(()) };
@@ -355,13 +359,13 @@ impl Refs<'_> {
             }
             let malformed = || RefError::Malformed(path());
             let text = line.strip_suffix(b"\n").ok_or_else(malformed)?;
-            // A comment, or the object of the tag in the line before.
+            // The line is a comment, or the object of the tag in the previous line.
             if text.is_empty() || matches!(text[0], b'#' | b'^') {
                 continue;
             }
             let space = text.iter().position(|byte| *byte == b' ').ok_or_else(malformed)?;
             let id = ObjectId::from_bytes(&text[..space]).ok_or_else(malformed)?;
-            // No caller searches for a name that is not UTF-8, but its object is needed.
+            // No caller searches for a name that is not UTF-8, but the object of such a reference is needed.
             let name = String::from_utf8_lossy(&text[space + 1..]);
             if !each(id, name.trim_end_matches('\r')) {
                 return Ok(());
@@ -369,7 +373,7 @@ impl Refs<'_> {
         }
     }
 
-    /// Whether the working tree of a git directory has a branch checked out, or is rebasing it.
+    /// Whether a branch is checked out or being rebased in the working tree of this git directory.
     fn is_checked_out(&self, git: &Directory, name: &str) -> bool {
         if matches!(self.value(git, "HEAD"), Ok(Some(Value::Reference(head))) if head == name) {
             return true;
@@ -380,7 +384,7 @@ impl Refs<'_> {
         })
     }
 
-    /// The value of a reference in this git directory, besides those in `packed-refs`.
+    /// Returns the value of a reference in this git directory, without searching `packed-refs`.
     fn value(&self, directory: &Directory, name: &str) -> Result<Option<Value>, RefError> {
         if self.storage == Storage::Files {
             return value(directory, name);
@@ -396,19 +400,20 @@ impl Refs<'_> {
         })
     }
 
-    /// The git directory with the file of a reference: `HEAD` and a few others belong to one working tree.
+    /// Returns the git directory that contains the file of a reference. `HEAD` and a few other references belong to one
+    /// working tree.
     fn directory_of(&self, name: &str) -> &Directory {
         if is_of_worktree(name.as_bytes()) { self.git } else { self.common }
     }
 }
 
-/// Whether a reference with this full name belongs to one working tree (git-worktree(1), "REFS").
+/// Whether the reference with this full name belongs to one working tree (git-worktree(1), "REFS").
 pub(crate) fn is_of_worktree(name: &[u8]) -> bool {
     let own = ["refs/bisect/", "refs/worktree/", "refs/rewritten/"];
     !name.starts_with(b"refs/") || own.iter().any(|start| name.starts_with(start.as_bytes()))
 }
 
-/// The full name of a branch. `None` if git allows no branch of this name.
+/// Returns the full name of a branch. `None` if git does not allow a branch of this name.
 #[must_use]
 pub fn branch_reference(branch: &str) -> Option<String> {
     let name = format!("{BRANCHES}{branch}");
@@ -427,7 +432,8 @@ pub(crate) fn is_valid(name: &str) -> bool {
         && (name.starts_with("refs/") || name == "HEAD")
 }
 
-/// Reads the file of a reference. `None` if there is none: the path may be a directory, or one of its parents a file.
+/// Reads the file of a reference. `None` if there is no such file. The path may also be a directory, or one of its
+/// parents may be a file.
 fn value(directory: &Directory, name: &str) -> Result<Option<Value>, RefError> {
     let path = Path::new(name);
     let mut above: Vec<&Path> = path.ancestors().filter(|path| !path.as_os_str().is_empty()).collect();
@@ -460,7 +466,7 @@ fn value_in(directory: &Directory, path: &Path) -> Result<Option<Value>, RefErro
     ObjectId::parse(text).map(|id| Some(Value::Id(id))).ok_or_else(malformed)
 }
 
-/// Removes a tree of empty directories at the path of a new file. Deleted references leave such trees.
+/// Removes a tree of empty directories at the path of a new file. Such trees remain when references are deleted.
 fn make_room(directory: &Directory, file: &OsStr) -> io::Result<()> {
     let is_directory = directory.directory(Path::new(file)).is_ok_and(|found| found.is_some());
     if is_directory { directory.remove_empty(Path::new(file), MAX_LEVELS) } else { Ok(()) }
@@ -568,8 +574,8 @@ mod tests {
         assert!(matches!(refs.find("refs/heads/none"), Err(RefError::Malformed(_))));
     }
 
-    /// Each level is opened for each directory below it, so the time would grow with the square of the number of
-    /// levels.
+    /// Without the bound, the time would grow with the square of the number of levels, because each level is opened for
+    /// each directory below it.
     #[test]
     fn deep_directories_have_a_bound() {
         let scene = Scene::new();
@@ -583,7 +589,7 @@ mod tests {
         assert!(matches!(scene.write("refs/heads/d", None, &id), Err(RefError::Conflict(_))));
     }
 
-    /// Git leaves empty directories of reflogs when it deletes branches.
+    /// When git deletes branches, it leaves the empty directories of their reflogs.
     #[test]
     fn an_empty_directory_makes_room_for_a_reflog() {
         let scene = Scene::new();
@@ -599,7 +605,7 @@ mod tests {
         let one = ObjectId::parse(&scene.git(&["rev-parse", "HEAD"])).expect("an id");
         scene.git(&["commit", "-q", "--allow-empty", "-m", "two"]);
         let two = ObjectId::parse(&scene.git(&["rev-parse", "HEAD"])).expect("an id");
-        // Git removes empty directories at the path of a new branch.
+        // When git creates a branch, it removes empty directories at its path.
         fs::create_dir_all(scene.top.path().join(".git/refs/heads/bottle/one/empty")).expect("made");
         scene.write("refs/heads/bottle/one", None, &one).expect("written");
         assert_eq!(scene.git(&["rev-parse", "bottle/one"]), one.as_str());
@@ -701,7 +707,7 @@ mod tests {
         ] {
             let mut git = Command::new("git");
             let git = git.args(["check-ref-format", "--branch", branch]).output().expect("git");
-            // Without a repository, git does not expand `@{-1}`.
+            // The check runs git outside of a repository, where git does not expand `@{-1}`.
             assert_eq!(branch_reference(branch).is_some(), git.status.success(), "{branch:?}");
         }
     }

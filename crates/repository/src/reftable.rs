@@ -4,9 +4,9 @@
 //!  reftable/tables.list   the names of the tables, the oldest first
 //!  reftable/0x…-0x….ref   one table: sorted references. A newer table overrides older tables
 //! ```
-//! A change appends a table by git's protocol: it creates `tables.list.lock`, writes the table, and renames the lock
-//! file to `tables.list`.
-//! - `table`: the bytes of one table
+//! A change adds a table by git's protocol: it creates `tables.list.lock`, writes the table, and renames the lock file
+//! to `tables.list`.
+//! - `table`: parses and writes the bytes of one table
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -26,46 +26,47 @@ use table::{Change, Limits, Table};
 /// The name of the directory with the tables.
 pub const DIRECTORY: &str = "reftable";
 
-/// The list of the tables.
+/// The name of the file with the list of the tables.
 const LIST: &str = "tables.list";
 
-/// The lock file, which exists while git or this program changes the list.
+/// The name of the lock file, which exists while git or this program changes the list.
 const LOCK: &str = "tables.list.lock";
 
-/// The maximum length of the list in bytes: about 5,000 tables. Git merges tables, so that there are few.
+/// The maximum length of the list in bytes: about 5,000 tables. Git merges tables, so a repository usually has only a
+/// few.
 const MAX_LIST: u64 = 256 << 10;
 
 /// The maximum length of the tables of one directory in bytes: about three million references.
 const MAX_TABLES: u64 = 256 << 20;
 
-/// The maximum number of attempts to read the list. Each retry follows a concurrent merge of tables by git.
+/// The maximum number of attempts to read the tables. A retry is needed if git merges tables at the same time.
 const ATTEMPTS: usize = 5;
 
 /// The value of a reference.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Value {
-    /// The reference is this object.
+    /// The reference contains the id of this object.
     Id(ObjectId),
-    /// It points to the reference with this name.
+    /// The reference points to the reference with this name.
     Reference(Vec<u8>),
 }
 
-/// The references of a directory with tables.
+/// The references in the tables of a git directory.
 #[derive(Debug)]
 pub struct Stack {
     /// The references by their full names.
     pub references: BTreeMap<Vec<u8>, Value>,
-    /// The content of the list.
+    /// The content of the list of the tables.
     list: Vec<u8>,
-    /// The number of the last change.
+    /// The number of the last change, which is part of the tables.
     last_update: u64,
 }
 
 impl Stack {
-    /// Reads the tables of a git directory. There are none if it has no directory for them.
+    /// Reads the tables of a git directory. If the directory for tables does not exist, there are no references.
     ///
     /// # Errors
-    /// [`RefError::Read`], [`RefError::Malformed`] or [`RefError::TooMany`].
+    /// Returns [`RefError::Read`], [`RefError::Malformed`] or [`RefError::TooMany`].
     pub fn read(git: &Directory) -> Result<Self, RefError> {
         let unread = |error| ReadError::System { path: git.path().join(DIRECTORY), error };
         match git.directory(Path::new(DIRECTORY)).map_err(unread)? {
@@ -90,7 +91,7 @@ impl Stack {
         Self { references: BTreeMap::new(), list, last_update: 0 }
     }
 
-    /// Reads the tables in this list. `None` if one is missing.
+    /// Reads the tables in this list. `None` if a table is missing.
     fn of_list(tables: &Directory, list: Vec<u8>) -> Result<Option<Self>, RefError> {
         let names: Vec<OsString> = list
             .split(|byte| *byte == b'\n')
@@ -125,13 +126,14 @@ impl Stack {
         Ok(Some(stack))
     }
 
-    /// The value of a reference with a full name.
+    /// Returns the value of the reference with this full name.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Value> {
         self.references.get(name.as_bytes())
     }
 
-    /// A reference whose name plus a slash is a prefix of this name, or the other way round.
+    /// Finds a reference whose name conflicts with this name: one of the two names, plus a slash, is a prefix of the
+    /// other name.
     pub(crate) fn conflict(&self, name: &str) -> Option<String> {
         let above = name.match_indices('/').map(|(at, _)| &name[..at]);
         let above = above.filter(|above| self.get(above).is_some()).map(str::to_owned).next();
@@ -142,7 +144,7 @@ impl Stack {
     }
 }
 
-/// A directory with tables that no git changes while this value exists.
+/// A locked directory of tables. No git process changes the tables while this value exists.
 pub(crate) struct Locked<'a> {
     tables: &'a Directory,
     lock: crate::write::NewFile<'a>,
@@ -150,10 +152,10 @@ pub(crate) struct Locked<'a> {
 }
 
 impl<'a> Locked<'a> {
-    /// Locks the tables in this directory, and reads them.
+    /// Locks the tables in this directory, and then reads them.
     ///
     /// # Errors
-    /// [`RefError::Locked`], or as [`Stack::read`].
+    /// Returns [`RefError::Locked`], or fails in the same cases as [`Stack::read`].
     pub(crate) fn new(tables: &'a Directory) -> Result<Self, RefError> {
         let lock = tables.create(OsStr::new(LOCK), 0o666).map_err(|error| match error.kind() {
             io::ErrorKind::AlreadyExists => RefError::Locked(tables.path().join(LOCK)),
@@ -162,16 +164,17 @@ impl<'a> Locked<'a> {
         Ok(Self { tables, lock, stack: Stack::of(tables)? })
     }
 
-    /// Appends a table with this change.
+    /// Adds a table with this change.
     ///
     /// # Errors
-    /// [`RefError::Write`].
+    /// Returns [`RefError::Write`].
     pub(crate) fn append(self, change: &Change<'_>) -> Result<(), RefError> {
         let update = self.stack.last_update.saturating_add(1);
         let path = self.tables.path().to_owned();
         let failed = |error| RefError::Write { path: path.clone(), error };
         let bytes = table::write(change, update).ok_or_else(|| failed(io::ErrorKind::InvalidInput.into()))?;
-        // The last part is random, as in git: a process can still read an older table with the same number.
+        // The last part of the name is random, as in git, because another process can still be reading an older table
+        // with the same number.
         let random = RandomState::new().hash_one(update) & 0xffff_ffff;
         let name = format!("0x{update:012x}-0x{update:012x}-{random:08x}.ref");
         let temporary = format!("{name}.lock");

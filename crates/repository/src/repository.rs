@@ -1,4 +1,4 @@
-//! A repository that others may write, read as data.
+//! Reads a repository that an agent or a project may have written as data.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -18,13 +18,13 @@ use crate::reflog::LogEntry;
 use crate::refs::{Head, RefError, Refs, Storage};
 use crate::store::StoreKind;
 
-/// The maximum length of the list of shallow commits in bytes: 100,000 of them.
+/// The maximum length in bytes of the list of shallow commits: about 100,000 commits.
 const MAX_SHALLOW: u64 = 8 << 20;
 
-/// The maximum length of `info/exclude` in bytes. The rules of a longer file are not applied.
+/// The maximum length of `info/exclude` in bytes. If the file is longer, its rules are not applied.
 const MAX_EXCLUDE: u64 = 64 << 10;
 
-/// Extensions of the format that do not affect the data read here (gitrepository-layout(5), git-config(1)).
+/// Format extensions that do not affect the data that this module reads (gitrepository-layout(5), git-config(1)).
 const EXTENSIONS: [&str; 5] = ["noop", "noop-v1", "preciousobjects", "relativeworktrees", "worktreeconfig"];
 
 /// A repository, and one of its working trees.
@@ -39,49 +39,49 @@ pub struct Repository {
 /// Why a repository was not read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum RepositoryError {
-    /// A file was not read.
+    /// A file could not be read.
     #[error(transparent)]
     Read(#[from] ReadError),
     /// A configuration file has invalid syntax.
     #[error("{} is malformed", .0.display())]
     Configuration(PathBuf),
-    /// The repository's format is not known.
+    /// The format of the repository is not supported.
     #[error("{} has a format that is not supported: {what}", path.display())]
     Unsupported {
-        /// The git directory.
+        /// The path of the git directory.
         path: PathBuf,
-        /// The setting.
+        /// The setting that is not supported.
         what: String,
     },
-    /// A reference was not read or written.
+    /// A reference could not be read or written.
     #[error(transparent)]
     Ref(#[from] RefError),
-    /// Its objects cannot be read.
+    /// The objects of the repository cannot be read.
     #[error(transparent)]
     Objects(#[from] ObjectsError),
-    /// Its index was not read.
+    /// The index of the repository could not be read.
     #[error("{}: {error}", path.display())]
     Index {
-        /// The git directory.
+        /// The path of the git directory.
         path: PathBuf,
-        /// The cause.
+        /// The error of the index.
         error: IndexError,
     },
-    /// A pack was not written.
+    /// A pack could not be written.
     #[error("cannot write in {}: {error}", path.display())]
     Write {
-        /// The directory.
+        /// The path of the directory.
         path: PathBuf,
-        /// The cause.
+        /// The I/O error.
         error: io::Error,
     },
 }
 
 impl Repository {
-    /// Reads the format of a repository.
+    /// Reads the format of a repository and opens the repository.
     ///
     /// # Errors
-    /// [`RepositoryError::Read`], [`RepositoryError::Configuration`] or [`RepositoryError::Unsupported`].
+    /// Returns [`RepositoryError::Read`], [`RepositoryError::Configuration`] or [`RepositoryError::Unsupported`].
     pub fn open(located: Located) -> Result<Self, RepositoryError> {
         let mut config = read(&located.common, "config")?;
         let (kind, storage) = kind(&config, located.common.path())?;
@@ -92,28 +92,28 @@ impl Repository {
         Ok(Self { located, config, kind, storage })
     }
 
-    /// The location of the repository.
+    /// Returns the location of the repository.
     #[must_use]
     pub fn located(&self) -> &Located {
         &self.located
     }
 
-    /// The repository kind that our own git directory needs for the same objects.
+    /// Returns the kind that a [`crate::store::Store`] needs to have for the objects of this repository.
     #[must_use]
     pub fn kind(&self) -> StoreKind {
         self.kind
     }
 
-    /// Its references.
+    /// Returns the references of the repository.
     #[must_use]
     pub fn refs(&self) -> Refs<'_> {
         Refs { git: &self.located.git, common: &self.located.common, storage: self.storage }
     }
 
-    /// The commit that `HEAD` points to. `None` if there is none yet.
+    /// Returns the commit that `HEAD` points to. `None` if there is no commit yet.
     ///
     /// # Errors
-    /// [`RepositoryError::Ref`].
+    /// Returns [`RepositoryError::Ref`].
     pub fn head(&self) -> Result<Option<ObjectId>, RepositoryError> {
         Ok(match self.refs().head()? {
             Head::Detached(id) => Some(id),
@@ -121,19 +121,20 @@ impl Repository {
         })
     }
 
-    /// Opens its objects, and those that it borrows, which must be in the directories `lenders`.
+    /// Opens the objects of the repository, and the objects that it borrows from other directories. These directories
+    /// must be among `lenders`.
     ///
     /// # Errors
-    /// [`RepositoryError::Objects`].
+    /// Returns [`RepositoryError::Objects`].
     pub fn objects(&self, lenders: &[PathBuf]) -> Result<Objects, RepositoryError> {
         Ok(Objects::open(&self.directory_of_objects(lenders)?, lenders)?)
     }
 
-    /// The real paths of the directories from which it borrows objects. The first one is the target of `objects`, if that
-    /// is a link.
+    /// Returns the real paths of the directories from which the repository borrows objects. If `objects` is a link, the
+    /// first path is the target of the link.
     ///
     /// # Errors
-    /// [`RepositoryError::Objects`].
+    /// Returns [`RepositoryError::Objects`].
     pub fn lenders(&self) -> Result<Vec<PathBuf>, RepositoryError> {
         let target = self.target_of_objects()?;
         let mut lenders = Vec::from_iter(target);
@@ -142,7 +143,7 @@ impl Repository {
         Ok(lenders)
     }
 
-    /// The real path of the target of `objects`. `None` if that is no link.
+    /// Returns the real path of the target of `objects`. `None` if `objects` is not a link.
     fn target_of_objects(&self) -> Result<Option<PathBuf>, RepositoryError> {
         if !self.located.has_linked_objects() {
             return Ok(None);
@@ -162,10 +163,10 @@ impl Repository {
         Ok(found.map_err(|error| ReadError::System { path: path(), error })?)
     }
 
-    /// The commits whose parents the repository lacks on purpose.
+    /// Returns the commits whose parents the repository does not have, because it is a shallow clone.
     ///
     /// # Errors
-    /// [`RepositoryError::Read`], or [`RepositoryError::Configuration`] if the list is malformed.
+    /// Returns [`RepositoryError::Read`], or [`RepositoryError::Configuration`] if the list is malformed.
     pub fn shallow(&self) -> Result<Vec<ObjectId>, RepositoryError> {
         let text = self.located.common.read(Path::new("shallow"), MAX_SHALLOW)?.unwrap_or_default();
         let lines = text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
@@ -173,17 +174,18 @@ impl Repository {
         lines.map(|line| ObjectId::from_bytes(line).ok_or_else(malformed)).collect()
     }
 
-    /// The ignore rules of `info/exclude`. `None` if there are none, or they are not in a regular file of at most 64 KiB.
+    /// Returns the ignore rules of `info/exclude`. `None` if the file does not exist, is not a regular file, or has
+    /// more than 64 KiB.
     #[must_use]
     pub fn exclude(&self) -> Option<String> {
         let text = self.located.common.read(Path::new("info/exclude"), MAX_EXCLUDE).ok().flatten()?;
         String::from_utf8(text).ok()
     }
 
-    /// What a sparse checkout leaves out of the working tree.
+    /// Returns the paths that a sparse checkout leaves out of the working tree.
     ///
     /// # Errors
-    /// [`RepositoryError::Index`].
+    /// Returns [`RepositoryError::Index`].
     pub fn left_out_by_sparse_checkout(&self) -> Result<LeftOut, RepositoryError> {
         if !flag(&self.config, "core", "sparsecheckout") {
             return Ok(LeftOut::default());
@@ -199,14 +201,15 @@ impl Repository {
         IndexFiles::read(&self.located.git, Some(self.kind.format))
     }
 
-    /// The files that the index knows. `None` without an index that can be read.
+    /// Returns the files in the index. `None` if there is no index, or if it cannot be read.
     #[must_use]
     pub fn checked(&self) -> Option<Checked> {
         let (index, written) = self.index().ok()??;
         Checked::of(&index, &written).ok()
     }
 
-    /// Whether it has a working tree where it was found. A bare repository beside its worktrees has none.
+    /// Whether the repository has a working tree at its location. A bare repository with linked worktrees has none
+    /// there.
     #[must_use]
     pub fn has_working_tree(&self) -> bool {
         match self.located.kind {
@@ -216,38 +219,40 @@ impl Repository {
         }
     }
 
-    /// Its configuration.
+    /// Returns the configuration of the repository.
     #[must_use]
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// The attributes of `info/attributes`. `None` if there are none, or they are not in a regular file of limited size.
+    /// Returns the attributes of `info/attributes`. `None` if the file does not exist, is not a regular file, or is too
+    /// large.
     #[must_use]
     pub fn info_attributes(&self) -> Option<Vec<u8>> {
         self.located.common.read(Path::new("info/attributes"), MAX_ATTRIBUTES as u64).ok()?
     }
 
-    /// The value of a variable in a section without a subsection, as text. The names are in lower case.
+    /// Returns the value of a variable in a section without a subsection, as text. `section` and `name` are in lower
+    /// case.
     #[must_use]
     pub fn setting(&self, section: &str, name: &str) -> Option<String> {
         self.config.last(section, name).map(|value| String::from_utf8_lossy(value).into_owned())
     }
 
-    /// Adds a pack to its objects. If `objects` is a link, its target must be among `lenders`.
+    /// Adds a pack to the objects of the repository. If `objects` is a link, its target must be among `lenders`.
     ///
     /// # Errors
-    /// [`RepositoryError::Write`].
+    /// Returns [`RepositoryError::Write`].
     pub fn add_pack(&self, pack: &mut NewPack, lenders: &[PathBuf]) -> Result<(), RepositoryError> {
         let objects = self.directory_of_objects(lenders)?;
         let path = || objects.path().join("pack");
         pack.add_to(&objects).map_err(|error| RepositoryError::Write { path: path(), error })
     }
 
-    /// Points a branch, given by its full name, at a commit. Its reflog gets an entry if git would write one.
+    /// Points the branch with this full name at a commit. The branch's reflog gets an entry if git would write one.
     ///
     /// # Errors
-    /// [`RepositoryError::Ref`]. The branch has its old value then.
+    /// Returns [`RepositoryError::Ref`]. The branch then has its old value.
     pub fn write_branch(
         &self,
         name: &str,
@@ -269,12 +274,12 @@ fn read(directory: &Directory, name: &str) -> Result<Config, RepositoryError> {
     Config::parse(&text).ok_or_else(|| RepositoryError::Configuration(directory.path().join(name)))
 }
 
-/// The entries of both files. For each name, the last entry applies.
+/// Joins the entries of two configuration files. For each name, the last entry applies.
 fn joined(one: Config, other: &Config) -> Config {
     Config::of(one.entries().iter().chain(other.entries()).cloned().collect())
 }
 
-/// Whether a boolean variable is true.
+/// Whether a boolean configuration variable is true.
 fn flag(config: &Config, section: &str, name: &str) -> bool {
     let is_it = |entry: &&crate::config::Entry| {
         entry.subsection.is_none() && *entry.section == *section.as_bytes() && entry.name == name.as_bytes()
@@ -282,7 +287,7 @@ fn flag(config: &Config, section: &str, name: &str) -> bool {
     config.entries().iter().rfind(is_it).is_some_and(|entry| is_true(entry.value.as_deref()))
 }
 
-/// The kind of a repository with this configuration, and how it stores its references.
+/// Determines from the configuration the kind of a repository, and how it stores its references.
 fn kind(config: &Config, path: &Path) -> Result<(StoreKind, Storage), RepositoryError> {
     let unsupported = |what: String| RepositoryError::Unsupported { path: path.to_owned(), what };
     let version = config.last("core", "repositoryformatversion").unwrap_or(b"0");
@@ -305,7 +310,7 @@ fn kind(config: &Config, path: &Path) -> Result<(StoreKind, Storage), Repository
             ("objectformat", "sha256") => kind.format = ObjectFormat::Sha256,
             ("refstorage", "files") => storage = Storage::Files,
             ("refstorage", "reftable") if version == b"1" => storage = Storage::Reftable,
-            // In the older format, other extensions have no effect.
+            // In version 0 of the repository format, unknown extensions have no effect.
             (name, _) if EXTENSIONS.contains(&name) || version == b"0" => {}
             _ => return Err(unsupported(format!("extensions.{name} = {value}"))),
         }
@@ -381,7 +386,7 @@ mod tests {
         }
     }
 
-    /// Reads everything of the repository in a directory. `None` if something is refused.
+    /// Reads all parts of the repository in a directory. `None` if a part is refused.
     fn read_all(top: &Path) -> Option<()> {
         let repository = Repository::open(crate::locate::at(top).ok()??).ok()?;
         let _ = repository.exclude();
@@ -393,8 +398,8 @@ mod tests {
         (is_read && left_out.is_ok() && lenders.is_ok() && objects.is_ok()).then_some(())
     }
 
-    /// Each file of a git directory as a link to an endless file, a named pipe, a directory, a huge file, and garbage:
-    /// each call returns at once, and every read is bounded.
+    /// Each file of a git directory is replaced by a link to an endless file, a named pipe, a directory, a huge file,
+    /// and garbage. Each call still returns at once, and every read is bounded.
     #[test]
     fn no_file_of_a_repository_is_awaited_or_endless() {
         use std::fs::{self, File};

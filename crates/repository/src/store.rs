@@ -1,4 +1,4 @@
-//! Our own git directory, in which git reads the objects of other repositories.
+//! Creates `bottle`'s own git directory, in which git reads the objects of other repositories.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -12,11 +12,11 @@ use crate::objects::Objects;
 use crate::pack::NewPack;
 use bottle_pack_check::ObjectFormat;
 
-/// The configuration of the git directory. Git reads no other configuration.
+/// The configuration of the git directory. Git reads no other configuration file.
 ///
-/// - In the directory of the objects, only packs and objects of others have an effect.
-/// - Git runs no program to get the references of a directory with borrowed objects.
-/// - The memory for parts of packs and for deltas is bounded.
+/// - From a directory with objects, git uses only packs and the objects of other directories.
+/// - Git runs no program to read the references of a directory from which it borrows objects.
+/// - The memory that git uses for parts of packs and for deltas is limited.
 const CONFIGURATION: &str = "\
 [core]
 \tbare = true
@@ -49,24 +49,25 @@ const CONFIGURATION: &str = "\
 \tallow = never
 ";
 
-/// Attributes for every path. They override those of trees, so that git compares and writes unconverted bytes.
+/// Attributes for all paths. They override the attributes in trees, so that git compares and writes files without
+/// conversion.
 const ATTRIBUTES: &str =
     "* !diff !text !crlf !eol !ident !filter !working-tree-encoding !whitespace !merge\n";
 
-/// The name of the remote repository that has the missing objects of a partial clone. It has no address, so that git
-/// does not fetch them.
+/// The name of the remote repository that has the missing objects of a partial clone. This remote has no address, so
+/// that git does not fetch the objects.
 const PROMISOR: &str = "partial";
 
-/// The kind of a git directory.
+/// The kind of a store's git directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct StoreKind {
-    /// The hash function of its ids.
+    /// The hash function of the object ids.
     pub format: ObjectFormat,
     /// Whether objects may be missing, as in a partial clone.
     pub partial: bool,
 }
 
-/// A temporary git directory of ours. It is removed with the last clone of this value.
+/// A temporary git directory that `bottle` creates. It is removed when the last clone of this value is dropped.
 #[derive(Debug, Clone)]
 pub struct Store {
     program: Program,
@@ -74,37 +75,37 @@ pub struct Store {
     place: Arc<Place>,
 }
 
-/// The directory, and the open directories to which links in it lead.
+/// The git directory, and the open directories to which links in it refer.
 pub(crate) struct Place {
     directory: Box<Owned>,
     borrowed: Mutex<Vec<Objects>>,
 }
 
-/// A directory that is removed with this value.
+/// A directory that is removed when this value is dropped.
 type Owned = dyn AsRef<Path> + Send + Sync;
 
-/// Why an operation in our git directory failed.
+/// Why an operation in the store failed.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// One of our files was not written.
+    /// A file of the store could not be written.
     #[error("cannot write in {}: {error}", path.display())]
     Write {
-        /// The git directory.
+        /// The path of the git directory.
         path: PathBuf,
-        /// The cause.
+        /// The I/O error.
         error: io::Error,
     },
-    /// Git failed.
+    /// Git could not be run, or ended with an error.
     #[error(transparent)]
     Git(#[from] GitError),
 }
 
 impl Store {
-    /// Makes an empty git directory in a new directory. Only this user can access the directory, and it is removed when
-    /// `directory` is dropped.
+    /// Makes an empty git directory in a new directory. Only this user can access the directory, and the directory is
+    /// removed when `directory` is dropped.
     ///
     /// # Errors
-    /// [`StoreError::Write`].
+    /// Returns [`StoreError::Write`].
     pub fn create(
         program: &Program,
         directory: impl AsRef<Path> + Send + Sync + 'static,
@@ -116,28 +117,28 @@ impl Store {
         Ok(Self { program: program.clone(), kind, place })
     }
 
-    /// Git in this directory.
+    /// Returns a handle that runs git in this directory.
     #[must_use]
     pub fn git(&self) -> Git {
         Git::in_store(self.program.clone(), Arc::clone(&self.place))
     }
 
-    /// The path of the git directory.
+    /// Returns the path of the git directory.
     #[must_use]
     pub fn path(&self) -> &Path {
         self.place.path()
     }
 
-    /// The kind of the directory.
+    /// Returns the kind of the git directory.
     #[must_use]
     pub fn kind(&self) -> StoreKind {
         self.kind
     }
 
-    /// Lets git read these objects too.
+    /// Makes git read these objects too.
     ///
     /// # Errors
-    /// [`StoreError::Write`].
+    /// Returns [`StoreError::Write`].
     pub fn borrow(&self, objects: Objects) -> Result<(), StoreError> {
         let mut borrowed = self.place.borrowed.lock().unwrap_or_else(PoisonError::into_inner);
         let views = self.path().join("views");
@@ -150,10 +151,10 @@ impl Store {
         made.map_err(|error| self.unwritten(error))
     }
 
-    /// Lets git also read the packs in one of our directories.
+    /// Makes git read the packs in the directory `packs` too, which `bottle` has created.
     ///
     /// # Errors
-    /// [`StoreError::Write`].
+    /// Returns [`StoreError::Write`].
     pub fn borrow_packs(&self, packs: &Path) -> Result<(), StoreError> {
         let mut borrowed = self.place.borrowed.lock().unwrap_or_else(PoisonError::into_inner);
         let name = borrowed.len().to_string();
@@ -167,10 +168,10 @@ impl Store {
         made.map_err(|error| self.unwritten(error))
     }
 
-    /// Moves the packs of another store into this one.
+    /// Moves the packs of another store into this store.
     ///
     /// # Errors
-    /// [`StoreError::Write`].
+    /// Returns [`StoreError::Write`].
     pub fn take_packs(&self, from: &Self) -> Result<(), StoreError> {
         let packs = |store: &Self| store.path().join("objects/pack");
         let moved = fs::read_dir(packs(from)).and_then(|mut entries| {
@@ -182,15 +183,15 @@ impl Store {
         moved.map_err(|error| self.unwritten(error))
     }
 
-    /// Sets the commits whose parents are missing on purpose.
+    /// Sets the list of the commits whose parents are missing, as in a shallow clone.
     ///
     /// # Errors
-    /// [`StoreError::Write`].
+    /// Returns [`StoreError::Write`].
     pub fn set_shallow<'a>(&self, ids: impl IntoIterator<Item = &'a ObjectId>) -> Result<(), StoreError> {
         let text: String = ids.into_iter().map(|id| format!("{id}\n")).collect();
         let path = self.path().join("shallow");
         let written = match text.is_empty() {
-            // Git refuses an empty file.
+            // Git refuses an empty file, so the file is removed.
             true => fs::remove_file(path).or_else(|error| match error.kind() {
                 io::ErrorKind::NotFound => Ok(()),
                 _ => Err(error),
@@ -200,28 +201,29 @@ impl Store {
         written.map_err(|error| self.unwritten(error))
     }
 
-    /// The commit to which a name leads. `None` if there is none.
+    /// Resolves a name to a commit. `None` if there is no such commit.
     ///
     /// # Errors
-    /// [`StoreError::Git`] if git did not run.
+    /// Returns [`StoreError::Git`] if git could not be run.
     pub async fn commit(&self, name: &str) -> Result<Option<ObjectId>, StoreError> {
         self.object(&format!("{name}^{{commit}}")).await
     }
 
-    /// The object to which an expression of gitrevisions(7) leads. `None` if there is none.
+    /// Resolves an expression of gitrevisions(7) to an object. `None` if there is no such object.
     ///
     /// # Errors
-    /// [`StoreError::Git`] if git did not run.
+    /// Returns [`StoreError::Git`] if git could not be run.
     pub async fn object(&self, expression: &str) -> Result<Option<ObjectId>, StoreError> {
         let arguments = ["rev-parse", "--quiet", "--verify", "--end-of-options", expression];
         let found = self.git().run(&arguments).await?;
         Ok(if found.succeeded() { ObjectId::from_bytes(&found.stdout.bytes) } else { None })
     }
 
-    /// The ids that are commits in this store, or tags that lead to a commit.
+    /// Returns the ids of the commits in this store to which `ids` resolve. A tag resolves to its commit. Ids that do
+    /// not resolve to a commit are left out.
     ///
     /// # Errors
-    /// [`StoreError::Git`].
+    /// Returns [`StoreError::Git`].
     pub async fn present<'a>(
         &self,
         ids: impl IntoIterator<Item = &'a ObjectId>,
@@ -237,11 +239,11 @@ impl Store {
         Ok(lines.filter_map(|line| line.strip_suffix(b" commit").and_then(ObjectId::from_bytes)).collect())
     }
 
-    /// Makes a pack of all objects that `tip` reaches and none of `without`. The pack refers only to its own objects
-    /// and to those that `without` reaches. `None` if there are no such objects.
+    /// Makes a pack of all objects that can be reached from `tip` and not from `without`. The objects in the pack refer
+    /// only to each other, and to objects that can be reached from `without`. `None` if there are no such objects.
     ///
     /// # Errors
-    /// [`StoreError::Git`] if an object is missing, and [`StoreError::Write`].
+    /// Returns [`StoreError::Git`] if an object is missing, and [`StoreError::Write`].
     pub async fn pack(&self, tip: &ObjectId, without: &[ObjectId]) -> Result<Option<NewPack>, StoreError> {
         let directory = tempfile::Builder::new().prefix("new-").tempdir_in(self.path());
         let directory = directory.map_err(|error| self.unwritten(error))?;

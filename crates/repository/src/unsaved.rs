@@ -1,16 +1,17 @@
-//! Finds the entries of a workspace that changed after a given time, and which of them git ignores by rules that the
-//! agent did not write.
+//! Finds the entries of a workspace that changed after a given time, and decides which of them git ignores by rules
+//! that the agent did not write.
 //!
-//! The agent wrote the files. So the search follows no link. It uses only recorded rules and the change time (`ctime`),
-//! which the agent cannot set, and never the ignore files and the index of the workspace.
+//! The agent wrote the files, so the search follows no link. The search uses only recorded rules and the change time
+//! (`ctime`), which the agent cannot set. It never uses the ignore files and the index of the workspace.
 //!
 //! ```text
 //! an entry that no rule ignores ──► work              ignored, below a directory that tools fill ──► nothing
 //! `.git`, except its index ───────► work              ignored, elsewhere ─────────────────────────► counted
 //! a directory whose entries changed ──► work; a suspect, if it has ignored entries or is empty
 //! ```
-//! A suspect directory changed either because of its ignored entries alone, or also because a file was removed. Its
-//! remaining entries are counted, and the caller compares them with those at the start.
+//! A directory is a suspect if it is unknown whether it lost a file: it may have changed only because of its ignored
+//! entries. The entries that a suspect still has are counted, and the caller compares their number with the number at
+//! the start.
 
 use std::ffi::OsStr;
 use std::io;
@@ -24,44 +25,44 @@ use crate::given::GivenRules;
 use crate::ignore_rules::RecordedRules;
 use crate::walk::{Entry, Stop, Walk, WalkError};
 
-/// The maximum number of ignored files that are named.
+/// The maximum number of ignored files whose paths are listed.
 const MAX_NAMED: usize = 3;
 
-/// The maximum number of suspect directories. With more of them, the search reports work.
+/// The maximum number of suspect directories. If there are more, the search reports work.
 const MAX_SUSPECTS: usize = 1_000;
 
-/// The times after which changes count.
+/// The times after which changes are reported.
 #[derive(Debug, Clone, Copy)]
 pub struct Search {
-    /// The time after which changes count, in nanoseconds since 1970.
+    /// The time after which changes are reported, in nanoseconds since 1970.
     pub since: i128,
-    /// The time after which changes of ignored files count, in nanoseconds since 1970.
+    /// The time after which changes of ignored files are reported, in nanoseconds since 1970.
     pub ignored_since: i128,
 }
 
-/// What changed.
+/// The result of a search.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Unsaved {
-    /// Whether there is work.
+    /// Whether there is unsaved work.
     pub work: bool,
     /// The number of changed files that the rules ignore, without build output.
     pub ignored: u64,
-    /// The first of these files.
+    /// The paths of the first few of these files.
     pub named: Vec<PathBuf>,
     /// The suspect directories.
     pub suspects: Vec<Suspect>,
-    /// Whether the search ended before it had seen everything.
+    /// Whether the search ended before it had visited all entries.
     pub unfinished: bool,
 }
 
-/// A directory that changed, but has not necessarily lost an entry.
+/// A directory that changed, but may not have lost an entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Suspect {
-    /// Its path below the searched directory.
+    /// The path of the directory, relative to the searched directory.
     pub path: PathBuf,
-    /// The number of its files that are not ignored.
+    /// The number of files in the directory that are not ignored.
     pub files: u64,
-    /// The number of its directories that contain such files, at any depth.
+    /// The number of its subdirectories that contain files that are not ignored, at any depth.
     pub directories: u64,
 }
 
@@ -72,11 +73,11 @@ struct Rules {
     tracked: Vec<PathBuf>,
 }
 
-/// Whether anything below a directory changed after a given time. Nothing else is known about the directory. Empty
-/// directories do not count, because a file that was created and removed is not work.
+/// Whether anything below a directory changed after a given time, when no rules are known for the directory. A change
+/// of an empty directory is not reported, because a file that was created and removed is not work.
 ///
 /// # Errors
-/// When a part of the directory cannot be read, or `stop` ended the search.
+/// Fails if a part of the directory cannot be read, or `stop` ended the search.
 pub fn has_changes(directory: Directory, since: i128, stop: Stop) -> io::Result<bool> {
     let search = Search { since, ignored_since: since };
     let mut finder = Finder::new(search, None);
@@ -90,11 +91,11 @@ pub fn has_changes(directory: Directory, since: i128, stop: Stop) -> io::Result<
     Ok(finder.end().work)
 }
 
-/// Finds what changed below a directory that was copied from a working tree with these rules.
+/// Finds the changes below a directory that was copied from a working tree with these rules.
 ///
 /// # Errors
-/// When a part of the directory cannot be read. If `stop` ends the search, or there are too many or too deep entries,
-/// the result is unfinished instead of an error.
+/// Fails if a part of the directory cannot be read. If `stop` ends the search, or if there are too many or too deep
+/// entries, the function returns an unfinished result instead of an error.
 pub fn find(directory: Directory, search: &Search, rules: &GivenRules, stop: Stop) -> io::Result<Unsaved> {
     let ignore = rules.compile().map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
     let rules = Rules { ignore, tracked: rules.tracked.clone() };
@@ -117,16 +118,16 @@ pub fn find(directory: Directory, search: &Search, rules: &GivenRules, stop: Sto
     Ok(finder.end())
 }
 
-/// How the rules apply to the entries of a directory.
+/// How the ignore rules apply to the entries of a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Class {
-    /// The rules decide.
+    /// The rules decide for each entry.
     Ruled,
     /// All entries are ignored.
     Ignored,
-    /// The entries are the files of a repository.
+    /// The entries are the files of a git directory.
     Repository,
-    /// There are no rules.
+    /// There are no rules for the directory.
     Unruled,
 }
 
@@ -142,14 +143,14 @@ enum Content {
 struct Frame {
     path: PathBuf,
     class: Class,
-    /// Whether it, or one above it, is a directory that tools fill.
+    /// Whether this directory or a directory above it is a directory that tools fill.
     is_build: bool,
     changed: bool,
-    /// Whether an entry was found that explains a change of the directory.
+    /// Whether the search found an entry that explains the change of the directory.
     explained: bool,
     /// Whether the directory has an entry.
     has_entries: bool,
-    /// Whether there are files below it that are not ignored.
+    /// Whether there are files below the directory that are not ignored.
     has_files: bool,
     files: u64,
     directories: u64,
@@ -195,7 +196,8 @@ impl Finder {
         let is_output = class == Class::Ignored && is_build;
         let is_git = name == OsStr::new(".git");
         let newer = is_newer(entry.status(), self.search.since);
-        // Git also rewrites the index just to record when it checked the files. Staged content is in new objects.
+        // Git also rewrites the index only to record when it compared the files, so a newer index is not work. If the
+        // agent stages content, new objects show this.
         let is_index = frame.class == Class::Repository
             && frame.path == Path::new(".git")
             && name == OsStr::new("index")
@@ -246,7 +248,7 @@ impl Finder {
         self.rules.as_ref().is_some_and(|rules| rules.tracked.iter().any(|file| file.starts_with(directory)))
     }
 
-    /// The number of tracked files directly in an ignored directory.
+    /// Returns the number of tracked files directly in an ignored directory.
     fn tracked_in(&self, directory: &Path) -> u64 {
         let tracked = self.rules.iter().flat_map(|rules| &rules.tracked);
         tracked.filter(|file| file.parent() == Some(directory)).map(|_| 1).sum()
@@ -258,7 +260,7 @@ impl Finder {
         match frame.class {
             Class::Unruled => self.found.work |= frame.changed && frame.has_entries,
             Class::Repository => self.found.work |= frame.changed && frame.has_entries && !frame.explained,
-            // Only its tracked files are known.
+            // In an ignored directory, only the tracked files are known.
             Class::Ignored => self.found.work |= frame.changed && frame.files < self.tracked_in(&frame.path),
             Class::Ruled if !frame.changed => {}
             Class::Ruled if frame.explained || !frame.has_files => {
@@ -307,7 +309,7 @@ mod tests {
     use super::*;
     use crate::ignore_rules::RuleText;
 
-    /// A workspace that was ready at the returned time.
+    /// Creates a workspace, and returns the time at which it was ready.
     fn workspace() -> (tempfile::TempDir, i128) {
         let top = tempfile::tempdir().expect("a directory");
         let files = [
@@ -326,7 +328,8 @@ mod tests {
             fs::create_dir_all(top.path().join(file).parent().expect("a parent")).expect("made");
             fs::write(top.path().join(file), file).expect("written");
         }
-        // The file system's clock advances in ticks. A new file could get an earlier tick than its directory's change.
+        // The clock of the file system advances in ticks, and a new file could get an earlier tick than the change of
+        // its directory.
         std::thread::sleep(Duration::from_millis(30));
         fs::write(top.path().join(".git/tick"), "now").expect("written");
         let status = fs::symlink_metadata(top.path().join(".git/tick")).expect("found");
@@ -348,7 +351,8 @@ mod tests {
         find(directory, &search, &rules(), Stop::default()).expect("searched")
     }
 
-    /// An agent's action, whether it counts as work, the number of ignored files, and the suspect directories.
+    /// The columns of a case: an agent's action, whether it is work, the number of ignored files, and the suspect
+    /// directories.
     type Case = (&'static str, fn(&Path), bool, u64, &'static [(&'static str, u64, u64)]);
 
     fn write(top: &Path, path: &str) {
@@ -448,7 +452,7 @@ mod tests {
         }
     }
 
-    /// A link in the place of a build directory is an entry itself, and its target is not searched.
+    /// If a link has the name of a build directory, the link is an entry itself, and its target is not searched.
     #[test]
     fn a_link_is_no_build_directory() {
         let (top, ready) = workspace();

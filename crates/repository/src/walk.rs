@@ -1,7 +1,8 @@
-//! Walks a directory that others may change during the walk.
+//! Walks a directory that other processes may change during the walk.
 //!
-//! Each directory is opened below the descriptor of its parent and without following a link, and an entry keeps that
-//! descriptor. So no entry is outside of the walked directory, wherever its path leads by the time the entry is used.
+//! Each directory is opened relative to the descriptor of its parent and without following a link, and an entry keeps
+//! the descriptor of its parent. Therefore no entry is outside of the walked directory, even if its path has changed by
+//! the time the entry is used.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -18,24 +19,24 @@ use rustix::io::Errno;
 use crate::directory::{Directory, FileId, ReadError};
 use crate::ignore_rules::{IgnoreRules, RuleError};
 
-/// The maximum depth of directories. Each level has two open descriptors. Real projects are less deep, and copies of
+/// The maximum depth of directories. Each level needs two open descriptors. Real projects are less deep. Copies of
 /// bottles' files have the same limit.
 pub const MAX_DEPTH: usize = 128;
 
 /// The maximum number of entries of a walk, including ignored ones.
 pub const MAX_ENTRIES: usize = 10_000_000;
 
-/// The maximum number of attempts to open an entry that others keep replacing.
+/// The maximum number of attempts to open an entry that other processes keep replacing.
 const TRIES: usize = 8;
 
-/// The name of a git directory. No rule ignores its files.
+/// The name of a git directory. Ignore rules do not apply to its files.
 const GIT_DIRECTORY: &[u8] = b".git";
 
-/// Whether a file is kept although the rules ignore it, or whether a directory contains such a file. The path is
-/// relative to the walked directory.
+/// Returns whether a file is included although the rules ignore it, or whether a directory contains such a file. The
+/// path is relative to the walked directory.
 pub type Keep = Box<dyn Fn(&Path, FileType) -> bool + Send>;
 
-/// Whether an entry is left out with its content. The path is relative to the walked directory.
+/// Returns whether an entry and everything below it is left out. The path is relative to the walked directory.
 pub type LeaveOut = Box<dyn Fn(&Path, FileType) -> bool + Send>;
 
 /// Ends walks from another thread, or after a time.
@@ -45,12 +46,12 @@ pub struct Stop {
     at: Option<Instant>,
 }
 
-/// Sets a [`Stop`] when it is dropped.
+/// Sets a [`Stop`] when this value is dropped.
 #[derive(Debug)]
 pub struct StopOnDrop(Stop);
 
 impl Stop {
-    /// Ends walks after this time.
+    /// Creates a value that ends walks after this duration.
     #[must_use]
     pub fn after(time: Duration) -> Self {
         Self { at: Instant::now().checked_add(time), ..Self::default() }
@@ -67,7 +68,7 @@ impl Stop {
         self.stopped.load(Ordering::Relaxed) || self.at.is_some_and(|at| at <= Instant::now())
     }
 
-    /// A value that ends the walks when it is dropped.
+    /// Returns a value that ends the walks when it is dropped.
     #[must_use]
     pub fn on_drop(&self) -> StopOnDrop {
         StopOnDrop(self.clone())
@@ -80,18 +81,18 @@ impl Drop for StopOnDrop {
     }
 }
 
-/// The entries of a directory, in no order, except that a directory comes before its content.
+/// An iterator over the entries of a directory, in no order, except that a directory comes before its content.
 ///
-/// After an error, the walk goes on without the entry, or without the content of the directory.
+/// After an error, the walk continues without the entry, or without the content of the directory.
 pub struct Walk {
     levels: Vec<Level>,
     rules: Option<IgnoreRules>,
     keep: Option<Keep>,
     leave_out: Option<LeaveOut>,
-    /// Entries that are left out with their content.
+    /// The paths of entries that are left out with everything below them.
     except: Vec<PathBuf>,
     stop: Stop,
-    /// A directory that was the last entry; its content comes next.
+    /// The directory that was the last entry. Its content comes next.
     next: Option<Pending>,
     entries_left: usize,
 }
@@ -108,7 +109,7 @@ pub struct Entry {
 /// Why an entry is not part of a walk.
 #[derive(Debug, thiserror::Error)]
 pub enum WalkError {
-    /// A directory is too deep.
+    /// A directory is nested too deeply.
     #[error("{} is more than {MAX_DEPTH} directories deep", .0.display())]
     TooDeep(PathBuf),
     /// There are too many entries. The walk ends.
@@ -120,12 +121,12 @@ pub enum WalkError {
     /// The ignore rules in a directory are unknown.
     #[error(transparent)]
     Rules(#[from] RuleError),
-    /// The system's error.
+    /// A system call failed.
     #[error("{}: {error}", path.display())]
     System {
-        /// The entry.
+        /// The path of the entry.
         path: PathBuf,
-        /// The cause.
+        /// The I/O error.
         error: io::Error,
     },
 }
@@ -146,11 +147,11 @@ impl From<WalkError> for io::Error {
 struct Level {
     directory: Arc<Directory>,
     names: Names,
-    /// Its path, relative to the walked directory.
+    /// The path of the directory, relative to the walked directory.
     path: PathBuf,
-    /// How the rules apply to its entries.
+    /// How the ignore rules apply to the entries of the directory.
     scope: Scope,
-    /// The mark of the rules before it.
+    /// The mark of the ignore rules before the rules of this directory.
     rules: usize,
 }
 
@@ -166,13 +167,13 @@ enum Names {
 enum Scope {
     /// The rules decide which entries are left out.
     Ruled,
-    /// The rules ignore the directory, so only kept files in it are entries.
+    /// The rules ignore the directory, so the walk includes only those files in it that `keep` selects.
     Ignored,
     /// The rules do not apply.
     Free,
 }
 
-/// A directory that is an entry, and is not listed yet.
+/// A directory that was returned as an entry, and whose content is not listed yet.
 struct Pending {
     directory: Directory,
     path: PathBuf,
@@ -187,8 +188,8 @@ impl Walk {
         Self::new(Vec::new(), Some(start))
     }
 
-    /// Walks one entry of a directory: the entry itself, and the entries below it. The walk of a missing entry is
-    /// empty.
+    /// Walks one entry of a directory: the entry itself, and the entries below it. If the entry does not exist, the
+    /// walk is empty.
     #[must_use]
     pub fn entry(directory: Directory, name: &OsStr) -> Self {
         let (directory, names) = (Arc::new(directory), Names::One(Some(name.to_owned())));
@@ -209,48 +210,48 @@ impl Walk {
         }
     }
 
-    /// Leaves out what these rules and the `.gitignore` files of the walked directories ignore. The files of each
-    /// directory `.git` are entries nevertheless. Applies to a walk of a directory's content.
+    /// Leaves out the entries that these rules and the `.gitignore` files of the walked directories ignore. The files
+    /// of each directory `.git` are still included. The rules apply only to a walk that [`Self::content`] created.
     #[must_use]
     pub fn with_rules(mut self, rules: IgnoreRules) -> Self {
         self.rules = Some(rules);
         self
     }
 
-    /// Includes the files that `keep` selects although the rules ignore them, such as those that git tracks.
+    /// Includes files that the rules ignore if `keep` selects them, such as files that git tracks.
     #[must_use]
     pub fn keeping(mut self, keep: Keep) -> Self {
         self.keep = Some(keep);
         self
     }
 
-    /// Leaves out the entry at this path, which is relative to the walked directory, and what is below it.
+    /// Leaves out the entry at this path and everything below it. The path is relative to the walked directory.
     #[must_use]
     pub fn except(mut self, path: impl Into<PathBuf>) -> Self {
         self.except.push(path.into());
         self
     }
 
-    /// Leaves out the entries that `leave_out` selects, and what is below them.
+    /// Leaves out the entries that `leave_out` selects and everything below them.
     #[must_use]
     pub fn leaving_out(mut self, leave_out: LeaveOut) -> Self {
         self.leave_out = Some(leave_out);
         self
     }
 
-    /// Ends with [`WalkError::Stopped`] when `stop` is set.
+    /// Makes the walk end with [`WalkError::Stopped`] when `stop` is set.
     #[must_use]
     pub fn until(mut self, stop: Stop) -> Self {
         self.stop = stop;
         self
     }
 
-    /// Leaves out what is below the directory that was the last entry.
+    /// Leaves out everything below the directory that was the last entry.
     pub fn skip_content(&mut self) {
         self.next = None;
     }
 
-    /// The ignore files found so far that are not read, because they are links or not regular.
+    /// Returns the ignore files found so far that were not read, because they are links or not regular files.
     #[must_use]
     pub fn ignore_files_not_read(&self) -> &[PathBuf] {
         self.rules.as_ref().map_or(&[], IgnoreRules::not_read)
@@ -272,7 +273,7 @@ impl Walk {
         Ok(())
     }
 
-    /// The next entry of the innermost directory; `None` if there is none for this name.
+    /// Returns the entry with this name in the innermost directory. `None` if the entry does not exist or is left out.
     fn visit(&mut self, name: OsString) -> Result<Option<Entry>, WalkError> {
         let Some(level) = self.levels.last() else { return Ok(None) };
         let path = level.path.join(&name);
@@ -291,7 +292,7 @@ impl Walk {
             let Some(scope) = self.scope(level, &name, &path, kind) else { return Ok(None) };
             if kind == FileType::Directory {
                 let directory = match parent.directory(Path::new(&name)) {
-                    // It was replaced after its status was read.
+                    // The directory was replaced after its status was read.
                     Ok(None) => continue,
                     Err(error) if is_replaced(&error) => continue,
                     opened => opened.map_err(|error| WalkError::System { path: whole(), error })?,
@@ -303,7 +304,7 @@ impl Walk {
         Err(WalkError::System { path: whole(), error: io::Error::other("it is replaced again and again") })
     }
 
-    /// How the rules apply to an entry and to its content. `None` if it is left out.
+    /// Determines how the rules apply to an entry and to its content. `None` if the entry is left out.
     fn scope(&self, level: &Level, name: &OsStr, path: &Path, kind: FileType) -> Option<Scope> {
         if self.leave_out.as_ref().is_some_and(|leave_out| leave_out(path, kind)) {
             return None;
@@ -386,7 +387,8 @@ impl Names {
 }
 
 impl Entry {
-    /// The entry at a path beneath a directory. `None` if there is none, or a directory in its path is a link.
+    /// Returns the entry at a path beneath a directory. `None` if there is no such entry, or if a directory in its path
+    /// is a link.
     pub(crate) fn at(top: &Directory, path: &Path) -> io::Result<Option<Self>> {
         let Some(name) = path.file_name() else { return Ok(None) };
         let parent = match top.directory(path.parent().unwrap_or(Path::new(""))) {
@@ -398,52 +400,52 @@ impl Entry {
         Ok(Some(Self { parent: Arc::new(parent), name: name.to_owned(), path: path.to_owned(), status }))
     }
 
-    /// The path, relative to the walked directory.
+    /// Returns the path of the entry, relative to the walked directory.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The directory that contains it.
+    /// Returns the directory that contains the entry.
     pub(crate) fn parent(&self) -> &Directory {
         &self.parent
     }
 
-    /// The path for messages.
+    /// Returns the path of the entry for messages.
     #[must_use]
     pub fn whole_path(&self) -> PathBuf {
         self.parent.path().join(&self.name)
     }
 
-    /// The type.
+    /// Returns the type of the entry.
     #[must_use]
     pub fn kind(&self) -> FileType {
         FileType::from_raw_mode(self.status.st_mode)
     }
 
-    /// The status when the entry was listed.
+    /// Returns the status that the entry had when it was listed.
     #[must_use]
     pub fn status(&self) -> &Stat {
         &self.status
     }
 
-    /// The size of a file in bytes when it was listed.
+    /// Returns the size in bytes that the file had when it was listed.
     #[must_use]
     pub fn size(&self) -> u64 {
         u64::try_from(self.status.st_size).unwrap_or(0)
     }
 
-    /// The identity.
+    /// Returns the identity of the entry.
     #[must_use]
     pub fn id(&self) -> FileId {
         FileId::of(&self.status)
     }
 
-    /// Opens a regular file, and returns its current status. `None` if it was removed, or replaced by something else,
-    /// since it was listed.
+    /// Opens a regular file, and returns its current status. `None` if the file was removed or replaced by an entry of
+    /// another type since it was listed.
     ///
     /// # Errors
-    /// The system's error.
+    /// Returns the I/O error of the failed system call.
     pub fn open(&self) -> io::Result<Option<(File, Stat)>> {
         match self.parent.regular_file(&self.name) {
             Err(error) if is_replaced(&error) => Ok(None),
@@ -451,10 +453,11 @@ impl Entry {
         }
     }
 
-    /// The target of a link. `None` if it was removed, or replaced by something else, since it was listed.
+    /// Returns the target of a link. `None` if the link was removed or replaced by an entry of another type since it
+    /// was listed.
     ///
     /// # Errors
-    /// The system's error.
+    /// Returns the I/O error of the failed system call.
     pub fn link(&self) -> io::Result<Option<PathBuf>> {
         self.parent.link(Path::new(&self.name))
     }
@@ -565,7 +568,7 @@ mod tests {
             "sub/.git/refs/target/x.log",
         ];
         assert_eq!(listed, expected);
-        // Files that git tracks are kept.
+        // Files that git tracks are included.
         let tracked =
             |path: &Path, _| ["target", "target/a", "target/a/b"].iter().any(|kept| path == Path::new(kept));
         write(top.path(), "target/untracked");
@@ -607,7 +610,7 @@ mod tests {
         assert!(errors[0].ends_with("is more than 128 directories deep"), "{errors:?}");
     }
 
-    /// Another thread keeps exchanging a directory and a link to a private directory.
+    /// Another thread repeatedly exchanges a directory and a link to a private directory.
     #[test]
     #[cfg(target_os = "linux")]
     fn nothing_outside_is_read_while_a_directory_and_a_link_are_exchanged() {

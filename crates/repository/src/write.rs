@@ -1,4 +1,4 @@
-//! Writes files beneath a directory that others may write, through descriptors.
+//! Writes files through descriptors beneath a directory that other processes may change at the same time.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use crate::directory::Directory;
 
-/// The flags of a file that is created.
+/// The flags for the creation of a file.
 const NEW: OFlags = OFlags::WRONLY
     .union(OFlags::CREATE)
     .union(OFlags::EXCL)
@@ -18,7 +18,7 @@ const NEW: OFlags = OFlags::WRONLY
     .union(OFlags::NOCTTY)
     .union(OFlags::CLOEXEC);
 
-/// The flags of a file that is opened to append. Opening a named pipe does not block.
+/// The flags for opening a file to append to it. Opening a named pipe does not block.
 const APPEND: OFlags = OFlags::WRONLY
     .union(OFlags::APPEND)
     .union(OFlags::CREATE)
@@ -27,7 +27,7 @@ const APPEND: OFlags = OFlags::WRONLY
     .union(OFlags::NOCTTY)
     .union(OFlags::CLOEXEC);
 
-/// A new file that is removed when this value is dropped, unless it was renamed.
+/// A new file. If it is not renamed, it is removed when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct NewFile<'a> {
     directory: &'a Directory,
@@ -37,8 +37,8 @@ pub(crate) struct NewFile<'a> {
 }
 
 impl Directory {
-    /// Opens a directory beneath this one. Missing directories are created, with their parent's permissions for the
-    /// group, as in a repository that a group shares.
+    /// Opens a directory beneath this directory. Missing directories are created. They get the group permissions of
+    /// their parent, as in a repository that a group shares.
     pub(crate) fn directory_or_new(&self, relative: &Path) -> io::Result<Self> {
         let mut found = self.directory(Path::new(""))?.ok_or(Errno::NOENT)?;
         for component in relative.components() {
@@ -67,20 +67,20 @@ impl Directory {
     /// Creates a directory directly in this directory.
     ///
     /// # Errors
-    /// The system's error. `EXIST` if the directory has an entry of this name.
+    /// Returns the I/O error of the failed system call; `EXIST` if the directory already has an entry of this name.
     pub fn new_directory(&self, name: &OsStr) -> io::Result<()> {
         Ok(rustix::fs::mkdirat(self, name, Mode::from_raw_mode(0o777))?)
     }
 
-    /// Creates a file directly in this directory, which only its owner can access.
+    /// Creates a file directly in this directory. Only the owner of the file can access it.
     ///
     /// # Errors
-    /// As [`Self::new_directory`].
+    /// Fails in the same cases as [`Self::new_directory`].
     pub fn new_file(&self, name: &OsStr) -> io::Result<File> {
         self.new_file_with(name, Mode::RUSR | Mode::WUSR)
     }
 
-    /// Creates a file directly in this directory with this mode, reduced by the umask.
+    /// Creates a file directly in this directory with this mode, from which the umask removes bits.
     pub(crate) fn new_file_with(&self, name: &OsStr, mode: Mode) -> io::Result<File> {
         Ok(rustix::fs::openat(self, name, NEW, mode)?.into())
     }
@@ -88,7 +88,7 @@ impl Directory {
     /// Removes a file or link directly in this directory.
     ///
     /// # Errors
-    /// The system's error.
+    /// Returns the I/O error of the failed system call.
     pub(crate) fn remove_file(&self, name: &OsStr) -> io::Result<()> {
         Ok(rustix::fs::unlinkat(self, name, AtFlags::empty())?)
     }
@@ -96,22 +96,22 @@ impl Directory {
     /// Creates a link to `target` directly in this directory.
     ///
     /// # Errors
-    /// As [`Self::new_directory`].
+    /// Fails in the same cases as [`Self::new_directory`].
     pub fn new_link(&self, name: &OsStr, target: &Path) -> io::Result<()> {
         Ok(rustix::fs::symlinkat(target, self, name)?)
     }
 
-    /// Moves an entry of this directory into another one on the same file system. It replaces a file or an empty
-    /// directory of its own type.
+    /// Moves an entry of this directory into another directory on the same file system. The entry replaces an existing
+    /// file, or an empty directory, of the same type.
     ///
     /// # Errors
-    /// The system's error.
+    /// Returns the I/O error of the failed system call.
     pub fn rename(&self, name: &OsStr, to: &Self, new: &OsStr) -> io::Result<()> {
         Ok(rustix::fs::renameat(self, name, to, new)?)
     }
 
-    /// Creates a file directly in this directory, which has no file of this name. In a directory that a group may
-    /// write, the group may also write the file if `mode` lets the owner write it.
+    /// Creates a file directly in this directory. The directory must not have an entry of this name. If the group may
+    /// write to the directory and `mode` lets the owner write the file, the group may also write the file.
     pub(crate) fn create<'a>(&'a self, name: &'a OsStr, mode: u32) -> io::Result<NewFile<'a>> {
         #[allow(clippy::cast_possible_truncation, reason = "the type differs between systems")]
         let bits = |mode: u32| Mode::from_raw_mode(mode as rustix::fs::RawMode);
@@ -124,8 +124,8 @@ impl Directory {
         Ok(NewFile { directory: self, name, file: file.into(), is_renamed: false })
     }
 
-    /// Opens a file directly in this directory, to append to it. It is created if it is missing. A file with another hard
-    /// link is refused, because the other link can be outside of the directory.
+    /// Opens a file directly in this directory to append to it. If the file does not exist, it is created. A file with
+    /// another hard link is refused, because that link can be outside of the directory.
     pub(crate) fn append(&self, name: &OsStr) -> io::Result<File> {
         match rustix::fs::statat(self, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(found) if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile => {
@@ -144,7 +144,7 @@ impl Directory {
     }
 
     /// Removes an empty directory, or a tree of empty directories, as git does at the path of a new reference. Fails
-    /// with `NOTEMPTY` if it contains anything else, or more than `levels` nested directories.
+    /// with `NOTEMPTY` if the directory contains anything else, or more than `levels` nested directories.
     pub(crate) fn remove_empty(&self, name: &Path, levels: usize) -> io::Result<()> {
         const MOST: usize = 1000;
         let opened = self.directory(name).map_err(|error| match Errno::from_io_error(&error) {
@@ -162,7 +162,7 @@ impl Directory {
 }
 
 impl NewFile<'_> {
-    /// Writes all bytes of a reader.
+    /// Writes all bytes of `from`.
     pub(crate) fn copy_from(&mut self, from: &mut (impl Read + Seek)) -> io::Result<()> {
         from.rewind()?;
         io::copy(from, &mut self.file).map(drop)
@@ -173,14 +173,13 @@ impl NewFile<'_> {
         self.file.write_all(bytes)
     }
 
-    /// Syncs the file to the disk, and renames it to `name` in its directory. It replaces an existing file of this
-    /// name.
+    /// Syncs the file to disk, and renames it to `name` in its directory. An existing file of this name is replaced.
     pub(crate) fn rename(mut self, name: &OsStr) -> io::Result<()> {
         self.file.sync_all()?;
         rustix::fs::renameat(self.directory, self.name, self.directory, name)?;
         self.is_renamed = true;
         rustix::fs::fsync(self.directory).or_else(|error| match error {
-            // Not every file system supports this.
+            // Some file systems do not support syncing a directory.
             Errno::INVAL | Errno::BADF => Ok(()),
             error => Err(error.into()),
         })

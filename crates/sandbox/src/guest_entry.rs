@@ -45,11 +45,11 @@ fn receive_and_run() -> io::Result<ExitCode> {
     }
 }
 
-/// Becomes pid 1 of the sandbox. Returns at once in the process that starts pid 1, and in a trial. `transport` is
-/// called in pid 1.
+/// Becomes pid 1 of the sandbox and runs the guest. Returns immediately in the outer process, which only starts pid 1,
+/// and in a trial sandbox. Only pid 1 calls `transport`.
 ///
 /// # Errors
-/// When the sandbox cannot be set up. The failure has then already been reported to the waiting process.
+/// When the sandbox cannot be set up. This failure has already been reported to the backend.
 pub(super) fn run_sandbox(
     spec: &SandboxSpec,
     child_end: ChildEnd,
@@ -57,8 +57,8 @@ pub(super) fn run_sandbox(
 ) -> io::Result<ExitCode> {
     let changed = match enter(spec, child_end).map_err(io::Error::other)? {
         Entered::Outer => return Ok(ExitCode::SUCCESS),
-        // Without directories of a bottle, the sandbox is only a trial of the setup. It exits after the setup
-        // succeeded.
+        // A sandbox without a bottle's directories is a trial sandbox, which only tests the setup. It exits after the
+        // setup succeeded.
         Entered::Inner(_) if spec.own.is_none() => return Ok(ExitCode::SUCCESS),
         Entered::Inner(changed) => changed,
     };

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::linux::spec::SandboxSpec;
 
-/// The specification that the backend passes to the process.
+/// The specification that the backend passes to the process `bottle __guest`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "guest", rename_all = "kebab-case")]
 pub(crate) enum GuestSpec {
@@ -20,7 +20,7 @@ pub(crate) enum GuestSpec {
     Plain(super::fake::guest::PlainSpec),
 }
 
-/// The transport of the guest, which is the first of these descriptors.
+/// Creates the guest's transport from the first descriptor, which is a listening socket.
 pub(super) fn transport(fds: Vec<OwnedFd>) -> io::Result<Transport> {
     let listener = fds.into_iter().next().ok_or_else(|| io::Error::other("received no socket"))?;
     Ok(Transport::Listener(UnixListener::from(listener)))

@@ -2,9 +2,9 @@
 //!
 //! - `linux`: namespaces · `smolvm`: virtual machines that contain the sandbox of `linux` · `fake`: no isolation, only
 //!   in test builds
-//! - `local`: the code that they share, because their sidecars are processes of this machine, and their files are in
-//!   its directories
-//! - `guest_entry`: the process that becomes pid 1 · `guest_spec`: what a backend passes to it
+//! - `local`: the code that these backends share. Their sidecars are processes of this machine, and the files of their
+//!   bottles are in directories of this machine.
+//! - `guest_entry`: the process that becomes pid 1 · `guest_spec`: the data that a backend passes to this process
 
 #![cfg(target_os = "linux")]
 

@@ -1,9 +1,9 @@
-//! Measures the speed of the scanner, with all outbound detectors, on texts like those that agents send.
+//! Measures the speed of the scanner with all outbound detectors. The texts resemble the requests of agents.
 //!
-//! The benchmark prints its budget and does not enforce it: 250 MB/s on one core for clean JSON of 10 KiB
-//! with 10 secrets, and at most 1.5 times the duration with 1,000 secrets. It also prints the speed of each text as a share
-//! of the speed at which the crate `base64` decodes as many bytes in the same run, because that depends less on the machine.
-//! Run it with `cargo bench -p bottle-scan`.
+//! The benchmark prints its budget and does not enforce it. The budget is 250 MB/s on one core for clean JSON of 10 KiB
+//! with 10 secrets, and at most 1.5 times this duration with 1,000 secrets. The benchmark also prints each speed as a
+//! share of the speed at which the crate `base64` decodes text in the same run. This share depends less on the machine
+//! than the speed itself. Run the benchmark with `cargo bench -p bottle-scan`.
 
 use std::fmt::Write;
 use std::hint::black_box;
@@ -15,11 +15,11 @@ use bottle_policy::secret::Secret;
 use bottle_scan::{KnownSecrets, Scanner};
 use criterion::Criterion;
 
-/// The speed in MB/s that the scanner should reach on clean JSON of 10 KiB with 10 secrets. The benchmark
-/// prints it beside the measured speed.
+/// The speed in MB/s that the scanner should reach on clean JSON of 10 KiB with 10 secrets. The benchmark prints this
+/// budget beside the measured speed.
 const BUDGET: f64 = 250.0;
 
-/// A conversation that contains source code, as JSON of the given length.
+/// Returns a conversation with source code as JSON of about `length` bytes.
 fn conversation(length: usize) -> Vec<u8> {
     let mut text = String::from("{\"model\":\"some-model\",\"max_tokens\":4096,\"messages\":[");
     let mut number = 0;
@@ -48,7 +48,7 @@ fn secrets(count: u64) -> Vec<Secret> {
     (0..count).map(|_| Secret::new(format!("{:016x}-{:016X}+{}", next(), next(), next()))).collect()
 }
 
-/// Texts with the highest cost: each is one long run of digits in some encoding.
+/// Returns the texts with the highest cost. Each text is one long run of digits in some encoding.
 fn hostile(length: usize) -> Vec<(&'static str, Vec<u8>)> {
     let mut state = 1_u64;
     let mut of = |alphabet: &str| -> Vec<u8> {
@@ -77,14 +77,14 @@ fn hostile(length: usize) -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// The CPU time of this thread. Wall time is unreliable on a busy machine. `None` if the kernel does not
-/// report it.
+/// Returns the CPU time of this thread, because wall time is unreliable on a busy machine. Returns `None` if the kernel
+/// does not report the CPU time.
 fn cpu_time() -> Option<Duration> {
     let stat = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
     Some(Duration::from_nanos(stat.split(' ').next()?.parse().ok()?))
 }
 
-/// Resident memory of this process, in bytes.
+/// Returns the resident memory of this process, in bytes.
 fn resident() -> Option<u64> {
     let stat = std::fs::read_to_string("/proc/self/statm").ok()?;
     stat.split(' ').nth(1)?.parse::<u64>().ok().map(|pages| pages * 4096)
@@ -94,14 +94,14 @@ fn rate(scanner: &Scanner, text: &[u8]) -> f64 {
     rate_of(scanner, text, (64 << 20) / text.len())
 }
 
-/// The speed of the scanner in MB/s.
+/// Returns the speed of the scanner on `text` in MB/s.
 fn rate_of(scanner: &Scanner, text: &[u8], rounds: usize) -> f64 {
     speed(text, rounds, |text| {
         black_box(scanner.scan(text));
     })
 }
 
-/// The speed in MB/s at which base64 is decoded.
+/// Returns the speed in MB/s at which the crate `base64` decodes a text.
 fn yardstick() -> f64 {
     let text = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, conversation(768 << 10));
     speed(text.as_bytes(), 64, |text| {
@@ -109,7 +109,7 @@ fn yardstick() -> f64 {
     })
 }
 
-/// The median of three speeds of `run`, in MB/s.
+/// Measures the speed of `run` three times. Returns the median in MB/s.
 fn speed(text: &[u8], rounds: usize, mut run: impl FnMut(&[u8])) -> f64 {
     let mut speeds = [0; 3].map(|_| once(text, rounds.div_ceil(3), &mut run));
     speeds.sort_by(f64::total_cmp);

@@ -15,7 +15,7 @@ static LOWER: [u8; 256] = {
     table
 };
 
-/// Whether a backslash and this byte are the escape of a control character, such as `\n` in JSON.
+/// Returns whether a backslash and this byte are the escape of a control character, such as `\n` in JSON.
 fn is_escape(byte: u8) -> bool {
     matches!(byte, b'b' | b'f' | b'n' | b'r' | b't')
 }
@@ -26,8 +26,8 @@ pub(crate) struct Letters {
 }
 
 impl Letters {
-    /// Collects the letters and digits of `text`, and puts `before` before them: the letters and digits of the text
-    /// before it. The `n` of an escape such as `\n` is left out.
+    /// Collects the letters and digits of `text`, and prepends `before`. `before` contains the letters and digits of
+    /// the preceding text. The `n` of an escape such as `\n` is left out.
     pub(crate) fn new(before: &[u8], text: &[u8]) -> Self {
         let mut bytes = vec![0; before.len() + text.len() + 1];
         bytes[..before.len()].copy_from_slice(before);
@@ -50,8 +50,8 @@ impl Letters {
     }
 }
 
-/// The positions in `text` of the letters and digits that have the indices in `numbers`, which must be
-/// ascending.
+/// Returns the positions in `text` of some of its letters and digits. The letters and digits of `text` are numbered
+/// from 0. `numbers` contains the numbers of the wanted letters and digits, in ascending order.
 pub(crate) fn positions(text: &[u8], numbers: &[usize]) -> Vec<usize> {
     let (mut count, mut escape) = (0, false);
     let mut positions = Vec::with_capacity(numbers.len());
@@ -71,7 +71,8 @@ pub(crate) fn positions(text: &[u8], numbers: &[usize]) -> Vec<usize> {
     positions
 }
 
-/// The last `most` letters and digits of `text`, in order and with their positions.
+/// Returns the last letters and digits of `text` with their positions, in the order of the text. Returns at most `most`
+/// of them.
 pub(crate) fn last_letters(text: &[u8], most: usize) -> Vec<(u8, usize)> {
     let slashes = |place: usize| text[..place].iter().rev().take_while(|byte| **byte == b'\\').count();
     let mut found: Vec<(u8, usize)> = (0..text.len())

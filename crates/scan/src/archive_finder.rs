@@ -1,15 +1,15 @@
 //! Finds gzip, zip and zstd files at any offset of a text that is streamed.
 //!
-//! Every magic number is treated as the start of a file, even within another file, because only the data
-//! after it shows whether a file begins there. A decoy header therefore cannot hide a file after it. The
-//! [`Visitor`] decodes the files, and limits their number and size.
+//! Every magic number is treated as the start of a file, even within another file, because only the data after a magic
+//! number shows whether a file begins there. A decoy header therefore cannot hide a later file. The [`Visitor`] decodes
+//! the files, and limits their number and size.
 
 /// The maximum length in bytes of a file's header before the compressed data. A file with a longer header is
 /// ignored. The header of a zip entry has two fields of up to 64 KiB.
 const MAX_HEADER: usize = 192 << 10;
 
-/// The number of bytes after which a header is first parsed. If the header is incomplete, it is parsed again
-/// after twice as many bytes.
+/// The number of bytes after which a header is first parsed. If the header is incomplete, it is parsed again each time
+/// the number of bytes has doubled.
 const FIRST_PARSE: usize = 32;
 
 /// The length in bytes of the fixed part of a zip entry's local file header.
@@ -46,18 +46,17 @@ pub trait Visitor {
     type File;
     /// The error that ends the search, for example that a limit is exceeded.
     type Error;
-    /// Whether the visitor opens zip entries that are not deflated. If it does not, their names are not
-    /// parsed.
+    /// Whether the visitor opens zip entries that are not deflated. If false, the finder ignores these entries.
     const OPENS_STORED: bool;
 
-    /// Called for each magic number that is found. A call of [`Self::close`] follows later.
+    /// Called for each magic number that is found. Each call of `begin` is followed by a later call of [`Self::close`].
     ///
     /// # Errors
     /// Fails if there are too many magic numbers or open files.
     fn begin(&mut self) -> Result<(), Self::Error>;
 
-    /// Opens the file that follows a header. `name` is the name of a zip entry. If the result is `None`, the
-    /// file is ignored.
+    /// Opens the file that follows a header. `name` is the name of a zip entry, and `None` for other formats. If the
+    /// result is `None`, the file is ignored.
     ///
     /// # Errors
     /// Fails if opening the file would exceed a limit.
@@ -85,8 +84,8 @@ pub struct ArchiveFinder<F> {
     tail: Vec<u8>,
 }
 
-/// A possible file that begins at a magic number. It has an incomplete header at first, and later an open
-/// file.
+/// A possible file that begins at a magic number. `buffer` collects the header of the file. `file` is set when the
+/// header is complete.
 #[derive(Debug)]
 struct Candidate<F> {
     buffer: Vec<u8>,
@@ -96,8 +95,8 @@ struct Candidate<F> {
 }
 
 impl<F> ArchiveFinder<F> {
-    /// Makes a finder for files with the given magic numbers, which are some of [`GZIP`], [`ZIP`] and
-    /// [`ZSTD`].
+    /// Creates a finder for files that begin with one of `magic_numbers`. The supported magic numbers are [`GZIP`],
+    /// [`ZIP`] and [`ZSTD`].
     #[must_use]
     pub fn new(magic_numbers: &'static [&'static [u8]]) -> Self {
         Self { magic_numbers, candidates: Vec::new(), tail: Vec::new() }
@@ -106,9 +105,10 @@ impl<F> ArchiveFinder<F> {
     /// Searches the next chunk of the text.
     ///
     /// # Errors
-    /// Fails with the first error of `visitor`. The finder must not be fed again.
+    /// Fails with the first error of `visitor`. After an error, the finder must not be fed again.
     pub fn feed<V: Visitor<File = F>>(&mut self, chunk: &[u8], visitor: &mut V) -> Result<(), V::Error> {
-        // A magic number may begin in the previous chunk. Its candidate starts first and gets all of this chunk.
+        // A magic number may begin in the previous chunk and end in this one. Its candidate is added first and gets all
+        // of this chunk.
         let old = self.tail.len();
         self.tail.extend_from_slice(&chunk[..chunk.len().min(TAIL)]);
         for at in self.positions(&self.tail) {
@@ -117,7 +117,8 @@ impl<F> ArchiveFinder<F> {
                 self.begin(head.to_vec(), visitor)?;
             }
         }
-        // All open files get the bytes up to the next magic number, before a candidate is added for it.
+        // All existing candidates get the bytes before the next magic number. Only then is a candidate added for that
+        // magic number.
         let mut at = 0;
         for magic in self.positions(chunk) {
             self.feed_open(&chunk[at..magic], visitor)?;
@@ -137,12 +138,11 @@ impl<F> ArchiveFinder<F> {
     /// Ends the text, and closes all open files.
     ///
     /// # Errors
-    /// Fails with the first error of `visitor`. All open files are closed even then.
+    /// Fails with the first error of `visitor`. All open files are closed even after an error.
     pub fn finish<V: Visitor<File = F>>(&mut self, visitor: &mut V) -> Result<(), V::Error> {
         let mut ended = Ok(());
         for mut candidate in std::mem::take(&mut self.candidates) {
-            // The header may be complete although it is shorter than the length at which it would be parsed
-            // again.
+            // A short header may be complete although `buffer` has not reached the length `wanted`.
             candidate.wanted = 0;
             ended = ended.and(candidate.feed(&[], visitor).map(drop));
             ended = ended.and(visitor.close(candidate.file.map(|file| *file)));
@@ -169,10 +169,10 @@ impl<F> ArchiveFinder<F> {
         Ok(())
     }
 
-    /// The positions of the magic numbers in `text`, in order.
+    /// Returns the positions of the magic numbers in `text`, in ascending order.
     fn positions(&self, text: &[u8]) -> Vec<usize> {
-        // Searches for each magic number separately. A joint search would often stop, because every text
-        // contains the first byte of one of them.
+        // Searches for each magic number separately. A joint search would often stop, because every text contains the
+        // first byte of some magic number.
         let found = self.magic_numbers.iter().flat_map(|magic| memchr::memmem::find_iter(text, magic));
         let mut all: Vec<usize> = found.collect();
         all.sort_unstable();
@@ -181,8 +181,8 @@ impl<F> ArchiveFinder<F> {
 }
 
 impl<F> Candidate<F> {
-    /// Adds the next chunk to the incomplete header, or decodes it as a part of the open file. Returns false
-    /// if the candidate has ended.
+    /// Adds the next chunk to the incomplete header, or decodes the chunk as a part of the open file. Returns false if
+    /// the candidate has ended.
     fn feed<V: Visitor<File = F>>(&mut self, chunk: &[u8], visitor: &mut V) -> Result<bool, V::Error> {
         if let Some(file) = &mut self.file {
             return visitor.feed(file, chunk);
@@ -212,7 +212,7 @@ enum Header<'h> {
     File { length: usize, content: Content, name: Option<&'h [u8]> },
 }
 
-/// Parses the file header at the start of `text`, which begins with a magic number.
+/// Parses the file header at the start of `text`. `text` must begin with a magic number.
 fn header(text: &[u8], opens_stored: bool) -> Header<'_> {
     if text.starts_with(ZSTD) {
         return Header::File { length: 0, content: Content::Zstd, name: None };
@@ -237,8 +237,8 @@ fn header(text: &[u8], opens_stored: bool) -> Header<'_> {
     Header::File { length, content, name: text.get(ZIP_HEADER..name_end) }
 }
 
-/// The length of the gzip header (RFC 1952, section 2.3) at the start of `text`; `None` if the header is
-/// incomplete.
+/// Returns the length of the gzip header (RFC 1952, section 2.3) at the start of `text`. Returns `None` if the header
+/// is incomplete.
 #[must_use]
 pub fn gzip_header(text: &[u8]) -> Option<usize> {
     let flags = text.get(3)?;

@@ -1,8 +1,9 @@
-//! Finds and decodes base64 within a text, one level deep.
+//! Finds and decodes base64 within a text, one level deep. In this module, a letter is any character of a base64
+//! alphabet, and a group is a sequence of four letters.
 //!
-//! The base64 may use the standard or the URL-safe alphabet, with or without padding. It may span several
-//! lines, and any text may precede and follow it. The search advances by the length of the shortest run, so
-//! text without base64 costs almost nothing.
+//! The base64 may use the standard or the URL-safe alphabet, with or without padding. The base64 may span several
+//! lines. Any text may precede and follow the base64. The search advances by the length of the shortest run, so text
+//! without base64 costs almost nothing.
 
 use std::ops::Range;
 
@@ -24,8 +25,8 @@ fn is_letter(byte: u8) -> bool {
     BASE64[byte as usize] != NONE
 }
 
-/// The possible positions, relative to a run's first letter, at which a group of four letters begins. Each
-/// bit stands for one position from 0 to 3.
+/// A set of possible alignments of a run. An alignment is the number of letters before the first complete group, from 0
+/// to 3. Bit `n` of the set represents alignment `n`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Starts(u8);
 
@@ -34,7 +35,7 @@ impl Starts {
         (0..4).filter(move |start| self.0 & (1 << start) != 0)
     }
 
-    /// Moves the positions so that they are relative to the letter that follows the first `letters` letters.
+    /// Returns the alignments of the rest of a run after its first `letters` letters.
     fn after(self, letters: usize) -> Self {
         let moved = self.each().map(|start| 1 << ((start + 4 - letters % 4) % 4));
         Self(moved.fold(0, |all, bit: u8| all | bit))
@@ -44,11 +45,12 @@ impl Starts {
 /// A run of base64 letters, possibly on several lines.
 #[derive(Debug)]
 pub(crate) struct Run {
-    /// The lines of the run, without line breaks.
+    /// The ranges of the run's lines in the text, without line breaks.
     lines: Vec<Range<usize>>,
     /// The alignments at which the whole run is decoded.
     starts: Starts,
-    /// The parts of a long run that decode to text at other alignments, as ranges of letters. Each begins with a group.
+    /// The parts of a long run that decode to text at other alignments, as ranges of letter indices. Each range begins
+    /// at the start of a group.
     texts: Vec<Range<usize>>,
 }
 
@@ -66,13 +68,13 @@ impl Run {
         })
     }
 
-    /// The number of letters.
+    /// Returns the number of letters in the run.
     fn length(&self) -> usize {
         self.lines.iter().map(Range::len).sum()
     }
 
-    /// The position in the text of the letter with the index `letter`. If the index is the number of letters,
-    /// the end of the run.
+    /// Returns the position in the text of the letter with the index `letter`. Returns the end of the run if the index
+    /// is not less than the number of letters.
     fn place(&self, mut letter: usize) -> usize {
         for line in &self.lines {
             if letter < line.len() {
@@ -87,8 +89,8 @@ impl Run {
         self.lines.last().map_or(0, |line| line.end)
     }
 
-    /// The possible alignments at `place` of a run that began before it; `None` if the run ends before
-    /// `place`.
+    /// Returns the possible alignments of the rest of the run from `place` on. Returns `None` if the run does not begin
+    /// before `place` and end after it.
     pub(crate) fn at(&self, place: usize) -> Option<Starts> {
         if place >= self.end() || self.lines.first().is_none_or(|line| place <= line.start) {
             return None;
@@ -97,10 +99,10 @@ impl Run {
         Some(self.starts.after(before))
     }
 
-    /// Finds the alignments at which the start or any later part of the run decodes to text. Later parts
-    /// count because letters that are not part of the encoding may precede it. A long run is always decoded
-    /// at the alignment of its first letter, and only in parts at others: in megabytes of an image, some groups are
-    /// text by chance at each alignment.
+    /// Finds the alignments at which the start or any later part of the run decodes to text. Later parts count because
+    /// other letters may precede the encoded data. A long run is always decoded completely at the alignment of its
+    /// first letter. At other alignments, only the parts of a long run that decode to text are decoded, because in
+    /// megabytes of an image, some groups decode to text by chance at every alignment.
     fn find_alignments(&mut self, text: &[u8]) {
         let count = self.length();
         let is_long = count >= ALWAYS_DECODED;
@@ -110,7 +112,7 @@ impl Run {
         for line in &self.lines {
             spoils.extend(text[line.clone()].iter().map(|letter| SPOILS[usize::from(*letter)]));
         }
-        // For each letter, whether a group that begins there is not text.
+        // For each letter, a number that is not 0 if the group that begins with the letter does not decode to text.
         let groups: Vec<u8> =
             spoils.windows(4).map(|group| group[0] & 1 | group[1] & 2 | group[2] & 4).collect();
         let is_text = |groups: &[u8]| groups.iter().step_by(4).all(|group| *group == 0);
@@ -127,11 +129,13 @@ impl Run {
         self.starts = Starts(starts);
     }
 
-    /// Adds the part of the run around the text row at `at`.
+    /// Adds the part of the run around the text row at the letter index `at` to `texts`. `count` is the number of
+    /// letters in the run.
     fn add_text(&mut self, at: usize, count: usize) {
         let start = if at >= MARGIN { at - MARGIN } else { at % 4 };
         let end = count.min(at + ROW + 4 + MARGIN);
-        // Text ranges of the other alignments are among the last ranges too.
+        // Ranges of different alignments may alternate, so the last four ranges are searched for one with this
+        // alignment.
         let mut last = self.texts.iter_mut().rev().take(4);
         match last.find(|last| last.start % 4 == at % 4 && last.end >= start) {
             Some(last) => last.end = end,
@@ -140,17 +144,18 @@ impl Run {
     }
 }
 
-/// The number of letters from the first letter of a text row to that of its last group.
+/// The number of letters from the first letter of a text row to the first letter of the row's last group.
 const ROW: usize = 4 * (MIN_TEXT / 3 - 1);
 
-/// The number of letters around a text row that are decoded with it.
+/// The number of letters before and after a text row that are decoded with the row.
 const MARGIN: usize = 256;
 
-/// Calls `found` for each letter at which a text row begins: groups that are text, one after another.
+/// Calls `found` with the index of each letter at which a text row begins. A text row is a sequence of five adjacent
+/// groups that all decode to text.
 fn each_text_row(groups: &[u8], mut found: impl FnMut(usize)) {
     const BLOCK: usize = 64;
     let mut from = 0;
-    // Few blocks contain a text row, so the first loop, which has no branches, suffices for most blocks.
+    // Few blocks contain a text row. For all other blocks, the `fold`, which has no branches, suffices.
     while from + ROW < groups.len() {
         let last = (groups.len() - ROW).min(from + BLOCK);
         let later = |place: usize| &groups[from + 4 * place..last + 4 * place];
@@ -165,8 +170,8 @@ fn each_text_row(groups: &[u8], mut found: impl FnMut(usize)) {
 
 const _: () = assert!(MIN_TEXT == 15, "each_text_row compares five groups");
 
-/// For each base64 letter, whether it sets the highest bit of a byte: as the first letter of its group (1), as the second (2)
-/// and as the third (4).
+/// For each base64 letter, the positions in a group at which the letter sets the highest bit of a decoded byte. The
+/// value is a bit set: 1 for the first position, 2 for the second and 4 for the third.
 static SPOILS: [u8; 256] = {
     let mut spoils = [0; 256];
     let mut byte = 0;
@@ -178,7 +183,7 @@ static SPOILS: [u8; 256] = {
     spoils
 };
 
-/// A base64 run decoded at one alignment.
+/// A base64 run, or a part of a long run, that was decoded at one alignment.
 pub(crate) struct Decoded<'r> {
     run: &'r Run,
     skip: usize,
@@ -196,8 +201,8 @@ impl Decoded<'_> {
     }
 }
 
-/// The base64 runs of `text`. If `carried` is set, the start of `text` continues a run from the previous
-/// window.
+/// Returns the base64 runs of `text`. If `carried` is set, the start of `text` continues a run from the previous window
+/// at these alignments.
 pub(crate) fn runs(text: &[u8], carried: Option<Starts>) -> impl Iterator<Item = Run> {
     let mut from = 0;
     let mut carried = carried;
@@ -225,7 +230,8 @@ pub(crate) fn runs(text: &[u8], carried: Option<Starts>) -> impl Iterator<Item =
     })
 }
 
-/// The first run at or after `from` that is long enough, up to the end of its line.
+/// Returns the first run of at least [`MIN_RUN`] letters that begins at or after `from`. The range ends with the first
+/// line of the run.
 fn next(text: &[u8], mut from: usize) -> Option<Range<usize>> {
     loop {
         let probe = from + MIN_RUN - 1;
@@ -260,7 +266,7 @@ fn extended(text: &[u8], first: Range<usize>) -> Run {
     Run { lines, starts: Starts::default(), texts: Vec::new() }
 }
 
-/// The length of the line break at the start of `text`; the line break may be escaped.
+/// Returns the length of the line break at the start of `text`, or 0 if there is none. The line break may be escaped.
 fn break_length(text: &[u8]) -> usize {
     let breaks: [&[u8]; 4] = [b"\r\n", b"\n", b"\\r\\n", b"\\n"];
     breaks.iter().find(|this| text.starts_with(this)).map_or(0, |this| this.len())
@@ -287,7 +293,7 @@ mod tests {
         {
             assert_eq!(read(text.as_bytes()), [b""; 0], "{text}");
         }
-        // Long names and paths consist of base64 letters, but do not decode to text.
+        // Long names and paths consist of base64 letters, but they do not decode to text.
         assert_eq!(read(b"src/module_name/another_directory/some_file_name"), [b""; 0]);
     }
 
@@ -324,7 +330,7 @@ mod tests {
     fn a_long_run_is_decoded_whole_at_its_first_letter_and_in_parts_elsewhere() {
         let plain = "a text of some length, and nothing else";
         for skip in 1..4 {
-            // These letters decode to no text at any alignment.
+            // These letters do not decode to text at any alignment.
             let noise = "zQxWvUkJ9/8+".repeat(400);
             let encoded = format!("{noise}{}{}{noise}", &noise[..skip], STANDARD_NO_PAD.encode(plain));
             let run = runs(encoded.as_bytes(), None).next().expect("a run");

@@ -1,23 +1,24 @@
-//! Selects the regions of a text that may contain encoded data. Such a region has many capitals and digits,
-//! long words that contain capitals or digits, or many letters escaped by a backslash, as shells allow.
+//! Selects the regions of a text that may contain encoded data. Such a region has many capitals and digits, long words
+//! that contain capitals or digits, or many letters that a backslash escapes, as in shell commands.
 //!
-//! Base64, base32, hexadecimal and lists of numbers consist of these characters; prose and source code
-//! contain few of them. The selection costs one cheap pass, and only the selected regions are decoded.
+//! Base64, base32, hexadecimal and lists of numbers consist of capitals, digits and long words. Prose and source code
+//! contain few of them. The selection costs one fast pass over the text, and only the selected regions are decoded.
 
 use std::ops::Range;
 
-/// The size in bytes of the blocks into which a text is divided; each block is classified separately.
+/// The size in bytes of the blocks into which a text is divided. Each block is classified separately.
 const BLOCK: usize = 64;
 /// A block is dense if at least one in this many printable characters is a capital or a digit.
 const DENSITY: u32 = 5;
 /// The minimum length of a long word, in bytes.
 const WORD: usize = 16;
-/// A word with this many consecutive letters and digits is long even if it has no capitals and no digits.
+/// A word with this many consecutive letters and digits is selected even if it has no capitals and no digits.
 const LONG_WORD: usize = 20;
-/// The minimum number of capitals and digits in a long word that is shorter than [`LONG_WORD`].
+/// The minimum number of capitals and digits in a long word that has fewer than [`LONG_WORD`] consecutive letters and
+/// digits.
 const MIN_STRONG: usize = 3;
-/// A block is dense if it has at least this many backslash-escaped letters and digits. If a secret of twelve
-/// characters is split between two blocks, one of the blocks has at least six of them.
+/// A block is dense if it has at least this many backslash-escaped letters and digits. If a secret of twelve characters
+/// is split between two blocks, one of the blocks has at least six of its characters.
 const MIN_QUOTED: usize = 6;
 /// The maximum number of bytes by which a region is extended in each direction to reach a line break.
 const LINE: usize = 128;
@@ -31,7 +32,7 @@ pub(crate) fn regions(text: &[u8]) -> Vec<Range<usize>> {
         let after = &text[region.end..text.len().min(region.end + LINE)];
         region.end += after.iter().position(|byte| *byte == b'\n').unwrap_or(0);
     }
-    // Extending regions to their line breaks may make them touch.
+    // Regions that were extended to their line breaks may touch, so they are merged.
     regions.dedup_by(|next, last| {
         let joins = next.start <= last.end;
         if joins {
@@ -42,8 +43,8 @@ pub(crate) fn regions(text: &[u8]) -> Vec<Range<usize>> {
     regions
 }
 
-/// Returns the parts of decoded data that may be text, in order and without overlaps. In such a part, at most a quarter
-/// of the bytes of a block do not occur in ASCII text.
+/// Returns the parts of decoded data that may be text, in order and without overlaps. A block may be text if at most a
+/// quarter of its bytes do not occur in ASCII text.
 pub(crate) fn texts(data: &[u8]) -> Vec<Range<usize>> {
     around_blocks(data, |_, block| {
         let other = block.iter().map(|byte| is_other(*byte)).sum::<u8>();
@@ -51,8 +52,8 @@ pub(crate) fn texts(data: &[u8]) -> Vec<Range<usize>> {
     })
 }
 
-/// The blocks for which `belongs` returns true, each with the block before and after it. `belongs` receives the
-/// position and the bytes of a block.
+/// Returns the ranges of the blocks for which `belongs` returns true, together with the block before and the block
+/// after each of them. `belongs` receives the position and the bytes of a block.
 fn around_blocks(bytes: &[u8], belongs: impl Fn(usize, &[u8]) -> bool) -> Vec<Range<usize>> {
     let mut ranges: Vec<Range<usize>> = Vec::new();
     for (number, block) in bytes.chunks(BLOCK).enumerate() {
@@ -69,7 +70,7 @@ fn around_blocks(bytes: &[u8], belongs: impl Fn(usize, &[u8]) -> bool) -> Vec<Ra
     ranges
 }
 
-/// 1 for a byte that does not occur in ASCII text, otherwise 0.
+/// Returns 1 for a byte that does not occur in ASCII text, and 0 for any other byte.
 fn is_other(byte: u8) -> u8 {
     u8::from(byte > b'~') | u8::from(byte < b'\t')
 }
@@ -108,12 +109,12 @@ fn is_dense(text: &[u8], at: usize, block: &[u8]) -> bool {
             .any(|(number, eight)| eight == [1; 8] && is_word(text, at + number * 8))
 }
 
-/// The number of letters and digits after a backslash.
+/// Counts the letters and digits that directly follow a backslash.
 fn quoted(block: &[u8]) -> usize {
     block.windows(2).filter(|pair| pair[0] == b'\\' && pair[1].is_ascii_alphanumeric()).count()
 }
 
-/// Whether `at` is inside a long word that contains capitals or digits, or that has at least [`LONG_WORD`]
+/// Returns whether `at` is inside a long word that contains capitals or digits, or that has at least [`LONG_WORD`]
 /// consecutive letters and digits.
 fn is_word(text: &[u8], at: usize) -> bool {
     let belongs = |byte: &&u8| byte.is_ascii_alphanumeric() || b"+/-_".contains(byte);

@@ -1,7 +1,7 @@
 //! Reads digits of base 2, 16, 32 and 64 in a text, and decodes them to bytes at each alignment.
 //!
 //! The values of the digits are read in loops without branches, because files and images contain megabytes of digits.
-//! The positions of the digits are needed only for findings, so they are read only then.
+//! The positions of the digits are needed only for findings, so they are read only when there is a finding.
 
 use std::cell::OnceCell;
 use std::ops::Range;
@@ -10,12 +10,12 @@ use std::ops::Range;
 pub(crate) const MIN_BYTES: usize = 8;
 /// The minimum number of digits in a row of base32.
 const MIN_BASE32: usize = (8 * MIN_BYTES).div_ceil(5);
-/// A lower-case row is decoded as base32 only if at least one in this many characters is a digit, or if one
-/// of its words is very long. Any other row is treated as words.
+/// A row of lower-case base32 is decoded only if at least one of 24 characters is a decimal digit, or if the row
+/// contains a word of [`LONG_WORD`] digits. Any other row is treated as prose.
 const BASE32_DIGITS: usize = 24;
 const LONG_WORD: usize = 20;
-/// The minimum length of a word that counts as a hexadecimal number if all its letters have the same case. In other
-/// encodings, such words are rare: one in 2^64 words of base64 is a hexadecimal number.
+/// The minimum length of a long hexadecimal number. All letters of a long hexadecimal number have the same case. Such
+/// words are rare in other encodings: one in 2^64 words of base64 is a hexadecimal number.
 const LONG_NUMBER: usize = 32;
 
 /// Marks a byte that is not a digit of the encoding.
@@ -53,13 +53,13 @@ const BASE32: [[u8; 256]; 4] = [
     table(b"0123456789abcdefghijklmnopqrstuv"),
 ];
 
-/// The encodings, with the number of bits in each digit.
+/// An encoding of bytes as digits.
 #[derive(Debug, Clone, Copy)]
 enum Encoding {
     Base64,
     Hexadecimal,
     Binary,
-    /// The index of its alphabet.
+    /// Base32. The value is the index of the alphabet in [`BASE32`].
     Base32(usize),
 }
 
@@ -73,7 +73,8 @@ impl Encoding {
         }
     }
 
-    /// Reads the digits of `text`, which has these words.
+    /// Reads the digits of `text` and passes them to `digits`. `words` are the words of `text`. The decoding of base32
+    /// does not need `words`.
     fn read(self, text: &[u8], words: &[Word<'_>], digits: &mut impl Digits) {
         match self {
             Self::Base64 => base64(text, words, digits),
@@ -84,20 +85,21 @@ impl Encoding {
     }
 }
 
-/// Receives the digits of a text in order: their values or their positions.
+/// Collects either the values or the positions of the digits of a text, in order.
 trait Digits {
-    /// Adds the digit at `place`, if `is_digit`.
+    /// Adds the digit at `place` if `is_digit` is true.
     fn push_if(&mut self, is_digit: bool, value: u8, place: usize);
 
     fn push(&mut self, value: u8, place: usize) {
         self.push_if(true, value, place);
     }
 
-    /// Adds eight digits, the first of which is at `place`.
+    /// Adds eight adjacent digits. The first digit is at `place`.
     fn push_eight(&mut self, values: [u8; 8], place: usize);
 }
 
-/// The values of digits. The vector has room for each digit that may follow, so a digit is added without a branch.
+/// The values of the digits. `bytes` is allocated for all possible digits in advance, so that adding a digit does not
+/// branch on `is_digit`.
 struct Values {
     bytes: Vec<u8>,
     length: usize,
@@ -147,10 +149,11 @@ impl Digits for Places {
     }
 }
 
-/// The digits of an encoding in a text.
+/// The digits of one encoding in a text.
 pub(crate) struct Bits<'t> {
     encoding: Encoding,
-    /// The text with the digits, its words, and its position.
+    /// The text that contains the digits. `words` are the words of this text, and `start` is its position in the
+    /// searched text.
     text: &'t [u8],
     words: &'t [Word<'t>],
     start: usize,
@@ -165,7 +168,7 @@ impl<'t> Bits<'t> {
         Self { encoding, text, words, start, values: values.finish(), places: OnceCell::new() }
     }
 
-    /// Reads `text`, which has these words, as digits of each supported encoding.
+    /// Reads `text` as digits of each supported encoding. `words` are the words of `text`.
     pub(crate) fn all(text: &'t [u8], words: &'t [Word<'t>]) -> impl Iterator<Item = Self> {
         let whole = [Encoding::Base64, Encoding::Hexadecimal, Encoding::Binary];
         let rows = base32_rows(text).into_iter();
@@ -176,8 +179,7 @@ impl<'t> Bits<'t> {
         whole.chain(rows).filter(|bits| bits.values.len() * bits.encoding.width() >= 8 * MIN_BYTES)
     }
 
-    /// The number of possible alignments. An alignment is the number of digits before the first complete
-    /// byte.
+    /// Returns the number of possible alignments. An alignment is the number of digits before the first complete byte.
     pub(crate) fn alignments(&self) -> usize {
         match self.encoding {
             Encoding::Hexadecimal => 2,
@@ -186,7 +188,7 @@ impl<'t> Bits<'t> {
         }
     }
 
-    /// Decodes the digits, leaving out the first `skip`, and replaces the content of `bytes` with them.
+    /// Decodes all digits except the first `skip` ones, and replaces the content of `bytes` with the result.
     pub(crate) fn decode(&self, skip: usize, bytes: &mut Vec<u8>) {
         let values = self.values.get(skip..).unwrap_or_default();
         match self.encoding {
@@ -197,7 +199,7 @@ impl<'t> Bits<'t> {
         }
     }
 
-    /// Maps a range of the bytes that `decode(skip, …)` returns to its range in the text.
+    /// Maps a range of the bytes that `decode(skip, …)` produces to the range of their digits in the text.
     pub(crate) fn source(&self, skip: usize, range: &Range<usize>) -> Range<usize> {
         let places = self.places.get_or_init(|| {
             let mut places = Places(Vec::with_capacity(self.values.len()));
@@ -219,12 +221,13 @@ pub(crate) fn decode<const WIDTH: usize>(values: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Like [`decode`], and replaces the content of `bytes`.
+/// Decodes digits of `WIDTH` bits, and replaces the content of `bytes` with the result.
 fn decode_into<const WIDTH: usize>(values: &[u8], bytes: &mut Vec<u8>) {
     let length = values.len() * WIDTH / 8;
     bytes.clear();
     bytes.resize(length + 16, 0);
-    // Eight digits are `WIDTH` bytes. Each step writes eight bytes, and the next step overwrites the surplus ones.
+    // Eight digits make `WIDTH` bytes. Each call of `put` writes eight bytes, and the next call overwrites the surplus
+    // bytes.
     let mut put = |number: usize, digits: [u8; 8]| {
         if let Some(room) = bytes.get_mut(number * WIDTH..number * WIDTH + 8) {
             room.copy_from_slice(&(joined::<WIDTH>(digits) << (64 - 8 * WIDTH)).to_be_bytes());
@@ -238,10 +241,11 @@ fn decode_into<const WIDTH: usize>(values: &[u8], bytes: &mut Vec<u8>) {
     bytes.truncate(length);
 }
 
-/// Joins eight digits of `WIDTH` bits, the first of which becomes the highest.
+/// Joins eight digits of `WIDTH` bits to one number. The first digit becomes the most significant one.
 #[inline(always)]
 fn joined<const WIDTH: usize>(digits: [u8; 8]) -> u64 {
-    // Each step joins pairs of neighbours, which have `size` bits and leave the upper ones unused.
+    // Each call of `pairs` joins adjacent fields of `size` bits. Only the lower `WIDTH * size / 8` bits of a field are
+    // used.
     let pairs =
         |fields: u64, size: usize, low: u64| fields & low | (fields >> size & low) << (WIDTH * size / 8);
     let four = pairs(u64::from_be_bytes(digits), 8, 0x00ff_00ff_00ff_00ff);
@@ -249,8 +253,9 @@ fn joined<const WIDTH: usize>(digits: [u8; 8]) -> u64 {
     pairs(two, 32, 0x0000_0000_ffff_ffff)
 }
 
-/// The meaning of each byte for base64. The upper two bits say whether the byte is a letter or digit, a sign that is a
-/// digit, or padding. The lower six bits are its value.
+/// The class and the value of each byte in base64. The upper two bits are the class: [`LETTER`] for a letter or decimal
+/// digit, [`SIGN`] for any other base64 character, or [`PADDING`]. The lower six bits are the value of the base64
+/// digit.
 static BASE64_CLASS: [u8; 256] = {
     let mut classes = [0; 256];
     let mut byte = 0;
@@ -268,13 +273,14 @@ const LETTER: u8 = 1;
 const SIGN: u8 = 2;
 const PADDING: u8 = 3;
 
-/// Whether a byte is a digit, as a bit for each number that [`base64_digit`] makes of its class and its neighbours.
+/// A bit set with one bit for each `number` that [`base64_digit`] computes from the class of a byte and the classes of
+/// its neighbours. The bit is set if the byte is a base64 digit.
 const BASE64_DIGITS: u32 = {
     let mut digits = 0;
     let mut number = 0;
     while number < 16 {
         let (class, before, after) = (number & 3, number & 4 != 0, number & 8 != 0);
-        // A plus sign without an adjacent letter joins two string literals and is not a base64 letter.
+        // A plus sign without an adjacent base64 character joins two string literals and is not a base64 digit.
         let is_digit = class == LETTER || class == SIGN && (before || after) || class == PADDING && before;
         digits |= (is_digit as u32) << number;
         number += 1;
@@ -282,8 +288,8 @@ const BASE64_DIGITS: u32 = {
     digits
 };
 
-/// The positions of `text` that are read one by one, as ranges without backslashes: an escape of a whitespace character or
-/// of a backslash is left out.
+/// Splits `text` at its backslashes and returns the ranges between them. The letter of an escaped whitespace character,
+/// such as the `n` of `\n`, is left out too, and so is an escaped backslash.
 fn unescaped(text: &[u8]) -> impl Iterator<Item = Range<usize>> {
     let mut next = Some(0);
     std::iter::from_fn(move || {
@@ -295,8 +301,8 @@ fn unescaped(text: &[u8]) -> impl Iterator<Item = Range<usize>> {
     })
 }
 
-/// The length of the character or escape at `at`: two bytes for a backslash and the following whitespace
-/// character, otherwise one byte.
+/// Returns the length of the character or escape at `at`: two bytes for an escaped whitespace character or backslash,
+/// otherwise one byte.
 fn escape_length(text: &[u8], at: usize) -> usize {
     if text[at] != b'\\' {
         return 1;
@@ -304,15 +310,15 @@ fn escape_length(text: &[u8], at: usize) -> usize {
     if matches!(text.get(at + 1), Some(b'n' | b'r' | b't' | b'\\')) { 2 } else { 1 }
 }
 
-/// Reads `text` as base64 and ignores all characters that are not base64 letters. A padding character is read
-/// as a zero, which occurs in no secret.
+/// Reads `text` as base64. Characters outside of the base64 alphabets and long hexadecimal numbers are ignored. A
+/// padding character is read as the digit 0, because zero bytes occur in no secret.
 fn base64(text: &[u8], words: &[Word<'_>], digits: &mut impl Digits) {
     let is_number = |word: &&Word<'_>| word.text.len() >= LONG_NUMBER && is_long_number(word.classes);
     let numbers = words.iter().filter(is_number);
     let mut numbers = numbers.map(|word| word.start..word.start + word.text.len()).peekable();
     for range in unescaped(text) {
         let mut start = range.start;
-        // Each number is in one range, because it has no backslash.
+        // Each hexadecimal number is within one range, because it contains no backslash.
         while let Some(number) = numbers.next_if(|number| number.end <= range.end) {
             base64_part(text, start..number.start.max(start), digits);
             start = number.end.max(start);
@@ -343,7 +349,8 @@ fn base64_part(text: &[u8], part: Range<usize>, digits: &mut impl Digits) {
     }
 }
 
-/// Reads the character at `at`. `class` returns the class of a character.
+/// Adds the character at `at` if it is a base64 digit. `class` returns the entry of [`BASE64_CLASS`] for the character
+/// at a position.
 fn base64_digit(at: usize, class: impl Fn(usize) -> u8, digits: &mut impl Digits) {
     let own = class(at);
     let before = at.checked_sub(1).map_or(0, &class);
@@ -351,8 +358,9 @@ fn base64_digit(at: usize, class: impl Fn(usize) -> u8, digits: &mut impl Digits
     digits.push_if(BASE64_DIGITS >> number & 1 != 0, own & 63, at);
 }
 
-/// For each byte and each alphabet of base32, sixteen bits: whether a row continues with the byte, and whether the byte
-/// is a digit.
+/// For each byte, two numbers that consist of a field of sixteen bits for each base32 alphabet. All bits of a field in
+/// the first number are set if a row of digits may contain the byte. A field in the second number is 1 if the byte is a
+/// digit.
 static BASE32_ROWS: [(u64, u64); 256] = {
     let mut rows = [(0, 0); 256];
     let mut byte = 0;
@@ -371,11 +379,11 @@ static BASE32_ROWS: [(u64, u64); 256] = {
     rows
 };
 
-/// The rows of base32 digits that are long enough, with the index of their alphabet. Punctuation and spaces between the
-/// digits are ignored; a letter that is not a base32 digit ends the row.
+/// Returns the rows of at least [`MIN_BASE32`] base32 digits, each with the index of its alphabet. Punctuation and
+/// spaces between the digits are ignored. A letter or decimal digit that is not in the alphabet ends the row.
 fn base32_rows(text: &[u8]) -> Vec<(usize, Range<usize>)> {
-    // The number of digits in the row of each alphabet is a field of sixteen bits. Its highest bit is set when the row is
-    // long enough.
+    // `counts` has a field of sixteen bits for each alphabet, which contains the number of digits in the current row.
+    // In `counts + SHORT`, the highest bit of a field is set if the row is long enough.
     const ONES: u64 = 0x0001_0001_0001_0001;
     const SHORT: u64 = (0x8000 - MIN_BASE32 as u64) * ONES;
     const LONG: u64 = 0x8000 * ONES;
@@ -393,7 +401,7 @@ fn base32_rows(text: &[u8]) -> Vec<(usize, Range<usize>)> {
                         continue;
                     }
                     counts &= !field;
-                    // Most digits of a row come after the position where the row is found.
+                    // A long row reaches the minimum length several times, but is added only once.
                     if at >= ends[alphabet] {
                         let row = base32_row(text, at, &BASE32[alphabet]);
                         ends[alphabet] = row.end;
@@ -406,7 +414,7 @@ fn base32_rows(text: &[u8]) -> Vec<(usize, Range<usize>)> {
     rows
 }
 
-/// The row around the digit at `at`.
+/// Returns the row of base32 digits that contains the position `at`.
 fn base32_row(text: &[u8], at: usize, values: &[u8; 256]) -> Range<usize> {
     let ends = |place: usize| {
         let byte = text[place];
@@ -421,7 +429,7 @@ fn base32_row(text: &[u8], at: usize, values: &[u8; 256]) -> Range<usize> {
     start..end.min(text.len())
 }
 
-/// Reads a row of base32 digits.
+/// Passes the digits in a row of base32 digits to `digits`.
 fn base32(row: &[u8], values: &[u8; 256], digits: &mut impl Digits) {
     for range in unescaped(row) {
         for at in range {
@@ -431,7 +439,7 @@ fn base32(row: &[u8], values: &[u8; 256], digits: &mut impl Digits) {
     }
 }
 
-/// Whether a row of base32 digits may be encoded data, and not words.
+/// Returns whether a row of base32 digits may be encoded data rather than prose or a hexadecimal number.
 fn is_coded(row: &[u8], alphabet: usize) -> bool {
     let values = &BASE32[alphabet];
     if is_hexadecimal(row) {
@@ -456,20 +464,20 @@ fn is_coded(row: &[u8], alphabet: usize) -> bool {
     numerals * BASE32_DIGITS >= count
 }
 
-/// A word of letters and digits.
+/// A word of ASCII letters and decimal digits.
 pub(crate) struct Word<'t> {
     pub(crate) start: usize,
     pub(crate) text: &'t [u8],
-    /// The classes of its characters, as bits.
+    /// The union of the class bits of its characters, such as [`NOT_BINARY`].
     classes: u8,
 }
 
-/// The word has a character that is not a hexadecimal digit, or not a binary digit.
+/// The class bits of a character that is not a hexadecimal digit, and of a character that is not a binary digit.
 const NOT_HEXADECIMAL: u8 = 1;
 const NOT_BINARY: u8 = 2;
-/// The word has ended.
+/// The class bit of a byte that is not part of a word.
 const NOT_WORD: u8 = 4;
-/// The word has a hexadecimal digit that is a capital letter, or a small letter.
+/// The class bits of a capital letter and of a small letter.
 const CAPITAL: u8 = 8;
 const SMALL: u8 = 16;
 static WORDS: [u8; 256] = {
@@ -494,7 +502,7 @@ static WORDS: [u8; 256] = {
     classes
 };
 
-/// The words of letters and digits in `text`. The letter of an escaped line break (`\n`) is not part of a word.
+/// Returns the words of letters and digits in `text`. The letter of an escaped line break (`\n`) is not part of a word.
 pub(crate) fn words(text: &[u8]) -> Vec<Word<'_>> {
     let class = |at: usize| text.get(at).map_or(NOT_WORD, |byte| WORDS[usize::from(*byte)]);
     let mut words = Vec::with_capacity(text.len().min(256) / 4);
@@ -518,19 +526,20 @@ pub(crate) fn words(text: &[u8]) -> Vec<Word<'_>> {
     words
 }
 
-/// Whether the letter at `at` is that of an escaped line break or tab.
+/// Returns whether the letter at `at` belongs to an escaped line break or tab, such as the `n` of `\n`.
 fn is_of_escape(text: &[u8], at: usize) -> bool {
     let slashes = || text[..at].iter().rev().take_while(|byte| **byte == b'\\').count();
     matches!(text[at], b'n' | b'r' | b't') && slashes() % 2 == 1
 }
 
-/// Whether letters and digits with these classes are a hexadecimal number, if there are at least [`LONG_NUMBER`] of them.
+/// Returns whether characters with these class bits form a hexadecimal number whose letters have the same case. The
+/// caller checks that there are at least [`LONG_NUMBER`] characters.
 fn is_long_number(classes: u8) -> bool {
     classes & NOT_HEXADECIMAL == 0 && classes & (CAPITAL | SMALL) != CAPITAL | SMALL
 }
 
-/// Whether `row` consists only of the letters and digits of a long hexadecimal number. Such a row is not read in
-/// another encoding.
+/// Returns whether the letters and decimal digits of `row` form a long hexadecimal number. Other characters are
+/// ignored. A hexadecimal row is not read in another encoding.
 pub(crate) fn is_hexadecimal(row: &[u8]) -> bool {
     let mut count = 0;
     let mut classes = 0;
@@ -547,8 +556,8 @@ pub(crate) fn is_hexadecimal(row: &[u8]) -> bool {
     count >= LONG_NUMBER
 }
 
-/// Removes a prefix such as `0x` and a suffix such as `h` from a word. Returns the position and the text of
-/// the hexadecimal digits between them, and whether there is a prefix. `None` if any other character remains.
+/// Removes a prefix such as `0x` and a suffix such as `h` from a word. Returns the position and the text of the
+/// hexadecimal digits between them, and whether there is a prefix. `None` if the word contains any other character.
 pub(crate) fn hex_word<'t>(word: &Word<'t>) -> Option<(usize, &'t [u8], bool)> {
     if word.classes & NOT_HEXADECIMAL == 0 {
         return Some((0, word.text, false));
@@ -573,10 +582,10 @@ pub(crate) fn digit(byte: u8) -> u8 {
     char::from(byte).to_digit(16).unwrap_or(0) as u8
 }
 
-/// Reads the hexadecimal digits of a word. The digits of all words form one sequence.
+/// Adds the hexadecimal digits of a word to `digits`. The digits of all words form one sequence.
 fn hexadecimal(word: &Word<'_>, digits: &mut impl Digits) {
     if let Some((skip, row, marked)) = hex_word(word) {
-        // `0xa` stands for a complete byte, so a zero digit is added.
+        // A word such as `0xa` represents a complete byte, so a zero digit is added before its only digit.
         if marked && row.len() % 2 == 1 {
             digits.push(0, word.start);
         }
@@ -592,13 +601,13 @@ fn push_row(row: &[u8], start: usize, digits: &mut impl Digits) {
     row.iter().enumerate().for_each(|(number, byte)| digits.push(digit(*byte), start + number));
 }
 
-/// The rows of hexadecimal digits in a word that are long enough to contain a known secret.
+/// Returns the rows of hexadecimal digits in a word. Rows that are too short to contain a known secret are left out.
 fn long_rows(word: &[u8]) -> impl Iterator<Item = Range<usize>> {
     const SHORTEST: usize = 2 * MIN_BYTES;
     let mut from = 0;
     std::iter::from_fn(move || {
         loop {
-            // Each row that begins at `from` or later, and is long enough, contains this byte.
+            // A row that begins between `from` and `probe` and is long enough contains the byte at `probe`.
             let probe = from + SHORTEST - 1;
             let before = word.get(from..=probe)?.iter().rposition(|byte| !byte.is_ascii_hexdigit());
             match before {
@@ -615,7 +624,7 @@ fn long_rows(word: &[u8]) -> impl Iterator<Item = Range<usize>> {
     })
 }
 
-/// Reads the digits of a word of zeros and ones. The digits of all words form one sequence.
+/// Adds the digits of a word of zeros and ones to `digits`. The digits of all words form one sequence.
 fn binary(word: &Word<'_>, digits: &mut impl Digits) {
     let row = match word.text.strip_prefix(b"0b") {
         Some(row) if row.iter().all(|byte| matches!(byte, b'0' | b'1')) => row,
@@ -631,7 +640,8 @@ mod tests {
 
     use super::*;
 
-    /// The decoded bytes of `text`, in each encoding and at each alignment, with their range in `text`.
+    /// Decodes `text` in each encoding and at each alignment. Returns the decoded bytes with the range of their digits
+    /// in `text`.
     fn decoded(text: &[u8]) -> Vec<(Vec<u8>, Range<usize>)> {
         let words = words(text);
         let each = |bits: Bits<'_>| {
@@ -674,7 +684,7 @@ mod tests {
         assert!(is_read(b"SOME WORDS OF CAPITAL LETTERS"));
     }
 
-    /// Puts `between` after each `width` digits.
+    /// Inserts `between` after every group of `width` digits.
     fn wrapped(digits: &str, width: usize, between: &str) -> String {
         let lines: Vec<_> = digits.as_bytes().chunks(width).map(String::from_utf8_lossy).collect();
         lines.join(between)

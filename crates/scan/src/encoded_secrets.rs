@@ -1,11 +1,11 @@
 //! Finds known secrets in encoded text.
 //!
-//! Regions that may contain encoded data (see `dense_regions`) are decoded in every encoding that their
-//! characters allow, at every alignment. The digits of an encoding are the characters that carry data; other
-//! characters between them are ignored. The search therefore finds a piece of an encoded secret even if its
-//! first characters are missing, if it is split over several lines, or if it is concatenated from string
-//! literals. Decoded data is decoded a second time, and is decompressed if it contains compressed streams.
-//! Only sequences with enough adjacent digits are decoded, so the cost per byte is bounded.
+//! Regions that may contain encoded data (see `dense_regions`) are decoded in every encoding that their characters
+//! allow, at every alignment. The digits of an encoding are the characters that carry data. Other characters between
+//! the digits are ignored. The search therefore finds a piece of an encoded secret even if its first characters are
+//! missing, if it is split over several lines, or if it is concatenated from string literals. Decoded data is decoded a
+//! second time, and is decompressed if it contains compressed streams. Only sequences with enough adjacent digits are
+//! decoded, so the cost per byte is bounded.
 
 use std::cell::OnceCell;
 use std::io::Read;
@@ -19,20 +19,20 @@ use crate::view::View;
 
 /// The maximum number of times that decoded data is decoded again.
 const MAX_DEPTH: usize = 1;
-/// The maximum number of compressed streams in one decoded text that are decompressed. Further ones are not
+/// The maximum number of compressed streams in one decoded text that are decompressed. Further streams are not
 /// searched.
 const MAX_STREAMS: usize = 64;
 /// The maximum number of bytes that are decompressed from one stream. The rest of the stream is not searched.
 const MAX_STREAM_BYTES: u64 = 64 << 10;
-/// The number of decompressed bytes after which no further stream of a window is decompressed.
+/// The number of decompressed bytes after which no further stream in the same window is decompressed.
 const MAX_INFLATED: u64 = 1 << 20;
 
-/// Calls `found` for every secret in encoded parts of `text`, with the secret's index and the range of its
-/// encoded form in `text`.
+/// Calls `found` for every secret in encoded parts of `text`. The arguments are the match, which contains the index of
+/// the secret, and the range of the secret's encoded form in `text`.
 pub(crate) fn find(known: &KnownSecrets, text: &[u8], found: &mut dyn FnMut(Match, Range<usize>)) {
     let mut reader = Reader { known, inflated: 0, buffers: Vec::new() };
     reader.regions(text, MAX_DEPTH, found);
-    // In a path or form, the separators between the digits are percent-encoded.
+    // In a URL path or a form, the separators between the digits are percent-encoded.
     if has_percent(text)
         && let Some(view) = View::unescaped_all(text)
     {
@@ -45,9 +45,9 @@ fn has_percent(text: &[u8]) -> bool {
         .any(|at| text.get(at + 1..at + 3).is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit)))
 }
 
-/// Whether any aligned row of 16 bytes contains at least five zero bytes, as text in UTF-16 and UTF-32 does.
-/// Of twelve consecutive two-byte characters, six lie in one row. In image data, one row in a hundred million
-/// has as many zeros.
+/// Returns whether any aligned row of 16 bytes contains at least five zero bytes, as text in UTF-16 and UTF-32 does. If
+/// a text contains twelve consecutive two-byte characters, at least six of them are in the same row. In image data, one
+/// row in a hundred million has at least five zeros.
 fn is_wide(bytes: &[u8]) -> bool {
     bytes.chunks(16).any(|row| row.iter().map(|byte| u8::from(*byte == 0)).sum::<u8>() >= 5)
 }
@@ -55,7 +55,7 @@ fn is_wide(bytes: &[u8]) -> bool {
 struct Reader<'k> {
     known: &'k KnownSecrets,
     inflated: u64,
-    /// Buffers for decoded bytes, which are used again.
+    /// Buffers for decoded bytes, kept for reuse.
     buffers: Vec<Vec<u8>>,
 }
 
@@ -80,7 +80,8 @@ impl Reader<'_> {
         }
     }
 
-    /// Decodes `text` in every encoding, also after removing the columns of a hex dump.
+    /// Decodes `text` in every encoding. If `text` contains a hex dump, decodes it again without the offset and text
+    /// columns.
     fn read(&mut self, text: &[u8], depth: usize, found: Found<'_>) {
         self.encodings(text, depth, found);
         if let Some(dump) = dump(text) {
@@ -118,8 +119,8 @@ impl Reader<'_> {
         self.buffers.push(bytes);
     }
 
-    /// Searches decoded bytes, and the encoded regions within them. Letters that other characters separate count only
-    /// in text, because most decoded data is binary.
+    /// Searches decoded bytes, and the encoded regions within them. Letters of a secret with other characters between
+    /// them are matched only in parts that may be text, because most decoded data is binary.
     fn search_bytes(&mut self, bytes: &[u8], depth: usize, found: Found<'_>) {
         self.known.find(bytes, &mut *found);
         for text in dense_regions::texts(bytes) {
@@ -135,7 +136,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Searches a text as it is, and without the zero bytes of UTF-16 and UTF-32.
+    /// Searches a text unchanged, and again without the zero bytes of UTF-16 and UTF-32.
     fn text(&self, bytes: &[u8], found: Found<'_>) {
         self.known.find_all(bytes, found);
         self.wide(bytes, found);

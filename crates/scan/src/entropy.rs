@@ -1,5 +1,5 @@
-//! Implements the `entropy` detector, which finds text as random as a key. It is off by default, and its
-//! findings are warnings.
+//! Implements the `entropy` detector, which finds text that is random enough to be a key. The detector is off by
+//! default, and its findings are warnings.
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ const WINDOW: usize = 64;
 /// The distance between the starts of two windows, in bytes.
 const STEP: usize = 32;
 
-/// Shannon entropy of a text, in bits per byte; 0 for an empty text.
+/// Returns the Shannon entropy of a text, in bits per byte. Returns 0 for an empty text.
 pub(crate) fn bits_per_byte(text: &[u8]) -> f64 {
     let mut counts = [0_u32; 256];
     for byte in text {
@@ -24,10 +24,10 @@ pub(crate) fn bits_per_byte(text: &[u8]) -> f64 {
         .sum()
 }
 
-/// The entropy that random text in the alphabet of `window` reaches and that ordinary text does not reach. In
-/// windows of 64 characters, random hexadecimal digits average 3.8 bits per character, random base64 5.2,
-/// random printable ASCII 5.5, and random bytes 5.7. English text has 4.1 bits per character, and text with
-/// identifiers up to 4.6. UTF-8 text in other scripts has at most 5.1 bits per byte.
+/// Returns the entropy that random text in the alphabet of `window` reaches and that ordinary text does not reach. In
+/// windows of 64 characters, random hexadecimal digits average 3.8 bits per character, random base64 5.2, random
+/// printable ASCII 5.5, and random bytes 5.7. English text has 4.1 bits per character, and text with identifiers up to
+/// 4.6. UTF-8 text in other scripts has at most 5.1 bits per byte.
 fn threshold(window: &[u8]) -> f64 {
     let all = |fits: fn(&u8) -> bool| window.iter().all(fits);
     if all(u8::is_ascii_digit) {
@@ -44,8 +44,8 @@ fn threshold(window: &[u8]) -> f64 {
     }
 }
 
-/// The windows of `text` that are as random as a key. Windows are aligned to offsets in the stream, where `text` starts
-/// at `base`. So the result does not depend on how the stream is divided.
+/// Returns the windows of `text` that are random enough to be a key. `base` is the offset of `text` in the stream.
+/// Windows are aligned to offsets in the stream, so the result does not depend on how the stream is divided.
 pub(crate) fn random_windows(text: &[u8], base: u64) -> impl Iterator<Item = Range<usize>> {
     let step = STEP as u64;
     let first = usize::try_from((step - base % step) % step).unwrap_or(0);

@@ -1,4 +1,4 @@
-//! Shows the text around a finding without the values in it, so that a user can decide about the finding.
+//! Shows the text around a finding with all values masked, so that a user can decide about the finding.
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ const MAX_WORD: usize = 4 << 10;
 /// A part of a text in which every value is masked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Excerpt {
-    /// The text. Bytes that are not UTF-8 are replaced. It may contain control characters.
+    /// The text. Bytes that are not UTF-8 are replaced. The excerpt may contain control characters.
     pub text: String,
     /// Whether text before the excerpt is left out.
     pub cut_before: bool,
@@ -19,10 +19,11 @@ pub struct Excerpt {
 }
 
 /// Returns the finding at `own` with up to `around` bytes of `text` before and after it. Masks the finding and the
-/// `others`, each with the whole word around it, because a finding may cover only a part of a value. All masks have the
-/// same length. Incomplete words at both ends are left out, because they could be part of a value.
+/// findings at `others`. Each mask covers the whole word around a finding, because the finding may cover only a part of
+/// a value. All masks have the same length. Incomplete words at both ends of the excerpt are left out, because they
+/// could be part of a value.
 ///
-/// Ranges that end after the text are shortened.
+/// Ranges that extend beyond the end of `text` are shortened.
 #[must_use]
 pub fn excerpt(
     text: &[u8],
@@ -58,18 +59,20 @@ pub fn excerpt(
     Excerpt { text: shown, cut_before: start > 0, cut_after: end < text.len() }
 }
 
-/// Extends a range to the word that contains it.
+/// Extends a range to the boundaries of the word that contains it.
 fn word(text: &[u8], range: &Range<usize>) -> Range<usize> {
     let start = range.start.min(text.len());
     let end = range.end.clamp(start, text.len());
-    // A `=` before a value belongs to its key, and after a value to its encoding.
+    // An `=` before a value separates it from its key. An `=` after a value is base64 padding, which belongs to the
+    // value.
     let before = text[..start].iter().rev().take(MAX_WORD).take_while(|byte| in_word(**byte)).count();
     let after =
         text[end..].iter().take(MAX_WORD).take_while(|byte| in_word(**byte) || **byte == b'=').count();
     start - before..end + after
 }
 
-/// Whether a value may contain this byte: the bytes of base64, hexadecimal, percent-encoding, JWTs and UTF-8 letters.
+/// Returns whether a value may contain this byte. Such bytes occur in base64, hexadecimal, percent-encoding, JWTs and
+/// UTF-8 letters.
 fn in_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || !byte.is_ascii() || b"+/_-.~%\\".contains(&byte)
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bottle_policy::credential::exempt::Exempt;
 use bottle_policy::lock_out::{HITS, Piece};
 
-/// How serious a finding is.
+/// The severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
     /// The finding is only logged.
@@ -25,7 +25,7 @@ pub enum Detector {
     ScannerRules,
     /// `known_secrets`: text that contains a secret of this bottle.
     KnownSecrets,
-    /// `entropy`: text as random as a key.
+    /// `entropy`: text that is random enough to be a key.
     Entropy,
     /// A line break in a header or request line.
     Structure,
@@ -42,22 +42,23 @@ pub struct Finding {
     pub rule: Arc<str>,
     /// The detector that reported the finding.
     pub detector: Detector,
-    /// How serious the finding is.
+    /// The severity of the finding.
     pub severity: Severity,
     /// For `known_secrets`: the index of the secret in the order passed to
     /// [`KnownSecrets::new`](crate::KnownSecrets::new).
     pub secret: Option<usize>,
-    /// For `known_secrets`: the pieces of the secret that the span contains. A span has several if its text is
-    /// compressed.
+    /// For `known_secrets`: the pieces of the secret that the span contains. A span can contain several pieces if its
+    /// text is compressed.
     pub pieces: Pieces,
-    /// A description for the user: the kind of credential and its public part. It contains no length, because the agent
-    /// may read it, and a finding may contain a part of a secret that the agent does not hold.
+    /// A description for the user: the kind of credential and its public part. The description never contains the
+    /// length of the match. The agent may read the description, and the match may be a part of a secret that the agent
+    /// does not hold.
     pub preview: String,
 }
 
 impl Finding {
-    /// Whether `exempt`, which applies to the place of this finding, exempts the finding. A caller that knows secrets
-    /// which the agent must not send has to check for these first.
+    /// Returns whether `exempt` exempts this finding. `exempt` is the exemption for the place where the finding was
+    /// made. If the agent must not send some secrets in any case, the caller has to check for them first.
     #[must_use]
     pub fn is_exempt(&self, exempt: Exempt) -> bool {
         match exempt {
@@ -68,12 +69,13 @@ impl Finding {
     }
 }
 
-/// The pieces of one secret in the span of a finding, at most [`HITS`] of each kind, because more would change nothing.
+/// The pieces of one secret in the span of a finding. Each list contains at most [`HITS`] pieces, because that many
+/// pieces lock a bottle.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Pieces {
     whole: Vec<Piece>,
-    /// Pieces that were cut at the edge of a window, so that they depend on their position in the text. They count only
-    /// if no search found the whole piece.
+    /// Pieces that the edge of a window truncated. Their content depends on their position in the text, so they count
+    /// only if `whole` is empty.
     cut: Vec<Piece>,
 }
 
@@ -95,7 +97,7 @@ impl Pieces {
         }
     }
 
-    /// The pieces that count for the lock-out.
+    /// Returns the pieces that count for the lock-out.
     pub fn counted(&self) -> impl Iterator<Item = Piece> + '_ {
         if self.whole.is_empty() { self.cut.iter() } else { self.whole.iter() }.copied()
     }

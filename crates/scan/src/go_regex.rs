@@ -1,8 +1,9 @@
 //! Translates regular expressions from the syntax of Go (RE2) to that of the `regex` crate.
 //!
-//! The two syntaxes differ in few places. Go reads a `{` that begins no repetition as a literal character. It also
-//! reads `[`, `&&`, `--` and `~~` in a class literally, and `-` after a class such as `\w`. Go has `\Q…\E` and octal
-//! escapes, and `\<` is the character `<`. Source: <https://pkg.go.dev/regexp/syntax>.
+//! The two syntaxes differ in few places. Go reads a `{` that does not begin a repetition as a literal character. In a
+//! bracketed character class, Go reads `[`, `&&`, `--` and `~~` literally, and also a `-` after a class such as `\w`.
+//! Go supports `\Q…\E` and octal escapes. In Go, `\<` is the literal character `<`. Source:
+//! <https://pkg.go.dev/regexp/syntax>.
 
 use std::sync::OnceLock;
 
@@ -10,11 +11,11 @@ use regex::bytes::{Captures, Regex, RegexBuilder};
 
 /// The maximum memory of one compiled regular expression, in bytes.
 const MAX_COMPILED: usize = 4 << 20;
-/// The maximum memory that one regular expression uses for the states it has seen, in bytes.
+/// The maximum memory for the lazy DFA of one regular expression, in bytes.
 const MAX_STATES: usize = 512 << 10;
 
-/// A regular expression in Go's syntax. It is compiled when a text is first compared with it, because most rules
-/// of a file never run.
+/// A regular expression that was written in Go's syntax. The compiled form is built for the first text that is matched
+/// against it, because most rules of a file never run.
 pub(crate) struct Pattern {
     text: String,
     groups: usize,
@@ -22,24 +23,24 @@ pub(crate) struct Pattern {
 }
 
 impl Pattern {
-    /// Checks an expression.
+    /// Translates and checks an expression.
     ///
     /// # Errors
-    /// Returns the message of the compiler.
+    /// Returns the error message of the regex compiler.
     pub(crate) fn new(pattern: &str) -> Result<Self, String> {
         let text = translate(pattern);
         let regex = compile(&text).map_err(|error| {
-            // The last line of the message gives the cause; the lines before it draw the position.
+            // The last line of the message gives the cause. The earlier lines show the position of the error.
             error.to_string().lines().last().unwrap_or_default().replacen("error: ", "", 1)
         })?;
         Ok(Self { text, groups: regex.captures_len(), regex: OnceLock::new() })
     }
 
-    /// Checks a list of expressions, and joins them into one that matches where any of them matches. `None` if the
-    /// list is empty.
+    /// Checks a list of expressions, and joins them into one pattern that matches if any of the expressions matches.
+    /// Returns `None` if the list is empty.
     ///
     /// # Errors
-    /// Returns the first expression that is invalid, and the message of the compiler.
+    /// Returns the first invalid expression and the error message of the regex compiler.
     pub(crate) fn any_of(patterns: &[String]) -> Result<Option<Self>, (String, String)> {
         for pattern in patterns {
             compile(&translate(pattern)).map_err(|error| {
@@ -54,7 +55,7 @@ impl Pattern {
         Self::new(&joined.join("|")).map(Some).map_err(|error| (joined.join("|"), error))
     }
 
-    /// The number of groups, with the complete match.
+    /// Returns the number of capture groups. The complete match counts as one group.
     pub(crate) fn groups(&self) -> usize {
         self.groups
     }
@@ -77,8 +78,8 @@ fn compile(text: &str) -> Result<Regex, regex::Error> {
         let mut builder = RegexBuilder::new(text);
         builder.unicode(unicode).size_limit(MAX_COMPILED).dfa_size_limit(MAX_STATES).build()
     };
-    // Character classes in Go match only ASCII, and compile to far smaller programs without Unicode. An
-    // expression with non-ASCII letters is compiled with Unicode.
+    // Character classes such as `\w` match only ASCII in Go, and compile to far smaller programs without Unicode
+    // support. An expression with non-ASCII letters is compiled with Unicode support.
     build(false).or_else(|_| build(true))
 }
 
@@ -104,7 +105,7 @@ pub(crate) fn translate(pattern: &str) -> String {
     out
 }
 
-/// Whether a text begins with `{n}`, `{n,}` or `{n,m}`.
+/// Returns whether a text begins with `{n}`, `{n,}` or `{n,m}`.
 fn is_repetition(text: &str) -> bool {
     let Some((inside, _)) = text[1..].split_once('}') else { return false };
     let (least, most) = inside.split_once(',').unwrap_or((inside, ""));
@@ -135,7 +136,7 @@ fn escape(text: &str, out: &mut String) -> usize {
         '0'..='7' => {
             let digits = text[1..].bytes().take(3).take_while(|byte| (b'0'..b'8').contains(byte)).count();
             match u32::from_str_radix(&text[1..=digits], 8) {
-                // A single digit refers to a group, which neither syntax supports.
+                // An escape with a single digit is a backreference, which neither syntax supports.
                 Ok(number) if digits > 1 || next == '0' => out.push_str(&format!(r"\x{{{number:x}}}")),
                 _ => out.push_str(&text[..=digits]),
             }
@@ -153,8 +154,8 @@ fn escape(text: &str, out: &mut String) -> usize {
     }
 }
 
-/// Translates the class at the start of `text`, and returns its length. A class without an end is copied, so the
-/// expression does not compile.
+/// Translates the bracketed character class at the start of `text`, and returns its length. A class without a closing
+/// bracket is copied unchanged, so that the expression does not compile.
 fn class(text: &str, out: &mut String) -> usize {
     let mut made = String::from("[");
     let mut at = 1;
@@ -185,7 +186,8 @@ fn class(text: &str, out: &mut String) -> usize {
     }
 }
 
-/// Translates one item of a class. Returns its length, and whether it is one character, which may begin a range.
+/// Translates one item of a bracketed character class. Returns the length of the item, and whether the item is a single
+/// character, which may begin a range.
 fn class_item(text: &str, out: &mut String) -> (usize, bool) {
     if text.starts_with("[:")
         && let Some(end) = text.find(":]")

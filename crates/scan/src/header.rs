@@ -17,12 +17,13 @@ pub enum HeadPart {
     Header,
 }
 
-/// Finds a line break in `text`: a literal CR, LF or NUL, a character that some servers truncate to CR or LF, or a
-/// CR or LF in any escape, nested or not. Such an escape is percent-encoding, an overlong UTF-8 sequence, a backslash
-/// escape, or an entity. Request bodies must not be checked, because they may have many lines.
+/// Finds a line break in `text`. A line break is a literal CR, LF or NUL, a character that some servers truncate to CR
+/// or LF, or an escaped CR or LF. The escape may be percent-encoding, an overlong UTF-8 sequence, a backslash escape or
+/// an HTML entity, and escapes may be nested. Request bodies must not be checked, because they may have many lines.
 ///
-/// An encoded LF in a query or a header is only a warning, because forms and JSON have multi-line text there. It is
-/// blocked if a CR accompanies it, or if the following text looks like a header or a request.
+/// An escaped LF in a query or a header is only a warning, because forms and JSON contain multi-line text. The finding
+/// blocks if `text` also contains a CR or an overlong sequence, or if a line after the first one looks like a header or
+/// a request line.
 #[must_use]
 pub fn head_injection(part: HeadPart, text: &[u8]) -> Option<Finding> {
     if let Some(at) = text.iter().position(|byte| matches!(byte, b'\r' | b'\n' | 0)) {
@@ -47,7 +48,7 @@ pub fn head_injection(part: HeadPart, text: &[u8]) -> Option<Finding> {
     Some(finding("line-break-encoded", severity, "an encoded line break", source(range)))
 }
 
-/// U+560A and U+560D in UTF-8, whose low bytes are LF and CR.
+/// U+560A and U+560D in UTF-8. The low bytes of these code points are LF and CR.
 const TRUNCATED: &[&[u8]] = &[b"\xe5\x98\x8a", b"\xe5\x98\x8d"];
 
 /// LF and CR in UTF-8 sequences that are longer than necessary. Such a sequence is invalid (RFC 3629, 3), but some
@@ -55,9 +56,9 @@ const TRUNCATED: &[&[u8]] = &[b"\xe5\x98\x8a", b"\xe5\x98\x8d"];
 const OVERLONG: &[&[u8]] =
     &[b"\xc0\x8a", b"\xc0\x8d", b"\xe0\x80\x8a", b"\xe0\x80\x8d", b"\xf0\x80\x80\x8a", b"\xf0\x80\x80\x8d"];
 
-/// The first of the byte sequences in `text`.
+/// Returns the range of the first occurrence of any of `sequences` in `text`.
 fn sequence(text: &[u8], sequences: &[&[u8]]) -> Option<Range<usize>> {
-    // ASCII text contains none of these sequences.
+    // All sequences begin with a non-ASCII byte, so the search skips the ASCII text at the start.
     let from = text.iter().position(|byte| !byte.is_ascii())?;
     (from..text.len()).find_map(|at| {
         let found = sequences.iter().find(|sequence| text[at..].starts_with(sequence))?;
@@ -78,8 +79,8 @@ fn finding(rule: &str, severity: Severity, words: &str, range: Range<usize>) -> 
     }
 }
 
-/// Headers of one word that change what a server does. Other headers have a `-` or a space after the `:`, unlike text
-/// such as `name:value`.
+/// Names of headers that consist of one word and change the behavior of a server. Other headers are recognized by a `-`
+/// in the name or by a space after the `:`. Text such as `name:value` has neither.
 const SHORT_HEADERS: &[&str] = &[
     "authorization",
     "connection",
@@ -93,7 +94,7 @@ const SHORT_HEADERS: &[&str] = &[
     "upgrade",
 ];
 
-/// Whether a line after a line break looks like a header or a request line.
+/// Returns whether any line of `text` except the first looks like a header or a request line.
 fn looks_like_header(text: &[u8]) -> bool {
     text.split(|byte| *byte == b'\n').skip(1).any(|line| {
         let length = line.iter().take_while(|byte| byte.is_ascii_alphanumeric() || **byte == b'-').count();
@@ -157,7 +158,7 @@ mod tests {
 
     #[test]
     fn a_line_break_is_found_in_every_spelling() {
-        // How `d` (CR) or `a` (LF) is spelled.
+        // Escapes of CR and LF. In each, `{}` is replaced by `d` for CR or by `a` for LF.
         let spellings = [
             "%0{}",
             "%250{}",
@@ -214,7 +215,7 @@ mod tests {
                     format!("a{cr}z"),
                     format!("a{lf}x-evil: 1"),
                 ] {
-                    // These have another meaning in upper case.
+                    // These escapes have another meaning in upper case.
                     if ["\\R", "\\X", "%5CR", "%5CX", "%5CU", "&AMP"].iter().any(|other| text.contains(other))
                     {
                         continue;

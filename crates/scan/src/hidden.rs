@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use crate::finding::Severity;
 
-/// The minimum number of consecutive invisible characters that are reported. Fewer occur in ordinary text,
-/// for example in emoji. A character that overrides the text direction is reported even alone.
+/// The minimum number of consecutive invisible characters that are reported. Shorter runs occur in ordinary text, for
+/// example in emoji. A character that overrides the text direction is reported even if it is alone.
 const MIN_RUN: usize = 8;
 
 /// Finds hidden text. Each result has a range, a rule, a severity and a description.
@@ -41,7 +41,7 @@ pub(crate) fn find(text: &[u8]) -> Vec<(Range<usize>, &'static str, Severity, &'
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Class {
-    /// Unicode tags, an invisible copy of ASCII.
+    /// Unicode tag characters, which are an invisible copy of ASCII.
     Tag,
     /// Zero-width characters and variation selectors. A sequence of them can encode text.
     ZeroWidth,
@@ -68,7 +68,7 @@ fn finding(
     (class, extent, count): (Class, Range<usize>, usize),
 ) -> Option<(Range<usize>, &'static str, Severity, &'static str)> {
     match class {
-        // Emoji flags of regions contain up to six tags.
+        // Emoji flags of regions contain up to six tag characters.
         Class::Tag if count >= MIN_RUN => {
             Some((extent, "hidden-tags", Severity::Block, "text in invisible characters"))
         }

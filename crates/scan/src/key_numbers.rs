@@ -1,8 +1,8 @@
 //! Locates the private numbers in the bytes of a PEM key.
 //!
-//! About half of a PEM key is its public key: the modulus in RSA, or the point on an elliptic curve. An agent
-//! that knows the public key must not be able to extend it to the private key by guessing one character after
-//! another.
+//! About half of a PEM private key is the corresponding public key: the modulus in RSA, or the point on an elliptic
+//! curve. An agent that knows the public key must not be able to extend it to the private key by guessing one character
+//! after another.
 
 use std::ops::Range;
 
@@ -18,8 +18,8 @@ const SHORTEST: usize = 16;
 /// private fields.
 const RSA_FIELDS: usize = 9;
 
-/// The ranges of the private bytes in a key, given its base64 as `body`. The result is empty if the key's
-/// format is unknown.
+/// Returns the ranges of the private bytes in a key. `body` is the base64 text of the key, and the ranges refer to the
+/// decoded bytes. The result is empty if the key's format is unknown.
 pub(crate) fn private(body: &str) -> Vec<Range<usize>> {
     let Ok(bytes) = STANDARD.decode(body).map(Zeroizing::new) else { return Vec::new() };
     if bytes.starts_with(b"openssh-key-v1\0") {
@@ -29,7 +29,8 @@ pub(crate) fn private(body: &str) -> Vec<Range<usize>> {
     der(&bytes, 0..bytes.len(), 0, &mut found);
     match found.rsa {
         Some(private) => private,
-        // The last number is a scalar, a curve's seed, or a complete encrypted key.
+        // In other formats, the last number is the private scalar or seed of an elliptic-curve key, or a complete
+        // encrypted key.
         None => found.last.into_iter().collect(),
     }
 }
@@ -53,12 +54,13 @@ fn der(bytes: &[u8], range: Range<usize>, depth: usize, found: &mut Found) -> bo
     for (tag, place) in &elements {
         let inner = place.clone();
         match tag {
-            // A SEQUENCE. Explicit curve parameters are not private.
+            // A SEQUENCE. If it contains explicit curve parameters, which are not private, the private number follows
+            // and replaces them in `found.last`.
             0x30 if depth < MAX_DEPTH => {
                 der(bytes, inner, depth + 1, found);
             }
-            // An OCTET STRING contains another structure or a number. A field with a context-specific tag is
-            // a public key, so it is skipped.
+            // An OCTET STRING contains another structure or a number. Fields with context-specific tags, such as the
+            // public key, are skipped.
             0x04 if depth < MAX_DEPTH
                 && place.len() >= SHORTEST
                 && der(bytes, inner.clone(), depth + 1, found) => {}
@@ -69,7 +71,8 @@ fn der(bytes: &[u8], range: Range<usize>, depth: usize, found: &mut Found) -> bo
     true
 }
 
-/// The tag and the content of each DER element; `None` if the elements do not fill the range exactly.
+/// Returns the tag and the content range of each DER element. Returns `None` if the elements do not fill `range`
+/// exactly.
 fn elements(bytes: &[u8], range: Range<usize>) -> Option<Vec<(u8, Range<usize>)>> {
     let mut all = Vec::new();
     let mut at = range.start;
@@ -90,8 +93,8 @@ fn elements(bytes: &[u8], range: Range<usize>) -> Option<Vec<(u8, Range<usize>)>
     (!all.is_empty()).then_some(all)
 }
 
-/// Reads OpenSSH's format (PROTOCOL.key): names, the public key, and a section with the public key again and
-/// the private key.
+/// Reads OpenSSH's key format (PROTOCOL.key). A key in this format consists of names, the public key, and a section
+/// with a copy of the public key and the private key.
 fn openssh(bytes: &[u8]) -> Option<Vec<Range<usize>>> {
     let mut at = b"openssh-key-v1\0".len();
     let cipher = string(bytes, &mut at)?;
@@ -107,7 +110,7 @@ fn openssh(bytes: &[u8]) -> Option<Vec<Range<usize>>> {
     let mut next = |count: usize| (0..count).map(|_| string(bytes, &mut at)).collect::<Option<Vec<_>>>();
     match &bytes[kind] {
         b"ssh-rsa" => next(6).map(|fields| fields[2..].to_vec()),
-        // The last field of an Ed25519 key is the private seed, followed by the public key.
+        // The last field of an Ed25519 key consists of the private seed and the public key.
         b"ssh-ed25519" => next(2).map(|fields| {
             fields[1..].iter().map(|field| field.start..field.end.min(field.start + 32)).collect()
         }),

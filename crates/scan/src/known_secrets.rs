@@ -1,11 +1,12 @@
-//! Implements the `known_secrets` detector, which finds known secrets and pieces of them, in every spelling.
+//! Implements the `known_secrets` detector, which finds known secrets and pieces of known secrets, plain and in encoded
+//! forms.
 //!
-//! It runs two searches, both with the index of the module `windows`. The first search finds private
-//! characters of a secret in the text. The second search compares only the letters and digits of secret and
-//! text, so it finds a secret even if it is split, spaced or spread over several fields. Both searches find
-//! pieces of at least [`PIECE`] characters within one private part of a secret (see `matchable_parts`), and
-//! their cost does not grow with the number of secrets. Most spellings are decoded in the scanned text (see
-//! `view`, `dense_regions` and `encoded_secrets`) instead of being listed for each secret.
+//! The detector runs two searches. Both searches use the index of the module `windows`. The first search finds private
+//! characters of a secret in the text. The second search compares only the letters and digits of the secret and the
+//! text, so it finds a secret even if it is split, spaced or spread over several fields. Both searches find pieces of
+//! at least [`PIECE`] characters within one private part of a secret (see `matchable_parts`). The cost of a search does
+//! not grow with the number of secrets. Most encoded forms of a secret are not in the index. Instead, the scanned text
+//! is decoded (see `view`, `dense_regions` and `encoded_secrets`).
 
 use std::fmt;
 use std::ops::Range;
@@ -21,11 +22,11 @@ use crate::secret_spellings;
 use crate::view::View;
 use crate::windows::{self, Builder, Windows};
 
-/// The minimum number of letters and digits in a secret. A secret with fewer is not part of the search that
-/// compares only letters and digits.
+/// The minimum number of letters and digits in a secret. A secret with fewer letters and digits is excluded from the
+/// search that compares only letters and digits.
 const SHORTEST_LETTERS: usize = windows::SHORTEST;
-/// The minimum number of distinct characters in a piece. Without this limit, a row of zeros would match in
-/// any text.
+/// The minimum number of distinct characters in a piece. Without this limit, a sequence of zeros would match in any
+/// text.
 const DISTINCT: usize = 4;
 /// The maximum length of a secret's value, in bytes. A longer value is refused with [`TooLarge`].
 const MAX_SECRET: usize = 64 << 10;
@@ -35,9 +36,8 @@ const MAX_HITS: usize = 1000;
 
 /// The known secrets, prepared for search.
 ///
-/// Values shorter than [`crate::SHORTEST_ANYWHERE`] are ignored because they would match by chance. The
-/// tables contain the secrets. They exist only in processes that are not dumpable, and are wiped when
-/// dropped.
+/// Values shorter than [`crate::SHORTEST_ANYWHERE`] are ignored because they would match by chance. The tables contain
+/// the secrets. The tables exist only in processes that are not dumpable, and are wiped when they are dropped.
 pub struct KnownSecrets {
     texts: Vec<Needle>,
     in_texts: Windows,
@@ -46,7 +46,7 @@ pub struct KnownSecrets {
     reach: usize,
 }
 
-/// What a hit matched.
+/// The secret and the piece that a hit matched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Match {
     /// The index of the secret, in the order passed to [`KnownSecrets::new`].
@@ -54,8 +54,8 @@ pub(crate) struct Match {
     pub(crate) piece: Piece,
 }
 
-/// A text that the scanner searches for, or the letters and digits of that text, with its private parts. Its
-/// memory is wiped when it is dropped.
+/// A text that the scanner searches for, or only the letters and digits of that text, together with its private parts.
+/// The memory of `bytes` is wiped when the needle is dropped.
 struct Needle {
     bytes: Zeroizing<Vec<u8>>,
     parts: Vec<Part>,
@@ -63,7 +63,7 @@ struct Needle {
 }
 
 impl Needle {
-    /// Whether a match of `range` contains enough of a private part to reveal the secret.
+    /// Returns whether a match of `range` contains enough of a private part to reveal the secret.
     fn is_piece(&self, range: &Range<usize>) -> bool {
         self.parts.iter().any(|part| {
             let (start, end) = (part.range.start.max(range.start), part.range.end.min(range.end));
@@ -76,8 +76,8 @@ impl Needle {
 }
 
 impl KnownSecrets {
-    /// Prepares `secrets` for the search and derives the private parts of each from its value. A finding
-    /// gives the index of the secret that was found. Whitespace at the start and end of a value is ignored.
+    /// Prepares `secrets` for the search and derives the private parts of each secret from its value. A finding
+    /// contains the index of the secret in `secrets`. Whitespace at the start and end of a value is ignored.
     ///
     /// # Errors
     /// Fails with [`TooLarge`] if a value is longer than 64 KiB. The caller must then reject all text.
@@ -85,7 +85,7 @@ impl KnownSecrets {
         Self::from_known(secrets.into_iter().map(KnownSecret::new))
     }
 
-    /// Like [`new`](Self::new), for secrets of which the caller may know the form, such as `user:password`.
+    /// Works like [`new`](Self::new), but the caller can state the form of a value, such as `user:password`.
     ///
     /// # Errors
     /// Fails in the same cases as [`new`](Self::new).
@@ -111,18 +111,19 @@ impl KnownSecrets {
         Ok(Self { texts, in_texts, letters, in_letters, reach })
     }
 
-    /// Whether there are no secrets to find.
+    /// Returns whether there are no secrets to find.
     pub(crate) fn is_empty(&self) -> bool {
         self.texts.is_empty() && self.letters.is_empty()
     }
 
-    /// The number of characters around a window that the search needs to find the longest match.
+    /// Returns the maximum number of characters that a match needs, over all secrets. A window needs this many
+    /// characters of context.
     pub(crate) fn reach(&self) -> usize {
         self.reach
     }
 
-    /// Finds every place in `text` that contains enough private characters of a secret. A hit also covers the
-    /// adjacent characters if they match the secret.
+    /// Finds every position in `text` with enough private characters of a secret. A hit also covers the adjacent
+    /// characters if they match the secret.
     pub(crate) fn find(&self, text: &[u8], found: impl FnMut(Match, Range<usize>)) {
         find_pieces(&self.texts, &self.in_texts, text, found);
     }
@@ -132,7 +133,7 @@ impl KnownSecrets {
         find_pieces(&self.letters, &self.in_letters, letters, found);
     }
 
-    /// Runs both searches on a text that is not part of the scanned stream.
+    /// Runs both searches on a text that is not part of the scanned stream, such as decoded data.
     pub(crate) fn find_all(&self, text: &[u8], found: &mut dyn FnMut(Match, Range<usize>)) {
         self.find(text, &mut *found);
         self.find_split(text, found);
@@ -164,15 +165,16 @@ impl KnownSecrets {
     }
 }
 
-/// Finds every piece of `needles` in `text`, and extends each hit as far as the needle and the text match.
+/// Finds every piece of `needles` in `text`. Each hit is extended in both directions as long as the needle and the text
+/// match.
 fn find_pieces(
     needles: &[Needle],
     windows: &Windows,
     text: &[u8],
     mut found: impl FnMut(Match, Range<usize>),
 ) {
-    // The needle, the shift and the end of the last comparison. Positions before that end are not compared
-    // again for the same needle and shift.
+    // The needle, the shift and the end of the last comparison. Positions before this end are not compared again for
+    // the same needle and shift.
     let mut last: Option<(u32, usize, usize)> = None;
     windows.each(text, |at, number, offset| {
         let Some(needle) = needles.get(number as usize) else { return };
@@ -193,7 +195,7 @@ fn find_pieces(
     });
 }
 
-/// Collects needles and the index entries that find them.
+/// Collects needles together with their entries in the search index.
 #[derive(Default)]
 struct NeedleTable {
     needles: Vec<Needle>,
@@ -210,15 +212,15 @@ impl NeedleTable {
         Ok(())
     }
 
-    /// Adds a secret's text as it is, reversed, and in base 58. If the text is entirely private, also adds
-    /// its percent-encoded, escaped, unescaped and folded spellings.
+    /// Adds a secret's text unchanged, reversed, and in base 58. If the text is entirely private, also adds its
+    /// percent-encoded, escaped, unescaped and folded forms.
     fn add_text(&mut self, leaf: &Leaf, owner: usize) -> Result<(), TooLarge> {
         let bytes = Zeroizing::new(leaf.text.as_bytes().to_vec());
         let reversed: Zeroizing<Vec<u8>> =
             Zeroizing::new(leaf.text.chars().rev().collect::<String>().into_bytes());
         let back = reversed_parts(&leaf.parts, bytes.len());
-        // A match of a complete base 58 number reveals nothing to an agent that does not know the complete
-        // value.
+        // Only the complete base 58 number can match, so a match reveals nothing to an agent that does not know the
+        // complete value.
         let mut others: Vec<secret_spellings::Form> = secret_spellings::base58(&bytes).into_iter().collect();
         if leaf.parts.iter().all(|part| part.range == (0..bytes.len())) {
             let views = [Some(View::plain(&bytes)), View::unescaped(&bytes)];
@@ -228,8 +230,7 @@ impl NeedleTable {
             others.dedup();
         }
         for bytes in others.into_iter().filter(|other| other.as_slice() != bytes.as_slice()) {
-            // Spellings do not preserve the characters of the value, so only a match of the complete spelling
-            // counts.
+            // The encoded forms do not preserve the characters of the value, so only a match of a complete form counts.
             if bytes.len() >= windows::SHORTEST {
                 let need = bytes.iter().filter(|byte| **byte & 0xc0 != 0x80).count();
                 self.add(Needle { parts: vec![Part { range: 0..bytes.len(), need }], bytes, owner })?;
@@ -254,8 +255,8 @@ impl NeedleTable {
                 let own = &text[part.range.clone()];
                 let first = own.iter().position(is_letter)?;
                 let last = own.iter().rposition(is_letter)?;
-                // A part without its punctuation is shorter than the part itself, and must not match with
-                // fewer characters.
+                // Without its punctuation, a part is shorter. The shorter part must not match with fewer characters
+                // than the original part.
                 let wide = range.len() >= PIECE || last + 1 - first >= PIECE.min(own.len());
                 let all = part.need >= own.len();
                 let need = if all { range.len() } else { range.len().min(PIECE) };
@@ -280,7 +281,7 @@ impl NeedleTable {
     }
 }
 
-/// The positions of `parts` after their text of `length` bytes is reversed.
+/// Returns the ranges that `parts` have after their text is reversed. `length` is the length of the text in bytes.
 fn reversed_parts(parts: &[Part], length: usize) -> Vec<Part> {
     let turn = |part: &Part| Part { range: length - part.range.end..length - part.range.start, ..*part };
     parts.iter().map(turn).collect()

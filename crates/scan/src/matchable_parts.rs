@@ -1,10 +1,10 @@
-//! Determines the private characters of a known secret, that is, those that reveal it.
+//! Determines the private characters of a known secret. A match of private characters reveals the secret.
 //!
-//! The agent that wrote a text learns whether the scan blocked it. If a match could consist of public and
-//! private characters, an agent could write the public part, guess one more character, and read the secret
-//! from the scan results one character at a time. A value is therefore split into parts that are entirely
-//! public or entirely private. A match counts only within one private part, so an agent that knows one part
-//! learns nothing about another.
+//! The agent that wrote a text learns whether the scan blocked it. If a match could consist of both public and private
+//! characters, an agent could write the public part and guess one more character. In this way, the agent could read the
+//! secret from the scan results, one character at a time. A value is therefore split into parts that are entirely
+//! public or entirely private. A match counts only within one private part, so an agent that knows one part learns
+//! nothing about the other parts.
 //!
 //! ```text
 //! user:password, scheme://user:password@host, name=value    the password, the value
@@ -15,8 +15,8 @@
 //! base64 of text                                            the decoded text
 //! anything else                                             each run of letters, digits, `+` and `=`
 //! ```
-//! In a token with several runs, numbers and words are public, and so is a vendor's prefix. In a long token,
-//! readable text within its base64 is public too.
+//! In a token with several runs, the numbers, the words and a vendor's prefix are public. In a long token that is
+//! base64, readable text in the decoded bytes is public too.
 
 use std::ops::Range;
 
@@ -30,19 +30,18 @@ use crate::key_numbers;
 use crate::redact::SHORTEST_ANYWHERE;
 use crate::rules::public_prefix;
 
-/// The minimum number of consecutive private characters in a match. A private part that is shorter matches
-/// only as a whole.
+/// The minimum number of consecutive private characters in a match. A shorter private part matches only as a whole.
 pub(crate) const PIECE: usize = 12;
-/// The maximum nesting of structures that are split into parts. Values at a deeper level are not searched
-/// for.
+/// The maximum nesting of structures that are split into parts. The scanner does not search for values at a deeper
+/// level.
 const MAX_DEPTH: usize = 4;
 /// The maximum length of a run of letters that is treated as a word, and is therefore public.
 const MAX_WORD: usize = 20;
-/// Fixed passwords that Git hosts document for logins whose user name is the token. In such a login, the user
-/// name is private instead of the password.
+/// Fixed passwords that Git hosts document for logins with a token as the user name. In a login with one of these
+/// passwords, the user name is private instead of the password.
 const FIXED_PASSWORDS: [&str; 3] = ["x-oauth-basic", "x-access-token", "x-token-auth"];
 
-/// A secret and, where the caller knows it, the form of its value.
+/// A secret, and the form of its value if the caller knows the form.
 #[derive(Debug, Clone, Copy)]
 pub struct KnownSecret<'s> {
     pub(crate) value: &'s Secret,
@@ -50,20 +49,20 @@ pub struct KnownSecret<'s> {
 }
 
 impl<'s> KnownSecret<'s> {
-    /// Takes a value of any form. Its private parts are derived from the value.
+    /// Creates a known secret with a value of any form. The private parts are derived from the value.
     #[must_use]
     pub fn new(value: &'s Secret) -> Self {
         Self { value, login: false }
     }
 
-    /// Takes a value `user:password`, as in the HTTP scheme `basic`. Only the password is private. A password
-    /// shorter than [`SHORTEST_ANYWHERE`] is ignored, because it would match by chance.
+    /// Creates a known secret with a value `user:password`, as in the HTTP scheme `basic`. Only the password is
+    /// private. A password shorter than [`SHORTEST_ANYWHERE`] is ignored, because it would match by chance.
     #[must_use]
     pub fn login(value: &'s Secret) -> Self {
         Self { value, login: true }
     }
 
-    /// The texts, derived from the value, that the scanner searches for.
+    /// Returns the texts that the scanner searches for. These texts are derived from the value.
     pub(crate) fn leaves(&self) -> Vec<Leaf> {
         let value = self.value.expose().trim();
         let mut leaves = Vec::new();
@@ -86,30 +85,30 @@ pub(crate) struct Leaf {
     pub(crate) parts: Vec<Part>,
 }
 
-/// A private range of a text.
+/// A private range of a search text.
 #[derive(Debug, Clone)]
 pub(crate) struct Part {
     pub(crate) range: Range<usize>,
-    /// The number of consecutive characters of the range that a match needs.
+    /// The minimum number of consecutive characters of `range` in a match.
     pub(crate) need: usize,
 }
 
 impl Leaf {
-    /// Makes a search text that is entirely private; `None` if the text is too short to search for.
+    /// Creates a search text that is entirely private. Returns `None` if `text` is too short to search for.
     fn private(text: &str) -> Option<Self> {
         let need = text.chars().count().min(PIECE);
         (need >= SHORTEST_ANYWHERE).then(|| Self::with_parts(text, vec![Part { range: 0..text.len(), need }]))
     }
 
-    /// Makes a search text of which only a complete occurrence is a match.
+    /// Creates a search text that matches only as a whole. Returns `None` if `text` is too short to search for.
     fn whole(text: &str) -> Option<Self> {
         let need = text.chars().count();
         (need >= SHORTEST_ANYWHERE).then(|| Self::with_parts(text, vec![Part { range: 0..text.len(), need }]))
     }
 
-    /// Makes a search text in which no run of characters is long enough for a match. If the text has several
-    /// runs, only the complete text is a match. If a part of the text were a match, an agent that knows all
-    /// runs except one could guess that run character by character.
+    /// Creates a search text from a text in which no run of characters is long enough for a match. If the text has
+    /// several runs, only the complete text is a match. Otherwise, an agent that knows all runs except one could guess
+    /// the remaining run character by character.
     fn of_short_runs(text: &str) -> Option<Self> {
         if runs(text, 0).len() > 1 { Self::whole(text) } else { Self::private(text) }
     }
@@ -119,7 +118,7 @@ impl Leaf {
     }
 }
 
-/// Splits `value` into the texts to search for. Returns whether `value` has a form with public parts.
+/// Splits `value` into search texts and adds them to `leaves`. Returns whether `value` has a form with public parts.
 fn structure(value: &str, depth: usize, leaves: &mut Vec<Leaf>) -> bool {
     if depth > MAX_DEPTH {
         return false;
@@ -176,12 +175,12 @@ fn structure(value: &str, depth: usize, leaves: &mut Vec<Leaf>) -> bool {
     token(value, depth, leaves)
 }
 
-/// Whether a character separates list items, record fields or words.
+/// Returns whether a character separates list items, record fields or words.
 fn is_separator(character: char) -> bool {
     character.is_whitespace() || ";,&|\"'`()[]{}<>".contains(character)
 }
 
-/// Whether a text may be a number or the name of a user, variable or scheme.
+/// Returns whether a text may be a number or the name of a user, variable or scheme.
 fn is_name(text: &str) -> bool {
     (1..=64).contains(&text.len())
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-@+\\%".contains(&byte))
@@ -198,8 +197,8 @@ fn strings(document: &serde_json::Value, depth: usize, leaves: &mut Vec<Leaf>) {
     }
 }
 
-/// Splits a URL, given its part after `scheme://`, into the password and possible tokens in user, path and
-/// query.
+/// Adds the password of a URL to `leaves`, and the possible tokens in its user name, path and query. `rest` is the URL
+/// without `scheme://`.
 fn url(rest: &str, depth: usize, leaves: &mut Vec<Leaf>) {
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
     // A password may contain reserved characters that the writer did not encode.
@@ -230,7 +229,8 @@ fn url(rest: &str, depth: usize, leaves: &mut Vec<Leaf>) {
     leaves.append(&mut found);
 }
 
-/// Adds a password as entirely private, unless it is a token with a known form.
+/// Adds a password to `leaves` as an entirely private text. If the password is a token with a known form, only the
+/// private parts of the token are private.
 fn password(secret: &str, depth: usize, leaves: &mut Vec<Leaf>) {
     if public_prefix(secret) > 0 || secret.starts_with("eyJ") {
         token(secret, depth, leaves);
@@ -243,8 +243,8 @@ fn password(secret: &str, depth: usize, leaves: &mut Vec<Leaf>) {
     }
 }
 
-/// Adds a value without separators, which may be a token, a password or a name. Returns whether a part of the
-/// value is public.
+/// Adds a value without separators to `leaves`. The value may be a token, a password or a name. Returns whether a part
+/// of the value is public.
 fn token(text: &str, depth: usize, leaves: &mut Vec<Leaf>) -> bool {
     if let Some(decoded) = base64_of_text(text).filter(|_| depth < MAX_DEPTH) {
         leaves.extend(Leaf::whole(text));
@@ -253,8 +253,8 @@ fn token(text: &str, depth: usize, leaves: &mut Vec<Leaf>) -> bool {
     }
     let segments: Vec<&str> = text.split('.').collect();
     if text.starts_with("eyJ") && segments.len() >= 3 {
-        // A JWS (RFC 7515) consists of header, payload and signature; a JWE (RFC 7516) consists of header,
-        // key, initialization vector, ciphertext and tag.
+        // A JWS (RFC 7515) consists of header, payload and signature. A JWE (RFC 7516) consists of header, key,
+        // initialization vector, ciphertext and tag.
         let public = if segments.len() == 3 { 2 } else { 1 };
         let from: usize = segments[..public].iter().map(|segment| segment.len() + 1).sum();
         let mut parts = Vec::new();
@@ -271,7 +271,7 @@ fn token(text: &str, depth: usize, leaves: &mut Vec<Leaf>) -> bool {
     let several = runs.len() > 1 || depth > 0;
     let private = |run: &&Range<usize>| !(several && is_public(&text[run.start..run.end]));
     let mut parts: Vec<Part> = runs.iter().filter(private).cloned().filter_map(part).collect();
-    // If a token has a long run, its short runs are names.
+    // If a token has a long run, its short runs are names and therefore public.
     if parts.iter().any(is_long) {
         parts.retain(is_long);
     }
@@ -291,8 +291,9 @@ fn part(range: Range<usize>) -> Option<Part> {
     (need >= SHORTEST_ANYWHERE).then_some(Part { range, need })
 }
 
-/// The length of the public part that follows a vendor's prefix. This is the account in Stripe's newer keys,
-/// which published keys contain too, and the key id in SendGrid keys and fine-grained GitHub tokens.
+/// Returns the length of the public part that follows a vendor's prefix. In Stripe's newer keys, the public part is the
+/// account, which Stripe's publishable keys contain too. In SendGrid keys and fine-grained GitHub tokens, it is the key
+/// id.
 fn public_id_length(text: &str) -> usize {
     const STRIPE: usize = 24;
     const GITHUB: usize = 23;
@@ -315,8 +316,8 @@ fn public_id_length(text: &str) -> usize {
     length.min(body.len())
 }
 
-/// The runs of characters that may be random. Any ASCII character except letters, digits, `+` and `=` ends a
-/// run.
+/// Returns the runs of characters in `text` that may be random. Any ASCII character except letters, digits, `+` and `=`
+/// ends a run.
 fn runs(text: &str, from: usize) -> Vec<Range<usize>> {
     let belongs = |byte: u8| byte.is_ascii_alphanumeric() || b"+=".contains(&byte) || !byte.is_ascii();
     let mut runs: Vec<Range<usize>> = Vec::new();
@@ -333,17 +334,18 @@ fn runs(text: &str, from: usize) -> Vec<Range<usize>> {
 
 /// The fixed string that occurs in OpenAI's keys, and is therefore public.
 const OPENAI_MARKER: &str = "T3BlbkFJ";
-/// The minimum length of a token in base64 letters, from which on readable text within it is treated as
-/// public. A shorter token is one random number.
+/// The minimum length, in base64 characters, of a token in which readable text is treated as public. A shorter token is
+/// assumed to be one random number.
 const MIN_COMPOUND: usize = 100;
-/// The number of consecutive printable bytes that rarely occurs by chance and is therefore treated as text.
+/// The minimum number of consecutive printable bytes that are treated as readable text. Such a sequence rarely occurs
+/// by chance.
 const MIN_TEXT: usize = 9;
-/// The number of bytes before and after readable text that are public too, because they describe the text:
-/// lengths, types and following headers.
+/// The number of bytes before and after readable text that are public too. These bytes describe the text: they contain
+/// lengths, types and headers.
 const FRAMING: usize = 12;
 
-/// The ranges that all tokens of one kind have in common, in order. For example, macaroons (PyPI) contain
-/// identifiers and permissions, and AWS session tokens contain their issuer and region.
+/// Returns the ranges of `text` that are the same in all tokens of its kind, in order. For example, macaroons (PyPI)
+/// contain identifiers and permissions, and AWS session tokens contain their issuer and region.
 fn shared_text(text: &str, prefix: usize) -> Vec<Range<usize>> {
     let mut shared_text: Vec<Range<usize>> =
         text.match_indices(OPENAI_MARKER).map(|(at, word)| at..at + word.len()).collect();
@@ -373,7 +375,7 @@ fn shared_text(text: &str, prefix: usize) -> Vec<Range<usize>> {
     shared_text
 }
 
-/// The ranges of printable text in `bytes`.
+/// Returns the ranges of at least [`MIN_TEXT`] printable bytes in `bytes`.
 fn printable_ranges(bytes: &[u8]) -> impl Iterator<Item = Range<usize>> {
     let mut at = 0;
     let rows = bytes.split(|byte| !matches!(byte, b' '..=b'~')).map(move |row| {
@@ -384,7 +386,7 @@ fn printable_ranges(bytes: &[u8]) -> impl Iterator<Item = Range<usize>> {
     rows.filter(|row| row.len() >= MIN_TEXT)
 }
 
-/// Removes the `public` ranges from `runs`. Both must be sorted.
+/// Removes the `public` ranges from `runs`. Both `public` and `runs` must be sorted.
 fn subtract(runs: Vec<Range<usize>>, public: &[Range<usize>]) -> Vec<Range<usize>> {
     let mut left = Vec::new();
     for mut run in runs {
@@ -404,7 +406,7 @@ fn subtract(runs: Vec<Range<usize>>, public: &[Range<usize>]) -> Vec<Range<usize
     left
 }
 
-/// Whether a run is a number, a word, or the base64 of JSON.
+/// Returns whether a run is a number, a word, or base64-encoded JSON.
 fn is_public(run: &str) -> bool {
     let bytes = run.as_bytes();
     let word = bytes.iter().all(u8::is_ascii_alphabetic)
@@ -416,7 +418,7 @@ fn is_public(run: &str) -> bool {
 const LENIENT: GeneralPurposeConfig =
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);
 
-/// Decodes a base64 value, if the result is text.
+/// Decodes a base64 value. Returns `None` if the result is not text.
 fn base64_of_text(text: &str) -> Option<Zeroizing<String>> {
     if text.len() < 16 || text.len() % 4 == 1 {
         return None;
@@ -430,8 +432,8 @@ fn base64_of_text(text: &str) -> Option<Zeroizing<String>> {
     })
 }
 
-/// The private numbers of each PEM key in `value`. Each number is given as the base64 letters that contain no
-/// bit of another number.
+/// Returns the private numbers of each PEM key in `value`. Each number is represented by the base64 characters that
+/// contain only bits of this number.
 fn pem_keys(value: &str) -> Vec<Leaf> {
     // Environment variables and JSON escape the line breaks of a key.
     let value = Zeroizing::new(value.replace("\\r", "").replace("\\n", "\n"));
@@ -449,8 +451,8 @@ fn pem_keys(value: &str) -> Vec<Leaf> {
         let parts = key_numbers::private(&body);
         let parts: Vec<Part> = parts
             .iter()
-            // Each letter encodes six bits. The range begins with the first letter that contains no bit of
-            // the preceding bytes, and ends with the last letter that contains no bit of the following bytes.
+            // Each base64 character encodes six bits. The range begins with the first character that contains no bit of
+            // the preceding bytes. It ends with the last character that contains no bit of the following bytes.
             .map(|range| (range.start * 8).div_ceil(6)..(range.end * 8 / 6).min(letters))
             .filter(|range| range.start < range.end)
             .filter_map(part)

@@ -12,29 +12,29 @@ use crate::secret_spellings;
 /// The text that replaces a secret.
 pub const MASK: &str = "[redacted]";
 
-/// Secrets of at least this many bytes are masked at any position of a text and in every spelling. Shorter
-/// secrets match by chance in encoded text, so they are masked only if they appear unencoded and as a
-/// complete word.
+/// Secrets of at least this many bytes are masked at any position of a text and in every supported encoding. Shorter
+/// secrets would match by chance in encoded text, so they are masked only if they appear unencoded and as a complete
+/// word.
 pub const SHORTEST_ANYWHERE: usize = 8;
 
-/// The minimum length of a secret that is masked, in bytes. Short values such as `1` or `yes` are easy to
-/// guess, and masking them would garble every line.
+/// The minimum length of a secret that is masked, in bytes. Short values such as `1` or `yes` are easy to guess, and
+/// masking such values would garble every line.
 pub const SHORTEST_MASKED: usize = 4;
 
-/// An error: the known secrets exceed the capacity of one search, which is several gigabytes, or one of them
+/// The error that the known secrets exceed the capacity of one search, which is several gigabytes, or that one secret
 /// is longer than the search allows.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the known secrets are too large to search for")]
 pub struct TooLarge;
 
-/// Masks known secrets in every spelling and in upper or lower case, in one pass. A secret shorter than
-/// [`SHORTEST_ANYWHERE`] is masked only as a complete word, and one shorter than [`SHORTEST_MASKED`] is not
-/// masked. The complete value is masked, including its public parts. Agents cannot see logs and screens, so a
-/// mask reveals nothing to them.
+/// Masks known secrets in every supported encoding and in upper or lower case, in one pass. A secret shorter than
+/// [`SHORTEST_ANYWHERE`] is masked only as a complete word. A secret shorter than [`SHORTEST_MASKED`] is not masked.
+/// The complete value is masked, including its public parts. Agents cannot see logs and screens, so a mask reveals
+/// nothing to an agent.
 ///
-/// Callers must redact a text before truncating it, because a truncated secret is not found. The search
-/// tables contain the secrets and cannot be wiped, so they must exist only in processes that are not
-/// dumpable. Intermediate copies of the secrets are wiped from memory.
+/// Callers must redact a text before truncating it, because a truncated secret is not found. The search tables contain
+/// the secrets and cannot be wiped, so a redactor must exist only in processes that are not dumpable. Intermediate
+/// copies of the secrets are wiped from memory.
 pub struct Redactor {
     search: AhoCorasick,
     /// For each pattern of `search`: whether only a complete word is a match.
@@ -45,7 +45,7 @@ impl Redactor {
     /// Prepares a redactor for `secrets`. Whitespace at the start and end of a value is ignored.
     ///
     /// # Errors
-    /// Fails with [`TooLarge`] if the search cannot be built. The caller must then log nothing.
+    /// Fails with [`TooLarge`] if the search cannot be built. In this case, the caller must log nothing.
     pub fn new<'a>(secrets: impl IntoIterator<Item = &'a Secret>) -> Result<Self, TooLarge> {
         let mut patterns = Vec::new();
         let mut whole_word = Vec::new();
@@ -62,25 +62,24 @@ impl Redactor {
         }
         let search = AhoCorasick::builder()
             .kind(Some(AhoCorasickKind::ContiguousNFA))
-            // Case is ignored, because host names are lower-cased even if the client sent capitals.
+            // Case is ignored, because a log line contains host names in lower case even if the client sent capitals.
             .ascii_case_insensitive(true)
             .build(patterns.iter().map(|form| form.as_slice()))
             .map_err(|_| TooLarge)?;
         Ok(Self { search, whole_word })
     }
 
-    /// Returns `text` with [`MASK`] in place of every secret. The result is borrowed if the text contains no
-    /// secret.
+    /// Replaces every secret in `text` by [`MASK`]. The result is borrowed if `text` contains no secret.
     #[must_use]
     pub fn redact<'t>(&self, text: &'t str) -> Cow<'t, str> {
         match self.redact_bytes(text.as_bytes()) {
             Cow::Borrowed(_) => Cow::Borrowed(text),
-            // Spellings begin and end at character boundaries, so this is lossless.
+            // All search patterns begin and end at character boundaries, so this conversion is lossless.
             Cow::Owned(bytes) => Cow::Owned(String::from_utf8_lossy(&bytes).into_owned()),
         }
     }
 
-    /// Like [`redact`](Self::redact), for bytes.
+    /// Works like [`redact`](Self::redact), but for text that may be invalid UTF-8.
     #[must_use]
     pub fn redact_bytes<'t>(&self, text: &'t [u8]) -> Cow<'t, [u8]> {
         let found = self.found(text);
@@ -98,8 +97,8 @@ impl Redactor {
         Cow::Owned(kept)
     }
 
-    /// The ranges of all secrets in `text`, sorted. Overlapping ranges are merged, so that no part of a
-    /// secret remains.
+    /// Returns the sorted ranges of all secrets in `text`. Overlapping ranges are merged, so that no part of a secret
+    /// remains.
     fn found(&self, text: &[u8]) -> Vec<Range<usize>> {
         let counts =
             |hit: &Match| !self.whole_word[hit.pattern().as_usize()] || is_whole_word(text, &hit.range());
@@ -107,7 +106,7 @@ impl Redactor {
     }
 }
 
-/// Sorts ranges, and merges those that overlap or touch.
+/// Sorts ranges, and merges ranges that overlap or touch.
 pub(crate) fn merged(ranges: impl Iterator<Item = Range<usize>>) -> Vec<Range<usize>> {
     let mut ranges: Vec<_> = ranges.collect();
     ranges.sort_unstable_by_key(|range| (range.start, range.end));

@@ -5,12 +5,12 @@ use std::ops::Range;
 use crate::finding::Finding;
 use crate::redact::{MASK, merged};
 
-/// The format of a text. It determines how a finding may be replaced.
+/// The format of a text. The format determines how a finding may be replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shape {
-    /// JSON, whose structure is kept. Only the contents of strings, and numbers, are replaced.
+    /// JSON. Only numbers and the contents of strings are replaced, so the structure stays the same.
     Json,
-    /// A path, query or form. The replacement contains no character that needs encoding.
+    /// A path, query or form. The replacement contains no character that needs percent-encoding.
     Url,
     /// A text in any other format.
     Text,
@@ -38,8 +38,8 @@ pub fn rewrite(text: &[u8], findings: &[Finding], shape: Shape) -> Vec<u8> {
     made
 }
 
-/// Rewrites JSON. A string loses the characters in `spans`, and an escape is removed completely or not at
-/// all. A number that overlaps a span becomes 0.
+/// Rewrites JSON. The characters in `spans` are removed from strings. An escape sequence is removed completely or not
+/// at all. A number that overlaps a span becomes 0.
 fn json(text: &[u8], spans: &[Range<usize>]) -> Vec<u8> {
     let mut made = Vec::with_capacity(text.len());
     let (mut at, mut in_string, mut covered) = (0, false, 0);
@@ -66,8 +66,8 @@ fn json(text: &[u8], spans: &[Range<usize>]) -> Vec<u8> {
     made
 }
 
-/// The length of the unit at the start of `text` that must not be split: an escape, a number, or one byte.
-/// Spans never split a character.
+/// Returns the length of the unit at the start of `text`: an escape sequence, a number, or one byte. The rewrite never
+/// splits a unit. One byte suffices for other text, because spans never split a character.
 fn unit(text: &[u8], in_string: bool) -> usize {
     let length = match text {
         [b'\\', b'u', ..] if in_string => 6,
@@ -80,7 +80,7 @@ fn unit(text: &[u8], in_string: bool) -> usize {
     length.min(text.len())
 }
 
-/// The merged spans of `findings`, each extended to character boundaries.
+/// Returns the spans of `findings`, extended to character boundaries and merged.
 fn whole_characters(text: &[u8], findings: &[Finding]) -> Vec<Range<usize>> {
     let inside = |place: usize| text.get(place).is_some_and(|byte| byte & 0xc0 == 0x80);
     let extended = findings.iter().map(|finding| finding.span.within(text.len())).map(|mut span| {

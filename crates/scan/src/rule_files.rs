@@ -1,18 +1,18 @@
 //! Combines the rules from all of the user's rule files.
 //!
-//! A file may extend another one (`[extend]`): both become one set of rules, in which a rule of the extending file
-//! changes the rule with the same id in the other file.
+//! A rule file may extend another rule file with the table `[extend]`. Both files then become one set of rules. A rule
+//! of the extending file changes the rule with the same id in the extended file.
 
 use std::ops::Range;
 
 use crate::rule_toml::{self, RawFile, RawRule};
 use crate::user_rules::{RulesError, UserRules};
 
-/// The names of the files that `useDefault` extends. The default rules of gitleaks and betterleaks are not part of
-/// this crate; users may save them under these names.
+/// The names of the files that a file with `useDefault` extends. The default rules of gitleaks and betterleaks are not
+/// part of this crate. Users may save these rules under these names.
 pub const DEFAULT_FILES: [&str; 2] = ["gitleaks.toml", "betterleaks.toml"];
 
-/// The maximum number of files in a chain in which each file extends the next one. gitleaks has the same limit.
+/// The maximum length of a chain of files that extend each other. gitleaks has the same limit.
 const MAX_CHAIN: usize = 3;
 
 /// The rules from all of the user's rule files. The allowlists of a file apply only to the rules of that
@@ -23,13 +23,13 @@ pub struct RuleFiles {
     remarks: Vec<Remarks>,
 }
 
-/// What the user should know about a rule file.
+/// Notes and warnings for the user about one rule file.
 #[derive(Debug, Default)]
 pub struct Remarks {
-    /// Ignored parts of the file that change no result.
+    /// Parts of the file that are ignored and do not affect the results.
     pub notes: Vec<String>,
-    /// Rules, allowlists and other parts that are left out because they cannot be used, with the line and the
-    /// reason.
+    /// Rules, allowlists and other parts of the file that are left out because they cannot be used. Each warning
+    /// contains the line and the reason.
     pub warnings: Vec<String>,
 }
 
@@ -37,18 +37,18 @@ pub struct Remarks {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{file}: {error}")]
 pub struct BadRuleFile {
-    /// The file's name, as the caller gave it.
+    /// The file name that the caller passed.
     pub file: String,
     /// The error, with the line number.
     pub error: RulesError,
 }
 
 impl RuleFiles {
-    /// Parses rule files, given as pairs of name and text. Rules that cannot be used are left out, with a warning
-    /// in [`remarks`](Self::remarks).
+    /// Parses rule files. `files` contains the name and the text of each file. Rules that cannot be used are left out,
+    /// and [`remarks`](Self::remarks) contains a warning for each of them.
     ///
     /// # Errors
-    /// Fails with [`BadRuleFile`] for the first file that is no TOML or is too large.
+    /// Fails with [`BadRuleFile`] for the first file that is not TOML or is too large.
     pub fn parse<'f>(files: impl IntoIterator<Item = (&'f str, &'f str)>) -> Result<Self, BadRuleFile> {
         let (mut names, mut raws, mut remarks) = (Vec::new(), Vec::new(), Vec::new());
         for (number, (name, text)) in files.into_iter().enumerate() {
@@ -86,8 +86,8 @@ impl RuleFiles {
         Ok(read)
     }
 
-    /// The path in `[extend]` of a rule file, relative to the directory of rule files; `None` if there is none, or if
-    /// the file is no TOML.
+    /// Returns the path in the table `[extend]` of a rule file, relative to the directory of rule files. Returns `None`
+    /// if the file has no such path or is not TOML.
     #[must_use]
     pub fn extended_path(text: &str) -> Option<String> {
         if !text.contains("extend") {
@@ -97,25 +97,25 @@ impl RuleFiles {
         Some(plain_name(&path).to_owned())
     }
 
-    /// The number of rules in all files.
+    /// Returns the number of rules in all files.
     #[must_use]
     pub fn count(&self) -> usize {
         self.rules.iter().map(|rules| rules.names().count()).sum()
     }
 
-    /// For each file, in the order of the files: what the user should know about it.
+    /// Returns the remarks about each file, in the order in which the files were passed to [`parse`](Self::parse).
     #[must_use]
     pub fn remarks(&self) -> &[Remarks] {
         &self.remarks
     }
 
-    /// The rules that judge only the names of files and match `path`: their ids and descriptions.
+    /// Returns the ids and descriptions of the rules that check only file names and match `path`.
     pub fn of_name<'s>(&'s self, path: &'s str) -> impl Iterator<Item = (&'s str, &'s str)> {
         self.rules.iter().flat_map(move |rules| rules.of_name(path))
     }
 
-    /// Finds every match in `text` and reports the rule's id. `path` is the path of the file; `None` if the text is
-    /// no file.
+    /// Finds every match of the rules in `text`, and calls `found` with the rule's id and the range of the match.
+    /// `path` is the path of the file, or `None` if the text is not the content of a file.
     pub(crate) fn find(&self, text: &[u8], path: Option<&str>, mut found: impl FnMut(&str, Range<usize>)) {
         for rules in &self.rules {
             rules.find(text, path, &mut found);
@@ -127,7 +127,7 @@ fn plain_name(path: &str) -> &str {
     path.trim_start_matches("./")
 }
 
-/// For each file: the index of the file that it extends.
+/// Returns the index of the extended file for each file. The index is `None` if the file extends no other file.
 fn bases(names: &[&str], raws: &[Option<RawFile>], remarks: &mut [Remarks]) -> Vec<Option<usize>> {
     let mut bases: Vec<Option<usize>> = vec![None; names.len()];
     for (number, raw) in raws.iter().enumerate() {
@@ -149,7 +149,7 @@ fn bases(names: &[&str], raws: &[Option<RawFile>], remarks: &mut [Remarks]) -> V
             None => continue,
         };
         let base = base.and_then(|base| {
-            // The file extends itself, or the chain exceeds the limit.
+            // Rejects a file that extends itself, and a chain that exceeds the limit.
             let chain =
                 std::iter::successors(Some(base), |base| bases[*base]).take(MAX_CHAIN).collect::<Vec<_>>();
             let above = std::iter::successors(Some(number), |file| {
@@ -174,7 +174,7 @@ fn bases(names: &[&str], raws: &[Option<RawFile>], remarks: &mut [Remarks]) -> V
     bases
 }
 
-/// Removes a file and the files that it extends from `raws`, and merges their rules as gitleaks does.
+/// Removes a file and the files that it extends from `raws`, and merges the rules of these files as gitleaks does.
 fn merged(
     number: usize,
     bases: &[Option<usize>],
@@ -203,7 +203,7 @@ fn merged(
     Some(raw)
 }
 
-/// Applies to `rule` the changes of a rule with the same id from an extending file.
+/// Changes `rule` by the rule `by`, which has the same id and is in an extending file.
 fn change(rule: &mut RawRule, by: RawRule) {
     rule.file = by.file;
     rule.line = by.line;

@@ -1,9 +1,10 @@
-//! Parses and evaluates the filter expressions of betterleaks' rules, which decide that a match is not a finding.
+//! Parses and evaluates the filter expressions of betterleaks' rules. A filter expression decides whether a match is
+//! not a finding.
 //!
-//! The supported parts of the language are those that judge a text: `&&`, `||`, `!`, comparisons, strings, numbers,
-//! lists, `finding["secret"]` (also `match`, `line`, `rule_id`, `description`), `attributes["path"]`, `get`, `len`,
-//! `entropy`, `matchesAny` and `containsAny`. An expression with anything else is an error, because a rule without its
-//! filter would report texts that are no secrets. Source:
+//! The supported parts of the expression language are: `&&`, `||`, `!`, comparisons, strings, numbers, lists,
+//! `finding["secret"]` (also `match`, `line`, `rule_id`, `description`), `attributes["path"]`, `get`, `len`, `entropy`,
+//! `matchesAny` and `containsAny`. An expression with any other part is an error, because a rule without its filter
+//! would report texts that are not secrets. Source:
 //! <https://github.com/betterleaks/betterleaks/blob/main/docs/config.md>.
 
 use std::borrow::Cow;
@@ -19,13 +20,13 @@ const MAX_DEPTH: usize = 64;
 /// A filter expression.
 pub(crate) struct Filter(Expr);
 
-/// The values that an expression reads.
+/// The match for which a filter expression is evaluated.
 #[derive(Clone, Copy)]
 pub(crate) struct Match<'t> {
     pub(crate) secret: &'t [u8],
     pub(crate) whole: &'t [u8],
     pub(crate) line: &'t [u8],
-    /// The file's path; empty if the text is no file.
+    /// The file's path. Empty if the text is not the content of a file.
     pub(crate) path: &'t str,
     pub(crate) rule: &'t str,
     pub(crate) description: &'t str,
@@ -54,7 +55,7 @@ enum Field {
     Path,
     Rule,
     Description,
-    /// An attribute that no text here has.
+    /// An attribute that this scanner does not provide. Its value is always empty.
     Absent,
 }
 
@@ -78,7 +79,7 @@ impl Filter {
     /// Parses an expression.
     ///
     /// # Errors
-    /// Names the part that is not supported.
+    /// Fails with a description of the part that is not supported.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let mut parser = Parser { tokens: tokens(text)?, at: 0, depth: 0 };
         let expr = parser.or()?;
@@ -88,7 +89,7 @@ impl Filter {
         }
     }
 
-    /// Whether the match is not a finding.
+    /// Returns whether the filter decides that the match is not a finding.
     pub(crate) fn discards(&self, found: Match<'_>) -> bool {
         matches!(self.0.value(found), Some(Value::Bool(true)))
     }
@@ -157,7 +158,7 @@ enum Token {
     Sign(&'static str),
 }
 
-/// Signs, the longer ones first.
+/// The operators and punctuation of the language. Longer ones precede their prefixes.
 const SIGNS: [&str; 21] = [
     "&&", "||", "==", "!=", "<=", ">=", "??", "?.", "!", "<", ">", "(", ")", "[", "]", ",", ".", "?", ":",
     "=", ";",
@@ -195,7 +196,8 @@ fn tokens(text: &str) -> Result<Vec<Token>, String> {
     Ok(tokens)
 }
 
-/// Reads a string, and returns it and its length with the quotes. A string in back quotes has no escapes.
+/// Reads the string literal at the start of `text`. Returns its content and the length of the literal including the
+/// quotes. A string in backquotes has no escapes.
 fn string(text: &str, quote: char) -> Result<(String, usize), String> {
     let mut made = String::new();
     let mut letters = text.char_indices().skip(1);
@@ -298,7 +300,8 @@ impl Parser {
             Some(Token::Name(name)) => self.named(&name)?,
             other => return Err(format!("{other:?}")),
         };
-        // No field is ever absent here, so its default has no effect.
+        // A `??` is followed by a default for an absent field. This scanner always has a value for a field, so the
+        // default is ignored.
         while self.eat("??") {
             self.single()?;
         }
@@ -325,7 +328,7 @@ impl Parser {
         self.call(name)
     }
 
-    /// The key in `["key"]`, `.key` or `?.key`.
+    /// Parses `["key"]`, `.key` or `?.key`, and returns the key.
     fn key(&mut self) -> Result<String, String> {
         let bracket = self.eat("[");
         if !bracket && !self.eat(".") && !self.eat("?.") {

@@ -1,6 +1,6 @@
 //! Reads rule files in gitleaks' configuration format, including betterleaks' additions.
 //!
-//! A rule or an allowlist that cannot be used is left out, with a warning; the rest of the file is used. Source:
+//! A rule or an allowlist that cannot be used is left out with a warning. The rest of the file is still used. Source:
 //! <https://github.com/gitleaks/gitleaks#configuration>.
 
 use std::ops::Range;
@@ -14,22 +14,23 @@ use crate::user_rules::RulesError;
 
 /// The maximum size of a rule file, in bytes. A larger file is invalid.
 pub const MAX_TEXT: usize = 4 << 20;
-/// The maximum number of rules in a file. A file with more is invalid. No published rule list has as many.
+/// The maximum number of rules in a file. A file with more rules is invalid. No published rule list has this many
+/// rules.
 pub(crate) const MAX_RULES: usize = 2000;
 
-/// The content of one file, before the files that it extends are added.
+/// The content of one rule file, without the content of the files that it extends.
 #[derive(Default)]
 pub(crate) struct RawFile {
     pub(crate) rules: Vec<RawRule>,
     pub(crate) everywhere: Vec<Allow>,
     pub(crate) extend: Extend,
-    /// Parts of the file that are ignored and change no result.
+    /// Remarks about parts of the file that are ignored and do not affect the results.
     pub(crate) notes: Vec<String>,
-    /// Parts of the file that are left out although they should have an effect.
+    /// Warnings about parts of the file that are left out although they would affect the results.
     pub(crate) warnings: Vec<String>,
 }
 
-/// The table `[extend]`.
+/// The content of the table `[extend]`.
 #[derive(Default)]
 pub(crate) struct Extend {
     pub(crate) line: usize,
@@ -38,11 +39,12 @@ pub(crate) struct Extend {
     pub(crate) disabled: Vec<String>,
 }
 
-/// A rule as it is written. Rules that extend another one have only some of the fields.
+/// A rule as it is written in the file. A rule that changes a rule of an extended file may have only some of the
+/// fields.
 #[derive(Default)]
 pub(crate) struct RawRule {
     pub(crate) id: String,
-    /// The index of the file with the rule, and the line in which the rule begins.
+    /// The index of the file that contains the rule. `line` is the line in which the rule begins.
     pub(crate) file: usize,
     pub(crate) line: usize,
     pub(crate) description: Option<String>,
@@ -70,12 +72,13 @@ pub(crate) struct Allow {
     pub(crate) regexes: Option<Pattern>,
     pub(crate) stopwords: Option<AhoCorasick>,
     pub(crate) paths: Option<Pattern>,
-    /// A filter expression of betterleaks in place of the other criteria.
+    /// A filter expression of betterleaks. If it is set, the other criteria are not used.
     pub(crate) filter: Option<Filter>,
     pub(crate) target: Target,
-    /// The ids of the rules to which a file's allowlist applies; empty if it applies to all rules.
+    /// The ids of the rules to which an allowlist of the whole file applies. Empty if the allowlist applies to all
+    /// rules.
     pub(crate) only: Vec<String>,
-    /// Whether all criteria have to be met.
+    /// Whether a match must meet all criteria. Otherwise, one criterion suffices.
     pub(crate) all: bool,
 }
 
@@ -88,10 +91,11 @@ pub(crate) enum Target {
     Line,
 }
 
-/// The keys of a rule that change no result: metadata, and requests with which betterleaks tests a key.
+/// The keys of a rule that do not affect the results: metadata, and requests with which betterleaks tests whether a
+/// secret is valid.
 const RULE_METADATA: [&str; 3] = ["tags", "validate", "specificity"];
 
-/// Reads a file. `file` is its index, which each of its rules gets.
+/// Parses a rule file. `file` is the index of the file, which is stored in each of its rules.
 pub(crate) fn read(text: &str, file: usize) -> Result<RawFile, RulesError> {
     if text.len() > MAX_TEXT {
         return Err(RulesError::TooLarge);
@@ -109,13 +113,13 @@ pub(crate) fn read_extend(text: &str) -> Option<String> {
     Some(document.as_table().get("extend")?.get("path")?.as_str()?.to_owned())
 }
 
-/// The line number of a position, counted from 1.
+/// Returns the line number of the start of `span`, counted from 1.
 fn line(text: &str, span: Option<Range<usize>>) -> usize {
     let end = span.map_or(0, |span| span.start.min(text.len()));
     memchr::memchr_iter(b'\n', &text.as_bytes()[..end]).count() + 1
 }
 
-/// Why a rule or an allowlist cannot be used, with its line.
+/// The reason why a rule or an allowlist cannot be used, and its line.
 struct Unusable {
     line: usize,
     problem: String,
@@ -256,8 +260,8 @@ impl Reader<'_> {
         })
     }
 
-    /// The allowlists in a table. Those that cannot be used are left out, because a rule without its allowlist
-    /// only finds more.
+    /// Returns the allowlists in a table. An allowlist that cannot be used is left out, because a rule without an
+    /// allowlist only finds more.
     fn allows(&mut self, table: &Table, name: &str) -> Vec<Allow> {
         let mut allows = Vec::new();
         for key in ["allowlist", "allowlists"] {
@@ -379,12 +383,12 @@ impl Reader<'_> {
     }
 }
 
-/// An allowlist with a filter expression only.
+/// Creates an allowlist that consists only of a filter expression.
 fn allow_of(filter: Filter) -> Allow {
     Allow { filter: Some(filter), ..Allow::default() }
 }
 
-/// The tables of an item, which may be one table or a list of tables in either TOML notation.
+/// Returns the tables in an item. The item may be one table or an array of tables.
 fn tables(item: &Item) -> Option<Vec<&Table>> {
     match item {
         Item::Table(table) => Some(vec![table]),

@@ -1,8 +1,8 @@
 //! Runs all detectors on one text or stream.
 //!
-//! The text is scanned in windows at fixed offsets. Each window includes context from both sides. A finding
-//! belongs to the window in which it begins. The result therefore depends only on the text. It is the same
-//! for a complete text and for a stream, however the stream is divided.
+//! The text is scanned in windows at fixed offsets. Each window is scanned with the text before and after it as
+//! context. A finding belongs to the window in which it begins. The result therefore depends only on the text: it is
+//! the same for a complete text and for a stream, however the stream is divided into pieces.
 
 use std::borrow::Borrow;
 use std::ops::Range;
@@ -28,8 +28,8 @@ const WINDOW: usize = 64 << 10;
 /// after redaction.
 pub const MOST_FINDINGS: usize = 1000;
 
-/// The maximum number of bytes that a program prints for one character of a secret, for example in a list of numbers or
-/// a hex dump.
+/// The maximum number of bytes that a program is expected to print for one character of a secret, for example in a list
+/// of numbers or a hex dump.
 const MAX_PRINTED_CHARACTER: usize = 12;
 
 /// Scans texts with a chosen set of detectors.
@@ -56,7 +56,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// The highest severity of all findings; `None` if there are none.
+    /// Returns the highest severity of all findings. Returns `None` if there are no findings.
     #[must_use]
     pub fn worst(&self) -> Option<Severity> {
         self.findings.iter().map(|finding| finding.severity).max()
@@ -109,22 +109,22 @@ impl Scanner {
         Self { injection, ..self }
     }
 
-    /// Searches for secrets as programs write them to files: not encoded, not split into pieces, and not with
-    /// characters that only look alike. Escapes are decoded in text, but not in binary data. Such a scan is several
-    /// times as fast.
+    /// Restricts the search to secrets in the form in which programs write them to files: not encoded, not split into
+    /// pieces, and without look-alike characters. Escapes are decoded in text, but not in binary data. A verbatim scan
+    /// is several times faster than a complete scan.
     #[must_use]
     pub fn verbatim(self) -> Self {
         Self { verbatim: true, ..self }
     }
 
-    /// Adds the user's rules, which then apply even if the detector `token_patterns` is disabled.
+    /// Adds the user's rules. The user's rules apply even if the detector `token_patterns` is disabled.
     #[must_use]
     pub fn with_rules(self, rules: Arc<RuleFiles>) -> Self {
         Self { own: Some(rules), ..self }
     }
 
-    /// Adds placeholders of secrets, which are not findings even if they match a pattern. A known secret
-    /// within a placeholder is still a finding.
+    /// Adds placeholders of secrets. A placeholder is not a finding even if it matches a pattern. A known secret within
+    /// a placeholder is still a finding.
     #[must_use]
     pub fn with_placeholders(self, texts: &[String]) -> Self {
         Self { placeholders: texts.iter().map(|text| text.as_bytes().into()).collect(), ..self }
@@ -134,7 +134,7 @@ impl Scanner {
         self.placeholders.iter().any(|text| memchr::memmem::find(text, found).is_some())
     }
 
-    /// The user's rules that judge only the names of files and match `path`: their ids and descriptions.
+    /// Returns the ids and descriptions of the user's rules that check only file names and match `path`.
     pub fn of_name<'s>(&'s self, path: &'s str) -> impl Iterator<Item = (&'s str, &'s str)> {
         self.own.iter().flat_map(move |own| own.of_name(path))
     }
@@ -166,22 +166,23 @@ impl Scanner {
         self.stream_of(None)
     }
 
-    /// Like [`stream`](Self::stream), for the content of a file at `path`. More of the user's rules and allowlists
-    /// apply to files.
+    /// Works like [`stream`](Self::stream), but for the content of the file at `path`. Some of the user's rules and
+    /// allowlists apply only to files.
     #[must_use]
     pub fn stream_of(&self, path: Option<&str>) -> Stream<&Self> {
         let state = ScanState { path: path.map(Into::into), ..ScanState::new(self) };
         Stream { state, buffer: Vec::new(), base: 0, start: 0 }
     }
 
-    /// Like [`stream`](Self::stream), but the stream shares ownership of the scanner instead of borrowing it.
+    /// Works like [`stream`](Self::stream), but the stream shares ownership of the scanner instead of borrowing it.
     #[must_use]
     pub fn stream_owned(self: &Arc<Self>) -> Stream<Arc<Self>> {
         Stream { state: ScanState::new(Arc::clone(self)), buffer: Vec::new(), base: 0, start: 0 }
     }
 }
 
-/// A streaming scan. It buffers one window and the context of that window, so the stream may have any length.
+/// A streaming scan. The scan buffers only one window and the context of this window, so the stream may have any
+/// length.
 #[derive(Debug)]
 pub struct Stream<S> {
     state: ScanState<S>,
@@ -201,7 +202,7 @@ impl<S: Borrow<Scanner> + Clone> Stream<S> {
             let (now, later) = piece.split_at(piece.len().min(wanted));
             self.buffer.extend_from_slice(now);
             piece = later;
-            // The buffer extends beyond the window and its context, so this is not the last window.
+            // The buffer extends beyond the window and its context, so the window is not the last one.
             if self.buffer.len() > self.start + WINDOW + reach {
                 self.step(self.start + WINDOW, false);
             }
@@ -218,21 +219,21 @@ impl<S: Borrow<Scanner> + Clone> Stream<S> {
         self.start = end - keep;
     }
 
-    /// The offset up to which the stream has been scanned: [`findings`](Self::findings) contains all findings
-    /// that begin before it.
+    /// Returns the offset up to which the stream has been scanned. [`findings`](Self::findings) contains all findings
+    /// that begin before this offset.
     #[must_use]
     pub fn scanned_to(&self) -> u64 {
         self.base + self.start as u64
     }
 
-    /// The findings so far. They are neither sorted nor merged; [`finish`](Self::finish) does both.
+    /// Returns the findings so far, neither sorted nor merged. [`finish`](Self::finish) sorts and merges them.
     #[must_use]
     pub fn findings(&self) -> &[Finding] {
         &self.state.findings
     }
 
-    /// Scans the rest of the text and returns the report, which equals that of [`Scanner::scan`] for the
-    /// complete text.
+    /// Scans the rest of the text and returns the report. The report is the same as the report of [`Scanner::scan`] for
+    /// the complete text.
     #[must_use]
     pub fn finish(mut self) -> Report {
         loop {
@@ -246,26 +247,26 @@ impl<S: Borrow<Scanner> + Clone> Stream<S> {
     }
 }
 
-/// The findings so far, and the data that the following windows need.
+/// The state of a scan between two windows: the findings so far, and the data that the next windows need.
 #[derive(Debug)]
 struct ScanState<S> {
     scanner: S,
-    /// The path of the file with the text, if it is a file.
+    /// The path of the file that contains the text. `None` if the text is not from a file.
     path: Option<Arc<str>>,
     findings: Vec<Finding>,
     more: bool,
-    /// The last letters and digits before the window, with their positions: of the plain view and of the
+    /// The last letters and digits before the window with their positions, first in the plain view and then in the
     /// unescaped view.
     carry: [Vec<(u8, u64)>; 2],
     /// The alignments of a base64 run that continues in the next window.
     base64: Option<Starts>,
-    /// The rules of private keys that continue in the next window: in the plain view, in the unescaped view,
-    /// and in base64.
+    /// The rules of private keys that continue in the next window, for the plain view, the unescaped view and base64,
+    /// in this order.
     keys: [Option<&'static Row>; 3],
 }
 
-/// One view of a window, the window's offset in the stream, and the range of findings that this window
-/// reports.
+/// One view of a window with its context. `base` is the offset of the context in the stream. `core` is the range of the
+/// window itself: the window reports only findings that begin in this range.
 struct Frame<'w> {
     view: &'w View<'w>,
     base: u64,
@@ -274,20 +275,20 @@ struct Frame<'w> {
 }
 
 impl Frame<'_> {
-    /// Converts a range of the view to its position in the stream; `None` if another window reports findings
-    /// there.
+    /// Converts a range of the view to a range of the stream. Returns `None` if another window reports findings in this
+    /// range.
     fn owned(&self, range: &Range<usize>) -> Option<Range64> {
         let source = self.view.source_range(range);
         (self.core.contains(&source.start)).then(|| Range64::at(self.base, &source))
     }
 
-    /// Whether a match at this range of the view may continue outside of the view.
+    /// Returns whether a match at this range of the view may continue outside of the view.
     fn cuts(&self, range: &Range<usize>) -> bool {
         range.start == 0 && self.base > 0 || range.end == self.view.bytes.len() && !self.is_last
     }
 
-    /// The part of a range for which this window reports findings. If a match is longer than the context,
-    /// each window reports its part of the match.
+    /// Converts the part of a range of the view for which this window reports findings to a range of the stream. If a
+    /// match is longer than the context, each window reports its part of the match.
     fn shared(&self, range: &Range<usize>) -> Option<Range64> {
         let source = self.view.source_range(range);
         let start = source.start.max(self.core.start);
@@ -315,14 +316,14 @@ impl<S: Borrow<Scanner> + Clone> ScanState<S> {
 
     fn add(&mut self, finding: Finding) {
         self.findings.push(finding);
-        // Trims only at twice the limit, so that findings are rarely sorted and merged.
+        // Trims the findings only at twice the limit, because trimming sorts and merges all of them.
         if self.findings.len() >= 2 * MOST_FINDINGS {
             self.trim();
         }
     }
 
-    /// Reduces the findings to at most [`MOST_FINDINGS`]. Known secrets are kept before other findings, so
-    /// that a counter of leaked secrets misses none.
+    /// Reduces the findings to at most [`MOST_FINDINGS`]. Findings of known secrets are kept in preference to other
+    /// findings, so that a counter of leaked secrets misses none.
     fn trim(&mut self) {
         self.findings = merge_findings(std::mem::take(&mut self.findings));
         if self.findings.len() > MOST_FINDINGS {
@@ -342,7 +343,7 @@ impl<S: Borrow<Scanner> + Clone> ScanState<S> {
         let frame = Frame { view: &plain, base, core: core.clone(), is_last };
         self.scan_view(0, &frame);
         if matches!(plain.bytes, std::borrow::Cow::Owned(_)) {
-            // A secret may contain characters that folding replaces, so the unfolded text is searched too.
+            // A secret may contain characters that the plain view replaces, so the unchanged text is searched too.
             self.spellings(&Frame { view: &View::raw(window), base, core: core.clone(), is_last });
         }
         self.pieces(0, &frame);
@@ -421,7 +422,7 @@ impl<S: Borrow<Scanner> + Clone> ScanState<S> {
             return;
         }
         let text = &frame.view.bytes;
-        // The position at which the next window begins.
+        // The position at which the next window with its context begins.
         let next = frame.core.end.saturating_sub(scanner.reach);
         let next = frame.view.offset(next);
         let carried = self.base64.take();
@@ -483,8 +484,8 @@ impl<S: Borrow<Scanner> + Clone> ScanState<S> {
         self.rest_of_key(row, frame, start..start + body.end);
     }
 
-    /// Adds a finding for the rest of a private key. It overlaps the finding of the key's first part, so that
-    /// both are merged.
+    /// Adds a finding for the rest of a private key. The finding overlaps the finding for the first part of the key, so
+    /// both are merged later.
     fn rest_of_key(&mut self, row: &Row, frame: &Frame<'_>, range: Range<usize>) {
         if range.is_empty() {
             return;
@@ -493,13 +494,13 @@ impl<S: Borrow<Scanner> + Clone> ScanState<S> {
         self.plain_finding(row.id, Detector::TokenPatterns, row.severity, row.words, span);
     }
 
-    /// Reports the binary private keys in `text`. `owned` returns the position of a key if this window has to
-    /// report it.
+    /// Reports the binary private keys in `text`. `how` is appended to the description. `owned` converts the range of a
+    /// key to a range of the stream, or returns `None` if another window reports the key.
     fn binary_keys(&mut self, text: &[u8], how: &str, owned: impl Fn(Range<usize>) -> Option<Range64>) {
         let mut all = Vec::new();
         rules::binary_keys::find(text, |rule, words, range| all.push((rule, words, range)));
         for (rule, words, range) in all {
-            // Skips a key whose range another finding covers, for example that of its header line.
+            // Skips a key if another finding covers its range, for example a finding of a PEM key.
             let covers = |span: Range64| {
                 self.findings.iter().any(|other| other.span.start <= span.start && span.end <= other.span.end)
             };
@@ -537,7 +538,7 @@ impl<S: Borrow<Scanner> + Clone> ScanState<S> {
         self.add(Finding { span, rule, detector, severity, secret: None, pieces, preview });
     }
 
-    /// Adds a finding of a known secret. `is_cut` says that the match may continue beyond the searched text.
+    /// Adds a finding of a known secret. `is_cut` is true if the match may continue beyond the searched text.
     fn known(&mut self, matched: Match, is_cut: bool, span: Range64) {
         let preview = "a secret of this bottle".to_owned();
         let detector = Detector::KnownSecrets;
@@ -570,8 +571,8 @@ impl<S: Borrow<Scanner> + Clone> ScanState<S> {
         });
     }
 
-    /// Searches the letters and digits of this window, preceded by the last ones of earlier windows, for
-    /// known secrets.
+    /// Searches the letters and digits of this window for known secrets. The last letters and digits of earlier windows
+    /// are searched together with them.
     fn pieces(&mut self, lane: usize, frame: &Frame<'_>) {
         let scanner = self.scanner.clone();
         let scanner: &Scanner = scanner.borrow();

@@ -1,4 +1,5 @@
-//! Lists the spellings in which a text may contain a secret.
+//! Lists the spellings of a secret. A spelling is a form in which a text may contain the secret, such as
+//! percent-encoding or base64.
 
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE};
@@ -26,12 +27,12 @@ const URI: &AsciiSet = &COMPONENT
     .remove(b',')
     .remove(b'#');
 
-/// The unencoded spelling.
+/// Returns the unencoded spelling.
 pub(crate) fn plain(secret: &str) -> Form {
     Zeroizing::new(secret.as_bytes().to_vec())
 }
 
-/// All spellings of a secret, without duplicates: unencoded, percent-encoded, escaped for JSON and debug
+/// Returns all spellings of a secret, without duplicates: unencoded, percent-encoded, escaped for JSON and debug
 /// output, in hexadecimal, and in base64 as part of a longer encoded text.
 pub(crate) fn all(secret: &str) -> Vec<Form> {
     let mut forms = vec![plain(secret)];
@@ -48,8 +49,8 @@ pub(crate) fn all(secret: &str) -> Vec<Form> {
     forms
 }
 
-/// The spellings of a complete text that views do not decode: percent-encoded, and escaped for JSON, debug
-/// output and HTML.
+/// Returns the spellings of a complete text that a `View` does not decode to this text: percent-encoded, and escaped
+/// for JSON, debug output and HTML.
 pub(crate) fn written(text: &str) -> Vec<Form> {
     let mut forms = Vec::new();
     percent(text, &mut forms);
@@ -60,15 +61,15 @@ pub(crate) fn written(text: &str) -> Vec<Form> {
     forms
 }
 
-/// Encodes `bytes` as base 58 in Bitcoin's alphabet, as one large number; `None` for more than 128 bytes,
-/// which nobody encodes this way.
+/// Encodes `bytes` as one large number in base 58 with Bitcoin's alphabet. Returns `None` for more than 128 bytes,
+/// because base 58 is not used for long data.
 pub(crate) fn base58(bytes: &[u8]) -> Option<Form> {
     const ALPHABET: &[u8; 58] = b"123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz";
     const LONGEST: usize = 128;
     if bytes.len() > LONGEST {
         return None;
     }
-    // The lowest digit comes first.
+    // The digits of the number, the lowest digit first.
     let mut digits: Zeroizing<Vec<u8>> = Zeroizing::new(Vec::with_capacity(bytes.len() * 2));
     for byte in bytes {
         let mut carry = u32::from(*byte);
@@ -104,7 +105,7 @@ fn percent(secret: &str, forms: &mut Vec<Form>) {
     }
 }
 
-/// Lower-cases percent triplets (`%2f`). All other letters keep their case.
+/// Converts the percent-encoded bytes in `text`, such as `%2F`, to lower case. All other letters keep their case.
 fn lower_triplets(text: &str) -> Form {
     let mut bytes = Zeroizing::new(text.as_bytes().to_vec());
     let mut at = 0;
@@ -121,7 +122,7 @@ fn lower_triplets(text: &str) -> Form {
 
 fn escaped(secret: &str, forms: &mut Vec<Form>) {
     let json = Zeroizing::new(serde_json::to_string(secret).expect("a string serializes"));
-    // Drops the surrounding quotes.
+    // The JSON string without the surrounding quotes.
     let inner = &json[1..json.len() - 1];
     forms.push(Zeroizing::new(inner.as_bytes().to_vec()));
     forms.push(Zeroizing::new(inner.replace('/', "\\/").into_bytes()));
@@ -129,7 +130,7 @@ fn escaped(secret: &str, forms: &mut Vec<Form>) {
     forms.push(Zeroizing::new(secret.escape_debug().to_string().into_bytes()));
 }
 
-/// Escapes a secret for JSON with `\u` for all non-ASCII characters.
+/// Escapes a secret for JSON. All non-ASCII characters are escaped with `\u`.
 fn ascii_json(secret: &str) -> String {
     let mut text = String::with_capacity(secret.len());
     for unit in secret.encode_utf16() {
@@ -143,8 +144,8 @@ fn ascii_json(secret: &str) -> String {
     text
 }
 
-/// The base64 letters that depend on the secret alone, if the secret follows `offset` bytes (modulo three) in
-/// a longer encoded text.
+/// Returns the base64 characters of the secret within a longer encoded text. In this text, `offset` bytes (modulo
+/// three) precede the secret. Characters that also depend on the adjacent bytes are left out.
 fn within_base64(secret: &[u8], offset: usize, engine: &impl Engine) -> Form {
     let mut padded = Zeroizing::new(vec![0; offset]);
     padded.extend_from_slice(secret);

@@ -1,13 +1,13 @@
-//! Decodes text encodings that are not digits of whole bits (for these see `digits`): groups of base 85, lists of numbers,
-//! uuencoded lines and hex dumps.
+//! Decodes base 85, lists of numbers, uuencoded lines and hex dumps. The module `digits` decodes the other encodings,
+//! in which each digit represents a fixed number of bits.
 
 use std::ops::Range;
 
 use crate::digits::{MIN_BYTES, NONE, Word, digit, hex_word, table};
 
 const MIN_BASE85: usize = 10;
-/// A row is decoded as base 85 only if at least one in this many digits is punctuation that base64 does not
-/// use.
+/// A part of a text is decoded as base 85 only if at least one in this many characters is punctuation that base64 does
+/// not use.
 const BASE85_PUNCTUATION: usize = 16;
 
 /// The alphabets of Ascii85, RFC 1924 and Z85.
@@ -35,7 +35,7 @@ impl Decoded {
     }
 
     fn push(&mut self, byte: u8, place: Range<usize>) {
-        // Zero bytes are dropped, because they pad numbers and occur in no secret.
+        // Zero bytes are dropped, because they pad numbers and do not occur in secrets.
         if byte != 0 {
             self.bytes.push(byte);
             self.places.push((position(place.start), position(place.end)));
@@ -49,7 +49,7 @@ impl Decoded {
         }
     }
 
-    /// Maps a range of the decoded bytes to its range in the text.
+    /// Maps a range of the decoded bytes to the range of their encoded form in the text.
     pub(crate) fn source(&self, range: &Range<usize>) -> Range<usize> {
         let start = self.places.get(range.start).map_or(0, |place| place.0 as usize);
         let end = range.end.checked_sub(1).and_then(|last| self.places.get(last));
@@ -66,10 +66,10 @@ impl Decoded {
     }
 }
 
-/// A word that is a number.
+/// A word that can be read as a number.
 struct Number {
     place: Range<usize>,
-    /// Its value in base 10, 8, and 16.
+    /// The values of the word in base 10, 8 and 16. A value is `None` if the word is not a number in this base.
     values: [Option<u64>; 3],
 }
 
@@ -86,16 +86,16 @@ impl Number {
     }
 }
 
-/// Decodes lists of numbers, each of which is a byte or a word of two, four or eight bytes. Numbers in base 8
-/// and 10 are decoded in both byte orders. Words in base 16 are decoded only as little-endian, because
-/// [`Bits`](crate::digits::Bits) decodes their big-endian form. Also decodes every second number alone, for lists that
-/// print an index beside each number.
+/// Decodes lists of numbers. A number is one byte, or an integer of two, four or eight bytes. Numbers in base 8 and 10
+/// are decoded in both byte orders. Numbers in base 16 are decoded only as little-endian, because
+/// [`Bits`](crate::digits::Bits) decodes the big-endian form. Also decodes only every second number, because some lists
+/// contain an index beside each number.
 pub(crate) fn numbers(words: &[Word<'_>]) -> Vec<Decoded> {
     let all: Vec<Number> = words.iter().filter_map(Number::of).collect();
     let tens = all.iter().filter(|number| number.values[0].is_some());
     let mut decoded: Vec<Decoded> = Vec::new();
     for base in 0..3 {
-        // The byte order matters only if a number is larger than a byte.
+        // The byte order matters only for numbers larger than one byte.
         let is_long = |number: &Number| number.values[base].is_some_and(|value| value > u64::from(u8::MAX));
         decoded.extend(list(all.iter(), base, false));
         if base < 2 && all.iter().any(is_long) {
@@ -107,7 +107,8 @@ pub(crate) fn numbers(words: &[Word<'_>]) -> Vec<Decoded> {
     decoded
 }
 
-/// Decodes a list of numbers. `None` if it has too few bytes.
+/// Decodes a list of numbers. Returns `None` if the result would have fewer than [`MIN_BYTES`] bytes. `back` selects
+/// the byte order.
 fn list<'n>(numbers: impl Iterator<Item = &'n Number> + Clone, base: usize, back: bool) -> Option<Decoded> {
     let values = numbers.filter_map(|number| Some((number.values[base]?, &number.place)));
     let count = |value: u64| value.to_le_bytes().iter().filter(|byte| **byte != 0).count();
@@ -142,26 +143,27 @@ static SIGNS: [u8; 256] = {
     signs
 };
 
-/// The digits of base 85 in a text, in one of the three alphabets. About a quarter of the digits in base 85 are
+/// The base 85 digits of a text in one of the three alphabets. About a quarter of the digits in base 85 are
 /// punctuation, which is rare in base64.
 pub(crate) struct Base85<'t> {
     text: &'t [u8],
     values: &'static [u8; 256],
     digits: Vec<u8>,
-    /// For each digit but the last: the value of the digit and the next one together.
+    /// The joint value of each digit and its successor: the value of the digit times 85, plus the value of the
+    /// successor.
     pairs: Vec<u16>,
-    /// The ends of the rows, as numbers of digits.
+    /// The index after the last digit of each row.
     ends: Vec<usize>,
 }
 
-/// The number of digits for which memory is reserved at first. Few characters of a long text may be digits.
+/// The maximum initial capacity, in digits. A long text may contain few digits.
 const FEW: usize = 256;
 
-/// The number of digits in a group, which stands for four bytes.
+/// The number of digits in a group. A group encodes four bytes.
 const GROUP: usize = 5;
 
 impl<'t> Base85<'t> {
-    /// Reads `text` in each alphabet.
+    /// Reads the digits of `text` in each alphabet.
     pub(crate) fn all(text: &'t [u8]) -> impl Iterator<Item = Self> {
         let is_coded = lines85(text).next().is_some();
         BASE85.iter().filter(move |_| is_coded).map(move |values| {
@@ -175,13 +177,13 @@ impl<'t> Base85<'t> {
         })
     }
 
-    /// The possible numbers of digits before the first complete group of a row.
+    /// Returns the possible numbers of digits before the first complete group of a row.
     pub(crate) fn alignments() -> Range<usize> {
         0..GROUP
     }
 
-    /// Decodes each row, leaving out its first `skip` digits, and replaces the content of `bytes` with them. A line break
-    /// follows each row.
+    /// Decodes each row without its first `skip` digits, and replaces the content of `bytes` with the result. A line
+    /// break is added after each row.
     pub(crate) fn decode(&self, skip: usize, bytes: &mut Vec<u8>) {
         bytes.clear();
         bytes.resize(self.digits.len() + 2 * self.ends.len() + 8, 0);
@@ -218,7 +220,7 @@ impl<'t> Base85<'t> {
         bytes.truncate(length);
     }
 
-    /// Like [`decode`](Self::decode), with positions.
+    /// Works like [`decode`](Self::decode), but also returns the position of each byte in the text.
     pub(crate) fn decoded(&self, skip: usize) -> Decoded {
         let mut decoded = Decoded::default();
         rows85(self.text, self.values, |row, places| {
@@ -237,14 +239,15 @@ impl<'t> Base85<'t> {
     }
 }
 
-/// The number that the digits of a group represent. Missing digits count as the highest digit (RFC 1924's
-/// programs and Ascii85).
+/// Returns the number that the digits of a group represent. A missing digit is replaced by the highest digit, as in
+/// Ascii85 and in programs that implement RFC 1924.
 fn group(digits: impl Iterator<Item = u8>) -> u32 {
     let full = digits.chain(std::iter::repeat(84)).take(GROUP);
     full.fold(0_u32, |value, digit| value.wrapping_mul(85).wrapping_add(u32::from(digit)))
 }
 
-/// The parts of `text` that may be base 85: visible characters and line breaks, of which enough are punctuation.
+/// Returns the parts of `text` that may be base 85. Such a part consists of visible characters and line breaks, and
+/// enough of the characters are punctuation.
 fn lines85(text: &[u8]) -> impl Iterator<Item = Range<usize>> {
     let mut next = 0;
     let parts = text.split(|byte| !byte.is_ascii_graphic() && !matches!(byte, b'\n' | b'\r'));
@@ -261,8 +264,8 @@ fn lines85(text: &[u8]) -> impl Iterator<Item = Range<usize>> {
         })
 }
 
-/// Calls `found` with the digits of each row that is long enough, and with their positions. Line breaks in a row are left
-/// out.
+/// Calls `found` for each row of at least [`MIN_BASE85`] digits, with the values and the positions of the digits. Line
+/// breaks within a row are skipped.
 fn rows85(
     text: &[u8],
     values: &'static [u8; 256],
@@ -271,7 +274,7 @@ fn rows85(
     let mut places: Vec<usize> = Vec::with_capacity(text.len().min(FEW));
     for part in lines85(text) {
         for at in part.clone().chain([part.end]) {
-            // After the part, a character that is no digit ends the row.
+            // After the part, a space, which is not a digit, ends the row.
             let byte = if at < part.end { text[at] } else { b' ' };
             if values[usize::from(byte)] != NONE {
                 places.push(at);
@@ -285,8 +288,8 @@ fn rows85(
     }
 }
 
-/// Copies `text` without the backslashes with which shells quote characters; `None` if it has only a few
-/// backslashes.
+/// Copies `text` without its backslashes, as a shell removes them. Returns `None` if `text` has fewer than
+/// [`MIN_BYTES`] backslashes.
 pub(crate) fn unquoted(text: &[u8]) -> Option<Decoded> {
     memchr::memchr_iter(b'\\', text).nth(MIN_BYTES - 1)?;
     let mut decoded = Decoded::default();
@@ -296,7 +299,7 @@ pub(crate) fn unquoted(text: &[u8]) -> Option<Decoded> {
     Some(decoded)
 }
 
-/// The ranges of the lines of `text`.
+/// Returns the ranges of the lines of `text`, without line breaks.
 fn lines(text: &[u8]) -> impl Iterator<Item = Range<usize>> {
     let mut at = 0;
     std::iter::from_fn(move || {
@@ -308,7 +311,7 @@ fn lines(text: &[u8]) -> impl Iterator<Item = Range<usize>> {
     })
 }
 
-/// Decodes uuencoded lines (POSIX): a byte count, then digits of six bits.
+/// Decodes uuencoded lines (POSIX). Such a line consists of a byte count and of digits of six bits.
 pub(crate) fn uuencoded(text: &[u8]) -> Option<Decoded> {
     let mut decoded = Decoded::default();
     for line in lines(text) {
@@ -332,11 +335,11 @@ pub(crate) fn uuencoded(text: &[u8]) -> Option<Decoded> {
     (!decoded.bytes.is_empty()).then_some(decoded)
 }
 
-/// The possible numbers of digits in the offset at the start of a hex dump's line.
+/// The possible numbers of digits in the offset at the start of a line of a hex dump.
 const OFFSET: std::ops::RangeInclusive<usize> = 6..=16;
 
-/// Copies a hex dump without its offset and text columns, as `od`, `xxd`, `hexdump` and debuggers print them.
-/// `None` if no line has an offset.
+/// Copies a hex dump without the offset and text columns, which `od`, `xxd`, `hexdump` and debuggers print. Returns
+/// `None` if no line begins with an offset.
 pub(crate) fn dump(text: &[u8]) -> Option<Decoded> {
     lines(text).find(|line| offset(&text[line.clone()]).is_some())?;
     let mut decoded = Decoded::default();
@@ -346,7 +349,7 @@ pub(crate) fn dump(text: &[u8]) -> Option<Decoded> {
             let rest = &words[length..];
             let column =
                 [&b"  |"[..], b"  >"].iter().filter_map(|sign| memchr::memmem::find(rest, sign)).min();
-            // `xxd` prints two spaces before its text column.
+            // `xxd` prints two spaces before the text column.
             let gap = rest.len() - rest.trim_ascii_start().len();
             let wide = || memchr::memmem::find(&rest[gap..], b"  ").map(|at| at + gap);
             length..length + column.or_else(|| wide().filter(|_| colon)).unwrap_or(rest.len())
@@ -359,7 +362,7 @@ pub(crate) fn dump(text: &[u8]) -> Option<Decoded> {
     Some(decoded)
 }
 
-/// The length of the hex dump offset at the start of a line, and whether a colon follows the offset.
+/// Returns the length of the hex dump offset at the start of a line, and whether a colon follows the offset.
 fn offset(line: &[u8]) -> Option<(usize, bool)> {
     let skip = if line.starts_with(b"0x") { 2 } else { 0 };
     let digits = line[skip..].iter().take_while(|byte| byte.is_ascii_hexdigit()).count();

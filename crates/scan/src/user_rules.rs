@@ -11,7 +11,7 @@ use crate::go_regex::Pattern;
 use crate::rule_filter::{self, Filter};
 use crate::rule_toml::{Allow, MAX_RULES, MAX_TEXT, RawFile, RawRule, Target};
 
-/// Why a rule file is invalid. Line numbers begin at 1.
+/// The reason why a rule file is invalid. Line numbers begin at 1.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RulesError {
     /// The file is not valid TOML.
@@ -22,7 +22,7 @@ pub enum RulesError {
         /// The parser's message.
         problem: String,
     },
-    /// A value of the file has the wrong type.
+    /// A value in the file has the wrong type.
     #[error("line {line}: {key} of the file must be {wanted}")]
     Type {
         /// The line of the error.
@@ -40,7 +40,7 @@ pub enum RulesError {
 /// The rules of one file and of the files that it extends.
 pub(crate) struct UserRules {
     keywords: AhoCorasick,
-    /// For each keyword: the index of its rule.
+    /// The index of the rule of each keyword.
     owners: Vec<usize>,
     rules: Vec<Rule>,
     everywhere: Vec<Allow>,
@@ -49,9 +49,9 @@ pub(crate) struct UserRules {
 struct Rule {
     id: Arc<str>,
     description: String,
-    /// `None` for a rule that judges only the names of files.
+    /// The regular expression for texts. `None` for a rule that checks only file names.
     regex: Option<Pattern>,
-    /// The files to which the rule applies; `None` if it applies to every text.
+    /// A pattern for the paths of the files to which the rule applies. `None` if the rule applies to every text.
     path: Option<Pattern>,
     group: usize,
     entropy: f64,
@@ -60,7 +60,8 @@ struct Rule {
     allows: Vec<Allow>,
     filters: Vec<Filter>,
     required: Vec<Required>,
-    /// Whether this rule is only a requirement of other rules, so that its own matches are not findings.
+    /// Whether the matches of this rule are not findings. Such a rule is only a requirement of other rules, or cannot
+    /// be used.
     silent: bool,
 }
 
@@ -78,8 +79,8 @@ impl fmt::Debug for UserRules {
 }
 
 impl UserRules {
-    /// Combines the parts of a file. `warn` receives the index of a file and a warning about a rule of that file
-    /// that is left out.
+    /// Prepares the rules in `raw` for the search. If a rule is left out, `warn` receives the index of its file and a
+    /// warning.
     ///
     /// # Errors
     /// Fails with [`RulesError`] if there are too many keywords.
@@ -136,13 +137,14 @@ impl UserRules {
         Ok(Self { keywords, owners, rules, everywhere })
     }
 
-    /// The ids and descriptions of the rules.
+    /// Returns the ids and descriptions of the rules.
     pub(crate) fn names(&self) -> impl Iterator<Item = (&str, &str)> {
         self.rules.iter().map(|rule| (&*rule.id, rule.description.as_str()))
     }
 
-    /// Finds every match in `text` and reports the rule's id. `path` is the path of the file; `None` if the text is no
-    /// file. Rules and allowlists with a path apply only to files.
+    /// Finds every match of the rules in `text`, and calls `found` with the rule's id and the range of the match.
+    /// `path` is the path of the file, or `None` if the text is not the content of a file. Rules and allowlists with a
+    /// path apply only to files.
     pub(crate) fn find(&self, text: &[u8], path: Option<&str>, mut found: impl FnMut(&str, Range<usize>)) {
         let mut wanted: Vec<bool> = self.rules.iter().map(|rule| rule.always).collect();
         for hit in self.keywords.find_overlapping_iter(text) {
@@ -181,7 +183,7 @@ impl UserRules {
                     let near = |most: Option<usize>, one: usize, other: usize| {
                         most.is_none_or(|most| one.abs_diff(other) <= most)
                     };
-                    // The positions are sorted, so only those in nearby lines are compared.
+                    // The positions are sorted, so only positions in nearby lines are compared.
                     let start =
                         need.lines.map_or(0, |most| places.partition_point(|place| place.0 + most < line));
                     places[start..]
@@ -194,7 +196,7 @@ impl UserRules {
         }
     }
 
-    /// The rules that judge only the names of files and match `path`, with their descriptions.
+    /// Returns the ids and descriptions of the rules that check only file names and match `path`.
     pub(crate) fn of_name<'s>(&'s self, path: &'s str) -> impl Iterator<Item = (&'s str, &'s str)> {
         let fits = move |rule: &&Rule| {
             let by_path = |allow: &Allow| allow.concerns(&rule.id) && allow.covers_path(path);
@@ -206,7 +208,7 @@ impl UserRules {
         self.rules.iter().filter(fits).map(|rule| (&*rule.id, rule.description.as_str()))
     }
 
-    /// Reports the secret of every match of one rule.
+    /// Calls `found` with the range of the secret in every match of one rule.
     fn each(&self, rule: &Rule, text: &[u8], path: Option<&str>, mut found: impl FnMut(Range<usize>)) {
         let Some(regex) = &rule.regex else { return };
         if let Some(of_files) = &rule.path
@@ -218,8 +220,8 @@ impl UserRules {
         let path = path.unwrap_or_default();
         for captures in regex.matches(text) {
             let Some(whole) = captures.get(0).filter(|whole| !whole.is_empty()) else { continue };
-            // Selects the secret as gitleaks does: the group in `secretGroup`, otherwise the first group that
-            // is not empty, otherwise the complete match.
+            // Selects the secret as gitleaks does. The secret is the group in `secretGroup`, otherwise the first group
+            // that is not empty, otherwise the complete match.
             let secret = match rule.group {
                 0 => captures.iter().skip(1).flatten().find(|group| !group.is_empty()).unwrap_or(whole),
                 group => captures.get(group).unwrap_or(whole),
@@ -244,7 +246,7 @@ impl UserRules {
     }
 }
 
-/// Why a rule cannot be used.
+/// Checks whether a rule can be used. Returns the reason if it cannot.
 fn check(rule: &RawRule) -> Result<(), &'static str> {
     match (&rule.regex, &rule.path) {
         (None, None) => Err("it has neither a regex nor a path"),
@@ -260,7 +262,7 @@ impl Allow {
         self.only.is_empty() || self.only.iter().any(|id| id == rule)
     }
 
-    /// Whether the allowlist accepts every match in a file at `path`.
+    /// Returns whether the allowlist covers every match in the file at `path`.
     fn covers_path(&self, path: &str) -> bool {
         let alone = !self.all || self.regexes.is_none() && self.stopwords.is_none();
         alone && self.paths.as_ref().is_some_and(|paths| paths.is_match(path.as_bytes()))
@@ -451,7 +453,7 @@ paths = ['(^|/)fixtures/']
             rules.find(b"good a", None, |id, _| found.push(id.to_owned()));
             assert_eq!(found, ["good"], "{text}");
         }
-        // An allowlist that cannot be used is dropped, and its rule stays.
+        // An allowlist that cannot be used is left out, but its rule is still used.
         let text = "[[rules]]\nid = 'a'\nregex = 'a'\n[[rules.allowlists]]\nregexes = ['a', '(']\n";
         assert_eq!(found(text, "a"), ["a: a"]);
         for (allowlist, part) in [

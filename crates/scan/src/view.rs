@@ -1,49 +1,53 @@
-//! Derives views of a text as its reader sees it: with escapes decoded, look-alike characters replaced, and
-//! invisible characters removed.
+//! Derives views of a text. A view contains the text as a reader would see it: with escapes decoded, look-alike
+//! characters replaced, and invisible characters removed.
 
 use std::borrow::Cow;
 use std::ops::Range;
 
 use unicode_normalization::char::decompose_compatible;
 
-/// The maximum nesting of escapes that are decoded. For example, JSON in a JSON string in a form has three
+/// The maximum nesting of escapes that are decoded. For example, JSON in a JSON string in an HTML form has three
 /// levels.
 const MAX_DEPTH: usize = 3;
-/// The maximum nesting of escapes in the head of a request, which is short.
+/// The maximum nesting of escapes that are decoded in the head of a request. This limit is higher than the limit for
+/// other text, because a head is short.
 const MAX_HEAD_DEPTH: usize = 8;
 /// The maximum length of a number in an escape, with its leading zeros.
 const MAX_DIGITS: usize = 16;
 
-/// The kinds of escapes for which a text gets an unescaped view. The view then has all escapes decoded.
+/// The kinds of escapes that cause an unescaped view of a text. If a text has such an escape, all escapes are decoded
+/// in the view.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Relevant {
-    /// Escapes that stand for a character of a token, or for the start of another escape.
+    /// Escapes of a character that may be part of a token, or that may begin another escape.
     OfTokens,
-    /// Also escapes that stand for a blank or a sign. Their own letters would split the letters of a secret. Line
-    /// breaks, tabs and quotes behind a backslash do not count, because ordinary JSON is full of them.
+    /// Also other escapes, such as an encoded space, because the letters and digits of such an escape would separate
+    /// the letters of a secret. Line breaks, tabs and quotes that are escaped by a backslash do not count, because
+    /// ordinary JSON contains many of them.
     OfLetters,
     All,
 }
 
-/// The positions at which a view's offsets diverge from those of its source, as pairs (offset in the view,
-/// offset in the source).
+/// The positions at which the offsets of a view and of its source diverge, as pairs (offset in the view, offset in the
+/// source).
 type Map = Vec<(usize, usize)>;
 
-/// A text derived from another text, which maps its positions back to the source.
+/// A text that is derived from another text, the source. Positions in the view can be converted to positions in the
+/// source.
 #[derive(Debug, Clone)]
 pub(crate) struct View<'t> {
     pub(crate) bytes: Cow<'t, [u8]>,
-    /// The mappings of all conversions, the latest first.
+    /// The mappings of all conversions, the last conversion first.
     steps: Vec<Map>,
 }
 
 impl<'t> View<'t> {
-    /// A view of the unchanged text.
+    /// Returns a view of the unchanged text.
     pub(crate) fn raw(text: &'t [u8]) -> Self {
         Self { bytes: Cow::Borrowed(text), steps: Vec::new() }
     }
 
-    /// A view in which look-alike characters are replaced by ASCII and invisible characters are removed.
+    /// Returns a view in which look-alike characters are replaced by ASCII and invisible characters are removed.
     pub(crate) fn plain(text: &'t [u8]) -> Self {
         match fold(text) {
             Some((bytes, map)) => Self { bytes: Cow::Owned(bytes), steps: vec![map] },
@@ -51,31 +55,33 @@ impl<'t> View<'t> {
         }
     }
 
-    /// A view in which escapes are decoded and look-alike characters are then replaced. `None` if the only escapes are
-    /// the line breaks, tabs and quotes of ordinary JSON.
+    /// Returns a view in which escapes are decoded. After that, look-alike characters are replaced and invisible
+    /// characters are removed. Returns `None` if `text` has no escapes except the line breaks, tabs and quotes of
+    /// ordinary JSON.
     pub(crate) fn unescaped(text: &[u8]) -> Option<Self> {
         Self::unescaped_if(text, Relevant::OfLetters, MAX_DEPTH, true)
     }
 
-    /// Like [`unescaped`](Self::unescaped), but escapes count only if they stand for characters of tokens. This suffices
-    /// if the text is not searched for the letters of known secrets.
+    /// Works like [`unescaped`](Self::unescaped), but also returns `None` if no escape encodes a character of a token.
+    /// This view suffices if the text is not searched for known secrets.
     pub(crate) fn unescaped_tokens(text: &[u8]) -> Option<Self> {
         Self::unescaped_if(text, Relevant::OfTokens, MAX_DEPTH, true)
     }
 
-    /// Like [`unescaped_tokens`](Self::unescaped_tokens), but look-alike characters stay. Also `None` if the text is
-    /// binary, because its bytes only look like escapes.
+    /// Works like [`unescaped_tokens`](Self::unescaped_tokens), but look-alike and invisible characters stay unchanged.
+    /// Also returns `None` if the text is binary, because escapes in binary data are accidental.
     pub(crate) fn unescaped_verbatim(text: &[u8]) -> Option<Self> {
         let is_binary = memchr::memchr(0, text).is_some();
         if is_binary { None } else { Self::unescaped_if(text, Relevant::OfTokens, MAX_DEPTH, false) }
     }
 
-    /// Like [`unescaped`](Self::unescaped), but each escape counts.
+    /// Works like [`unescaped`](Self::unescaped), but returns a view if `text` has any escape.
     pub(crate) fn unescaped_all(text: &[u8]) -> Option<Self> {
         Self::unescaped_if(text, Relevant::All, MAX_DEPTH, true)
     }
 
-    /// Like [`unescaped_all`](Self::unescaped_all), for a part of a request's head.
+    /// Works like [`unescaped_all`](Self::unescaped_all), but decodes deeper nesting. This function is used for a part
+    /// of a request's head.
     pub(crate) fn unescaped_head(text: &[u8]) -> Option<Self> {
         Self::unescaped_if(text, Relevant::All, MAX_HEAD_DEPTH, true)
     }
@@ -110,7 +116,7 @@ impl<'t> View<'t> {
         })
     }
 
-    /// The first position of the view that corresponds to `place` or a later position of the source.
+    /// Returns the first position of the view that corresponds to `place`, or to a later position, in the source.
     pub(crate) fn offset(&self, place: usize) -> usize {
         let place = self.steps.iter().rev().fold(place, |place, map| {
             let next = map.partition_point(|(_, from)| *from < place);
@@ -121,14 +127,14 @@ impl<'t> View<'t> {
         place.min(self.bytes.len())
     }
 
-    /// Converts a range of the view to a range of the source, which includes all source bytes of the range's
-    /// last byte.
+    /// Converts a range of the view to a range of the source. If an escape encodes the last byte of the range, the
+    /// result includes the complete escape.
     pub(crate) fn source_range(&self, range: &Range<usize>) -> Range<usize> {
         self.source(range.start)..self.source(range.end)
     }
 }
 
-/// Builds the bytes of a view together with the mapping to its source.
+/// Builds the bytes of a view, and the mapping from the view to its source.
 #[derive(Default)]
 pub(crate) struct Writer {
     bytes: Vec<u8>,
@@ -136,7 +142,7 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    /// The view of `text`. It borrows `text` if no part was replaced.
+    /// Returns the view of `text`. The view borrows `text` if no part was replaced.
     pub(crate) fn into_view(self, text: &[u8]) -> View<'_> {
         if self.map.is_empty() {
             return View::raw(text);
@@ -148,8 +154,7 @@ impl Writer {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Writes `made` in place of the source range from `start` to `end`. Every byte of `made` maps to
-    /// `start`.
+    /// Writes `made` instead of the source bytes from `start` to `end`. Every byte of `made` maps to `start`.
     pub(crate) fn put(&mut self, made: &[u8], start: usize, end: usize) {
         for byte in made {
             self.map.push((self.bytes.len(), start));
@@ -159,7 +164,7 @@ impl Writer {
     }
 }
 
-/// Whether a character is invisible: a joiner, direction mark, soft hyphen, tag or filler.
+/// Returns whether a character is invisible: a joiner, direction mark, soft hyphen, tag or filler.
 pub(crate) fn is_invisible(character: char) -> bool {
     matches!(character,
         '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}' | '\u{180b}'..='\u{180f}'
@@ -167,10 +172,10 @@ pub(crate) fn is_invisible(character: char) -> bool {
         | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}' | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// The ASCII text that a compatibility character stands for, such as a full-width, circled or mathematical
-/// letter.
+/// Returns the ASCII equivalent of a Unicode compatibility character, such as a full-width, circled or mathematical
+/// letter. Returns `None` for any other character.
 fn folded(character: char) -> Option<([u8; 20], usize)> {
-    // Most non-ASCII text is in these ranges, which contain other alphabets and ideographs.
+    // These ranges contain other alphabets and ideographs, and therefore most non-ASCII text.
     if matches!(character, '\u{250}'..='\u{2bf}' | '\u{370}'..='\u{1cff}' | '\u{3400}'..='\u{fa0d}') {
         return None;
     }
@@ -185,8 +190,8 @@ fn folded(character: char) -> Option<([u8; 20], usize)> {
     fits.then_some((ascii, length))
 }
 
-/// Replaces characters whose NFKC form is ASCII by that form, and removes invisible characters. Invalid UTF-8
-/// is copied unchanged.
+/// Replaces each character by its NFKC form if the form is ASCII, and removes invisible characters. Invalid UTF-8 is
+/// copied unchanged. Returns `None` if nothing changes.
 fn fold(text: &[u8]) -> Option<(Vec<u8>, Map)> {
     if text.is_ascii() {
         return None;
@@ -212,7 +217,8 @@ fn fold(text: &[u8]) -> Option<(Vec<u8>, Map)> {
     (!writer.map.is_empty()).then_some((writer.bytes, writer.map))
 }
 
-/// The character at the beginning of `text`, which begins with a byte that is not ASCII. `None` if it is no UTF-8.
+/// Returns the character at the start of `text`, which must begin with a non-ASCII byte. Returns `None` if the
+/// character is not valid UTF-8.
 pub(crate) fn character(text: &[u8]) -> Option<char> {
     // The lengths of characters by their first byte (RFC 3629, 3).
     let length = match text {
@@ -224,9 +230,10 @@ pub(crate) fn character(text: &[u8]) -> Option<char> {
     std::str::from_utf8(text.get(..length)?).ok()?.chars().next()
 }
 
-/// Decodes escapes, such as `%41`, `\u0041`, `\x41`, `\/` and `&#65;`. `None` if none of them is relevant.
+/// Decodes escapes, such as `%41`, `\u0041`, `\x41`, `\/` and `&#65;`. Returns `None` if no escape in `text` is
+/// relevant.
 fn unescape(text: &[u8], relevant: Relevant) -> Option<(Vec<u8>, Map)> {
-    // Most escapes are not relevant, so they are checked before the text is copied.
+    // Most texts have no relevant escape, so the escapes are checked before the text is copied.
     let counts = |(at, unit, length): (usize, Unit, usize)| match relevant {
         Relevant::All => true,
         Relevant::OfTokens => unit.is_of_token(text.get(at + length).copied()),
@@ -252,7 +259,8 @@ fn unescape(text: &[u8], relevant: Relevant) -> Option<(Vec<u8>, Map)> {
     Some((writer.bytes, writer.map))
 }
 
-/// The escapes of a text, without overlaps: the offset, the decoded unit and the length of each.
+/// Returns the escapes of a text, without overlaps. Each item contains the offset, the decoded unit and the length of
+/// an escape.
 fn escapes(text: &[u8]) -> impl Iterator<Item = (usize, Unit, usize)> {
     let mut next = 0;
     std::iter::from_fn(move || {
@@ -267,14 +275,14 @@ fn escapes(text: &[u8]) -> impl Iterator<Item = (usize, Unit, usize)> {
     })
 }
 
-/// What an escape stands for.
+/// The byte or the character that an escape encodes.
 pub(crate) enum Unit {
     Byte(u8),
     Char(char),
 }
 
 impl Unit {
-    /// The character, for a byte in Latin-1.
+    /// Returns the character. A byte is interpreted as Latin-1.
     pub(crate) fn character(&self) -> char {
         match self {
             Self::Byte(byte) => char::from(*byte),
@@ -282,8 +290,8 @@ impl Unit {
         }
     }
 
-    /// Whether a decoded unit may be part of a token, of text that hides a token, or, together with the next
-    /// byte, of another escape.
+    /// Returns whether a decoded unit may be part of a token, be a character that hides a token, or, together with the
+    /// next byte, begin another escape.
     fn is_of_token(&self, after: Option<u8>) -> bool {
         match self.character() {
             '\\' => matches!(after, Some(b'u' | b'U' | b'x' | b'0'..=b'3')),
@@ -294,10 +302,10 @@ impl Unit {
     }
 }
 
-/// Decodes the escape at the start of `text`, and returns its length too.
+/// Decodes the escape at the start of `text`. Returns the decoded unit and the length of the escape.
 pub(crate) fn escape(text: &[u8]) -> Option<(Unit, usize)> {
     match text {
-        // JavaScript's `escape` and old servers use this form.
+        // JavaScript's `escape` function and old servers use this form.
         [b'%', b'u' | b'U', rest @ ..] => utf16(rest),
         [b'%', high, low, ..] => Some((Unit::Byte(u8::try_from(hex(&[*high, *low])?).ok()?), 3)),
         [b'\\', b'u', b'{', rest @ ..] => {
@@ -305,7 +313,7 @@ pub(crate) fn escape(text: &[u8]) -> Option<(Unit, usize)> {
             Some((Unit::Char(char::from_u32(hex(&rest[..end])?)?), end + 4))
         }
         [b'\\', b'u', rest @ ..] => utf16(rest),
-        // Python and C.
+        // Python and C use this form.
         [b'\\', b'U', rest @ ..] => Some((Unit::Char(char::from_u32(hex(rest.get(..8)?)?)?), 10)),
         [b'\\', b'x', high, low, ..] => Some((Unit::Byte(u8::try_from(hex(&[*high, *low])?).ok()?), 4)),
         [b'\\', digits @ ..] if octal(digits).is_some() => octal(digits).map(|byte| (Unit::Byte(byte), 4)),
@@ -327,13 +335,13 @@ fn simple_escape(letter: u8) -> Option<u8> {
     })
 }
 
-/// Decodes three octal digits of one byte.
+/// Decodes three octal digits to one byte.
 fn octal(digits: &[u8]) -> Option<u8> {
     let [first @ b'0'..=b'3', second @ b'0'..=b'7', third @ b'0'..=b'7', ..] = digits else { return None };
     Some((first - b'0') << 6 | (second - b'0') << 3 | (third - b'0'))
 }
 
-/// Decodes four hexadecimal digits behind `%u` or `\u`, or two groups of four for a surrogate pair.
+/// Decodes the four hexadecimal digits after `%u` or `\u`. For a surrogate pair, decodes two such escapes.
 fn utf16(rest: &[u8]) -> Option<(Unit, usize)> {
     let first = hex(rest.get(..4)?)?;
     if let Some(character) = char::from_u32(first) {
@@ -346,7 +354,7 @@ fn utf16(rest: &[u8]) -> Option<(Unit, usize)> {
     Some((Unit::Char(char::decode_utf16(units).next()?.ok()?), 12))
 }
 
-/// Decodes an HTML entity without its `&`.
+/// Decodes an HTML entity. `rest` begins after the `&`.
 fn entity(rest: &[u8]) -> Option<(Unit, usize)> {
     match rest {
         [b'#', b'x' | b'X', digits @ ..] => number(digits, 16, 3),
@@ -360,7 +368,8 @@ fn entity(rest: &[u8]) -> Option<(Unit, usize)> {
     }
 }
 
-/// Decodes the number of an entity after `prefix` bytes. Browsers accept leading zeros and a missing `;`.
+/// Decodes the number in a numeric HTML entity. `prefix` is the number of bytes before the digits. Browsers accept
+/// leading zeros and a missing `;`.
 fn number(digits: &[u8], radix: u32, prefix: usize) -> Option<(Unit, usize)> {
     let is_digit = |byte: &&u8| char::from(**byte).is_digit(radix);
     let count = digits.iter().take(MAX_DIGITS).take_while(is_digit).count();
@@ -369,10 +378,10 @@ fn number(digits: &[u8], radix: u32, prefix: usize) -> Option<(Unit, usize)> {
     Some((Unit::Char(char::from_u32(code)?), prefix + count + end))
 }
 
-/// The longest name of an entity, with its `;`.
+/// The maximum length of an entity's name, including the `;`.
 const MAX_ENTITY: usize = 20;
 
-/// The entities of ASCII punctuation, and those of characters that are blank or invisible (HTML, 13.5).
+/// The entities of ASCII punctuation, and of whitespace and invisible characters (HTML, 13.5).
 const ENTITIES: &[(&str, char)] = &[
     ("amp", '&'),
     ("lt", '<'),

@@ -1,15 +1,15 @@
 //! Searches a text for pieces of many needles in one pass, at a cost that does not grow with the number of
 //! needles.
 //!
-//! The search reads (probes) a few bytes at every second or fourth position of the text. For each needle, the
-//! index contains the pieces at enough adjacent offsets that a probe hits one of them, wherever the needle
-//! begins in the text. A small bitmap rejects nearly every probe. The caller compares the remaining positions
-//! with the needle in full.
+//! The search reads (probes) a few bytes at every second or fourth position of the text. For each needle, the index
+//! contains the pieces at enough adjacent offsets that a probe hits one of these pieces wherever the needle begins in
+//! the text. A small bitmap rejects nearly every probe. At the remaining positions, the caller compares the text with
+//! the complete needle.
 //!
-//! The duration of a search reveals whether the text contains a piece. Pieces therefore have seven or eight
-//! bytes, which is too long to guess. With pieces of five bytes, a long text that repeats a correct guess
-//! could be distinguished from a text with a wrong guess. The positions of the bits in the bitmap depend on
-//! random factors, drawn for each index, so that nobody can predict false positives.
+//! The duration of a search reveals whether the text contains a piece. Pieces therefore have seven or eight bytes,
+//! which are too many to guess. With pieces of five bytes, an agent could measure the difference between a long text
+//! that repeats a correct guess and a text with a wrong guess. The positions of the bits in the bitmap depend on
+//! factors that are drawn at random for each index, so that nobody can predict false positives.
 
 use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;
@@ -18,10 +18,10 @@ use zeroize::Zeroizing;
 
 /// The minimum length of a needle that is found, in bytes. Shorter needles would match by chance.
 pub(crate) const SHORTEST: usize = 8;
-/// The number of bits in the bitmap for each piece. Each piece sets two of them.
+/// The number of bits in the bitmap for each piece. Each piece sets two bits.
 const BITS_PER_PIECE: usize = 32;
 
-/// A piece with the needle from which it comes: `(piece, needle, offset in the needle)`.
+/// A piece and its position in a needle: `(piece, needle, offset in the needle)`.
 type Entry = (u64, u32, u32);
 
 /// The length of the pieces and the distance between probes. Any `length + step - 1` consecutive bytes of a
@@ -32,9 +32,9 @@ struct Grid {
     step: usize,
 }
 
-/// The grid for needles with the usual minimum length of a match.
+/// The grid for needles with a minimum match length of at least [`Grid::least`] of this grid.
 const WIDE: Grid = Grid { length: 8, step: 4 };
-/// The grid for needles with a shorter minimum length of a match.
+/// The grid for needles with a shorter minimum match length.
 const NARROW: Grid = Grid { length: 7, step: 2 };
 
 impl Grid {
@@ -58,18 +58,18 @@ const _: () = assert!(NARROW.least() == SHORTEST);
 /// The search index over all pieces of all needles.
 pub(crate) struct Windows(Vec<Table>);
 
-/// The pieces that use one grid.
+/// The search index over the pieces of one grid.
 struct Table {
     grid: Grid,
     bits: Box<[u64]>,
     shift: u32,
-    /// Odd numbers, as multiplicative hashing requires.
+    /// Factors for multiplicative hashing, which requires odd numbers.
     factors: [u64; 2],
     /// The entries, sorted by piece.
     entries: Zeroizing<Vec<Entry>>,
 }
 
-/// Collects the pieces for an index.
+/// Collects the pieces for a search index.
 #[derive(Default)]
 pub(crate) struct Builder {
     wide: Zeroizing<Vec<Entry>>,
@@ -77,9 +77,9 @@ pub(crate) struct Builder {
 }
 
 impl Builder {
-    /// Adds the pieces with which a search finds any `need` consecutive bytes within `range` of `needle`. If
-    /// a match needs the complete range, only pieces from the middle of the range are added. A range is not
-    /// added if `need` is less than [`SHORTEST`].
+    /// Adds pieces of `needle` to the index, so that a search finds any `need` consecutive bytes of `range`. If a match
+    /// needs the complete range, only pieces from the middle of the range are added. Adds nothing if `need` is less
+    /// than [`SHORTEST`].
     pub(crate) fn enter(&mut self, number: u32, needle: &[u8], range: Range<usize>, need: usize) {
         let Some(grid) = Grid::for_need(need.min(range.len())) else { return };
         let last = range.end - grid.length;
@@ -144,7 +144,7 @@ impl Table {
     }
 
     fn each(&self, text: &[u8], found: &mut impl FnMut(usize, u32, u32)) {
-        // With a constant distance, a probe takes half the instructions.
+        // With a constant distance between probes, a probe takes half the instructions.
         if self.grid.step == WIDE.step {
             self.each_at::<{ WIDE.step }>(text, found);
         } else {
@@ -162,7 +162,7 @@ impl Table {
             }
             rest = &rest[STEP..];
         }
-        // Fewer than eight bytes are left at the end of the text.
+        // Fewer than eight bytes remain at the end of the text.
         if let Some(piece) = self.grid.piece(rest)
             && self.may_have(piece)
         {
@@ -191,7 +191,7 @@ mod tests {
         builder.build()
     }
 
-    /// The length of the longest match between `text` and `needle`, over all hits.
+    /// Returns the length of the longest match between `text` and `needle` over all hits.
     fn longest(windows: &Windows, needle: &[u8], text: &[u8]) -> usize {
         let mut longest = 0;
         windows.each(text, |at, _, offset| {
@@ -224,7 +224,7 @@ mod tests {
             filler in any::<u8>(),
         ) {
             let needle: Vec<u8> = needle.into_iter().collect();
-            // The bytes before and after the match must differ from those of the needle.
+            // The bytes before and after the match must differ from the corresponding bytes of the needle.
             let around = |place: Option<usize>| {
                 let there = place.and_then(|place| needle.get(place)).copied();
                 if there == Some(filler) { filler.wrapping_add(1) } else { filler }

@@ -1,18 +1,19 @@
-//! Reads a text as the words of a sentence, whatever separates them.
+//! Reads a text as the words of a sentence, and replaces each separator between two words by one space.
 //!
-//! A phrase of a prompt injection is the same to a model if its words are on several lines, in bold, in several data
-//! lines of an event, or in several parts of a message. So one space stands for each gap between two words.
+//! A model understands a phrase of a prompt injection even if the words are on several lines, in bold, in several data
+//! lines of a server-sent event, or in several parts of a message. Therefore, one space replaces each gap between two
+//! words. A gap is a sequence of blanks and marks.
 
 use crate::view::{View, Writer, character, escape, is_invisible};
 
-/// Characters that belong to a gap if a blank is beside them: marks of Markdown, comments and quoted lines, and the
-/// backslash of a continued line.
+/// Marks: characters that belong to a gap if the gap also contains a blank. Such marks occur in Markdown, in comments,
+/// before quoted lines and at the end of continued lines.
 const MARKS: &[u8] = b"*_~`#/\\-";
-/// Marks that count only behind a blank, because they also end markers and tags.
+/// Marks that count only after a blank, because they also end chat markers and tags.
 const LATER_MARKS: &[u8] = b">|";
 
-/// Whether a gap can begin with a byte: a control character, a blank, a mark, the start of an escape, or any character
-/// that is not ASCII.
+/// Whether a gap can begin with the byte at each index. A gap can begin with a control character, a blank, a mark, an
+/// escape, or a non-ASCII character.
 const BEGINS: [bool; 256] = {
     let starts = b" *_~`#/\\-&%<\"=+";
     let mut table = [false; 256];
@@ -35,10 +36,10 @@ const APOSTROPHE: &[u8] = "’".as_bytes();
 /// The maximum length of an HTML tag that counts as a gap, in bytes.
 const MAX_TAG: usize = 300;
 
-/// The maximum length of a style's parameters.
+/// The maximum length of the parameters in a terminal's escape sequence for a style, in bytes.
 const MAX_STYLE: usize = 16;
 
-/// The HTML elements of running text. Their tags do not interrupt a sentence.
+/// The HTML elements that occur within a sentence. Tags of these elements count as gaps.
 const ELEMENTS: &[&str] = &[
     "a", "abbr", "b", "big", "br", "cite", "code", "del", "div", "em", "font", "h1", "h2", "h3", "h4", "h5",
     "h6", "i", "ins", "kbd", "li", "mark", "ol", "p", "q", "s", "small", "span", "strong", "sub", "sup",
@@ -48,7 +49,7 @@ const ELEMENTS: &[&str] = &[
 /// The maximum number of times that the escape of a blank may be escaped again.
 const MAX_DEPTH: usize = 3;
 
-/// The text with one space for each gap, and `'` for each typographic apostrophe.
+/// Returns a view of `text` in which each gap is replaced by one space, and each typographic apostrophe by `'`.
 pub(crate) fn words(text: &[u8]) -> View<'_> {
     let mut writer = Writer::default();
     let (mut at, mut copied) = (0, 0);
@@ -77,13 +78,13 @@ pub(crate) fn words(text: &[u8]) -> View<'_> {
     writer.into_view(text)
 }
 
-/// Whether a gap can begin with this byte.
+/// Returns whether a gap can begin with this byte.
 pub(crate) fn begins_gap(byte: u8) -> bool {
     BEGINS[usize::from(byte)]
 }
 
-/// The end of `words` at the start of `text`. The spaces of `words` stand for gaps. `None` if the text begins
-/// differently. Case is ignored.
+/// Returns the length of `words` at the start of `text`. A space in `words` matches any gap, and case is ignored.
+/// Returns `None` if `text` does not begin with `words`.
 pub(crate) fn prefix(text: &[u8], words: &[u8]) -> Option<usize> {
     let mut at = 0;
     for letter in words {
@@ -100,12 +101,12 @@ pub(crate) fn prefix(text: &[u8], words: &[u8]) -> Option<usize> {
 /// Consecutive blanks and marks.
 struct Run {
     length: usize,
-    /// Whether at least one blank is among them.
+    /// Whether the run contains at least one blank.
     is_gap: bool,
 }
 
 impl Run {
-    /// The run at the start of `text`.
+    /// Returns the run at the start of `text`.
     fn at(text: &[u8]) -> Self {
         let (mut length, mut is_gap) = (0, false);
         loop {
@@ -121,7 +122,7 @@ impl Run {
     }
 }
 
-/// The length of the mark at the start of `text`; 0 if there is none. Symbols and punctuation that are not ASCII are
+/// Returns the length of the mark at the start of `text`, or 0 if there is none. Non-ASCII symbols and punctuation are
 /// marks too. `after_blank` says whether a blank precedes the mark.
 fn mark(text: &[u8], after_blank: bool) -> usize {
     match text {
@@ -131,14 +132,15 @@ fn mark(text: &[u8], after_blank: bool) -> usize {
     }
 }
 
-/// The length of the blank at the start of `text`; 0 if there is none.
+/// Returns the length of the blank at the start of `text`, or 0 if there is none. A blank is anything that a reader
+/// sees as a space, such as an escaped line break.
 fn blank(text: &[u8], depth: usize) -> usize {
     match text {
         // Clients of server-sent events join the data lines of an event (HTML, 9.2.6).
         [b'\n' | b'\r', b'd', b'a', b't', b'a', b':', ..] => 6,
         [0x1b, rest @ ..] => 1 + style(rest),
         [0..=b' ', ..] => 1,
-        // A space of a form, and blanks of quoted-printable text.
+        // A space in an HTML form, and blanks in quoted-printable text.
         [b'+', ..] => 1,
         [b'=', b'2', b'0', ..] | [b'=', b'0', b'9' | b'A' | b'D', ..] => 3,
         [b'<', ..] => tag(text),
@@ -153,7 +155,7 @@ fn is_blank(character: char) -> bool {
     character.is_whitespace() || character.is_control() || is_invisible(character)
 }
 
-/// The length of the rest of a terminal's sequence for a style, such as `ESC[1m`.
+/// Returns the length of a terminal's escape sequence for a style, such as `ESC[1m`, without the `ESC`.
 fn style(text: &[u8]) -> usize {
     let [b'[', rest @ ..] = text else { return 0 };
     let length =
@@ -161,7 +163,8 @@ fn style(text: &[u8]) -> usize {
     rest.get(length).filter(|byte| byte.is_ascii_alphabetic()).map_or(0, |_| length + 2)
 }
 
-/// The length of the escape of a blank at the start of `text`, which may be escaped itself, as in `\\n`.
+/// Returns the length of the escaped blank at the start of `text`, or 0 if there is none. The escape may be escaped
+/// again, as in `\\n`.
 fn escaped_blank(text: &[u8], depth: usize) -> usize {
     let Some((unit, length)) = escape(text) else { return 0 };
     let character = unit.character();
@@ -171,7 +174,7 @@ fn escaped_blank(text: &[u8], depth: usize) -> usize {
     let Some(depth) = depth.checked_sub(1).filter(|_| matches!(character, '\\' | '&' | '%')) else {
         return 0;
     };
-    // The longest escape of a blank.
+    // Room for the longest escaped blank.
     let mut inner = [0; 24];
     inner[0] = u8::try_from(character).unwrap_or_default();
     let rest = &text[length..text.len().min(length + inner.len() - 1)];
@@ -182,8 +185,8 @@ fn escaped_blank(text: &[u8], depth: usize) -> usize {
     }
 }
 
-/// The length of the tag or comment of HTML at the start of `text`; 0 if there is none, or if it may have a meaning of
-/// its own.
+/// Returns the length of the HTML tag or comment at the start of `text`. Returns 0 if there is none, or if the element
+/// is not in [`ELEMENTS`].
 fn tag(text: &[u8]) -> usize {
     let limit = text.len().min(MAX_TAG);
     if text.starts_with(b"<!--") {
@@ -196,8 +199,8 @@ fn tag(text: &[u8]) -> usize {
     if is_known && !text[1..end].contains(&b'<') { end + 1 } else { 0 }
 }
 
-/// The length of the JSON between the texts of two parts of a message, as in `"Forget all"}, {"type": "text", "text":
-/// "previous instructions"`; 0 if something else begins there.
+/// Returns the length of the JSON between the texts of two parts of a chat message, as in `"Forget all"}, {"type":
+/// "text", "text": "previous instructions"`. Returns 0 if `text` begins with anything else.
 fn border(text: &[u8]) -> usize {
     let (mut at, mut parts, mut key) = (1, 0, "");
     while let Some(byte) = text.get(at).filter(|_| parts <= 1) {
@@ -221,7 +224,7 @@ fn border(text: &[u8]) -> usize {
                 key = "";
                 6
             }
-            // The quote before the next text.
+            // The quote before the text of the next part.
             ("text", b'"') if parts == 1 => return at + 1,
             _ => return 0,
         };

@@ -1,4 +1,4 @@
-//! Runs the token patterns on the published sources of twenty popular packages, which contain no secrets.
+//! Runs the token patterns on the published sources of twenty popular packages. These sources contain no secrets.
 //!
 //! `cargo vendor` and `pip download` fetch the packages from the configured registries, so the test runs only
 //! on request: `cargo test -p bottle-scan --test clean_sources -- --ignored`. Each finding must be listed in

@@ -1,5 +1,5 @@
-//! Tests that scan results reveal no secret. A text's author learns the result, so it must not depend on
-//! public parts of a secret, nor on fewer than twelve private characters.
+//! Tests that scan results reveal no secret. The author of a text learns the scan result. The result must therefore not
+//! depend on public parts of a secret, or on fewer than twelve private characters.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use bottle_policy::secret::Secret;
 use bottle_scan::{KnownSecret, KnownSecrets, Scanner};
 use proptest::prelude::*;
 
-/// The minimum number of consecutive private characters in a match.
+/// The minimum number of consecutive private characters that a match needs.
 const PIECE: usize = 12;
 
 /// A secret in three parts: the text before its private part, the private part, and the text after it.
@@ -29,8 +29,7 @@ const fn login(name: &'static str, before: &'static str, private: &'static str) 
     Kind { name, before, private, after: "", login: true }
 }
 
-/// The kinds of secrets that are tested. Token prefixes are split, so that the repository contains no
-/// complete token.
+/// The kinds of secrets that are tested. Token prefixes are split, so that this file contains no complete token.
 const KINDS: &[Kind] = &[
     login("a login", "deployment-robot:", "k3Jdh57sLa0qMx81Fz6wTy"),
     login("a login with signs", "jane.doe@example.com:", "k3J!dh-57_sLa/0qM.x81=Fz"),
@@ -136,7 +135,7 @@ const KINDS: &[Kind] = &[
     kind("an account and a secret", "production-administrator-", "k3Jdh57sLa0qMx81Fz6wTy9u", ""),
 ];
 
-/// Secrets like the value `tunnel-credentials: …` of some tools, which is JSON or a login encoded in base64.
+/// JSON and logins that are encoded in base64, like the value `tunnel-credentials: …` of some tools.
 const ENCODED: &[(&str, &str, &str, &str)] = &[
     ("a login in base64", "deployment-robot:", "k3Jdh57sLa0qMx81Fz6wTy", ""),
     ("JSON in base64", r#"{"a":"production","s":""#, "k3Jdh57sLa0qMx81Fz6wTy", r#""}"#),
@@ -161,7 +160,7 @@ fn scanners() -> Vec<(String, &'static str, &'static str, &'static str, Scanner)
     plain.chain(encoded).collect()
 }
 
-/// Spells `text` in each encoding that the scanner decodes.
+/// Writes `text` in each encoding that the scanner decodes.
 fn encodings(text: &str) -> Vec<String> {
     let each =
         |between: &str, write: fn(u8) -> String| text.bytes().map(write).collect::<Vec<_>>().join(between);
@@ -184,8 +183,8 @@ fn encodings(text: &str) -> Vec<String> {
     ]
 }
 
-/// Whether a text contains twelve private characters by chance, because the characters beside the guessed
-/// part match too.
+/// Returns whether a text contains twelve private characters by chance, because the characters next to the guessed part
+/// match too.
 fn matches_by_chance(text: &str, private: &str) -> bool {
     let letters = |text: &str| {
         text.bytes()
@@ -201,7 +200,7 @@ fn found(scanner: &Scanner, text: &str) -> bool {
     !scanner.scan(text.as_bytes()).findings.is_empty()
 }
 
-/// A character that differs from `other` in more than case.
+/// Returns a character that differs from `other` in more than its case.
 fn wrong(other: char) -> char {
     if "zZmM".contains(other) { 'b' } else { 'z' }
 }
@@ -213,7 +212,7 @@ fn public_parts_do_not_match() {
         let most = (PIECE - 1).min(characters.len() - 1);
         for start in 0..=characters.len() - most {
             let piece: String = characters[start..start + most].iter().collect();
-            // The characters before and after the known part are wrong guesses.
+            // The characters before and after the known piece are wrong guesses.
             let known_prefix: String = characters[..start].iter().copied().map(wrong).collect();
             let tail: String = characters[start + most..].iter().copied().map(wrong).collect();
             for text in [
@@ -242,7 +241,8 @@ fn twelve_private_characters_match() {
         for window in characters.windows(enough) {
             let piece: String = window.iter().collect();
             for (way, text) in encodings(&piece).into_iter().enumerate() {
-                // Spread-out letters are found only by the search for letters and digits.
+                // Only the search for letters and digits finds spread-out characters. It does not find a piece with
+                // other characters.
                 let spread = way == 12 && !piece.chars().all(|letter| letter.is_ascii_alphanumeric());
                 assert!(spread || found(&scanner, &format!("<{text}>")), "{name}, way {way}: {text}");
             }
@@ -319,7 +319,7 @@ fn redacts_a_whole_secret_when_a_piece_matches() {
     assert_eq!(spans, [(1, 1 + value.len() as u64)]);
 }
 
-/// Another letter or digit, of the same case.
+/// Returns another letter of the same case, or another digit.
 fn another_of_its_kind(letter: char) -> char {
     let shifted = |first: u8, count: u8| char::from((letter as u8 - first + count / 2) % count + first);
     match letter {
@@ -330,14 +330,14 @@ fn another_of_its_kind(letter: char) -> char {
     }
 }
 
-/// Generates a key with `openssl` or `ssh-keygen`; `None` if the program is not installed.
+/// Generates a key with `openssl` or `ssh-keygen`. Returns `None` if the program is not installed.
 fn generate_key(program: &str, arguments: &[&str]) -> Option<String> {
     let output = std::process::Command::new(program).args(arguments).output().ok()?;
     let text = String::from_utf8(output.stdout).ok()?;
     text.contains("PRIVATE KEY").then_some(text)
 }
 
-/// Parts of a private key that the public key reveals do not match, and all other parts match.
+/// Parts of a private key that the public key also contains do not match. All other parts match.
 #[test]
 fn only_the_private_numbers_of_a_key_match() {
     let commands: [(&str, &[&str]); 4] = [
@@ -352,8 +352,9 @@ fn only_the_private_numbers_of_a_key_match() {
         assert!(found(&scanner, &key), "{arguments:?}");
         assert!(found(&scanner, &key.replace('\n', "\\n")), "{arguments:?}");
         let body: String = key.lines().filter(|line| !line.starts_with("-----")).collect();
-        // The number of base64 letters before the private number. For RSA they encode the modulus, the public
-        // exponent and the length of the private number; for other keys, the names of curve and format.
+        // The number of base64 characters before the private number. In RSA keys, these characters encode the modulus,
+        // the public exponent and the length of the private number. In other keys, they encode the names of the curve
+        // and the format.
         let public = if arguments.iter().any(|word| word.contains("rsa") || word.contains("RSA")) {
             350
         } else if arguments.contains(&"EC") {
@@ -376,11 +377,12 @@ proptest! {
         hidden in any::<prop::sample::Index>(),
         right in 0_usize..12,
     ) {
-        // The author of the text knows all parts except one, and the first characters of that part.
+        // The author of the text knows all parts except one, and the first characters of the hidden part.
         let hidden = hidden.index(parts.len());
         prop_assume!(parts[hidden].len() > right);
         let other: String = parts[hidden].chars().map(another_of_its_kind).collect();
-        // If the next part begins with the first hidden letter, the text is a right guess by chance.
+        // If the part after the hidden one begins with the first hidden character, the text is a correct guess by
+        // chance.
         let next = parts.get(hidden + 1).map(|next| &next[..1]);
         let is_next = |part: &str| next.is_some_and(|next| next.eq_ignore_ascii_case(&part[right..=right]));
         prop_assume!(!is_next(&parts[hidden]) && !is_next(&other));
@@ -392,8 +394,8 @@ proptest! {
         };
         let (value, another) = (with(parts[hidden].clone()), with(other));
         let known = with(format!("{}~", &parts[hidden][..right]));
-        // A part that is entirely public may match, but not because the letters before the hidden ones are right: a
-        // secret for which they are wrong gives the same result.
+        // A part that is entirely public may match. The result must not depend on the known characters of the hidden
+        // part: it must be the same for a secret in which these characters are different.
         let (right, wrong) = (scanner(&value, false), scanner(&another, false));
         for guessed in encodings(&known) {
             prop_assert_eq!(found(&right, &guessed), found(&wrong, &guessed), "{} {} {}", value, another, guessed);

@@ -1,5 +1,5 @@
-//! Tests the scanner's public API: it finds a secret in any spelling and nothing else, and a stream has the
-//! same result as the complete text.
+//! Tests the scanner's public API. The scanner finds a secret in any spelling and nothing else. The result for a stream
+//! is the same as for the complete text.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,8 +11,7 @@ use bottle_policy::secret::Secret;
 use bottle_scan::{Detector, KnownSecrets, Report, Scanner, Severity, Shape, rewrite};
 use proptest::prelude::*;
 
-/// A secret that matches no vendor's pattern, and that contains characters which each encoding treats
-/// differently.
+/// A secret that matches no vendor's pattern. It contains characters that the encodings treat differently.
 const SECRET: &str = "Zq7/Kd+93v:Xw&pT2-mB8ySe4.Lh5Rf0Nc";
 
 fn known(secrets: &[&str]) -> Arc<KnownSecrets> {
@@ -24,7 +23,7 @@ fn scanner(secrets: &[&str]) -> Scanner {
     Scanner::outbound(known(secrets)).with_tokens(false)
 }
 
-/// Spells `text` in the given style.
+/// Writes `text` in the encoding with the number `style`.
 fn written(text: &str, style: usize) -> String {
     let bytes = text.as_bytes();
     let each = |write: fn(u8) -> String| bytes.iter().copied().map(write).collect::<String>();
@@ -60,7 +59,7 @@ fn written(text: &str, style: usize) -> String {
     }
 }
 
-/// A secret of which every part is private.
+/// A secret that is entirely private.
 const KEY: &str = "Zq7Kd93vXwpT2mB8ySe4Lh5Rf0NcQw1Er2Ty3Ui4Po6As8Dg1Hj3Kl5";
 
 fn pieces(report: &Report) -> Vec<Piece> {
@@ -87,8 +86,9 @@ fn a_piece_is_the_same_in_common_spellings_and_at_every_position() {
     assert!(other.len() == 1 && other != expected);
 }
 
-/// The finding covers the extension too, so a receiver of the redacted text learns that the character continues the
-/// piece. Otherwise an agent could guess one character after another after a piece that is already reported.
+/// A finding also covers the adjacent characters that match the secret, so the redacted text reveals whether a
+/// character continues the piece. A longer piece must therefore count as another piece. Otherwise, an agent could guess
+/// the next characters one after another once a piece has been reported.
 #[test]
 fn an_extension_of_a_piece_over_punctuation_counts() {
     let scanner = scanner(&[KEY]);
@@ -207,7 +207,7 @@ fn finds_phrases_and_echoed_secrets_inbound() {
     assert_eq!(scanner.scan(b"The previous instructions were clear.").worst(), None);
 }
 
-/// The possible gaps between two words of a phrase, in the text that a model reads.
+/// The possible gaps between two words of a phrase in a text that a model reads.
 const GAPS: &[&str] = &[
     "\n",
     "\r\n",
@@ -229,7 +229,7 @@ const GAPS: &[&str] = &[
     " \u{ad}",
 ];
 
-/// Ways to write a text in a response.
+/// Returns responses that contain `text` in different formats.
 fn responses(text: &str) -> Vec<String> {
     let json = serde_json::json!({"result": {"content": [{"type": "text", "text": text}]}}).to_string();
     let ascii: String = text
@@ -446,7 +446,8 @@ proptest! {
 
     #[test]
     fn finds_any_secret(secret in "[!-9;<>-~]{16,60}", style in 0..14_usize) {
-        // The scanner does not search for a secret that looks like a login or a variable with a short value.
+        // The scanner ignores a secret that looks like a login or a variable with a short value, so the generated
+        // secrets contain no `:` and no `=`.
         let scanner = scanner(&[&secret]);
         let report = scanner.scan(format!("<{}>", written(&secret, style)).as_bytes());
         prop_assert!(!report.findings.is_empty());
@@ -515,7 +516,7 @@ fn finds_a_token_one_base64_level_deep() {
         (serde_json::Value::from(wrapped.join("\r\n")).to_string(), 1),
         (STANDARD.encode(format!("\0user\0{TOKEN}")), 1),
         (STANDARD.encode(vec![0x80; 900].into_iter().chain(lines.bytes()).collect::<Vec<_>>()), 1),
-        // Text with two levels of base64 is not decoded by the pattern search.
+        // The pattern search does not decode a second level of base64.
         (STANDARD.encode(STANDARD.encode(&login)), 0),
         (STANDARD.encode("nothing in here is a token of anybody at all"), 0),
     ] {
@@ -556,7 +557,7 @@ fn placeholders_are_no_findings() {
         assert_eq!(scanner().scan(text.as_bytes()).findings.len(), 1, "{text}");
         assert_eq!(harmless.scan(text.as_bytes()).findings, [], "{text}");
     }
-    // A text that only begins like a placeholder is a finding, and a known secret is always a finding.
+    // A text that only begins with a placeholder is a finding. A known secret is always a finding.
     assert_eq!(
         harmless.scan(format!("{TOKEN}Q9").as_bytes()).findings.len(),
         scanner().scan(format!("{TOKEN}Q9").as_bytes()).findings.len()
@@ -565,7 +566,7 @@ fn placeholders_are_no_findings() {
     assert_eq!(mistaken.scan(SECRET.as_bytes()).findings.len(), 1);
 }
 
-/// The text around a secret must not hide it, even if the text is cut at any position.
+/// The text around a secret must not hide the secret, even if the text is truncated at any position.
 #[test]
 fn finds_a_secret_in_every_spelling_at_any_position_of_any_text() {
     let scanner = scanner(&[SECRET]);
@@ -588,7 +589,7 @@ fn finds_a_secret_in_every_spelling_at_any_position_of_any_text() {
     assert_eq!(missed, []);
 }
 
-/// The agent reads the description of a finding, which may contain a part of a secret that the agent does not hold.
+/// The agent reads the description of a finding. The matched text may be part of a secret that the agent does not hold.
 #[test]
 fn a_description_reveals_no_length() {
     let scanner = Scanner::outbound(known(&[]));

@@ -1,5 +1,5 @@
-//! Tests the spellings in which programs print a secret. Each is found. Most are found even without their
-//! first or last character.
+//! Tests the spellings in which programs print a secret. The scanner finds every spelling. It finds most spellings even
+//! without their first or last character.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -11,8 +11,7 @@ use bottle_policy::secret::Secret;
 use bottle_scan::{KnownSecrets, Scanner};
 use proptest::prelude::*;
 
-/// A secret that matches no vendor's pattern, and that contains characters which each encoding treats
-/// differently.
+/// A secret that matches no vendor's pattern. It contains characters that the encodings treat differently.
 const SECRET: &str = "q7Kd93vXwpT2mB8ySe4Lh5/Rf0Nc+Zu6Jt1Gy";
 
 fn scanner(secret: &str) -> Scanner {
@@ -20,7 +19,7 @@ fn scanner(secret: &str) -> Scanner {
     Scanner::outbound(Arc::new(known)).with_tokens(false)
 }
 
-/// Spells each byte with `write`, and joins the results with `between`.
+/// Converts each byte with `write`, and joins the results with `between`.
 fn each(text: &str, between: &str, write: impl Fn(u8) -> String) -> String {
     text.bytes().map(write).collect::<Vec<_>>().join(between)
 }
@@ -31,7 +30,7 @@ fn words(text: &str, length: usize) -> Vec<u64> {
     text.as_bytes().chunks(length).map(word).collect()
 }
 
-/// Prints numbers as `od` does: lines that begin with an octal offset.
+/// Prints numbers as `od` does, in lines that begin with an octal offset.
 fn od(numbers: &[String], a_line: usize, bytes: usize) -> String {
     let mut text = String::new();
     for (line, row) in numbers.chunks(a_line).enumerate() {
@@ -155,7 +154,7 @@ fn bits(text: &str) -> String {
     each(text, "", |byte| format!("{byte:08b}"))
 }
 
-/// Names of programs, with the output in which each prints the secret `s`.
+/// Returns the names of programs, each with an output of the program that contains the secret `s`.
 fn spellings(s: &str) -> Vec<(&'static str, String)> {
     let utf16: Vec<u8> = s.encode_utf16().flat_map(u16::to_le_bytes).collect();
     let halves = s.split_at(s.len() / 2);
@@ -278,14 +277,14 @@ fn finds_a_spelling_without_its_ends() {
     let scanner = scanner(SECRET);
     let missed: Vec<&str> = spellings(SECRET)
         .into_iter()
-        // These spellings are one large number, or cannot be decoded without their beginning.
+        // These spellings are one large number, or cannot be decoded without their first characters.
         .filter(|(name, _)| !["base58", "uuencode"].contains(name) && !name.contains("zlib"))
         .filter(|(_, text)| {
             let characters: Vec<char> = text.chars().collect();
             let cut = |range: std::ops::Range<usize>| characters[range].iter().collect::<String>();
             [cut(1..characters.len()), cut(0..characters.len() - 1), cut(2..characters.len() - 2)]
                 .iter()
-                // A compressed spelling needs its header.
+                // A compressed spelling cannot be decoded without its header, so only its end is cut off.
                 .skip(usize::from(name_is_packed(text)))
                 .take(if name_is_packed(text) { 1 } else { 3 })
                 .any(|text| scanner.scan(text.as_bytes()).findings.is_empty())
@@ -337,7 +336,7 @@ proptest! {
     }
 }
 
-/// Files are scanned this way. Escapes are decoded, because files contain JSON.
+/// Files are scanned verbatim. Escapes are still decoded, because files contain JSON.
 #[test]
 fn a_verbatim_scan_finds_secrets_as_programs_write_them() {
     let scanner = scanner(SECRET).verbatim();

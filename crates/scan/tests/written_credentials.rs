@@ -1,16 +1,16 @@
-//! Tests that credentials are found in the notations in which people write them: connection strings, and the AWS
-//! keys of configuration files. Placeholders in the same notations are not findings.
+//! Tests that the scanner finds credentials in common notations: in connection strings, and as AWS keys in
+//! configuration files. Placeholders in the same notations are not findings.
 
 use std::sync::Arc;
 
 use bottle_scan::{KnownSecrets, Scanner};
 
-/// A generated password; no service has it.
+/// A generated password that no service uses.
 const PASSWORD: &str = "qX7zR2mK9pL4wT8v";
 /// A generated value in the form of an AWS secret access key.
 const AWS: &str = "h7Jq2LxPz0/Rk4vTn9Ws+Yb6Mc1Fd8GgQe5Ua3Xo";
 
-/// `@P` stands for a password.
+/// Connection strings. The test replaces `@P` by a password.
 const CONNECTIONS: &[&str] = &[
     "postgresql+psycopg2://app:@P@db.example.com/shop",
     "postgresql+asyncpg://app:@P@db/shop",
@@ -52,7 +52,7 @@ const CONNECTIONS: &[&str] = &[
     "psycopg2.connect(host=\"db\", user=\"app\", password=\"@P\", dbname=\"shop\")",
 ];
 
-/// `@S` stands for a secret access key.
+/// Notations of AWS keys. The test replaces `@S` by a secret access key.
 const AWS_KEYS: &[&str] = &[
     "aws_secret_access_key: @S",
     "  secretAccessKey: \"@S\"",
@@ -78,7 +78,7 @@ const AWS_KEYS: &[&str] = &[
     "Access key ID,Secret access key\nAKIA2E6A5F3B244C7757,@S",
 ];
 
-/// Texts that stand for a password in code and templates.
+/// Texts that replace a password in code and templates.
 const PLACEHOLDERS: &[&str] = &[
     "changeme",
     "${DB_PASSWORD}",
@@ -108,7 +108,7 @@ const PLACEHOLDERS: &[&str] = &[
     "...",
 ];
 
-/// Code and prose that resembles connection strings.
+/// Code and prose that resemble connection strings.
 const CLEAN: &[&str] = &[
     "connect(host=host, port=port, password=password, dbname=name)",
     "connect(host=args.host, password=args.password, dbname=args.dbname)",
@@ -132,7 +132,7 @@ fn scanner() -> Scanner {
     Scanner::outbound(Arc::new(KnownSecrets::new([]).expect("no secrets")))
 }
 
-/// The rules that `text` matches and what they match.
+/// Returns the rules that match in `text`, each with the matched part of `text`.
 fn found(scanner: &Scanner, text: &str) -> Vec<(String, String)> {
     let findings = scanner.scan(text.as_bytes()).findings;
     let matched = |span: bottle_scan::Range64| text[span.within(text.len())].to_owned();
@@ -160,7 +160,7 @@ fn finds_a_password_in_each_connection_string() {
                 wrong.push((text, found));
             }
         }
-        // The same in a string of JSON.
+        // The connection string in a JSON string must be found too.
         let json = serde_json::json!({ "text": template.replace("@P", PASSWORD) }).to_string();
         if !found(&scanner, &json).iter().any(|(_, matched)| matched.contains(PASSWORD)) {
             wrong.push((json, Vec::new()));

@@ -1,8 +1,9 @@
 //! Suggests the nearest known word for a mistyped word.
 
-/// Returns the word in `known` that is nearest to `word`, if any is near enough.
+/// Returns the word in `known` that is nearest to `word`, or `None` if no word is near enough.
 ///
-/// Ignores case and the difference between `-` and `_`. Up to a third of the known word may differ.
+/// The comparison ignores case and the difference between `-` and `_`. At most a third of the characters of the known
+/// word may differ.
 #[must_use]
 pub fn suggest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let flat = |text: &str| text.to_lowercase().replace('_', "-");

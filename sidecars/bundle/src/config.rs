@@ -1,4 +1,4 @@
-//! The bundle's configuration, which the backend passes. The configuration contains no secrets.
+//! Defines the bundle's configuration, which the backend passes to the bundle. The configuration contains no secrets.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -7,12 +7,12 @@ use bottle_daemon::ListenerConfig;
 use bottle_harden::identity::Identity;
 use serde::{Deserialize, Serialize};
 
-/// The bundle's configuration.
+/// The configuration of one bundle.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BundleConfig {
-    /// The home directory and slug of the bottle. Home directory and slug are the first arguments of each daemon,
-    /// so that the backend can find the processes.
+    /// The home directory and the slug of the bottle. The bundle passes both as the first arguments to each daemon, so
+    /// that the backend can find the daemons' processes.
     pub labels: [String; 2],
     /// The listeners for the bottle. The directory of their sockets must exist and be writable for
     /// [`Self::identity`].
@@ -21,25 +21,25 @@ pub struct BundleConfig {
     pub control: Control,
     /// An existing directory for the daemons' logs. The directory must be writable for [`Self::identity`].
     pub logs: PathBuf,
-    /// Whether the access log is sent to the keeper ([`BundleRequest::Log`]) instead of written to
-    /// [`Self::logs`], because the keeper cannot read that directory.
+    /// Whether the access log is sent to the keeper ([`BundleRequest::Log`]) instead of being written to
+    /// [`Self::logs`]. A backend sets this flag if the keeper cannot read the directory [`Self::logs`].
     ///
     /// [`BundleRequest::Log`]: bottle_protocol::session::bundle::BundleRequest::Log
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub relay_log: bool,
-    /// The user that the bundle and the daemons switch to; set only by a backend that runs as root. The user
-    /// needs no access to the parent directories of the listeners' directory and the logs.
+    /// The user that the bundle and the daemons switch to. Only a backend that runs as root sets this field. The user
+    /// needs no access to the parent directories of the listeners' directory and of the logs.
     #[serde(default)]
     pub identity: Option<Identity>,
-    /// The address of the user's machine as the bundle sees it. `None` means loopback, because the bundle
-    /// runs on that machine.
+    /// The address at which the bundle reaches the user's machine. `None` means the loopback address, because the
+    /// bundle runs on the user's machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<IpAddr>,
-    /// An existing directory for the git gate's mirrors, writable for [`Self::identity`]. `None` disables the
-    /// git gate.
+    /// An existing directory for the git gate's mirrors. The directory must be writable for [`Self::identity`]. `None`
+    /// disables the git gate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gate: Option<PathBuf>,
-    /// Whether the supervise daemon runs.
+    /// Whether the bundle starts the supervise daemon.
     #[serde(default)]
     pub supervise: bool,
 }
@@ -48,15 +48,14 @@ pub struct BundleConfig {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "by", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Control {
-    /// A unix socket. The bundle replaces a stale socket file. The bundle accepts only connections from the
-    /// user that started the bundle.
+    /// Keepers connect to a unix socket. The bundle replaces a stale socket file. The bundle accepts only connections
+    /// from the user that started the bundle.
     Socket {
         /// The path of the socket.
         path: PathBuf,
     },
-    /// The bundle's standard input and output, which keepers use one after another
-    /// ([`bottle_channel::rejoin()`]). The bundle exits when these streams end, because no keeper could
-    /// connect again.
+    /// Keepers use the bundle's standard input and output, one keeper after another ([`bottle_channel::rejoin()`]). The
+    /// bundle exits when its standard streams end, because no keeper could connect after that.
     Stdio,
 }
 

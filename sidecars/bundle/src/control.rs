@@ -18,26 +18,27 @@ use tokio::sync::{Notify, OnceCell, watch};
 use crate::BundleConfig;
 use crate::sidecar::{RequestError, Sidecar};
 
-/// The most events that are buffered while no keeper is connected. If there are more, the oldest event is dropped and
-/// counted. A busy agent causes about this many denials in a night.
+/// The maximum number of events that are buffered while no keeper is connected. If the buffer is full, the oldest event
+/// is dropped, and the number of dropped events is counted. A busy agent causes about 4096 denials in a night.
 const EVENTS: usize = 4096;
 
-/// The bundle, shared by all its tasks.
+/// The state of the bundle, which all of the bundle's tasks share.
 pub(crate) struct Bundle {
     config: BundleConfig,
-    /// All daemons. The first one is egress, which every bundle has.
+    /// All daemons. The first daemon is egress, which every bundle has.
     daemons: Vec<Sidecar>,
     weaker: Vec<MissingProtection>,
     backlog: Backlog,
-    /// Questions from the daemons to the user. A keeper receives them, and sends back the answers.
+    /// Questions from the daemons to the user. A keeper receives the questions, and sends back the answers.
     questions: Questions,
-    /// Counts the pieces of secrets that all daemons find, and is locked at the limit. Keepers wait for this lock.
+    /// Counts the pieces of secrets that all daemons find. When the number of pieces reaches the limit, the bottle is
+    /// locked, and the bundle notifies the keeper.
     lockout: Lockout,
-    /// Set when every daemon is locked.
+    /// Set after the bundle has locked every daemon.
     all_locked: OnceCell<()>,
-    /// How many times keepers have subscribed to events so far. Only the latest subscriber receives events.
+    /// The number of times that keepers have subscribed to events. Only the latest subscriber receives events.
     listeners: watch::Sender<u64>,
-    /// Whether daemons are expected to exit.
+    /// Whether the bundle is stopping, so that daemons are expected to exit.
     stopping: AtomicBool,
     stopped: Notify,
 }
@@ -58,8 +59,8 @@ impl Bundle {
         }
     }
 
-    /// Starts tasks that collect events and questions from the daemons, that count the pieces of secrets found by the
-    /// daemons, and that detect when a daemon exits.
+    /// Starts the tasks that serve the daemons. For each daemon, the tasks collect events and questions, count the
+    /// pieces of secrets that the daemon finds, and detect when the daemon exits.
     pub(crate) fn watch(self: &Arc<Self>) {
         for number in 0..self.daemons.len() {
             let bundle = Arc::clone(self);
@@ -91,16 +92,16 @@ impl Bundle {
         }
     }
 
-    /// Counts the pieces of secrets that the daemon finds, and locks every daemon at the limit.
+    /// Counts the pieces of secrets that the daemon finds. When the bottle has reached the limit, locks every daemon.
     async fn count_hits(&self, daemon: &Sidecar) {
         let Ok(mut hits) = daemon.channel().open(&BundleRequest::Hits).await else { return };
-        // If the daemon exits instead, `receive_events` closes its listeners.
+        // This loop also ends if the daemon exits. In that case, `receive_events` closes the daemon's listeners.
         while let Ok(BundleEvent::Hit { piece, place }) = hits.receive().await {
             self.lockout.hit_from(daemon.name, piece, &place);
             if self.lockout.is_locked() {
                 self.all_locked.get_or_init(|| self.lock_daemons()).await;
             }
-            // The daemon answers the agent after this message.
+            // The daemon answers the agent only after it has received this message.
             if hits.message(&Written {}).await.is_err() {
                 return;
             }
@@ -111,26 +112,28 @@ impl Bundle {
         let why = self.lockout.locked().await;
         for daemon in &self.daemons {
             if !daemon.lock(&why).await {
-                // Fails closed: killing the daemon closes its listeners.
+                // The bottle must fail closed. Killing the daemon closes the daemon's listeners.
                 tracing::error!(daemon = daemon.name, "the daemon did not lock itself and is killed");
                 let _ = daemon.kill();
             }
         }
     }
 
-    /// Notifies a keeper when the bottle is locked, or immediately if it already is.
+    /// Waits until the bottle is locked, and then notifies a keeper. If the bottle is already locked, notifies the
+    /// keeper immediately.
     async fn send_lock_out(self: Arc<Self>, mut keeper: Stream) {
         let why = tokio::select! {
             why = self.lockout.locked() => why,
             _ = keeper.next() => return,
         };
         if keeper.message(&BundleEvent::LockedOut(why)).await.is_ok() {
-            // An error is ignored: a keeper that disconnected subscribes again when it reconnects.
+            // An error means that the keeper has disconnected. The error is ignored, because a keeper that reconnects
+            // subscribes again.
             let _ = keeper.end().await;
         }
     }
 
-    /// Waits until a keeper requests a stop.
+    /// Waits until a keeper requests that the bundle stops.
     pub(crate) async fn stopped(&self) {
         self.stopped.notified().await;
     }
@@ -215,9 +218,9 @@ impl Bundle {
         }
     }
 
-    /// Connects the keeper to a daemon: to the egress daemon, which alone counts token usage, keeps leases on budgets
-    /// and has an access log, or to the supervise daemon, which alone serves tools. The egress daemon stores the data
-    /// that no keeper has received.
+    /// Connects the keeper's stream to a daemon. Streams of token usage, of leases on budgets and of the access log go
+    /// to the egress daemon. Streams of tool calls go to the supervise daemon. The egress daemon stores the data that
+    /// no keeper has received.
     async fn connect(self: Arc<Self>, request: Request, name: &'static str) {
         let Some(daemon) = self.daemon(name) else {
             return request.refuse(&RequestError::Missing(name).to_string()).await;
@@ -228,26 +231,28 @@ impl Bundle {
         }
     }
 
-    /// Forwards a request to a daemon while other requests continue.
+    /// Forwards a request to a daemon in a separate task, so that other requests do not wait.
     fn forward(self: &Arc<Self>, request: Request, name: &'static str) {
         let bundle = Arc::clone(self);
         tokio::spawn(async move {
             let answer = bundle.request(name, &request).await;
             respond(request, &answer.unwrap_or_else(rejected)).await;
-            // The requests that provision the daemons are the largest ones.
+            // The requests that provision the daemons are the largest requests, so their memory is returned to the
+            // kernel.
             bottle_heap::trim();
         });
     }
 
-    /// Sends new routes to the egress proxy, and then to the supervise daemon, which shows them to the agent.
+    /// Sends new routes to the egress proxy, and then to the supervise daemon. The supervise daemon shows the routes to
+    /// the agent.
     async fn routes(&self, request: Request) {
         let answer = self.request(bottle_egress::daemon::NAME, &request).await;
         if let Ok(BundleEvent::Live { .. }) = answer
             && let Some(supervise) = self.daemon(bottle_supervise::NAME)
             && let Err(error) = supervise.request(request.payload().clone()).await
         {
-            // The error is only logged, because the routes are already active. If the daemon exited, an event
-            // reports that.
+            // The error is only logged, because the routes are already active in the egress proxy. If the supervise
+            // daemon exited, an event reports its exit.
             tracing::warn!("{:#}", anyhow::Error::new(error));
         }
         respond(request, &answer.unwrap_or_else(rejected)).await;
@@ -305,7 +310,8 @@ impl Bundle {
         }
     }
 
-    /// Closes the listeners of a daemon that exited, so that the bottle fails closed, and reports the exit.
+    /// Closes the listeners of a daemon that exited, so that the bottle fails closed. Also reports the exit to the
+    /// keeper.
     fn daemon_ended(&self, daemon: &Sidecar) {
         let ended = daemon.kill().and(self.config.proxy.close(daemon.ports));
         if let Err(error) = ended {
@@ -323,7 +329,7 @@ fn rejected(error: RequestError) -> BundleEvent {
 async fn respond(request: Request, event: &BundleEvent) {
     let stream = request.accept();
     if stream.message(event).await.is_ok() {
-        // An error is ignored: if the keeper has disconnected, the caller's loop ends.
+        // An error is ignored. If the keeper has disconnected, the caller's loop ends.
         let _ = stream.end().await;
     }
 }
@@ -340,7 +346,7 @@ mod tests {
     use super::*;
     use crate::Control;
 
-    /// A daemon with a counter of its own, and the bundle's side of it.
+    /// Starts a daemon of the test. Returns the bundle's handle to the daemon, and the daemon's own lock.
     async fn daemon(name: &'static str) -> (Sidecar, Arc<Lockout>) {
         let lockout = Arc::new(Lockout::new(name, Some(HITS)));
         let (ours, theirs) = UnixStream::pair().expect("sockets");
@@ -369,7 +375,7 @@ mod tests {
         (Sidecar::of_channel(name, process, channel), lockout)
     }
 
-    /// Four pieces by request and four by push are eight pieces of one bottle.
+    /// Pieces that different daemons find are counted together, because all daemons belong to one bottle.
     #[tokio::test]
     async fn counts_the_pieces_of_all_daemons_together() {
         let directory = tempfile::tempdir().expect("directory");
@@ -393,7 +399,7 @@ mod tests {
             daemon.hit(piece(number), place);
             assert!(!daemon.settled().await);
         }
-        // The same piece from another daemon is not counted again.
+        // A piece that two daemons find is counted only once.
         gate.hit(piece(0), "tool");
         assert!(!gate.settled().await);
         assert!(!bundle.lockout.is_locked() && !egress.is_locked());
@@ -403,7 +409,7 @@ mod tests {
         let places = vec!["a.example".to_owned(), "tool".to_owned()];
         assert_eq!(why, LockOut { daemon: "git-gate".into(), hits: HITS, places, parent: None });
         assert_eq!(other, why);
-        // The daemon that found the last piece answers only when all are locked.
+        // The daemon that found the last piece answers the agent only when all daemons are locked.
         assert!(gate.settled().await && egress.settled().await);
         bundle.stopping.store(true, Ordering::Relaxed);
         bundle.daemons.iter().for_each(|daemon| drop(daemon.kill()));

@@ -16,7 +16,8 @@ use tokio::net::UnixListener;
 use crate::Control;
 use crate::control::Bundle;
 
-/// Pause after a failed accept, for example when no file descriptor is free. Keepers retry.
+/// The pause after a failed `accept`. For example, `accept` fails if no file descriptor is free. In the meantime,
+/// keepers retry.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// The listener for keepers. The listener is opened before the bundle drops privileges.
@@ -29,7 +30,7 @@ impl Keepers {
     /// Opens the listener for the current user of this process.
     ///
     /// # Errors
-    /// If the socket cannot be bound, or a standard stream is closed.
+    /// Fails if the socket cannot be bound, or if a standard stream is closed.
     pub(crate) fn open(control: &Control) -> anyhow::Result<Self> {
         match control {
             Control::Socket { path } => {
@@ -40,10 +41,11 @@ impl Keepers {
         }
     }
 
-    /// Serves keepers. On a control socket it never returns; on standard streams it returns when they end.
+    /// Serves keepers. If keepers use a control socket, this function never returns. If keepers use the standard
+    /// streams, this function returns when the streams end.
     ///
     /// # Errors
-    /// If the standard streams fail.
+    /// Fails if reading or writing the standard streams fails.
     pub(crate) async fn serve(self, bundle: &Arc<Bundle>) -> io::Result<()> {
         match self {
             Self::Socket { listener, path, user } => {
@@ -81,13 +83,13 @@ fn bind(path: &Path) -> io::Result<StdUnixListener> {
     Ok(listener)
 }
 
-/// Removes the socket file on drop.
+/// Removes the control socket's file when this value is dropped.
 struct RemoveOnDrop(PathBuf);
 
 impl Drop for RemoveOnDrop {
     fn drop(&mut self) {
-        // An error is ignored: after switching users the bundle may not be allowed to remove the file, and
-        // the backend removes it.
+        // An error is ignored. After switching users, the bundle may not have the permission to remove the file. In
+        // that case, the backend removes the file.
         let _ = fs::remove_file(&self.0);
     }
 }

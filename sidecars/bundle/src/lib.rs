@@ -1,16 +1,17 @@
-//! The bundle: the parent process of a bottle's sidecar daemons.
+//! Implements the bundle, which is the parent process of a bottle's sidecar daemons.
 //!
-//! [`run()`] is the process role `__bundle`. The backend passes it the configuration. The bundle spawns one
-//! process for each daemon and represents all daemons to the keeper process:
+//! [`run()`] is the main function of the process role `__bundle`. The backend passes the configuration to the bundle.
+//! The bundle spawns one process for each daemon. The keeper process connects only to the bundle, which forwards
+//! requests to the daemons:
 //!
 //! ```text
 //! keeper ⇄ control socket ⇄ bundle ⇄ socket pairs ⇄ egress, git gate, supervise ⇄ proxy ⇄ bottle
 //!          (one uid),        │  backlog of events, questions to the user
 //!          or std streams    └─ a daemon exits: the bundle closes its sockets, notifies the keeper
 //! ```
-//! The bundle forwards the keeper's requests and interprets only their type. The bundle stores no secrets and
-//! writes no files. The proxy keeps running while keepers disconnect and reconnect. The kernel kills the
-//! daemons when the bundle exits. A bundle whose daemons have exited only reports that they are down.
+//! The bundle forwards the keeper's requests and interprets only their type. The bundle stores no secrets and writes no
+//! files. The proxy keeps running while keepers disconnect and reconnect. The kernel kills the daemons when the bundle
+//! exits. If the daemons have exited, the bundle keeps running and reports that the daemons are down.
 //!
 //! ```text
 //! config           the configuration from the backend
@@ -19,7 +20,8 @@
 //! keeper_listener  connections of keepers: control socket or standard streams
 //! control          requests of keepers, events of daemons
 //! ```
-//! The process runs on Linux. On other systems the crate has only its configuration, which a backend sends to it.
+//! The bundle's process runs only on Linux. On other systems, this crate contains only the configuration type, because
+//! a backend on such a system sends the configuration to a bundle on Linux.
 
 mod config;
 #[cfg(target_os = "linux")]

@@ -1,4 +1,5 @@
-//! The bundle's process: starts the daemons, drops privileges, and serves keepers until it ends.
+//! Runs the bundle's process. The process starts the daemons, drops privileges, and serves keepers until the process
+//! ends.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -17,21 +18,22 @@ use crate::control::Bundle;
 use crate::keeper_listener::Keepers;
 use crate::sidecar::{self, Starting};
 
-/// Runs the bundle in this single-threaded process. Returns when a keeper requests a stop, when the process
-/// receives SIGTERM, when its standard streams end (if keepers use them), or at an error.
+/// Runs the bundle in this single-threaded process. Returns when a keeper requests a stop, when the process receives
+/// SIGTERM, or when an error occurs. If keepers use the process's standard streams, also returns when these streams
+/// end.
 ///
 /// The control socket accepts connections as soon as its file exists.
 pub fn run(config: BundleConfig) -> ExitCode {
     run_and_notify(config, || Ok(()))
 }
 
-/// Like [`run`], but also calls `listening` as soon as keepers can connect.
+/// Runs the bundle like [`run`], and calls `listening` as soon as keepers can connect.
 pub fn run_and_notify(config: BundleConfig, listening: impl FnOnce() -> io::Result<()>) -> ExitCode {
     bottle_sidecar_log::start();
     match start(config, listening) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // The backend stores this output, and shows it if the control socket does not appear.
+            // The backend stores the bundle's standard error, and shows it if the control socket does not appear.
             let _ = io::Write::write_fmt(&mut io::stderr(), format_args!("bundle: {error:#}\n"));
             ExitCode::FAILURE
         }
@@ -42,8 +44,7 @@ fn start(mut config: BundleConfig, listening: impl FnOnce() -> io::Result<()>) -
     process::leave_directory()?;
     let keepers = Keepers::open(&config.control)?;
     listening().context("notify the parent that the control socket listens")?;
-    // The daemons are started before the bundle drops privileges, because each daemon drops its privileges
-    // itself.
+    // The daemons are started before the bundle drops its privileges. Each daemon drops its own privileges later.
     let starting = sidecar::start_all(&config)?;
     let _listener_directory = config.open_listener_directory().context("listener")?;
     let weaker = harden(&config)?;
@@ -51,8 +52,8 @@ fn start(mut config: BundleConfig, listening: impl FnOnce() -> io::Result<()>) -
     runtime.block_on(serve(config, keepers, starting, weaker))
 }
 
-/// Drops privileges in the order that [`bottle_harden`] describes. Afterwards the bundle can still remove
-/// sockets and kill daemons.
+/// Drops privileges in the order that [`bottle_harden`] describes. The bundle keeps the permissions to remove sockets
+/// and to kill daemons.
 fn harden(config: &BundleConfig) -> anyhow::Result<Vec<MissingProtection>> {
     if let Some(identity) = config.identity {
         identity.assume()?;
@@ -70,7 +71,7 @@ async fn serve(
     starting: Vec<Starting>,
     weaker: Vec<MissingProtection>,
 ) -> anyhow::Result<()> {
-    // Without a handler, pid 1 of a container ignores SIGTERM.
+    // The bundle may be pid 1 of a container. Without a signal handler, pid 1 ignores SIGTERM.
     let mut terminate = signal(SignalKind::terminate())?;
     let mut daemons = Vec::new();
     for daemon in starting {
@@ -86,11 +87,11 @@ async fn serve(
 }
 
 impl BundleConfig {
-    /// Opens the listeners' directory before the process switches users. The directory remains accessible as long
-    /// as the returned value exists.
+    /// Opens the directory of the listeners' sockets before the process switches users. The directory remains
+    /// accessible as long as the returned value exists.
     ///
     /// # Errors
-    /// If the directory cannot be opened.
+    /// Fails if the directory cannot be opened.
     fn open_listener_directory(&mut self) -> Result<Option<Held>, HardenError> {
         if self.identity.is_some() { self.proxy.hold() } else { Ok(None) }
     }
@@ -98,7 +99,7 @@ impl BundleConfig {
     /// Returns the directories in which the bundle removes unix sockets.
     fn socket_directories(&self) -> Vec<PathBuf> {
         let control = match &self.control {
-            // After switching users, the bundle cannot write to this directory.
+            // If the bundle switches users, it cannot write to the directory of the control socket.
             Control::Socket { path } => path.parent().filter(|_| self.identity.is_none()),
             Control::Stdio => None,
         };

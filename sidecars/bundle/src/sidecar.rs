@@ -1,4 +1,4 @@
-//! One daemon: its process, and the channel to that process over a socket pair.
+//! Starts and stops daemons, and sends requests to daemons. The bundle has a channel to each daemon over a socket pair.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -24,11 +24,12 @@ use tokio::time::timeout;
 
 use crate::BundleConfig;
 
-/// The time limit for a daemon's response. After it, the request fails, and a health report says that the
-/// daemon is down. Provisioning includes key generation, which takes half a second on a machine that swaps.
+/// The time limit for a daemon's response. When the limit is reached, the request fails. A health report then states
+/// that the daemon is down. The limit allows for key generation during provisioning, which takes half a second on a
+/// machine that is swapping.
 const RESPONSE_WITHIN: Duration = Duration::from_secs(8);
 
-/// How long the bundle waits for a daemon to exit before it kills the daemon.
+/// The time limit for a daemon to exit. When the limit is reached, the bundle kills the daemon.
 const EXIT_WITHIN: Duration = Duration::from_secs(2);
 
 /// The properties of one kind of daemon.
@@ -57,7 +58,7 @@ const SUPERVISE: Kind = Kind {
     ports: &SUPERVISE_PORTS,
 };
 
-/// Why a daemon did not serve a request.
+/// The reason why a daemon did not serve a request.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RequestError {
     #[error("this bundle has no {0} daemon")]
@@ -68,7 +69,7 @@ pub(crate) enum RequestError {
     Timeout(&'static str),
 }
 
-/// A daemon that was spawned, before the handshake.
+/// A daemon that was spawned and has not completed the handshake.
 pub(crate) struct Starting {
     kind: Kind,
     process: Child,
@@ -85,7 +86,7 @@ pub(crate) struct Sidecar {
     channel: Channel,
 }
 
-/// Starts the daemons of this bundle. The first one is egress, which every bundle has.
+/// Starts the daemons of this bundle. The first daemon is egress, which every bundle has.
 pub(crate) fn start_all(config: &BundleConfig) -> anyhow::Result<Vec<Starting>> {
     let egress = EgressConfig {
         proxy: config.proxy.clone(),
@@ -113,7 +114,8 @@ pub(crate) fn start_all(config: &BundleConfig) -> anyhow::Result<Vec<Starting>> 
     Ok(started)
 }
 
-/// Starts the running program again as a daemon, even if the program's file was replaced in the meantime.
+/// Starts the running program again as a daemon. The daemon runs the same program even if the program's file was
+/// replaced in the meantime.
 fn start(config: &BundleConfig, kind: Kind, own: &impl Serialize) -> anyhow::Result<Starting> {
     let argument = serde_json::to_string(own)?;
     let what = || format!("start the {} daemon", kind.name);
@@ -133,7 +135,7 @@ fn start(config: &BundleConfig, kind: Kind, own: &impl Serialize) -> anyhow::Res
 }
 
 impl Starting {
-    /// Performs the channel's handshake.
+    /// Performs the handshake with the daemon over its channel.
     pub(crate) async fn establish(self) -> anyhow::Result<Sidecar> {
         self.socket.set_nonblocking(true)?;
         let io = UnixStream::from_std(self.socket)?;
@@ -145,18 +147,19 @@ impl Starting {
 }
 
 impl Sidecar {
-    /// Makes a daemon from a given process and channel, without starting the test's program again.
+    /// Creates a daemon from a given process and channel. A test uses this function to avoid starting its own program
+    /// again.
     #[cfg(test)]
     pub(crate) fn of_channel(name: &'static str, process: Child, channel: Channel) -> Self {
         Self { name, ports: &[], process: Mutex::new(process), channel }
     }
 
-    /// Returns the channel, for long-lived streams.
+    /// Returns the channel to the daemon. Callers open long-lived streams on the channel.
     pub(crate) fn channel(&self) -> &Channel {
         &self.channel
     }
 
-    /// Sends one request unchanged and waits for the response.
+    /// Sends one request to the daemon, unchanged, and waits for the response.
     pub(crate) async fn request(&self, request: Bytes) -> Result<BundleEvent, RequestError> {
         let exchange = async {
             let mut stream = self.channel.open_bytes(request)?;
@@ -166,13 +169,13 @@ impl Sidecar {
         event.map_err(|error| RequestError::Channel(self.name, error))
     }
 
-    /// Locks the daemon because the bottle is locked. Returns whether the daemon confirms.
+    /// Locks the daemon because the bottle is locked. Returns whether the daemon confirmed the lock.
     pub(crate) async fn lock(&self, why: &LockOut) -> bool {
         let Ok(request) = serde_json::to_vec(&BundleRequest::Lock(why.clone())) else { return false };
         matches!(self.request(request.into()).await, Ok(BundleEvent::Locked))
     }
 
-    /// Requests the daemon to exit, and kills it after [`EXIT_WITHIN`].
+    /// Requests that the daemon exits. Kills the daemon if it has not exited after [`EXIT_WITHIN`].
     pub(crate) async fn stop(&self, request: Bytes) -> io::Result<()> {
         let exit = async {
             let mut stream = self.channel.open_bytes(request)?;
@@ -185,11 +188,11 @@ impl Sidecar {
         self.kill()
     }
 
-    /// Kills the process if it still runs, and reaps it.
+    /// Kills the daemon's process if it is still running, and reaps the process.
     pub(crate) fn kill(&self) -> io::Result<()> {
         let mut process = self.process.lock().unwrap_or_else(PoisonError::into_inner);
         process.kill()?;
-        // Returns soon, because the process has been killed or has exited.
+        // The call returns soon, because the process has been killed or has exited.
         process.wait().map(drop)
     }
 }

@@ -1,7 +1,7 @@
-//! Tests the bundle and its daemons as real processes. The test itself is their keeper.
+//! Tests the bundle and its daemons as real processes. The test acts as the keeper.
 //!
-//! If this program is started as `__bundle` or in the role of a daemon, it runs as that process. Otherwise,
-//! this program runs the tests.
+//! This program runs the bundle if its first argument is `__bundle`. This program runs a daemon if its first argument
+//! is the role of a daemon. Otherwise, this program runs the tests.
 
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
@@ -28,7 +28,7 @@ use tempfile::TempDir;
 use tokio::net::UnixStream;
 use tokio::net::unix::pipe::{Receiver, Sender};
 
-/// Time limit for one step.
+/// The time limit for one step of a test.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 fn main() -> ExitCode {
@@ -69,7 +69,7 @@ fn trial<F: Future<Output = Result<()>> + 'static>(name: &str, test: fn() -> F) 
     })
 }
 
-/// A running bundle. The bundle is killed on drop.
+/// A running bundle. Dropping this value kills the bundle.
 struct Running {
     directory: TempDir,
     process: Child,
@@ -88,8 +88,8 @@ impl Running {
         Self::start_with(identity, |directory| Control::Socket { path: directory.join("bundle.sock") })
     }
 
-    /// Starts a bundle that keepers control over its standard streams. `self.process` has the test's ends of
-    /// the streams.
+    /// Starts a bundle that keepers control over its standard streams. The field `process` holds the test's ends of the
+    /// streams.
     fn start_on_stdio() -> Result<Self> {
         Self::start_with(None, |_| Control::Stdio)
     }
@@ -111,7 +111,7 @@ impl Running {
                 std::os::unix::fs::chown(&path, Some(uid), Some(gid))?;
             }
         }
-        // The directory is not accessible to other users, like the directory of a real keeper.
+        // Only the owner can access the directory, as is the case for the directory of a real keeper.
         std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o700))?;
         let mut config = config(directory.path(), identity, control(directory.path()));
         change(directory.path(), &mut config);
@@ -181,8 +181,8 @@ impl Running {
         Ok(answer)
     }
 
-    /// Returns the id of the egress daemon's process. Finds the process by its command line, as a backend
-    /// does.
+    /// Returns the process id of the egress daemon. Checks the process's command line, by which a backend finds the
+    /// process.
     fn egress(&self) -> Result<u32> {
         let children = format!("/proc/{0}/task/{0}/children", self.process.id());
         let child = std::fs::read_to_string(children)?.trim().parse()?;
@@ -238,7 +238,7 @@ fn provision() -> BundleRequest {
     }))
 }
 
-/// Connects a keeper and provisions the bundle.
+/// Connects a keeper, which provisions the bundle.
 async fn ready(running: &Running) -> Result<Channel> {
     let keeper = running.keeper().await?;
     send_provision(&keeper).await?;
@@ -328,7 +328,7 @@ async fn reconnects() -> Result<()> {
     ensure!(refused.host == "evil.example.net", "{refused:?}");
     let path = running.directory.path().join("logs/egress.jsonl");
     let log = || std::fs::read_to_string(&path).unwrap_or_default();
-    // A separate thread of the daemon writes the log.
+    // A separate thread of the daemon writes the log, so the test waits for the lines.
     until("both are in the log", || log().lines().count() == 2).await?;
     ensure!(log().contains(&refused.id), "{}", log());
     Ok(())
@@ -348,11 +348,11 @@ async fn daemon_dies() -> Result<()> {
     Ok(())
 }
 
-/// A real credential that only the proxy and the git gate are given: requests that contain parts of it count
-/// as guesses and lock the bottle.
+/// A real credential that only the proxy and the git gate receive. Requests that contain pieces of this credential are
+/// counted, and lock the bottle.
 const KEY: &str = "Zq7Kd93vXwpT2mB8ySe4Lh5Rf0NcQw1Er2Ty3Ui4Po6As8Dg1Hj3Kl5";
 
-/// Starts a bundle with all daemons. Its proxy and its git gate have [`KEY`].
+/// Starts a bundle with all daemons. The bundle's proxy and git gate have the credential [`KEY`].
 async fn with_every_daemon() -> Result<(Running, Channel)> {
     let control = |directory: &Path| Control::Socket { path: directory.join("bundle.sock") };
     let running = Running::start_as(None, control, |directory, config| {
@@ -417,7 +417,7 @@ async fn locked_out() -> Result<()> {
     let places = vec!["api.example.com".to_owned()];
     let why = BundleEvent::LockedOut(LockOut { daemon: "egress".into(), hits: HITS, places, parent: None });
     ensure!(event(&mut early).await? == why);
-    // A flood of denials does not displace the lock notice, and a later keeper receives it too.
+    // Many denials do not displace the lock notice. A keeper that connects later also receives the lock notice.
     drop(keeper);
     for _ in 0..50 {
         ensure!(running.get("http://evil.example.org/")?.contains("x-bottle-reason: locked-out"));
@@ -448,7 +448,8 @@ async fn parent_dies() -> Result<()> {
     running.process.kill()?;
     running.process.wait()?;
     until("the daemon outlived its parent", || has_exited(egress)).await?;
-    // The kernel closes a killed process's sockets after its first thread has exited.
+    // The kernel closes the sockets of a killed process after the first thread of the process has exited. Therefore the
+    // test waits until the listener is closed.
     until("the listener is still open", || StdUnixStream::connect(running.proxy(9099)).is_err()).await?;
     Ok(())
 }
@@ -505,7 +506,7 @@ async fn switches_user() -> Result<()> {
     Ok(())
 }
 
-/// Checks that the daemon, without its privileges, can still buffer a long body on disk and read it back.
+/// Checks that the daemon can buffer a long request body on disk after it has dropped its privileges.
 async fn buffers_bodies() -> Result<()> {
     let other = Identity { uid: 65_533, gid: 65_533 };
     let more = nix::unistd::getuid().is_root().then_some(Some(other));
@@ -532,22 +533,22 @@ async fn buffers_bodies() -> Result<()> {
 
 async fn on_stdio() -> Result<()> {
     let mut running = Running::start_on_stdio()?;
-    // This keeper has a separate runtime, so that it can be killed before it sends a close frame.
+    // This keeper has a separate tokio runtime, so that the test can stop the keeper before it sends a close frame.
     let killed = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     {
         let _inside = killed.enter();
-        // Dropping the channel would close the connection properly.
+        // Dropping the channel would close the connection properly, so the channel is never dropped.
         let keeper = std::mem::ManuallyDrop::new(running.rejoined().await?);
         send_provision(&keeper).await?;
     }
     ensure!(running.get("http://evil.example.org/drop")?.starts_with("HTTP/1.1 403"));
-    // The runtime's thread exits before another keeper uses the same pipes.
+    // The thread of the killed keeper's runtime exits before another keeper uses the same pipes.
     let exited = std::thread::spawn(move || killed.shutdown_timeout(PATIENCE)).join();
     ensure!(exited.is_ok(), "the keeper's runtime panicked");
     let half = b"\0\0\x10\0\0\0\0\x01\x03{\"half\":";
     let input = running.process.stdin.as_ref().context("input")?;
-    // The killed keeper made the pipe non-blocking, and its remaining bytes may fill the pipe for a short
-    // time. The kernel writes `half` completely or not at all, because it is so short.
+    // The killed keeper made the pipe non-blocking, and the keeper's remaining bytes may fill the pipe for a short
+    // time. The kernel writes `half` completely or not at all, because `half` is short.
     until("the bundle reads nothing", || !is_full((&*input).write_all(half))).await?;
     let keeper = running.rejoined().await?;
     let mut events = keeper.open(&BundleRequest::Events).await?;
@@ -580,7 +581,8 @@ async fn exits() -> Result<()> {
         until("the bundle still runs", || has_exited(bundle)).await?;
         ensure!(running.process.wait()?.success(), "end of input: {end_of_input}");
         until("the daemon outlived its parent", || has_exited(egress)).await?;
-        // The kernel closes a killed process's sockets after its first thread has exited.
+        // The kernel closes the sockets of a killed process after the first thread of the process has exited. Therefore
+        // the test waits until the listener is closed.
         until("the listener is still open", || StdUnixStream::connect(running.proxy(9099)).is_err()).await?;
     }
     Ok(())
@@ -589,7 +591,7 @@ async fn exits() -> Result<()> {
 async fn reports_failure() -> Result<()> {
     let directory = tempfile::tempdir()?;
     std::fs::create_dir(directory.path().join("proxy"))?;
-    // The directory for logs does not exist.
+    // In this test, the directory for logs does not exist.
     let control = Control::Socket { path: directory.path().join("bundle.sock") };
     let output = bundle(&config(directory.path(), None, control))?.stderr(Stdio::piped()).output()?;
     let stderr = String::from_utf8_lossy(&output.stderr);
@@ -598,7 +600,7 @@ async fn reports_failure() -> Result<()> {
     Ok(())
 }
 
-/// Prints to the real standard error, because the test harness hides the output of passing tests.
+/// Prints a message to the process's standard error, because the test harness hides the output of passing tests.
 fn skipped(why: &str) {
     let _ = std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("skipped: {why}\n"));
 }
@@ -608,7 +610,7 @@ fn signal(process: u32, signal: Signal) -> Result<()> {
     Ok(nix::sys::signal::kill(process, signal)?)
 }
 
-/// Whether a process has exited. A zombie counts as exited.
+/// Returns whether a process has exited. A zombie process has exited.
 fn has_exited(process: u32) -> bool {
     match std::fs::read_to_string(format!("/proc/{process}/stat")) {
         Ok(stat) => stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('Z')),

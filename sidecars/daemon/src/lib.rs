@@ -1,12 +1,12 @@
-//! The common runtime of the bundle's daemons. Each daemon is a separate process, which the bundle starts and
-//! controls. A daemon serves some of the bottle's listener ports.
+//! Implements the common runtime of the bundle's daemons. Each daemon is a separate process, which the bundle starts
+//! and controls. A daemon serves some of the bottle's listener ports.
 //!
 //! ```text
 //! started ─► hardened ─► hello ─► provisioned ─► listening ─► (Stop | parent exits) ─► exit
 //! ```
-//! A daemon's channel is the socket that it inherits as standard input. Over this channel, the bundle
-//! forwards the keeper's requests unchanged. The daemon exits when the channel closes. The kernel kills the
-//! daemon when the bundle exits, even if the daemon hangs.
+//! A daemon inherits a socket as its standard input, and uses the socket as its channel to the bundle. Over this
+//! channel, the bundle forwards the keeper's requests unchanged. The daemon exits when the channel closes. The kernel
+//! kills the daemon when the bundle exits, even if the daemon hangs.
 
 mod listener;
 mod lockout;

@@ -1,4 +1,5 @@
-//! Listeners for one bottle: one unix socket for each port, or TCP on one address.
+//! Implements the listeners for one bottle. The listeners are one unix socket for each port, or TCP sockets on one
+//! address.
 
 use std::fs;
 use std::io;
@@ -16,36 +17,37 @@ use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::either::Either;
 
-/// Every user inside the bottle may connect. The permissions of the directory exclude other processes.
+/// The permissions of a listener's unix socket. Every user inside the bottle may connect. The permissions of the
+/// socket's directory exclude processes outside of the bottle.
 const SOCKET_MODE: u32 = 0o666;
 
-/// Pause before the next accept if the process has no free descriptors or memory.
+/// The pause before the next `accept` call if the process has no free file descriptors or no free memory.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 
-/// How the bottle connects to the listeners.
+/// The way in which the bottle connects to the listeners.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "by", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum ListenerConfig {
-    /// One unix socket for each port in this directory. The socket's file name is the port number.
+    /// The bottle connects to one unix socket for each port. The socket's file name is the port number.
     Socket {
-        /// An existing directory that this process may write to.
+        /// The existing directory for the sockets. This process must be able to write to the directory.
         directory: PathBuf,
     },
-    /// TCP on the ports themselves. The bottle's DNS resolver listens on the same address.
+    /// The bottle connects over TCP to the listener ports. The bottle's DNS resolver listens on the same address.
     Network {
         /// The bundle's address on the bottle's network. The daemons listen on no other address.
         address: Ipv4Addr,
-        /// The bottle's address on that network. The listeners close connections from other peers.
+        /// The bottle's address on the bottle's network. The listeners close connections from other addresses.
         bottle: Ipv4Addr,
     },
 }
 
 impl ListenerConfig {
-    /// Keeps the socket directory accessible for the user that this process switches to, as long as the returned
-    /// handle exists. Does nothing for TCP listeners.
+    /// Keeps the socket directory accessible after this process switches users. The directory is accessible as long as
+    /// the returned handle exists. Does nothing for TCP listeners.
     ///
     /// # Errors
-    /// [`HardenError`] if the directory is not accessible before the switch.
+    /// Fails with [`HardenError`] if the directory is not accessible before the process switches users.
     pub fn hold(&mut self) -> Result<Option<Held>, HardenError> {
         match self {
             Self::Socket { directory } => directory_access::hold(directory).map(Some),
@@ -62,11 +64,11 @@ impl ListenerConfig {
         }
     }
 
-    /// Removes the sockets of `ports`, so that no new connection is possible. Ignores missing sockets. Does
-    /// nothing for TCP listeners, which close when the daemon exits.
+    /// Removes the sockets of `ports`, so that no new connection is possible. Ignores missing sockets. Does nothing for
+    /// TCP listeners, because TCP listeners close when the daemon exits.
     ///
     /// # Errors
-    /// The error of the file system, if an existing socket cannot be removed.
+    /// Fails if an existing socket cannot be removed.
     pub fn close(&self, ports: &[u16]) -> io::Result<()> {
         let Self::Socket { directory } = self else { return Ok(()) };
         for port in ports {
@@ -89,7 +91,7 @@ enum BoundSocket {
     Tcp { listener: TcpListener, bottle: Ipv4Addr },
 }
 
-/// A listener port could not be bound.
+/// The error if a listener port cannot be bound.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot listen at {address}")]
 pub struct BindError {
@@ -104,10 +106,10 @@ fn bind_unix(path: &Path) -> io::Result<BoundSocket> {
     Ok(BoundSocket::Unix(listener))
 }
 
-/// Removes a file, if it exists.
+/// Removes a file if the file exists.
 ///
 /// # Errors
-/// The error of the file system, if an existing file cannot be removed.
+/// Fails if an existing file cannot be removed.
 pub fn remove_if_present(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -119,7 +121,7 @@ impl Listener {
     /// Binds one listener port.
     ///
     /// # Errors
-    /// [`BindError`] with the path or address that cannot be bound.
+    /// Fails with [`BindError`], which contains the path or the address that cannot be bound.
     pub async fn bind(proxy: &ListenerConfig, port: u16) -> Result<Self, BindError> {
         let socket = match proxy {
             ListenerConfig::Socket { directory } => {
@@ -137,15 +139,15 @@ impl Listener {
         Ok(Self { port, socket })
     }
 
-    /// Returns the port that was passed to [`Self::bind`]. For port 0, which tests use, the kernel binds
-    /// another port.
+    /// Returns the port that was passed to [`Self::bind`]. Tests pass port 0. In that case, this function returns 0,
+    /// although the kernel chose another port.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Waits for a free connection slot, and then for a connection from the bottle. The connection occupies
-    /// the slot. Returns `None` if the slots are closed.
+    /// Waits for a free connection slot, and then for a connection from the bottle. The connection occupies the slot.
+    /// Returns `None` if the semaphore `slots` is closed.
     pub async fn accept(&self, slots: &Arc<Semaphore>) -> Option<(Socket, OwnedSemaphorePermit)> {
         let permit = Arc::clone(slots).acquire_owned().await.ok()?;
         loop {
@@ -162,13 +164,13 @@ impl Listener {
 }
 
 impl BoundSocket {
-    /// Accepts a connection. Closes it immediately if the peer is not the bottle.
+    /// Accepts a connection. If the peer is not the bottle, closes the connection immediately and returns `None`.
     async fn accept(&self) -> io::Result<Option<Socket>> {
         match self {
             Self::Unix(listener) => listener.accept().await.map(|(socket, _)| Some(Socket::Left(socket))),
             Self::Tcp { listener, bottle } => {
                 let (socket, peer) = listener.accept().await?;
-                // An error is ignored, because the connection only has more latency without this option.
+                // An error is ignored. Without this option, the connection works, but has more latency.
                 let _ = socket.set_nodelay(true);
                 Ok((peer.ip() == *bottle).then_some(Socket::Right(socket)))
             }
@@ -176,7 +178,7 @@ impl BoundSocket {
     }
 }
 
-/// A connection from the bottle: over a unix socket, or over TCP.
+/// A connection from the bottle, over a unix socket or over TCP.
 pub type Socket = Either<UnixStream, TcpStream>;
 
 #[cfg(test)]

@@ -1,15 +1,16 @@
-//! Counts the pieces of secrets that a bottle sends although its agent does not have these secrets, and locks the
-//! bottle when a limit is reached ([`bottle_policy::lock_out`]).
+//! Counts the pieces of secrets that a bottle sends although the bottle's agent does not have these secrets. When the
+//! number of pieces reaches a limit, the bottle is locked ([`bottle_policy::lock_out`]).
 //!
 //! ```text
 //! egress   ─ new pieces ─┐                       ┌─ lock ─► every daemon
 //!                        ├─► the bundle ─ limit? ┤
 //! git gate ─ new pieces ─┘    one counter        └─ locked ─► the keeper
 //! ```
-//! The bundle counts for the whole bottle, because it outlives daemons' connections and keepers. A daemon waits until
-//! the bundle has counted its pieces before it answers ([`Lockout::settled`]), so the agent never learns more facts
-//! than the limit allows. A daemon also counts its own pieces. Nothing from the bottle resets a counter, and a locked
-//! daemon denies all requests until the run ends.
+//! The bundle counts the pieces of the whole bottle, because the bundle outlives the daemons' connections and the
+//! keepers. Before a daemon answers the agent, the daemon waits until the bundle has counted the daemon's pieces
+//! ([`Lockout::settled`]). Therefore the agent never learns more facts than the limit allows. A daemon also counts the
+//! pieces that it finds itself. No request from the bottle resets a counter. A locked daemon denies all requests until
+//! the bottle ends.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,37 +22,38 @@ use bottle_policy::lock_out::{LockOut, Piece};
 use bottle_protocol::session::bundle::{BundleEvent, Written};
 use tokio::sync::watch;
 
-/// How long a daemon waits for the bundle to count a piece. In the meantime, the bundle may have to lock every other
-/// daemon, and waits up to 8 s for each. After this time the daemon locks itself.
+/// The time limit for the bundle to count a piece. When the limit is reached, the daemon locks itself. Before the
+/// bundle confirms a piece, it may have to lock every other daemon. Locking one daemon takes up to 8 s.
 const COUNTED_WITHIN: Duration = Duration::from_secs(30);
 
-/// The lock of one daemon or of the bundle, with its counter.
+/// The lock of one daemon or of the bundle, with a counter of pieces.
 #[derive(Debug)]
 pub struct Lockout {
     daemon: &'static str,
-    /// The number of distinct pieces that causes the lock. With `None`, pieces are not counted, and only [`Self::lock`]
-    /// locks.
+    /// The number of distinct pieces at which the lock is set. If `None`, pieces are not counted, and only
+    /// [`Self::lock`] sets the lock.
     bound: Option<usize>,
     found: Mutex<Found>,
     /// The number of pieces in `found`.
     count: watch::Sender<usize>,
-    /// How many of these pieces the bundle has counted; `None` if no bundle counts them.
+    /// The number of pieces in `found` that the bundle has counted. `None` if no bundle counts the pieces.
     counted: watch::Sender<Option<usize>>,
-    /// Whether `why` is set, as a cheap check.
+    /// Whether the lock is set. Reading this flag is cheaper than reading `why`.
     locked: AtomicBool,
     why: watch::Sender<Option<LockOut>>,
 }
 
-/// The pieces and destinations that were counted. Neither collection has more entries than the limit.
+/// The pieces that were counted, and their destinations. Neither collection has more entries than the limit.
 #[derive(Debug, Default)]
 struct Found {
-    /// Each piece, with the destination of the first text that contained it.
+    /// Each piece, with the destination of the first text that contained the piece.
     pieces: Vec<(Piece, String)>,
     places: BTreeSet<String>,
 }
 
 impl Lockout {
-    /// Creates an unlocked lock with a limit of `bound` distinct pieces. With `None`, pieces are not counted.
+    /// Creates a lock that is not set, with a limit of `bound` distinct pieces. If `bound` is `None`, pieces are not
+    /// counted.
     #[must_use]
     pub fn new(daemon: &'static str, bound: Option<usize>) -> Self {
         Self {
@@ -65,17 +67,17 @@ impl Lockout {
         }
     }
 
-    /// Counts a piece in a text on its way to `place`, a host or a repository. A piece counts only once, however often
-    /// and wherever it is sent.
+    /// Counts a piece that was found in a text to the destination `place`. The destination is a host or a repository.
+    /// If a piece is sent several times or to several destinations, it is counted only once.
     pub fn hit(&self, piece: Piece, place: &str) {
         self.hit_from(self.daemon, piece, place);
     }
 
-    /// Like [`Self::hit`], for a piece that the daemon `daemon` found.
+    /// Counts a piece like [`Self::hit`]. The piece was found by the daemon with the name `daemon`.
     pub fn hit_from(&self, daemon: &str, piece: Piece, place: &str) {
         let Some(bound) = self.bound else { return };
         let mut found = self.found();
-        // Pieces after the limit need not be counted, because the bottle is locked.
+        // Further pieces need not be counted after the limit is reached, because the bottle is locked.
         if found.pieces.len() >= bound || found.pieces.iter().any(|(known, _)| *known == piece) {
             return;
         }
@@ -92,7 +94,7 @@ impl Lockout {
         self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sets the lock with this reason. If it is already set, the first reason is kept.
+    /// Sets the lock with the reason `why`. If the lock is already set, the first reason is kept.
     pub fn lock(&self, why: LockOut) {
         self.locked.store(true, Ordering::SeqCst);
         self.why.send_if_modified(|first| {
@@ -102,15 +104,15 @@ impl Lockout {
         });
     }
 
-    /// Whether the daemon is locked and must deny all requests.
+    /// Returns whether the lock is set. A locked daemon must deny all requests.
     #[must_use]
     pub fn is_locked(&self) -> bool {
         self.locked.load(Ordering::SeqCst)
     }
 
-    /// Waits until the bundle has counted every piece that was found so far, and returns whether the daemon is locked.
-    /// A daemon calls this before an answer could reveal whether a text contains a piece. If the bundle does not count,
-    /// the daemon locks itself.
+    /// Waits until the bundle has counted every piece that was found so far. Returns whether the daemon is locked. A
+    /// daemon calls this function before it sends an answer that could reveal whether a text contains a piece. If the
+    /// bundle does not count the pieces within 30 s, the daemon locks itself.
     pub async fn settled(&self) -> bool {
         let wanted = *self.count.borrow();
         let mut counted = self.counted.subscribe();
@@ -125,13 +127,13 @@ impl Lockout {
         self.is_locked()
     }
 
-    /// Reports every piece to the bundle, until the bundle disconnects. From this call on, [`Self::settled`] waits for
+    /// Reports every piece to the bundle, until the bundle disconnects. After this call, [`Self::settled`] waits for
     /// the bundle.
     pub fn report(self: Arc<Self>, bundle: Stream) -> impl Future<Output = ()> + Send + 'static {
         self.counted.send_replace(Some(0));
         async move {
             if self.send_pieces(bundle).await.is_none() {
-                // Without the bundle nothing counts the pieces of the other daemons.
+                // Without the bundle, no process counts the pieces of all daemons together, so the daemon locks itself.
                 self.lock_without_bundle();
             }
         }
@@ -155,7 +157,7 @@ impl Lockout {
         self.lock(LockOut { daemon: self.daemon.to_owned(), hits, places, parent: None });
     }
 
-    /// Waits until the daemon is locked.
+    /// Waits until the lock is set. Returns the reason for the lock.
     pub async fn locked(&self) -> LockOut {
         let mut why = self.why.subscribe();
         loop {
@@ -203,7 +205,7 @@ mod tests {
         let places = ["a.example", "b.example", "c.example"].map(str::to_owned).into();
         let first = LockOut { daemon: "egress".to_owned(), hits: 3, places, parent: None };
         assert_eq!(waiting.await, first);
-        // Later pieces and locks do not change the reason.
+        // Later pieces and later calls of `lock` do not change the reason.
         lockout.hit(piece("a fourth text"), "d.example");
         lockout.lock(LockOut { daemon: "git-gate".to_owned(), hits: 9, places: Vec::new(), parent: None });
         assert_eq!(lockout.locked().await, first);
@@ -218,7 +220,7 @@ mod tests {
         assert!(lockout.is_locked());
     }
 
-    /// Connects a daemon to its bundle. Returns the streams of both.
+    /// Connects a daemon to its bundle. Returns the bundle's stream, and the channels of both processes.
     async fn connected(lockout: &Arc<Lockout>) -> (Stream, Vec<Channel>) {
         let (ours, theirs) = UnixStream::pair().expect("sockets");
         let (bundle, daemon) = tokio::join!(
@@ -243,7 +245,7 @@ mod tests {
         assert!(early.is_err(), "answers before the bundle has counted");
         let hit: BundleEvent = bundle.receive().await.expect("hit");
         assert_eq!(hit, BundleEvent::Hit { piece: piece("one text"), place: "a.example".to_owned() });
-        // The bundle locks a daemon before it confirms the piece that reached the limit.
+        // When a piece reaches the limit, the bundle locks the daemon before the bundle confirms the piece.
         lockout.lock(LockOut { daemon: "git-gate".to_owned(), hits: 5, places: Vec::new(), parent: None });
         bundle.message(&Written {}).await.expect("counted");
         assert!(lockout.settled().await);

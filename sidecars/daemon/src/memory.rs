@@ -1,10 +1,10 @@
-//! Reports the memory use of this process. The numbers come from `/proc/self/statm`, which is opened before
-//! file access is restricted.
+//! Reports the memory use of this process. The numbers come from `/proc/self/statm`. This file is opened before the
+//! process restricts its file access.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-/// `/proc/self/statm`, if it exists.
+/// The open file `/proc/self/statm`. `None` if the file could not be opened.
 #[derive(Debug)]
 pub(crate) struct Memory(Option<File>);
 
@@ -13,7 +13,7 @@ impl Memory {
         Self(File::open("/proc/self/statm").ok())
     }
 
-    /// Returns the resident memory in bytes: the second field of the file, which counts pages (proc(5)).
+    /// Returns the resident memory in bytes. The second field of the file is the number of resident pages (proc(5)).
     pub(crate) fn resident(&self) -> Option<u64> {
         let mut text = [0; 128];
         let read = self.0.as_ref()?.read_at(&mut text, 0).ok()?;

@@ -1,4 +1,4 @@
-//! Serves the bundle's requests in order, until the bundle stops the daemon or exits.
+//! Serves the bundle's requests one after another, until the bundle stops the daemon or the bundle exits.
 
 use std::sync::Arc;
 
@@ -14,11 +14,12 @@ use crate::lockout::Lockout;
 use crate::memory::Memory;
 use crate::role::Confined;
 
-/// The handling of the bundle's requests that is specific to one kind of daemon.
+/// Serves the requests of the bundle that are specific to one kind of daemon. Each kind of daemon implements this
+/// trait.
 pub trait Serve {
     /// The daemon's name in health reports.
     const NAME: &'static str;
-    /// The daemon's role in its hello.
+    /// The daemon's role in the handshake.
     const ROLE: Role;
     /// The daemon's listener ports.
     const PORTS: &'static [u16];
@@ -26,7 +27,7 @@ pub trait Serve {
     /// Handles a request that only this kind of daemon supports. Requests arrive one at a time.
     ///
     /// # Errors
-    /// The reason why the request is rejected. The bundle receives the error with all its causes.
+    /// Fails if the request is rejected. The bundle receives the error with all its causes.
     fn answer(&self, request: BundleRequest) -> impl Future<Output = anyhow::Result<BundleEvent>>;
 
     /// Sends events until the subscriber disconnects. By default, the daemon has no events.
@@ -34,60 +35,61 @@ pub trait Serve {
         async move { while subscriber.next().await.is_some() {} }
     }
 
-    /// The daemon's questions to the user.
+    /// Returns the daemon's questions to the user.
     fn questions(&self) -> &Questions;
 
-    /// The daemon's lock.
+    /// Returns the daemon's lock.
     fn lockout(&self) -> &Arc<Lockout>;
 
-    /// Sends token usage until the subscriber disconnects. By default, the daemon rejects the request,
-    /// because only the egress daemon counts usage.
+    /// Sends token usage to the keeper until the keeper disconnects. By default, the daemon rejects the request,
+    /// because only the egress daemon counts token usage.
     fn usage(&self, keeper: Stream) -> impl Future<Output = ()> + Send + 'static {
         async move { keeper.reset("this daemon counts no usage").await }
     }
 
-    /// Requests leases on budgets until the subscriber disconnects. By default, the daemon rejects the request,
-    /// because only the egress daemon sends requests to models.
+    /// Requests leases on budgets from the keeper until the keeper disconnects. By default, the daemon rejects the
+    /// request, because only the egress daemon sends requests to models.
     fn leases(&self, keeper: Stream) -> impl Future<Output = ()> + Send + 'static {
         async move { keeper.reset("this daemon needs no leases").await }
     }
 
-    /// Sends the lines of the access log until the subscriber disconnects. By default, the daemon rejects the
-    /// request, because only the egress daemon has such a log.
+    /// Sends the lines of the access log to the keeper until the keeper disconnects. By default, the daemon rejects the
+    /// request, because only the egress daemon has an access log.
     fn log(&self, keeper: Stream) -> impl Future<Output = ()> + Send + 'static {
         async move { keeper.reset("this daemon sends no log").await }
     }
 
-    /// Sends one call of the agent to a keeper, and receives its answer. By default, the daemon rejects the request,
-    /// because only the supervise daemon serves tools.
+    /// Sends one tool call of the agent to a keeper, and receives the keeper's answer. By default, the daemon rejects
+    /// the request, because only the supervise daemon serves tools.
     fn tool_call(&self, keeper: Stream) -> impl Future<Output = ()> + Send + 'static {
         async move { keeper.reset("this daemon serves no tools").await }
     }
 
-    /// Finishes pending work before the process exits. This must not take long.
+    /// Finishes pending work before the process exits. An implementation must return within a short time.
     fn drain(&self) -> impl Future<Output = ()> {
         std::future::ready(())
     }
 
-    /// Whether the daemon's listeners are open.
+    /// Returns whether the daemon's listeners are open.
     fn up(&self) -> bool;
 
-    /// The revision of the daemon's routes, if it has routes.
+    /// Returns the revision of the daemon's routes. Returns `None` if the daemon has no routes.
     fn revision(&self) -> Option<u64> {
         None
     }
 
-    /// The number of requests to models whose response has not ended, if the daemon sends such requests.
+    /// Returns the number of requests to models that are in progress. A request is in progress until its response ends.
+    /// Returns `None` if the daemon sends no requests to models.
     fn model_requests(&self) -> Option<u64> {
         None
     }
 }
 
-/// Serves the parent's requests until the parent sends `Stop` or disconnects. Then removes the listener
+/// Serves the parent process's requests until the parent sends `Stop` or disconnects. Then removes the listener
 /// sockets.
 ///
 /// # Errors
-/// If the handshake with the parent fails, or the parent is not a bundle.
+/// Fails if the handshake with the parent process fails, or if the parent process is not a bundle.
 pub async fn serve<S: Serve>(confined: Confined, proxy: &ListenerConfig, daemon: S) -> anyhow::Result<()> {
     let Confined { parent, memory, weaker } = confined;
     parent.set_nonblocking(true)?;
@@ -146,8 +148,8 @@ pub async fn serve<S: Serve>(confined: Confined, proxy: &ListenerConfig, daemon:
 async fn answer(request: Request, event: BundleEvent) {
     let stream = request.accept();
     if stream.message(&event).await.is_ok() {
-        // The response is one message. An error is ignored: if the parent has exited, the loop in `serve`
-        // ends.
+        // The response is one message, so the stream ends here. An error is ignored. If the parent has exited, the loop
+        // in `serve` ends.
         let _ = stream.end().await;
     }
 }

@@ -1,4 +1,4 @@
-//! Starts a daemon from its command line and drops all privileges that it does not need.
+//! Starts a daemon from its command line, and drops all privileges that the daemon does not need.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -13,13 +13,14 @@ use serde::de::DeserializeOwned;
 
 use crate::memory::Memory;
 
-/// The maximum writable memory of a daemon, in bytes. The daemons' own limits are far lower, so only an attack that
-/// defeats them reaches this limit. In that case, the daemon ends instead of other programs on the machine. The kernel
-/// also counts the reserved stacks of up to 512 threads, which are a gigabyte.
+/// The maximum writable memory of a daemon, in bytes. The limits on requests and connections in the daemons keep the
+/// memory use far lower. A daemon reaches this limit only if an attack bypasses the limits on requests and connections.
+/// In that case, the daemon ends instead of other programs on the machine. The kernel also counts the reserved stacks
+/// of up to 512 threads, which are a gigabyte.
 const MEMORY: u64 = 3 << 30;
 
-/// Runs a daemon whose command line is `ROLE HOME SLUG CONFIG`: calls `work` with the parsed configuration.
-/// The home directory and slug only identify the process in process listings.
+/// Runs a daemon that has the command line `ROLE HOME SLUG CONFIG`. Parses the configuration, and passes it to `work`.
+/// The home directory and the slug only identify the process in process listings.
 pub fn run<Config: DeserializeOwned>(
     role: &str,
     work: impl FnOnce(Config) -> anyhow::Result<()>,
@@ -39,16 +40,16 @@ fn configuration<Config: DeserializeOwned>(role: &str) -> anyhow::Result<Config>
     serde_json::from_str(&argument).with_context(|| format!("{role}'s configuration"))
 }
 
-/// The privileges that a daemon keeps.
+/// The privileges that a daemon keeps after it has dropped all others.
 #[derive(Debug)]
 pub struct Confinement {
-    /// The user to switch to if the daemon is started as root.
+    /// The user that the daemon switches to if it is started as root.
     pub identity: Option<Identity>,
-    /// The limit of open file descriptors. `None` keeps the inherited limit.
+    /// The maximum number of open file descriptors. `None` keeps the inherited limit.
     pub descriptors: Option<u64>,
-    /// The file access rules.
+    /// The rules for access to files.
     pub files: Files,
-    /// The function that applies the daemon's system call filter, as the last step.
+    /// The function that applies the daemon's system call filter. This function is called as the last step.
     pub calls: fn() -> Result<Option<MissingProtection>, HardenError>,
 }
 
@@ -61,10 +62,10 @@ pub struct Confined {
 }
 
 impl Confinement {
-    /// Drops all privileges that `self` does not list, permanently. [`bottle_harden`] describes the order.
+    /// Permanently drops all privileges that `self` does not list. [`bottle_harden`] describes the order of the steps.
     ///
     /// # Errors
-    /// If a step fails although the kernel supports it. After such an error, the process must not continue.
+    /// Fails if a step fails although the kernel supports the step. After an error, the process must not continue.
     pub fn apply(self) -> anyhow::Result<Confined> {
         let parent = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
         let memory = Memory::open();

@@ -21,13 +21,14 @@ pub struct EgressConfig {
     /// Whether the access log goes to the keeper process over the channel, and not to files in `logs`.
     #[serde(default)]
     pub relay_log: bool,
-    /// The user and group to switch to when started as root. They need write access to the listener's directory and
-    /// `logs`.
+    /// The user and group that the daemon switches to if it starts as root. This user or group needs write access to
+    /// the listener's directory and `logs`.
     #[serde(default)]
     pub identity: Option<Identity>,
     /// The address of the user's machine as seen from this process; `None` means loopback.
     #[serde(default)]
     pub machine: Option<IpAddr>,
-    /// Hits after which the bottle is locked ([`bottle_policy::lock_out::HITS`]); `None` disables the lockout.
+    /// Number of hits after which the bottle is locked ([`bottle_policy::lock_out::HITS`]); `None` disables the
+    /// lock-out.
     pub lock_after: Option<usize>,
 }

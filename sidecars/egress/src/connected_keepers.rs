@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-/// The number of connected keepers. There is usually one keeper. Two keepers overlap while a bottle is handed over.
+/// The number of connected keepers. There is usually one keeper. While one keeper hands a bottle over to another
+/// keeper, two keepers are connected.
 #[derive(Default)]
 pub(crate) struct ConnectedKeepers(watch::Sender<usize>);
 
@@ -17,11 +18,11 @@ impl ConnectedKeepers {
 
     /// Waits until no keeper is connected.
     pub(crate) async fn none(&self) {
-        // The sender exists as long as `self`.
+        // `wait_for` cannot fail, because the sender exists as long as `self`.
         let _ = self.0.subscribe().wait_for(|count| *count == 0).await;
     }
 
-    /// Waits until no keeper was connected for `time`.
+    /// Waits until no keeper has been connected for the duration `time`.
     pub(crate) async fn none_for(&self, time: Duration) {
         let mut count = self.0.subscribe();
         loop {
@@ -33,7 +34,7 @@ impl ConnectedKeepers {
     }
 }
 
-/// A connected keeper.
+/// A connected keeper. Dropping the value reduces the number of connected keepers.
 pub(crate) struct ConnectedKeeper<'l>(&'l watch::Sender<usize>);
 
 impl Drop for ConnectedKeeper<'_> {

@@ -12,7 +12,7 @@ use bottle_protocol::session::bundle::Credential;
 use bottle_scan::KnownSecret;
 use http::{HeaderName, HeaderValue};
 
-/// The bindings and their values.
+/// The bindings, each with its credential, if the credential has a value.
 pub(crate) struct CredentialStore(HashMap<Binding, Option<Loaded>>);
 
 struct Loaded {
@@ -83,7 +83,7 @@ impl Loaded {
         let name = HeaderName::try_from(&binding.header).map_err(|_| bad("has no valid header name"))?;
         let mut value = HeaderValue::try_from(written.expose())
             .map_err(|_| bad("contains a character that no header can carry"))?;
-        // Excludes the value from Debug output and from HTTP/2's compression table.
+        // A sensitive value is excluded from Debug output and from HTTP/2's compression table.
         value.set_sensitive(true);
         Ok(Self { secret, name, value })
     }

@@ -1,4 +1,4 @@
-//! The egress daemon: its confinement, and the requests of the bundle that it serves. No other process of the bundle
+//! The egress daemon. The daemon confines itself and then serves requests of the bundle. No other process of the bundle
 //! adds the routes' credentials to requests.
 
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ use crate::report::backlog::Backlog;
 /// fast during a large transfer.
 const WORKERS: usize = 2;
 
-/// The role `__egress HOME SLUG CONFIG`: runs until the bundle exits.
+/// Runs the role `__egress HOME SLUG CONFIG` until the bundle exits.
 pub fn run() -> ExitCode {
     bottle_daemon::run("__egress", start)
 }
@@ -46,7 +46,7 @@ fn start(mut config: EgressConfig) -> anyhow::Result<()> {
     runtime.block_on(bottle_daemon::serve(confined, &proxy, EgressDaemon::new(config)))
 }
 
-/// Opens the directories that the daemon needs, before it switches to another user.
+/// Opens the directories that the daemon needs, before the daemon switches to another user.
 fn open_directories(config: &mut EgressConfig) -> anyhow::Result<Vec<Held>> {
     if config.identity.is_none() {
         return Ok(Vec::new());
@@ -63,9 +63,10 @@ fn files(config: &EgressConfig) -> Files {
     }
 }
 
-/// The paths that must be readable to follow one of the host's configuration files. A file that is replaced instead of
-/// rewritten is a new file to Landlock, so its directory must be readable. If the file is a symbolic link into a
-/// directory below `/run` (`/run/systemd/resolve`), that directory must be readable too.
+/// Returns the paths that must be readable so that the daemon sees changes of a configuration file of the host. If the
+/// host replaces the file instead of rewriting it, Landlock treats the replacement as a new file. So the directory of
+/// the file must be readable. If the file is a symbolic link into a directory below `/run` (`/run/systemd/resolve`),
+/// that directory must be readable too.
 fn name_configuration(path: &str) -> Vec<PathBuf> {
     let path = Path::new(path);
     let mut paths: Vec<PathBuf> = path.parent().map(Path::to_owned).into_iter().collect();
@@ -77,7 +78,7 @@ fn name_configuration(path: &str) -> Vec<PathBuf> {
     paths
 }
 
-/// The daemon's state between requests of its parent.
+/// The daemon's state between requests of its parent process.
 struct EgressDaemon {
     config: EgressConfig,
     shared: Shared,
@@ -132,7 +133,8 @@ impl Serve for EgressDaemon {
     }
 
     async fn drain(&self) {
-        // Responses that the outbox ends are logged too.
+        // The outbox ends the responses in progress, which adds lines to the log. So the log is settled after the
+        // outbox.
         self.shared.outbox.settle().await;
         if let Some(egress) = self.egress.get() {
             egress.reporter.settle().await;
@@ -181,7 +183,7 @@ impl EgressDaemon {
         let redactor = egress.reporter.redactor();
         bottle_sidecar_log::redact_with(move |line| redactor.redact(line).into_owned());
         let ca_certificate = egress.leaves.authority_certificate();
-        // The parent sends one request at a time, so no concurrent request can have provisioned the daemon.
+        // The parent process sends one request at a time, so no concurrent request can have provisioned the daemon.
         let _ = self.egress.set(egress);
         bottle_heap::trim();
         Ok(BundleEvent::Ready { ca_certificate })
@@ -212,7 +214,7 @@ mod tests {
         let ((restricted, is_restricted), (replaced, is_replaced)) =
             (mpsc::sync_channel(1), mpsc::sync_channel(1));
         let original = path.clone();
-        // A Landlock rule applies to the thread that sets it.
+        // A Landlock restriction applies only to the thread that sets it, so the test restricts a separate thread.
         let reading = std::thread::spawn(move || {
             let read = name_configuration(original.to_str().expect("text"));
             let weaker = Files { read, ..Files::default() }.restrict().expect("restricted");

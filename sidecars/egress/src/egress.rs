@@ -50,13 +50,13 @@ pub(crate) struct Egress {
     pub(crate) repeats: Repeats,
     /// The hosts that a budget names.
     pub(crate) budgeted_hosts: Vec<String>,
-    /// Limits concurrent readings of model requests. Each reading holds one permit.
+    /// Limits how many requests to models are parsed concurrently. Parsing a request holds one permit.
     pub(crate) readings: Semaphore,
-    /// Limits concurrent token counts by the provider. Each count holds one permit.
+    /// Limits how many prompts the provider counts concurrently. Each count holds one permit.
     pub(crate) counts: Semaphore,
     pub(crate) reporter: Arc<Reporter>,
     pub(crate) lockout: Arc<Lockout>,
-    /// For each known secret, indexed by its number: whether it is a credential that the agent does not hold.
+    /// Whether a known secret is a credential that the agent does not hold. The index is the number of the secret.
     pub(crate) lockout_secrets: Vec<bool>,
     pub(crate) request_slots: RequestSlots,
     pub(crate) decoded_memory: DecodedMemory,
@@ -70,12 +70,12 @@ pub(crate) struct Shared {
     pub(crate) outbox: Arc<Outbox>,
     pub(crate) leases: Arc<Leases>,
     pub(crate) lockout: Arc<Lockout>,
-    /// Sends the log to the keeper, if the proxy does not write it to files.
+    /// Sends the log to the keeper. `None` if the proxy writes the log to files.
     pub(crate) log_relay: Option<Arc<LogRelay>>,
 }
 
 impl Shared {
-    /// Creates the state. `directory` receives the file of uncollected usage records. The bottle is locked after
+    /// Creates the state. The file of uncollected usage records is in `directory`. The bottle is locked after
     /// `lock_after` hits, or never with `None`.
     pub(crate) fn new(directory: &Path, lock_after: Option<usize>) -> Self {
         let backlog = Arc::new(Backlog::new(bounds::EVENTS));
@@ -111,7 +111,7 @@ impl Egress {
     /// Builds the proxy from `provision`, without opening its listeners.
     ///
     /// # Errors
-    /// [`ProvisionError`] with the part that cannot be used.
+    /// [`ProvisionError`] with the part of the configuration that cannot be used.
     pub(crate) fn provision(
         provision: Provision,
         config: &EgressConfig,

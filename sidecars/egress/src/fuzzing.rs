@@ -23,19 +23,20 @@ use crate::request::websocket_frames::FrameReader;
 use crate::test_proxy::{self, TestProxy};
 use crate::tls::hello::{self, Protocol};
 
-/// Deadline for the proxy to finish its response and close, after the last byte of a connection.
+/// How long the proxy may take to finish its response and close the connection, after the fuzzer has sent the last
+/// byte.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(5);
 
 /// Parses the first bytes of a connection. TLS passthrough must forward every byte unchanged.
 ///
 /// # Panics
-/// If a byte is missing or changed.
+/// If a forwarded byte is missing or changed.
 pub fn client_hello(bytes: &[u8]) {
     block_on(async {
         let (mut bottle, proxy) = UnixStream::pair().expect("a pair");
         let permit = Arc::new(Semaphore::new(1)).acquire_owned().await.expect("a permit");
         let send = async {
-            // The proxy may close before it has read everything.
+            // The proxy may close the connection before it has read all bytes.
             let _ = bottle.write_all(bytes).await;
             let _ = bottle.shutdown().await;
         };
@@ -76,7 +77,7 @@ pub fn decoders(bytes: &[u8]) {
             });
             fed.ok()?;
         }
-        // The proxy forwards encoded bytes whose text no decoder withholds, so the text must be complete.
+        // If no decoder withholds text, the proxy forwards the encoded bytes, so the decoded text must be complete.
         (decoding.withheld() == 0).then_some(text)
     };
     if let (Some(cut), Some(whole)) = (decoded(usize::from(*cut) + 1), decoded(coded.len().max(1))) {
@@ -87,8 +88,8 @@ pub fn decoders(bytes: &[u8]) {
 /// Parses WebSocket frames from a bottle, decompresses and scans their messages. The first byte sets the chunk length.
 ///
 /// # Panics
-/// If the messages depend on the chunk length. Only the detection of errors in compressed messages may depend on it, see
-/// [`decoders`].
+/// If the messages depend on the chunk length. Only the detection of errors in compressed messages may depend on the
+/// chunk length, see [`decoders`].
 pub fn messages(bytes: &[u8]) {
     static SCANNER: LazyLock<Arc<Scanner>> = LazyLock::new(|| {
         let known = KnownSecrets::new([&Secret::new("Zq7-Kd93vXwpT2mB8ySe4Lh5Rf0Nc".to_owned())]);
@@ -126,7 +127,7 @@ pub fn messages(bytes: &[u8]) {
 /// destination.
 ///
 /// # Panics
-/// If the proxy does not close soon after the last byte.
+/// If the proxy does not close the connection soon after the last byte.
 pub fn connection(bytes: &[u8]) {
     /// One proxy for all connections, because its setup takes longer than most connections.
     static PROXY: LazyLock<(Runtime, TestProxy)> = LazyLock::new(|| {

@@ -8,15 +8,16 @@
 //!                          live (routes)         credential_store (credentials)
 //!                                     report ─► parent, log
 //! ```
-//! - [`daemon`]: the process. The bundle starts it; it sandboxes itself and serves requests on its channel.
+//! - [`daemon`]: the process. The bundle starts the process, which sandboxes itself and serves the requests of the
+//!   bundle.
 //! - `listener`: turns accepted sockets into HTTP requests, within fixed bounds.
 //! - `request`: decides on each request by the policy in `bottle_policy`, then forwards or denies it.
 //! - `upstream`: resolves names and checks addresses, verifies certificates, pools connections.
-//! - `live`, `credential_store`: the routes, which can change at run time, and the credentials, which cannot.
+//! - `live`, `credential_store`: the routes, which can change at run time, and the credentials, which cannot change.
 //! - [`report`]: reports denials and writes logs, with secrets redacted.
 //! - `usage`: counts the tokens of model responses and stores the records until the keeper process collects them.
 //! - `lease`: reserves the tokens of requests to models from leases on budgets.
-//! - [`host_connector`]: opens connections for the `bottle` process on the host, under the same trust rules.
+//! - [`host_connector`]: opens connections for the `bottle` process on the host, with the proxy's trust store.
 //! - `config`: the configuration that the bundle passes to the daemon.
 //! - `bounds`: limits and deadlines of connections, requests, logs and usage records.
 //!

@@ -1,7 +1,7 @@
 //! Holds the current routes and the one-time grants.
 //!
-//! A new revision replaces the complete routes. A request keeps the routes that were current when the proxy decided on
-//! it. The proxy rejects new routes that would move a credential to another host or header.
+//! A new revision replaces all routes. A request keeps the routes that were current when the proxy decided on the
+//! request. The proxy rejects new routes that would move a credential to another host or header.
 //!
 //! A one-time grant allows a single request that the routes deny.
 
@@ -58,12 +58,12 @@ impl OneTimeGrant {
 }
 
 impl GrantClaim {
-    /// The routes that decide on the request with this claim.
+    /// The routes by which the proxy decides on the request with this claim.
     pub(crate) fn table(&self) -> &RouteTable {
         self.grant.table()
     }
 
-    /// Spends the grant permanently. Returns the id of the proposal that led to the grant.
+    /// Spends the grant permanently. Returns the id of the proposal whose approval created the grant.
     pub(crate) fn spend(&self) -> Id {
         self.spent.store(true, Ordering::Relaxed);
         self.grant.proposal.clone()
@@ -115,7 +115,8 @@ impl Live {
         self.current().revision
     }
 
-    /// Replaces the routes. Rejects a revision that is not newer, because the message is out of date.
+    /// Replaces the routes. Rejects routes whose revision is not newer than the current one, because their message is
+    /// out of date.
     ///
     /// # Errors
     /// [`RoutesRejected`]; the current routes still apply.

@@ -18,7 +18,7 @@ use crate::lease::Leases;
 use crate::listener::serve;
 use crate::report::backlog::Backlog;
 
-/// A provisioned proxy, with the queues through which tests observe it.
+/// A provisioned proxy, with the queues that tests read.
 #[cfg_attr(not(test), expect(dead_code, reason = "fuzzers read no events"))]
 pub(crate) struct TestProxy {
     pub(crate) egress: Arc<Egress>,
@@ -26,7 +26,7 @@ pub(crate) struct TestProxy {
     pub(crate) questions: Questions,
     /// The directory with the proxy's sockets and logs.
     pub(crate) directory: TempDir,
-    /// The keeper's task, which answers that no budget limits any key.
+    /// The task of the test's keeper. It answers each lease request with [`LeaseAnswer::Unlimited`].
     pub(crate) keeper: JoinHandle<()>,
 }
 
@@ -91,12 +91,12 @@ where
     (channel, stream)
 }
 
-/// Connects to the leases as a keeper does.
+/// Opens a stream for lease requests as a keeper does.
 pub(crate) async fn connect_to_leases(leases: Arc<Leases>) -> (Channel, Stream) {
     keeper_stream(&BundleRequest::Leases, move |stream| Arc::clone(&leases).serve(stream)).await
 }
 
-/// A keeper of a bottle without a budget.
+/// Acts as the keeper of a bottle without a budget: answers each lease request with [`LeaseAnswer::Unlimited`].
 async fn without_budgets(leases: Arc<Leases>) {
     let (_channel, mut stream) = connect_to_leases(leases).await;
     while let Ok(request) = stream.receive::<LeaseRequest>().await {
@@ -127,7 +127,7 @@ fn listener_in(directory: &Path) -> ListenerConfig {
     ListenerConfig::Socket { directory: directory.to_owned() }
 }
 
-/// Returns a provisioning with the routes in `yaml` and nothing else.
+/// Returns a [`Provision`] with the routes in `yaml` and nothing else.
 pub(crate) fn provision(yaml: &str) -> Provision {
     Provision::of_routes("test".parse().expect("slug"), yaml.parse().expect("routes"))
 }

@@ -4,7 +4,7 @@ use std::error::Error;
 
 use bottle_text::terminal::inert;
 
-/// The message for a full disk. git reports a full disk only within other text.
+/// The message for the agent if the disk is full. git reports a full disk only in the middle of other text.
 pub(crate) const DISK_FULL: &str =
     "the disk of the git gate's mirror is full; push or fetch less, or ask the user to free disk space";
 
@@ -12,17 +12,18 @@ pub(crate) const DISK_FULL: &str =
 /// dropped.
 const LINES: usize = 40;
 
-/// The maximum number of characters that are shown of one line from git or an upstream. The rest is cut off.
+/// The maximum number of characters that are shown of one line from git or an upstream. The rest of the line is cut
+/// off.
 const WIDTH: usize = 400;
 
-/// Splits text from git or an upstream into at most [`LINES`] lines that are safe for a terminal, each of at
-/// most [`WIDTH`] characters.
+/// Splits text from git or an upstream into at most [`LINES`] lines of at most [`WIDTH`] characters. The lines are safe
+/// for a terminal.
 pub(crate) fn lines(text: &str) -> Vec<String> {
     let kept = text.lines().map(str::trim_end).filter(|line| !line.is_empty()).take(LINES);
     kept.map(|line| inert(&line.chars().take(WIDTH).collect::<String>())).collect()
 }
 
-/// Why git could not use an upstream. Its `Display` text is a part of a sentence for the agent.
+/// The reason why git could not use an upstream. The `Display` text is a part of a sentence for the agent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Failure {
     #[error(
@@ -35,7 +36,7 @@ pub(crate) enum Failure {
     Token,
     #[error("{DISK_FULL}")]
     DiskFull,
-    /// Another reason, in the words of git or of the upstream.
+    /// Any other reason, as reported by git or by the upstream.
     #[error("{0}")]
     Other(String),
     #[error("git gave no reason")]
@@ -43,13 +44,13 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
-    /// Whether the upstream redirects to another address, which git did not follow.
+    /// Returns whether the failure is a redirect of the upstream to another address. git does not follow the redirect.
     pub(crate) fn is_redirect(&self) -> bool {
         let Self::Other(words) = self else { return false };
         ["301", "302", "307", "308"].iter().any(|code| words.ends_with(&format!("returned error: {code}")))
     }
 
-    /// Parses the stderr of git and ssh, because their exit codes do not distinguish these failures.
+    /// Determines the failure from the stderr of git and ssh, because the exit codes do not distinguish the failures.
     pub(crate) fn parse(stderr: &str) -> Self {
         let lines = lines(stderr);
         for (words, failure) in [
@@ -62,7 +63,7 @@ impl Failure {
                 return failure;
             }
         }
-        // A forge explains itself in several lines, for example that a repository has moved.
+        // A forge explains an error in several lines, for example that a repository has moved.
         let remote = lines.iter().filter_map(|line| Some(line.strip_prefix("remote:")?.trim()));
         let remote: Vec<&str> = remote.filter(|line| line.contains(char::is_alphanumeric)).collect();
         if !remote.is_empty() {

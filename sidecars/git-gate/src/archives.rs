@@ -1,8 +1,9 @@
 //! Scans the contents of gzip and zip archives in a blob. An archive may begin at any offset, and is unpacked as a
-//! stream. A blob that begins with a zlib header is unpacked too. At later offsets, every second byte or so could be
-//! such a header, so zlib data in other formats (PNG, PDF) is not read.
+//! stream. A blob that begins with a zlib header is unpacked too. At later offsets, zlib headers are ignored, because
+//! about every second byte could begin a zlib header. Zlib data within other formats (PNG, PDF) is therefore not
+//! unpacked.
 //!
-//! A push is refused if the archives in one of its blobs exceed a limit of this module.
+//! A push is refused if the archives in one of its blobs exceed one of the limits in this module.
 
 use bottle_protocol::secret_files::is_secret_file;
 use bottle_scan::archive_finder::{ArchiveFinder, Content, GZIP, Visitor, ZIP};
@@ -25,15 +26,15 @@ const PIECE: usize = 16 << 10;
 /// The maximum nesting of archives.
 const DEPTH: usize = 4;
 
-/// The maximum number of magic numbers in one blob, on all levels of nesting. The scan reads each as the beginning of
-/// an archive, which costs more time than reading its few bytes.
+/// The maximum number of magic numbers in one blob, on all levels of nesting. The scan parses the data after each magic
+/// number as an archive, which costs more time than the scan of the few bytes themselves.
 const FILES: usize = 1 << 20;
 
-/// The maximum number of concurrently open files in one blob, on all levels of nesting. Every open file reads
-/// every byte of its level.
+/// The maximum number of concurrently open files in one blob, on all levels of nesting. Each open file reads all
+/// further bytes of the data in which it was found.
 const OPEN: usize = 64;
 
-/// The signatures of the records that can follow the data of a zip entry.
+/// The signatures of the zip records that can follow the data of a zip entry.
 const AFTER_ENTRY: [&[u8]; 4] = [b"PK\x03\x04", b"PK\x01\x02", b"PK\x05\x06", b"PK\x07\x08"];
 
 /// The number of bytes in the header of zlib data.
@@ -45,7 +46,7 @@ const OVERLAP: usize = 3;
 /// Finds archives in a blob and scans their contents.
 pub(crate) struct Archives<'s> {
     scanner: &'s Scanner,
-    /// The path of the blob; `None` if it is unknown.
+    /// The path of the blob. `None` if the path is unknown.
     path: Option<&'s str>,
     finder: ArchiveFinder<File<'s>>,
     zlib: Zlib<'s>,
@@ -79,8 +80,8 @@ pub(crate) struct ArchiveReport {
 /// A finding in an unpacked file, or in its name.
 pub(crate) struct PackedFinding {
     pub(crate) finding: Finding,
-    /// The hash of the file's content and of the finding's position. The hash identifies the finding, because the
-    /// content is not kept.
+    /// The hash of the file's content and of the finding's position. The hash identifies the finding in later pushes,
+    /// because the content itself is not stored.
     value: [u8; 32],
 }
 
@@ -100,7 +101,7 @@ impl<'s> Archives<'s> {
         }
     }
 
-    /// Ends all open files, and returns the result.
+    /// Ends the scan of all open files, and returns the result.
     pub(crate) fn finish(mut self) -> ArchiveReport {
         let mut level = Level { scanner: self.scanner, path: self.path, depth: 0, found: &mut self.found };
         let finished = self.finder.finish(&mut level).and(self.zlib.finish(&mut level));
@@ -138,7 +139,7 @@ impl<'s> Zlib<'s> {
     }
 }
 
-/// Whether two bytes are the header of zlib data without a preset dictionary (RFC 1950, section 2.2).
+/// Returns whether two bytes are the header of zlib data without a preset dictionary (RFC 1950, section 2.2).
 fn is_zlib([method, flags]: [u8; ZLIB_HEADER]) -> bool {
     method & 0x0f == 8
         && method >> 4 <= 7
@@ -147,9 +148,9 @@ fn is_zlib([method, flags]: [u8; ZLIB_HEADER]) -> bool {
 }
 
 impl ArchiveReport {
-    /// Adds the findings in a file. `hash` has received all bytes of the file. All findings of a known secret are
-    /// merged into one finding with all their pieces. If there are too many findings, a known secret replaces a finding
-    /// that is not a known secret.
+    /// Adds the findings in a file. `hash` is the hash of all bytes of the file. All findings of the same known secret
+    /// are merged into one finding that contains the pieces of all of them. If there are too many findings, the finding
+    /// of a known secret replaces another finding.
     fn add(&mut self, report: Report, hash: &Sha256) {
         self.more |= report.more;
         for finding in report.findings.into_iter().filter(|finding| finding.severity == Severity::Block) {
@@ -176,11 +177,11 @@ impl ArchiveReport {
         }
     }
 
-    /// Adds the findings at `location` to those of the push.
+    /// Adds the findings to the findings of the push, with the location `location`.
     ///
     /// # Errors
-    /// Fails with [`ReadError::Findings`] if there were too many findings. Succeeds if one of them is a known secret,
-    /// which blocks the push anyway.
+    /// Fails with [`ReadError::Findings`] if there were too many findings. Succeeds nevertheless if one finding is a
+    /// known secret, because a known secret blocks the push anyway.
     pub(crate) fn report(self, location: &Location, findings: &mut PushFindings) -> Result<(), ReadError> {
         if self.more && self.findings.iter().all(|packed| packed.finding.secret.is_none()) {
             return Err(ReadError::Findings(location.location.clone()));
@@ -199,7 +200,7 @@ struct Bomb;
 struct Level<'l, 's> {
     scanner: &'s Scanner,
     path: Option<&'s str>,
-    /// The number of unpacked files that contain this level; 0 for the blob itself.
+    /// The number of unpacked files that contain this level. The number is 0 for the blob itself.
     depth: usize,
     found: &'l mut ArchiveReport,
 }
@@ -228,15 +229,15 @@ impl<'s> Unpacked<'s> {
 
 enum Unpacking<'s> {
     Deflated(Box<Decompress>, ArchiveFinder<File<'s>>),
-    /// An uncompressed zip entry, which ends at the signature of the next record. The buffer contains the
-    /// last bytes, in which that signature may begin. The entry is scanned separately, because adjacent bytes
-    /// in the zip file could hide a token. Archives within the entry are found in the data that contains the
-    /// zip file.
+    /// An uncompressed zip entry, which ends at the signature of the next record. The buffer contains the last bytes of
+    /// the input, in which the signature may begin. The entry is scanned separately, because adjacent bytes in the zip
+    /// file could hide a token. Archives within the entry need no additional finder, because the finder of the outer
+    /// data finds them.
     Stored(Vec<u8>),
 }
 
 impl Unpacking<'_> {
-    /// Unpacks zlib data, including its header.
+    /// Prepares the unpacking of zlib data that begins with the zlib header.
     fn zlib() -> Self {
         Self::Deflated(Box::new(Decompress::new(true)), ArchiveFinder::new(FORMATS))
     }
@@ -306,7 +307,7 @@ impl<'s> Visitor for Level<'_, 's> {
 }
 
 impl<'s> Level<'_, 's> {
-    /// Returns the level of the files that a file of this level contains.
+    /// Returns the next level of nesting, for the files within a file of this level.
     fn inner(&mut self) -> Level<'_, 's> {
         Level { scanner: self.scanner, path: self.path, depth: self.depth + 1, found: self.found }
     }
@@ -340,7 +341,7 @@ impl<'s> Level<'_, 's> {
         }
     }
 
-    /// Scans the name of a zip entry, and checks it against the rules for file names.
+    /// Scans the name of a zip entry, and checks the name against the rules for file names.
     fn check_entry_name(&mut self, name: &[u8]) {
         let (directory, base) = split(name);
         if is_secret_file(directory, base) && self.found.file.is_none() {
@@ -350,8 +351,8 @@ impl<'s> Level<'_, 's> {
     }
 }
 
-/// Returns the last two components of a path: the directory and the file name. The directory is empty if the path
-/// has only one component.
+/// Returns the last two components of a path: the name of the innermost directory and the file name. The directory is
+/// empty if the path has only one component.
 pub(crate) fn split(path: &[u8]) -> (&[u8], &[u8]) {
     let mut parts = path.rsplit(|byte| *byte == b'/');
     let name = parts.next().unwrap_or_default();
@@ -377,7 +378,7 @@ mod tests {
         writer.finish().expect("finish")
     }
 
-    /// Makes a zip archive with one deflated entry.
+    /// Builds a zip archive with one deflated entry.
     fn zip(name: &str, text: &[u8]) -> Vec<u8> {
         let mut made = b"PK\x03\x04\x14\0\0\0\x08\0".to_vec();
         made.extend([0; 16]);
@@ -387,7 +388,7 @@ mod tests {
         made
     }
 
-    /// Makes the header of a gzip file, followed by the header of a stored block of `length` bytes.
+    /// Builds the header of a gzip file, followed by the header of an uncompressed deflate block of `length` bytes.
     fn stored(length: u16) -> Vec<u8> {
         let [low, high] = length.to_le_bytes();
         [&b"\x1f\x8b\x08\0\0\0\0\0\0\x03\x01"[..], &[low, high, !low, !high]].concat()
@@ -467,7 +468,7 @@ mod tests {
         let (one, other) =
             (fingerprints(&gzip(token("a").as_bytes())), fingerprints(&gzip(token("b").as_bytes())));
         assert_eq!((one.len(), other.len()), (1, 1));
-        // An approval of one finding does not cover the other.
+        // The two findings have different fingerprints, so an approval of one finding does not cover the other.
         assert_ne!(one, other);
         assert_eq!(one, fingerprints(&[b"elsewhere", &gzip(token("a").as_bytes())[..]].concat()));
         for both in [

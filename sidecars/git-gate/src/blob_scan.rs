@@ -6,8 +6,8 @@ use sha2::{Digest, Sha256};
 use crate::archives::{ArchiveReport, Archives};
 use crate::excerpt::{LONGEST_LINE, excerpt};
 
-/// The number of bytes at the start of a line that are searched for `gitleaks:allow`. The comment has no effect after
-/// these bytes.
+/// The number of bytes at the start of a line that are searched for `gitleaks:allow`. A `gitleaks:allow` comment after
+/// these bytes has no effect.
 const LINE: usize = LONGEST_LINE;
 
 /// The comment with which an author marks a line as free of secrets.
@@ -32,7 +32,7 @@ pub(crate) struct BlobReport {
 }
 
 impl BlobReport {
-    /// Drops all findings but those that `keep` accepts.
+    /// Drops all findings that `keep` does not accept.
     pub(crate) fn keep_only(&mut self, keep: impl Fn(&Finding) -> bool) {
         for report in [&mut self.plain, &mut self.wide] {
             report.findings.retain(&keep);
@@ -42,8 +42,8 @@ impl BlobReport {
 }
 
 impl<'s> Views<'s> {
-    /// Prepares the scan of a blob at `path`, which determines the user's rules and allowlists that apply. `None` if
-    /// the path is unknown.
+    /// Prepares the scan of a blob. `path` determines which of the user's rules and allowlists apply, and is `None` if
+    /// it is unknown.
     pub(crate) fn new(scanner: &'s Scanner, path: Option<&'s str>) -> Self {
         Self {
             scanner,
@@ -101,7 +101,7 @@ pub(crate) struct LineFinding {
 }
 
 impl LineFinding {
-    /// The hash of the matched value, for deduplication.
+    /// Returns the hash of the matched value, which is used for deduplication.
     pub(crate) fn value(&self) -> [u8; 32] {
         self.hash.clone().finalize().into()
     }
@@ -141,8 +141,8 @@ impl<'s> Lines<'s> {
         self.findings
     }
 
-    /// At the end of a line, makes the excerpts of the findings that begin in the line. If the line contains
-    /// `gitleaks:allow`, marks all findings of the line.
+    /// Builds the excerpts of the findings that begin in the line that ends. If the line contains `gitleaks:allow`,
+    /// marks all findings in the line.
     fn end_line(&mut self) {
         self.excerpt_line();
         if self.text.windows(MARK.len()).any(|window| window.eq_ignore_ascii_case(MARK)) {
@@ -154,7 +154,7 @@ impl<'s> Lines<'s> {
     fn excerpt_line(&mut self) {
         let (begin, end) = (self.begin, self.at);
         let begins = |finding: &LineFinding| (begin..end).contains(&finding.start);
-        // Only the beginning of a longer line is known.
+        // A longer line gets no excerpt, because `text` contains only the beginning of the line.
         if self.text.len() >= LINE || !self.findings.iter().any(begins) {
             return;
         }

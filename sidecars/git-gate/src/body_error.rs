@@ -1,4 +1,4 @@
-//! Why a request body is not read completely.
+//! Defines the errors for a request body that is not read completely.
 
 use std::io;
 
@@ -10,7 +10,7 @@ use crate::push_head::HeadError;
 /// The maximum size of a body in bytes. A larger body is refused.
 pub(crate) const MOST_BODY: u64 = 4 << 30;
 
-/// Why a request body is not read completely. Its `Display` text is a sentence for the agent.
+/// The reason why a request body is not read completely. The `Display` text is a sentence for the agent.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BodyError {
     #[error(transparent)]
@@ -29,12 +29,12 @@ pub(crate) enum BodyError {
     DiskFull,
     #[error("the git gate cannot store it: {0}; notify the user")]
     Store(io::Error),
-    /// The reader of the body does not read it to its end, and reports the reason itself.
+    /// git, which reads the body, closed its input before the end of the body. git reports the reason itself.
     #[error("git closed its input")]
     Closed,
 }
 
-/// A hint at what the agent can do about a pack that is not unpacked; empty if it can do nothing.
+/// Returns a hint about how the agent can change a pack that was refused. Returns an empty text if there is no hint.
 fn hint(error: &PackError) -> &'static str {
     match error {
         PackError::Objects { .. } | PackError::Total { .. } => "; push less at once",

@@ -1,10 +1,11 @@
-//! Checks files for contents that other programs obey.
+//! Checks files for contents that affect other programs: Git LFS pointers, and stray carriage returns in `.gitmodules`.
 
-/// The current name and the two older names of Git LFS. Every Git LFS pointer contains one of them (git-lfs,
+/// The current name and the two older names of Git LFS. Every Git LFS pointer contains one of these names (git-lfs,
 /// `lfs/pointer.go`, `matcherRE`).
 const LFS: [&str; 3] = ["git-lfs", "git-media", "hawser"];
 
-/// Whether a file with this beginning is a Git LFS pointer. Git LFS ignores blanks and empty lines around the pointer.
+/// Returns whether a file that begins with `begin` is a Git LFS pointer. Git LFS ignores blanks and empty lines around
+/// the pointer.
 pub(crate) fn is_lfs_pointer(begin: &[u8]) -> bool {
     let text = String::from_utf8_lossy(begin);
     let text = text.trim_start_matches(|letter: char| letter.is_whitespace() || letter == '\u{feff}');
@@ -13,8 +14,9 @@ pub(crate) fn is_lfs_pointer(begin: &[u8]) -> bool {
     is_version && LFS.iter().any(|word| line.contains(word))
 }
 
-/// Finds carriage returns that do not end a line. If the path of a submodule ends with a carriage return, git writes
-/// the path without it, and older versions then check the submodule out elsewhere (CVE-2025-48384).
+/// Finds carriage returns that are not part of a line end (CR LF). If the path of a submodule ends with a carriage
+/// return, git writes the path to its configuration without the carriage return. Older versions of git then check the
+/// submodule out at the wrong path (CVE-2025-48384).
 #[derive(Debug, Default)]
 pub(crate) struct StrayReturns {
     pending: bool,
@@ -29,7 +31,7 @@ impl StrayReturns {
         }
     }
 
-    /// Whether the complete text contains such a carriage return.
+    /// Returns whether the complete text contains a carriage return that is not part of a line end.
     pub(crate) fn found(&self) -> bool {
         self.found || self.pending
     }

@@ -35,21 +35,21 @@ use crate::repo::Repo;
 /// The daemon's name in health reports and events.
 pub const NAME: &str = "git-gate";
 
-/// The number of worker threads. One can scan a push while the other serves requests.
+/// The number of worker threads. One thread can scan a push while the other thread serves requests.
 const WORKERS: usize = 2;
 
 /// The maximum number of concurrent connections from the bottle. Further connections wait.
 const CONNECTIONS: usize = 128;
 
-/// The maximum number of concurrent pushes. The gate unpacks them one after another, and each may wait for the user. A
-/// further push waits up to two minutes, and is then refused.
+/// The maximum number of concurrent pushes. The gate unpacks pushes one after another, and each push may wait for the
+/// user. A further push waits up to two minutes. After that, it is refused.
 const PUSHES: usize = 16;
 
-/// The maximum number of concurrent fetches. Each needs memory for a process of git. A further fetch waits up to ten
-/// minutes, and is then refused.
+/// The maximum number of concurrent fetches. Each fetch needs memory for a git process. A further fetch waits up to ten
+/// minutes. After that, it is refused.
 const FETCHES: usize = 4;
 
-/// The daemon's configuration, which is passed on its command line. It contains no secrets.
+/// The daemon's configuration. The configuration is passed on the command line, so it contains no secrets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GateConfig {
@@ -61,10 +61,11 @@ pub struct GateConfig {
     /// directory and to `directory`.
     #[serde(default)]
     pub identity: Option<Identity>,
-    /// The time limit in seconds for an upstream to accept a push. After it, the push fails as unconfirmed.
+    /// The time limit in seconds for an upstream to accept a push. When the limit is reached, the push fails as
+    /// unconfirmed.
     pub forward_seconds: u64,
-    /// The number of pushed parts of the gate's credentials after which the bottle is locked
-    /// ([`bottle_policy::lock_out::HITS`]); `None` disables the lock-out.
+    /// The number of different pieces of the gate's credentials that the agent may push before the bottle is locked
+    /// ([`bottle_policy::lock_out::HITS`]). `None` disables the lock-out.
     pub lock_after: Option<usize>,
 }
 
@@ -100,13 +101,13 @@ fn prepare_as_root(config: &mut GateConfig) -> anyhow::Result<Option<Held>> {
     Ok(listener_directory)
 }
 
-/// The files that the gate may access: its own directory, programs, and the system files that programs read. The
-/// gate may access no home directory and no file of another process.
+/// Returns the files that the gate may access: its own directory, programs, and the system files that programs read.
+/// The gate may not access home directories or files of other processes.
 fn files(config: &GateConfig) -> Files {
     let programs = ["/usr", "/bin", "/lib", "/lib64", "/nix/store"];
-    // Access is granted to complete directories. Tools replace files there by renaming, and a rule for a single
-    // file would not cover the replacement. If root started the gate, `/etc` is a private directory with few
-    // files (see `private_root`).
+    // Access is granted to complete directories. Tools replace a file in these directories by renaming a new file, and
+    // a rule for a single file would not cover the new file. If root started the gate, `/etc` is a private directory
+    // with few files (see `private_root`).
     let read = ["/etc", "/run/systemd/resolve"];
     Files {
         read: read.map(PathBuf::from).into(),
@@ -195,7 +196,7 @@ impl GateDaemon {
         });
         let listener = Listener::bind(&self.config.proxy, GIT_GATE_PORT).await.context("the git gate")?;
         tokio::spawn(accept(Arc::clone(&gate), listener));
-        // The parent process sends one request at a time, so no other request can have set the gate.
+        // The parent process sends one request at a time, so no other request can have set `self.gate` in the meantime.
         let _ = self.gate.set(gate);
         Ok(BundleEvent::GateOpen)
     }

@@ -1,8 +1,8 @@
-//! The encodings of commits and tags (git-commit(1), "DISCUSSION") that the scan can read: those that encode ASCII
-//! characters as ASCII bytes. git converts the text for display, so in other encodings the reader would see other
-//! characters than the scan.
+//! Lists the encodings of commits and tags (git-commit(1), "DISCUSSION") that the scan can read. These encodings
+//! represent ASCII characters by ASCII bytes. git converts the text of a commit for display, so in any other encoding,
+//! a reader would see other characters than the scan.
 
-/// The beginnings of the names of readable encodings, in lower case and without separators.
+/// The prefixes of the names of readable encodings, in lower case and without separators.
 const READABLE: [&str; 21] = [
     "utf8",
     "ascii",
@@ -27,13 +27,13 @@ const READABLE: [&str; 21] = [
     "tis620",
 ];
 
-/// Further readable encodings with their complete names. ISO-2022-JP is not readable, because escape sequences without
-/// effect can separate all letters of a word.
+/// The complete names of further readable encodings. ISO-2022-JP is not in the list, because in ISO-2022-JP, escape
+/// sequences without effect can separate the letters of a word.
 const READABLE_NAMES: [&str; 8] =
     ["shiftjis", "sjis", "macroman", "macintosh", "windows31j", "johab", "cp932", "cp936"];
 
-/// The first encoding in the head of a commit or tag that the scan cannot read. Every `encoding` line is checked,
-/// because programs differ in which line they obey.
+/// Returns the first encoding in the headers of a commit or tag that the scan cannot read. Every `encoding` line is
+/// checked, because programs differ in which of several lines they use.
 pub(crate) fn unreadable(object: &[u8]) -> Option<String> {
     let lines = object.split(|byte| *byte == b'\n').take_while(|line| !line.is_empty());
     let named = lines.filter_map(|line| line.strip_prefix(b"encoding"));

@@ -1,4 +1,4 @@
-//! Shows the user the line of a finding without the secrets in it.
+//! Builds the excerpt that shows the user the line of a finding, with the secrets masked.
 
 use std::ops::Range;
 
@@ -8,12 +8,12 @@ use bottle_text::terminal::inert;
 /// The maximum number of bytes of a line that are shown on each side of a finding.
 const AROUND: usize = 60;
 
-/// The maximum length of a line with an excerpt, in bytes. The excerpt of a longer line could still contain a part of a
+/// The maximum length in bytes of a line that gets an excerpt. The excerpt of a longer line could contain a part of a
 /// secret.
 pub(crate) const LONGEST_LINE: usize = 64 << 10;
 
-/// Returns the part of `line` around the finding at `own`. Masks the finding, the `others` in the line, and everything
-/// that `scanner` finds, including warnings. `None` if the line is too long.
+/// Returns the part of `line` around the finding at `own`. Masks this finding, the other findings at `others`, and
+/// everything that `scanner` finds in the line, including warnings. Returns `None` if the line is too long.
 pub(crate) fn excerpt(
     line: &[u8],
     own: Range<usize>,

@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 /// The maximum number of findings in a report or an approval. A push with more findings is blocked.
 pub(crate) const MOST_FINDINGS: usize = 100;
 
-/// A finding because of which a push is blocked or needs approval.
+/// A finding that blocks a push or requires approval.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Found {
     /// The id of the rule that matched.
@@ -24,15 +24,16 @@ pub(crate) struct Found {
     pub(crate) line: Option<u64>,
     /// The line of the finding without secrets, for the user.
     pub(crate) excerpt: Option<String>,
-    /// Whether the finding is a secret of this bottle, which no approval can allow.
+    /// Whether the finding is a secret of this bottle. No approval can allow such a finding.
     pub(crate) known: bool,
-    /// For the lock-out: the index of the secret.
+    /// The index of the known secret, for the lock-out.
     pub(crate) secret: Option<usize>,
-    /// For the lock-out: the pieces of the secret.
+    /// The pieces of the known secret in the finding, for the lock-out.
     pub(crate) pieces: Pieces,
-    /// How the author marked the finding as harmless: with `gitleaks:allow` or `.gitleaksignore`.
+    /// The means by which the author marked the finding as harmless: `gitleaks:allow` or `.gitleaksignore`. `None` if
+    /// the finding is not marked.
     pub(crate) marked: Option<&'static str>,
-    /// Identifies the finding in later pushes, if it is at the same location.
+    /// A hash that identifies the finding in later pushes if it is at the same location.
     pub(crate) fingerprint: [u8; 32],
 }
 
@@ -50,15 +51,15 @@ pub(crate) struct Location {
 }
 
 impl Location {
-    /// Makes a location without a line number.
+    /// Creates a location without a line number.
     pub(crate) fn new(commit: Option<String>, location: String) -> Self {
         Self { commit, location, line: None, excerpt: None }
     }
 }
 
 impl Found {
-    /// Converts a finding of the scanner; `value` is the matched text or its hash. For a known secret, the
-    /// line number is dropped, because the start of a match reveals how much of the secret matched.
+    /// Converts a finding of the scanner. `value` is the matched text or its hash. For a known secret, the line number
+    /// is dropped, because the start of a match reveals how much of the secret matched.
     pub(crate) fn from_scan(finding: &Finding, location: Location, value: &[u8]) -> Self {
         let known = finding.detector == Detector::KnownSecrets;
         let (secret, pieces) = (finding.secret, finding.pieces.clone());
@@ -66,7 +67,7 @@ impl Found {
         Self { known, secret, pieces, ..Self::from_name(&finding.rule, &finding.preview, location, value) }
     }
 
-    /// Makes a finding for the name of a file. The preview is `description`.
+    /// Creates a finding for the name of a file, with `description` as the preview.
     pub(crate) fn from_name(rule: &str, description: &str, location: Location, value: &[u8]) -> Self {
         let mut hash = Sha256::new();
         for part in [rule.as_bytes(), location.location.as_bytes(), &Sha256::digest(value)] {
@@ -113,13 +114,14 @@ pub(crate) struct PushFindings {
     pub(crate) found: Vec<Found>,
     /// Whether the push has more than [`MOST_FINDINGS`] findings.
     pub(crate) more: bool,
-    /// For the lock-out: the pieces of each secret, by its index. They include findings beyond [`MOST_FINDINGS`].
+    /// The pieces of each known secret by the index of the secret, for the lock-out. These pieces include the pieces of
+    /// findings beyond [`MOST_FINDINGS`].
     pub(crate) hits: BTreeMap<usize, Pieces>,
 }
 
 impl PushFindings {
-    /// Adds a finding, unless an equal one exists. If only one of two equal findings is marked as harmless,
-    /// the mark is dropped.
+    /// Adds a finding if there is no equal finding yet. If only one of two equal findings is marked as harmless, the
+    /// mark is dropped.
     pub(crate) fn add(&mut self, found: Found) {
         if let Some(secret) = found.secret {
             self.hits.entry(secret).or_default().add(&found.pieces);

@@ -1,4 +1,4 @@
-//! The state of the gate, which all requests share, and the repository that a request names.
+//! Defines the state of the gate, which all requests share, and finds the repository of a request.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,24 +14,24 @@ use crate::git::ReservedFds;
 use crate::received::DiskSpace;
 use crate::repo::Repo;
 
-/// The end of a repository's URL, and the slash before the rest of a request's path.
+/// The separator between the repository's name and the rest of a request's path.
 const SUFFIX: &str = ".git/";
 
 /// The state of the gate after the parent process has sent the repositories.
 pub(crate) struct Gate {
     pub(crate) repos: BTreeMap<String, Arc<Repo>>,
-    /// The names of repositories by the `HOST/PATH` of their upstream.
+    /// Maps the `HOST/PATH` of each upstream to the name of the repository.
     pub(crate) addresses: BTreeMap<String, String>,
     pub(crate) scanner: Scanner,
-    /// Whether the scanner has rules of the user.
+    /// Whether the scanner has user-defined rules.
     pub(crate) has_rules: bool,
     pub(crate) fds: Arc<ReservedFds>,
     pub(crate) questions: Questions,
     pub(crate) lockout: Arc<Lockout>,
-    /// The number of known secrets that are real credentials, which the agent never receives. They are the
-    /// first of the scanner's known secrets. Only hits on them count for the lock-out.
+    /// The number of known secrets that are real credentials, which the agent never receives. These credentials come
+    /// first in the scanner's known secrets. Only hits on these credentials count for the lock-out.
     pub(crate) credential_count: usize,
-    /// The time limit for the user to approve a push; `None` if the user cannot approve pushes.
+    /// The time limit for the user to approve a push. `None` if the user cannot approve pushes.
     pub(crate) approval_timeout: Option<Duration>,
     /// The time limit for an upstream to accept a push.
     pub(crate) forward: Duration,
@@ -41,14 +41,15 @@ pub(crate) struct Gate {
     pub(crate) fetches: Arc<Semaphore>,
     /// The permit to unpack and scan a push. There is only one permit, so the gate needs memory for only one push.
     pub(crate) unpacking: Arc<Semaphore>,
-    /// The disk space for pushes that are received, unpacked, or wait for the user.
+    /// The disk space for pushes that are being received or unpacked, or that wait for the user.
     pub(crate) disk_space: DiskSpace,
 }
 
 impl Gate {
     /// Returns the repository of a request, and the rest of the request's path. A request identifies the repository by
-    /// its name (`/NAME.git/…`), or by the host and path of the upstream. The host and path are in the request's path,
-    /// or in an absolute URL as for a proxy (`http://HOST/PATH.git/…`). In the last two forms, `.git` can be missing.
+    /// its name (`/NAME.git/…`), or by the host and path of the upstream. The host and path of the upstream are either
+    /// in the request's path (`/HOST/PATH.git/…`) or in an absolute URL as for a proxy (`http://HOST/PATH.git/…`).
+    /// After the path of an upstream, `.git` is optional.
     pub(crate) fn repo<'a>(&self, uri: &'a Uri) -> Option<(Arc<Repo>, &'a str)> {
         // The path is not percent-decoded, because no repository path needs encoding.
         let path = uri.path();
@@ -63,9 +64,9 @@ impl Gate {
         Some((Arc::clone(self.repos.get(name)?), rest))
     }
 
-    /// The URL of a request for an undeclared repository, if the repository is beside a declared one. git in the bottle
-    /// replaces the beginnings of URLs, so it also replaces the URLs of repositories whose names begin with a declared
-    /// repository's name.
+    /// Returns the upstream URL of a request for an undeclared repository, if a declared repository is in the same
+    /// directory of the upstream. git in the bottle replaces URL prefixes, so it also replaces the URL of a repository
+    /// if its name begins with the name of a declared repository.
     pub(crate) fn elsewhere(&self, uri: &Uri) -> Option<String> {
         let whole = address(uri);
         let is_beside = |address: &String| {
@@ -76,7 +77,7 @@ impl Gate {
         self.addresses.keys().any(is_beside).then(|| format!("https://{whole}{query}"))
     }
 
-    /// The message for an unknown repository, which lists the known repositories.
+    /// Returns the message for an unknown repository. The message lists the known repositories.
     pub(crate) fn unknown_repo(&self) -> String {
         let names: Vec<&str> = self.repos.keys().map(String::as_str).collect();
         format!(
@@ -86,7 +87,8 @@ impl Gate {
     }
 }
 
-/// The `HOST/PATH` of a request that has an absolute URL as for a proxy, or that has both in its path.
+/// Returns the `HOST/PATH` of a request. The host and the path are in the request's path, or in an absolute URL as for
+/// a proxy.
 fn address(uri: &Uri) -> String {
     match uri.authority() {
         Some(authority) => {

@@ -16,13 +16,14 @@ use rustix::process::{Pid, Signal};
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::{Child, Command};
 
-/// The maximum memory in bytes of one subprocess that unpacks or reads what the bottle pushes. git holds the base, the
-/// instructions and the result of a delta, each of which has at most [`MOST_BUFFERED`](crate::push_check::MOST_BUFFERED)
-/// bytes, and about 150 bytes for each of the [`MOST_OBJECTS`](crate::push_limits::MOST_OBJECTS) objects of a push.
+/// The maximum memory in bytes of one subprocess that unpacks or reads objects from the bottle. git holds the base, the
+/// instructions and the result of a delta in memory. Each of the three has at most
+/// [`MOST_BUFFERED`](crate::push_check::MOST_BUFFERED) bytes. In addition, git needs about 150 bytes for each of the
+/// [`MOST_OBJECTS`](crate::push_limits::MOST_OBJECTS) objects of a push.
 const MEMORY: u64 = 768 << 20;
 
 /// The maximum memory in bytes of one subprocess that reads an upstream's complete history, which may have millions of
-/// objects. The bottle chooses neither their number nor their size.
+/// objects. The bottle does not control the number or the size of these objects.
 pub(crate) const UPSTREAM_MEMORY: u64 = 2 << 30;
 
 /// The address space in bytes that a subprocess may use for packs and their indexes, in addition to its memory. The
@@ -33,20 +34,21 @@ const MAPPED: u64 = 4 << 30;
 /// writes more.
 const FILE: u64 = 8 << 30;
 
-/// The maximum CPU time of one subprocess, in seconds. The kernel kills a subprocess that uses more.
+/// The maximum CPU time of one subprocess, in seconds. The kernel kills a subprocess that exceeds the limit.
 const SECONDS: u64 = 1800;
 
-/// The time limit for a subprocess to exit after the end of its input. After it, the subprocess is killed.
+/// The time limit for a subprocess to exit after the end of its input. When the limit is reached, the subprocess is
+/// killed.
 const EXIT_WITHIN: Duration = Duration::from_secs(60);
 
-/// The number of bytes of a subprocess's stderr that are kept. Further bytes are dropped.
+/// The maximum number of bytes of a subprocess's stderr that are kept. Further bytes are dropped.
 const MOST_STDERR: u64 = 64 << 10;
 
 /// The search path for git and ssh.
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
-/// Reserved descriptor numbers, at which subprocesses inherit descriptors in addition to the three standard
-/// streams.
+/// The reserved descriptor numbers. Subprocesses inherit descriptors at these numbers, in addition to the three
+/// standard streams.
 ///
 /// A shell can name only descriptors with one digit, so low numbers are reserved when the process starts.
 pub(crate) struct ReservedFds {
@@ -60,11 +62,12 @@ const SLOTS: usize = 2;
 const MOST_SHELL_FD: i32 = 9;
 
 impl ReservedFds {
-    /// Reserves the lowest unused descriptor numbers. Must be called before the process opens other files.
+    /// Reserves the lowest unused descriptor numbers. This function must be called before the process opens other
+    /// files.
     ///
     /// # Errors
-    /// Fails with the kernel's error, or if too many descriptors are open. Without a low number, no hook
-    /// could reach the gate.
+    /// Fails with the kernel's error, or if too many descriptors are open. Without a descriptor number of one digit, a
+    /// hook could not communicate with the gate.
     pub(crate) fn reserve() -> io::Result<Self> {
         use std::os::fd::AsRawFd;
         let null = File::options().read(true).write(true).open("/dev/null")?;
@@ -84,8 +87,8 @@ impl ReservedFds {
         command: impl FnOnce(&[i32]) -> Command,
     ) -> io::Result<Child> {
         use std::os::fd::AsRawFd;
-        // The lock allows one spawn at a time, because every process that is spawned before the slots are
-        // reset inherits `passed`.
+        // The lock prevents concurrent spawns, because every process that is spawned before the slots are reset
+        // inherits `passed`.
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         let numbers: Vec<i32> = slots.iter().map(AsRawFd::as_raw_fd).collect();
         let mut command = command(&numbers);
@@ -118,8 +121,8 @@ impl Running {
         Self { child, group }
     }
 
-    /// Waits up to [`EXIT_WITHIN`] for a subprocess to exit after the end of its input. Killing receive-pack
-    /// immediately would leave its quarantine behind.
+    /// Waits up to [`EXIT_WITHIN`] for a subprocess to exit after the end of its input. If receive-pack were killed
+    /// immediately, its quarantine would remain.
     pub(crate) async fn drain_and_wait(mut self, mut stdout: impl AsyncRead + Unpin) {
         let exited = async {
             let _ = tokio::io::copy(&mut stdout, &mut tokio::io::sink()).await;
@@ -131,8 +134,8 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // A process group outlives its leader if the leader leaves children. If the group no longer exists,
-        // the error is ignored.
+        // A process group continues to exist after its leader exits if the leader has children. If the group no longer
+        // exists, the error is ignored.
         if let Some(group) = self.group {
             let _ = rustix::process::kill_process_group(group, Signal::KILL);
         }
@@ -149,7 +152,7 @@ pub(crate) struct Output {
     pub(crate) stderr: String,
 }
 
-/// Why a subprocess did not start or did not exit.
+/// The error that a subprocess did not start or did not exit.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum GitError {
     #[error("cannot run {0}")]
@@ -165,7 +168,7 @@ pub(crate) enum GitError {
 pub(crate) struct Git {
     /// The mirror, which is both the repository and the working directory of git.
     pub(crate) mirror: PathBuf,
-    /// Environment variables in addition to those that every git gets.
+    /// Environment variables in addition to the variables that every git process gets.
     pub(crate) env: Vec<(String, String)>,
     /// The maximum memory of one process, in bytes.
     memory: u64,
@@ -176,19 +179,20 @@ impl Git {
         Self { mirror: mirror.to_owned(), env: Vec::new(), memory: MEMORY }
     }
 
-    /// Copies this configuration, and sets the maximum memory of one process in bytes.
+    /// Returns a copy of this configuration with another maximum memory of one process, in bytes.
     pub(crate) fn with_memory(&self, memory: u64) -> Self {
         Self { memory, ..self.clone() }
     }
 
-    /// Copies this configuration and adds environment variables.
+    /// Returns a copy of this configuration with additional environment variables.
     pub(crate) fn with_env(&self, env: impl IntoIterator<Item = (String, String)>) -> Self {
         let mut more = self.clone();
         more.env.extend(env);
         more
     }
 
-    /// Builds a command whose standard streams are `/dev/null`. It does not start if its limits cannot be set.
+    /// Builds a command with `/dev/null` as standard streams. The program is not started if its resource limits cannot
+    /// be set.
     pub(crate) fn command(&self, program: &str) -> Command {
         let mut command = Command::new(program);
         let limits = ChildLimits {
@@ -234,8 +238,8 @@ impl Git {
         child.map(Running::new)
     }
 
-    /// Runs git with `input` on its stdin, and waits until it exits. git inherits the descriptors `passed`.
-    /// `arguments` receives the descriptor numbers and returns git's arguments.
+    /// Runs git with `input` on its stdin, and waits until git exits. git inherits the descriptors `passed`. The
+    /// function `arguments` receives the descriptor numbers and returns git's arguments.
     pub(crate) async fn run_with_fds(
         &self,
         fds: &ReservedFds,
@@ -261,7 +265,7 @@ impl Git {
         finish(Running::new(child), &what, input, within).await
     }
 
-    /// Runs git without additional descriptors, and waits until it exits.
+    /// Runs git without additional descriptors, and waits until git exits.
     pub(crate) async fn run(
         &self,
         fds: &ReservedFds,
@@ -272,11 +276,11 @@ impl Git {
     }
 }
 
-/// The maximum number of bytes of a subprocess's stdout. A subprocess that writes more fails, because its
-/// stdout is closed. Lists of refs are the longest output.
+/// The maximum number of bytes of a subprocess's stdout. A subprocess that writes more fails, because its stdout is
+/// closed. The longest output is a list of refs.
 const MOST_STDOUT: u64 = 64 << 20;
 
-/// Writes `input` to a subprocess, collects its output, and waits until it exits.
+/// Writes `input` to a subprocess, collects the output, and waits until the subprocess exits.
 pub(crate) async fn finish(
     mut running: Running,
     what: &str,
@@ -290,7 +294,7 @@ pub(crate) async fn finish(
     let work = async {
         let feed = async {
             if let Some(mut stdin) = stdin {
-                // If a process does not read all of its input, its exit code gives the reason.
+                // The error is ignored: if a process does not read all of its input, its exit code gives the reason.
                 let _ = stdin.write_all(input).await;
             }
         };
@@ -317,13 +321,12 @@ pub(crate) async fn finish(
     Ok(Output { success: status.success(), code: status.code(), stdout: output, stderr })
 }
 
-/// Creates a pipe whose ends are both close-on-exec.
+/// Creates a pipe. Both ends are close-on-exec.
 pub(crate) fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?)
 }
 
-/// Writes a secret into a pipe and closes the write end. The holder of the returned read end can read the
-/// secret once.
+/// Writes a secret into a pipe and closes the write end. Returns the read end, from which the secret can be read once.
 pub(crate) fn secret_pipe(secret: &[u8]) -> io::Result<OwnedFd> {
     let (read, write) = pipe()?;
     // A secret is shorter than the capacity of a pipe, so the write never blocks.

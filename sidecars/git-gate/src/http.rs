@@ -1,7 +1,7 @@
 //! Serves git's smart HTTP protocol with four endpoints for each declared repository.
 //!
-//! git itself implements the protocol (`git upload-pack` and `git receive-pack` in stateless mode). Request
-//! and response bodies are streamed, and never buffered completely.
+//! The gate runs `git upload-pack` and `git receive-pack` in stateless mode, and these commands implement the protocol.
+//! Request and response bodies are streamed, and never buffered in memory completely.
 
 use std::convert::Infallible;
 use std::io;
@@ -45,17 +45,18 @@ use crate::request_body::{self, Beginning, read_beginning};
 use crate::upstream::Features;
 use crate::wants;
 
-/// The time limit for a client to send a request's head. After it, the connection is closed.
+/// The time limit for a client to send a request's head. When the limit is reached, the connection is closed.
 const HEAD: Duration = Duration::from_secs(15);
 
-/// The time limit for git to list the refs of the mirror. After it, the request fails.
+/// The time limit for git to list the refs of the mirror. When the limit is reached, the request fails.
 const ADVERTISED_WITHIN: Duration = Duration::from_secs(60);
 
 /// The time limit for one exchange with git, including the wait for the user's approval. A longer exchange is
 /// aborted.
 const EXCHANGE: Duration = Duration::from_secs(2 * 3600);
 
-/// The time limit for a fetch to wait for a permit. It is long enough for other fetches of large repositories to end.
+/// The time limit for a fetch to wait for a permit. The limit is long enough for other fetches of large repositories to
+/// end.
 const FETCH_TURN: Duration = Duration::from_secs(600);
 
 /// The maximum memory in bytes of a process that serves a fetch from a small mirror.
@@ -101,7 +102,7 @@ impl Service {
         }
     }
 
-    /// The git command that implements the service.
+    /// Returns the git command that implements the service.
     fn command(self) -> &'static str {
         match self {
             Self::Fetch => "upload-pack",
@@ -146,8 +147,8 @@ async fn respond(gate: Arc<Gate>, request: Request<Incoming>) -> HttpResponse {
     }
 }
 
-/// The service that the query of a request names. `None` if the service is unknown, or if the query names two
-/// different services. Servers disagree on which of two services applies.
+/// Returns the service that the query of a request names. Returns `None` if the service is unknown, or if the query
+/// names two different services, because servers disagree on which of them applies.
 fn service(query: &str) -> Option<Service> {
     let mut named = query.split('&').filter_map(|pair| pair.strip_prefix("service=")).map(Service::from_name);
     let first = named.next()??;
@@ -182,8 +183,8 @@ fn lfs_unsupported() -> HttpResponse {
     response
 }
 
-/// The protocol version in the request's `Git-Protocol` header; `None` if the gate does not support that
-/// version.
+/// Returns the protocol version in the request's `Git-Protocol` header. Returns `None` if the gate does not support
+/// this version.
 fn version<B>(request: &Request<B>) -> Option<&'static str> {
     match request.headers().get("git-protocol")?.as_bytes() {
         b"version=1" => Some("version=1"),
@@ -223,7 +224,7 @@ async fn advertise(
                 );
             }
         },
-        // The error is sent in place of the ref list. git shows it as a message of the remote.
+        // The error is sent instead of the ref list. git shows the error as a message of the remote.
         Err(refusal) => body.extend_from_slice(&packet(&format!("ERR {}\n", refusal.sentence()))),
     }
     streamed(Either::Left(Full::new(body.freeze())), &format!("application/x-git-{command}-advertisement"))
@@ -245,7 +246,7 @@ fn streamed(body: Either<Full<Bytes>, StreamedBody>, kind: &str) -> HttpResponse
     response
 }
 
-/// Encodes one packet line. The text is cut off after 4000 characters, a length that the protocol always allows.
+/// Encodes one packet line. The text is cut off after 4000 characters, which always fit into one packet line.
 fn packet(text: &str) -> BytesMut {
     let text: String = text.chars().take(4000).collect();
     let mut packet = BytesMut::from(format!("{:04x}", text.len() + 4).as_bytes());
@@ -253,7 +254,8 @@ fn packet(text: &str) -> BytesMut {
     packet
 }
 
-/// The maximum memory in bytes of a process that serves a fetch from a mirror. git needs about 250 bytes for each object.
+/// Returns the maximum memory in bytes of a process that serves a fetch from `mirror`. git needs about 250 bytes for
+/// each object.
 fn served_memory(mirror: &Path) -> u64 {
     (SERVED_MEMORY + 8 * mirror::index_bytes(mirror)).min(UPSTREAM_MEMORY)
 }
@@ -265,7 +267,7 @@ fn command(repo: &Repo, service: Service, version: Option<&'static str>) -> Comm
     };
     let mut command = git.command("git");
     if service == Service::Push {
-        // The gate offers the features that the upstream has.
+        // The gate offers only the features that the upstream supports.
         let Features { atomic, push_options } = repo.features();
         command.args(["-c", &format!("receive.advertiseAtomic={atomic}")]);
         command.args(["-c", &format!("receive.advertisePushOptions={push_options}")]);
@@ -347,23 +349,23 @@ async fn exchange(
     streamed(Either::Right(StreamedBody(response)), &result)
 }
 
-/// The client of one exchange: its request, and the destination of the response.
+/// The request of one exchange, and the channel to which the response is sent.
 struct Client {
     beginning: Beginning,
     body: Incoming,
     gzip: bool,
     version: Option<&'static str>,
     chunks: mpsc::Sender<Bytes>,
-    /// The permits of the exchanges with this service.
+    /// The permits that limit the exchanges of this service.
     permits: Arc<Semaphore>,
 }
 
-/// Sends an error to the client, in place of a response of git.
+/// Sends an error to the client instead of a response of git.
 async fn send_refusal(chunks: &mpsc::Sender<Bytes>, permits: &Semaphore, service: Service, why: &str) {
     let _ = idle_timeout(permits, chunks.send(refusal(service, why))).await;
 }
 
-/// Answers a fetch from the mirror.
+/// Serves a fetch from the mirror.
 async fn fetch(gate: &Gate, repo: &Repo, client: Client) {
     Span::current().record("refs", repo.ref_count());
     let Client { beginning, body, gzip, version, chunks, permits } = client;
@@ -385,7 +387,7 @@ async fn fetch(gate: &Gate, repo: &Repo, client: Client) {
             return;
         };
         let forwarded = tokio::select! {
-            // The request body has been forwarded; the response continues.
+            // The request body has been forwarded, but the response continues.
             result = request_body::forward(beginning, body, stdin, gzip, None, &permits) => result,
             () = chunks.closed() => return,
         };
@@ -398,7 +400,7 @@ async fn fetch(gate: &Gate, repo: &Repo, client: Client) {
     let _ = timeout(EXCHANGE, exchange).await;
 }
 
-/// Stores a push, and passes it to git when it has arrived completely and no other push is being unpacked.
+/// Stores a push in a file. When the push has arrived completely and no other push is being unpacked, passes it to git.
 async fn receive(gate: &Arc<Gate>, repo: &Arc<Repo>, client: Client) {
     let Client { beginning, body, gzip, version, chunks, permits } = client;
     let until = Instant::now() + EXCHANGE;
@@ -422,7 +424,7 @@ async fn receive(gate: &Arc<Gate>, repo: &Arc<Repo>, client: Client) {
     };
     tracing::debug!("the push has arrived");
     let turn = Arc::new(turn);
-    // The lock prevents clean-up from removing the quarantine.
+    // The lock prevents `clean_up` from removing the quarantine of this push.
     let receiving = Arc::clone(&repo.receiving).read_owned().await;
     let reasons = Reasons::default();
     let spawned = spawn_receive_pack(gate, repo, version, &reasons, received, &turn);
@@ -437,7 +439,7 @@ async fn receive(gate: &Arc<Gate>, repo: &Arc<Repo>, client: Client) {
     let report = Some(ReportStatus::new(reasons));
     let _ = timeout_at(until, forward_response(&mut stdout, &chunks, report, &permits)).await;
     drop(chunks);
-    // If the client of a push has disconnected, this withdraws the question to the user, and the push is not
+    // If the client has disconnected, `abort` withdraws the question to the user and prevents the push from being
     // forwarded. The hook receives no verdict and therefore refuses the push.
     hook.abort();
     running.drain_and_wait(stdout).await;
@@ -446,7 +448,7 @@ async fn receive(gate: &Arc<Gate>, repo: &Arc<Repo>, client: Client) {
     repo.clean_up();
 }
 
-/// Lists the refs, or prepares the mirror for a fetch. `None` if git has to answer from the mirror.
+/// Lists the refs, or prepares the mirror for a fetch. Returns `None` if git has to answer from the mirror.
 async fn answer_without_git(gate: &Gate, repo: &Repo, request: &[u8]) -> Option<Bytes> {
     if ls_refs::is_ls_refs(request) {
         return list_refs(gate, repo, request).await;
@@ -455,8 +457,8 @@ async fn answer_without_git(gate: &Gate, repo: &Repo, request: &[u8]) -> Option<
     Some(refusal(Service::Fetch, &Refusal::from(Arc::new(error)).sentence()))
 }
 
-/// Lists the refs of the upstream, and fetches the objects of those refs outside the mirror that the client
-/// names. `None` if git has to answer from the mirror, because the upstream could not be reached.
+/// Lists the refs of the upstream. If the client names refs that are not mirrored, fetches the objects of these refs
+/// first. Returns `None` if git has to answer from the mirror, because the upstream could not be reached.
 async fn list_refs(gate: &Gate, repo: &Repo, request: &[u8]) -> Option<Bytes> {
     let (request, upstream) = (ListRequest::parse(request)?, repo.upstream().await.ok()?);
     match repo.fetch_others(&gate.fds, &request.others(&upstream)).await {
@@ -465,7 +467,7 @@ async fn list_refs(gate: &Gate, repo: &Repo, request: &[u8]) -> Option<Bytes> {
     }
 }
 
-/// Encodes an error in the form that a client of `service` shows as a message of the remote.
+/// Encodes an error so that a client of `service` shows it as a message of the remote.
 fn refusal(service: Service, why: &str) -> Bytes {
     match service {
         Service::Push => report_status::refusal(why),
@@ -473,8 +475,9 @@ fn refusal(service: Service, why: &str) -> Bytes {
     }
 }
 
-/// Spawns receive-pack with a pre-receive hook that connects to this process, and the task that replies to the hook and
-/// sets `reasons`. receive-pack reads a push only after the gate has received it completely.
+/// Spawns receive-pack with a pre-receive hook that communicates with this process. Also spawns the task that replies
+/// to the hook and sets `reasons`. receive-pack reads the push from `received`, after the gate has received it
+/// completely.
 fn spawn_receive_pack(
     gate: &Arc<Gate>,
     repo: &Arc<Repo>,

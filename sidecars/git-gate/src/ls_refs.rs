@@ -1,8 +1,8 @@
 //! Answers the command `ls-refs` of protocol version 2 (gitprotocol-v2(5)).
 //!
-//! The gate answers from the upstream's list of refs, which contains refs that the mirror does not have, such as
-//! `refs/pull/1/head`. git serves any object that the mirror has, so it is enough to fetch the objects of the refs that
-//! a client names.
+//! The gate answers from the upstream's list of refs, because this list contains refs that the mirror does not have,
+//! such as `refs/pull/1/head`. git serves any object that the mirror has. It is therefore sufficient to fetch the
+//! objects of the refs that a client names.
 
 use std::collections::HashSet;
 
@@ -11,13 +11,14 @@ use bytes::Bytes;
 use crate::push_head::{DIGITS, length};
 use crate::upstream::Upstream;
 
-/// The maximum number of bytes of a request. git answers a larger request, and lists the mirrored refs.
+/// The maximum number of bytes of a request that the gate answers. git answers a larger request with the mirrored refs
+/// only.
 pub(crate) const MOST_REQUEST: usize = 1 << 20;
 
 /// The number of leading bytes that identify a request for `ls-refs`.
 pub(crate) const FIRST: usize = 19;
 
-/// Whether a request with these first bytes is for `ls-refs`.
+/// Returns whether a request that begins with `first` is for `ls-refs`.
 pub(crate) fn is_ls_refs(first: &[u8]) -> bool {
     first.get(DIGITS..FIRST).is_some_and(|words| words == b"command=ls-refs")
 }
@@ -28,12 +29,12 @@ pub(crate) struct ListRequest {
     peel: bool,
     symrefs: bool,
     unborn: bool,
-    /// The prefixes of the wanted refs; without any, all refs are wanted.
+    /// The prefixes of the wanted refs. If there are no prefixes, all refs are wanted.
     prefixes: Vec<Vec<u8>>,
 }
 
 impl ListRequest {
-    /// Parses the packet lines of a request. `None` if it is cut off or malformed.
+    /// Parses the packet lines of a request. Returns `None` if the request is truncated or malformed.
     pub(crate) fn parse(mut bytes: &[u8]) -> Option<Self> {
         let (mut request, mut is_argument) = (Self::default(), false);
         loop {
@@ -58,8 +59,8 @@ impl ListRequest {
         self.prefixes.is_empty() || self.prefixes.iter().any(|prefix| name.starts_with(prefix))
     }
 
-    /// The object ids of the refs outside the mirror that the request names. A request without prefixes only
-    /// looks at the list.
+    /// Returns the object ids of the refs that the request names and that the mirror does not have. Returns no ids for
+    /// a request without prefixes, because such a request does not name refs.
     pub(crate) fn others<'u>(&self, upstream: &'u Upstream) -> HashSet<&'u str> {
         if self.prefixes.is_empty() {
             return HashSet::new();
@@ -68,7 +69,7 @@ impl ListRequest {
         others.map(|(_, id)| id.as_str()).collect()
     }
 
-    /// Lists the wanted refs. `head` is the target of the mirror's `HEAD`.
+    /// Returns the list of the wanted refs. `head` is the target of the mirror's `HEAD`.
     pub(crate) fn answer(&self, upstream: &Upstream, head: Option<&str>) -> Bytes {
         let mut output = Vec::new();
         if self.wants(b"HEAD") {

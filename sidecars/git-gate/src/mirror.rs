@@ -17,7 +17,7 @@ pub(crate) fn format(mirror: &Path) -> ObjectFormat {
     if config.starts_with(head(ObjectFormat::Sha256)) { ObjectFormat::Sha256 } else { ObjectFormat::Sha1 }
 }
 
-/// The first part of a mirror's configuration, which sets the object format.
+/// Returns the first part of a mirror's configuration, which sets the object format.
 fn head(format: ObjectFormat) -> &'static str {
     match format {
         ObjectFormat::Sha1 => "[core]\n\trepositoryFormatVersion = 0\n",
@@ -27,8 +27,8 @@ fn head(format: ObjectFormat) -> &'static str {
     }
 }
 
-/// The second part of a mirror's configuration, which is the same in all mirrors. `alternateRefsCommand`
-/// prints nothing, because the only alternate of a quarantine is the mirror, whose refs git reads anyway.
+/// The second part of a mirror's configuration, which is the same in all mirrors. `alternateRefsCommand` prints
+/// nothing: the only alternate of a quarantine is the mirror, and git reads the refs of the mirror anyway.
 const CONFIG: &str = "\
 [core]
 \tbare = true
@@ -74,8 +74,8 @@ const CONFIG: &str = "\
 \tversion = 2
 ";
 
-/// The pre-receive hook. It sends the push options and ref updates to the gate and waits for the verdict. If
-/// the gate exits without a verdict, the hook refuses the push.
+/// The script of the pre-receive hook. The script sends the push options and the ref updates to the gate, and waits for
+/// the verdict. If the gate exits without a verdict, the hook refuses the push.
 const HOOK: &str = "\
 #!/bin/sh
 newline='
@@ -107,8 +107,8 @@ echo 'the git gate exited before it had scanned the push; nothing was pushed' >&
 exit 1
 ";
 
-/// The proc-receive hook. It reports the results of the refs, which the gate sends after the verdict. git therefore
-/// never changes the refs of the mirror. Only [`write_refs`] does.
+/// The script of the proc-receive hook. The script reports the results of the ref updates, which the gate sends after
+/// the verdict. With this hook, git never changes the refs of the mirror. Only [`write_refs`] changes them.
 const REPORT_HOOK: &str = "\
 #!/bin/sh
 cat <&\"$GATE_TELL\" &
@@ -116,38 +116,39 @@ cat > /dev/null
 wait
 ";
 
-/// The number of bytes in the indexes of the mirror's packs. An index has at least 28 bytes for each object.
+/// Returns the total size in bytes of the indexes of the mirror's packs. An index has at least 28 bytes for each
+/// object.
 pub(crate) fn index_bytes(mirror: &Path) -> u64 {
     let files = fs::read_dir(mirror.join("objects/pack")).into_iter().flatten().flatten();
     let indexes = files.filter(|file| file.path().extension().is_some_and(|end| end == "idx"));
     indexes.filter_map(|index| Some(index.metadata().ok()?.len())).sum()
 }
 
-/// Reads the refs of the mirror; empty if there are none.
+/// Reads the refs of the mirror from `packed-refs`. Returns an empty text if there are no refs.
 pub(crate) fn packed_refs(mirror: &Path) -> String {
     fs::read_to_string(mirror.join("packed-refs")).unwrap_or_default()
 }
 
-/// Replaces all refs of the mirror with those in `packed`, which is the content of `packed-refs`. The file is replaced
-/// atomically, so that git never sees a part of the change. Git itself would create a file for each ref, which takes 20
-/// s for 40,000 refs.
+/// Replaces all refs of the mirror with the refs in `packed`, which has the format of `packed-refs`. The file
+/// `packed-refs` is replaced atomically, so that git never sees a part of the change. git itself would create a file
+/// for each ref, which takes 20 s for 40,000 refs.
 pub(crate) fn write_refs(mirror: &Path, packed: &str) -> io::Result<()> {
     upstream_credentials::write(&mirror.join("packed-refs.new"), packed.as_bytes())?;
     fs::rename(mirror.join("packed-refs.new"), mirror.join("packed-refs"))?;
     remove_loose_refs(mirror)
 }
 
-/// Whether the mirror is a shallow repository, because the upstream was shallow at the last fetch.
+/// Returns whether the mirror is a shallow repository, because the upstream was shallow at the last fetch.
 pub(crate) fn is_shallow(mirror: &Path) -> bool {
     fs::metadata(mirror.join("shallow")).is_ok_and(|file| file.len() > 0)
 }
 
-/// Removes the refs in separate files, which would hide the refs in `packed-refs`.
+/// Removes the refs that are in separate files, because they would hide the refs in `packed-refs`.
 fn remove_loose_refs(mirror: &Path) -> io::Result<()> {
     remove(&mirror.join("refs"), &|_| true)
 }
 
-/// Replaces a mirror by an empty one with the given object format.
+/// Replaces a mirror by an empty mirror with the object format `format`.
 pub(crate) fn recreate(mirror: &Path, format: ObjectFormat) -> io::Result<()> {
     for part in ["refs", "objects"] {
         fs::remove_dir_all(mirror.join(part))?;
@@ -187,12 +188,12 @@ pub(crate) fn make(directory: &Path, mirror: &Path, format: ObjectFormat) -> io:
     unlock(mirror)
 }
 
-/// Removes all of git's lock files. Refs have none, because git changes no ref of a mirror.
+/// Removes all of git's lock files. There are no lock files for refs, because git does not change the refs of a mirror.
 pub(crate) fn unlock(mirror: &Path) -> io::Result<()> {
     remove(mirror, &|name| name.ends_with(".lock"))
 }
 
-/// Removes the entries of `directory` whose name matches.
+/// Removes the entries of `directory` for whose names `named` returns true.
 pub(crate) fn remove(directory: &Path, named: &impl Fn(&str) -> bool) -> io::Result<()> {
     for entry in fs::read_dir(directory)? {
         let entry = entry?;

@@ -1,5 +1,5 @@
-//! Lists the entries that the commits of a push add: each path at which the commit has an object or a type that no
-//! parent of the commit has at this path. An entry is new even if the upstream has its object under another path.
+//! Lists the entries that the commits of a push add. A commit adds an entry if no parent of the commit has the same
+//! object and type at the same path. An entry is new even if the upstream has its object under another path.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -13,7 +13,8 @@ use crate::read_error::ReadError;
 use crate::refs::Update;
 use crate::tree_index::{EntryKind, Id, id_from_hex};
 
-/// The maximum length in bytes of a line that git prints: of a path and its prefix, or of the modes and ids of a merge.
+/// The maximum length in bytes of a line that git prints. A line contains a path and its prefix, or the modes and ids
+/// of a merge.
 const LONGEST_LINE: u64 = 64 << 10;
 
 /// The number of commit ids that are written to git in one step.
@@ -22,7 +23,7 @@ const IDS_AT_ONCE: usize = 1000;
 /// An entry that a commit adds, other than a tree.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct NewEntry {
-    /// The commit; `None` if the push contains the tree without one.
+    /// The commit. `None` if the push contains the tree without a commit.
     pub(crate) commit: Option<Arc<str>>,
     pub(crate) kind: EntryKind,
     pub(crate) id: Id,
@@ -31,8 +32,8 @@ pub(crate) struct NewEntry {
 }
 
 impl Reader<'_> {
-    /// Calls `each` for all entries that the `new` commits add, and for all entries of trees that `updates` name
-    /// directly.
+    /// Calls `each` for all entries that the commits in `new` add, and for all entries of trees that `updates` name
+    /// without a commit.
     pub(crate) async fn new_entries(
         &self,
         new: &[(Kind, String)],
@@ -76,7 +77,7 @@ impl Reader<'_> {
         let feed = async {
             for ids in commits.chunks(IDS_AT_ONCE) {
                 let lines: String = ids.iter().flat_map(|id| [id, "\n"]).collect();
-                // If git does not read all of its input, its exit code gives the reason.
+                // The error is ignored: if git does not read all of its input, its exit code gives the reason.
                 let _ = stdin.write_all(lines.as_bytes()).await;
             }
             drop(stdin);
@@ -97,7 +98,7 @@ impl Reader<'_> {
             }
             Ok(())
         };
-        // An error ends both futures, because git stops reading its input when nobody reads its output.
+        // `try_join!` ends both futures at the first error: if nobody reads git's output, git stops reading its input.
         tokio::try_join!(feed, read)?;
         if running.child.wait().await?.success() { Ok(()) } else { Err(ReadError::Output(LIST)) }
     }
@@ -142,7 +143,7 @@ impl Reader<'_> {
 
 const LIST: &str = "list the files of the push";
 
-/// Reads up to the next zero byte. `None` at the end.
+/// Reads up to the next zero byte. Returns `None` at the end of the output.
 async fn token(stdout: &mut (impl AsyncBufRead + Unpin)) -> Result<Option<Vec<u8>>, ReadError> {
     let mut line = Vec::new();
     stdout.take(LONGEST_LINE).read_until(0, &mut line).await?;

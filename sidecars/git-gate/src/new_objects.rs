@@ -11,7 +11,7 @@ use crate::push_reader::Reader;
 use crate::read_error::ReadError;
 use crate::refs::Update;
 
-/// The name of an object directory in the mirror. It contains the mirror's packs and no loose objects, and
+/// The name of an object directory in the mirror. The directory contains the mirror's packs and no loose objects, and
 /// therefore only objects that the upstream has.
 pub(crate) const KNOWN: &str = "known";
 
@@ -40,8 +40,8 @@ impl Kind {
 }
 
 impl Reader<'_> {
-    /// Lists the pushed objects that the upstream is not known to have. Commits come first. Refuses objects
-    /// that no pushed ref reaches, because the upstream would store them without showing them to anyone.
+    /// Lists the pushed objects that are not in the mirror's packs. Commits come first. Refuses objects that no pushed
+    /// ref reaches, because the upstream would store these objects without showing them to anyone.
     pub(crate) async fn new_objects(&self, updates: &[Update]) -> Result<Vec<(Kind, String)>, ReadError> {
         let (quarantined, reachable) = tokio::try_join!(
             self.quarantined(),
@@ -63,8 +63,8 @@ impl Reader<'_> {
             let loose = self.existing(&self.with_quarantine(), &loose).await?;
             new.extend(loose);
         }
-        // A stable sort keeps objects of one kind in the order of the pack. A delta and its base are then
-        // close together, so git unpacks each base only once.
+        // A stable sort keeps objects of one kind in the order of the pack. A delta and its base are therefore close
+        // together, so git unpacks each base only once.
         new.sort_by_key(|(kind, _)| *kind);
         Ok(new)
     }
@@ -89,8 +89,8 @@ impl Reader<'_> {
         Ok(all)
     }
 
-    /// Runs `rev-list` with `options` on objects that the pushed refs reach and that the upstream's refs do
-    /// not reach.
+    /// Runs `rev-list` with `options` on the objects that the pushed refs reach, except the objects that the upstream's
+    /// refs reach.
     pub(crate) async fn reachable(&self, options: &[&str], updates: &[Update]) -> Result<String, ReadError> {
         let mut arguments = [&["rev-list"], options].concat();
         arguments.extend(updates.iter().filter(|update| !update.deletes()).map(|update| update.new.as_str()));
@@ -106,7 +106,7 @@ impl Reader<'_> {
         self.mirror.with_env([("GIT_OBJECT_DIRECTORY".to_owned(), packed)])
     }
 
-    /// Returns those of the `ids` that exist, with their types.
+    /// Returns the ids in `ids` for which an object exists, with the types of the objects.
     pub(crate) async fn existing(
         &self,
         git: &Git,
@@ -119,7 +119,7 @@ impl Reader<'_> {
         if !output.success {
             return Err(ReadError::Output("look up objects in the mirror"));
         }
-        // A line that does not parse reports a missing object.
+        // A line that cannot be parsed reports a missing object.
         Ok(String::from_utf8_lossy(&output.stdout).lines().filter_map(Kind::parse_line).collect())
     }
 }

@@ -1,4 +1,5 @@
-//! Checks the paths of the entries that a push adds, and records the paths under which the contents are scanned.
+//! Checks the paths of the entries that a push adds, and records the paths with which the contents of the files are
+//! scanned.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -13,30 +14,30 @@ use crate::push_limits::{MOST_NAMED, MOST_PATH_BYTES};
 use crate::read_error::{ReadError, blocking, display_path};
 use crate::tree_index::{EntryKind, Id, Seen};
 
-/// The maximum number of paths in one push whose contents are also scanned under another path. A push with more is
-/// refused.
+/// The maximum number of additional paths of files in one push. A file is scanned once more for each additional path. A
+/// push with more paths is refused.
 const MOST_AGAIN: usize = 100_000;
 
 /// The number of bytes of paths that are scanned together.
 const PATHS_AT_ONCE: usize = 64 << 10;
 
-/// Where an object is.
+/// The commit and the path of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Place {
-    /// The commit that added the path; `None` if the push contains the tree without one.
+    /// The commit that added the path. `None` if the push contains the tree without a commit.
     pub(crate) commit: Option<Arc<str>>,
     pub(crate) path: Box<[u8]>,
 }
 
 impl Place {
-    /// Returns the location of a finding in the object with this id. `inside` is appended to the path.
+    /// Returns the location of a finding in the object. `id` is the id of the object. `inside` is appended to the path.
     pub(crate) fn location(&self, id: &str, inside: &str) -> Location {
         let commit = self.commit.as_deref().map(str::to_owned);
         Location::new(commit, format!("{}{inside}", display_path(&self.path, id)))
     }
 }
 
-/// A file whose name indicates secrets: its directory, its name, and its object.
+/// A file with a name that indicates secrets: the directory, the file name, and the id of the object.
 pub(crate) type SecretFile = (Box<[u8]>, Box<[u8]>, Id);
 
 /// The paths that a push adds.
@@ -44,26 +45,26 @@ pub(crate) struct NewPaths<'r> {
     scanner: &'r Scanner,
     /// Whether the user has rules, which can depend on the path of a file.
     has_rules: bool,
-    /// The new objects.
+    /// The ids of all new objects.
     new: &'r HashSet<Id>,
     /// The number of bytes in an object id.
     width: usize,
-    /// For each new file: the first path that the push adds for it.
+    /// The first path of each new file.
     pub(crate) first: HashMap<Id, Place>,
-    /// Further paths of new files, and new paths of files that the upstream already has. Other rules of the user may
-    /// apply to these paths.
+    /// Further paths of new files, and new paths of files that the upstream already has. Different user-defined rules
+    /// may apply to these paths.
     pub(crate) again: Vec<(Id, Place)>,
-    /// The files whose names indicate secrets.
+    /// The files with names that indicate secrets.
     pub(crate) secret_files: HashMap<SecretFile, Place>,
     /// The files that git reads as `.gitmodules`.
     pub(crate) gitmodules: HashSet<Id>,
-    /// The number of bytes of the kept paths.
+    /// The total length in bytes of all paths in `first` and `again`.
     kept: usize,
-    /// Paths with more than one component that are not scanned yet, one on each line.
+    /// The paths that are not scanned yet, one path on each line. Paths with only one component are left out.
     text: Vec<u8>,
-    /// For each of these paths: the end of its line, and its commit.
+    /// The end of each line in `text`, and the commit of the path on the line.
     lines: Vec<(u64, Option<Arc<str>>)>,
-    /// The judged entries.
+    /// The entries that have already been passed to `add`.
     seen: Seen,
 }
 
@@ -85,7 +86,7 @@ impl<'r> NewPaths<'r> {
         }
     }
 
-    /// Judges one entry.
+    /// Checks and records one entry.
     pub(crate) fn add(&mut self, entry: NewEntry, findings: &mut PushFindings) -> Result<(), ReadError> {
         let NewEntry { commit, kind, id, path } = entry;
         if !self.seen.is_first((kind, &path, id)) {
@@ -131,8 +132,8 @@ impl<'r> NewPaths<'r> {
         if self.again.len() > MOST_AGAIN { Err(ReadError::Paths) } else { Ok(()) }
     }
 
-    /// Scans the paths that are not scanned yet. Names are scanned with the trees, so this reports only findings that
-    /// extend over a slash. Many credentials contain slashes.
+    /// Scans the paths that are not scanned yet. Only findings that contain a slash are reported, because the single
+    /// names are scanned with the trees. Many credentials contain slashes.
     pub(crate) fn scan_paths(&mut self, findings: &mut PushFindings) -> Result<(), ReadError> {
         let (text, lines) = (std::mem::take(&mut self.text), std::mem::take(&mut self.lines));
         let what = "the path of a file";
@@ -148,7 +149,7 @@ impl<'r> NewPaths<'r> {
         Ok(())
     }
 
-    /// Applies those of the user's rules that depend only on names.
+    /// Applies the user-defined rules that check only file names.
     fn apply_name_rules(&self, place: &Place, id: &Id, findings: &mut PushFindings) {
         if !self.has_rules {
             return;
@@ -189,7 +190,7 @@ mod tests {
         for number in 0..most {
             add(number).expect("within the bound");
         }
-        // Nothing is kept for a path that is known, or for a file that is not new.
+        // A path that was already added, and a path of a file that is not new, do not count.
         for number in [0, most + 1] {
             add(number).expect("nothing more");
         }

@@ -1,9 +1,9 @@
 //! Sets up a private mount namespace for a gate that root starts.
 //!
-//! A gate that root starts switches to a user that cannot access the parents of the gate's directory and that
-//! has no entry in `/etc/passwd`. However, git and ssh need accessible paths and a user name. The process
-//! therefore first enters a new mount namespace, in which the directory has a fixed path and `/etc` contains the
-//! user's name.
+//! A gate that root starts switches to another user. This user cannot access the parents of the gate's directory, and
+//! has no entry in `/etc/passwd`. However, git and ssh need accessible paths and a user name. The process therefore
+//! first enters a new mount namespace. In this namespace, the gate's directory has a fixed path, and `/etc/passwd`
+//! contains an entry for the user.
 
 use std::fs;
 use std::io;
@@ -15,10 +15,11 @@ use bottle_harden::identity::Identity;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 
-/// The mount point of the gate's directory in the namespace. The gate needs no file of the host's `/tmp`.
+/// The mount point of the gate's directory in the namespace. The mount hides the host's `/tmp`, which the gate does not
+/// need.
 const MOUNT_POINT: &str = "/tmp";
 
-/// The files and directories in the host's `/etc` that git and ssh read, if present.
+/// The files and directories in the host's `/etc` that git and ssh read if they exist.
 const ETC: [&str; 13] = [
     "alternatives",
     "crypto-policies",
@@ -35,8 +36,8 @@ const ETC: [&str; 13] = [
     "services",
 ];
 
-/// Enters a new mount namespace, and returns the path of `directory` in it. Requires root and a process with a
-/// single thread.
+/// Enters a new mount namespace, and returns the path of `directory` in the new namespace. Requires root and a process
+/// with a single thread.
 ///
 /// # Errors
 /// Fails with the kernel's error.
@@ -52,11 +53,11 @@ pub(crate) fn enter(directory: &Path, identity: Identity) -> io::Result<PathBuf>
     Ok(MOUNT_POINT.into())
 }
 
-/// Mounts an `/etc` that contains `passwd` and the files of the host that git and ssh read.
+/// Mounts a new `/etc` that contains `passwd` and the files of the host that git and ssh read.
 ///
-/// If a process renames a file over a mount point, the kernel removes that mount in every namespace. A file
-/// mounted over the host's `/etc/passwd` would therefore disappear with the next `useradd`. In a private
-/// directory no other process renames files, so the files do not change.
+/// If a process renames a file over a mount point, the kernel removes the mount in every namespace. A file mounted over
+/// the host's `/etc/passwd` would therefore disappear with the next `useradd`. In a private directory, no other process
+/// renames files, so the mounts remain.
 fn mount_private_etc(passwd: &str) -> io::Result<()> {
     let machine = Held::open(Path::new("/etc")).map_err(io::Error::other)?;
     let (from, to) = (machine.path(), Path::new("/etc"));
@@ -67,7 +68,7 @@ fn mount_private_etc(passwd: &str) -> io::Result<()> {
     for entry in fs::read_dir(&from)? {
         let entry = entry?;
         let (kind, target) = (entry.file_type()?, to.join(entry.file_name()));
-        // All symlinks are copied, because one may point to another.
+        // All symlinks are copied, because a symlink may point to another symlink.
         if kind.is_symlink() && !target.exists() {
             symlink(fs::read_link(entry.path())?, &target)?;
         } else if ETC.iter().any(|name| entry.file_name() == *name) {

@@ -1,5 +1,5 @@
-//! Decides whether one push is accepted, and forwards it. The work begins when receive-pack's pre-receive hook
-//! connects, and ends with the upstream's response.
+//! Decides whether one push is accepted, and forwards an accepted push. The decision begins when receive-pack's
+//! pre-receive hook sends its request. The push ends with the upstream's response.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -27,24 +27,25 @@ use crate::repo::Repo;
 use crate::report_status::Reasons;
 use crate::upstream::Upstream;
 
-/// The time limit for the local git command that checks for a fast-forward. After it, the push is refused.
+/// The time limit for the local git command that checks for a fast-forward. When the limit is reached, the push is
+/// refused.
 const STEP_WITHIN: Duration = Duration::from_secs(120);
 
-/// The maximum number of bytes that a pre-receive hook may send. A push whose hook sends more is refused.
+/// The maximum number of bytes that a pre-receive hook may send. If the hook sends more, the push is refused.
 /// [`crate::push_head`] limits the number of updates separately.
 const MOST_HOOK_BYTES: u64 = 1 << 20;
 
-/// The gate's ends of the two pipes to the pre-receive hook of one push, the upstream's reasons for git's report, and
-/// the push's turn.
+/// The gate's ends of the two pipes to the pre-receive hook of one push, and the state that this task shares with the
+/// task that sends the response.
 pub(crate) struct Hook {
     pub(crate) request: OwnedFd,
     pub(crate) reply: OwnedFd,
     pub(crate) reasons: Reasons,
-    /// The push's turn to be unpacked and scanned.
+    /// The permit to unpack and scan this push.
     pub(crate) turn: Arc<UnpackTurn>,
 }
 
-/// Waits for the pre-receive hook of a push, and sends it the verdict.
+/// Waits for the request of a push's pre-receive hook, and sends the verdict to the hook.
 pub(crate) async fn serve(gate: Arc<Gate>, repo: Arc<Repo>, hook: Hook) {
     let (request, reply) = (Receiver::from_owned_fd(hook.request), Sender::from_owned_fd(hook.reply));
     let (Ok(request), Ok(reply)) = (request, reply) else { return };
@@ -71,7 +72,7 @@ pub(crate) async fn serve(gate: Arc<Gate>, repo: Arc<Repo>, hook: Hook) {
     let _ = push.reply.write_all(&report).await;
 }
 
-/// The reason in a summary such as `[remote rejected] (hook declined)`, which the client's git repeats.
+/// Returns the reason in a summary such as `[remote rejected] (hook declined)`.
 fn reason(summary: &str) -> &str {
     // The parenthesis is missing if the summary is cut off.
     let reason = summary.split_once("] (").map(|(_, rest)| rest.strip_suffix(')').unwrap_or(rest));
@@ -81,18 +82,18 @@ fn reason(summary: &str) -> &str {
 /// The upstream's result for one ref of a push.
 struct RefResult {
     name: String,
-    /// Why the upstream refused the ref; `None` if the upstream accepted it.
+    /// The summary with which the upstream refused the ref. `None` if the upstream accepted the ref.
     refused: Option<String>,
 }
 
 impl RefResult {
-    /// The name and the upstream's reason, if the upstream refused the ref.
+    /// Returns the name of the ref and the upstream's reason, if the upstream refused the ref.
     fn reason(&self) -> Option<(String, String)> {
         Some((self.name.clone(), reason(self.refused.as_ref()?).to_owned()))
     }
 }
 
-/// Encodes the results for receive-pack, which passes them on to the client (githooks(5), "proc-receive").
+/// Encodes the results for receive-pack, which passes the results on to the client (githooks(5), "proc-receive").
 fn proc_receive_report(results: &[RefResult]) -> Vec<u8> {
     let packet = |line: String| format!("{:04x}{line}", line.len() + 4);
     let lines = results.iter().map(|RefResult { name, refused }| match refused {
@@ -103,15 +104,15 @@ fn proc_receive_report(results: &[RefResult]) -> Vec<u8> {
     format!("{}0000{report}0000", packet("version=1\n".to_owned())).into_bytes()
 }
 
-/// The request of the pre-receive hook.
+/// The request that the pre-receive hook sends.
 struct HookRequest {
-    /// The directory with the new objects; empty if the push only deletes refs.
+    /// The directory with the new objects. Empty if the push only deletes refs.
     quarantine: String,
     options: Result<Vec<String>, OptionError>,
     updates: Result<Vec<Update>, Refusal>,
 }
 
-/// Reads the hook's request. `None` if the hook exits early or sends more than [`MOST_HOOK_BYTES`].
+/// Reads the hook's request. Returns `None` if the hook exits early or sends more than [`MOST_HOOK_BYTES`].
 async fn read_request(hook: impl tokio::io::AsyncBufRead + Unpin) -> Option<HookRequest> {
     let mut lines = hook.take(MOST_HOOK_BYTES).split(b'\n');
     let quarantine = String::from_utf8(lines.next_segment().await.ok()??).ok()?;
@@ -146,7 +147,7 @@ async fn read_request(hook: impl tokio::io::AsyncBufRead + Unpin) -> Option<Hook
 struct Push<'a> {
     gate: &'a Gate,
     repo: &'a Repo,
-    /// The directory with the new objects; empty if the push only deletes refs.
+    /// The directory with the new objects. Empty if the push only deletes refs.
     quarantine: String,
     options: Result<Vec<String>, OptionError>,
     reply: Sender,
@@ -196,8 +197,8 @@ impl Push<'_> {
         self.assess(findings)
     }
 
-    /// Scans the names of all refs in the push, including refs to delete, because the names are sent
-    /// upstream.
+    /// Scans the names of all refs in the push that the upstream does not have, including refs to delete, because the
+    /// names are sent upstream.
     async fn scan_ref_names(&self, upstream: &Upstream, updates: &[Update]) -> Result<(), Refusal> {
         let is_new = |update: &&Update| !upstream.refs.contains_key(&update.name);
         for update in updates.iter().filter(is_new) {
@@ -208,7 +209,7 @@ impl Push<'_> {
         Ok(())
     }
 
-    /// Scans and checks the push options, which are sent upstream. Returns them.
+    /// Scans and checks the push options, because they are sent upstream. Returns the options.
     async fn check_options(&self, updates: &[Update]) -> Result<Vec<String>, Refusal> {
         let options = self.options.clone()?;
         for option in &options {
@@ -221,7 +222,7 @@ impl Push<'_> {
         Ok(options)
     }
 
-    /// Whether a text that is sent upstream contains a secret. Counts hits for the lock-out.
+    /// Returns whether a text that is sent upstream contains a secret. Also counts hits for the lock-out.
     async fn has_secret(&self, text: &str) -> Result<bool, Refusal> {
         let report = self.gate.scanner.scan(text.as_bytes());
         report.findings.iter().for_each(|finding| self.count_hits(finding.secret, &finding.pieces));
@@ -229,15 +230,15 @@ impl Push<'_> {
         Ok(report.worst() == Some(Severity::Block))
     }
 
-    /// Counts the pieces of one of the gate's real credentials, for the lock-out. A hit on a secret that the agent also
-    /// has is not counted.
+    /// Counts the pieces of a secret for the lock-out if the secret is one of the gate's real credentials. A hit on a
+    /// secret that the agent also has is not counted.
     fn count_hits(&self, secret: Option<usize>, pieces: &Pieces) {
         if secret.is_some_and(|secret| secret < self.gate.credential_count) {
             pieces.counted().for_each(|piece| self.gate.lockout.hit(piece, &self.repo.name));
         }
     }
 
-    /// Refuses every push while the bottle is locked. Waits until the pieces that were found are counted.
+    /// Fails if the bottle is locked. First waits until all reported pieces are counted.
     async fn check_lock(&self) -> Result<(), Refusal> {
         if self.gate.lockout.settled().await { Err(Refusal::Locked) } else { Ok(()) }
     }
@@ -262,7 +263,7 @@ impl Push<'_> {
         Ok(())
     }
 
-    /// Returns a [`Git`] that sees the objects of the push, if there are any.
+    /// Returns a [`Git`] that sees the objects of the mirror and the new objects of the push, if there are any.
     fn git(&self) -> Git {
         if self.quarantine.is_empty() {
             return self.repo.git.clone();
@@ -270,16 +271,17 @@ impl Push<'_> {
         push_reader::with_quarantine(&self.repo.git, &self.quarantine)
     }
 
-    /// Returns the findings that need the user's approval; empty if the push is allowed. An error blocks the
-    /// push.
+    /// Returns the findings that need the user's approval. Returns no findings if the push is allowed, and an error if
+    /// the push is blocked.
     fn assess(&self, findings: PushFindings) -> Result<Vec<Found>, Refusal> {
         let repo = self.repo;
         let PushFindings { mut found, more, .. } = findings;
         found.retain(|found| found.known || !repo.is_approved(&found.fingerprint));
         if found.iter().any(|found| found.known) {
             found.retain(|found| found.known);
-            // A mark would reveal which lines a match touches. Repeated findings, and whether there are more than the
-            // limit, would reveal how many guesses match.
+            // The mark of a finding would reveal which lines a match touches. The number of findings at one location,
+            // and whether it exceeds the limit, would reveal how many guesses match. The refusal therefore omits all of
+            // them.
             found.iter_mut().for_each(|found| found.marked = None);
             found.dedup_by(|next, kept| (&next.commit, &next.location) == (&kept.commit, &kept.location));
             return Err(Refusal::Secrets { found, more: false, reason: Block::Known });
@@ -292,7 +294,7 @@ impl Push<'_> {
         Err(Refusal::Secrets { found, more, reason: Block::Unapproved })
     }
 
-    /// Requests the user's approval for all findings, and stores it for later pushes.
+    /// Requests the user's approval for all findings, and stores an approval for later pushes.
     async fn request_approval(&mut self, found: Vec<Found>, updates: &[Update]) -> Result<(), Refusal> {
         let reason = match self.gate.approval_timeout {
             None => Block::ApprovalOff,
@@ -326,7 +328,7 @@ impl Push<'_> {
         self.gate.questions.ask(question).await
     }
 
-    /// The report for the user, which contains no values of secrets.
+    /// Returns the report for the user. The report contains no values of secrets.
     fn report(&self, found: &[Found], updates: &[Update]) -> String {
         let refs: Vec<&str> = updates.iter().map(|update| update.name.as_str()).collect();
         let found: Vec<_> = found
@@ -343,14 +345,14 @@ impl Push<'_> {
         serde_json::to_string_pretty(&report).unwrap_or_default()
     }
 
-    /// Sends the push to the upstream. If the upstream supports atomic pushes, it updates either all refs or none.
-    /// Otherwise the result contains the refs that the upstream refused. An error means that the upstream updated no
-    /// ref.
+    /// Sends the push to the upstream. If the upstream supports atomic pushes, it updates either all refs or no ref.
+    /// Otherwise, the result also contains the refs that the upstream refused. An error means that the upstream updated
+    /// no ref, except [`Refusal::Unconfirmed`]: after this error, the result is unknown.
     async fn forward(&mut self, updates: &[Update], options: &[String]) -> Result<Vec<RefResult>, Refusal> {
         let repo = self.repo;
         // The bottle may have been locked while this push waited.
         self.check_lock().await?;
-        // The push is not forwarded if the client has disconnected.
+        // If the client has disconnected, the write fails and the push is not forwarded.
         if self.reply.write_all(b"there\n").await.is_err() {
             return Err(Refusal::Disconnected);
         }
@@ -379,7 +381,7 @@ impl Push<'_> {
             let is_listed = output.lines().any(|line| line.starts_with("!\t"));
             let words = if is_listed {
                 let reasons = results.iter().filter_map(RefResult::reason).collect();
-                // Nothing else sets the reasons of this push.
+                // The result is ignored: no other code sets the reasons of this push.
                 let _ = self.reasons.set(reasons);
                 refused.join("\n")
             } else {
@@ -400,7 +402,8 @@ impl Push<'_> {
         Ok(results)
     }
 
-    /// The arguments of the git command that pushes to the upstream. A push of a single ref does not need `--atomic`.
+    /// Returns the arguments of the git command that pushes to the upstream. A push of a single ref does not need
+    /// `--atomic`.
     fn push_arguments(&self, updates: &[Update], options: &[String]) -> Vec<String> {
         let mut arguments: Vec<String> =
             ["push", "--porcelain", "--no-verify", "--no-follow-tags", "--recurse-submodules=no"]
@@ -423,8 +426,8 @@ impl Push<'_> {
     }
 }
 
-/// Parses the results of the refs from git's output, which has one line for each ref: a flag, both names, and
-/// a summary, separated by tabs (git-push(1), "OUTPUT").
+/// Parses the results of the refs from git's output. The output has one line for each ref, which contains a flag, both
+/// names of the ref, and a summary, separated by tabs (git-push(1), "OUTPUT").
 fn ref_results(output: &str, updates: &[Update], success: bool) -> Vec<RefResult> {
     let result = |update: &Update| {
         let name = update.name.clone();

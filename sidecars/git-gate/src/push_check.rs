@@ -1,4 +1,4 @@
-//! Checks a push before git sees it: its size, the head, and the sizes in the pack.
+//! Checks a push before git reads it: the total size, the head, and the sizes of the objects in the pack.
 
 use bottle_pack_check::{ObjectFormat, PackChecker, PackLimits};
 
@@ -7,11 +7,12 @@ use crate::push_head::Head;
 use crate::push_limits::MOST_OBJECTS;
 use crate::received::PushSpace;
 
-/// The maximum size in bytes of an object that git holds in memory to unpack a delta. It exceeds the size that forges
-/// accept for a file (100 MiB).
+/// The maximum size in bytes of an object that git holds in memory to unpack a delta. The limit is higher than the
+/// maximum size of a file that forges accept (100 MiB).
 pub(crate) const MOST_BUFFERED: u64 = 128 << 20;
 
-/// The limits of a pack. git streams complete files beyond eight megabytes (`core.bigFileThreshold` of the mirror).
+/// The limits of a pack. git streams files of more than eight megabytes that are not deltas (`core.bigFileThreshold` of
+/// the mirror).
 const LIMITS: PackLimits =
     PackLimits { objects: MOST_OBJECTS, blob: 4 << 30, buffered: MOST_BUFFERED, total: 32 << 30 };
 
@@ -29,7 +30,7 @@ impl PushCheck {
         Self { space, head: Head::default(), pack: PackChecker::new(LIMITS, format), begun: false }
     }
 
-    /// Checks the next chunk.
+    /// Checks the next chunk of the body.
     ///
     /// # Errors
     /// Fails with [`BodyError::Unfinished`], [`BodyError::Head`] or [`BodyError::Pack`].
@@ -40,12 +41,12 @@ impl PushCheck {
         Ok(self.pack.feed(pack)?)
     }
 
-    /// The disk space of the push, which the push needs until git ends.
+    /// Returns the disk space of the push. The push needs this space until git exits.
     pub(crate) fn into_space(self) -> PushSpace {
         self.space
     }
 
-    /// Ends the body.
+    /// Checks the end of the body.
     ///
     /// # Errors
     /// Fails with [`BodyError::Pack`] if the pack has begun and is incomplete.

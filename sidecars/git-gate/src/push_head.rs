@@ -1,19 +1,20 @@
-//! Checks the head of a push, which is its list of commands and its options, while the head is streamed to git.
+//! Checks the head of a push while it arrives. The head contains the list of commands and the push options.
 //!
-//! receive-pack buffers each line of the head without a limit. It also accepts signed pushes although it does not
-//! advertise them, stores the signatures, and runs gpg. The gate therefore limits the lines, and refuses signed pushes.
+//! receive-pack buffers each line of the head without a limit. receive-pack also accepts signed pushes although it does
+//! not advertise signed pushes. For a signed push, receive-pack stores the signature and runs gpg. The gate therefore
+//! limits the number and the length of the lines, and refuses signed pushes.
 
 use crate::refs::MOST_UPDATES;
 
-/// The maximum number of `shallow` lines in one push. A push with more is refused. A shallow clone sends one
+/// The maximum number of `shallow` lines in one push. A push with more lines is refused. A shallow clone sends one line
 /// for each boundary commit.
 const MOST_SHALLOW: usize = 10_000;
 
-/// The maximum number of push options in one push. A push with more is refused.
+/// The maximum number of push options in one push. A push with more options is refused.
 const MOST_OPTIONS: usize = 32;
 
-/// The maximum length of a push option in bytes, including the length prefix of its line. A push with a longer one is
-/// refused.
+/// The maximum length of a push option in bytes, including the length prefix of its line. A push with a longer option
+/// is refused.
 const LONGEST_OPTION: usize = 1024;
 
 /// The number of hexadecimal digits in the length of a packet line.
@@ -25,7 +26,7 @@ pub(crate) fn length(digits: &[u8]) -> Option<usize> {
     usize::from_str_radix(digits, 16).ok()
 }
 
-/// Why the gate refuses the head of a push. Its `Display` text is a sentence for the agent.
+/// The reason why the gate refuses the head of a push. The `Display` text is a sentence for the agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum HeadError {
     #[error("it is not a git push")]
@@ -43,11 +44,11 @@ pub(crate) enum HeadError {
 /// Checks the head of a push in chunks.
 #[derive(Default)]
 pub(crate) struct Head {
-    /// The bytes of the current line, which has not arrived completely.
+    /// The bytes of the current line that have arrived so far.
     buffer: Vec<u8>,
     updates: usize,
     shallow: usize,
-    /// The number of push options; `None` if the push announced none.
+    /// The number of push options so far. `None` if the push did not announce push options.
     options: Option<usize>,
     /// Whether the list of commands has ended, so that options follow.
     commands_done: bool,
@@ -55,7 +56,7 @@ pub(crate) struct Head {
 }
 
 impl Head {
-    /// Checks the next chunk of the head. Returns what follows the head in this chunk, which is a part of the pack.
+    /// Checks the next chunk of the push. Returns the part of the chunk after the head, which belongs to the pack.
     pub(crate) fn feed<'c>(&mut self, mut chunk: &'c [u8]) -> Result<&'c [u8], HeadError> {
         while !self.done && !chunk.is_empty() {
             let length = self.line_length()?;
@@ -70,8 +71,8 @@ impl Head {
         Ok(chunk)
     }
 
-    /// Returns the length of the current line. Until the four digits of the length have arrived, returns the length of
-    /// the digits.
+    /// Returns the length of the current line. Until the four digits of the length have arrived, returns the number of
+    /// these digits.
     fn line_length(&self) -> Result<usize, HeadError> {
         let Some(digits) = self.buffer.get(..DIGITS) else { return Ok(DIGITS) };
         match length(digits) {
@@ -99,7 +100,7 @@ impl Head {
             self.shallow += 1;
         } else {
             self.updates += 1;
-            // The first command is followed by a zero byte and the features that the client uses.
+            // In the line of the first command, a zero byte and the features that the client uses follow the command.
             let mut features =
                 text.split(|byte| *byte == 0).nth(1).into_iter().flat_map(|all| all.split(|b| *b == b' '));
             if self.updates == 1 && features.any(|feature| feature.trim_ascii() == b"push-options") {

@@ -1,6 +1,6 @@
 //! Decides which push options the gate forwards (git-push(1), `--push-option`).
 
-/// Why the gate refuses a push option. Its `Display` text is a part of a sentence for the agent.
+/// The reason why the gate refuses a push option. The `Display` text is a part of a sentence for the agent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum OptionError {
     #[error("a push option is not UTF-8")]
@@ -17,7 +17,7 @@ pub(crate) enum OptionError {
     Approves(String),
 }
 
-/// Refuses options that move refs which the push does not name, that change the repository, or that take the place of a
+/// Refuses options that move refs which the push does not name, that change the repository's settings, or that skip a
 /// check or an approval in the upstream. The ref rules would not apply to these effects.
 ///
 /// Sources: GitLab (`merge_request.*`, `secret_push_protection.skip_all`, `secret_detection.skip_all`), Gerrit
@@ -38,7 +38,7 @@ pub(crate) fn check(option: &str) -> Result<(), OptionError> {
     }
 }
 
-/// Refuses the options that Gerrit reads after the name of a magic ref: `refs/for/main%submit,topic=x`.
+/// Checks the options that Gerrit reads after the name of a magic ref, such as `refs/for/main%submit,topic=x`.
 pub(crate) fn check_ref(name: &str) -> Result<(), OptionError> {
     let options = name.strip_prefix("refs/for/").and_then(|name| name.split_once('%'));
     options.map_or(Ok(()), |(_, options)| options.split(',').try_for_each(check))

@@ -4,7 +4,7 @@ use bottle_scan::Scanner;
 
 use crate::git::{Git, ReservedFds};
 
-/// The tools that read and scan the objects of one push.
+/// The parameters for reading and scanning the objects of one push.
 pub(crate) struct Reader<'a> {
     pub(crate) mirror: &'a Git,
     pub(crate) quarantine: &'a str,
@@ -14,13 +14,14 @@ pub(crate) struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// Returns a [`Git`] that sees the objects of this push's quarantine and of the mirror.
+    /// Returns a [`Git`] that sees the objects in this push's quarantine and in the mirror.
     pub(crate) fn with_quarantine(&self) -> Git {
         with_quarantine(self.mirror, self.quarantine)
     }
 }
 
-/// Returns a [`Git`] that sees the objects of a quarantine and, as its alternate, of the mirror.
+/// Returns a [`Git`] that sees the objects in a quarantine and in the mirror. The mirror is the alternate of the
+/// quarantine.
 pub(crate) fn with_quarantine(mirror: &Git, quarantine: &str) -> Git {
     let objects = mirror.mirror.join("objects");
     mirror.with_env([

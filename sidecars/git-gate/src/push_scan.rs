@@ -5,7 +5,7 @@
 //!             ├─► minus objects of upstream ─┘   (else refused)                       through one `cat-file --batch`
 //! reachable ──┘
 //! ```
-//! Memory use is limited to a window of the current object and an index of new trees.
+//! The scan keeps only a window of the current object and an index of new trees in memory.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -29,20 +29,20 @@ use crate::read_error::{ReadError, blocking, display_path};
 use crate::refs::Update;
 use crate::tree_index::{EntryKind, Id, TreeIndex, entries, id_from_bytes, id_from_hex};
 
-/// The time limit for scanning all objects of a push. After it, the push is refused.
+/// The time limit for scanning all objects of a push. When the limit is reached, the push is refused.
 const READ_WITHIN: Duration = Duration::from_secs(3600);
 
-/// The maximum size of a commit, tag or tree, in bytes. A push with a larger one is refused.
+/// The maximum size of a commit, tag or tree, in bytes. A push with a larger commit, tag or tree is refused.
 const MOST_BUFFERED: u64 = 32 << 20;
 
-/// The maximum number of the upstream's commits (parents of pushed commits) whose file names count as known.
-/// A file name that only other commits contain is reported again.
+/// The maximum number of parents of the pushed commits for which the gate lists the files that the upstream already
+/// has. A file name that only other commits of the upstream contain is reported again.
 const MOST_PARENTS: usize = 64;
 
 /// The number of bytes of a blob that are read in one step.
 const PIECE: usize = 64 << 10;
 
-/// The number of bytes at the beginning of a file in which the scan recognises a Git LFS pointer.
+/// The number of bytes at the beginning of a file that are searched for a Git LFS pointer.
 const LFS_POINTER: usize = 1024;
 
 /// The number of object ids that are written to `git cat-file` in one step.
@@ -51,7 +51,7 @@ const IDS_AT_ONCE: usize = 1000;
 /// The capacity of the pipe from `git cat-file` to the scan, in bytes.
 const PIPE: usize = 1 << 20;
 
-/// The checks for the contents of a push.
+/// The scanner for the contents of a push.
 #[derive(Clone, Copy)]
 pub(crate) struct Detectors<'a> {
     pub(crate) scanner: &'a Scanner,
@@ -63,14 +63,14 @@ pub(crate) struct Detectors<'a> {
 struct ToScan<'n> {
     kind: Kind,
     id: &'n str,
-    /// The path to which the user's rules apply; `None` if it is unknown.
+    /// The place of the object, which contains the path for the user's rules. `None` if the place is unknown.
     place: Option<Place>,
-    /// Whether only the user's rules apply, because the object is also scanned under another path, or the upstream
-    /// already has it.
+    /// Whether only the user's rules apply. Only the user's rules apply if the object is also scanned under another
+    /// path, or if the upstream already has the object.
     again: bool,
 }
 
-/// The state and the results of the scan of a push's objects.
+/// The state of the scan of a push's objects.
 struct Scan<'n> {
     /// The ids of all new objects.
     new: &'n HashSet<Id>,
@@ -79,7 +79,8 @@ struct Scan<'n> {
     index: TreeIndex,
 }
 
-/// Scans the objects of a push. On an error, `findings` contains the findings up to that point.
+/// Scans the objects of a push and adds the results to `findings`. After an error, `findings` contains the findings
+/// before the error.
 pub(crate) async fn read_push(
     mirror: &Git,
     quarantine: &str,
@@ -126,8 +127,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Scans all objects with one `git cat-file` process. The process receives ids while its output is
-    /// read.
+    /// Scans all objects with one `git cat-file` process. The ids are written to the process while its output is read.
     async fn scan_objects(
         &self,
         objects: &[ToScan<'_>],
@@ -140,12 +140,13 @@ impl Reader<'_> {
         let (Some(mut stdin), Some(stdout)) = (stdin, stdout) else {
             return Err(ReadError::Output("read the objects of the push"));
         };
-        // If the kernel refuses the size, the two processes merely wait for each other more often.
+        // An error is ignored: with a smaller pipe, the two processes merely wait for each other more often.
         let _ = rustix::pipe::fcntl_setpipe_size(&stdout, PIPE);
         let feed = async {
             for some in objects.chunks(IDS_AT_ONCE) {
                 let lines: String = some.iter().flat_map(|object| [object.id, "\n"]).collect();
-                // If git does not read all of its input, an object is missing in its output.
+                // The error is ignored: if git does not read all of its input, an object is missing in its output, and
+                // reading the output fails.
                 let _ = stdin.write_all(lines.as_bytes()).await;
             }
             drop(stdin);
@@ -168,11 +169,11 @@ impl Reader<'_> {
             }
             Ok(())
         };
-        // An error ends both futures, because git stops reading its input when nobody reads its output.
+        // `try_join!` ends both futures at the first error: if nobody reads git's output, git stops reading its input.
         tokio::try_join!(feed, scanned).map(drop)
     }
 
-    /// Scans a commit, tag or tree after buffering it completely.
+    /// Buffers a commit, tag or tree completely, and scans it.
     async fn scan_buffered(
         &self,
         object: &ToScan<'_>,
@@ -203,7 +204,7 @@ impl Reader<'_> {
         self.scan_text(&bytes, word, commit.as_ref(), findings)?;
         let packed = Location::new(commit.clone(), format!("the {word}'s text (packed)"));
         self.scan_packed(&bytes, &packed, findings)?;
-        // git also accepts messages in UTF-16 and UTF-32.
+        // git also accepts messages in UTF-16 and UTF-32, so the text is scanned again without zero bytes.
         if bytes.contains(&0) {
             bytes.retain(|byte| *byte != 0);
             self.scan_text(&bytes, word, commit.as_ref(), findings)?;
@@ -211,7 +212,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Scans the archives in a text that is not a file.
+    /// Scans the archives in an object that is not a file.
     fn scan_packed(
         &self,
         bytes: &[u8],
@@ -261,7 +262,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Scans the names in a tree, and adds its entries to the index.
+    /// Scans the names in a tree, and adds the entries of the tree to the index.
     fn scan_tree(
         &self,
         id: &str,
@@ -300,7 +301,7 @@ impl Reader<'_> {
         self.scan_packed(&text, &packed, findings)
     }
 
-    /// Reports each name that has a finding and that the upstream does not have yet.
+    /// Reports each name with a finding, unless the upstream already has this name.
     async fn report_names(
         &self,
         updates: &[Update],
@@ -322,8 +323,8 @@ impl Reader<'_> {
         }
         for (name, (tree, flagged)) in named {
             for finding in flagged {
-                // For a known secret, the location also omits the length of the name. Names are scanned together, so
-                // the length would reveal where the match starts.
+                // The location of a known secret omits the length of the name. All names of a tree are scanned
+                // together, so the length would reveal in which name the match starts.
                 let location = match finding.secret {
                     Some(_) => "the name of a file".to_owned(),
                     None => format!("the name of a file, {} characters long", name.len()),
@@ -334,7 +335,8 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Reports files whose names indicate secrets, unless the upstream has the same content under that name.
+    /// Reports files with names that indicate secrets, unless the upstream already has the same content under the same
+    /// name.
     async fn report_secret_files(
         &self,
         updates: &[Update],
@@ -363,7 +365,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Lists the objects and paths in a tree, without directories.
+    /// Returns the ids and paths of the entries in a tree, without directories.
     async fn list_tree(&self, tree: &str, options: &[&str]) -> Result<Vec<(Id, Vec<u8>)>, ReadError> {
         let arguments = [&["ls-tree", "-z"], options, &[tree]].concat();
         let output = self.with_quarantine().run(self.fds, &arguments, LISTED_WITHIN).await?;
@@ -408,7 +410,7 @@ impl Reader<'_> {
             begin.extend(piece[..read].iter().take(LFS_POINTER - begin.len()));
             returns.iter_mut().for_each(|returns| returns.feed(&piece[..read]));
             views.feed(&piece[..read]);
-            // Scanning is CPU-bound, so the task yields to other tasks.
+            // Scanning is CPU-bound, so the task yields to other tasks after each piece.
             tokio::task::yield_now().await;
         }
         if returns.is_some_and(|returns| returns.found()) {
@@ -433,7 +435,8 @@ impl Reader<'_> {
         let mut values = HashSet::new();
         for (hits, wide) in [(plain, false), (wide, true)] {
             for (in_line, finding) in self.find_lines(id, &hits, wide).await?.into_iter().zip(&hits) {
-                // The view without zeros repeats the findings in the unchanged bytes.
+                // The scan without zero bytes repeats findings of the scan of the unchanged bytes. Repeated findings
+                // are dropped.
                 if values.insert((finding.rule.clone(), in_line.value())) || !wide {
                     let excerpt = in_line.excerpt.clone();
                     let location = Location { line: in_line.line, excerpt, ..location("") };
@@ -445,8 +448,8 @@ impl Reader<'_> {
         report.unpacked.report(&location(" (packed)"), findings)
     }
 
-    /// Reads a blob a second time to determine the lines of its findings, in the unchanged bytes or in the
-    /// view without zeros.
+    /// Reads a blob a second time to determine the lines of its findings. If `wide` is true, the findings refer to the
+    /// bytes of the blob without zero bytes.
     async fn find_lines(
         &self,
         id: &str,
@@ -500,13 +503,13 @@ impl Reader<'_> {
     }
 }
 
-/// The id of a commit's tree.
+/// Returns the id of a commit's tree.
 fn tree_of(commit: &[u8]) -> Option<&str> {
     let line = commit.strip_prefix(b"tree ")?.split(|byte| *byte == b'\n').next()?;
     std::str::from_utf8(line).ok()
 }
 
-/// Names the section of a commit or tag in which the byte at `at` lies.
+/// Returns the name of the section of a commit or tag that contains the byte at `at`.
 fn section(bytes: &[u8], at: usize) -> &'static str {
     let head = bytes.windows(2).position(|window| window == b"\n\n").unwrap_or(bytes.len());
     if at > head {
@@ -522,7 +525,7 @@ fn section(bytes: &[u8], at: usize) -> &'static str {
     }
 }
 
-/// The line of a commit or tag in which a finding begins, without secrets.
+/// Returns the line of a commit or tag in which a finding begins, with secrets masked.
 fn excerpt_of(bytes: &[u8], finding: Range<usize>, scanner: &Scanner) -> Option<String> {
     let begin = bytes.get(..finding.start)?.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
     let line = bytes[begin..].split(|byte| *byte == b'\n').next()?;

@@ -1,4 +1,4 @@
-//! Why a push cannot be scanned.
+//! Defines the errors for a push that cannot be scanned.
 
 use std::io;
 
@@ -7,7 +7,7 @@ use bottle_scan::{Finding, Report, Severity};
 use crate::git::GitError;
 use crate::push_limits::{LONGEST_PATH, MOST_ENTRIES, MOST_GITLINKS, MOST_OBJECTS, MOST_PATH_BYTES};
 
-/// Why a push cannot be scanned. Its `Display` text is a part of a sentence for the agent.
+/// The reason why a push cannot be scanned. The `Display` text is a part of a sentence for the agent.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ReadError {
     #[error(transparent)]
@@ -71,15 +71,15 @@ pub(crate) enum ReadError {
 }
 
 impl ReadError {
-    /// An error for the mode of an entry.
+    /// Returns the error for an entry with an unknown mode.
     pub(crate) fn mode(mode: &[u8], path: &[u8]) -> Self {
         let mode = String::from_utf8_lossy(mode).into_owned();
         Self::Mode { mode, path: display_path(path, "without a name") }
     }
 }
 
-/// The findings in `report` that block a push. An incomplete report is an error, unless it contains a known
-/// secret, which blocks the push anyway.
+/// Returns the findings in `report` that block a push. An incomplete report is an error, unless it contains a known
+/// secret, because a known secret blocks the push anyway.
 pub(crate) fn blocking(report: Report, what: &str) -> Result<Vec<Finding>, ReadError> {
     if report.more && report.findings.iter().all(|finding| finding.secret.is_none()) {
         return Err(ReadError::Findings(what.to_owned()));
@@ -89,7 +89,7 @@ pub(crate) fn blocking(report: Report, what: &str) -> Result<Vec<Finding>, ReadE
     Ok(findings)
 }
 
-/// A path in a form that is safe for a terminal, or the object id if there is no path.
+/// Returns a path in a form that is safe for a terminal. Returns the object id if the path is empty.
 pub(crate) fn display_path(path: &[u8], id: &str) -> String {
     if path.is_empty() {
         return format!("the object {id}");

@@ -1,5 +1,5 @@
-//! Stores the body of a push in a file until it has arrived completely. git unpacks only one push at a time, so it must
-//! not wait for a slow client.
+//! Stores the body of a push in a file until it has arrived completely. git unpacks only one push at a time, so git
+//! must not wait for a slow client.
 
 use std::fs::{self, File};
 use std::io::{self, Seek};
@@ -12,34 +12,34 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::body_error::BodyError;
 
-/// The maximum size in MiB of all unfinished pushes, twice the size of the largest push. Until a push ends, it occupies
-/// both this file and, once git has unpacked it, its quarantine. The limit keeps pushes that wait for the user from
-/// filling the disk of the mirror.
+/// The maximum total size in MiB of all unfinished pushes. This limit is twice the maximum size of one push. An
+/// unfinished push occupies the file in which it is stored and, after git has unpacked it, its quarantine. Because of
+/// this limit, pushes that wait for the user cannot fill the disk of the mirror.
 const MOST_UNFINISHED: usize = 8 << 10;
 
 static NUMBER: AtomicU64 = AtomicU64::new(0);
 
-/// A file without a name, which the kernel removes when it is closed. The mirror's file system contains it.
+/// A file without a name on the mirror's file system. The kernel removes the file when it is closed.
 pub(crate) struct Received(File);
 
 impl Received {
     /// Creates an empty file.
     pub(crate) fn create(mirror: &Path) -> io::Result<Self> {
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        // If the gate is killed here, its next start removes the file: its name begins like the names of git's
-        // temporary files.
+        // If the gate is killed before it has unlinked the file, the next start of the gate removes it. The name begins
+        // with `tmp_`, like the names of git's temporary files.
         let path = mirror.join("objects").join(format!("tmp_push_{number}"));
         let file = File::options().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
         fs::remove_file(&path)?;
         Ok(Self(file))
     }
 
-    /// The file, for writing.
+    /// Returns the file for writing.
     pub(crate) fn writer(&self) -> io::Result<tokio::fs::File> {
         Ok(tokio::fs::File::from_std(self.0.try_clone()?))
     }
 
-    /// The file, for reading from its beginning.
+    /// Returns the file for reading from the beginning.
     pub(crate) fn into_reader(mut self) -> io::Result<File> {
         self.0.rewind()?;
         Ok(self.0)
@@ -61,13 +61,13 @@ impl DiskSpace {
         Self(Arc::new(Semaphore::new(size)))
     }
 
-    /// The space of a push that has not arrived yet.
+    /// Returns the disk space of a new push. The returned value holds no space until the push takes space.
     pub(crate) fn begin_push(&self) -> PushSpace {
         PushSpace { all: self.clone(), taken: None, left: 0 }
     }
 }
 
-/// The disk space of one push, until it is dropped.
+/// The disk space of one push. Dropping it releases the space.
 pub(crate) struct PushSpace {
     all: DiskSpace,
     taken: Option<OwnedSemaphorePermit>,
@@ -94,8 +94,8 @@ impl PushSpace {
     }
 }
 
-/// The right to unpack and scan a push. Two tasks hold the right. It ends when one task ends it, or when both have
-/// dropped it.
+/// The permit to unpack and scan one push. Two tasks share this value. The permit is released when one task calls
+/// [`end`](Self::end), or when both tasks have dropped the value.
 pub(crate) struct UnpackTurn(Mutex<Option<OwnedSemaphorePermit>>);
 
 impl UnpackTurn {
@@ -103,7 +103,7 @@ impl UnpackTurn {
         Self(Mutex::new(Some(permit)))
     }
 
-    /// Lets the next push be unpacked.
+    /// Releases the permit, so that the next push can be unpacked.
     pub(crate) fn end(&self) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
     }

@@ -1,5 +1,5 @@
-//! Implements the ref rules, which decide which ref updates a push may contain. This module has no side
-//! effects.
+//! Implements the ref rules. The ref rules decide which ref updates a push may contain. The functions of this module
+//! have no side effects.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -9,10 +9,10 @@ use bottle_protocol::session::git_gate::GateRefs;
 
 use crate::upstream::{Upstream, is_id};
 
-/// The maximum number of ref updates in one push. A push with more is refused.
+/// The maximum number of ref updates in one push. A push with more updates is refused.
 pub(crate) const MOST_UPDATES: usize = 256;
 
-/// One ref update, as receive-pack passes it to its hook.
+/// One ref update, as receive-pack passes it to the pre-receive hook.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Update {
     pub(crate) old: String,
@@ -45,7 +45,7 @@ fn is_zero(id: &str) -> bool {
     id.bytes().all(|byte| byte == b'0')
 }
 
-/// Why the gate refuses a ref update. Its `Display` text is a part of a sentence for the agent.
+/// The reason why the gate refuses a ref update. The `Display` text is a part of a sentence for the agent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum RefError {
     #[error("{0:?} is not a valid ref name")]
@@ -76,13 +76,14 @@ pub(crate) enum RefError {
     NotABranch(String, Setting),
     #[error("{0} is the upstream's default branch; push to another branch, or {1}")]
     Default(String, Setting),
-    /// HEAD is a commit and names no branch, so every branch at this commit may be the default branch.
+    /// The upstream reports only the commit of `HEAD`, so every branch at this commit may be the default branch.
     #[error(
         "{0} may be the upstream's default branch, which it does not name: its HEAD is the same commit; push to another \
          branch, or {1}"
     )]
     PossibleDefault(String, Setting),
-    /// HEAD names a branch that does not exist. Creating that branch would create the default branch.
+    /// The upstream's `HEAD` names an unknown branch that does not exist. A push that creates this branch would create
+    /// the default branch.
     #[error(
         "{0} may become the upstream's default branch: the upstream's HEAD names a branch that does not exist, and does \
          not report which; the user creates that branch or sets HEAD, or {1}"
@@ -95,7 +96,7 @@ pub(crate) enum RefError {
     Force { name: String, repo: String },
 }
 
-/// The setting in the manifest that would allow an update.
+/// The setting in the bottle manifest that would allow a refused update.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Setting {
     repo: String,
@@ -109,8 +110,8 @@ impl fmt::Display for Setting {
     }
 }
 
-/// Checks one update against the ref rules. The fast-forward rule, [`check_alias`] and [`check_lookalikes`]
-/// are checked separately.
+/// Checks one update against the ref rules. The caller checks the fast-forward rule, [`check_alias`] and
+/// [`check_lookalikes`] separately.
 pub(crate) fn check_update(
     rules: &GateRefs,
     upstream: &Upstream,
@@ -156,14 +157,14 @@ pub(crate) fn check_update(
     Err(refused(own(), setting("allow")))
 }
 
-/// Whether a glob denies a name, or another name that some hosts and readers treat as equal. A host whose file system
-/// ignores case keeps `Release` and `release` in one file.
+/// Returns whether a glob denies a ref name, or another name that some hosts and readers treat as equal. For example, a
+/// host with a case-insensitive file system stores `Release` and `release` in the same file.
 fn is_denied(glob: &str, name: &str) -> bool {
     let folded = |text: &str| normalized(text.as_bytes());
     matches(glob, name) || matches(&folded(glob), &folded(name))
 }
 
-/// Whether git resolves the short name of this branch or tag to something else: to a pseudo-ref such as
+/// Returns whether git resolves the short name of a branch or tag to something else: to a pseudo-ref such as
 /// `FETCH_HEAD`, to a full ref name, or to a commit.
 fn is_ambiguous(name: &str) -> bool {
     let Some(short) = name.strip_prefix("refs/heads/").or_else(|| name.strip_prefix("refs/tags/")) else {
@@ -174,8 +175,8 @@ fn is_ambiguous(name: &str) -> bool {
     is_pseudo && !short.contains('/') || upper.starts_with("REFS/") || is_id(&short.to_ascii_lowercase())
 }
 
-/// Refuses an update of a ref that may be an alias of a denied branch. Applies only if the upstream does not
-/// report aliases. An alias has the same commit as its target.
+/// Refuses an update of a ref that may be an alias (a symbolic ref) of a denied branch. A ref may be an alias if it has
+/// the same commit as the branch. If the upstream reports its aliases, this check is skipped.
 pub(crate) fn check_alias(
     rules: &GateRefs,
     upstream: &Upstream,
@@ -194,9 +195,9 @@ pub(crate) fn check_alias(
     }
 }
 
-/// Refuses a new ref name that differs from another name only by case, look-alike letters or invisible
-/// characters. The other name may be in the upstream or in the same push. Some file systems and readers treat
-/// both names as equal.
+/// Refuses a new ref name that differs from another ref name only by case, look-alike letters or invisible characters,
+/// because some file systems and readers treat both names as equal. The other ref may be in the upstream or in the same
+/// push.
 pub(crate) fn check_lookalikes(upstream: &Upstream, updates: &[Update]) -> Result<(), RefError> {
     let mut known: HashMap<String, &str> =
         upstream.refs.keys().map(|name| (normalized(name.as_bytes()), name.as_str())).collect();
@@ -211,12 +212,13 @@ pub(crate) fn check_lookalikes(upstream: &Upstream, updates: &[Update]) -> Resul
     Ok(())
 }
 
-/// Whether the gate accepts a pushed ref name. Stricter than git, to protect command lines and messages.
+/// Returns whether the gate accepts a pushed ref name. The gate is stricter than git, to protect command lines and
+/// messages.
 fn is_valid(name: &str) -> bool {
     name.len() <= 255 && is_well_formed(name.as_bytes()) && name.split('/').all(|part| !part.starts_with('-'))
 }
 
-/// Whether git accepts a ref name (`git check-ref-format`, gitrevisions(7)).
+/// Returns whether git accepts a ref name (`git check-ref-format`, gitrevisions(7)).
 pub(crate) fn is_well_formed(name: &[u8]) -> bool {
     let has = |part: &[u8]| name.windows(part.len()).any(|window| window == part);
     let refused = |byte: &u8| *byte <= b' ' || *byte == 0x7f || b"~^:?*[\\".contains(byte);
@@ -230,8 +232,8 @@ pub(crate) fn is_well_formed(name: &[u8]) -> bool {
             .all(|part| !part.is_empty() && !part.starts_with(b".") && !part.ends_with(b".lock"))
 }
 
-/// Matches a name against a glob, in which `*` stands for any text without a slash, `**` for any text, and
-/// `?` for one character other than a slash.
+/// Returns whether a name matches a glob. `*` matches any text without a slash, `**` matches any text, and `?` matches
+/// one character other than a slash.
 pub(crate) fn matches(glob: &str, name: &str) -> bool {
     fn go(glob: &[u8], name: &[u8]) -> bool {
         match glob {
@@ -388,11 +390,11 @@ mod tests {
     fn refuses_a_possible_default_branch_if_the_upstream_names_none() {
         let other = "2".repeat(40);
         for (head, name, part) in [
-            // HEAD names a branch that does not exist.
+            // `HEAD` names a branch that does not exist.
             (None, "refs/heads/main", Some("may become the upstream's default branch")),
             (None, "refs/heads/topic", Some("may become the upstream's default branch")),
             (None, "refs/heads/there", None),
-            // HEAD is a commit and names no branch, as old servers report it.
+            // The upstream reports only the commit of `HEAD`, as old servers do.
             (Some(OLD), "refs/heads/there", Some("may be the upstream's default branch")),
             (Some(OLD), "refs/heads/elsewhere", None),
             (Some(OLD), "refs/heads/topic", None),

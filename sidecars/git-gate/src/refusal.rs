@@ -1,4 +1,4 @@
-//! Defines why the gate refuses a push or a fetch, with a message for the agent.
+//! Defines the reasons why the gate refuses a push or a fetch, with their messages for the agent.
 
 use std::sync::Arc;
 
@@ -12,10 +12,11 @@ use crate::read_error::ReadError;
 use crate::refs::{MOST_UPDATES, RefError};
 use crate::repo::RefreshError;
 
-/// The maximum number of findings that a message lists. If there are more, the message says so.
+/// The maximum number of findings that a message lists. If there are more findings, the last line of the list is `...
+/// and more`.
 pub(crate) const SHOWN: usize = 20;
 
-/// Why a push or fetch is refused.
+/// The reason why a push or fetch is refused.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Refusal {
     #[error("{}", lock_out::SENTENCE)]
@@ -56,7 +57,7 @@ pub(crate) enum Refusal {
     },
 }
 
-/// Why findings block a push. The reason determines what the agent can do.
+/// The reason why findings block a push. The reason determines what the agent can do.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Block {
     #[error("a secret of this bottle never passes; remove it from every commit, and push again")]
@@ -65,7 +66,7 @@ pub(crate) enum Block {
     Unapproved,
     #[error("approval is off (`supervise: false`); {REMOVE_IT}")]
     ApprovalOff,
-    /// The user rejected the push; `notes` contains the user's text and may be empty.
+    /// The user rejected the push. `notes` contains the user's text and may be empty.
     #[error("the user rejected it{}{notes}; {REMOVE_IT}", if notes.is_empty() { "" } else { ": " })]
     Rejected { notes: String },
     #[error("the user did not decide in time; push again when the user is available, or remove it")]
@@ -77,7 +78,7 @@ pub(crate) enum Block {
 const REMOVE_IT: &str = "remove it from every commit that has it (`git rebase -i`), and push again";
 
 impl Refusal {
-    /// The complete message: the refusal, its causes and a hint.
+    /// Returns the complete message, which consists of the refusal, its causes and a hint.
     pub(crate) fn sentence(&self) -> String {
         let hint = match self {
             Self::Refresh(error) => error.hint(),
@@ -96,7 +97,7 @@ fn rejected_hint(stale: bool) -> &'static str {
     }
 }
 
-/// Lists findings, one on each line.
+/// Returns a list of findings, with one finding on each line.
 fn listed(found: &[Found], more: bool) -> String {
     let mut lines: Vec<String> = found.iter().take(SHOWN).map(Found::to_string).collect();
     if found.len() > SHOWN || more {

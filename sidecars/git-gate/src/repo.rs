@@ -1,4 +1,4 @@
-//! Manages one repository: its mirror (the gate's local copy), its credentials, and its state until the
+//! Manages one repository of the bottle: its mirror (the gate's local copy), its credentials, and its state until the
 //! bottle stops.
 
 use std::collections::HashSet;
@@ -20,27 +20,28 @@ use crate::refs::Update;
 use crate::upstream::{Features, MIRRORED, ObjectFormat, TooManyRefs, Trace, Upstream, packed_ids, redirect};
 use crate::upstream_credentials::{AuthError, UpstreamAuth};
 
-/// The time limit for an upstream to list its refs. After it, the refresh fails.
+/// The time limit for an upstream to list its refs. When the limit is reached, the refresh fails.
 const LISTED_WITHIN: Duration = Duration::from_secs(30);
 
-/// The time limit for fetching an upstream's objects. After it, the refresh fails.
+/// The time limit for fetching an upstream's objects. When the limit is reached, the refresh fails.
 const FETCHED_WITHIN: Duration = Duration::from_secs(900);
 
-/// The time limit for one git command on the mirror that does not contact the upstream. After it, the command
-/// is killed.
+/// The time limit for one git command on the mirror that does not contact the upstream. When the limit is reached, the
+/// command is killed.
 const STEP_WITHIN: Duration = Duration::from_secs(60);
 
-/// The maximum number of objects that the gate fetches by their ids alone. git compares each id with all others
-/// (`apply_negative_refspecs` in git's `remote.c`), which takes 1 s for 40,000 ids, and 25 s for 200,000.
+/// The maximum number of objects that the gate fetches only by their ids. git compares each id with all other ids
+/// (`apply_negative_refspecs` in git's `remote.c`). The comparison takes 1 s for 40,000 ids, and 25 s for 200,000 ids.
 const MOST_IDS: usize = 4_000;
 
-/// How often the gate lists the refs of an upstream whose refs change while the gate fetches their objects.
+/// The maximum number of times that one refresh lists the refs of an upstream. The refs are listed again if they change
+/// while the gate fetches their objects.
 const MOST_LISTS: usize = 3;
 
-/// The maximum number of characters of an upstream's new address that are shown.
+/// The maximum number of characters that are shown of the new address of an upstream.
 const MOST_ADDRESS: usize = 300;
 
-/// Why a repository cannot be opened.
+/// The reason why a repository cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum OpenError {
     #[error("the mirror of {0}")]
@@ -49,7 +50,7 @@ pub(crate) enum OpenError {
     Auth(Name, #[source] AuthError),
 }
 
-/// Why a mirror cannot be refreshed.
+/// The reason why a mirror cannot be refreshed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RefreshError {
     #[error("not refreshed yet")]
@@ -61,7 +62,7 @@ pub(crate) enum RefreshError {
 }
 
 impl RefreshError {
-    /// A hint at what the agent can do about the error.
+    /// Returns a hint about what the agent can do about the error.
     pub(crate) fn hint(&self) -> Option<&'static str> {
         match self {
             Self::Upstream { source: UpstreamError::Moved(_), .. } => Some("notify the user"),
@@ -70,7 +71,7 @@ impl RefreshError {
         }
     }
 
-    /// Whether the upstream no longer has an object that its list of refs names.
+    /// Returns whether the fetch failed because the upstream no longer has an object that its list of refs names.
     fn is_outdated(&self) -> bool {
         let Self::Upstream { source: UpstreamError::Failed(Failure::Other(words)), .. } = self else {
             return false;
@@ -101,12 +102,12 @@ pub(crate) enum MirrorError {
     Io(#[from] io::Error),
 }
 
-/// Returns the output of a git command that used the upstream, or parses the cause of its failure.
+/// Returns the output of a git command that used the upstream, or the cause of the command's failure.
 fn succeeded(output: Output) -> Result<Output, Failure> {
     if output.success { Ok(output) } else { Err(Failure::parse(&output.stderr)) }
 }
 
-/// The result of a refresh, which all tasks that wait for it share.
+/// The result of a refresh. All tasks that wait for the same refresh share this result.
 type Refreshed = Result<Arc<Upstream>, Arc<RefreshError>>;
 
 /// One repository that the bottle may use.
@@ -119,9 +120,10 @@ pub(crate) struct Repo {
     pub(crate) auth: UpstreamAuth,
     stale_ok: bool,
     refreshed: Mutex<Refresh>,
-    /// Every push holds this lock for reading until it ends, so that clean-up does not remove its quarantine.
+    /// A lock that every push holds for reading until the push ends, so that `clean_up` does not remove the push's
+    /// quarantine.
     pub(crate) receiving: Arc<RwLock<()>>,
-    /// A push holds this lock during the last check of its refs and while it is forwarded.
+    /// A lock that a push holds during the last check of its refs and while it is forwarded.
     pub(crate) pushing: Mutex<()>,
     /// The fingerprints of findings that the user approved.
     approved: StdMutex<HashSet<[u8; 32]>>,
@@ -129,7 +131,7 @@ pub(crate) struct Repo {
     created: StdMutex<HashSet<String>>,
     /// The features of the upstream's `receive-pack`, if known.
     features: StdMutex<Option<Features>>,
-    /// The object ids of refs outside the mirror whose objects the mirror has.
+    /// The object ids of upstream refs that are not mirrored, if the mirror already has their objects.
     fetched: Mutex<HashSet<String>>,
 }
 
@@ -172,8 +174,8 @@ impl Repo {
         })
     }
 
-    /// Updates the mirror to the current state of the upstream. Calls during a refresh wait for the next
-    /// refresh, and share its result.
+    /// Updates the mirror to the current state of the upstream. Calls during a refresh wait for the next refresh, and
+    /// share the result of the next refresh.
     pub(crate) async fn refresh(&self, fds: &ReservedFds) -> Refreshed {
         let requested = Instant::now();
         let mut last = self.refreshed.lock().await;
@@ -185,8 +187,8 @@ impl Repo {
         last.result.clone()
     }
 
-    /// Refreshes the mirror before a fetch by the bottle. With `stale_ok`, a failed refresh is no error, and
-    /// the fetch is served from the old mirror.
+    /// Refreshes the mirror before a fetch by the bottle. With the setting `stale_ok`, a failed refresh is not an
+    /// error, and the fetch is served from the mirror without the refresh.
     pub(crate) async fn refresh_to_read(&self, fds: &ReservedFds) -> Result<(), Arc<RefreshError>> {
         match self.refresh(fds).await {
             Err(why) if !self.stale_ok => Err(why),
@@ -194,12 +196,13 @@ impl Repo {
         }
     }
 
-    /// The state of the upstream at the most recent refresh.
+    /// Returns the state of the upstream at the most recent refresh.
     pub(crate) async fn upstream(&self) -> Refreshed {
         self.refreshed.lock().await.result.clone()
     }
 
-    /// The number of the upstream's refs; `None` if it is unknown or a refresh is in progress.
+    /// Returns the number of the upstream's mirrored refs. Returns `None` if the number is unknown or a refresh is in
+    /// progress.
     pub(crate) fn ref_count(&self) -> Option<usize> {
         Some(self.refreshed.try_lock().ok()?.result.as_ref().ok()?.refs.len())
     }
@@ -209,7 +212,7 @@ impl Repo {
         loop {
             let upstream = self.list_refs(fds).await?;
             match self.follow(fds, &upstream).await {
-                // The upstream has removed an object that the list names.
+                // The upstream no longer has an object that the list names, so the refs are listed again.
                 Err(error) if error.is_outdated() && lists < MOST_LISTS => lists += 1,
                 followed => return followed.map(|()| upstream),
             }
@@ -233,7 +236,7 @@ impl Repo {
         Ok(upstream)
     }
 
-    /// Makes the mirrored refs equal to those of the upstream. Fetches the objects first.
+    /// Fetches the objects of the upstream's refs, and then makes the mirrored refs equal to the upstream's refs.
     async fn follow(&self, fds: &ReservedFds, upstream: &Upstream) -> Result<(), RefreshError> {
         if upstream.format != mirror::format(&self.git.mirror) {
             self.recreate(upstream.format).await?;
@@ -259,16 +262,17 @@ impl Repo {
         Ok(())
     }
 
-    /// Fetches objects of the mirrored refs by their ids. If there are many, git first fetches the refs of the upstream
-    /// by patterns. The ids then matter only for refs that have changed since they were listed, and for those that no
-    /// pattern matches. If the history of a shallow upstream is deepened, the gate deepens the mirror too.
+    /// Fetches objects of the mirrored refs by their ids. If there are many ids, git first fetches the refs of the
+    /// upstream by patterns. After that, only the objects that are still missing are fetched by their ids: objects of
+    /// refs that have changed since they were listed, and of refs that no pattern matches. If the mirror is shallow, it
+    /// is deepened as far as the upstream's history goes.
     async fn fetch_mirrored(&self, fds: &ReservedFds, ids: &HashSet<&str>) -> Result<(), RefreshError> {
         let deepen = mirror::is_shallow(&self.git.mirror).then_some("--unshallow");
         if ids.len() <= MOST_IDS {
             return self.fetch_with(fds, deepen.as_slice(), ids).await;
         }
-        // With `--dry-run`, git fetches all objects but creates no refs. Otherwise it would create one file for each
-        // ref.
+        // With `--dry-run`, git fetches all objects but creates no refs. Without this option, git would create one file
+        // for each ref.
         let options: Vec<&str> = deepen.into_iter().chain(["--dry-run"]).collect();
         let pattern = |prefix: &str| format!("{prefix}*:refs/fetched/{prefix}*\n");
         self.run_fetch(fds, &options, &MIRRORED.map(pattern).concat()).await?;
@@ -277,13 +281,13 @@ impl Repo {
         self.fetch_objects(fds, &missing).await
     }
 
-    /// Fetches objects of the upstream by their ids. git contacts the upstream only if the mirror does not
-    /// have them all.
+    /// Fetches objects of the upstream by their ids. git contacts the upstream only if the mirror does not have all of
+    /// these objects.
     async fn fetch_objects(&self, fds: &ReservedFds, ids: &HashSet<&str>) -> Result<(), RefreshError> {
         self.fetch_with(fds, &[], ids).await
     }
 
-    /// Fetches objects by their ids, with options of `git fetch`.
+    /// Fetches objects by their ids, with additional options of `git fetch`.
     async fn fetch_with(
         &self,
         fds: &ReservedFds,
@@ -297,7 +301,7 @@ impl Repo {
         self.run_fetch(fds, options, &ids).await
     }
 
-    /// Fetches the `refspecs`, which are one on each line.
+    /// Runs `git fetch` with `refspecs`. `refspecs` contains one refspec on each line.
     async fn run_fetch(
         &self,
         fds: &ReservedFds,
@@ -305,7 +309,8 @@ impl Repo {
         refspecs: &str,
     ) -> Result<(), RefreshError> {
         let fetch = ["fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance"];
-        // The mirror's history of a shallow upstream ends where the upstream's history ends.
+        // With `--update-shallow`, the history in the mirror of a shallow upstream ends at the same commits as the
+        // history in the upstream.
         let more = ["--no-recurse-submodules", "--update-shallow", "--stdin", "--", &self.url];
         let arguments = fetch.iter().chain(options).chain(&more).map(|&word| word.to_owned()).collect();
         let fetched = self.run_upstream(fds, arguments, refspecs.as_bytes(), &[], FETCHED_WITHIN).await;
@@ -313,7 +318,7 @@ impl Repo {
         fetched.map(drop).map_err(|error| self.unreachable(error))
     }
 
-    /// Fetches the objects of refs outside the mirror that a client is about to fetch.
+    /// Fetches the objects `ids` of refs that are not mirrored, because a client is about to fetch them.
     pub(crate) async fn fetch_others(
         &self,
         fds: &ReservedFds,
@@ -326,8 +331,8 @@ impl Repo {
         Ok(())
     }
 
-    /// Fetches those of the `wanted` objects that the mirror does not have. If the upstream does not serve them,
-    /// git reports that to the client when it answers from the mirror.
+    /// Fetches the `wanted` objects that the mirror does not have. It is not an error if the upstream does not serve
+    /// them, because git reports missing objects to the client when it answers from the mirror.
     pub(crate) async fn fetch_wanted(
         &self,
         fds: &ReservedFds,
@@ -348,7 +353,7 @@ impl Repo {
             .or_else(|error| if error.is_outdated() { Ok(()) } else { Err(error) })
     }
 
-    /// Removes the ids of objects that the mirror has.
+    /// Removes the ids of objects that the mirror has from `ids`.
     async fn keep_missing(&self, fds: &ReservedFds, ids: &mut HashSet<&str>) -> Result<(), RefreshError> {
         if ids.is_empty() {
             return Ok(());
@@ -364,24 +369,24 @@ impl Repo {
         Ok(())
     }
 
-    /// The target of the mirror's `HEAD`.
+    /// Returns the target of the mirror's `HEAD`.
     pub(crate) fn head(&self) -> Option<String> {
         let head = fs::read_to_string(self.git.mirror.join("HEAD")).ok()?;
         Some(head.strip_prefix("ref: ")?.trim_end().to_owned())
     }
 
-    /// The features of the upstream's `receive-pack`; none if they are unknown.
+    /// Returns the features of the upstream's `receive-pack`. Returns no features if they are unknown.
     pub(crate) fn features(&self) -> Features {
         self.features.lock().unwrap_or_else(PoisonError::into_inner).unwrap_or_default()
     }
 
-    /// Asks the upstream for the features of its `receive-pack`, which git shows only in its packet trace. The gate
-    /// asks once. If the upstream refuses pushes, the gate asks again at the next push.
+    /// Asks the upstream for the features of its `receive-pack`. git shows the features only in its packet trace. The
+    /// gate asks only once, but if the upstream refuses pushes, the gate asks again at the next push.
     pub(crate) async fn learn_features(&self, fds: &ReservedFds) {
         let known = self.features.lock().unwrap_or_else(PoisonError::into_inner).is_some();
         let file = self.git.mirror.with_extension("features");
         let Some(Ok(trace)) = (!known).then(|| Trace::new(Trace::PACKETS, file)) else { return };
-        // No local ref matches, so git connects and pushes nothing.
+        // No local ref matches this refspec, so git connects to the upstream and pushes nothing.
         let nothing = "refs/nothing/*:refs/nothing/*";
         let push = ["push", "--dry-run", "--no-verify", "--no-follow-tags", "--", &self.url, nothing];
         let asked =
@@ -397,8 +402,8 @@ impl Repo {
             return;
         };
         if fs::read(self.git.mirror.join("HEAD")).ok() != Some(format!("ref: {default}\n").into()) {
-            // If git refuses the name, the mirror keeps the previous one. The name affects only the first
-            // checkout of a clone.
+            // If git refuses the new name, the mirror keeps the previous `HEAD`. `HEAD` affects only the first checkout
+            // of a clone.
             let _ = self.git.run(fds, &["symbolic-ref", "HEAD", default], STEP_WITHIN).await;
         }
     }
@@ -416,8 +421,7 @@ impl Repo {
         RefreshError::Mirror { repo: self.name.clone(), source: source.into() }
     }
 
-    /// Lists the upstream's refs. Retries once if the shared connection is dead, for example after the host
-    /// slept.
+    /// Runs `git ls-remote`. Retries once if the shared ssh connection is dead, for example after the host slept.
     async fn list(&self, fds: &ReservedFds, trace: &Trace) -> Result<Output, GitError> {
         let list = vec!["ls-remote".to_owned(), "--symref".to_owned(), "--".to_owned(), self.url.clone()];
         let recorded = [trace.env()];
@@ -428,8 +432,8 @@ impl Repo {
         self.run_upstream(fds, list, &[], &recorded, LISTED_WITHIN).await
     }
 
-    /// Finds the new address of an upstream that redirects git. git does not follow the redirect, because the
-    /// user chose the address, and names the new address only in its trace.
+    /// Finds the new address of an upstream that redirects git. git does not follow the redirect, because the user
+    /// chose the address. git shows the new address only in its trace.
     async fn explain(&self, fds: &ReservedFds, failure: Failure) -> UpstreamError {
         if !failure.is_redirect() {
             return failure.into();
@@ -445,8 +449,8 @@ impl Repo {
         }
     }
 
-    /// Determines the object format of an upstream that has no refs. The upstream reports its format before
-    /// the list of refs, and git shows the format only in its packet trace.
+    /// Determines the object format of an upstream that has no refs. The upstream reports its object format before the
+    /// list of refs. git shows the format only in its packet trace.
     async fn empty_upstream_format(&self, fds: &ReservedFds) -> ObjectFormat {
         let Ok(trace) = self.trace(Trace::PACKETS) else { return ObjectFormat::default() };
         let list = ["ls-remote", "--", &self.url, "HEAD"].map(str::to_owned).into();
@@ -460,21 +464,21 @@ impl Repo {
         Trace::new(variable, self.git.mirror.with_extension("record"))
     }
 
-    /// Whether git finds all objects that the mirror's refs reach.
+    /// Returns whether the mirror contains all objects that its refs reach.
     async fn is_complete(&self, fds: &ReservedFds) -> bool {
         let arguments = ["rev-list", "--objects", "--quiet", "--all"];
         let walked = self.git.with_memory(UPSTREAM_MEMORY).run(fds, &arguments, FETCHED_WITHIN).await;
         walked.is_ok_and(|output| output.success && output.stderr.is_empty())
     }
 
-    /// Removes lock files that an interrupted refresh left behind. Does nothing during a push, because a push
-    /// holds lock files too.
+    /// Removes the lock files of an interrupted refresh. Does nothing during a push, because a push uses lock files
+    /// too.
     fn unlock(&self) -> io::Result<()> {
         let Ok(_alone) = self.receiving.try_write() else { return Ok(()) };
         mirror::unlock(&self.git.mirror)
     }
 
-    /// Removes quarantine directories that killed pushes left behind. Does nothing during a push.
+    /// Removes the quarantine directories of killed pushes. Does nothing during a push.
     pub(crate) fn clean_up(&self) {
         let Ok(_alone) = self.receiving.try_write() else { return };
         let objects = self.git.mirror.join("objects");
@@ -483,8 +487,7 @@ impl Repo {
         }
     }
 
-    /// Runs git with the credentials for the upstream, and with `input` on its stdin. Removes the token from
-    /// git's output.
+    /// Runs git with the credentials for the upstream, and with `input` on stdin. Removes the token from git's output.
     pub(crate) async fn run_upstream(
         &self,
         fds: &ReservedFds,
@@ -507,22 +510,23 @@ impl Repo {
         Ok(output)
     }
 
-    /// Whether the user has approved a finding with this fingerprint.
+    /// Returns whether the user has approved a finding with this fingerprint.
     pub(crate) fn is_approved(&self, fingerprint: &[u8; 32]) -> bool {
         self.approved.lock().unwrap_or_else(PoisonError::into_inner).contains(fingerprint)
     }
 
-    /// Stores the user's approval until the bottle stops.
+    /// Stores the fingerprints of findings that the user approved, until the bottle stops.
     pub(crate) fn approve(&self, fingerprints: impl IntoIterator<Item = [u8; 32]>) {
         self.approved.lock().unwrap_or_else(PoisonError::into_inner).extend(fingerprints);
     }
 
-    /// Whether this gate created the ref. Such a ref cannot be an alias of an older ref.
+    /// Returns whether this gate created the ref in the upstream. A ref that the gate created cannot be an alias of an
+    /// older ref.
     pub(crate) fn has_created(&self, name: &str) -> bool {
         self.created.lock().unwrap_or_else(PoisonError::into_inner).contains(name)
     }
 
-    /// Records which refs a push created or deleted, until the bottle stops.
+    /// Records the refs that a push created, until the bottle stops, and forgets the refs that a push deleted.
     pub(crate) fn record_pushed(&self, updates: &[&Update]) {
         let mut created = self.created.lock().unwrap_or_else(PoisonError::into_inner);
         for update in updates {

@@ -9,19 +9,19 @@ use bytes::{Bytes, BytesMut};
 use crate::agent_messages::DISK_FULL;
 use crate::push_head::{DIGITS, length};
 
-/// The maximum number of payload bytes in a side-band packet, not counting its length and band. Longer text
-/// is cut off.
+/// The maximum number of payload bytes in a side-band packet, without the length and the band number. Longer text is
+/// cut off.
 const MOST: usize = 65_515;
 
-/// The maximum number of bytes of a report in which reasons are replaced. The report for the maximum number of refs in
-/// a push is shorter, unless their names are very long.
+/// The maximum size in bytes of a report in which reasons are replaced. Even the report for the maximum number of refs
+/// in a push is smaller, unless the ref names are very long.
 const MOST_REPORT: usize = 1 << 20;
 
-/// Maps the refs of a push that the upstream refused to the upstream's reasons. It is set before git reports the
-/// result of the push, and only if the upstream accepted no ref.
+/// The upstream's reason for each ref of a push that the upstream refused. The map is set before git reports the result
+/// of the push, and only if the upstream accepted no ref.
 pub(crate) type Reasons = Arc<OnceLock<HashMap<String, String>>>;
 
-/// Encodes a side-band packet. Band 1 carries the response, and band 2 messages for the user.
+/// Encodes a side-band packet. Band 1 carries the response, and band 2 carries messages for the user.
 fn side_band(band: u8, text: &[u8]) -> Vec<u8> {
     let text = &text[..text.len().min(MOST)];
     let mut packet = format!("{:04x}", text.len() + DIGITS + 1).into_bytes();
@@ -30,7 +30,7 @@ fn side_band(band: u8, text: &[u8]) -> Vec<u8> {
     packet
 }
 
-/// The response to a push that the gate refuses before git has read all of it.
+/// Returns the response to a push that the gate refuses before git has read the complete push.
 pub(crate) fn refusal(sentence: &str) -> Bytes {
     let report = format!("{:04x}unpack refused\n0000", "unpack refused\n".len() + DIGITS);
     let mut answer = side_band(2, format!("the git gate refused the push: {sentence}\n").as_bytes());
@@ -39,13 +39,14 @@ pub(crate) fn refusal(sentence: &str) -> Bytes {
     answer.into()
 }
 
-/// Parses git's response while it is streamed. Adds a hint after an error that git does not explain. Replaces git's
-/// reason for a refused ref, which names the gate's hook, by the upstream's reason.
+/// Parses git's response while the response is streamed. Adds a hint after the error for a full disk, which git does
+/// not explain. git's reason for a refused ref names the gate's hook, so the parser replaces this reason by the
+/// upstream's reason.
 #[derive(Default)]
 pub(crate) struct ReportStatus {
     reasons: Reasons,
     buffer: BytesMut,
-    /// The report so far, if there are reasons.
+    /// The report so far. Empty if there are no reasons to insert.
     report: Vec<u8>,
     /// Whether the response has no side band and is therefore forwarded unchanged.
     passthrough: bool,
@@ -103,7 +104,7 @@ impl ReportStatus {
         rest.freeze()
     }
 
-    /// Takes the report so far, and inserts the reasons of the upstream.
+    /// Takes the report so far, inserts the upstream's reasons, and encodes the result.
     fn take_report(&mut self) -> Vec<u8> {
         let report = std::mem::take(&mut self.report);
         match self.reasons.get() {
@@ -114,7 +115,7 @@ impl ReportStatus {
         }
     }
 
-    /// Adds a hint after the first packet that reports a full disk.
+    /// Adds a hint to `output` after the first packet that reports a full disk.
     fn add_hint(&mut self, packet: &[u8], output: &mut BytesMut) {
         let words = b"No space left on device";
         if !self.hinted && packet.windows(words.len()).any(|window| window == words) {
@@ -216,7 +217,7 @@ mod tests {
             }
             assert_eq!(parse(&answer, 7), answer);
         }
-        // A report that is cut off or malformed passes unchanged.
+        // A truncated or malformed report is forwarded unchanged.
         for report in [&report[..30], b"zzzz", b"0001", b"ffffng refs/heads/a x"] {
             let answer = side_band(1, report);
             assert_eq!(parse_with(&answer, 3, reasons()), answer);

@@ -1,4 +1,4 @@
-//! Reads request bodies, and decodes gzip. Forwards them to git, or to the file in which a push is stored.
+//! Reads request bodies, and decodes gzip. Forwards each body to git, or to the file in which a push is stored.
 
 use std::io::{Read, Write};
 
@@ -18,18 +18,18 @@ use crate::push_check::PushCheck;
 /// negotiations and small pushes.
 const MOST_DECODED: u64 = 256 << 20;
 
-/// The maximum number of parts of a body that are read as its beginning.
+/// The maximum number of frames of a body that are read as its beginning.
 const MOST_FRAMES: usize = 64;
 
-/// The beginning of a request body, both as sent by the client and decoded.
+/// The beginning of a request body, both encoded (as the client sent it) and decoded.
 #[derive(Default)]
 pub(crate) struct Beginning {
     sent: Vec<Bytes>,
     pub(crate) decoded: Vec<u8>,
 }
 
-/// Reads a request body until `bytes` bytes are decoded, or to its end. Nothing after a damaged part of a gzip body is
-/// decoded.
+/// Reads a request body until `bytes` bytes are decoded or the body ends. If a gzip body is damaged, only the data
+/// before the damage is decoded.
 pub(crate) async fn read_beginning(
     body: &mut Incoming,
     mut beginning: Beginning,
@@ -54,8 +54,9 @@ pub(crate) async fn read_beginning(
     beginning
 }
 
-/// Writes a request body, after its `beginning`, to `output`. If `check` is set, it checks each part of a push before
-/// the part is written. If forwarding fails, the rest of the body has been read and dropped.
+/// Writes `beginning` and the rest of a request body to `output`. If `check` is set, each part of a push is checked
+/// before it is written. If forwarding fails, the rest of the body is still read and dropped before the function
+/// returns.
 ///
 /// # Errors
 /// Fails with [`BodyError`].
@@ -88,7 +89,7 @@ pub(crate) async fn forward(
     input.finish().await
 }
 
-/// Decodes and checks a body, and writes it.
+/// Decodes and checks a body, and writes the decoded data to `output`.
 struct Decoded<'c, W> {
     output: W,
     decoder: Option<GzDecoder<Vec<u8>>>,

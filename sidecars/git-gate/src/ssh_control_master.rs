@@ -1,10 +1,10 @@
 //! Shares one ssh connection to an upstream (`ControlMaster`) between successive git commands.
 //!
-//! A push runs git twice, to list the refs and to send the objects, and connecting takes longer than both
-//! commands together. The first git command therefore starts ssh's control master, which the gate keeps until
-//! it has been unused for [`IDLE_TIMEOUT`]. The control master is a subprocess of the gate, and exits with
-//! the gate. It has no key, and uses the same ssh-agent as every ssh command of the repository. Without a
-//! control master, each git command opens its own connection.
+//! A push runs git twice: to list the refs, and to send the objects. Connecting takes longer than both commands
+//! together. The gate therefore starts ssh's control master for the first git command, and stops it after it has been
+//! unused for [`IDLE_TIMEOUT`]. The control master is a subprocess of the gate, and exits with the gate. The control
+//! master has no key, and uses the same ssh-agent as every ssh command of the repository. Without a control master,
+//! each git command opens its own connection.
 
 use std::fs;
 use std::sync::Arc;
@@ -16,18 +16,19 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::git::{Git, ReservedFds, Running};
 
-/// How long an unused connection is kept open. An agent that fetches usually pushes later. To the upstream,
-/// an unused connection looks like that of a user with an open shell.
+/// The time for which an unused connection is kept open. The connection is kept because an agent that fetches usually
+/// pushes later. To the upstream, an unused connection looks like the connection of a user with an open shell.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30 * 60);
 
 /// The interval at which the gate checks whether the connection is in use and alive.
 const CHECK_INTERVAL: Duration = Duration::from_secs(60);
 
-/// The maximum time between the exit of a git command that lost the connection and the exit of the control
-/// master.
+/// The maximum time that the gate waits for the control master to exit after a git command has failed. The control
+/// master exits shortly after the git command if the connection is lost.
 const LOST_WITHIN: Duration = Duration::from_millis(200);
 
-/// The time limit for connecting. After it, git opens its own connection and reports why connecting fails.
+/// The time limit for connecting. When the limit is reached, git opens its own connection and reports why connecting
+/// fails.
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 
 /// The interval at which the gate checks whether the control socket exists.
@@ -35,7 +36,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 /// The shared ssh connection of one repository.
 pub(crate) struct ControlMaster {
-    /// Runs ssh in the mirror's directory, like every ssh command of the repository.
+    /// The git configuration that runs ssh in the mirror's directory, like every ssh command of the repository.
     git: Git,
     /// The arguments of ssh that start the control master.
     arguments: Vec<String>,
@@ -52,12 +53,13 @@ struct Master {
 }
 
 impl ControlMaster {
-    /// Describes a connection to the host of `url`. ssh uses only the given `options`. `None` if ssh's
-    /// destination cannot be derived from the URL.
+    /// Prepares a shared connection to the host of `url`, and does not connect yet. ssh uses `options` and no
+    /// configuration file. Returns `None` if ssh's destination cannot be derived from the URL.
     pub(crate) fn for_url(url: &str, git: Git, name: &Name, options: &[String]) -> Option<Arc<Self>> {
         let socket = format!("../{name}.line");
         let mut arguments = vec!["-F".to_owned(), "/dev/null".to_owned()];
-        // The control master forwards the environment variable that git's own ssh command would send.
+        // The control master must send the environment variable `GIT_PROTOCOL`, because git's own ssh command would
+        // send it.
         let own = ["ControlMaster=yes", "ControlPersist=no", "SendEnv=GIT_PROTOCOL"].map(str::to_owned);
         for option in options.iter().chain(&own).chain([&control_path(&socket)]) {
             arguments.extend(["-o".to_owned(), option.clone()]);
@@ -67,12 +69,12 @@ impl ControlMaster {
         Some(Arc::new(Self { git, arguments, socket, master: Mutex::default() }))
     }
 
-    /// The ssh option that makes a command use this connection.
+    /// Returns the ssh option that makes a command use this connection.
     pub(crate) fn option(&self) -> String {
         control_path(&self.socket)
     }
 
-    /// Connects if necessary, and returns a lease that keeps the connection open. `None` if the connection
+    /// Connects if necessary, and returns a lease that keeps the connection open. Returns `None` if the connection
     /// cannot be opened.
     pub(crate) async fn acquire(self: &Arc<Self>, fds: &ReservedFds) -> Option<Arc<()>> {
         let mut master = self.master.lock().await;
@@ -92,8 +94,8 @@ impl ControlMaster {
 
     async fn connect(&self, fds: &ReservedFds) -> Option<Running> {
         let socket = self.git.mirror.join(&self.socket);
-        // Removes a socket that a killed control master left behind. If this fails, the new control master
-        // cannot listen.
+        // Removes the socket of a killed control master. An error is ignored: the new control master cannot listen in
+        // this case, and connecting fails.
         let _ = fs::remove_file(&socket);
         let child = fds.spawn(&[], |_| {
             let mut command = self.git.command("setpriv");
@@ -111,8 +113,8 @@ impl ControlMaster {
         Some(running)
     }
 
-    /// Whether the control master has exited by itself. A git command that failed may then retry on a new
-    /// connection.
+    /// Returns whether the control master has exited by itself. If it has, a git command that failed may retry with a
+    /// new connection.
     pub(crate) async fn is_lost(&self) -> bool {
         match &mut *self.master.lock().await {
             Some(current) => timeout(LOST_WITHIN, current.running.child.wait()).await.is_ok(),
@@ -141,7 +143,7 @@ fn control_path(socket: &str) -> String {
     format!("ControlPath={socket}")
 }
 
-/// The arguments of ssh that name the destination in an upstream's URL. `None` if the URL is ambiguous.
+/// Returns the ssh arguments for the destination in an upstream's URL. Returns `None` if the URL is ambiguous.
 fn destination(url: &str) -> Option<Vec<String>> {
     let (to, port) = match url.strip_prefix("ssh://") {
         Some(rest) => {

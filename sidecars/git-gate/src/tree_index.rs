@@ -1,4 +1,4 @@
-//! Indexes new trees, so that the scan can find the commit of a name in such a tree.
+//! Indexes new trees, so that the scan can find the commit for a name in a new tree.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, Hash, RandomState};
@@ -8,10 +8,10 @@ use bottle_scan::Finding;
 use crate::push_limits::MOST_GITLINKS;
 use crate::read_error::ReadError;
 
-/// The maximum depth below a commit's root tree at which the commit of a tree is found.
+/// The maximum depth of a tree below the root tree of its commit. The commit of a deeper tree is not found.
 const DEEPEST: usize = 512;
 
-/// The maximum number of tree entries that are remembered as scanned. Any further entry is scanned again in
+/// The maximum number of tree entries that the cache of scanned entries contains. Any further entry is scanned again in
 /// each tree that contains it.
 pub(crate) const MOST_SEEN: usize = 1 << 20;
 
@@ -22,9 +22,9 @@ pub(crate) type Id = [u8; 32];
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum EntryKind {
     Tree,
-    /// A file or a symbolic link, whose content is a blob.
+    /// A file or a symbolic link. Its content is a blob.
     File,
-    /// The commit of a submodule, which the repository does not contain.
+    /// A submodule. The object id is a commit that the repository does not contain.
     Gitlink,
 }
 
@@ -42,26 +42,28 @@ impl EntryKind {
     }
 }
 
-/// Maps new trees to the trees and commits that contain them, and collects what has to be scanned together.
+/// Maps new trees to the trees and commits that contain them. Also collects the names with findings and the commit ids
+/// of submodules.
 #[derive(Default)]
 pub(crate) struct TreeIndex {
-    /// For each new tree: a tree that contains it.
+    /// Maps each new tree to a tree that contains it.
     pub(crate) parents: HashMap<Id, Id>,
-    /// For each root tree: its commit.
+    /// Maps each root tree to its commit.
     pub(crate) roots: HashMap<Id, Id>,
     /// The names with findings, each with a tree that contains the name.
     pub(crate) flagged_names: HashMap<Box<[u8]>, (Id, Vec<Finding>)>,
-    /// The commit ids of submodules, in the order of the trees. Nothing else shows what they are.
+    /// The concatenated commit ids of submodules, in the order of the trees. The repository does not contain these
+    /// commits, so the ids could be any bytes.
     gitlinks: Vec<u8>,
     /// The number of bytes in an object id.
     pub(crate) width: usize,
-    /// The scanned entries other than submodules.
+    /// The scanned entries except submodules.
     seen: Seen,
-    /// The entries of submodules. They are fewer than [`MOST_SEEN`], so none is in `gitlinks` twice.
+    /// The submodule entries. There are fewer than [`MOST_SEEN`] of them, so no entry is added to `gitlinks` twice.
     seen_gitlinks: Seen,
 }
 
-/// Remembers the first [`MOST_SEEN`] entries as hashes. The hash has a random key, so an attacker cannot produce
+/// A cache of hashes of the first [`MOST_SEEN`] entries. The hash has a random key, so an attacker cannot produce
 /// collisions.
 #[derive(Default)]
 pub(crate) struct Seen {
@@ -70,7 +72,7 @@ pub(crate) struct Seen {
 }
 
 impl Seen {
-    /// Whether the entry is not among the remembered entries.
+    /// Adds an entry to the cache if the cache is not full. Returns whether the cache did not contain the entry.
     pub(crate) fn is_first(&mut self, entry: impl Hash) -> bool {
         let hash = self.state.hash_one(entry);
         if self.hashes.len() < MOST_SEEN { self.hashes.insert(hash) } else { !self.hashes.contains(&hash) }
@@ -78,16 +80,16 @@ impl Seen {
 }
 
 impl TreeIndex {
-    /// Makes an empty index for a repository whose object ids have `width` bytes.
+    /// Creates an empty index for a repository with object ids of `width` bytes.
     pub(crate) fn new(width: usize) -> Self {
         Self { width, ..Self::default() }
     }
 
-    /// Whether no earlier tree contained this entry. Most entries of a tree are also in its previous version. Collects
-    /// the commit id of a submodule.
+    /// Returns whether no earlier tree contained this entry. Most entries of a tree are also in the previous version of
+    /// the tree. If the entry is a submodule, adds its commit id to `gitlinks`.
     ///
     /// # Errors
-    /// Fails with [`ReadError::Gitlinks`] if the push has more than [`MOST_GITLINKS`] entries of submodules.
+    /// Fails with [`ReadError::Gitlinks`] if the push has more than [`MOST_GITLINKS`] submodule entries.
     pub(crate) fn is_first_seen(
         &mut self,
         kind: EntryKind,
@@ -107,7 +109,8 @@ impl TreeIndex {
         Ok(true)
     }
 
-    /// Adds a finding in a name, at most one for each rule and known secret, with all pieces of the secret.
+    /// Adds a finding in a name. A further finding of the same rule and known secret only adds its pieces to the first
+    /// finding.
     pub(crate) fn flag_name(&mut self, tree: Id, name: &[u8], finding: Finding) {
         let (_, flagged) = self.flagged_names.entry(name.into()).or_insert_with(|| (tree, Vec::new()));
         let same = |other: &&mut Finding| other.rule == finding.rule && other.secret == finding.secret;
@@ -117,7 +120,7 @@ impl TreeIndex {
         }
     }
 
-    /// The commit ids of submodules, concatenated.
+    /// Returns the concatenated commit ids of submodules.
     pub(crate) fn gitlinks(&self) -> &[u8] {
         &self.gitlinks
     }
@@ -141,7 +144,7 @@ pub(crate) fn id_from_hex(hex: &str) -> Option<Id> {
     Some(id)
 }
 
-/// Converts the bytes of an object id.
+/// Converts the bytes of an object id to an [`Id`].
 pub(crate) fn id_from_bytes(bytes: &[u8]) -> Id {
     let mut id = [0; 32];
     for (to, from) in id.iter_mut().zip(bytes) {
@@ -200,7 +203,7 @@ mod tests {
         for number in 0..=MOST_SEEN {
             index.is_first_seen(EntryKind::File, b"a", &id(number)[..20]).expect("a file");
         }
-        // After that, files are scanned again, but the ids of submodules are not collected again.
+        // When the cache is full, files are scanned again, but the ids of submodules are not collected again.
         for _ in 0..2 {
             for number in 0..MOST_GITLINKS {
                 index.is_first_seen(EntryKind::Gitlink, b"a", &id(number)[..20]).expect("a submodule");
@@ -224,7 +227,7 @@ mod tests {
             ("100664", Some(EntryKind::File)),
             ("120000", Some(EntryKind::File)),
             ("160000", Some(EntryKind::Gitlink)),
-            // git reads some of them as directories, files or submodules.
+            // git reads some of these modes as directories, files or submodules.
             ("40755", None),
             ("240000", None),
             ("100600", None),

@@ -1,7 +1,8 @@
-//! Parses the refs of an upstream, its default branch, and symbolic refs, which are aliases of other refs.
+//! Parses the refs of an upstream, its default branch, and its symbolic refs. A symbolic ref is an alias of another
+//! ref.
 //!
-//! Protocol version 2 reports every symbolic ref; older versions report only `HEAD`. git's own trace
-//! (`trace2`) shows the version that git negotiated.
+//! With protocol version 2, an upstream reports every symbolic ref. With older versions, it reports only `HEAD`. git's
+//! own trace (`trace2`) shows the version that git negotiated.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs;
@@ -14,20 +15,20 @@ use serde_json::Value;
 
 use crate::refs::{is_well_formed, matches};
 
-/// The maximum number of mirrored refs of an upstream. An upstream with more cannot be used, because every push and
-/// fetch would take too long. The same limit applies separately to the refs that are not mirrored; further such refs
-/// are ignored.
+/// The maximum number of mirrored refs of an upstream. An upstream with more refs cannot be used, because every push
+/// and fetch would take too long. The same limit applies separately to the refs that are not mirrored. Beyond the
+/// limit, these refs are ignored.
 const MOST_REFS: usize = 200_000;
 
 /// The prefixes of the refs that every mirror copies.
 pub(crate) const MIRRORED: [&str; 3] = ["refs/heads/", "refs/tags/", "refs/notes/"];
 
-/// The first line of `packed-refs` (git's `refs/packed-backend.c`): the refs are sorted, and each ref that
-/// names a tag object is followed by the object that the tag names.
+/// The first line of `packed-refs` (git's `refs/packed-backend.c`). The line states that the refs are sorted, and that
+/// after each ref to a tag object, the next line contains the object that the tag names.
 const PACKED_HEAD: &str = "# pack-refs with: peeled fully-peeled sorted \n";
 
-/// The number of bytes of a trace that are read. The rest is ignored. The trace of an `ls-remote` has a few
-/// thousand bytes.
+/// The maximum number of bytes of a trace that are read. The rest of the trace is ignored. The trace of an `ls-remote`
+/// has a few thousand bytes.
 const MOST_TRACE: u64 = 256 << 10;
 
 /// The hash algorithm of a repository's object ids.
@@ -53,7 +54,7 @@ impl From<ObjectFormat> for bottle_pack_check::ObjectFormat {
     }
 }
 
-/// The error that an upstream has more than [`MOST_REFS`] refs.
+/// The error that an upstream has more than [`MOST_REFS`] mirrored refs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("it has more than {MOST_REFS} refs")]
 pub(crate) struct TooManyRefs;
@@ -63,14 +64,14 @@ pub(crate) struct TooManyRefs;
 pub(crate) struct Upstream {
     /// The full name of the default branch, if the upstream reports it.
     pub(crate) default: Option<String>,
-    /// The commit of `HEAD`, if it has one.
+    /// The commit of `HEAD`, if the upstream reports it.
     pub(crate) head: Option<String>,
     /// Maps the names of mirrored refs to object ids.
     pub(crate) refs: BTreeMap<String, String>,
-    /// Maps the names of the other refs to object ids. The mirror has no such ref (for example `refs/pull/1/head`, or a
-    /// name that is not UTF-8), and has the objects of the ref only after a client fetched it.
+    /// Maps the names of the refs that are not mirrored to object ids. Examples are `refs/pull/1/head`, and names that
+    /// are not UTF-8. The mirror has the objects of such a ref only after a client has fetched the ref.
     pub(crate) others: BTreeMap<Vec<u8>, String>,
-    /// Maps the names of refs to tag objects to the objects that the tags name.
+    /// Maps the name of each ref to a tag object to the id of the object that the tag names.
     pub(crate) peeled: HashMap<Vec<u8>, String>,
     /// Maps the names of reported symbolic refs to their targets.
     pub(crate) aliases: HashMap<String, String>,
@@ -80,8 +81,8 @@ pub(crate) struct Upstream {
 }
 
 impl Upstream {
-    /// Parses the output of `ls-remote --symref`. `rules` allows refs in addition to those that every mirror
-    /// copies; the mirror copies these too.
+    /// Parses the output of `ls-remote --symref`. The mirror also copies the refs that `rules` allows, in addition to
+    /// the refs in [`MIRRORED`].
     ///
     /// # Errors
     /// Fails with [`TooManyRefs`] if the upstream has more than [`MOST_REFS`] mirrored refs.
@@ -100,7 +101,8 @@ impl Upstream {
         Ok(upstream)
     }
 
-    /// Adds one line of `ls-remote`: an object id or the target of a symbolic ref, and a ref.
+    /// Adds one line of `ls-remote`. `what` is an object id or the target of a symbolic ref, and `name` is the name of
+    /// the ref.
     fn add(&mut self, what: &str, name: &[u8], rules: &GateRefs) {
         let target = what.strip_prefix("ref: ");
         if name == b"HEAD" {
@@ -123,7 +125,7 @@ impl Upstream {
         }
     }
 
-    /// The content of `packed-refs` for the mirrored refs.
+    /// Returns the content of `packed-refs` for the mirrored refs.
     pub(crate) fn packed_refs(&self) -> String {
         let mut text = PACKED_HEAD.to_owned();
         for (name, id) in &self.refs {
@@ -136,24 +138,24 @@ impl Upstream {
     }
 }
 
-/// Whether the mirror copies a ref: a branch, a tag, a note, or another ref that the bottle may push.
+/// Returns whether the mirror copies a ref: a branch, a tag, a note, or another ref that the bottle may push.
 fn is_mirrored(name: &str, rules: &GateRefs) -> bool {
     MIRRORED.iter().any(|prefix| name.starts_with(prefix))
         || rules.allow.iter().flatten().any(|glob| matches(glob, name))
 }
 
-/// The object ids in `packed-refs`.
+/// Returns the object ids in the content of `packed-refs`.
 pub(crate) fn packed_ids(text: &str) -> HashSet<&str> {
     let lines = text.lines().filter(|line| !line.starts_with(['#', '^']));
     lines.filter_map(|line| Some(line.split_once(' ')?.0)).collect()
 }
 
-/// Whether `text` is a full object id.
+/// Returns whether `text` is a full object id.
 pub(crate) fn is_id(text: &str) -> bool {
     matches!(text.len(), 40 | 64) && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// A trace file of one git command. It is removed on drop.
+/// A trace file of one git command. The file is removed on drop.
 pub(crate) struct Trace {
     variable: &'static str,
     path: PathBuf,
@@ -169,25 +171,25 @@ impl Trace {
     /// The variable that makes git write the HTTP requests and responses. git leaves out the credentials.
     pub(crate) const HTTP: &str = "GIT_TRACE_CURL";
 
-    /// Prepares a trace at `path`, and removes any older file there.
+    /// Prepares a trace at `path`, and removes an older file at this path.
     pub(crate) fn new(variable: &'static str, path: PathBuf) -> io::Result<Self> {
         remove_if_present(&path)?;
         Ok(Self { variable, path })
     }
 
-    /// The environment variable and value that make git write the trace.
+    /// Returns the environment variable and its value that make git write the trace.
     pub(crate) fn env(&self) -> (String, String) {
         (self.variable.to_owned(), self.path.to_string_lossy().into_owned())
     }
 
-    /// Reads the first [`MOST_TRACE`] bytes of the trace; empty if there is no file.
+    /// Reads the first [`MOST_TRACE`] bytes of the trace. Returns an empty text if there is no file.
     pub(crate) fn read(&self) -> String {
         let mut text = Vec::new();
         let read = fs::File::open(&self.path).and_then(|file| file.take(MOST_TRACE).read_to_end(&mut text));
         if read.is_ok() { String::from_utf8_lossy(&text).into_owned() } else { String::new() }
     }
 
-    /// Whether git negotiated only protocol version 2. False if the trace shows no version.
+    /// Returns whether git negotiated only protocol version 2. Returns false if the trace shows no version.
     pub(crate) fn shows_version_2(&self) -> bool {
         shows_version_2(&self.read())
     }
@@ -203,7 +205,7 @@ pub(crate) struct Features {
 }
 
 impl Features {
-    /// Parses the packets of a push: the features are in the packet of the first ref, behind a zero byte.
+    /// Parses the packet trace of a push. The features follow a zero byte in the packet of the first ref.
     pub(crate) fn parse(packets: &str) -> Option<Self> {
         let features = packets.lines().find_map(|line| line.split_once("\\0")?.1.into());
         let has = |name: &str| features.is_some_and(|all: &str| all.split(' ').any(|word| word == name));
@@ -211,7 +213,7 @@ impl Features {
     }
 }
 
-/// The address in the last redirect of an HTTP trace, without the git service at its end.
+/// Returns the address in the last redirect of an HTTP trace, without the path and query of the git service.
 pub(crate) fn redirect(trace: &str) -> Option<&str> {
     let header = |line: &'_ str| line.to_ascii_lowercase().find("header: location: ").map(|at| at + 18);
     let target = trace.lines().rev().find_map(|line| line.get(header(line)?..))?.trim();
@@ -220,7 +222,7 @@ pub(crate) fn redirect(trace: &str) -> Option<&str> {
 
 impl Drop for Trace {
     fn drop(&mut self) {
-        // If the file cannot be removed now, it is removed before the next trace.
+        // An error is ignored: if the file cannot be removed now, it is removed before the next trace.
         let _ = remove_if_present(&self.path);
     }
 }
@@ -255,7 +257,7 @@ mod tests {
         assert_eq!(upstream.refs.keys().collect::<Vec<_>>(), ["refs/heads/main", "refs/tags/v1"]);
         assert_eq!(upstream.refs["refs/tags/v1"], id);
         assert_eq!(upstream.head.as_ref(), Some(&id));
-        // HEAD names a branch that does not exist, and another branch is called HEAD.
+        // `HEAD` names a branch that does not exist, and another branch is called `HEAD`.
         let unborn = parse(&format!("{id}\trefs/heads/HEAD\n")).expect("read");
         assert_eq!((unborn.default, unborn.head, unborn.refs.len()), (None, None, 1));
         let upstream =

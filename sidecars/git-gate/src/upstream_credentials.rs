@@ -1,9 +1,9 @@
 //! Holds the credentials for upstreams, and passes them to git.
 //!
-//! A private key is loaded into a dedicated `ssh-agent` through the standard input of `ssh-add`. A token is
-//! passed to git's credential helper through a pipe. No key or token is ever on a command line, in an
-//! environment variable or in a file. ssh reads no configuration file, never prompts, and trusts only the
-//! given host keys.
+//! A private key is loaded into a dedicated `ssh-agent` through the standard input of `ssh-add`. A token is passed to
+//! git's credential helper through a pipe. Keys and tokens are never on a command line, in an environment variable or
+//! in a file. ssh reads no configuration file, never prompts, and trusts only the host keys in the configuration of the
+//! repository.
 
 use std::fs;
 use std::io;
@@ -23,8 +23,8 @@ use bottle_scan::{Redactor, TooLarge};
 use crate::git::{self, Git, GitError, ReservedFds, Running};
 use crate::ssh_control_master::ControlMaster;
 
-/// The time limit for an ssh-agent to start and load a key, which usually takes a few milliseconds. After it,
-/// the gate cannot open the repository.
+/// The time limit for an ssh-agent to start and load a key, which usually takes a few milliseconds. When the limit is
+/// reached, opening the repository fails.
 const AGENT_WITHIN: Duration = Duration::from_secs(10);
 
 /// The exit code of `ssh-add` if it cannot reach its ssh-agent.
@@ -33,7 +33,7 @@ const NO_AGENT: i32 = 2;
 /// The user name that git sends to the upstream together with a token.
 const USER: &str = "x-access-token";
 
-/// Why the credentials of an upstream cannot be prepared.
+/// The reason why the credentials of an upstream cannot be prepared.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AuthError {
     #[error("the roots")]
@@ -54,9 +54,9 @@ pub(crate) enum AuthError {
 
 /// The credentials of one upstream.
 pub(crate) enum UpstreamAuth {
-    /// For ssh: the ssh-agent that holds the key, and the shared connection.
+    /// The credentials for ssh: the ssh-agent that holds the key, and the shared connection.
     Ssh { options: Vec<String>, master: Option<Arc<ControlMaster>>, _agent: Box<Running> },
-    /// For https: the token, and a redactor that removes the token from text.
+    /// The credentials for https: the token, and a redactor that removes the token from text.
     Token { token: Secret, roots: String, redactor: Box<Redactor> },
 }
 
@@ -66,22 +66,24 @@ pub(crate) struct Access {
     pub(crate) env: Vec<(String, String)>,
     /// A pipe that contains the token. git inherits it at a reserved descriptor.
     pub(crate) secret: Option<OwnedFd>,
-    /// Keeps the shared connection open until git exits.
+    /// The lease that keeps the shared connection open until git exits.
     _lease: Option<Arc<()>>,
 }
 
 impl Access {
-    /// The configuration that makes git read the token from the first descriptor in `fds`.
+    /// Returns the arguments that make git read the token from the first descriptor in `fds`.
     pub(crate) fn configuration(&self, fds: &[i32]) -> Vec<String> {
         let (Some(_), Some(fd)) = (&self.secret, fds.first()) else { return Vec::new() };
-        // git reads the token once, because a repository has only one host.
+        // The helper can print the token only once. Printing the token once suffices, because git asks once for each
+        // host, and a repository has only one host.
         let helper = format!("credential.helper=!f() {{ test \"$1\" = get && cat <&{fd}; }}; f");
         ["-c", "credential.helper=", "-c", &helper].map(str::to_owned).into()
     }
 }
 
 impl UpstreamAuth {
-    /// Prepares the credentials of a repository. Writes trust roots or host keys, and starts an ssh-agent.
+    /// Prepares the credentials of a repository. For https, writes the file with the trust roots. For ssh, writes the
+    /// file with the host keys and starts an ssh-agent.
     pub(crate) async fn prepare(
         directory: &Path,
         mirror: &Git,
@@ -95,8 +97,8 @@ impl UpstreamAuth {
                 let path = directory.join("roots.pem");
                 write(&path, roots.as_bytes()).map_err(AuthError::Roots)?;
                 let token = token.0.clone();
-                // The token is redacted alone and in the form that git sends, because an upstream may echo
-                // what it receives.
+                // The redactor removes both the token and `USER:TOKEN`, the form in which git sends the token, because
+                // an upstream may echo the credentials that it receives.
                 let sent = Secret::new(format!("{USER}:{}", token.expose()));
                 let redactor = Redactor::new([&sent, &token])?.into();
                 Ok(Self::Token { token, roots: "../roots.pem".to_owned(), redactor })
@@ -120,8 +122,7 @@ impl UpstreamAuth {
         }
     }
 
-    /// Whether the shared connection was lost. A connection may have been dead for a while before git uses
-    /// it.
+    /// Returns whether the shared connection was lost. A connection may be dead long before git uses it.
     pub(crate) async fn has_lost_connection(&self) -> bool {
         match self {
             Self::Ssh { master: Some(master), .. } => master.is_lost().await,
@@ -152,7 +153,8 @@ impl UpstreamAuth {
     }
 }
 
-/// The options of every ssh command for a repository. ssh runs in the mirror's directory.
+/// Returns the options of every ssh command for a repository. The paths are relative, because ssh runs in the mirror's
+/// directory.
 fn ssh_options(name: &Name) -> Vec<String> {
     let options = [
         "BatchMode=yes",
@@ -173,7 +175,8 @@ fn ssh_options(name: &Name) -> Vec<String> {
     options.map(str::to_owned).into()
 }
 
-/// The ssh command that git runs. It uses the control socket in `path` and never creates one.
+/// Returns the ssh command that git runs. `path` is the ssh option with the control socket. The command uses an
+/// existing control socket and never creates a control socket.
 fn command(options: &[String], path: &str) -> String {
     let options = options.iter().map(String::as_str).chain(["ControlMaster=no", path]);
     let options: Vec<String> = options.map(|option| format!("-o {option}")).collect();
@@ -192,7 +195,7 @@ async fn agent(directory: &Path, name: &Name, key: &Secret, fds: &ReservedFds) -
         command
     });
     let agent = Running::new(agent.map_err(|error| GitError::Run("ssh-agent".to_owned(), error))?);
-    // A private key must end with a newline, which editors and secret stores drop.
+    // A private key must end with a newline. Some editors and secret stores drop this newline.
     let text = format!("{}\n", key.expose().trim_end());
     let until = tokio::time::Instant::now() + AGENT_WITHIN;
     loop {
@@ -206,7 +209,7 @@ async fn agent(directory: &Path, name: &Name, key: &Secret, fds: &ReservedFds) -
         let output = git::finish(adding, "ssh-add", text.as_bytes(), AGENT_WITHIN).await?;
         match output.code {
             _ if output.success => return Ok(agent),
-            // The ssh-agent does not listen yet.
+            // The ssh-agent is not listening yet.
             Some(NO_AGENT) if tokio::time::Instant::now() < until => {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }

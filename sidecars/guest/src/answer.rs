@@ -1,4 +1,4 @@
-//! Answers requests of the host.
+//! Sends answers to requests of the host.
 
 use bottle_channel::Stream;
 use bottle_protocol::session::guest::GuestEvent;
@@ -15,7 +15,7 @@ pub(crate) async fn answer(stream: &Stream, event: &GuestEvent) {
     }
 }
 
-/// The event that reports a started process.
+/// Returns the event that reports a started process.
 pub(crate) fn started(pid: Pid) -> GuestEvent {
     GuestEvent::Started { pid: raw_pid(pid) }
 }

@@ -1,9 +1,9 @@
-//! Parses an untrusted tar archive one member at a time, with limits on memory.
+//! Parses an untrusted tar archive one member at a time, with limited memory.
 //!
-//! The guest parses archives that the host sends, and the host parses archives that the guest sends. Neither
-//! trusts the writer of an archive. The `tar` library would read a name of any length into memory. This
-//! module therefore parses the extension headers itself, with a limit for each, and rejects all unsupported
-//! ones.
+//! The guest parses archives that the host sends, and the host parses archives that the guest sends. Neither the guest
+//! nor the host trusts the writer of an archive. The `tar` library would read a name of any length into memory. This
+//! module therefore parses the extension headers itself, with a size limit for each header, and rejects all unsupported
+//! headers.
 
 mod sparse;
 
@@ -18,16 +18,16 @@ use tar::{Entries, Entry, EntryType};
 use self::sparse::Map;
 pub use self::sparse::{Content, append_extended_file, append_file};
 
-/// The maximum depth of nested directories. A copy of a deeper tree fails. Each level needs an open descriptor
-/// while a tree is read.
+/// The maximum depth of nested directories. A copy of a deeper tree fails. The depth is limited because each level
+/// needs an open descriptor while a tree is read.
 pub const MAX_DEPTH: usize = 128;
 
-/// The maximum length of a name or link target in bytes, which is the kernel's PATH_MAX. An archive with a
-/// longer one is rejected.
+/// The maximum length of a name or link target in bytes, which is the kernel's PATH_MAX. An archive with a longer name
+/// or link target is rejected.
 const MAX_NAME: u64 = 4096;
 
-/// The maximum size of an extended header in bytes, which is enough for two names and some numbers. An
-/// archive with a larger one is rejected.
+/// The maximum size of an extended header in bytes, which is enough for two names and some numbers. An archive with a
+/// larger header is rejected.
 const MAX_EXTENSIONS: u64 = 64 * 1024;
 
 /// The prefix of keys that store extended attributes in an extended header.
@@ -36,11 +36,11 @@ const ATTRIBUTE: &[u8] = b"SCHILY.xattr.";
 /// The maximum number of members in an archive. A larger archive is rejected.
 const MAX_MEMBERS: usize = 1_000_000;
 
-/// The maximum size of all names and headers of an archive in bytes. An archive with more is rejected,
-/// because unpacking keeps the names of directories in memory.
+/// The maximum size of all names and headers of an archive in bytes. An archive with more bytes of names and headers is
+/// rejected, because unpacking keeps the names of directories in memory.
 const MAX_NAMES: u64 = 256 << 20;
 
-/// The violation of one of this module's rules by an archive. Errors of the `tar` library have another type.
+/// The error that an archive violates a rule of this module. Errors of the `tar` library have another type.
 #[derive(Debug)]
 pub struct BadMember(String);
 
@@ -69,13 +69,13 @@ pub enum What {
 
 /// A member of an archive.
 pub struct Member<'a, R: Read> {
-    /// The name in the archive, which is not checked. [`Member::place`] returns a path that is safe to use.
+    /// The name in the archive. The name is not checked. [`Member::place`] returns a path that is safe to use.
     pub name: PathBuf,
     /// The type of the member.
     pub what: What,
     /// The permission bits, without set-id and sticky bits.
     pub mode: u32,
-    /// The set-id and sticky bits. Only a caller that runs no program of the archive may use them.
+    /// The set-id and sticky bits. Only a caller that runs no program of the archive may apply these bits.
     pub special: u32,
     /// The user id of the owner. 0 if the number in the archive is not a valid user id.
     pub uid: u32,
@@ -106,18 +106,18 @@ impl<R: Read> Member<'_, R> {
 pub struct Members<'a, R: Read> {
     entries: Entries<'a, R>,
     seen: usize,
-    /// The total size of names and headers so far, in bytes.
+    /// The total size of the names and headers that were read so far, in bytes.
     names: u64,
 }
 
 impl<'a, R: Read> Members<'a, R> {
-    /// Parses the members in `entries`. The caller must not have read any of them.
+    /// Creates a parser for the members in `entries`. The caller must not have read any entry.
     #[must_use]
     pub fn new(entries: Entries<'a, R>) -> Self {
         Self { entries: entries.raw(true), seen: 0, names: 0 }
     }
 
-    /// Returns the next member; `None` at the end of the archive.
+    /// Returns the next member. Returns `None` at the end of the archive.
     ///
     /// # Errors
     /// Fails if the archive is invalid, truncated, or exceeds a limit.
@@ -141,7 +141,7 @@ impl<'a, R: Read> Members<'a, R> {
                 EntryType::GNULongName => extensions.name = Some(long_name(&mut entry)?),
                 EntryType::GNULongLink => extensions.link = Some(long_name(&mut entry)?),
                 EntryType::XHeader => extensions.extend(&mut entry)?,
-                // Global headers are skipped, because they do not matter here.
+                // Global headers are skipped, because a copy does not use them.
                 EntryType::XGlobalHeader => {}
                 kind => return member(entry, kind, extensions).map(Some),
             }
@@ -163,19 +163,19 @@ struct Extensions {
     holes: Holes,
 }
 
-/// The description of a sparse file in its extended header.
+/// The description of a sparse file in the extended header of the file.
 #[derive(Default)]
 struct Holes {
-    /// Whether the file has format 1.0, in which the map precedes the data.
+    /// Whether the file has the format GNU.sparse 1.0. In this format, the map precedes the data.
     major: bool,
-    /// The map of the file in format 0.1.
+    /// The map of the file if it has the format GNU.sparse 0.1.
     map: Option<Vec<u8>>,
     /// The size of the file, including its holes.
     size: Option<u64>,
 }
 
 impl Holes {
-    /// Returns the map of the file's data; `None` if the file has no holes.
+    /// Returns the map of the file's data. Returns `None` if the file has no holes.
     fn map(self, entry: &mut Entry<'_, impl Read>, kind: EntryType) -> io::Result<Option<Map>> {
         let stored = entry.size();
         let missing = || refused("a sparse file has no size");
@@ -266,9 +266,9 @@ fn long_name<R: Read>(entry: &mut Entry<'_, R>) -> io::Result<PathBuf> {
 }
 
 impl Extensions {
-    /// Parses an extended header (POSIX), which may contain long names and extended attributes. A `size`
-    /// record is rejected, because it could differ from the size in the member's header, which determines
-    /// where the member ends.
+    /// Parses an extended header (POSIX), which may contain long names and extended attributes. A `size` record is
+    /// rejected: it could differ from the size in the member's own header, and the member's own header determines where
+    /// the member ends.
     fn extend<R: Read>(&mut self, entry: &mut Entry<'_, R>) -> io::Result<()> {
         let bytes = bounded(entry, MAX_EXTENSIONS)?;
         let mut rest = &bytes[..];
@@ -305,7 +305,7 @@ impl Extensions {
     }
 }
 
-/// Parses a time in seconds with a fraction. `None` if the time is before the epoch or malformed.
+/// Parses a time in seconds with a fraction. Returns `None` if the time is before the epoch or malformed.
 fn time(value: &[u8]) -> Option<(u64, u32)> {
     let text = std::str::from_utf8(value).ok()?;
     let (seconds, fraction) = text.split_once('.').unwrap_or((text, ""));
@@ -321,8 +321,8 @@ fn unsupported_sparse() -> io::Error {
     refused("the archive has a sparse file in an unsupported format")
 }
 
-/// Parses the next record of an extended header, which has the form `LENGTH KEY=VALUE\n`. `LENGTH` is the length of the
-/// complete record. The value may contain any bytes.
+/// Parses the next record of an extended header. A record has the form `LENGTH KEY=VALUE\n`. `LENGTH` is the length of
+/// the complete record. The value may contain any bytes.
 fn record<'a>(rest: &mut &'a [u8]) -> Option<(&'a [u8], &'a [u8])> {
     let digits = rest.iter().position(|byte| *byte == b' ')?;
     let length: usize = std::str::from_utf8(&rest[..digits]).ok()?.parse().ok()?;
@@ -333,7 +333,7 @@ fn record<'a>(rest: &mut &'a [u8]) -> Option<(&'a [u8], &'a [u8])> {
     Some((&record[..equals], &record[equals + 1..]))
 }
 
-/// Makes an error that names a member's path and the cause.
+/// Returns an error that names a member's path and the cause.
 pub(crate) fn about(path: &Path, why: impl fmt::Display) -> io::Error {
     refused(format!("{path:?}: {why}"))
 }

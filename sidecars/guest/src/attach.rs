@@ -10,8 +10,8 @@ use crate::guest::Guest;
 use crate::hosted::Hosted;
 use crate::scrollback::Piece;
 
-/// Serves the client until the process exits or the client detaches. Detaching does not affect the process. A
-/// client detaches by ending or resetting its stream, or by losing its connection.
+/// Serves the client until the process exits or the client detaches. Detaching does not affect the process. A client
+/// detaches when it ends or resets its stream, or when its connection is lost.
 pub(crate) async fn attach(guest: Arc<Guest>, hosted: Arc<Hosted>, request: Attach, stream: Stream) {
     let (sender, receiver) = stream.split();
     let cursor = hosted.log.beginning();
@@ -38,7 +38,7 @@ async fn end(sender: &StreamSender) {
     let _ = sender.end().await;
 }
 
-/// Sends the output, beginning at `cursor`, until the process has exited.
+/// Sends the process's output from the position `cursor` on, until the process has exited.
 async fn send_output(hosted: &Hosted, sender: &StreamSender, mut cursor: u64, turn: Option<u64>) {
     loop {
         let sent = match hosted.log.next(&mut cursor).await {
@@ -66,7 +66,7 @@ async fn wait_for_detach(mut receiver: StreamReceiver) {
     }
 }
 
-/// Handles the input, the terminal sizes and the signals of the controlling client until it detaches.
+/// Handles the input, the terminal sizes and the signals of the controlling client until the client detaches.
 async fn receive_input(guest: &Guest, hosted: &Hosted, mut receiver: StreamReceiver, turn: u64) {
     while let Some(event) = receiver.next().await {
         match event {

@@ -19,8 +19,8 @@ pub const SEARCH_WITHIN: Duration = Duration::from_secs(20);
 /// workspace counts as having unsaved work.
 const MAX_BESIDE: usize = 1_000;
 
-/// Searches the request's copied directories in a workspace, and the entries beside them. Without copied directories,
-/// searches `directories`.
+/// Searches a workspace for unsaved work: first the copied directories that `request` lists, then the other entries of
+/// the workspace. If `request` lists no copied directories, searches `directories` instead.
 ///
 /// # Errors
 /// Fails if a part of the workspace cannot be read.
@@ -81,7 +81,7 @@ fn add(changes: &mut Changes, index: usize, given: &GivenDirectory, found: unsav
     }));
 }
 
-/// Whether there is a change outside of the copied directories. No ignore rules apply there.
+/// Returns whether there is a change outside of the copied directories. No ignore rules apply there.
 fn has_changes_beside(top: &Directory, request: &Changed, stop: &Stop) -> io::Result<bool> {
     let is_given = |name: &OsStr| request.given.iter().any(|given| given.name.as_str() == name);
     let (names, more) = top.names(MAX_BESIDE)?;

@@ -1,9 +1,9 @@
-//! Reaps every process whose parent is the guest: processes that the guest started, and orphans.
+//! Reaps all child processes of the guest: processes that the guest started, and orphans.
 //!
-//! A single loop reaps all of them. Spawning holds a lock from before the fork until the new process is
-//! registered, and reaping takes the same lock. Therefore no exit status is lost or consumed by other code,
-//! and no signal is sent to a reused process id. No other code in the guest may wait for a process, neither
-//! with `std::process::Child` nor with `tokio::process`.
+//! A single loop reaps all child processes. Spawning holds a lock from before the fork until the new process is
+//! registered, and reaping takes the same lock. Therefore, no exit status is lost or consumed by other code, and no
+//! signal is sent to a reused process id. Other code in the guest must not wait for a process with
+//! `std::process::Child` or `tokio::process`.
 
 use std::collections::HashMap;
 use std::io;
@@ -18,7 +18,7 @@ use tokio::sync::watch;
 
 use crate::proc_stat::{Stat, pids};
 
-/// Gives the exit status of a child to any number of readers.
+/// Provides the exit status of one child process to any number of readers.
 #[derive(Debug, Clone)]
 pub(crate) struct ExitWatch(watch::Receiver<Option<Exit>>);
 
@@ -36,13 +36,13 @@ impl ExitWatch {
         }
     }
 
-    /// The exit status; `None` while the child runs.
+    /// Returns the exit status. Returns `None` while the child runs.
     pub(crate) fn now(&self) -> Option<Exit> {
         *self.0.borrow()
     }
 }
 
-/// Registers all running children.
+/// The registry of all running child processes.
 #[derive(Debug, Default)]
 pub(crate) struct Children {
     alive: Mutex<HashMap<Pid, watch::Sender<Option<Exit>>>>,
@@ -64,10 +64,11 @@ impl Children {
         Ok((pid, child, ExitWatch(receiver)))
     }
 
-    /// Sends `signal` to the process group of `pid`, if that process is a registered child.
+    /// Sends `signal` to the process group of `pid`, if the process is a registered child.
     pub(crate) fn signal_group(&self, pid: Pid, signal: Signal) {
         let alive = self.alive();
-        // The process group may outlive its leader, but its id is reserved only until the leader is reaped.
+        // The process group may continue to exist after its leader exits, but its id is reserved only until the leader
+        // is reaped.
         if alive.contains_key(&pid)
             && let Err(error) = kill_process_group(pid, signal)
         {
@@ -97,16 +98,17 @@ impl Children {
         }
     }
 
-    /// Pauses all processes of the bottle except the guest, or continues them.
+    /// Pauses or continues all processes of the bottle except the guest.
     pub(crate) fn pause_all(&self, pause: bool) {
         let signal = if pause { nix::sys::signal::SIGSTOP } else { nix::sys::signal::SIGCONT };
         if std::process::id() == 1 {
             let everything = nix::unistd::Pid::from_raw(-1);
-            // Sending fails only if there is no process.
+            // Sending the signal fails only if there is no other process.
             let _ = nix::sys::signal::kill(everything, signal);
             return;
         }
-        // A process that is stopped forks no more, so a second round reaches the processes that were just started.
+        // A stopped process cannot fork, so the second round reaches all processes that were started during the first
+        // round.
         for _ in 0..2 {
             for pid in descendants(std::process::id()) {
                 let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), signal);
@@ -114,8 +116,8 @@ impl Children {
         }
     }
 
-    /// Kills all processes of the bottle except the guest, and waits for their exit. Gives up after a second,
-    /// because the remaining processes are then stuck in the kernel.
+    /// Kills all processes of the bottle except the guest, and waits until they have exited. Gives up after one second,
+    /// because the remaining processes must be stuck in the kernel.
     pub(crate) async fn kill_all(&self) {
         for _ in 0..100 {
             let left = kill_round();
@@ -128,9 +130,9 @@ impl Children {
     }
 }
 
-/// Sends SIGKILL to the processes of the bottle. Returns 0 if there was none. If the guest is pid 1, one call reaches
-/// all processes. In a shared pid namespace, this function kills only the guest's children. The guest is a subreaper,
-/// so it becomes the parent of the orphaned grandchildren, and the next round kills them.
+/// Sends SIGKILL to the processes of the bottle. Returns 0 if there was no process. If the guest is pid 1, one call
+/// reaches all processes. In a shared pid namespace, this function kills only the guest's children. The guest is a
+/// subreaper, so it becomes the parent of the orphaned grandchildren, and the next round kills them.
 fn kill_round() -> usize {
     if std::process::id() == 1 {
         let everything = nix::unistd::Pid::from_raw(-1);
@@ -151,7 +153,7 @@ fn own_children() -> Vec<Pid> {
     children.filter_map(|(pid, _)| Pid::from_raw(pid)).collect()
 }
 
-/// All descendants of `root`, parents before their children.
+/// Returns the process ids of all descendants of `root`, parents before their children.
 fn descendants(root: u32) -> Vec<i32> {
     let all = with_parents();
     let mut found = Vec::new();
@@ -165,7 +167,7 @@ fn descendants(root: u32) -> Vec<i32> {
     found
 }
 
-/// All processes of the pid namespace, each with its parent.
+/// Returns the ids of all processes in the pid namespace, each with the id of its parent.
 fn with_parents() -> Vec<(i32, u32)> {
     pids().filter_map(|pid| Some((pid, u32::try_from(Stat::of(pid)?.parent).ok()?))).collect()
 }

@@ -11,32 +11,32 @@ use serde::{Deserialize, Serialize};
 
 use crate::forward::ForwardConfig;
 
-/// The settings with which [`run`](crate::run) starts the guest. The backend must first set up the sandbox:
+/// The settings for [`run`](crate::run), which starts the guest. Before this call, the backend must set up the sandbox:
 /// namespaces, mounts, capabilities, seccomp and the user.
 #[derive(Debug)]
 pub struct GuestConfig {
     /// The byte stream between guest and host.
     pub transport: Transport,
-    /// The root directory of the bottle, which is `/` unless the backend does not isolate files. Every path in a
+    /// The root directory of the bottle. The root directory is `/` if the backend isolates files. Every path in a
     /// request is resolved inside this directory.
     pub root: PathBuf,
-    /// The address and the sockets of the proxy, if the guest forwards connections to it.
+    /// The address and the sockets of the proxy, if the guest forwards connections to the proxy.
     pub proxy: Option<ForwardConfig>,
     /// Whether the guest serves DNS at the proxy's address.
     pub resolver: bool,
-    /// The programs that requests may run. They run as the guest's user.
+    /// The programs that requests may run. These programs run as the guest's user.
     pub programs: Programs,
     /// The limits that the guest enforces.
     pub limits: Limits,
-    /// A directory with the bottle's changes to its system files. It counts toward the bottle's disk use, and
-    /// processes of the bottle cannot see it.
+    /// A directory with the bottle's changes to its system files. The directory counts toward the bottle's disk use.
+    /// Processes of the bottle cannot see it.
     pub changed: Option<OwnedFd>,
-    /// A further restriction of the processes that requests start.
+    /// An additional restriction for the processes that requests start.
     pub confine: Option<Confine>,
 }
 
-/// A restriction that a process enters between fork and exec. The function makes only async-signal-safe calls and
-/// allocates no memory.
+/// A restriction that a child process applies to itself between fork and exec. The function must make only
+/// async-signal-safe calls and must not allocate memory.
 #[derive(Clone)]
 pub struct Confine(pub Arc<dyn Fn() -> io::Result<()> + Send + Sync>);
 
@@ -46,8 +46,8 @@ impl fmt::Debug for Confine {
     }
 }
 
-/// Limits on memory and disk, which the guest checks by polling. It stops a bottle that exceeds a limit. A
-/// bottle whose use grows fast can exceed a limit by some amount before the guest detects it.
+/// Limits on memory and disk space, which the guest checks by polling. The guest stops a bottle that exceeds a limit.
+/// If the use grows fast, it can exceed a limit by some amount before the guest detects it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
     /// The limit on memory in bytes, for all processes and all files in memory together.
@@ -57,8 +57,8 @@ pub struct Limits {
     /// The bottle's directories on the disk. If the list is not empty, the guest also stops the bottle if it uses
     /// much of a nearly full disk.
     pub directories: Vec<PathBuf>,
-    /// The number of bytes in `directories` that came with the bottle's copy of the system. They do not count
-    /// toward the limit on disk space.
+    /// The number of bytes in `directories` that belong to the bottle's initial copy of the system. These bytes do not
+    /// count toward the limit on disk space.
     pub given: u64,
 }
 
@@ -74,9 +74,8 @@ pub struct Limit {
 /// The byte stream between guest and host.
 #[derive(Debug)]
 pub enum Transport {
-    /// A listener to which hosts connect one after another. A new connection replaces the previous one, and
-    /// the bottle keeps running between connections. Processes of the bottle must not be able to access the
-    /// listener.
+    /// A listener to which hosts connect one after another. A new connection replaces the previous connection, and the
+    /// bottle keeps running between connections. Processes of the bottle must not be able to access the listener.
     Listener(UnixListener),
     /// This process's standard input and output, over which hosts connect one after another
     /// ([`bottle_channel::rejoin()`]). Both streams end when the container engine exits or stops the bottle.

@@ -1,5 +1,5 @@
 //! Makes non-blocking pipes and terminals usable on the async runtime.
-#![allow(unsafe_code)] // `AsyncFd::register` is unsafe because its caller must guarantee a property that `OwnedFd` has.
+#![allow(unsafe_code)] // `AsyncFd::register` is unsafe because its caller must keep the descriptor valid.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -13,17 +13,17 @@ use tokio::io::unix::AsyncFd;
 pub(crate) struct Descriptor(AsyncFd<OwnedFd>);
 
 impl Descriptor {
-    /// Takes ownership of `fd` and makes it non-blocking. The end that the child process uses is not affected.
+    /// Takes ownership of `fd` and makes it non-blocking. The other end, which the child process uses, is not affected.
     pub(crate) fn new(fd: OwnedFd) -> io::Result<Self> {
         let flags = fcntl_getfl(&fd)?;
         fcntl_setfl(&fd, flags | OFlags::NONBLOCK)?;
-        // SAFETY: an `OwnedFd` is valid and returns the same number until it is dropped, and the `AsyncFd`
-        // owns it and never releases it.
+        // SAFETY: an `OwnedFd` is valid and returns the same number until it is dropped. The `AsyncFd` owns the
+        // `OwnedFd` and never releases it.
         Ok(Self(unsafe { AsyncFd::register(fd)? }))
     }
 
-    /// Reads the available bytes; 0 at the end of the stream. A terminal returns EIO when its last process
-    /// has exited, which counts as the end of the stream.
+    /// Reads the available bytes. Returns 0 at the end of the stream. A terminal returns EIO when its last process has
+    /// exited. This error counts as the end of the stream.
     pub(crate) async fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
         loop {
             let mut guard = self.0.readable().await?;

@@ -14,11 +14,11 @@ use crate::guest::Guest;
 use crate::process::{Input, Output, Running, Terminal};
 use crate::redaction::{Redaction, StreamRedaction};
 
-/// The maximum number of bytes that are read from a process in one step: two data frames. Large reads reduce the number
-/// of context switches between the processes that forward the output.
+/// The maximum number of bytes that are read from a process in one step. This limit is the size of two data frames.
+/// Large reads reduce the number of context switches between the processes that forward the output.
 const READ: usize = 2 * (MAX_DATA - 1);
 
-/// The time between SIGHUP and SIGKILL for a process whose client has disconnected.
+/// The time between SIGHUP and SIGKILL for a process after its client has disconnected.
 const HANGUP_GRACE: Duration = Duration::from_secs(2);
 
 /// Runs the process until it exits. If the client disconnects, the process gets SIGHUP, because no other
@@ -47,8 +47,8 @@ pub(crate) async fn exec(guest: Arc<Guest>, request: Process, stream: Stream) {
     receiving.abort();
 }
 
-/// When the client disconnects, sends SIGHUP to the process, and SIGKILL after [`HANGUP_GRACE`]. Never
-/// returns; the caller detects the exit.
+/// When the client disconnects, sends SIGHUP to the process, and SIGKILL after [`HANGUP_GRACE`]. Never returns, because
+/// the caller detects the exit of the process.
 async fn hang_up_after(sender: &StreamSender, guest: &Guest, pid: Pid) {
     sender.closed().await;
     guest.children.signal_group(pid, Signal::HUP);
@@ -57,7 +57,7 @@ async fn hang_up_after(sender: &StreamSender, guest: &Guest, pid: Pid) {
     std::future::pending().await
 }
 
-/// Sends all output of the process to the client. Returns whether the client received all of it.
+/// Sends all output of the process to the client. Returns whether the client received all output.
 async fn send_all(sender: &StreamSender, outputs: Vec<Output>, redaction: Option<&Redaction>) -> bool {
     let mut outputs = outputs.into_iter();
     // A terminal has one output stream, and pipes have two.
@@ -73,7 +73,7 @@ async fn send_all(sender: &StreamSender, outputs: Vec<Output>, redaction: Option
 }
 
 /// Sends one output stream to the client. `redaction`, if given, replaces secret values in the stream. Reading
-/// continues after the client disconnects. Otherwise, a process that cleans up after SIGHUP would be killed by SIGPIPE.
+/// continues after the client disconnects, because otherwise SIGPIPE would kill a process that cleans up after SIGHUP.
 async fn send_output(
     sender: &StreamSender,
     mut output: Output,
@@ -98,7 +98,7 @@ async fn send_output(
     }
 }
 
-/// Sends bytes in data frames of the usual size. Returns whether the client received them.
+/// Sends bytes in parts of at most [`READ`] bytes. Returns whether the client received them.
 async fn send_bytes(sender: &StreamSender, fd: u8, mut bytes: Bytes) -> bool {
     while !bytes.is_empty() {
         let part = bytes.split_to(bytes.len().min(READ));
@@ -109,8 +109,8 @@ async fn send_bytes(sender: &StreamSender, fd: u8, mut bytes: Bytes) -> bool {
     true
 }
 
-/// Handles the input, the terminal sizes and the signals of the client. The end of the client's stream closes
-/// the process's input.
+/// Handles the input, the terminal sizes and the signals of the client. When the client's stream ends, closes the
+/// process's input.
 async fn receive(
     guest: Arc<Guest>,
     mut receiver: StreamReceiver,

@@ -1,4 +1,4 @@
-//! The settings of a bottle's guest, and the conversion of paths in requests.
+//! Defines the settings of a bottle's guest, and converts paths in requests.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -7,14 +7,14 @@ use rustix::process::Rlimit;
 
 use crate::config::{Confine, Programs};
 
-/// The settings from the backend that never change.
+/// The settings from the backend that stay the same until the guest exits.
 #[derive(Debug)]
 pub(crate) struct Facts {
     pub(crate) root: PathBuf,
     pub(crate) programs: Programs,
-    /// The limit on open files that the guest was started with. Processes of the bottle get this limit.
+    /// The original limit on open files, before the guest raised its own limit. Processes of the bottle get this limit.
     pub(crate) files: Rlimit,
-    /// A further restriction on processes of the bottle.
+    /// An additional restriction for processes of the bottle.
     pub(crate) confine: Option<Confine>,
 }
 
@@ -28,7 +28,8 @@ impl Facts {
     }
 }
 
-/// Removes the leading slash of a path in a request, and resolves `..` as text, never above the root.
+/// Converts a path in a request to a path relative to the bottle's root. Resolves `..` as text and never leaves the
+/// root.
 pub(crate) fn relative_to_root(path: &str) -> PathBuf {
     let absolute = Path::new(WORKSPACE).join(path);
     let mut found = PathBuf::new();

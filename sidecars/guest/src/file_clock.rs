@@ -1,12 +1,12 @@
 //! Takes timestamps that can be compared with the change times of files.
 //!
-//! The kernel takes change times from its coarse clock, which lags behind the precise clock by up to one tick
-//! (one to ten milliseconds). If a file was read since its last change, its next change time comes from the
-//! precise clock (Linux 6.13 and later). Successive writes may therefore have equal change times, and a
-//! timestamp between two writes needs care.
+//! The kernel takes change times from its coarse clock, which lags behind the precise clock by up to one tick (one to
+//! ten milliseconds). If a file was read since its last change, its next change time comes from the precise clock
+//! (Linux 6.13 and later). Successive writes may therefore have equal change times, so a timestamp is not always
+//! distinct from the change times of the writes before and after it.
 //!
-//! APFS on macOS takes change times from the precise clock in nanoseconds. On macOS, one clock therefore serves for
-//! timestamps and change times.
+//! On macOS, APFS takes change times from the precise clock in nanoseconds. This module therefore uses the precise
+//! clock for both timestamps and change times on macOS.
 
 use std::time::Duration;
 
@@ -22,16 +22,16 @@ const CHANGES: ClockId = ClockId::Realtime;
 /// The interval at which the coarse clock is read.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
-/// Takes a timestamp that is older than every later change of a file. Changes during the previous tick may
-/// also be newer than the timestamp.
+/// Takes a timestamp that is older than every later change of a file. Changes shortly before the call, in the current
+/// tick, may also be newer than the timestamp.
 #[must_use]
 pub fn before_any_change() -> Timestamp {
     let tick = now(CHANGES);
     tick.checked_sub(SignedDuration::from_nanos(1)).unwrap_or(tick)
 }
 
-/// Takes a timestamp that is not older than any earlier change of a file, and is older than every change
-/// after this function returns. The function waits for the next tick of the coarse clock.
+/// Takes a timestamp that is newer than or equal to every earlier change of a file, and older than every change after
+/// this function returns. The function waits for the next tick of the coarse clock.
 pub async fn between() -> Timestamp {
     let moment = now(ClockId::Realtime);
     while !is_past(moment) {
@@ -40,7 +40,7 @@ pub async fn between() -> Timestamp {
     moment
 }
 
-/// Like [`between`], but without an async runtime.
+/// Works like [`between`], but without an async runtime.
 #[must_use]
 pub fn between_blocking() -> Timestamp {
     let moment = now(ClockId::Realtime);
@@ -50,8 +50,8 @@ pub fn between_blocking() -> Timestamp {
     moment
 }
 
-/// Whether the coarse clock is past a timestamp. Also true if the clock was set back, so that callers do not
-/// wait for it to catch up.
+/// Returns whether the coarse clock is later than `moment`. Also returns true if the clock was set back, so that
+/// callers do not wait until the clock reaches `moment` again.
 fn is_past(moment: Timestamp) -> bool {
     now(CHANGES) > moment || now(ClockId::Realtime) < moment
 }

@@ -3,9 +3,9 @@
 //! ```text
 //!  agent ──tcp──► 127.9.9.9:443 ══ forwarder ══► /run/bottle/proxy/443 ──unix──► egress
 //! ```
-//! The forwarder inspects no bytes. The bundle decides about each request, and does not trust anything that
-//! it receives. Half-closed connections are forwarded as such. There is no idle timeout, because event
-//! streams and WebSockets can be silent for a long time, and the bundle has its own timeouts.
+//! The forwarder does not inspect the bytes. The bundle decides about each request, and trusts no received data. If one
+//! side half-closes a connection, the forwarder half-closes the connection to the other side. There is no idle timeout,
+//! because event streams and WebSockets can be silent for a long time, and the bundle has its own timeouts.
 
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
@@ -27,18 +27,18 @@ pub struct ForwardConfig {
     pub sockets: PathBuf,
 }
 
-/// The maximum number of concurrent connections on all ports. Further connections wait in the kernel's
-/// backlog. Only an attacker inside the bottle needs more, and then harms only that bottle.
+/// The maximum number of concurrent connections on all ports. Further connections wait in the kernel's backlog. Only an
+/// attacker inside the bottle needs more connections, and affects only this bottle.
 const CONNECTIONS: usize = 1024;
 
 /// The size of the buffer for each direction of a connection, in bytes.
 const BUFFER: usize = 16 * 1024;
 
-/// The pause after a failed accept, for example if no descriptors are left.
+/// The pause after a failed accept, for example if the limit on open files is reached.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Listens on every port with tasks on the current runtime. Returns a message for each port that cannot be
-/// bound. The other ports are not affected.
+/// Listens on every port with a task on the current runtime. Returns a message for each port that cannot be bound. All
+/// other ports still work.
 pub async fn start(proxy: &ForwardConfig) -> Vec<String> {
     let slots = Arc::new(Semaphore::new(CONNECTIONS));
     let mut problems = Vec::new();
@@ -57,7 +57,7 @@ pub async fn start(proxy: &ForwardConfig) -> Vec<String> {
 async fn listen(listener: TcpListener, socket: PathBuf, slots: Arc<Semaphore>) {
     let socket: Arc<Path> = socket.into();
     loop {
-        // The semaphore exists as long as this task, and is never closed.
+        // The semaphore exists at least until this task ends, and is never closed.
         let Ok(slot) = slots.clone().acquire_owned().await else { return };
         match listener.accept().await {
             Ok((connection, _)) => {
@@ -72,11 +72,11 @@ async fn listen(listener: TcpListener, socket: PathBuf, slots: Arc<Semaphore>) {
     }
 }
 
-/// Forwards one connection. If the proxy is not running, the agent sees that the connection is closed.
+/// Forwards one connection. If the proxy is not running, the connection of the agent is closed.
 async fn forward(mut inside: TcpStream, socket: &Path) {
     let _ = inside.set_nodelay(true);
     let Ok(mut proxy) = UnixStream::connect(socket).await else { return };
-    // Each side may reset the connection at any time, which needs no report.
+    // Errors are ignored, because each side may reset the connection at any time.
     let _ = copy_bidirectional_with_sizes(&mut inside, &mut proxy, BUFFER, BUFFER).await;
 }
 

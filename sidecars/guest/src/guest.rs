@@ -60,36 +60,38 @@ impl Guest {
         }
     }
 
-    /// The environment variables that the host provisioned.
+    /// Returns the environment variables that the host provisioned.
     pub(crate) fn environment(&self) -> Outcome<&BTreeMap<String, Secret>> {
         self.environment.get().ok_or_else(|| bad_state("the bottle is not provisioned yet"))
     }
 
-    /// The values that are replaced in output for clients.
+    /// Returns the secret values that are replaced in output for clients.
     pub(crate) fn redaction(&self) -> &Redaction {
         self.redaction.get_or_init(Redaction::default)
     }
 
-    /// Stores the environment variables, and the names of those whose values are secret. Fails if they are already
-    /// stored.
+    /// Stores the environment variables. `secret` contains the names of the variables with secret values. Fails if
+    /// variables are already stored.
     pub(crate) fn set_environment(
         &self,
         environment: BTreeMap<String, Secret>,
         secret: &BTreeSet<String>,
     ) -> Outcome<()> {
         let values = environment.iter().filter(|(name, _)| secret.contains(*name)).map(|(_, value)| value);
-        // No output was read before, because no process runs before the environment is set.
+        // The redaction is not set yet: no output was read before, because no process runs before the environment is
+        // set.
         let _ = self.redaction.set(Redaction::new(values));
         self.environment.set(environment).map_err(|_| bad_state("the bottle is provisioned already"))
     }
 
-    /// Sets the directories whose changes count as work. They are searched instead of the workspace.
+    /// Sets the directories that are searched for unsaved work. These directories are searched instead of the
+    /// workspace.
     pub(crate) fn set_work(&self, directories: &[String]) {
-        // The bottle is provisioned only once.
+        // The value is not set yet, because the bottle is provisioned only once.
         let _ = self.work.set(directories.iter().map(|directory| self.facts.inside(directory)).collect());
     }
 
-    /// The directories whose changes count as work.
+    /// Returns the directories that are searched for unsaved work.
     pub(crate) fn work(&self) -> Vec<PathBuf> {
         self.work.get().cloned().unwrap_or_else(|| vec![self.facts.inside(WORKSPACE)])
     }
@@ -101,13 +103,13 @@ impl Guest {
         process::start(&self.children, command, request.terminal, pipes, &self.facts)
     }
 
-    /// Logs and records a failure in a service of the guest, such as the forwarder.
+    /// Logs and records a failure of a part of the guest, such as the forwarder.
     pub(crate) fn report_problem(&self, message: String) {
         tracing::warn!("{message}");
         self.problems.lock().unwrap_or_else(PoisonError::into_inner).push(message);
     }
 
-    /// All failures that were recorded.
+    /// Returns all recorded failures.
     pub(crate) fn problems(&self) -> Vec<String> {
         self.problems.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -120,7 +122,7 @@ impl Guest {
         self.children.kill_all().await;
     }
 
-    /// The limit that the bottle has exceeded, if any.
+    /// Returns the limit that the bottle has exceeded, if any.
     pub(crate) fn overrun(&self) -> Option<Overrun> {
         self.overrun.get().copied()
     }

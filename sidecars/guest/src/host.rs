@@ -1,7 +1,7 @@
 //! Serves the host, which connects several times in succession. Each request is handled by its own task.
 //!
-//! A new connection replaces the previous one. Connecting and disconnecting do not affect the agent, its
-//! output or its environment.
+//! A new connection replaces the previous connection. The agent, its output and its environment are not affected when a
+//! host connects or disconnects.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -36,7 +36,7 @@ use crate::stop::stop;
 /// The pause after a failed accept, for example if too many files are open.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Serves connections of the host. A listener is served forever, standard streams until they end.
+/// Serves connections of the host. A listener is served without end, and standard streams are served until they end.
 pub(crate) async fn serve(guest: &Arc<Guest>, transport: Opened) -> io::Result<()> {
     match transport {
         Opened::Listener(listener) => accept(guest, listener).await,
@@ -56,7 +56,7 @@ pub(crate) enum Opened {
 }
 
 impl Opened {
-    /// Takes ownership of the transport. Must be called before any process is started.
+    /// Takes ownership of the transport. This function must be called before any process is started.
     pub(crate) fn open(transport: Transport) -> io::Result<Self> {
         Ok(match transport {
             Transport::Listener(listener) => {
@@ -80,7 +80,7 @@ async fn accept(guest: &Arc<Guest>, listener: UnixListener) {
     }
 }
 
-/// Performs the handshake on a new connection, and makes it the current one.
+/// Performs the handshake on a new connection, and serves its requests.
 async fn serve_host<IO>(guest: &Arc<Guest>, stream: IO)
 where
     IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -130,7 +130,8 @@ async fn handle(guest: Arc<Guest>, request: Request) {
         {
             Ok((pid, mut exit)) => {
                 let _ = stream.message(&started(pid)).await;
-                // All files for the start of the agent are written now, so their memory can be returned to the system.
+                // All files for the start of the agent have been written, so the memory of their contents can be
+                // returned to the system.
                 bottle_heap::trim();
                 let exited = GuestEvent::Exited(exit.ended().await);
                 answer(&stream, &exited).await;
@@ -192,7 +193,8 @@ async fn handle(guest: Arc<Guest>, request: Request) {
         }
         GuestRequest::Probe(request) => {
             let probed = match guest.environment() {
-                // Isolation can be probed before the bottle is provisioned.
+                // The isolation can be probed before the bottle is provisioned, and therefore without environment
+                // variables.
                 Err(_) if request.isolation_only => Ok(probe::run(&request, &BTreeMap::new()).await),
                 Ok(environment) => Ok(probe::run(&request, environment).await),
                 Err(failure) => Err(failure),
@@ -212,7 +214,7 @@ async fn handle(guest: Arc<Guest>, request: Request) {
     }
 }
 
-/// Searches for unsaved work. This runs on a blocking thread, because the workspace may be large.
+/// Searches for unsaved work. The search runs on a blocking thread, because the workspace may be large.
 async fn find_changes(guest: &Guest, request: Changed) -> Outcome<GuestEvent> {
     let directories = match &request.directories[..] {
         [] => guest.work(),

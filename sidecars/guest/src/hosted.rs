@@ -1,5 +1,5 @@
-//! Manages a process that outlives its clients, with its state, its output and its terminal: the agent, which is the
-//! main process of a bottle, or a process that a client started.
+//! Manages the state, the output and the terminal of a process that outlives its clients. The process is the agent (the
+//! main process of a bottle) or a process that a client started.
 //!
 //! ```text
 //!   Waiting ── start ──► Running ──── process exits ────► Exited
@@ -28,21 +28,21 @@ pub(crate) struct Hosted {
     started: Notify,
     control: Mutex<Control>,
     released: Notify,
-    /// The number of clients that follow the output to its end.
+    /// The number of clients that follow the output until it ends.
     followers: watch::Sender<usize>,
     ended_at: OnceLock<Timestamp>,
 }
 
-/// The program of a process, and how and when it was started.
+/// The command line of a process, and how and when the process was started.
 #[derive(Debug, Clone)]
 pub(crate) struct Origin {
-    /// The program and its arguments, at most [`ARGV_MAX`] bytes of them.
+    /// The program and its first arguments, with at most [`ARGV_MAX`] bytes in total.
     pub(crate) argv: Vec<String>,
     pub(crate) started_at: Timestamp,
     pub(crate) in_terminal: bool,
 }
 
-/// The maximum size of a program and its arguments in a list of processes, in bytes.
+/// The maximum total size of a program and its arguments in a list of processes, in bytes.
 const ARGV_MAX: usize = 4096;
 
 #[derive(Default)]
@@ -54,9 +54,9 @@ enum Stage {
         origin: Origin,
         exit: ExitWatch,
         input: Input,
-        /// Also `None` after the process has ended.
+        /// The terminal. `None` if the process has no terminal, or has ended.
         terminal: Option<Terminal>,
-        /// The last size of the terminal, after the end of the process.
+        /// The last size of the terminal. This field is set when the process ends.
         last_size: Option<Size>,
     },
 }
@@ -64,8 +64,8 @@ enum Stage {
 /// The control of the terminal. At most one client controls it.
 #[derive(Default)]
 struct Control {
-    /// The number of times that a client took control. It prevents a detached client from releasing the
-    /// control of a later client.
+    /// The number of times that a client took control. With this number, a detached client cannot release the control
+    /// of a later client.
     turn: u64,
     client: Option<StreamSender>,
     /// The size of the controlling client's terminal.
@@ -81,7 +81,7 @@ impl Hosted {
         self.control.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The state, which includes the exit status of a process that has exited.
+    /// Returns the state of the process. The state of an exited process includes the exit status.
     pub(crate) fn state(&self) -> AgentState {
         match &*self.stage() {
             Stage::Waiting => AgentState::Waiting,
@@ -89,8 +89,8 @@ impl Hosted {
         }
     }
 
-    /// Starts the process with `start`; fails if it was started before. Its terminal gets the size of the controlling
-    /// client's terminal.
+    /// Starts the process with the function `start`. Fails if the process was started before. The terminal of the
+    /// process gets the size of the controlling client's terminal.
     pub(crate) fn start(
         self: &Arc<Self>,
         mut process: Process,
@@ -116,8 +116,8 @@ impl Hosted {
         Ok((pid, exit))
     }
 
-    /// Gives a client control of the terminal, and resets the stream of the previous client. Returns the
-    /// number of this take-over, which identifies the client.
+    /// Gives a client control of the terminal, and resets the stream of the previous client. Returns the new value of
+    /// `turn`, which identifies the client.
     pub(crate) async fn take_control(&self, client: StreamSender, size: Option<Size>) -> u64 {
         let (turn, before) = {
             let mut control = self.control();
@@ -130,7 +130,8 @@ impl Hosted {
         }
         if let (Some(size), Some(terminal)) = (size, self.terminal()) {
             terminal.resize(size);
-            // The new client's screen is empty, and setting an unchanged size would not make programs redraw.
+            // The new client's screen is empty, and programs do not redraw if the size is unchanged, so a redraw is
+            // requested explicitly.
             terminal.redraw();
         }
         turn
@@ -146,15 +147,16 @@ impl Hosted {
         }
     }
 
-    /// Lets the process write without waiting for a first client that has not attached yet.
+    /// Allows the process to write if the first client has not attached yet. Otherwise, the process would wait for this
+    /// client.
     pub(crate) fn expect_no_client(&self) {
         if self.control().client.is_none() {
             self.log.set_controller(None);
         }
     }
 
-    /// Waits until no client controls the terminal. After the exit, this means that the last output
-    /// and the exit status were sent.
+    /// Waits until no client controls the terminal. After the process has exited, this means that the last output and
+    /// the exit status were sent.
     pub(crate) async fn released(&self) {
         loop {
             let mut released = std::pin::pin!(self.released.notified());
@@ -166,26 +168,28 @@ impl Hosted {
         }
     }
 
-    /// Counts a client that follows the output, until the returned value is dropped.
+    /// Counts a client as a follower of the output until the returned value is dropped.
     pub(crate) fn follow(&self) -> Following<'_> {
         self.followers.send_modify(|count| *count += 1);
         Following(&self.followers)
     }
 
-    /// Waits until no client follows the output. After the exit, this means that each of these clients got all output.
+    /// Waits until no client follows the output. After the process has exited, this means that every following client
+    /// has received all output.
     pub(crate) async fn unfollowed(&self) {
         // The sender belongs to `self`, so it is not dropped during the wait.
         let _ = self.followers.subscribe().wait_for(|count| *count == 0).await;
     }
 
-    /// Records how far a client has read, if it still has control.
+    /// Records the position up to which a client has read, if the client still has control.
     pub(crate) fn record_read(&self, turn: u64, cursor: u64) {
         if self.control().turn == turn {
             self.log.set_controller(Some(cursor));
         }
     }
 
-    /// The standard input, for the controlling client. Waits until the process has started, so that no input is lost.
+    /// Returns the standard input for the controlling client. Waits until the process has started, so that no input is
+    /// lost.
     pub(crate) async fn input(&self) -> Input {
         loop {
             let mut started = std::pin::pin!(self.started.notified());
@@ -197,7 +201,7 @@ impl Hosted {
         }
     }
 
-    /// Closes the input and the terminal of a process that has ended. Afterwards, the entry that remains of the process
+    /// Closes the input and the terminal of a process that has ended. After this, the entry of the process in the list
     /// holds no open files.
     fn close(&self) {
         if let Stage::Started { input, terminal, last_size, .. } = &mut *self.stage() {
@@ -206,7 +210,7 @@ impl Hosted {
         }
     }
 
-    /// The size of the terminal. After the end of the process, its last size.
+    /// Returns the size of the terminal. After the process has ended, returns the last size.
     pub(crate) fn terminal_size(&self) -> Option<Size> {
         match &*self.stage() {
             Stage::Waiting => None,
@@ -216,7 +220,7 @@ impl Hosted {
         }
     }
 
-    /// The terminal, if the process runs in one.
+    /// Returns the terminal, if the process runs in a terminal.
     pub(crate) fn terminal(&self) -> Option<Terminal> {
         match &*self.stage() {
             Stage::Waiting => None,
@@ -237,7 +241,7 @@ impl Hosted {
         }
     }
 
-    /// The process, if it has started.
+    /// Returns the process id and the exit status watch, if the process has started.
     pub(crate) fn process(&self) -> Option<(Pid, ExitWatch)> {
         match &*self.stage() {
             Stage::Waiting => None,
@@ -245,7 +249,7 @@ impl Hosted {
         }
     }
 
-    /// The program of the process, and how and when it was started.
+    /// Returns the command line of the process, and how and when the process was started.
     pub(crate) fn origin(&self) -> Option<Origin> {
         match &*self.stage() {
             Stage::Waiting => None,
@@ -253,7 +257,7 @@ impl Hosted {
         }
     }
 
-    /// When the process ended and its last output was read.
+    /// Returns the time when the process had ended and its last output was read.
     pub(crate) fn ended_at(&self) -> Option<Timestamp> {
         self.ended_at.get().copied()
     }
@@ -294,7 +298,7 @@ async fn record(hosted: Arc<Hosted>, outputs: Vec<Output>, mut exit: ExitWatch) 
         })
         .collect();
     for stream in streams {
-        // If the reading task was cancelled, it has no more output.
+        // An error is ignored: a cancelled task has no more output.
         let _ = stream.await;
     }
     let ended = exit.ended().await;
@@ -303,7 +307,7 @@ async fn record(hosted: Arc<Hosted>, outputs: Vec<Output>, mut exit: ExitWatch) 
     hosted.log.end(ended);
 }
 
-/// The first arguments that fit into [`ARGV_MAX`].
+/// Returns the first arguments that together fit into [`ARGV_MAX`].
 fn clipped(argv: Vec<String>) -> Vec<String> {
     let mut left = ARGV_MAX;
     let fits = |argument: &String| {

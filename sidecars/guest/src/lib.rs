@@ -1,10 +1,9 @@
-//! Implements the guest, which is the first process of every bottle. It is pid 1 if the backend isolates
+//! Implements the guest, which is the first process of every bottle. The guest is pid 1 if the backend isolates
 //! processes.
 //!
-//! The guest starts and reaps all processes of the bottle. It owns the agent's terminal and scrollback, runs
-//! the resolver, and forwards connections to the proxy. It serves the host over one byte stream. The guest
-//! does not depend on the backend. The backend sets up the sandbox, and passes a transport and a few settings
-//! ([`GuestConfig`]).
+//! The guest starts and reaps all processes of the bottle. The guest owns the agent's terminal and scrollback, runs the
+//! resolver, and forwards connections to the proxy. The guest serves the host over one byte stream. The guest does not
+//! depend on the backend. The backend sets up the sandbox, and passes a transport and a few settings ([`GuestConfig`]).
 //!
 //! ```text
 //!   host ══ transport ══► host ─► agent     the main process; output log ─► attached clients, logs
@@ -17,9 +16,9 @@
 //!   orphaned processes ──────► children (reaps them)
 //! ```
 //!
-//! The guest keeps the agent's secrets in memory. It is therefore not dumpable, and `/proc/1` does not reveal
-//! them. One thread runs everything except copies, work on files, searches for changes and the watch on limits. Every
-//! buffer, every queue and the number of connections are bounded.
+//! The guest keeps the agent's secrets in memory. The guest is therefore not dumpable, and `/proc/1` does not reveal
+//! the secrets. One thread runs everything except copies, work on files, searches for changes and the watch on limits.
+//! All buffers, all queues and the number of connections are bounded.
 //!
 //! - `config`: settings from the backend · `life`: startup and shutdown
 //! - `children`, `spawn`, `program`, `process`, `proc_stat`, `descriptor`: processes
@@ -33,7 +32,7 @@
 //! - `watch`: limits on memory and disk that the backend cannot enforce
 //! - `forward`: connections to the proxy; [`bottle_resolver`]: DNS · `probe`: the isolation probe
 //!
-//! The guest runs only on Linux. For other systems, this crate has only the modules that the host uses too:
+//! The guest runs only on Linux. On other systems, this crate contains only the modules that the host uses too:
 //! [`archive`], [`changed_files`] and [`file_clock`].
 
 #[cfg(target_os = "linux")]

@@ -19,17 +19,16 @@ use crate::host::Opened;
 use crate::stop::{DEFAULT_GRACE, stop};
 use crate::{forward, host, spawn, watch};
 
-/// The guest's limit on open files, which allows two for each connection to the proxy and some for other
-/// purposes.
+/// The guest's limit on open files. The limit allows two files for each connection to the proxy, and some files for
+/// other purposes.
 const OPEN_FILES: u64 = 4096;
 
-/// How long an idle thread for blocking work is kept. It is short, because copies are rare.
+/// The time after which an idle thread for blocking work ends. The time is short because copies are rare.
 const THREAD_KEEP: Duration = Duration::from_secs(1);
 
-/// Runs the guest until the bottle stops. The bottle stops after
-/// [`Stop`](bottle_protocol::session::guest::Stop), after SIGTERM, or when the transport is the standard
-/// streams and they end. When this function returns, no other process of the bottle is running, except one
-/// that is stuck in the kernel.
+/// Runs the guest until the bottle stops. The bottle stops after [`Stop`](bottle_protocol::session::guest::Stop) or
+/// SIGTERM. If the transport is the standard streams, the bottle also stops when the streams end. When this function
+/// returns, no other process of the bottle is running, except processes that are stuck in the kernel.
 ///
 /// The calling process must have a single thread. If the guest is not pid 1, it becomes a subreaper, so that
 /// it can still kill all processes of the bottle.
@@ -46,7 +45,8 @@ pub fn run(config: GuestConfig) -> ExitCode {
 }
 
 fn start(config: GuestConfig) -> std::io::Result<()> {
-    // This call comes first. After it, no process of the same user can read this process's memory.
+    // This function must be called first. After this call, no other process of the same user can read this process's
+    // memory.
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     set_child_subreaper(Some(rustix::process::getpid()))?;
     spawn::close_on_exec_from(3)?;
@@ -86,7 +86,7 @@ async fn serve(config: GuestConfig, files: Rlimit) -> std::io::Result<()> {
     if let Some(overrun) = watch::start(limits, changed)? {
         let guest = guest.clone();
         tokio::spawn(async move {
-            // Waiting for the watch fails only while the guest exits.
+            // Waiting for the watch thread fails only while the guest exits.
             if let Ok(overrun) = overrun.await {
                 guest.end_for(overrun).await;
             }
@@ -117,8 +117,9 @@ async fn serve(config: GuestConfig, files: Rlimit) -> std::io::Result<()> {
     ended
 }
 
-/// Ignores the signals of a terminal that the guest shares with other processes, on backends without a pid
-/// namespace. Handlers are installed for this, because child processes would inherit ignored signals.
+/// Ignores the signals of a terminal. On backends without a pid namespace, the guest shares a terminal with other
+/// processes. This function installs handlers instead of setting the signals to ignored, because child processes would
+/// inherit ignored signals.
 fn ignore_others() -> std::io::Result<()> {
     for kind in [SignalKind::hangup(), SignalKind::interrupt(), SignalKind::quit()] {
         // The handler remains installed after the stream is dropped.

@@ -1,4 +1,4 @@
-//! Sends the agent's buffered output to a client, and optionally follows it.
+//! Sends the agent's buffered output to a client, and optionally the further output.
 
 use std::sync::Arc;
 
@@ -20,8 +20,8 @@ pub(crate) async fn logs(guest: Arc<Guest>, request: Logs, stream: Stream) {
             let piece = if request.follow {
                 Some(log.next(&mut cursor).await)
             } else {
-                // Without following, sending stops at the last byte that existed at the time of the request.
-                // Later output could be endless.
+                // Without `follow`, sending stops at the last byte that existed at the time of the request, because
+                // later output could be endless.
                 if cursor < end { log.try_next(&mut cursor) } else { None }
             };
             match piece {

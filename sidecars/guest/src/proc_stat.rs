@@ -1,17 +1,17 @@
 //! Reads the processes of the pid namespace from `/proc` (proc(5)).
 
-/// One process, from `/proc/PID/stat`.
+/// The data of one process in `/proc/PID/stat`.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Stat {
     pub(crate) parent: i32,
     pub(crate) session: i32,
-    /// The processor time in clock ticks, including that of reaped children.
+    /// The CPU time in clock ticks, including the CPU time of reaped children.
     pub(crate) ticks: u64,
     pub(crate) resident_pages: u64,
 }
 
 impl Stat {
-    /// Reads a process. `None` if it does not exist or has exited.
+    /// Reads the data of a process. Returns `None` if the process does not exist or has exited.
     pub(crate) fn of(pid: i32) -> Option<Self> {
         Self::parse(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
     }
@@ -20,7 +20,8 @@ impl Stat {
         // The second field is a name in parentheses that may contain any text.
         let mut fields = text.rsplit_once(')')?.1.split_ascii_whitespace();
         let state = fields.next()?;
-        // The fields after the state: 1 is the parent, 3 the session, 11 to 14 are times, 21 is the resident memory.
+        // The fields after the state. Field 1 is the parent, field 3 is the session, fields 11 to 14 are times, and
+        // field 21 is the resident memory.
         let fields: Vec<i64> = fields.take(21).map(|field| field.parse().unwrap_or(0)).collect();
         let field = |number: usize| fields.get(number - 1).copied().unwrap_or(0);
         let id = |number: usize| i32::try_from(field(number)).unwrap_or(0);
@@ -35,7 +36,7 @@ impl Stat {
     }
 }
 
-/// The ids of all processes of the pid namespace.
+/// Returns the ids of all processes in the pid namespace.
 pub(crate) fn pids() -> impl Iterator<Item = i32> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())

@@ -1,4 +1,4 @@
-//! Starts a process whose standard streams are a terminal or three pipes.
+//! Starts a process, with a terminal or with pipes as its standard streams.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -22,20 +22,20 @@ use crate::{program, spawn};
 /// The maximum number of bytes that are read from a process in one step.
 pub(crate) const READ: usize = 28 * 1024;
 
-/// The maximum number of queued input chunks (one frame each, up to 32 KiB) for a process that does not read.
-/// If the queue is full, the client waits.
+/// The maximum number of queued input chunks for a process that does not read. A chunk is the content of one frame, up
+/// to 32 KiB. If the queue is full, the client waits.
 const INPUT_QUEUE: usize = 4;
 
-/// The capacity of a pipe for output in bytes. With the default capacity of 64 KiB, a process that writes much waits
-/// more often than it writes.
+/// The capacity of a pipe for output in bytes. With the default capacity of 64 KiB, a process with much output would
+/// wait more often than it writes.
 const PIPE: usize = 256 * 1024;
 
-/// The idle time after which the output streams of an exited process count as ended, although another process keeps
-/// them open.
+/// The idle time after which the output streams of an exited process count as ended. Another process may keep the
+/// streams open.
 const QUIET: Duration = Duration::from_millis(100);
 
-/// The maximum number of bytes that are read after a process has exited, if another process keeps its streams
-/// open. This exceeds the capacity of any pipe or terminal, so all output of the exited process is read.
+/// The maximum number of bytes that are read after a process has exited, if another process keeps its streams open.
+/// This limit exceeds the capacity of any pipe or terminal, so all output of the exited process is read.
 const MOST_AFTER_EXIT: usize = 2 << 20;
 
 /// The character that closes the input of a terminal by default (`VEOF`).
@@ -87,7 +87,7 @@ fn start_on_terminal(children: &Children, command: &mut Command, size: Size) -> 
     command.stdin(slave.try_clone()?).stdout(slave.try_clone()?).stderr(slave);
     let (pid, child, exit) = children.spawn(command)?;
     drop(child);
-    // `command` still holds the child's side of the terminal. Without this line, the terminal's output would
+    // `command` still holds the child's side of the terminal. If it were not closed here, the terminal's output would
     // never end.
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let outputs = vec![Output::new(STDOUT, master.clone(), exit.clone())];
@@ -106,7 +106,7 @@ fn start_on_pipes(children: &Children, command: &mut Command, pipes: Pipes) -> i
         None
     };
     let (pid, child, exit) = children.spawn(command)?;
-    // `command` still holds the child's side of the pipe. Without this line, the output would never end.
+    // `command` still holds the child's side of the pipe. If it were not closed here, the output would never end.
     command.stdout(Stdio::null()).stderr(Stdio::null());
     take_pipes(child, merged, pid, exit).inspect_err(|_| children.signal_group(pid, Signal::KILL))
 }
@@ -120,7 +120,7 @@ fn take_pipes(mut child: Child, merged: Option<OwnedFd>, pid: Pid, exit: ExitWat
     let stderr = child.stderr.take().map(|pipe| (STDERR, OwnedFd::from(pipe)));
     let mut outputs = Vec::new();
     for (fd, pipe) in stdout.into_iter().chain(stderr) {
-        // The kernel limits the pages of all pipes of a user. A smaller pipe works too.
+        // The call may fail, because the kernel limits the pages of all pipes of a user. A smaller pipe works too.
         let _ = rustix::pipe::fcntl_setpipe_size(&pipe, PIPE);
         outputs.push(Output::new(fd, Arc::new(Descriptor::new(pipe)?), exit.clone()));
     }
@@ -140,7 +140,7 @@ impl Output {
         Self { fd, source, exit, left_after_exit: MOST_AFTER_EXIT }
     }
 
-    /// Reads the next bytes; 0 if the process has exited and all of its output has been read.
+    /// Reads the next bytes. Returns 0 if the process has exited and all of its output has been read.
     pub(crate) async fn read(&mut self, buffer: &mut [u8]) -> usize {
         let exited = self.exit.now().is_some();
         let read = tokio::select! {
@@ -163,12 +163,12 @@ async fn quiet_after(exit: &mut ExitWatch) {
     tokio::time::sleep(QUIET).await;
 }
 
-/// The standard input of a process. Clones share it.
+/// The standard input of a process. All clones write to the same input.
 #[derive(Debug, Clone)]
 pub(crate) struct Input(mpsc::Sender<Bytes>);
 
 impl Input {
-    /// An input that is already closed.
+    /// Creates an input that is already closed.
     pub(crate) fn closed() -> Self {
         Self(mpsc::channel(1).0)
     }
@@ -201,12 +201,12 @@ async fn feed(mut queue: mpsc::Receiver<Bytes>, target: Arc<Descriptor>, termina
     }
 }
 
-/// The terminal of a process, whose size can be set.
+/// The terminal of a process.
 #[derive(Debug, Clone)]
 pub(crate) struct Terminal(Arc<Descriptor>);
 
 impl Terminal {
-    /// Sets the size. If the size changes, the kernel sends a signal to the foreground processes.
+    /// Sets the size of the terminal. If the size changes, the kernel sends a signal to the foreground processes.
     pub(crate) fn resize(&self, size: Size) {
         let size = Winsize { ws_row: size.rows, ws_col: size.columns, ws_xpixel: 0, ws_ypixel: 0 };
         if let Err(error) = tcsetwinsize(&*self.0, size) {
@@ -214,18 +214,18 @@ impl Terminal {
         }
     }
 
-    /// The size. `None` if it is unknown.
+    /// Returns the size of the terminal. Returns `None` if the size is unknown.
     pub(crate) fn size(&self) -> Option<Size> {
         let Winsize { ws_row: rows, ws_col: columns, .. } = tcgetwinsize(&*self.0).ok()?;
         Some(Size { rows, columns })
     }
 
-    /// Makes the foreground processes redraw.
+    /// Makes the foreground processes redraw the screen.
     pub(crate) fn redraw(&self) {
         self.signal_foreground(Signal::WINCH);
     }
 
-    /// Sends a signal to the foreground processes, as the terminal does for keys.
+    /// Sends a signal to the foreground processes, as the terminal does for keys such as Ctrl-C.
     pub(crate) fn signal_foreground(&self, signal: Signal) {
         if let Ok(group) = tcgetpgrp(&*self.0) {
             // Sending the signal fails if the process group has just exited.

@@ -1,4 +1,4 @@
-//! Keeps the processes that clients and services started, with their handles and names.
+//! Registers the processes that clients and services started, with their handles and names.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,7 +12,7 @@ use crate::children::ExitWatch;
 use crate::failure::{Outcome, bad_state, failed, other};
 use crate::hosted::Hosted;
 
-/// All processes that were started, oldest first.
+/// The registry of all processes that clients and services started, oldest first.
 #[derive(Default)]
 pub(crate) struct Processes {
     known: Mutex<Known>,
@@ -22,12 +22,12 @@ pub(crate) struct Processes {
 
 #[derive(Default)]
 struct Known {
-    /// The number of the last handle.
+    /// The number in the handle of the last process.
     last: u64,
     all: VecDeque<Entry>,
 }
 
-/// A process with its names.
+/// A process with its handle and its name.
 #[derive(Clone)]
 pub(crate) struct Entry {
     pub(crate) handle: ProcessName,
@@ -50,7 +50,7 @@ impl Processes {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts a process with `start`, and keeps its output.
+    /// Starts a process with the function `start`, and registers it.
     pub(crate) fn start(
         &self,
         name: Option<ProcessName>,
@@ -88,7 +88,7 @@ impl Processes {
         self.known().all.iter().cloned().collect()
     }
 
-    /// The process with this handle, or the last one with this name.
+    /// Finds a process by its handle or its name. If several processes have the name, returns the last of them.
     pub(crate) fn find(&self, name: &ProcessName) -> Outcome<Arc<Hosted>> {
         let known = self.known();
         if let Some(entry) = known.all.iter().rev().find(|entry| entry.is(name)) {
@@ -104,7 +104,7 @@ impl Processes {
         Err(failed(FailureKind::BadState, format!("the bottle has no process {name}: {have}")))
     }
 
-    /// Removes the ended processes with this name that were started before the process with the handle `first`.
+    /// Removes the ended processes with the name `name` that were started before the process with the handle `first`.
     pub(crate) fn forget_runs_before(&self, name: &ProcessName, first: &ProcessName) {
         let mut known = self.known();
         let kept = known.all.iter().position(|entry| entry.handle == *first).unwrap_or(0);
@@ -122,7 +122,7 @@ impl Processes {
         }
     }
 
-    /// The process with this name, or the agent if `name` is `None`.
+    /// Returns the process with the name or handle `name`. Returns the agent if `name` is `None`.
     pub(crate) fn hosted_or(&self, agent: &Arc<Hosted>, name: Option<&ProcessName>) -> Outcome<Arc<Hosted>> {
         name.map_or_else(|| Ok(agent.clone()), |name| self.find(name))
     }

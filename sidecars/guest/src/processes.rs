@@ -1,11 +1,11 @@
-//! Processes that outlive the client that started them: shells, servers, long builds.
+//! Serves requests about processes that outlive the client that started them, such as shells, servers and long builds.
 //!
 //! ```text
 //!   start ─► handle ─► list, watch, read (by position), write, signal, attach, wait, end
 //! ```
-//! The guest keeps these processes while keepers and clients connect and disconnect. At
-//! [`PROCESSES_MAX`](bottle_protocol::session::process::PROCESSES_MAX) processes, the next start drops the oldest entry
-//! of a process that has ended.
+//! The guest keeps these processes while keepers and clients connect and disconnect. If there are
+//! [`PROCESSES_MAX`](bottle_protocol::session::process::PROCESSES_MAX) processes, the next start removes the oldest
+//! process that has ended from the registry.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,12 +28,12 @@ use crate::process_registry::Started;
 use crate::scrollback::Piece;
 use crate::session_processes::{self, Usage};
 
-/// How long a killed process may take to be reaped. After that, it is stuck in the kernel.
+/// The time limit for a killed process to be reaped. After this time, the process is assumed to be stuck in the kernel.
 const KILL_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The pause between two parts for a client that follows the output. The pause keeps a busy process from occupying the
-/// guest, and collects several lines of a slow process in one part. In the meantime, the log keeps the output of the
-/// process.
+/// The pause between two parts of the output that are sent to a following client. Because of the pause, a process with
+/// much output does not occupy the guest, and several lines of a slow process are sent in one part. During the pause,
+/// the log stores the output of the process.
 const FOLLOW_PAUSE: Duration = Duration::from_millis(20);
 
 /// Starts a process for a client.
@@ -42,21 +42,22 @@ pub(crate) fn start_for(guest: &Guest, request: StartProcess) -> Outcome<GuestEv
     Ok(GuestEvent::ProcessStarted { handle, pid: raw_pid(pid) })
 }
 
-/// Starts a process, and keeps its output.
+/// Starts a process and registers it. The guest stores the output of the process.
 pub(crate) fn start(guest: &Guest, process: Process, name: Option<ProcessName>) -> Outcome<Started> {
     guest.processes.start(name, |hosted| hosted.start(process, |process| guest.start(process)))
 }
 
-/// Lists the agent and all processes that were started.
+/// Lists the agent and all processes that clients and services started.
 pub(crate) async fn list(guest: &Guest) -> GuestEvent {
-    // Reading `/proc` takes some milliseconds if the bottle has many processes.
+    // Reading `/proc` takes some milliseconds if the bottle has many processes, so a blocking thread reads it.
     let sessions = tokio::task::spawn_blocking(session_processes::measure).await.unwrap_or_default();
     let usage = |pid: Pid| sessions.get(&pid.as_raw_pid()).copied().unwrap_or_default();
     let agent = info(None, None, &guest.agent, usage);
     GuestEvent::Processes { processes: agent.into_iter().chain(started_by_clients(guest, usage)).collect() }
 }
 
-/// Sends the processes that clients started, now and whenever one starts, until the client ends the stream.
+/// Sends the list of processes that clients started, immediately and whenever another process starts, until the client
+/// ends the stream.
 pub(crate) async fn watch(guest: &Guest, stream: Stream) {
     let mut starts = guest.processes.starts();
     let (sender, _receiver) = stream.split();
@@ -81,7 +82,7 @@ fn started_by_clients(guest: &Guest, usage: impl Fn(Pid) -> Usage) -> Vec<Proces
     all.into_iter().filter_map(|e| info(Some(e.handle), e.name, &e.hosted, &usage)).collect()
 }
 
-/// Describes a process. `None` if it has not started.
+/// Describes a process. Returns `None` if the process has not started.
 fn info(
     handle: Option<ProcessName>,
     name: Option<ProcessName>,
@@ -105,7 +106,7 @@ fn info(
     })
 }
 
-/// Sends a part of the output, or with `follow` all parts.
+/// Sends one part of a process's output. If the request has `follow`, sends all further parts too.
 pub(crate) async fn read(guest: &Guest, request: ReadOutput, stream: Stream) {
     let hosted = match guest.processes.find(&request.process) {
         Ok(hosted) => hosted,
@@ -122,7 +123,7 @@ pub(crate) async fn read(guest: &Guest, request: ReadOutput, stream: Stream) {
             return follow(guest, &hosted, wanted, request.max, &sender).await;
         }
         let waiting = tokio::time::timeout(Duration::from_millis(request.wait_ms), log.grown_beyond(wanted));
-        // If no output arrives in time, the part is empty.
+        // A timeout is ignored: if no output arrives in time, the part is empty.
         let _ = waiting.await;
         let _ = send_part(guest, &hosted, wanted, request.max, &sender).await?;
         sender.end().await
@@ -135,7 +136,7 @@ pub(crate) async fn read(guest: &Guest, request: ReadOutput, stream: Stream) {
     }
 }
 
-/// Sends all output from a position on, until the process has ended.
+/// Sends all output from the position `from` on, until the process has ended.
 async fn follow(
     guest: &Guest,
     hosted: &Hosted,
@@ -155,8 +156,7 @@ async fn follow(
     }
 }
 
-/// Sends a part of the output, beginning at the position `wanted`. Then sends the range of positions that the part
-/// covers.
+/// Sends a part of the output from the position `wanted` on. Then sends the range of positions that the part covers.
 async fn send_part(
     guest: &Guest,
     hosted: &Hosted,
@@ -170,7 +170,7 @@ async fn send_part(
     while left > 0 {
         let mut behind = next;
         let Some(Piece::Bytes { fd, bytes }) = log.try_next(&mut behind) else { break };
-        // The log may drop its oldest bytes during the read.
+        // The log may drop its oldest bytes during the read. In this case, `start` is greater than `next`.
         let start = behind - bytes.len() as u64;
         lost += start - next;
         let taken = bytes.len().min(left);
@@ -180,7 +180,7 @@ async fn send_part(
         sender.data_bytes(fd, guest.redaction().apply(log, start, bytes.slice(..taken))).await?;
     }
     let state = match hosted.process().and_then(|(_, exit)| exit.now()) {
-        // The log ends after the last output of the process.
+        // The process counts as exited only after its last output is in the log.
         Some(exit) if hosted.ended_at().is_some() => ProcessState::Exited(exit),
         _ => ProcessState::Running,
     };
@@ -228,14 +228,15 @@ pub(crate) async fn write(guest: &Guest, request: WriteInput, stream: Stream) {
             tracing::debug!(%error, "answer not sent");
         }
     };
-    // A process that does not read blocks the writer until the client gives up.
+    // A process that does not read its input blocks the write until the client disconnects.
     tokio::select! {
         () = taken => {}
         () = sender.closed() => {}
     }
 }
 
-/// Sends a signal.
+/// Sends a signal to a process. For the signals of terminal keys, sends the signal to the foreground processes of the
+/// terminal.
 pub(crate) fn signal(guest: &Guest, request: &SignalProcess) -> Outcome<GuestEvent> {
     let hosted = find_running(guest, &request.process)?;
     let signal = Signal::from_named_raw(request.signal.into())
@@ -248,7 +249,7 @@ pub(crate) fn signal(guest: &Guest, request: &SignalProcess) -> Outcome<GuestEve
     Ok(GuestEvent::Done)
 }
 
-/// Ends a process with all processes of its session.
+/// Ends a process and all other processes of its session.
 pub(crate) async fn end(guest: &Guest, request: &EndProcess) -> Outcome<GuestEvent> {
     let hosted = guest.processes.find(&request.process)?;
     let (pid, mut exit) = hosted.process().ok_or_else(|| bad_state("it has not started"))?;
@@ -258,8 +259,8 @@ pub(crate) async fn end(guest: &Guest, request: &EndProcess) -> Outcome<GuestEve
         .ok_or_else(|| other(format!("{} does not end, because it waits in the kernel", request.process)))
 }
 
-/// Ends all processes of the session of `leader`: SIGTERM if it runs, and SIGKILL after `grace`. Returns how it exited,
-/// or `None` if it is stuck in the kernel.
+/// Ends all processes of the session of `leader`. If `leader` runs, sends SIGTERM first, and waits up to `grace` for
+/// its exit. Then sends SIGKILL. Returns the exit status of `leader`, or `None` if `leader` is stuck in the kernel.
 pub(crate) async fn end_session(leader: Pid, exit: &mut ExitWatch, grace: Duration) -> Option<Exit> {
     if exit.now().is_none() {
         session_processes::signal(leader, Signal::TERM);
@@ -274,7 +275,7 @@ pub(crate) async fn end_session(leader: Pid, exit: &mut ExitWatch, grace: Durati
     tokio::time::timeout(KILL_TIMEOUT, killed).await.ok()
 }
 
-/// Waits until a process has ended and all its output was read.
+/// Waits until a process has ended and all its output is in the log. Then sends the exit status.
 pub(crate) async fn wait(guest: &Guest, name: &ProcessName, stream: Stream) {
     let hosted = match guest.processes.find(name) {
         Ok(hosted) => hosted,

@@ -1,4 +1,4 @@
-//! Builds the command for a request, with its program, environment, working directory and user.
+//! Builds the command for a process in a request: the program, the environment, the working directory and the user.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -22,7 +22,7 @@ const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/s
 /// sets it.
 const DEFAULT_TERM: &str = "xterm-256color";
 
-/// The maximum number of bytes that are read from the user database `/etc/passwd`. The rest is ignored.
+/// The maximum number of bytes that are read from the user database `/etc/passwd`. The rest of the file is ignored.
 const PASSWD_MAX: u64 = 1 << 20;
 
 /// Builds the command for `process`, without its standard streams.
@@ -59,7 +59,7 @@ pub(crate) fn command(
         let account = look_up(facts, user)?;
         let own = rustix::process::geteuid();
         if account.uid != own.as_raw() {
-            // The guest's message is clearer than the kernel's error for a user switch.
+            // The guest checks the user itself, because its message is clearer than the kernel's error for `setuid`.
             if !own.is_root() {
                 return Err(other(format!("the bottle has one user, and cannot run a program as {user:?}")));
             }
@@ -93,13 +93,13 @@ fn environment<'a>(
     }
 }
 
-/// Whether the kernel can represent an environment variable as `key=value`.
+/// Returns whether the kernel can represent an environment variable as `key=value`.
 pub(crate) fn is_variable(key: &str, value: &str) -> bool {
     !key.is_empty() && !key.contains(['=', '\0']) && !value.contains('\0')
 }
 
-/// Finds a program as a shell does. A name with a slash is a path relative to `directory`; any other name is
-/// searched in the directories of `path`. The first executable file is used.
+/// Finds a program as a shell does. A name with a slash is a path relative to `directory`. Any other name is searched
+/// in the directories of `path`. Returns the first executable file.
 fn find(name: &str, path: &str, directory: &Path) -> Outcome<PathBuf> {
     let candidates: Vec<PathBuf> = if name.contains('/') {
         vec![directory.join(name)]
@@ -121,7 +121,8 @@ fn is_executable(file: &Path) -> bool {
     file.is_file() && accessat(CWD, file, Access::EXEC_OK, AtFlags::EACCESS).is_ok()
 }
 
-/// Finds a user by name or number in the bottle's user database. A number is accepted without an entry.
+/// Finds a user by name or number in the bottle's user database. A number is accepted even if the database has no entry
+/// for it.
 fn look_up(facts: &Facts, user: &str) -> Outcome<Account> {
     let database = read_bounded(&facts.inside("/etc/passwd"));
     let number = user.parse::<u32>().ok();
@@ -140,7 +141,7 @@ fn look_up(facts: &Facts, user: &str) -> Outcome<Account> {
 fn read_bounded(file: &Path) -> String {
     use std::io::Read;
     let mut text = String::new();
-    // A database that does not exist or is not UTF-8 has no users.
+    // A database that does not exist or is not UTF-8 is treated as empty.
     if let Ok(file) = std::fs::File::open(file)
         && file.take(PASSWD_MAX).read_to_string(&mut text).is_err()
     {
@@ -149,10 +150,10 @@ fn read_bounded(file: &Path) -> String {
     text
 }
 
-/// Converts the error of a program that was found but could not be started.
+/// Converts the error for a program that was found but could not be started.
 pub(crate) fn explain(program: &OsStr, error: &std::io::Error) -> bottle_protocol::session::guest::Failure {
     let kind = match error.kind() {
-        // The program's file exists, so its interpreter is missing.
+        // The file of the program exists, so `NotFound` means that its interpreter is missing.
         std::io::ErrorKind::NotFound | std::io::ErrorKind::PermissionDenied => FailureKind::NotExecutable,
         _ if error.raw_os_error() == Some(nix::libc::ENOEXEC) => FailureKind::NotExecutable,
         _ => FailureKind::Other,

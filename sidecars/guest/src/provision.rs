@@ -1,5 +1,5 @@
-//! Provisions the bottle before its first process starts. Stores the environment variables in memory, and
-//! writes files, with the secrets among them.
+//! Provisions the bottle before its first process starts. Stores the environment variables in memory, and writes files,
+//! including secret files.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -18,8 +18,7 @@ use crate::program::is_variable;
 use crate::rooted::{make_directory, open_beneath};
 use crate::secret_files;
 
-/// Provisions the bottle; fails if it is already provisioned. If provisioning fails, the bottle starts no
-/// process.
+/// Provisions the bottle. Fails if the bottle is already provisioned. After a failure, the bottle starts no process.
 pub(crate) fn provision(guest: &Guest, request: Provision) -> Outcome<()> {
     if guest.environment().is_ok() {
         return Err(bad_state("the bottle is provisioned already"));
@@ -45,7 +44,7 @@ pub(crate) fn provision(guest: &Guest, request: Provision) -> Outcome<()> {
     guest.set_environment(environment, &request.secret)
 }
 
-/// Writes one provisioned file. Symlinks in the path of its directory are followed, because they belong to the
+/// Writes one provisioned file. Symlinks in the path of the file's directory are followed, because they belong to the
 /// image. If the file itself is a symlink, writing fails.
 fn write(root: &Path, file: &ProvisionedFile) -> std::io::Result<()> {
     let path = relative_to_root(&file.path);
@@ -53,7 +52,7 @@ fn write(root: &Path, file: &ProvisionedFile) -> std::io::Result<()> {
         return Err(std::io::ErrorKind::IsADirectory.into());
     };
     let directory = make_directory(root, directory)?;
-    // The file gets its final mode later, so other users cannot read it before.
+    // The file is created with mode 0600, so other users cannot read it before it gets its final mode.
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW;
     let opened = open_beneath(&directory, Path::new(name), flags, Mode::from_raw_mode(0o600))?;
     let mut opened = File::from(opened);

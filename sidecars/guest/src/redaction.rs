@@ -1,10 +1,11 @@
-//! Replaces secret values of the bottle in output that clients read.
+//! Replaces the secret values of the bottle in the output that clients read.
 //!
-//! Positions count the bytes that a process wrote, so a client may read a secret in two parts. Each part is searched
-//! with the bytes around it. If the rest of a value has not arrived, or its beginning was dropped, the remaining part
-//! is replaced if it has at least eight bytes. Attached terminals are not changed.
+//! A client reads output by position, and a position counts the bytes that a process wrote. A client may therefore read
+//! a secret value in two parts. Each part of the output is searched together with the bytes before and after it. If the
+//! log contains only the beginning or only the end of a value, this fragment is replaced if it has at least eight
+//! bytes. The output of attached terminals is not changed.
 //!
-//! - `stream`: output that is sent as it arrives, and not kept
+//! - `stream`: output that is sent immediately and not stored
 
 mod stream;
 
@@ -17,13 +18,13 @@ use bytes::Bytes;
 pub(crate) use self::stream::StreamRedaction;
 use crate::scrollback::OutputLog;
 
-/// The shortest value that is replaced, in bytes. Shorter values also occur in unrelated text.
+/// The minimum length in bytes of a value that is replaced. Shorter values also occur in unrelated text.
 const SHORTEST: usize = 8;
 
-/// The longest value that is searched as a whole, in bytes. A longer line is searched in pieces.
+/// The maximum length in bytes of a line of a value that is searched as a whole. A longer line is searched in pieces.
 const LONGEST: usize = 8192;
 
-/// The values that are replaced.
+/// The secret values that are replaced in output.
 #[derive(Debug, Default)]
 pub(crate) struct Redaction {
     values: Vec<Secret>,
@@ -32,7 +33,8 @@ pub(crate) struct Redaction {
 }
 
 impl Redaction {
-    /// Searches for each line of a value separately, because a terminal changes line breaks.
+    /// Prepares the search for `values`. Each line of a value is searched separately, because a terminal changes line
+    /// breaks.
     pub(crate) fn new<'s>(values: impl Iterator<Item = &'s Secret>) -> Self {
         let lines = values.flat_map(|value| value.expose().split(['\r', '\n']));
         let pieces = lines.flat_map(pieces).filter(|piece| piece.len() >= SHORTEST);
@@ -41,7 +43,7 @@ impl Redaction {
         Self { values, longest }
     }
 
-    /// Replaces values in bytes of a log that begin at the position `start`.
+    /// Replaces secret values in `bytes`, a part of `log` that begins at the position `start`.
     pub(crate) fn apply(&self, log: &OutputLog, start: u64, bytes: Bytes) -> Bytes {
         if self.values.is_empty() || bytes.is_empty() {
             return bytes;
@@ -52,12 +54,14 @@ impl Redaction {
         replace(start, bytes, &self.spans(from, &window))
     }
 
-    /// The positions of values in a window that begins at `from`, in order and without overlaps.
+    /// Returns the positions of values and of fragments of values in a window that begins at `from`, in order and
+    /// without overlaps.
     fn spans(&self, from: u64, window: &[u8]) -> Vec<Range<u64>> {
         let mut spans = self.whole(window);
         for value in &self.values {
             let value = value.expose().as_bytes();
-            // The longest prefix of the value at the end of the window, and the longest suffix at its beginning.
+            // `last` is the longest prefix of the value at the end of the window. `first` is the longest suffix of the
+            // value at the beginning of the window.
             let parts = (SHORTEST..value.len()).rev();
             let last =
                 parts.clone().find(|&length| window.ends_with(value.get(..length).unwrap_or_default()));
@@ -70,7 +74,7 @@ impl Redaction {
         merged(from, spans)
     }
 
-    /// The ranges of complete values, in any order.
+    /// Returns the ranges of complete values, in any order.
     fn whole(&self, window: &[u8]) -> Vec<Range<usize>> {
         let mut spans = Vec::new();
         for value in &self.values {
@@ -81,7 +85,7 @@ impl Redaction {
     }
 }
 
-/// Sorts spans of a window that begins at `from`, and joins those that overlap. Returns their positions.
+/// Sorts the spans in a window that begins at `from`, and joins overlapping spans. Returns the positions of the spans.
 fn merged(from: u64, mut spans: Vec<Range<usize>>) -> Vec<Range<u64>> {
     spans.sort_unstable_by_key(|span| span.start);
     let mut merged: Vec<Range<u64>> = Vec::new();
@@ -95,7 +99,8 @@ fn merged(from: u64, mut spans: Vec<Range<usize>>) -> Vec<Range<u64>> {
     merged
 }
 
-/// All occurrences of a value, including overlapping ones, so that the result does not depend on where a window begins.
+/// Returns all occurrences of a value. Overlapping occurrences are included, so that the result does not depend on the
+/// beginning of the window.
 fn all_places(window: &[u8], value: &[u8]) -> impl Iterator<Item = usize> {
     let finder = memchr::memmem::Finder::new(value);
     let mut from = 0;
@@ -106,7 +111,7 @@ fn all_places(window: &[u8], value: &[u8]) -> impl Iterator<Item = usize> {
     })
 }
 
-/// Cuts a line into pieces of at most [`LONGEST`] bytes.
+/// Splits a line into pieces of at most [`LONGEST`] bytes.
 fn pieces(line: &str) -> impl Iterator<Item = &str> {
     let mut rest = line;
     std::iter::from_fn(move || {
@@ -119,7 +124,8 @@ fn pieces(line: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Replaces the spans in bytes that begin at `start`. A span that began before `start` was replaced in an earlier part.
+/// Replaces the spans in `bytes`, which begins at the position `start`. The bytes of a span that begins before `start`
+/// are removed, because the replacement text is in an earlier part.
 fn replace(start: u64, bytes: Bytes, spans: &[Range<u64>]) -> Bytes {
     let end = start + bytes.len() as u64;
     let inside: Vec<&Range<u64>> = spans.iter().filter(|span| span.start < end && span.end > start).collect();
@@ -159,7 +165,7 @@ mod tests {
         log
     }
 
-    /// Reads everything in parts of these lengths.
+    /// Reads the complete log in parts with the given lengths.
     fn read(redaction: &Redaction, log: &OutputLog, lengths: &[usize]) -> String {
         let (mut next, mut text) = (0, Vec::new());
         let mut lengths = lengths.iter().copied().cycle();
@@ -181,7 +187,7 @@ mod tests {
             ("hunter2-hunter2hunter2-hunter2", "[REDACTED][REDACTED]"),
             ("short hunter2 hunter2", "short hunter2 hunter2"),
             ("line-one-of-two\r\nline-two-of-two\r\n", "[REDACTED]\r\n[REDACTED]\r\n"),
-            // Only a part of the value has arrived, or only a part is still buffered.
+            // Only the beginning of the value has arrived, or only the end of the value is still buffered.
             ("password: hunter2-hun", "password: [REDACTED]"),
             ("r2-hunter2 x", "[REDACTED] x"),
             ("password: hunter2", "password: hunter2"),

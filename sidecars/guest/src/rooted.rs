@@ -1,7 +1,8 @@
-//! Opens files inside the bottle in such a way that no path leads outside.
+//! Opens files inside the bottle in such a way that no path leaves the bottle.
 //!
-//! Every file is opened with `openat2`. From the root, the flag `RESOLVE_IN_ROOT` stops `..` and symlinks at
-//! the root; from another directory, `RESOLVE_BENEATH` is used, and symlinks are rejected or stay within it.
+//! Every file is opened with `openat2`. For a path relative to the root, the flag `RESOLVE_IN_ROOT` stops `..` and
+//! symlinks at the root. For a path relative to another directory, the flag `RESOLVE_BENEATH` rejects a path that
+//! leaves the directory.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -17,17 +18,18 @@ pub(crate) fn open_in_root(root: &Path, path: &Path, flags: OFlags) -> io::Resul
     retry(|| openat2(&root, named(path), flags | OFlags::CLOEXEC, Mode::empty(), resolve))
 }
 
-/// Opens a path beneath a directory. An empty path is the directory itself. A symlink anywhere in the path is an error.
+/// Opens a path beneath a directory. An empty path opens the directory itself. A symlink anywhere in the path is an
+/// error.
 ///
 /// # Errors
-/// The system's error. `ELOOP` for a symlink, `EXDEV` for a path that leaves the directory.
+/// Fails with the system's error. The error is `ELOOP` for a symlink, and `EXDEV` for a path that leaves the directory.
 pub fn open_beneath(directory: impl AsFd, path: &Path, flags: OFlags, mode: Mode) -> io::Result<OwnedFd> {
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     retry(|| openat2(directory.as_fd(), named(path), flags | OFlags::CLOEXEC, mode, resolve))
 }
 
 /// Opens a path beneath a directory. Symlinks are followed. A path that leaves the directory is an error, even if it
-/// leads back into the directory.
+/// ends inside the directory.
 pub(crate) fn open_within(directory: impl AsFd, path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
     retry(|| openat2(directory.as_fd(), named(path), flags | OFlags::CLOEXEC, Mode::empty(), resolve))
@@ -51,7 +53,7 @@ pub(crate) fn make_directory(root: &Path, path: &Path) -> io::Result<OwnedFd> {
     open_in_root(root, path, directory)
 }
 
-/// Replaces an empty path, which stands for the directory itself, by `.`.
+/// Replaces an empty path by `.`. An empty path means the directory itself.
 fn named(path: &Path) -> &Path {
     if path.as_os_str().is_empty() { Path::new(".") } else { path }
 }

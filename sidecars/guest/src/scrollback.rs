@@ -1,16 +1,16 @@
-//! Keeps the last [`SCROLLBACK`] bytes of the agent's output. Any number of readers can read them, each at
-//! its own speed.
+//! Stores the last [`SCROLLBACK`] bytes of the agent's output. Any number of readers can read the output, each at its
+//! own speed.
 //!
 //! ```text
 //!   agent ─► push ─► │ start ……… segments ……… end │ ─► next(cursor) per reader
 //!                ▲                     ▲
 //!                └─ waits while the controller is more than AHEAD bytes behind
 //! ```
-//! The *controller* is the client that controls the terminal. The agent cannot write faster than the
-//! controller reads. Other readers may fall behind. If the bytes that they need were dropped, they continue
-//! with the oldest buffered byte. Without a controller, the agent never waits for a reader, so it keeps
-//! running while no client is attached. If the agent's first client is about to attach, the agent already has
-//! a controller, whose position is byte 0.
+//! The *controller* is the client that controls the terminal. The agent cannot write faster than the controller reads.
+//! Other readers may fall behind. If the next bytes of a reader were dropped, the reader continues with the oldest
+//! buffered byte. Without a controller, the agent never waits for a reader, so the agent keeps running while no client
+//! is attached. If a client is expected to attach when the agent starts, the log has a controller at position 0 from
+//! the start.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -21,17 +21,17 @@ use bottle_protocol::session::guest::{Exit, SCROLLBACK};
 use bytes::Bytes;
 use tokio::sync::Notify;
 
-/// If the controller is this many bytes or more behind the agent's output, the agent waits.
+/// The agent waits if the controller is at least this many bytes behind the agent's output.
 const AHEAD: u64 = 256 * 1024;
 
 /// The maximum size of a segment in bytes. A reader gets one segment in each step.
 const SEGMENT: usize = 16 * 1024;
 
-/// The maximum number of segments. If there are more, the oldest are dropped. Output that alternates between
-/// the two streams at every byte would otherwise need a segment for each byte.
+/// The maximum number of segments. If there are more segments, the oldest segments are dropped. Without this limit,
+/// output that alternates between the two streams at every byte would need a segment for each byte.
 const MAX_SEGMENTS: usize = 4096;
 
-/// What a reader gets in one step.
+/// The result of one step of a reader.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Piece {
     /// Output bytes of the descriptor `fd`.
@@ -58,7 +58,7 @@ struct Buffer {
     bytes: usize,
     ended: Option<Exit>,
     controller: Option<u64>,
-    /// When the last byte was written.
+    /// The time when the last byte was written.
     written: Option<Instant>,
 }
 
@@ -120,8 +120,8 @@ impl OutputLog {
         }
     }
 
-    /// Returns the next piece after `cursor`, and advances `cursor`. Waits if there is no more output yet. A
-    /// reader that has fallen behind the buffer continues with the oldest buffered byte.
+    /// Returns the next piece after `cursor`, and advances `cursor`. Waits if there is no further output yet. If the
+    /// bytes after `cursor` were dropped, continues with the oldest buffered byte.
     pub(crate) async fn next(&self, cursor: &mut u64) -> Piece {
         loop {
             let mut grown = std::pin::pin!(self.grown.notified());
@@ -133,7 +133,7 @@ impl OutputLog {
         }
     }
 
-    /// Like [`OutputLog::next`], but returns `None` instead of waiting.
+    /// Works like [`OutputLog::next`], but returns `None` instead of waiting.
     pub(crate) fn try_next(&self, cursor: &mut u64) -> Option<Piece> {
         let buffer = self.buffer();
         let found = buffer.segments.partition_point(|segment| segment.end() <= *cursor);
@@ -144,7 +144,8 @@ impl OutputLog {
         Some(Piece::Bytes { fd: segment.fd, bytes })
     }
 
-    /// Returns the bytes of a range of positions that are still buffered, and the position of the first returned byte.
+    /// Returns the bytes in a range of positions, without bytes that were already dropped, and the position of the
+    /// first returned byte.
     pub(crate) fn window(&self, range: Range<u64>) -> (u64, Vec<u8>) {
         let buffer = self.buffer();
         let from = buffer.segments.front().map_or(buffer.end, |first| first.start).max(range.start);
@@ -159,8 +160,9 @@ impl OutputLog {
         (from, bytes)
     }
 
-    /// The position at which a new reader begins. This is the oldest byte, or the first complete line if
-    /// older output was dropped, because half an escape sequence would corrupt the screen.
+    /// Returns the position at which a new reader begins. If no output was dropped, a new reader begins with the oldest
+    /// byte. If older output was dropped, a new reader begins with the first complete line, because half of an escape
+    /// sequence would corrupt the screen.
     pub(crate) fn beginning(&self) -> u64 {
         let buffer = self.buffer();
         let Some(first) = buffer.segments.front() else { return buffer.end };
@@ -171,7 +173,7 @@ impl OutputLog {
         first.start + line_break.map_or(0, |at| at as u64 + 1)
     }
 
-    /// The position at which the last `lines` lines begin. A last line without a newline counts as a line.
+    /// Returns the position at which the last `lines` lines begin. Text after the last newline counts as a line.
     pub(crate) fn last_lines(&self, lines: u64) -> u64 {
         let buffer = self.buffer();
         let mut wanted = lines;
@@ -193,17 +195,17 @@ impl OutputLog {
         buffer.segments.front().map_or(buffer.end, |first| first.start)
     }
 
-    /// The time since the last byte was written. `None` if there is no output.
+    /// Returns the time since the last byte was written. Returns `None` if there is no output.
     pub(crate) fn quiet(&self) -> Option<Duration> {
         self.buffer().written.map(|written| written.elapsed())
     }
 
-    /// The position after the last byte written so far.
+    /// Returns the position after the last byte that was written so far.
     pub(crate) fn now(&self) -> u64 {
         self.buffer().end
     }
 
-    /// Sets the position up to which the controller has read; `None` if there is no controller.
+    /// Sets the position up to which the controller has read. `None` means that there is no controller.
     pub(crate) fn set_controller(&self, cursor: Option<u64>) {
         self.buffer().controller = cursor;
         self.read.notify_waiters();

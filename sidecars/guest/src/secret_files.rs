@@ -1,8 +1,9 @@
-//! The bottle's secrets as files ([`SECRETS_DIR`]): one for each secret variable, which only the agent's user can read.
+//! Provides the bottle's secrets as files in [`SECRETS_DIR`]. Each secret variable has one file, which only the agent's
+//! user can read.
 //!
 //! Some programs accept a password only from a file. Unlike a variable, a file is not passed to every program that the
-//! agent starts. The directory is in a tmpfs. The set is replaced as a whole, so that no program finds files of two
-//! sets.
+//! agent starts. The directory is in a tmpfs. The complete set of files is replaced at once, so that no program finds
+//! files of two sets.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -18,15 +19,16 @@ use rustix::io::Errno;
 use crate::facts::relative_to_root;
 use crate::rooted::{make_directory, open_beneath};
 
-/// The directory in which a new set is prepared, beside the current one.
+/// The name of the directory in which a new set of files is prepared. This directory is in the same parent directory as
+/// the current set.
 const NEW: &str = ".secrets.new";
 
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW);
 
-/// Replaces all files by a new set. The set has one file for each name, with the value as its content.
+/// Replaces all files by a new set. The new set has one file for each name in `secrets`, with the value as its content.
 ///
 /// # Errors
-/// Fails if a file cannot be written. The files stay as they were.
+/// Fails if a file cannot be written. In this case, the current files stay unchanged.
 pub(crate) fn replace<'a>(
     root: &Path,
     secrets: impl IntoIterator<Item = (&'a str, &'a Secret)>,
@@ -52,7 +54,7 @@ pub(crate) fn remove(root: &Path) -> io::Result<()> {
     remove_directory(&run, &name)
 }
 
-/// Opens the directory that contains the set. Returns it with the name of the set.
+/// Opens the parent directory of the set. Returns the open directory and the name of the set.
 fn place(root: &Path) -> io::Result<(OwnedFd, std::ffi::OsString)> {
     let path = relative_to_root(SECRETS_DIR);
     let (Some(run), Some(name)) = (path.parent(), path.file_name()) else {
@@ -71,7 +73,7 @@ fn prepare<'a>(run: &OwnedFd, secrets: impl Iterator<Item = (&'a str, &'a Secret
     Ok(())
 }
 
-/// Moves the new set to the name of the current set. The previous set then has the name [`NEW`].
+/// Exchanges the names of the new set and the current set. After this, the previous set has the name [`NEW`].
 fn put_in_place(run: &OwnedFd, name: &OsStr) -> io::Result<()> {
     match renameat_with(run, NEW, run, name, RenameFlags::EXCHANGE) {
         Err(Errno::NOENT) => Ok(renameat(run, NEW, run, name)?),
@@ -79,7 +81,7 @@ fn put_in_place(run: &OwnedFd, name: &OsStr) -> io::Result<()> {
     }
 }
 
-/// Removes a directory with its files. The agent may have put any entries into the directory; symlinks are not
+/// Removes a directory and its files. The agent may have created any entries in the directory, so symlinks are not
 /// followed.
 fn remove_directory(run: &OwnedFd, name: &OsStr) -> io::Result<()> {
     let directory = match open_beneath(run, Path::new(name), DIRECTORY, Mode::empty()) {

@@ -1,7 +1,7 @@
 //! Finds the processes of a session, and measures and signals them.
 //!
-//! Every process that the guest starts begins a session, whose id is its process id. Its children stay in the session
-//! unless they begin a session of their own.
+//! Every process that the guest starts begins a new session. The id of the session is the id of this process. Children
+//! of the process stay in the session until they begin a new session.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -19,7 +19,7 @@ pub(crate) struct Usage {
     pub(crate) memory_bytes: u64,
 }
 
-/// Measures all sessions that have processes, by their ids.
+/// Returns the resource use of all sessions by the id of the session.
 pub(crate) fn measure() -> HashMap<i32, Usage> {
     let tick_ms = 1000 / rustix::param::clock_ticks_per_second().max(1);
     let page = rustix::param::page_size() as u64;
@@ -41,12 +41,12 @@ pub(crate) fn signal(leader: Pid, signal: Signal) -> usize {
     for pid in pids().filter(|pid| is_member(*pid)) {
         let Some(pid) = Pid::from_raw(pid) else { continue };
         match pidfd_open(pid, PidfdFlags::empty()) {
-            // The descriptor refers to this process, even if its id is reused.
+            // The descriptor always refers to the same process, even if the process id is reused.
             Ok(process) if is_member(pid.as_raw_pid()) => {
                 // Sending fails only if the process has exited.
                 let _ = pidfd_send_signal(&process, signal);
             }
-            // The kernel does not support these calls.
+            // The kernel does not support pidfds.
             Err(Errno::NOSYS) => {
                 let _ = kill_process(pid, signal);
             }
@@ -57,9 +57,9 @@ pub(crate) fn signal(leader: Pid, signal: Signal) -> usize {
     found
 }
 
-/// Kills all processes of the session of `leader`, until it has none.
+/// Kills all processes of the session of `leader`. Repeats this until the session has no process.
 pub(crate) async fn kill(leader: Pid) {
-    // A process may fork while the others are killed.
+    // A process may fork while other processes are being killed.
     while signal(leader, Signal::KILL) > 0 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }

@@ -9,16 +9,16 @@ use rustix::process::Signal;
 use crate::guest::Guest;
 use crate::{secret_files, services};
 
-/// The time between SIGTERM and SIGKILL if pid 1 itself receives SIGTERM. This is the grace period of
-/// container engines, less some time for teardown.
+/// The time between SIGTERM and SIGKILL if pid 1 itself receives SIGTERM. This time is the usual grace period of
+/// container engines minus some time for cleanup.
 pub(crate) const DEFAULT_GRACE: Duration = Duration::from_secs(8);
 
-/// The time limit for sending the last output of stopped processes to the clients that follow it. After it, the rest
-/// of the output is not sent.
+/// The time limit for sending the last output of stopped processes to the clients that follow the output. When the
+/// limit is reached, the rest of the output is not sent.
 const LAST_OUTPUT: Duration = Duration::from_millis(500);
 
-/// Stops the agent and the services, then kills all other processes of the bottle. Returns when none of them is
-/// running, or when a process is stuck in the kernel for more than a second.
+/// Stops the agent and the services, then kills all other processes of the bottle. Returns when no other process is
+/// running, or when processes have been stuck in the kernel for more than a second.
 pub(crate) async fn stop(guest: &Arc<Guest>, grace: Duration) {
     guest.agent.expect_no_client();
     // A paused process does not act on SIGTERM.
@@ -34,7 +34,8 @@ pub(crate) async fn stop(guest: &Arc<Guest>, grace: Duration) {
     if let Err(error) = secret_files::remove(&guest.facts.root) {
         tracing::warn!(%error, "the files of secrets stay until the bottle's tmpfs is gone");
     }
-    // Waits until clients have received the last output and the exit status, unless they are too slow.
+    // Waits until the clients have received the last output and the exit status. Does not wait for slow clients longer
+    // than [`LAST_OUTPUT`].
     let received = async {
         if guest.agent.process().is_some() {
             guest.agent.released().await;

@@ -1,10 +1,11 @@
-//! Watches memory and disk use by polling, for backends that cannot limit them.
+//! Watches memory and disk use by polling, for backends that cannot enforce limits on memory and disk use.
 //!
-//! Memory use includes all processes, and files in memory. The watch first counts shared memory once for each process,
-//! which is fast and never too low. The watch counts exactly only if this sum exceeds the limit. The watch does not see
-//! memory that no process has mapped, such as a file of `memfd_create` or an unused shared memory segment. Disk use is
-//! that of the bottle's directories. Large directories take longer to scan, and are then scanned less often. If the
-//! disk is nearly full, the watch stops bottles that use much of it.
+//! Memory use includes all processes, and files in memory. The watch first counts shared memory once for each process.
+//! This sum is fast to compute and never too low. Only if this sum exceeds the limit, the watch computes the exact
+//! memory use. The watch does not see memory that no process has mapped, such as a file of `memfd_create` or an unused
+//! shared memory segment. Disk use is the disk space that the bottle's directories use. Large directories take longer
+//! to scan, and are therefore scanned less often. If the disk is nearly full, the watch stops bottles that use much of
+//! the disk.
 //!
 //! The watch runs on its own thread, so that scanning many processes or files does not block the session.
 
@@ -27,27 +28,27 @@ use crate::proc_stat::pids;
 const MEMORY_INTERVAL: Duration = Duration::from_millis(200);
 /// The interval between measurements of disk use.
 const DISK_INTERVAL: Duration = Duration::from_secs(2);
-/// The pause after a measurement is at least this many times the measurement's duration, which limits the CPU
-/// time.
+/// The minimum pause after a measurement, as a multiple of the duration of the measurement. This pause limits the CPU
+/// time of the watch.
 const PAUSE_FACTOR: u32 = 15;
 
-/// The minimum free disk space in bytes. If less is free, a bottle that uses more than this amount is
+/// The minimum free disk space in bytes. If the disk has less free space, a bottle that uses more than this amount is
 /// stopped. On a small disk, the minimum is the size of the disk divided by `SPARE_PART`.
 const SPARE: u64 = 1 << 30;
 const SPARE_PART: u64 = 50;
 
-/// Directories whose files are kept in memory.
+/// Directories of a file system that keeps files in memory.
 const IN_MEMORY: [&str; 3] = ["/tmp", "/run", "/dev/shm"];
 
-/// The maximum depth of directories. Deeper nesting counts as an exceeded limit, so that no file can be hidden from the
-/// measurement. Each level needs an open descriptor. No build nests directories deeper.
+/// The maximum depth of nested directories. Each level needs an open descriptor. Deeper nesting counts as an exceeded
+/// limit, so that no file can be hidden from the measurement. No build nests directories this deep.
 const DEEPEST: usize = 256;
 
 /// The unit of `st_blocks` on every file system (stat(2)).
 const BLOCK: u64 = 512;
 
-/// Starts the watch on its own thread. The receiver gets the limit that is exceeded. `None` if there are no
-/// limits.
+/// Starts the watch on its own thread. The returned receiver gets the limit that is exceeded. Returns `None` if there
+/// are no limits.
 ///
 /// # Errors
 /// Fails if the thread cannot be started.
@@ -86,24 +87,25 @@ fn watch(memory: Option<Limit>, disk: Option<Limit>, own: &Own) -> Overrun {
     }
 }
 
-/// The number of bytes that must remain free on the disk of `directory`.
+/// Returns the number of bytes that must remain free on the disk of `directory`.
 fn spare(directory: &Path) -> u64 {
     let size = rustix::fs::statvfs(directory).map_or(0, |disk| disk.f_blocks.saturating_mul(disk.f_frsize));
     SPARE.min(size / SPARE_PART)
 }
 
-/// The directories that a bottle has on the disk.
+/// The bottle's directories on the disk.
 struct Own {
     directories: Vec<PathBuf>,
-    /// An additional directory, for which only a descriptor is known.
+    /// An additional directory. The watch knows only its descriptor, not its path.
     changed: Option<OwnedFd>,
-    /// The number of uncounted bytes in the directories.
+    /// The number of bytes in the directories that do not count.
     given: u64,
 }
 
 impl Own {
-    /// Measures the disk use of the directories in bytes. A file with several names is counted once, and
-    /// unreadable entries are skipped. Directories nested deeper than [`DEEPEST`] count as unlimited use.
+    /// Measures the disk use of the directories in bytes. A file with several hard links is counted once, and
+    /// unreadable entries are skipped. If directories are nested deeper than [`DEEPEST`], the result is the maximum
+    /// number.
     fn use_of_disk(&self) -> u64 {
         let mut scan = DiskScan::default();
         if let Some(changed) = &self.changed {
@@ -113,7 +115,7 @@ impl Own {
         if scan.too_deep { u64::MAX } else { scan.bytes.saturating_sub(self.given) }
     }
 
-    /// Whether the disk has less than `spare` bytes free while the directories use more than `spare` bytes.
+    /// Returns whether the disk has less than `spare` bytes free while the directories use more than `spare` bytes.
     fn fills_the_disk(&self, spare: u64) -> bool {
         let left = |directory: &PathBuf| {
             let disk = rustix::fs::statvfs(directory).ok()?;
@@ -124,7 +126,7 @@ impl Own {
 }
 
 /// Measures the disk use of a directory in bytes, with the same method as the watch. Does not count files in
-/// directories nested deeper than 256 levels.
+/// directories that are nested deeper than 256 levels.
 #[must_use]
 pub fn use_of_disk(directory: &Path) -> u64 {
     let mut scan = DiskScan::default();
@@ -159,10 +161,10 @@ impl Round {
     }
 }
 
-/// Whether all processes and files in memory together use more than the limit.
+/// Returns whether all processes and files in memory together use more than the limit.
 fn memory_beyond(limit: u64) -> bool {
     let files = files_in_memory();
-    // The first sum counts every page of every process, and therefore overestimates shared pages.
+    // The first sum counts every page of every process, so it counts shared pages several times.
     files.saturating_add(pids().map(|pid| resident(pid).unwrap_or(0)).sum()) > limit
         && files.saturating_add(pids().map(own_memory).sum()) > limit
 }
@@ -175,21 +177,23 @@ fn files_in_memory() -> u64 {
     IN_MEMORY.into_iter().filter_map(used).sum()
 }
 
-/// The number of resident bytes, from the second field of `statm`, which counts pages (proc(5)).
+/// Returns the number of resident bytes of a process. The second field of `statm` is the number of resident pages
+/// (proc(5)).
 fn resident(pid: i32) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
     let pages: u64 = text.split(' ').nth(1)?.parse().ok()?;
     Some(pages.saturating_mul(u64::try_from(rustix::param::page_size()).unwrap_or(4096)))
 }
 
-/// A process's private memory and its share of shared memory. Pages of files are left out, because the kernel
-/// can read them again. If the process's exact numbers are unreadable, all of its pages are counted.
+/// Returns a process's private memory and its share of shared memory, in bytes. Pages of files are left out, because
+/// the kernel can read these pages again. If the exact numbers of the process are unreadable, all of its resident pages
+/// are counted.
 fn own_memory(pid: i32) -> u64 {
     let exact = fs::read_to_string(format!("/proc/{pid}/smaps_rollup"));
     exact.ok().and_then(|text| proportional(&text)).or_else(|| resident(pid)).unwrap_or(0)
 }
 
-/// Parses `smaps_rollup`: the process's share of anonymous memory, shared memory and swap.
+/// Parses `smaps_rollup`, and returns the process's share of anonymous memory, shared memory and swap, in bytes.
 fn proportional(text: &str) -> Option<u64> {
     let field = |name: &str| {
         let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
@@ -208,14 +212,14 @@ struct Level {
 #[derive(Default)]
 struct DiskScan {
     bytes: u64,
-    /// Files with several names that are already counted, as device and inode.
+    /// The device and inode of each file with several hard links that is already counted.
     seen: HashSet<(u64, u64)>,
-    /// Whether a directory is nested deeper than [`DEEPEST`]. Its files are not counted.
+    /// Whether a directory is nested deeper than [`DEEPEST`]. The files in this directory are not counted.
     too_deep: bool,
 }
 
 impl DiskScan {
-    /// Adds the files beneath `directory`, a path relative to `at`. Skips files on other disks.
+    /// Adds the files beneath `directory`. `directory` is a path relative to `at`. Files on other disks are skipped.
     fn add(&mut self, at: impl AsFd, directory: &Path) {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let Ok(top) = rustix::fs::openat(at, directory, flags, Mode::empty()) else { return };
@@ -295,7 +299,7 @@ mod tests {
         let more = use_of_disk(directory.path()) - before;
         assert!((1 << 20..1 << 21).contains(&more), "{more}");
         assert_eq!(use_of_disk(&directory.path().join("absent")), 0);
-        // A directory that is given as descriptor yields the same result, less the bytes that are not counted.
+        // For a directory that is passed as a descriptor, the result is the same, minus the bytes that do not count.
         let opened = fs::File::open(directory.path()).expect("opened").into();
         let own = Own { directories: Vec::new(), changed: Some(opened), given: before };
         assert_eq!(own.use_of_disk(), more);

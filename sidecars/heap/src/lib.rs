@@ -3,10 +3,10 @@
 //! A process of a bottle has its highest memory use while the bottle starts, and then idles. glibc's allocator keeps
 //! the freed memory for later allocations. With many bottles on a machine, other programs lack this memory.
 
-#![allow(unsafe_code)] // The one call below says why it is sound.
+#![allow(unsafe_code)] // The `SAFETY` comment at the only `unsafe` block gives the reason.
 
-/// Returns the free pages of the heap to the system. The process can allocate them again. Takes less than a millisecond
-/// for a heap of a few megabytes. Has an effect only with glibc.
+/// Returns the free pages of the heap to the system. The process can allocate these pages again. The call takes less
+/// than a millisecond for a heap of a few megabytes. Without glibc, the function does nothing.
 pub fn trim() {
     // SAFETY: `malloc_trim` only changes unused memory of the allocator, and may run in several threads
     // (malloc_trim(3)).
@@ -28,8 +28,8 @@ mod tests {
 
     #[test]
     fn free_memory_is_returned() {
-        // Blocks below the threshold of `mmap` come from the heap. The last block keeps the allocator from returning
-        // the others by itself.
+        // The allocator takes blocks below its `mmap` threshold from the heap. The last block stays allocated, so that
+        // the allocator does not return the freed blocks on its own.
         let mut blocks: Vec<Vec<u8>> = (0..1024).map(|_| vec![1; 16 << 10]).collect();
         let last = blocks.pop();
         drop(blocks);

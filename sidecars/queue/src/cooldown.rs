@@ -1,12 +1,12 @@
-//! Delays questions about subjects that the user rejected before, so that the user is not immediately asked
-//! again.
+//! Delays questions about subjects that the user rejected before. Because of the delay, the user is not immediately
+//! asked again.
 //!
-//! The subjects of a question are the hosts that it asks for or the findings that it reports. A question is
-//! delayed if one of its subjects has a cooldown. Fields that the agent can vary at no cost, such as the
-//! reason, a path or a commit, are not a part of a subject.
+//! The subjects of a question are the hosts that the question asks for, or the findings that the question reports. A
+//! question is delayed if one of its subjects has a cooldown. A subject does not contain fields that the agent can vary
+//! at no cost, such as the reason, a path or a commit.
 //!
-//! All questions are delayed if the agent has just abandoned many, because each is a file on disk and notifies the
-//! user.
+//! If the agent has abandoned many questions within a minute, all of its questions are delayed. The reason is that each
+//! question is a file on disk and notifies the user.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -15,27 +15,28 @@ use bottle_policy::proposal;
 use bottle_protocol::queue::Proposal;
 use serde_json::Value;
 
-/// The cooldown of a subject after its first rejection. Each further rejection doubles it, up to [`LONGEST`].
+/// The cooldown of a subject after its first rejection. Each further rejection doubles the cooldown, up to [`LONGEST`].
 const FIRST: Duration = Duration::from_secs(10);
-/// The maximum cooldown.
+/// The maximum cooldown of a subject.
 const LONGEST: Duration = Duration::from_secs(30 * 60);
 
 /// The maximum number of stored cooldowns. If there are more, the cooldown that ends first is dropped.
 const MOST: usize = 512;
 
-/// The number of questions that an agent may abandon within [`ABANDONED_WITHIN`] before the next one is delayed.
+/// The number of questions that an agent may abandon within [`ABANDONED_WITHIN`]. If the agent has abandoned this many
+/// questions, further questions are delayed.
 const ABANDONED: usize = bottle_protocol::queue::MAX_PENDING;
 
-/// How long an abandoned question counts. An interrupted client abandons only a few questions.
+/// The period in which abandoned questions are counted. An interrupted client abandons only a few questions.
 const ABANDONED_WITHIN: Duration = Duration::from_secs(60);
 
-/// The fields of a report that are not a part of its subjects, because the agent can vary them at no cost.
+/// The fields of a report that its subjects do not contain, because the agent can vary these fields at no cost.
 const VARIED: [&str; 8] = ["commit", "excerpt", "file", "line", "marked", "method", "path", "refs"];
 
-/// The subjects of a question, as one text for each.
+/// The subjects of a question. Each subject is one string.
 pub(crate) type Keys = BTreeSet<String>;
 
-/// Returns the subjects of a question, which are its hosts or its findings.
+/// Returns the subjects of a question, which are the hosts or the findings in the question.
 pub(crate) fn keys(asked: &Proposal) -> Keys {
     let text = || BTreeSet::from([format!("{} {}", asked.tool.name(), asked.proposed_file)]);
     if !asked.tool.reports() {
@@ -74,8 +75,9 @@ struct Cooldown {
 }
 
 impl Cooldowns {
-    /// Records that a question was asked. Returns the end of its delay, and the largest number of questions that were
-    /// asked before about one of its subjects.
+    /// Records that a question was asked. Returns the time until which the question is delayed. Also returns the number
+    /// of questions about the subject since its first rejection, including this question. If the question has several
+    /// subjects, returns the largest number.
     pub(crate) fn record_question(&mut self, keys: &Keys, now: Instant) -> (Option<Instant>, u32) {
         self.subjects.retain(|_, cool| cool.until + LONGEST > now);
         let many = self.abandoned.len() >= ABANDONED;
@@ -91,7 +93,8 @@ impl Cooldowns {
         (until, before)
     }
 
-    /// Starts a cooldown for each rejected subject, or doubles the cooldown that the subject had.
+    /// Starts a cooldown for each rejected subject. If the subject already has a cooldown, the new cooldown is twice as
+    /// long.
     pub(crate) fn reject(&mut self, keys: Keys, now: Instant) {
         for key in keys {
             let cool = self.subjects.entry(key).or_insert(Cooldown { until: now, step: FIRST / 2, asked: 0 });
@@ -104,7 +107,7 @@ impl Cooldowns {
         }
     }
 
-    /// Records that the agent no longer waits for a question in the queue.
+    /// Records that the agent has abandoned a question that was in the queue.
     pub(crate) fn record_abandoned(&mut self, now: Instant) {
         self.abandoned.push_back(now);
         while self.abandoned.len() > ABANDONED {
@@ -112,7 +115,7 @@ impl Cooldowns {
         }
     }
 
-    /// Removes the cooldowns of subjects that were approved.
+    /// Removes the cooldowns of the subjects `keys`, because the user has approved them.
     pub(crate) fn approve(&mut self, keys: &Keys) {
         self.subjects.retain(|key, _| !keys.contains(key));
     }

@@ -1,9 +1,9 @@
 //! Implements the supervise queue, through which a bottle asks its user questions.
 //!
-//! A daemon in a bundle sends a question over its channel. The keeper, which is the process that owns the
-//! bottle, writes the question to a file in `$BOTTLE_HOME/queue/<slug>/`, and returns the user's answer over
-//! the channel. Therefore no sidecar shares a directory with the host, and the queue works in the same way on
-//! every backend.
+//! A daemon in a bundle sends a question over its channel to the bundle. The bundle forwards the question to the
+//! keeper, which is the process that owns the bottle. The keeper writes the question to a file in
+//! `$BOTTLE_HOME/queue/<slug>/`, and returns the user's answer over the channel. Therefore no sidecar shares a
+//! directory with the host, and the queue works in the same way on every backend.
 //!
 //! ```text
 //! question_channel   in daemons and the bundle: sends questions, and forwards them to the connected keeper
@@ -13,7 +13,7 @@
 //! safe_file          single files: atomic creation, locks, limits on their size
 //! list               lists the pending proposals of all bottles
 //! ```
-//! Files on disk:
+//! The queue consists of these files on disk:
 //! ```text
 //! queue/<slug>/<id>.proposal.json    locked (flock) by the asker while it waits; stale without a lock
 //!              <id>.response.json    created atomically, so that the first answer counts

@@ -28,7 +28,7 @@ pub struct Listing {
 pub struct Damaged {
     /// The path of the entry.
     pub path: PathBuf,
-    /// Why the entry is invalid, as a part of a sentence that begins in lower case.
+    /// The reason why the entry is invalid. This text is part of a sentence and begins with a lower-case letter.
     pub why: String,
 }
 
@@ -60,7 +60,8 @@ pub fn list(home: &Path, now: Timestamp) -> io::Result<Listing> {
     Ok(listing)
 }
 
-/// Finds the bottle's queue directory that contains the proposal with this id.
+/// Finds the queue directory that contains the proposal with the id `id`. Returns `None` if no bottle has this
+/// proposal.
 ///
 /// # Errors
 /// Fails if the directory `queue` in `home` exists but cannot be read.
@@ -69,7 +70,7 @@ pub fn find(home: &Path, id: &Id) -> io::Result<Option<Directory>> {
     Ok(directories.find(|directory| directory.contains(id)))
 }
 
-/// Polls the queue for changes. A directory that has not changed is read again only every three seconds.
+/// Polls the queue for changes. The watcher reads a directory without changes only every three seconds.
 #[derive(Debug)]
 pub struct QueueWatcher {
     home: PathBuf,
@@ -79,34 +80,37 @@ pub struct QueueWatcher {
     last: Option<Listing>,
 }
 
-/// The most recent listing of a directory.
+/// The most recent listing of one bottle's queue directory.
 #[derive(Debug)]
 struct CachedDirectory {
     stamp: Option<Stamp>,
-    /// Whether the directory changed so recently (see [`TICK`]) that a further change might not alter its stamp.
+    /// Whether the directory had changed within the last [`TICK`] when it was read. A further change within this time
+    /// might not alter the directory's stamp.
     fresh: bool,
     listing: Listing,
 }
 
-/// The inode and the modification time of a directory. The time changes when an entry is added or removed.
+/// The inode number and the modification time of a directory. The modification time changes when an entry is added or
+/// removed.
 type Stamp = (u64, i64, i64);
 
-/// The interval at which unchanged directories are read too. A proposal becomes stale or expires without a change
-/// of its directory.
+/// The interval at which all directories are read, even without changes. When a proposal becomes stale or expires, its
+/// directory does not change.
 const FULL_READ_INTERVAL: Duration = Duration::from_secs(3);
 
-/// The assumed resolution of modification times. A directory that changed within this time is read again,
-/// because a further change might not alter its stamp.
+/// The assumed resolution of modification times. If a directory changed within this time, the next poll reads the
+/// directory again, because a further change might not alter the stamp.
 const TICK: SignedDuration = SignedDuration::from_millis(100);
 
 impl QueueWatcher {
-    /// Makes a watcher that has not read the queue yet.
+    /// Creates a watcher that has not read the queue yet.
     #[must_use]
     pub fn new(home: PathBuf) -> Self {
         Self { home, directories: BTreeMap::new(), full_read: None, last: None }
     }
 
-    /// Returns the current listing, like [`list`]; `None` if the listing has not changed since the last call.
+    /// Returns the current listing, which has the same contents as the result of [`list`]. Returns `None` if the
+    /// listing has not changed since the last call.
     ///
     /// # Errors
     /// Fails if the directory `queue` in the watcher's `home` exists but cannot be read.
@@ -121,7 +125,7 @@ impl QueueWatcher {
             if unchanged && !all {
                 continue;
             }
-            // A directory without a stamp is read in each call.
+            // A directory without a stamp is read in each poll.
             let fresh = stamp.is_none_or(is_fresh);
             let listing = list_directory(&self.home, &name, now);
             self.directories.insert(name, CachedDirectory { stamp, fresh, listing });
@@ -145,14 +149,14 @@ fn stamp(path: &Path) -> Option<Stamp> {
     Some((metadata.ino(), metadata.mtime(), metadata.mtime_nsec()))
 }
 
-/// Whether the directory with this stamp changed less than a [`TICK`] ago.
+/// Returns whether the directory with this stamp changed within the last [`TICK`].
 fn is_fresh((_, seconds, nanoseconds): Stamp) -> bool {
     let nanoseconds = i32::try_from(nanoseconds).unwrap_or(0);
     let changed = Timestamp::new(seconds, nanoseconds).unwrap_or(Timestamp::MAX);
     Timestamp::now().duration_since(changed) < TICK
 }
 
-/// The names of the entries in the directory `queue`, sorted.
+/// Returns the sorted names of the entries in the directory `queue`.
 fn names(home: &Path) -> io::Result<BTreeSet<OsString>> {
     let entries = match std::fs::read_dir(home.join("queue")) {
         Ok(entries) => entries,

@@ -1,5 +1,5 @@
-//! Implements the asker, which writes questions to disk and waits for their answers. The asker runs in the
-//! keeper process.
+//! Implements the asker, which writes questions to disk and waits for the user's answers. The asker runs in the keeper
+//! process.
 
 use std::error::Error;
 use std::fmt;
@@ -21,44 +21,44 @@ use crate::cooldown::{self, Cooldowns};
 use crate::queue_directory::{Asked, Directory, RespondError, SubmitError};
 use crate::safe_file::Unreadable;
 
-/// The interval at which the asker checks for an answer. If there is no answer, a check costs one `open`
-/// call, which fails.
+/// The interval at which the asker checks for an answer. If there is no answer, the check makes an `open` call, which
+/// fails.
 const POLL_INTERVAL: Duration = Duration::from_millis(40);
 
-/// The number of consecutive failed checks for an answer that the asker tolerates. After one more failure, the asker
-/// refuses the question.
+/// The maximum number of consecutive failed checks for an answer. If one more check fails, the asker refuses the
+/// question.
 const FAILURES: u32 = 25;
 
-/// The maximum time that a question may wait for an answer. A question that asks for more time expires after
+/// The maximum time that a question may wait for an answer. If a question specifies a later expiry, it expires after
 /// this time.
 const LONGEST: SignedDuration = SignedDuration::from_hours(24);
 
-/// How long [`Asker::answer`] waits until an answer has been applied, before it fails with
+/// The time limit for applying an answer. When the limit is reached, [`Asker::answer`] fails with
 /// [`AnswerError::Late`].
 const OUTCOME_WITHIN: Duration = Duration::from_secs(30);
 
-/// If a bottle has this many questions in memory, a further question that has a cooldown is refused.
-/// Questions without a cooldown are limited by [`MAX_PENDING`].
+/// The maximum number of questions of one bottle in memory. If the limit is reached, a further question that has a
+/// cooldown is refused. Questions without a cooldown are limited by [`MAX_PENDING`].
 const MOST_WAITING: usize = 4 * MAX_PENDING;
 
-/// The number of outcomes that the channel for outcomes buffers. A receiver that is slower misses the oldest.
+/// The number of outcomes that the broadcast channel buffers. A slow receiver misses the oldest outcomes.
 const OUTCOMES: usize = 64;
 
-/// The outcome of an answer: sentences for the user, or why the answer does not count or its outcome is
-/// unknown.
+/// The outcome of an answer. If the answer was applied, the outcome contains sentences for the user. Otherwise, the
+/// outcome is an error.
 pub type Outcome = Result<Vec<String>, AnswerError>;
 
-/// Why an answer does not count, or, for [`Self::Late`], that its outcome is unknown. A proposal remains
-/// pending if applying its answer fails.
+/// The reason why an answer does not count. [`Self::Late`] instead means that the outcome of the answer is unknown. If
+/// applying an answer fails, the proposal remains pending.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum AnswerError {
-    /// The answer arrived after the proposal stopped being pending.
+    /// The answer arrived when the proposal was no longer pending.
     #[error("this question is no longer pending")]
     NotPending,
     /// The keeper process is stopping.
     #[error("the queue stopped")]
     Stopped,
-    /// The answer is still being applied after 30 s. It counts if applying it succeeds later.
+    /// The answer is still being applied after 30 s. The answer counts if applying it succeeds later.
     #[error("the outcome is not known yet; `bottle audit show` will report it")]
     Late,
     /// Applying the answer panicked.
@@ -79,7 +79,7 @@ impl AnswerError {
     }
 }
 
-/// Why the asker cannot wait for the answer to a question.
+/// The reason why the asker cannot wait for the answer to a question.
 #[derive(Debug, thiserror::Error)]
 enum AskError {
     #[error(transparent)]
@@ -96,9 +96,9 @@ impl From<tokio::task::JoinError> for AskError {
     }
 }
 
-/// Applies answers, and is notified about questions. The keeper process implements this trait.
+/// Applies answers, and receives notifications about questions. The keeper process implements this trait.
 pub trait Decide: fmt::Debug + Send + Sync {
-    /// Applies an answer to a proposal. If this fails, the answer is withdrawn and the proposal remains
+    /// Applies an answer to a proposal. If this method fails, the asker withdraws the answer, and the proposal remains
     /// pending. After a crash, this method may receive the same answer a second time.
     fn decided(
         &self,
@@ -111,33 +111,33 @@ pub trait Decide: fmt::Debug + Send + Sync {
         text
     }
 
-    /// Called when a proposal becomes pending in the queue; `new` is false if the proposal was already in the
-    /// queue.
+    /// Called when a proposal becomes pending in the queue. `new` is false if the proposal was already in the queue.
     fn asked(&self, _proposal: &Proposal, _new: bool) {}
 
     /// Called when a proposal is no longer pending, for any reason.
     fn settled(&self, _id: &Id) {}
 }
 
-/// The stages of a pending question, in this order. A question without a cooldown is never delayed.
+/// The stages of a pending question. A question passes through the stages in this order. A question without a cooldown
+/// skips the stage `Delayed`.
 #[derive(Debug, Clone)]
 enum Stage {
     Submitting,
-    /// Waiting for its cooldown to end. The question is not in the queue yet.
+    /// The question waits for its cooldown to end. The question is not in the queue yet.
     Delayed,
-    /// In the queue, on disk.
+    /// The question is in the queue on disk.
     Queued,
     Answered(Answer),
 }
 
-/// Who asks a question. A question of the user has no cooldown.
+/// The author of a question. A question of the user is not delayed by a cooldown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Author {
     Agent,
     User,
 }
 
-/// Asks the user the questions of one bottle. Clones share the questions.
+/// Asks the user the questions of one bottle. All clones share the same pending questions.
 #[derive(Debug, Clone)]
 pub struct Asker(Arc<Inner>);
 
@@ -145,21 +145,21 @@ pub struct Asker(Arc<Inner>);
 struct Inner {
     home: PathBuf,
     slug: Slug,
-    /// The pending questions, each with the channel that reports its stages.
+    /// The pending questions. The channel of each question reports the question's stages.
     waiting: Mutex<Vec<(Proposal, watch::Receiver<Stage>)>>,
-    /// The delays of questions that were rejected or abandoned before.
+    /// The cooldowns of rejected subjects, and the times of abandoned questions.
     cooldowns: Mutex<Cooldowns>,
     submitting: Mutex<()>,
     decide: Arc<dyn Decide>,
-    /// Notifies waiting tasks when this process writes an answer.
+    /// Notifies the waiting tasks when this process writes an answer to the queue.
     answered: Notify,
-    /// Reports the outcomes of answers; `None` means that the question is no longer pending.
+    /// Reports the outcomes of answers. `None` means that the question is no longer pending.
     outcomes: broadcast::Sender<(Id, Option<Outcome>)>,
 }
 
 impl Asker {
-    /// Makes an asker that uses the queue in `home`, the directory `$BOTTLE_HOME`. It creates no file before the
-    /// first question. `decide` applies the answers.
+    /// Creates an asker that uses the queue in `home`, which is the directory `$BOTTLE_HOME`. The asker creates no file
+    /// before the first question. `decide` applies the answers.
     #[must_use]
     pub fn new(home: PathBuf, slug: Slug, decide: Arc<dyn Decide>) -> Self {
         let (waiting, cooldowns) = (Mutex::default(), Mutex::default());
@@ -171,11 +171,11 @@ impl Asker {
     /// Answers a pending question, and waits for the outcome.
     ///
     /// # Errors
-    /// Fails if the answer does not count, and with [`AnswerError::Late`] if its outcome is unknown after 30
-    /// s.
+    /// Fails if the answer does not count. Fails with [`AnswerError::Late`] if the outcome is still unknown after 30 s.
     pub async fn answer(&self, response: Response) -> Outcome {
         let id = response.proposal_id.clone();
-        // Subscribing comes first, so that neither the outcome nor the end of the question is missed.
+        // The method subscribes before it writes the answer, so that it receives both the outcome and the end of the
+        // question.
         let mut outcomes = self.0.outcomes.subscribe();
         if !self.0.is_waiting(&id) {
             return Err(AnswerError::NotPending);
@@ -191,7 +191,7 @@ impl Asker {
                     Err(broadcast::error::RecvError::Closed) => return Err(AnswerError::Stopped),
                 }
             }
-            // The question was abandoned at the same moment, so the answer is removed.
+            // The question was abandoned while the answer was written, so the answer is removed.
             let id = id.clone();
             self.0.in_directory(move |directory| Ok(directory.withdraw_answer(&id)?)).await?;
             Err(AnswerError::NotPending)
@@ -199,12 +199,13 @@ impl Asker {
         tokio::time::timeout(OUTCOME_WITHIN, settled).await.unwrap_or(Err(AnswerError::Late))
     }
 
-    /// Asks the user a question and waits for the answer. If an equal question is pending, both share its
-    /// answer. If one of the question's hosts or findings was rejected before, the question is shown only
-    /// after a cooldown. The cooldown is 10 s, doubles with each rejection, and is at most half an hour. After 16
-    /// abandoned questions in a minute, the next one is shown when that minute is over.
+    /// Asks the user a question and waits for the answer. If an equal question is pending, both questions get the same
+    /// answer. If one of the question's hosts or findings was rejected before, the question is shown only after a
+    /// cooldown. The cooldown is 10 s after the first rejection, doubles with each rejection, and is at most half an
+    /// hour. If the agent has abandoned 16 questions within a minute, a further question is shown when this minute has
+    /// ended.
     ///
-    /// If the futures of all equal questions are dropped, the question is abandoned. Its proposal remains in
+    /// If the futures of all equal questions are dropped, the question is abandoned. The question's proposal remains in
     /// the queue and becomes stale.
     pub async fn ask(&self, question: Question) -> Answer {
         match self.begin(question, Author::Agent) {
@@ -214,11 +215,12 @@ impl Asker {
     }
 
     /// Asks a question on behalf of the user, without a cooldown. Returns after the proposal is in the queue. The
-    /// returned future waits for the answer; if it is dropped, the question is abandoned. If the agent asked an equal
-    /// question that has a cooldown, the proposal enters the queue only after that cooldown.
+    /// returned future waits for the answer. If the future is dropped, the question is abandoned. If an equal question
+    /// of the agent has a cooldown, this method returns immediately, and the proposal enters the queue after the
+    /// cooldown.
     ///
     /// # Errors
-    /// Why the proposal cannot be added to the queue.
+    /// Fails with the reason why the proposal cannot be added to the queue.
     pub async fn propose(&self, question: Question) -> Result<impl Future<Output = Answer> + use<>, String> {
         let mut stages = self.begin(question, Author::User)?;
         let stage = stages.wait_for(|stage| !matches!(stage, Stage::Submitting)).await;
@@ -231,10 +233,11 @@ impl Asker {
         Ok(answer_of(stages))
     }
 
-    /// Begins to ask a question.
+    /// Redacts and limits a question, and adds it to the pending questions. Returns the channel that reports the
+    /// question's stages.
     ///
     /// # Errors
-    /// Why the question is refused at once.
+    /// Fails with the reason if the question is refused immediately.
     fn begin(&self, mut question: Question, author: Author) -> Result<watch::Receiver<Stage>, String> {
         let now = Timestamp::now();
         let redacted = |text| self.0.decide.redacted(text);
@@ -248,10 +251,11 @@ impl Asker {
         self.enqueue(Proposal::new(self.0.slug.clone(), question, now), author)
     }
 
-    /// Adds a question, or joins an equal one that is pending. Returns the channel that reports its stages.
+    /// Adds a question to the pending questions. If an equal question is already pending, adds nothing. Returns the
+    /// channel that reports the stages of the pending question.
     ///
     /// # Errors
-    /// Why the question is refused at once.
+    /// Fails with the reason if the question is refused immediately.
     fn enqueue(&self, proposal: Proposal, author: Author) -> Result<watch::Receiver<Stage>, String> {
         let mut waiting = self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         let keys = cooldown::keys(&proposal);
@@ -284,7 +288,7 @@ impl Asker {
                     Err(answer) => answer,
                 }
             };
-            // The question is removed from `waiting` first, so that no later question joins it.
+            // The question is removed from `waiting` before the answer is reported, so that no later question joins it.
             drop(listed);
             sender.send_replace(Stage::Answered(answer));
         });
@@ -300,10 +304,10 @@ async fn answer_of(mut stages: watch::Receiver<Stage>) -> Answer {
     }
 }
 
-/// Waits until the cooldown of a question ends at `until`.
+/// Waits until `until`, which is the end of the question's cooldown.
 ///
 /// # Errors
-/// Fails with the answer to the question, if the question expires or is abandoned during the cooldown.
+/// Fails if the question expires or is abandoned during the cooldown. The error is the answer to the question.
 async fn wait_for_cooldown(
     until: Option<Instant>,
     expires_at: Timestamp,
@@ -318,11 +322,11 @@ async fn wait_for_cooldown(
     }
 }
 
-/// Waits until no caller waits for the question any more, and removes the question from [`Inner::waiting`].
+/// Waits until all callers have stopped waiting for the question. Then removes the question from [`Inner::waiting`].
 async fn abandoned(sender: &watch::Sender<Stage>, listed: &Listed) {
     loop {
         tokio::time::sleep(POLL_INTERVAL).await;
-        // The lock on `waiting` prevents a caller from joining in the meantime.
+        // While `waiting` is locked, no other caller can join the question.
         let mut waiting = listed.inner.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         if sender.receiver_count() <= 1 {
             waiting.retain(|(other, _)| other.id != listed.id);
@@ -352,13 +356,13 @@ impl Inner {
         self.cooldowns.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the question with this id is pending.
+    /// Returns whether the question with the id `id` is pending.
     fn is_waiting(&self, id: &Id) -> bool {
         let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         waiting.iter().any(|(other, _)| other.id == *id)
     }
 
-    /// Runs a blocking operation on the directory of the bottle, which must exist.
+    /// Runs a blocking operation on the bottle's queue directory. The directory must exist.
     async fn in_directory(
         self: &Arc<Self>,
         act: impl FnOnce(Directory) -> Result<(), RespondError> + Send + 'static,
@@ -369,8 +373,8 @@ impl Inner {
         result.map_err(|error| AnswerError::Respond(Arc::new(error)))
     }
 
-    /// Writes the proposal to disk, and waits until it has an answer or is abandoned. An answer that is
-    /// already being applied is always completed.
+    /// Writes the proposal to disk, and waits until the proposal has an answer or is abandoned. If an answer is already
+    /// being applied, this method waits until the answer has been applied.
     async fn ask_on_disk(
         self: &Arc<Self>,
         proposal: Proposal,
@@ -409,8 +413,8 @@ impl Inner {
         }
     }
 
-    /// Applies an answer and archives the proposal. `None` if this fails. The answer is then withdrawn, and
-    /// the proposal remains pending.
+    /// Applies an answer and archives the proposal. If applying the answer fails, withdraws the answer and returns
+    /// `None`, and the proposal remains pending.
     async fn apply(
         self: &Arc<Self>,
         pending: &Arc<(Directory, Asked)>,
@@ -419,7 +423,7 @@ impl Inner {
         let id = response.proposal_id.clone();
         let notes = response.notes.map(|notes| self.decide.redacted(notes));
         let response = Response { notes, ..response };
-        // Runs in a separate task, so that the question remains pending if applying the answer panics.
+        // The answer is applied in a separate task, so that the question remains pending if applying the answer panics.
         let applied = tokio::spawn(self.decide.decided(pending.1.proposal.clone(), response.clone())).await;
         let outcome = applied.unwrap_or_else(|_| Err(AnswerError::Panicked));
         let counts = outcome.is_ok();
@@ -435,15 +439,15 @@ impl Inner {
             if counts { directory.archive(id).map(drop) } else { directory.withdraw_answer(id) }
         });
         let moved = moved.await.unwrap_or_else(|error| Err(io::Error::other(error)));
-        // The outcome is reported after the files in the directory show it.
+        // The outcome is reported only after the files in the queue directory have been updated.
         let _ = self.outcomes.send((id, Some(outcome)));
         moved?;
         Ok(counts.then(|| Answer::Decided(Box::new(response))))
     }
 
     fn submit(&self, proposal: Proposal) -> Result<(Directory, Asked), SubmitError> {
-        // Proposals are submitted one at a time, because each submission counts the pending proposals before
-        // it adds its own.
+        // Proposals are submitted one at a time, because each submission counts the pending proposals before it adds
+        // its own proposal.
         let _turn = self.submitting.lock().unwrap_or_else(PoisonError::into_inner);
         let directory = Directory::make(&self.home, &self.slug)?;
         let asked = directory.submit(proposal, Timestamp::now())?;
@@ -453,9 +457,9 @@ impl Inner {
 
 /// A change in the state of a proposal.
 enum Progress {
-    /// There is an answer, which has not been applied yet.
+    /// The proposal has an answer, which has not been applied yet.
     Decided(Box<Response>),
-    /// The question has its final answer.
+    /// The question has a final answer, which need not be applied.
     Done(Answer),
 }
 
@@ -475,7 +479,8 @@ fn poll(directory: &Directory, asked: &Asked) -> io::Result<Option<Progress>> {
     }
     if proposal.expires_at <= now {
         directory.close(&proposal.id)?;
-        // An answer may have arrived at the last moment. After the proposal is closed, no answer can arrive.
+        // An answer may have arrived before the proposal was closed. After the proposal is closed, no further answer
+        // counts.
         return Ok(Some(match directory.answer(proposal, now) {
             // If there is no response to archive, the author of the answer has withdrawn it.
             Ok(Some(response)) if directory.archive_response(&proposal.id)? => {

@@ -1,5 +1,5 @@
-//! Sends questions over a channel. A daemon sends them to its bundle, and the bundle forwards them to the
-//! keeper process.
+//! Sends questions over a channel. A daemon sends its questions to its bundle, and the bundle forwards the questions to
+//! the keeper process.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -13,17 +13,17 @@ use jiff::Timestamp;
 use tokio::sync::{Notify, Semaphore, oneshot};
 
 /// The maximum number of pending questions in one process. Further questions are refused. The keeper's limit
-/// (`MAX_PENDING`) is lower, so that the keeper reports a full queue first.
+/// (`MAX_PENDING`) is lower than this limit, so that the keeper reports a full queue first.
 const MOST: usize = 32;
 
-/// How long an answer may arrive after a question has expired. The keeper's clock may differ from this
-/// process's clock, and an answer takes time to arrive.
+/// The time after the expiry of a question during which an answer is still accepted. The keeper's clock may differ from
+/// this process's clock, and an answer takes time to arrive.
 const GRACE: Duration = Duration::from_secs(3);
 
 /// The pause before the next request to a peer that refuses to serve questions.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
-/// Creates a question with a random id that expires after `wait`.
+/// Creates a question with a random id. The question expires after the time `wait`.
 #[must_use]
 pub fn question(tool: Tool, proposed_file: String, justification: String, wait: Duration) -> Question {
     let wait = jiff::SignedDuration::try_from(wait).unwrap_or(jiff::SignedDuration::MAX);
@@ -32,7 +32,8 @@ pub fn question(tool: Tool, proposed_file: String, justification: String, wait: 
     Question { id, tool, proposed_file, justification, excerpt: Vec::new(), revision: None, expires_at }
 }
 
-/// Questions that wait until a peer connects or sends an answer. Clones share the questions.
+/// The pending questions of one process. A question waits until a peer connects and sends an answer. All clones share
+/// the same questions.
 #[derive(Debug, Clone, Default)]
 pub struct Questions(Arc<Inner>);
 
@@ -56,7 +57,7 @@ struct Entry {
 }
 
 impl Questions {
-    /// Asks a question, and waits until it has an answer or expires. If the future is dropped, the question
+    /// Asks a question, and waits until the question has an answer or expires. If the future is dropped, the question
     /// is withdrawn.
     pub async fn ask(&self, question: Question) -> Answer {
         if question.proposed_file.len().max(question.justification.len()) > MAX_TEXT {
@@ -75,7 +76,7 @@ impl Questions {
         }
     }
 
-    /// Serves one [`BundleRequest::Question`]. Sends the next question to the peer and receives the answer.
+    /// Serves one [`BundleRequest::Question`] of a peer. Sends the next question to the peer and receives the answer.
     pub async fn serve(&self, mut stream: Stream) {
         let mut entry = tokio::select! {
             entry = self.next() => entry,
@@ -89,7 +90,7 @@ impl Questions {
             answer = stream.receive::<Answer>() => match answer {
                 // Sending fails if the asker has just stopped waiting.
                 Ok(answer) => drop(entry.answer.send(answer)),
-                // The peer has disconnected. The next peer gets the question.
+                // The peer has disconnected. The question is sent to the next peer that connects.
                 Err(_) => self.put(entry, true),
             },
             () = entry.answer.closed() => stream.reset("the question was withdrawn").await,
@@ -120,7 +121,8 @@ impl Questions {
         }
     }
 
-    /// Takes the first question that has not been withdrawn. Also returns whether there are more questions.
+    /// Removes and returns the first question that has not been withdrawn. Also returns whether more questions are
+    /// pending.
     fn take(&self) -> (Option<Entry>, bool) {
         let mut waiting = self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         waiting.retain(|entry| !entry.answer.is_closed());
@@ -128,8 +130,8 @@ impl Questions {
     }
 }
 
-/// Receives the questions of a peer until the peer disconnects, and answers each with `ask`. If the peer
-/// withdraws a question, the future of that question is dropped.
+/// Receives the questions of a peer until the peer disconnects. Calls `ask` for each question, and sends the answer to
+/// the peer. If the peer withdraws a question, the future that `ask` returned for the question is dropped.
 pub async fn forward<A, F>(peer: &Channel, ask: A)
 where
     A: Fn(Question) -> F,
@@ -150,7 +152,8 @@ where
             let _permit = permit;
             tokio::select! {
                 answer = answer => {
-                    // A peer that has disconnected asks the question again when it reconnects.
+                    // An error is ignored, because a peer that has disconnected asks the question again when it
+                    // reconnects.
                     if stream.message(&answer).await.is_ok() {
                         let _ = stream.end().await;
                     }

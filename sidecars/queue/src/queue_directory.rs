@@ -14,19 +14,19 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 use crate::list::{Damaged, Listing};
 use crate::safe_file::{self, TEMPORARY, Unreadable};
 
-/// The number of entries at which reading a directory stops. The remaining entries are reported as one damaged
-/// entry.
+/// The maximum number of entries that are read in a directory. The remaining entries are reported as one damaged entry.
 const MOST_ENTRIES: usize = 1024;
 
-/// The tolerated difference between the clocks of the asker and of the author of an answer. An answer from
-/// further in the future is refused.
+/// The tolerated difference between the clock of the asker and the clock of an answer's author. If the time of an
+/// answer is further in the future, the answer is refused.
 const CLOCK_TOLERANCE: SignedDuration = SignedDuration::from_mins(5);
 
 const PROPOSAL: &str = ".proposal.json";
 const RESPONSE: &str = ".response.json";
 const PROCESSED: &str = "processed";
 
-/// The queue directory of one bottle. The directory is kept open, so replacing its path does not redirect writes.
+/// The queue directory of one bottle. The directory is kept open. If another directory is moved to its path, writes
+/// still go to the open directory.
 #[derive(Debug)]
 pub struct Directory {
     slug: Slug,
@@ -44,7 +44,7 @@ pub enum State {
     Answered,
     /// The proposal has expired.
     Expired,
-    /// The asker of the proposal is no longer waiting.
+    /// The asker of the proposal is no longer waiting for an answer.
     Stale,
 }
 
@@ -57,7 +57,7 @@ pub struct Pending {
     pub state: State,
 }
 
-/// Why a question could not be submitted.
+/// The reason why a question could not be submitted.
 #[derive(Debug, thiserror::Error)]
 pub enum SubmitError {
     /// The bottle already has [`MAX_PENDING`] pending proposals.
@@ -71,7 +71,7 @@ pub enum SubmitError {
     Io(#[from] io::Error),
 }
 
-/// Why a proposal could not be answered.
+/// The reason why a proposal could not be answered or dismissed.
 #[derive(Debug, thiserror::Error)]
 pub enum RespondError {
     /// The proposal already has an answer.
@@ -88,18 +88,18 @@ pub enum RespondError {
     Io(#[from] io::Error),
 }
 
-/// A question that was submitted. Dropping this value makes the proposal stale.
+/// A question that was submitted as a proposal. Dropping this value makes the proposal stale.
 #[derive(Debug)]
 pub(crate) struct Asked {
     pub(crate) proposal: Proposal,
-    /// Whether the proposal was added to the queue by this submission.
+    /// Whether this submission added the proposal to the queue. False if the proposal was already in the queue.
     pub(crate) new: bool,
-    /// The open file, which keeps the proposal locked.
+    /// The open file of the proposal. The proposal is locked as long as this file is open.
     _file: File,
 }
 
 impl Directory {
-    /// Opens the directory of a bottle, and creates it if it does not exist.
+    /// Opens the queue directory of a bottle. Creates the directory if it does not exist.
     ///
     /// # Errors
     /// Fails if the directory cannot be created or is a symlink.
@@ -115,7 +115,7 @@ impl Directory {
         Self::open(home, slug)
     }
 
-    /// Opens the directory of a bottle, which must exist.
+    /// Opens the queue directory of a bottle. The directory must exist.
     ///
     /// # Errors
     /// Fails if the directory does not exist or is a symlink.
@@ -127,7 +127,7 @@ impl Directory {
         Ok(Self { slug: slug.clone(), path, directory, processed })
     }
 
-    /// Lists the proposals in the directory, oldest first, and damaged entries.
+    /// Lists the proposals in the directory, oldest first. Also lists the damaged entries.
     ///
     /// # Errors
     /// Fails if the directory cannot be read.
@@ -158,7 +158,7 @@ impl Directory {
         Ok(listing)
     }
 
-    /// Returns the proposal with this id, if it exists.
+    /// Returns the proposal with the id `id`. Returns `None` if the proposal does not exist.
     ///
     /// # Errors
     /// Fails if the proposal's file is damaged or cannot be read.
@@ -170,8 +170,8 @@ impl Directory {
         Damaged { path: self.path.join(name), why: why.to_owned() }
     }
 
-    /// Reads the entry with the given name; `None` if it does not exist, or is a response to an existing
-    /// proposal.
+    /// Reads the entry with the name `name`. Returns `None` if the entry does not exist, or if it is a response to an
+    /// existing proposal.
     fn entry(&self, name: &str, now: Timestamp) -> Result<Option<Pending>, Unreadable> {
         if let Some(id) = name.strip_suffix(RESPONSE) {
             let proposal = format!("{id}{PROPOSAL}");
@@ -205,8 +205,8 @@ impl Directory {
         Ok(Some((proposal, file)))
     }
 
-    /// Writes a question to the directory. If a proposal with the same id and subject exists, the question shares that
-    /// proposal.
+    /// Writes a question to the directory as a proposal. If a proposal with the same id and subject exists, locks and
+    /// returns the existing proposal.
     pub(crate) fn submit(&self, proposal: Proposal, now: Timestamp) -> Result<Asked, SubmitError> {
         if let Some((existing, file)) = self.proposal(&proposal.id).map_err(io::Error::from)? {
             if !existing.asks_the_same(&proposal) {
@@ -221,8 +221,8 @@ impl Directory {
         Ok(Asked { proposal, new: true, _file: file })
     }
 
-    /// Archives proposals that nobody waits for: those that equal `proposal`, and the oldest ones if the
-    /// queue is full.
+    /// Makes room for `proposal` in the queue. Archives each stale or expired proposal that asks the same question as
+    /// `proposal`. If the queue is still full, also archives the oldest stale or expired proposals.
     fn make_room(&self, proposal: &Proposal, now: Timestamp) -> Result<(), SubmitError> {
         self.remove_old_temporaries();
         let mut pending = self.pending(now)?.pending;
@@ -242,9 +242,9 @@ impl Directory {
         Ok(())
     }
 
-    /// Removes temporary files that killed writers left behind. Only the asker calls this method, when none
-    /// of its writes is in progress. Other processes write answers, so a temporary file that is less than a
-    /// minute old is not removed.
+    /// Removes temporary files that killed writers left behind. Only the asker calls this method, and only when none of
+    /// its own writes is in progress. Other processes may be writing answers, so temporary files that are less than a
+    /// minute old are not removed.
     fn remove_old_temporaries(&self) {
         let old = |entry: &fs::DirEntry| {
             let age = entry.metadata().and_then(|data| data.modified()).map(|at| at.elapsed());
@@ -257,7 +257,7 @@ impl Directory {
         }
     }
 
-    /// Reads the answer to a proposal, if there is one.
+    /// Reads the answer to a proposal. Returns `None` if the proposal has no answer.
     pub(crate) fn answer(&self, proposal: &Proposal, now: Timestamp) -> Result<Option<Response>, Unreadable> {
         let name = format!("{}{RESPONSE}", proposal.id);
         let Some(mut file) = safe_file::open(self.directory.as_fd(), &name)? else { return Ok(None) };
@@ -269,30 +269,32 @@ impl Directory {
         Ok(Some(response))
     }
 
-    /// Whether the directory contains the proposal with this id.
+    /// Returns whether the directory contains the proposal with the id `id`.
     pub(crate) fn contains(&self, id: &Id) -> bool {
         !matches!(safe_file::open(self.directory.as_fd(), &format!("{id}{PROPOSAL}")), Ok(None))
     }
 
-    /// Archives a proposal, and then its response. Returns whether the proposal existed.
+    /// Archives a proposal, and then the response to the proposal. Returns whether the proposal existed.
     pub(crate) fn archive(&self, id: &Id) -> io::Result<bool> {
-        // `respond` relies on this order.
+        // The proposal must be archived before the response, because `respond` checks whether the proposal exists after
+        // writing a response.
         let existed = self.archive_file(id, PROPOSAL)?;
         self.archive_file(id, RESPONSE)?;
         Ok(existed)
     }
 
-    /// Archives only the proposal, so that no further answer can be written.
+    /// Closes a proposal, so that no further answer counts. Archives only the proposal, and not the response. Returns
+    /// whether the proposal existed.
     pub(crate) fn close(&self, id: &Id) -> io::Result<bool> {
         self.archive_file(id, PROPOSAL)
     }
 
-    /// Archives the response to a closed proposal. Returns whether the response existed.
+    /// Archives the response to a proposal that is already closed. Returns whether the response existed.
     pub(crate) fn archive_response(&self, id: &Id) -> io::Result<bool> {
         self.archive_file(id, RESPONSE)
     }
 
-    /// Removes an answer that could not be applied.
+    /// Removes an answer from the directory. Does nothing if the answer does not exist.
     pub(crate) fn withdraw_answer(&self, id: &Id) -> io::Result<()> {
         match rustix::fs::unlinkat(&self.directory, format!("{id}{RESPONSE}"), AtFlags::empty()) {
             Ok(()) | Err(rustix::io::Errno::NOENT) => Ok(()),
@@ -304,14 +306,14 @@ impl Directory {
         safe_file::archive(&self.directory, &self.processed, &format!("{id}{suffix}"))
     }
 
-    /// Writes an answer to a proposal. If there are several answers, the first one counts.
+    /// Writes an answer to a proposal. If there are several answers, the first answer counts.
     ///
-    /// When a proposal expires, the asker archives it and then checks for an answer a last time. If this
-    /// method finds the proposal archived after writing an answer, it withdraws the answer. The asker and the
-    /// author of the answer therefore agree whether the answer counts.
+    /// When a proposal expires, the asker archives the proposal and then checks a last time for an answer. This method
+    /// writes the answer and then checks whether the proposal was archived. If the proposal was archived, this method
+    /// withdraws the answer. Therefore the asker and the author of the answer agree whether the answer counts.
     ///
     /// # Errors
-    /// Fails with [`RespondError`], which means that this answer does not count.
+    /// Fails with [`RespondError`] if this answer does not count.
     pub fn respond(&self, response: &Response) -> Result<(), RespondError> {
         let id = &response.proposal_id;
         let proposal = self.proposal(id).map_err(io::Error::from)?;
@@ -337,11 +339,11 @@ impl Directory {
     /// Archives a proposal that is stale or has expired.
     ///
     /// # Errors
-    /// Fails with [`RespondError::Unfit`] if the asker is still waiting, and with [`RespondError::Gone`] if
-    /// the proposal does not exist.
+    /// Fails with [`RespondError::Unfit`] if the asker is still waiting for an answer. Fails with
+    /// [`RespondError::Gone`] if the proposal does not exist.
     pub fn dismiss(&self, id: &Id) -> Result<(), RespondError> {
         let (_, file) = self.proposal(id).map_err(io::Error::from)?.ok_or(RespondError::Gone)?;
-        // The file is locked while it is moved, so that no asker can join it.
+        // The proposal's file is locked while it is moved, so that no asker can reuse the proposal.
         if safe_file::lock(&file).is_err() {
             return Err(RespondError::Unfit("this proposal is still pending; answer it instead".to_owned()));
         }

@@ -1,4 +1,4 @@
-//! Reads, creates and locks single files in a directory whose contents may be hostile.
+//! Reads, creates and locks single files in a directory. The contents of the directory may be hostile.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -14,12 +14,12 @@ use serde::de::DeserializeOwned;
 /// The prefix of temporary files. A writer that is killed leaves its temporary file behind.
 pub(crate) const TEMPORARY: &str = ".new-";
 
-/// The maximum number of attempts to lock a file. If all fail, another asker holds the lock.
+/// The maximum number of attempts to lock a file. If all attempts fail, another asker holds the lock.
 const LOCK_TRIES: u32 = 20;
 /// The pause between two attempts to lock a file.
 const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
-/// Why a file that exists cannot be read.
+/// The reason why an existing file cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Unreadable {
     #[error(transparent)]
@@ -37,7 +37,7 @@ impl From<Unreadable> for io::Error {
     }
 }
 
-/// Opens a regular file in the directory, without following symlinks and without blocking. `None` if the file
+/// Opens a regular file in the directory, without following symlinks and without blocking. Returns `None` if the file
 /// does not exist.
 pub(crate) fn open(directory: BorrowedFd<'_>, name: &str) -> Result<Option<File>, Unreadable> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
@@ -64,13 +64,13 @@ pub(crate) fn read<T: DeserializeOwned>(file: &mut File) -> Result<T, Unreadable
     serde_json::from_slice(&text).map_err(|error| Unreadable::Damaged(format!("cannot parse it: {error}")))
 }
 
-/// Creates a new file atomically. Only this user can read the file.
+/// Creates a new file atomically. Only the user of this process can read the file.
 ///
-/// If `lock` is set, the file is locked before it gets its name, and remains locked until the returned file
+/// If `lock` is set, the file is locked before it gets its final name. The file remains locked until the returned file
 /// is closed.
 ///
 /// # Errors
-/// Fails with [`io::ErrorKind::AlreadyExists`] if a file of that name exists.
+/// Fails with [`io::ErrorKind::AlreadyExists`] if a file with the name `name` exists.
 pub(crate) fn create<T: Serialize>(
     directory: BorrowedFd<'_>,
     name: &str,
@@ -91,18 +91,18 @@ pub(crate) fn create<T: Serialize>(
         }
         publish(directory, &temporary, name)
     });
-    // Removing the temporary file fails if it was already renamed.
+    // An error is ignored. The temporary file does not exist if `publish` renamed it.
     let _ = rustix::fs::unlinkat(directory, &temporary, AtFlags::empty());
     written?;
-    // Without this call, the file's name could be lost in a power failure.
+    // If the directory were not synchronized, a power failure could remove the file's name.
     rustix::fs::fsync(directory)?;
     Ok(file)
 }
 
-/// Gives a temporary file its final name, unless a file of that name exists.
+/// Gives a temporary file its final name. Fails if a file with the final name exists.
 fn publish(directory: BorrowedFd<'_>, temporary: &str, name: &str) -> io::Result<()> {
     match rustix::fs::linkat(directory, temporary, directory, name, AtFlags::empty()) {
-        // The file system does not support hard links.
+        // The file system does not support hard links, so the file is renamed instead.
         Err(Errno::PERM | Errno::NOSYS | Errno::OPNOTSUPP | Errno::MLINK) => {
             rustix::fs::renameat_with(directory, temporary, directory, name, RenameFlags::NOREPLACE)?;
             Ok(())
@@ -111,8 +111,8 @@ fn publish(directory: BorrowedFd<'_>, temporary: &str, name: &str) -> io::Result
     }
 }
 
-/// Locks the file of a proposal, which shows that its asker is waiting. Retries, because [`is_locked`] holds
-/// the lock for a moment.
+/// Locks the file of a proposal. The lock shows that the proposal's asker is waiting. Retries, because another process
+/// may hold the lock for a moment in [`is_locked`].
 pub(crate) fn lock(file: &File) -> io::Result<()> {
     for _ in 0..LOCK_TRIES {
         match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
@@ -123,7 +123,7 @@ pub(crate) fn lock(file: &File) -> io::Result<()> {
     Err(io::Error::from(Errno::WOULDBLOCK))
 }
 
-/// Whether an asker has locked the file. Always true on a file system that does not support locks.
+/// Returns whether an asker has locked the file. Always returns true on a file system that does not support locks.
 pub(crate) fn is_locked(file: &File) -> bool {
     match rustix::fs::flock(file, FlockOperation::NonBlockingLockShared) {
         Ok(()) => {

@@ -20,7 +20,7 @@ async fn pair() -> (Channel, (Channel, Incoming)) {
     (dialed.0, (accepted.0, accepted.1))
 }
 
-/// Serves `questions` on a channel.
+/// Serves the requests of a peer on a channel by sending `questions`.
 fn serve(questions: &Questions, (channel, mut incoming): (Channel, Incoming)) {
     let questions = questions.clone();
     tokio::spawn(async move {
@@ -33,7 +33,7 @@ fn serve(questions: &Questions, (channel, mut incoming): (Channel, Incoming)) {
     });
 }
 
-/// Returns the questions of a daemon and of a bundle. The daemon's questions are forwarded to the bundle.
+/// Returns the pending questions of a daemon and of a bundle. The daemon's questions are forwarded to the bundle.
 async fn daemon_and_bundle() -> (Questions, Questions) {
     let (daemon, bundle) = (Questions::default(), Questions::default());
     let (to_daemon, daemon_side) = pair().await;
@@ -115,13 +115,13 @@ async fn refuses_long_questions_and_more_than_32() {
     }
     let more = questions.ask(ask("more", PATIENCE)).await;
     assert!(matches!(&more, Answer::Refused(why) if why.contains("too many")), "{more:?}");
-    // A withdrawn question makes room for another one.
+    // When a question is withdrawn, another question can be asked.
     drop(waiting.pop());
     let next = tokio::time::timeout(Duration::from_millis(20), questions.ask(ask("next", PATIENCE))).await;
     assert!(next.is_err(), "{next:?}");
 }
 
-/// A peer that refuses to serve a question is asked again after a pause.
+/// If a peer refuses a request for a question, the request is repeated after a pause.
 #[tokio::test]
 async fn asks_a_peer_again_that_refused_once() {
     let (keeper, (channel, mut incoming)) = pair().await;

@@ -1,4 +1,4 @@
-//! Tests the queue on disk: questions, answers, killed processes and hostile files.
+//! Tests the queue on disk, with questions, answers, killed processes and hostile files.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -27,7 +27,7 @@ fn slug() -> Slug {
     "a-1".parse().expect("slug")
 }
 
-/// Accepts answers without applying anything.
+/// Accepts every answer, and does nothing.
 #[derive(Debug)]
 struct NoEffect;
 
@@ -53,7 +53,7 @@ fn response(id: &Id, by: &str) -> Response {
     }
 }
 
-/// Waits until `count` proposals are in the given state.
+/// Waits until `count` proposals are in the given state. Returns these proposals.
 async fn until(home: &Path, state: State, count: usize) -> Vec<Pending> {
     let end = Instant::now() + PATIENCE;
     loop {
@@ -184,7 +184,7 @@ async fn reports_at_once_whether_an_answer_to_an_abandoned_question_counts() {
     }
 }
 
-/// Applies an answer slowly.
+/// Takes 300 ms to apply an answer.
 #[derive(Debug)]
 struct Slow;
 
@@ -309,7 +309,7 @@ async fn reports_hostile_entries_and_follows_no_links() {
     for n in 1..=5 {
         assert!(opened.get(&id(n), Timestamp::now()).is_err(), "entry {n}");
     }
-    // The queue never writes through a symlink, even if the owner of the directory replaces a proposal by one.
+    // The queue does not follow a symlink that has the name of a response.
     let asked = question(Tool::EgressAllow, "x".to_owned(), String::new(), PATIENCE);
     let id = asked.id.clone();
     symlink(&outside, at.join(format!("{id}.response.json"))).expect("link");
@@ -318,7 +318,7 @@ async fn reports_hostile_entries_and_follows_no_links() {
     assert_eq!(std::fs::read_to_string(&outside).expect("read"), "kept");
 }
 
-/// A proposal counts only under its own name and in the directory of its bottle.
+/// A proposal is valid only if its file has the name of its id and is in the directory of its bottle.
 #[tokio::test]
 async fn reports_proposals_under_a_wrong_name() {
     let home = tempfile::tempdir().expect("home");
@@ -342,7 +342,7 @@ async fn reports_proposals_under_a_wrong_name() {
     why.sort_unstable();
     let [first, second] = ["its id differs from its name"; 2];
     assert_eq!(why, ["it is not a regular file", first, second, "its name is not UTF-8"]);
-    // The same proposal under its own name is listed.
+    // If the file has the right name, the proposal is listed.
     write(own.as_ref(), "a-1");
     let opened = Directory::open(home.path(), &slug()).expect("directory");
     let found = opened.get(&asked.id, Timestamp::now()).expect("read").expect("found");
@@ -375,7 +375,7 @@ async fn refuses_questions_that_cannot_be_submitted() {
     let vague = question(Tool::EgressAllow, "x".to_owned(), "y".repeat(MAX_TEXT + 1), PATIENCE);
     assert!(refused(&asker, vague).await.contains("too long"));
     assert!(!home.path().join("queue").exists(), "nothing was written");
-    // An earlier process used the same id for another question.
+    // An asker of an earlier process used the same id for another question.
     let asked = question(Tool::EgressAllow, "x".to_owned(), String::new(), PATIENCE);
     let abandoned = tokio::time::timeout(Duration::from_millis(300), asker.ask(asked.clone())).await;
     assert!(abandoned.is_err());
@@ -418,7 +418,7 @@ async fn removes_what_killed_writers_left_after_a_minute() {
 async fn the_watcher_reports_each_change_once() {
     let home = tempfile::tempdir().expect("home");
     let mut watcher = QueueWatcher::new(home.path().to_owned());
-    // The first call reports the empty queue.
+    // The first call of `poll` reports the empty queue.
     assert!(
         watcher.poll(Timestamp::now()).expect("looked").is_some_and(|listing| listing.pending.is_empty())
     );
@@ -459,7 +459,8 @@ async fn refuses_with_the_cause_if_the_queue_is_unusable() {
     assert!(matches!(&answer, Answer::Refused(why) if why.contains("cannot use the queue")), "{answer:?}");
 }
 
-/// Runs as a separate process in the role of the keeper, and asks a question until it is killed.
+/// Acts as the keeper in a separate process. Asks a question, and waits for the answer. Does nothing in an ordinary
+/// test run.
 #[tokio::test]
 async fn asks_as_a_separate_process() {
     let Some(home) = std::env::var_os("QUEUE_TEST_HOME") else { return };
@@ -489,13 +490,13 @@ async fn a_killed_asker_leaves_a_stale_proposal_that_the_next_one_resumes() {
     first.kill().expect("killed");
     first.wait().expect("reaped");
     until(home.path(), State::Stale, 1).await;
-    // The bundle sends the same question to the next keeper, which uses the same file.
+    // After a keeper is killed, the bundle sends the same question to the next keeper, which uses the same file.
     let mut second = asking_process(&home, "x");
     until(home.path(), State::Waiting, 1).await;
     directory.respond(&response(&pending.proposal.id, "me")).expect("answered");
     assert!(second.wait().expect("ended").success());
     assert_eq!(names(&self::directory(home.path())).len(), 1);
-    // If the keeper is killed while it writes, the file is complete or does not exist.
+    // If the keeper is killed while it writes a proposal, the proposal's file is complete or does not exist.
     for pause in 0..15 {
         let mut asking = asking_process(&home, "y");
         tokio::time::sleep(Duration::from_millis(pause * 2)).await;
@@ -512,7 +513,8 @@ async fn a_killed_asker_leaves_a_stale_proposal_that_the_next_one_resumes() {
     last.wait().expect("reaped");
 }
 
-/// A rejected question is not immediately shown again, even in other words. A different question is shown.
+/// A rejected question is not immediately shown again, even if the agent words it differently. A question about a
+/// different host is shown immediately.
 #[tokio::test]
 async fn delays_a_rejected_question() {
     let home = tempfile::tempdir().expect("home");
@@ -545,8 +547,8 @@ async fn delays_a_rejected_question() {
     again.abort();
 }
 
-/// When the asker returns, a question on behalf of the user is in the queue without a cooldown, or the error says why
-/// it is not.
+/// When `propose` returns successfully, the question of the user is in the queue, without a cooldown. Otherwise, the
+/// error states why the question is not in the queue.
 #[tokio::test]
 async fn a_question_of_the_user_is_queued_at_once_or_refused() {
     let home = tempfile::tempdir().expect("home");

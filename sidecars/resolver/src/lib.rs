@@ -13,21 +13,22 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::sync::Semaphore;
 
-/// The largest query that is read, in bytes; the rest of a longer UDP query is cut, and a longer TCP query
-/// closes the connection. [`dns::answer`] answers only queries of up to [`dns::MAX_QUERY`] bytes.
+/// The maximum length of a query that the resolver reads, in bytes. The resolver truncates a longer UDP query. If a TCP
+/// query is longer, the resolver closes the connection. [`dns::answer`] answers only queries of up to
+/// [`dns::MAX_QUERY`] bytes.
 const MAX_QUERY: usize = 4096;
 
 /// The most concurrent TCP connections. Further connections wait until a client disconnects.
 const MAX_CONNECTIONS: usize = 64;
 
-/// How long a TCP client may wait before its next query, and how long a response may take to send. The
-/// resolver then closes the connection (RFC 7766 section 6.2.3 recommends a few seconds).
+/// The maximum time between two queries of a TCP client, and the maximum time to send a response over TCP. When the
+/// time is exceeded, the resolver closes the connection (RFC 7766 section 6.2.3 recommends a few seconds).
 const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Pause after a socket error, to avoid a busy loop.
 const ERROR_BACKOFF: Duration = Duration::from_millis(50);
 
-/// The bound UDP and TCP sockets. Queries are answered only after [`Resolver::serve`].
+/// The bound UDP and TCP sockets. The resolver answers queries only after [`Resolver::serve`] is called.
 #[derive(Debug)]
 pub struct Resolver {
     datagrams: UdpSocket,
@@ -57,7 +58,8 @@ impl Resolver {
     /// only that client receives responses.
     ///
     /// # Errors
-    /// [`BindError`] for the first socket that cannot be bound. If one fails, the other socket is closed.
+    /// [`BindError`] for the first socket that cannot be bound. If binding one socket fails, the other socket is
+    /// closed.
     pub async fn bind(address: Ipv4Addr, port: u16, client: Option<Ipv4Addr>) -> Result<Self, BindError> {
         let failed = |transport| move |source| BindError { address, transport, port, source };
         let datagrams = UdpSocket::bind((address, port)).await.map_err(failed("UDP"))?;
@@ -88,7 +90,7 @@ async fn datagrams(socket: UdpSocket, responder: Responder) {
                 }
             }
             Ok(_) => {}
-            // The socket also reports errors of earlier responses here, for example if the client's port is
+            // `recv_from` also reports errors of responses that were sent earlier, for example if the client's port is
             // closed.
             Err(_) => tokio::time::sleep(ERROR_BACKOFF).await,
         }
@@ -112,8 +114,8 @@ async fn streams(listener: TcpListener, responder: Responder) {
     }
 }
 
-/// Serves one TCP connection. Each message follows its length (RFC 1035 section 4.2.2). Returns at the first
-/// message that must not be answered, or when [`IDLE_TIMEOUT`] expires.
+/// Serves one TCP connection. Each message follows its length (RFC 1035 section 4.2.2). Returns when the client
+/// disconnects, at the first query that [`dns::answer`] does not answer, or when [`IDLE_TIMEOUT`] expires.
 async fn serve_connection(mut connection: TcpStream, proxy: Ipv4Addr) {
     loop {
         let Ok(Some(query)) = tokio::time::timeout(IDLE_TIMEOUT, read_query(&mut connection)).await else {

@@ -1,9 +1,9 @@
-//! Logging of the guest, the bundle and the daemons.
+//! Implements logging for the guest, the bundle and the daemons.
 //!
-//! The `tracing` events of this project's crates go to standard error, which the backend redirects to a file
-//! in the bottle's state directory. `RUST_LOG` sets the filter; without it, the level is `info`. Hostile bottles
-//! and servers can cause most events. Therefore secrets and control characters are removed from every line,
-//! and the output of a process is limited.
+//! The `tracing` events of this project's crates are written to standard error, which the backend redirects to a file
+//! in the bottle's state directory. The environment variable `RUST_LOG` sets the filter. Without `RUST_LOG`, the level
+//! is `info`. Hostile bottles and servers can cause most events. Therefore secrets and control characters are removed
+//! from every line, and the amount of output of a process is limited.
 
 use std::borrow::Cow;
 use std::io::{self, Write};
@@ -14,12 +14,12 @@ use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::prelude::*;
 
-/// The most bytes that one process logs: about a thousand lines. The process then logs one notice, and drops
-/// all further lines.
+/// The maximum number of bytes that one process logs, which is about a thousand lines. When the limit is reached, the
+/// process logs one notice, and drops all further lines.
 const MOST: usize = 128 << 10;
 
-/// The prefix of this project's crates. Events of other crates are not logged, because they could contain
-/// forwarded data.
+/// The prefix of the names of this project's crates. Events of other crates are not logged, because these events could
+/// contain data that a sidecar forwards.
 const OURS: &str = "bottle";
 
 /// A function that removes secrets from a line.
@@ -28,11 +28,11 @@ type Redact = Box<dyn Fn(&str) -> String + Send + Sync>;
 static REDACT: OnceLock<Redact> = OnceLock::new();
 static ROOM: AtomicUsize = AtomicUsize::new(MOST);
 
-/// Starts logging in this process. Further calls have no effect.
+/// Starts logging in this process. Only the first call has an effect.
 pub fn start() {
     let lines = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(|| Lines);
     let directives = std::env::var("RUST_LOG").unwrap_or_default();
-    // Fails only if logging has already started.
+    // The call fails only if logging has already started.
     let _ = tracing_subscriber::registry().with(lines.with_filter(targets(&directives))).try_init();
 }
 
@@ -44,12 +44,12 @@ fn targets(directives: &str) -> Targets {
     Targets::new().with_target(OURS, level).with_targets(ours)
 }
 
-/// Removes secrets from every further line with `redact`. Only the first call has an effect.
+/// Sets `redact` as the function that removes secrets from every further line. Only the first call has an effect.
 pub fn redact_with(redact: impl Fn(&str) -> String + Send + Sync + 'static) {
     let _ = REDACT.set(Box::new(redact));
 }
 
-/// Writes to standard error, one event for each call.
+/// Writes events to standard error. Each call of `write` receives one event.
 struct Lines;
 
 impl Write for Lines {
@@ -66,7 +66,7 @@ impl Write for Lines {
     }
 }
 
-/// Redacts a line and replaces its control characters, so that it remains a single line.
+/// Removes secrets from a line, and replaces the line's control characters, so that the event remains a single line.
 fn sanitized(line: &str, redact: Option<&Redact>) -> String {
     let line = redact.map_or(Cow::Borrowed(line), |redact| Cow::Owned(redact(line)));
     let mut text: String =
@@ -75,7 +75,8 @@ fn sanitized(line: &str, redact: Option<&Redact>) -> String {
     text
 }
 
-/// Returns the line while the limit allows it, then one notice, and then `None`.
+/// Returns the line as long as the log limit is not reached. The call that reaches the limit returns a notice. Later
+/// calls return `None`.
 fn within(room: &AtomicUsize, text: String) -> Option<String> {
     let take = |room: usize| (room > 0).then(|| room.saturating_sub(text.len()));
     let before = room.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).ok()?;

@@ -1,5 +1,5 @@
-//! Implements the command `bottle-ask`, which calls the supervise tools from a shell. It is for agents
-//! without MCP.
+//! Implements the command `bottle-ask`, which calls the supervise tools from a shell. Agents without MCP use this
+//! command.
 
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
@@ -17,11 +17,12 @@ use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
 
-/// The time limit for a call. The server responds earlier, because `supervise.call_wait` is at most 55 s.
+/// The time limit for one request to the server. The server responds earlier, because `supervise.call_wait` is at most
+/// 55 s.
 const RESPONSE_WITHIN: Duration = Duration::from_secs(90);
 
-/// The maximum size in bytes of a response, and of a proposal on standard input. A larger response is an error. A
-/// larger proposal is truncated, and the server rejects the truncated one because the server's limit is lower.
+/// The maximum size in bytes of a response, and of input from standard input. A larger response is an error. A larger
+/// proposal is truncated, and the server rejects the truncated proposal, because the server's limit is lower.
 const MOST: usize = 4 << 20;
 
 /// The MCP protocol revision that `bottle-ask` sends.
@@ -78,7 +79,7 @@ fn print(mut to: impl Write, text: &str) -> anyhow::Result<()> {
     writeln!(to, "{text}").context("cannot write output")
 }
 
-/// Why a command line is invalid.
+/// The reason why a command line is invalid.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 enum UsageError {
     #[error("an argument is not UTF-8")]
@@ -95,7 +96,7 @@ enum UsageError {
     Routes,
 }
 
-/// A command line after parsing.
+/// A parsed command line.
 #[derive(Debug, PartialEq, Eq)]
 enum Command {
     Help,
@@ -141,8 +142,8 @@ impl Command {
     }
 }
 
-/// Converts ROUTES on the command line to the argument of the tool. ROUTES is a host, YAML or JSON; `-` reads
-/// it from standard input.
+/// Converts ROUTES on the command line to the tool's argument `routes`. ROUTES is a host, YAML or JSON. If ROUTES is
+/// `-`, the function reads the routes from standard input.
 fn routes_argument(text: &str, input: impl Read) -> anyhow::Result<Value> {
     if text == "-" {
         let mut text = String::new();
@@ -153,7 +154,8 @@ fn routes_argument(text: &str, input: impl Read) -> anyhow::Result<Value> {
     Ok(if is_host { json!([{"host": text}]) } else { text.into() })
 }
 
-/// Converts the arguments of `call` to JSON; `-` reads them from standard input.
+/// Parses the JSON arguments of the subcommand `call`. If `text` is `-`, the function reads the arguments from standard
+/// input.
 fn json_arguments(text: &str, input: impl Read) -> anyhow::Result<Value> {
     let mut read = String::new();
     let text = if text == "-" {
@@ -211,8 +213,8 @@ fn once(method: &str, parameters: &Value) -> anyhow::Result<u8> {
     Ok(ALLOWED)
 }
 
-/// Sends a request to the server and returns its result. `None` if the request is invalid; the error was already
-/// printed.
+/// Sends a request to the server and returns the result. If the request is invalid, prints the server's error message
+/// and returns `None`.
 fn request(method: &str, parameters: &Value) -> anyhow::Result<Option<Value>> {
     let hosts = std::fs::read_to_string("/etc/hosts").context("/etc/hosts")?;
     let server = server_address(&hosts).with_context(|| {
@@ -228,7 +230,7 @@ fn request(method: &str, parameters: &Value) -> anyhow::Result<Option<Value>> {
     }
 }
 
-/// The exit code for the result of a tool. A result without a status is the list of routes.
+/// Returns the exit code for the result of a tool. A result without a status is the list of routes.
 fn exit_code(result: &Value) -> u8 {
     match result["status"].as_str() {
         None | Some("approved" | "modified") => ALLOWED,
@@ -237,7 +239,7 @@ fn exit_code(result: &Value) -> u8 {
     }
 }
 
-/// Finds the address of the supervise server in the text of `/etc/hosts` (hosts(5)).
+/// Finds the address of the supervise server in the content of `/etc/hosts` (hosts(5)).
 fn server_address(hosts: &str) -> Option<SocketAddr> {
     hosts.lines().find_map(|line| {
         let mut words = line.split('#').next()?.split_ascii_whitespace();
@@ -249,7 +251,7 @@ fn server_address(hosts: &str) -> Option<SocketAddr> {
 /// The server's reply to a call.
 enum Reply {
     Result(Value),
-    /// The call is invalid; contains the server's message.
+    /// The call is invalid. This variant contains the server's error message.
     Invalid(String),
 }
 
@@ -268,7 +270,7 @@ async fn reply(server: SocketAddr, method: &str, parameters: &Value) -> anyhow::
         let sentence = result["content"][0]["text"].as_str().unwrap_or("the call is invalid");
         return Ok(Reply::Invalid(sentence.to_owned()));
     }
-    // A list of tools, the document of a call, or its text.
+    // The content of a result is a list of tools, the JSON document of a call, or the text of a call.
     let contents = [&result["tools"], &result["structuredContent"], &result["content"][0]["text"]];
     match contents.into_iter().find(|content| !content.is_null()) {
         None => bail!("the response has no content: {answer}"),

@@ -1,4 +1,4 @@
-//! Runs the supervise daemon: confines the process, receives routes from the parent process, and serves the
+//! Runs the supervise daemon. The daemon confines its process, receives routes from its parent process, and serves the
 //! bottle.
 
 use std::process::ExitCode;
@@ -24,22 +24,24 @@ use crate::proposals::Proposals;
 /// The daemon's name in health reports and events.
 pub const NAME: &str = "supervise";
 
-/// The maximum number of open file descriptors: one for each connection, and 64 for everything else.
+/// The maximum number of open file descriptors. The daemon needs one for each connection, and up to 64 for other
+/// purposes.
 const DESCRIPTORS: u64 = http::CONNECTIONS as u64 + 64;
 
-/// The daemon's configuration, which is passed on its command line. It contains no secrets.
+/// The daemon's configuration. The bundle passes it on the daemon's command line. The configuration contains no
+/// secrets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SuperviseConfig {
     /// The listener that the bottle connects to.
     pub proxy: ListenerConfig,
-    /// The user to which the daemon switches if root started it. This user needs write access to the
-    /// listener's directory.
+    /// The user that the daemon switches to if it was started by root. The user needs write access to the listener's
+    /// directory.
     #[serde(default)]
     pub identity: Option<Identity>,
 }
 
-/// Runs this process as the supervise daemon, with the command line `__supervise HOME SLUG CONFIG`. Returns
+/// Runs this process as the supervise daemon. The process has the command line `__supervise HOME SLUG CONFIG`. Returns
 /// when the bundle stops the daemon or disconnects.
 pub fn run() -> ExitCode {
     bottle_daemon::run("__supervise", start)
@@ -60,13 +62,13 @@ fn start(mut config: SuperviseConfig) -> anyhow::Result<()> {
     runtime.block_on(bottle_daemon::serve(confined, &proxy, SuperviseDaemon::new(config)))
 }
 
-/// The daemon's state between requests of its parent process.
+/// The state of the daemon. The daemon keeps this state between the requests of its parent process.
 struct SuperviseDaemon {
     config: SuperviseConfig,
     questions: Questions,
     lockout: Arc<Lockout>,
     proposals: OnceLock<Arc<Proposals>>,
-    /// The calls for the keeper. Unset if the agent gets no tools of the keeper.
+    /// The calls that wait for the keeper. Not set if the agent has no access to the keeper's tools.
     keeper_tools: OnceLock<Arc<KeeperTools>>,
 }
 
@@ -132,7 +134,7 @@ impl SuperviseDaemon {
         let listener = Listener::bind(&self.config.proxy, SUPERVISE_PORT).await.context("supervise")?;
         let server = Server::new(Arc::clone(&proposals), call_timeout, keeper_tools.clone());
         tokio::spawn(http::accept(server, listener));
-        // The parent process sends one request at a time, so no other request can have set these.
+        // The daemon handles one request at a time, so `proposals` and `keeper_tools` are not set yet.
         let _ = self.proposals.set(proposals);
         if let Some(tools) = keeper_tools {
             let _ = self.keeper_tools.set(tools);

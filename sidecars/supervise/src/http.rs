@@ -19,21 +19,22 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::mcp_server::Server;
 
-/// The maximum number of concurrent connections from the bottle, each with one request. Further connections
-/// wait.
+/// The maximum number of concurrent connections from the bottle. A connection carries one request at a time. Further
+/// connections wait.
 pub(crate) const CONNECTIONS: usize = 64;
 
 /// The maximum size of a request body, in bytes. The SDK refuses a larger request.
 const BODY: usize = 1 << 20;
 
-/// The time limit for a client to send a request's head. After it, the connection is closed.
+/// The time limit for a client to send a request's head. When the limit is reached, the connection is closed.
 const HEAD: Duration = Duration::from_secs(15);
 
-/// The time limit until a response begins; after it, the response is 408. The limit applies to slow request
-/// bodies, and to calls that wait for a decision without progress notifications.
+/// The time limit until a response begins. When the limit is reached, the response has the status 408. The limit
+/// applies to request bodies that arrive slowly. It also applies to calls that wait for a decision without progress
+/// notifications.
 pub(crate) const RESPONSE_WITHIN: Duration = Duration::from_secs(90);
 
-/// The size of a connection's read buffer, in bytes. A request's head must fit into it.
+/// The size of a connection's read buffer, in bytes. A request's head must fit into this buffer.
 const BUFFER: usize = 64 << 10;
 
 type Mcp = StreamableHttpService<Server, NeverSessionManager>;
@@ -48,10 +49,11 @@ pub(crate) async fn accept(server: Server, listener: Listener) {
     }
 }
 
-/// The MCP server of the SDK. It has no sessions, so any client can check a proposal by its id.
+/// Creates the MCP server of the SDK. The server has no sessions, so any client in the bottle can check a proposal by
+/// its id.
 fn service(server: Server) -> Mcp {
-    // The check of the `Host` header prevents DNS rebinding. Otherwise, a web page in a browser in the bottle
-    // could call the server under another name.
+    // The check of the `Host` header prevents DNS rebinding attacks. Without this check, a web page in a browser in the
+    // bottle could call the server under another host name.
     let names = [SUPERVISE_HOST.to_owned(), format!("{SUPERVISE_HOST}:{SUPERVISE_PORT}")];
     let config = StreamableHttpServerConfig::default()
         .with_allowed_hosts(names)

@@ -1,7 +1,7 @@
-//! Passes calls of the keeper's tools to the keeper, and returns the keeper's answers to the client. The keeper carries
-//! out the calls.
+//! Passes calls of the keeper's tools to the keeper, and returns the keeper's answers to the client. The keeper
+//! executes the calls.
 //!
-//! The number of calls that wait is limited. A call whose client stops waiting is cancelled.
+//! The number of waiting calls is limited. If the client of a call stops waiting, the call is cancelled.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -12,27 +12,28 @@ use bottle_protocol::session::tools::{MAX_CONTENT, ToolAnswer, ToolRequest};
 use serde_json::Value;
 use tokio::sync::{Mutex, mpsc, oneshot};
 
-/// The maximum number of calls that no keeper has taken yet. Further ones are refused.
+/// The maximum number of calls that no keeper has received yet. Further calls are refused.
 const MOST_WAITING: usize = 16;
 
-/// How long a call waits for a keeper that is ready for it. Each keeper carries out only a few calls at the same time.
+/// The time limit for a keeper to receive a call. A call may have to wait, because a keeper executes only a few calls
+/// at the same time.
 const TAKEN_WITHIN: Duration = Duration::from_secs(60);
 
 /// The time limit for a keeper to list its tools.
 const LISTED_WITHIN: Duration = Duration::from_secs(20);
 
-/// The calls that wait for a keeper.
+/// The calls of the keeper's tools that wait for a keeper.
 pub(crate) struct KeeperTools {
     calls: mpsc::Sender<Waiting>,
     waiting: Arc<Mutex<mpsc::Receiver<Waiting>>>,
-    /// The tools, which are the same as long as the bottle runs.
+    /// The list of the keeper's tools. The list does not change while the bottle runs, so it is requested only once.
     listed: OnceLock<Vec<Value>>,
 }
 
-/// A call, and the channels to its client.
+/// A call that waits for a keeper, and the channels to the call's client.
 struct Waiting {
     request: ToolRequest,
-    /// Notifies the client when a keeper takes the call. The keeper's answer goes to `answer`.
+    /// Notifies the client when a keeper receives the call. The keeper's answer is sent to `answer`.
     taken: oneshot::Sender<()>,
     answer: oneshot::Sender<ToolAnswer>,
 }
@@ -43,7 +44,7 @@ impl KeeperTools {
         Self { calls, waiting: Arc::new(Mutex::new(waiting)), listed: OnceLock::new() }
     }
 
-    /// The tools, in the format of MCP. None if no keeper lists them in time.
+    /// Returns the keeper's tools, in the format of MCP. Returns an empty slice if no keeper lists its tools in time.
     pub(crate) async fn list(&self) -> &[Value] {
         if self.listed.get().is_none() {
             match tokio::time::timeout(LISTED_WITHIN, self.ask(ToolRequest::List)).await {
@@ -54,7 +55,7 @@ impl KeeperTools {
         self.listed.get().map_or(&[], Vec::as_slice)
     }
 
-    /// Sends a request to a keeper, and waits for the answer. Dropping the future cancels the call.
+    /// Sends a request to a keeper, and waits for the answer. Dropping the returned future cancels the call.
     pub(crate) async fn ask(&self, request: ToolRequest) -> ToolAnswer {
         let size = serde_json::to_vec(&request).map_or(usize::MAX, |json| json.len());
         if size > MAX_CONTENT {
@@ -75,7 +76,7 @@ impl KeeperTools {
         })
     }
 
-    /// The next call whose client still waits.
+    /// Returns the next call. Skips calls for which the client has stopped waiting.
     async fn next(waiting: &Mutex<mpsc::Receiver<Waiting>>) -> Option<Waiting> {
         let mut waiting = waiting.lock().await;
         loop {
@@ -86,7 +87,7 @@ impl KeeperTools {
         }
     }
 
-    /// Sends the next call to a keeper, and receives its answer.
+    /// Sends the next call to a keeper, and receives the keeper's answer.
     pub(crate) fn serve(&self, mut keeper: Stream) -> impl Future<Output = ()> + Send + 'static {
         let waiting = Arc::clone(&self.waiting);
         async move {

@@ -4,9 +4,9 @@
 //! agent ── MCP, http://supervise:9100/mcp ──► mcp_server ─► proposals ─► bundle ─► keeper ─► user
 //! command ── bottle-ask ──────────────────────┘                 ◄── answer, when the routes are active ┘
 //! ```
-//! The daemon has no secrets, and connects only to its parent process, the bundle. The bundle sends new
-//! routes to the daemon after the proxy has activated them. If a proposal can never be applied, the daemon
-//! rejects it with the parser's error.
+//! The daemon has no secrets, and connects only to its parent process, the bundle. The bundle sends new routes to the
+//! daemon after the egress proxy has activated the routes. If a proposal can never be applied, the daemon rejects the
+//! proposal with an error message.
 //!
 //! ```text
 //! daemon       the process: confinement, and requests of the parent process

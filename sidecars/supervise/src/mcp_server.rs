@@ -1,4 +1,4 @@
-//! Implements the MCP server with the official SDK. Runs the tools, and waits for decisions.
+//! Implements the MCP server with the official SDK. The server runs the tools, and waits for the user's decisions.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -23,18 +23,19 @@ use crate::keeper_tools::KeeperTools;
 use crate::proposals::{Proposals, Proposed};
 use crate::tools::{self, BadCall, Call};
 
-/// How long a call waits for a decision if the client requests progress notifications. After that, the call
+/// The time limit for a decision if the client requests progress notifications. When the limit is reached, the call
 /// returns `pending`.
 const WAIT_WITH_PROGRESS: Duration = Duration::from_secs(300);
 
-/// The interval between progress notifications.
+/// The interval between two progress notifications.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(10);
 
-/// The time limit for a call of a keeper's tool, if the client requests progress notifications. The keeper has shorter
-/// limits for most calls.
+/// The time limit for a call of a keeper's tool if the client requests progress notifications. The keeper itself has
+/// shorter limits for most calls.
 const CALL_WITH_PROGRESS: Duration = Duration::from_secs(1900);
 
-/// The time limit for other calls of a keeper's tool. It ends before the connection's time limit.
+/// The time limit for a call of a keeper's tool if the client does not request progress notifications. This limit is
+/// shorter than the HTTP server's time limit for a response.
 const CALL_WITHOUT_PROGRESS: Duration = RESPONSE_WITHIN.saturating_sub(Duration::from_secs(5));
 
 const INSTRUCTIONS: &str = "This sandbox reaches only the hosts on its list. When a request is denied with 403, \
@@ -45,10 +46,10 @@ const INSTRUCTIONS: &str = "This sandbox reaches only the hosts on its list. Whe
 #[derive(Clone)]
 pub(crate) struct Server {
     proposals: Arc<Proposals>,
-    /// How long a call waits for a decision if the client does not request progress notifications. After
-    /// that, the call returns `pending`.
+    /// The time limit for a decision if the client does not request progress notifications. When the limit is reached,
+    /// the call returns `pending`.
     call_timeout: Duration,
-    /// The tools of the keeper, if the bottle may start other bottles.
+    /// The tools of the keeper. `None` if the bottle may not start other bottles.
     keeper_tools: Option<Arc<KeeperTools>>,
 }
 
@@ -61,7 +62,8 @@ impl Server {
         Self { proposals, call_timeout, keeper_tools }
     }
 
-    /// The tools of the keeper. None if the bottle may not start other bottles, or is locked.
+    /// Returns the descriptions of the keeper's tools. Returns an empty list if the bottle may not start other bottles,
+    /// or if the bottle is locked.
     async fn list_keeper_tools(&self) -> Vec<Described> {
         let Some(keeper) = self.keeper_tools.as_ref().filter(|_| !self.proposals.is_locked()) else {
             return Vec::new();
@@ -70,7 +72,7 @@ impl Server {
         keeper.list().await.iter().filter_map(described).collect()
     }
 
-    /// Calls a tool of the keeper, with progress notifications if the client requested them.
+    /// Calls a tool of the keeper. Sends progress notifications if the client requested them.
     async fn call_keeper(
         &self,
         keeper: &KeeperTools,
@@ -111,7 +113,8 @@ impl Server {
         json!({"revision": current.revision, "routes": routes})
     }
 
-    /// Makes a proposal, and returns its id. If there is nothing to decide, returns the result of the call instead.
+    /// Creates a proposal, and returns its id. If all proposed routes are already allowed, returns the result of the
+    /// call instead.
     fn propose(&self, tool: Tool, call: &Proposing) -> Result<Result<Id, Value>, Mistake> {
         let Proposing { proposal, why, revision } = call;
         match self.proposals.propose(tool, proposal, why.clone(), *revision) {
@@ -125,7 +128,7 @@ impl Server {
         }
     }
 
-    /// Runs a call and returns the content of its result.
+    /// Runs a call of one of the daemon's own tools. Returns the content of the call's result.
     async fn run(&self, call: Call, context: &RequestContext<RoleServer>) -> Result<Value, Mistake> {
         match call {
             _ if self.proposals.is_locked() => {
@@ -142,7 +145,8 @@ impl Server {
         }
     }
 
-    /// Waits for a decision and sends progress notifications if the client requested them.
+    /// Waits for the user's decision on a proposal. In the meantime, sends progress notifications if the client
+    /// requested them.
     async fn decision(&self, id: &Id, context: &RequestContext<RoleServer>) -> Result<Value, Mistake> {
         let unknown = || Mistake(format!("unknown proposal {id}, or its decision is too old"));
         let mut answer = self.proposals.answer(id).ok_or_else(unknown)?;
@@ -158,7 +162,7 @@ impl Server {
         }
     }
 
-    /// The tool's result for an answer, where `None` means that the proposal is pending.
+    /// Returns the tool's result for the answer to a proposal. `None` means that the proposal is pending.
     fn result(&self, id: &Id, answer: Option<&Answer>) -> Value {
         let revision = self.proposals.current().revision;
         match answer {
@@ -205,14 +209,14 @@ impl Server {
     }
 }
 
-/// Sends progress notifications for ever, if the client requested them.
+/// Sends progress notifications if the client requested them. Never returns.
 async fn notify(context: &RequestContext<RoleServer>, message: &str) -> Infallible {
     if let Some(token) = context.meta.get_progress_token() {
         for count in 0_u32.. {
             let progress = ProgressNotificationParam::new(token.clone(), f64::from(count))
                 .with_message(message.to_owned());
             if context.peer.notify_progress(progress).await.is_err() {
-                // The client has disconnected, so the SDK cancels this call.
+                // An error means that the client has disconnected. In that case, the SDK cancels this call.
                 break;
             }
             tokio::time::sleep(PROGRESS_INTERVAL).await;
@@ -221,9 +225,9 @@ async fn notify(context: &RequestContext<RoleServer>, message: &str) -> Infallib
     std::future::pending().await
 }
 
-/// The mistake in a call, as a sentence for the agent, which has to correct the call. The call's result has
-/// `isError: true` and contains this sentence. A JSON-RPC error would reach the client, but with many clients not the
-/// model (Model Context Protocol 2025-11-25, "Tools", "Error Handling").
+/// A sentence that describes the mistake in a call to the agent, so that the agent can correct the call. The call's
+/// result has `isError: true` and contains this sentence. A JSON-RPC error is not used, because many clients do not
+/// forward it to the model (Model Context Protocol 2025-11-25, "Tools", "Error Handling").
 struct Mistake(String);
 
 fn mistake(sentence: String) -> CallToolResult {

@@ -1,7 +1,7 @@
-//! Stores the proposals of a bottle, and their answers.
+//! Stores the proposals of a bottle, and the answers to the proposals.
 //!
-//! A proposal remains stored after the tool call that made it. The agent's client may end this call early,
-//! and check the proposal by its id later.
+//! A proposal remains stored after the end of the tool call that created the proposal. The agent's client may end the
+//! call early, and check the proposal by its id later.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -15,22 +15,23 @@ use bottle_protocol::session::bundle::Routes;
 use bottle_queue::{Questions, question};
 use tokio::sync::watch;
 
-/// The time limit for the user's decision; after it, the proposal expires. The agent can do other work while
-/// the proposal is pending.
+/// The time limit for the user's decision. When the limit is reached, the proposal expires. The agent can do other work
+/// while the proposal is pending.
 const DECIDED_WITHIN: Duration = Duration::from_secs(24 * 3600);
 
-/// The maximum number of stored proposals, including those that have an answer. Beyond it, a new proposal
-/// replaces the oldest one that has an answer, and is rejected if all are pending.
+/// The maximum number of stored proposals, including proposals that have an answer. When the limit is reached, a new
+/// proposal replaces the oldest proposal that has an answer. If all stored proposals are pending, the new proposal is
+/// rejected.
 const STORED: usize = 256;
 
-/// The routes that are active in the proxy.
+/// The routes that are active in the egress proxy.
 #[derive(Debug)]
 pub(crate) struct Current {
     pub(crate) revision: u64,
     pub(crate) table: RouteTable,
 }
 
-/// The proposals of one bottle.
+/// Stores the proposals of one bottle.
 pub(crate) struct Proposals {
     questions: Questions,
     lockout: Arc<Lockout>,
@@ -38,11 +39,12 @@ pub(crate) struct Proposals {
     stored: Mutex<VecDeque<Stored>>,
 }
 
-/// A proposal, and its answer once there is one.
+/// A stored proposal. The channel `answer` contains `None` until the proposal has an answer.
 #[derive(Debug, Clone)]
 struct Stored {
     id: Id,
-    /// The proposed routes in canonical form. A pending proposal with the same routes is reused.
+    /// The proposed routes in canonical form. If a pending proposal has the same routes as a new proposal, the pending
+    /// proposal is reused.
     file: String,
     answer: watch::Receiver<Option<Answer>>,
 }
@@ -52,17 +54,17 @@ struct Stored {
 pub(crate) enum Proposed {
     /// All proposed routes are already allowed.
     AlreadyAllowed,
-    /// The proposal is pending under this id.
+    /// The proposal is pending. This variant contains the id of the proposal.
     Pending(Id),
 }
 
-/// Why a proposal is rejected without asking the user. The message is for the agent.
+/// The reason why a proposal is rejected without asking the user. The agent receives the error message.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ProposeError {
     /// The proposal can never be applied.
     #[error(transparent)]
     Proposal(#[from] ProposalError),
-    /// The proposal, rendered as a file, is longer than [`MAX_TEXT`] bytes, which a user would not read.
+    /// The rendered proposal is longer than [`MAX_TEXT`] bytes. A user would not read a proposal of this length.
     #[error("the proposal is too long for a user; propose less at once")]
     TooLong,
     /// The proposal names a revision of the routes that does not exist yet.
@@ -73,19 +75,19 @@ pub(crate) enum ProposeError {
         /// The revision of the active routes.
         live: u64,
     },
-    /// [`STORED`] proposals are pending, so no other one can be stored.
+    /// [`STORED`] proposals are pending, so no further proposal can be stored.
     #[error("{STORED} proposals are pending already; try again when some of them are decided")]
     Full,
 }
 
 impl Proposals {
-    /// Creates the store for a bottle whose active routes are `routes`.
+    /// Creates the store of a bottle's proposals. `routes` are the active routes of the bottle.
     pub(crate) fn new(questions: Questions, lockout: Arc<Lockout>, routes: Routes) -> Self {
         let live = RwLock::new(Arc::new(routes.into()));
         Self { questions, lockout, live, stored: Mutex::default() }
     }
 
-    /// Whether the bottle is locked. If so, the daemon answers every tool call with `refused`, and the proxy
+    /// Returns whether the bottle is locked. If the bottle is locked, the daemon executes no tool calls, and the proxy
     /// denies all requests.
     pub(crate) fn is_locked(&self) -> bool {
         self.lockout.is_locked()
@@ -96,12 +98,13 @@ impl Proposals {
         *self.live.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(routes.into());
     }
 
-    /// The routes that are active in the proxy.
+    /// Returns the routes that are active in the egress proxy.
     pub(crate) fn current(&self) -> Arc<Current> {
         Arc::clone(&self.live.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Proposes routes to the user. If an equal proposal is pending, returns that proposal's id.
+    /// Proposes routes to the user. If a proposal of the same routes is already pending, returns the id of the pending
+    /// proposal.
     ///
     /// # Errors
     /// Fails with [`ProposeError`] if the proposal is rejected without asking the user.
@@ -143,7 +146,7 @@ impl Proposals {
         Ok(Proposed::Pending(id))
     }
 
-    /// Returns the channel that receives the answer to a proposal; `None` if the id is unknown or the
+    /// Returns the channel that receives the answer to a proposal. Returns `None` if the id is unknown, or if the
     /// proposal is no longer stored.
     pub(crate) fn answer(&self, id: &Id) -> Option<watch::Receiver<Option<Answer>>> {
         let stored = self.stored.lock().unwrap_or_else(PoisonError::into_inner);
@@ -189,7 +192,7 @@ mod tests {
             assert!(error.contains(words), "{error}");
         }
         let first = propose(&proposals, "[{host: new.example}]", Some(1)).expect("asked");
-        // The same proposal in another spelling.
+        // This proposal has the same routes in a different notation.
         let again = propose(&proposals, "{\"routes\": [{\"host\": \"NEW.example\"}]}", None).expect("asked");
         assert_eq!(first, again);
         let other = propose(&proposals, "[{host: other.example}]", None).expect("asked");

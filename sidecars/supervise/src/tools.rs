@@ -9,14 +9,14 @@ use serde_json::{Value, json};
 /// The maximum length of a reason in characters. A longer reason is rejected, because a user has to read it.
 const MAX_WHY: usize = 4000;
 
-/// The maximum length of a refusal's id in characters. A longer id is rejected; those that the proxy creates
-/// are shorter.
+/// The maximum length of a refusal's id in characters. A longer id is rejected. The ids that the proxy creates are
+/// shorter.
 const MAX_REFUSAL: usize = 64;
 
-/// The names of the tools.
+/// The names of the daemon's own tools.
 const NAMES: [&str; 4] = ["list-egress-routes", "egress-allow", "egress-block", "check-proposal"];
 
-/// A call with valid arguments.
+/// A parsed tool call with valid arguments.
 #[derive(Debug)]
 pub(crate) enum Call {
     /// A call of `list-egress-routes`.
@@ -29,14 +29,14 @@ pub(crate) enum Call {
         proposal: Proposal,
         /// The reason for the proposal, which the user reads.
         why: String,
-        /// The revision of the routes that the agent saw before, if the agent gave it.
+        /// The revision of the routes that the agent has seen. `None` if the agent did not specify the revision.
         revision: Option<u64>,
     },
     /// A call of `check-proposal`.
     Check(Id),
 }
 
-/// Why a call is invalid. The message is for the agent.
+/// The reason why a tool call is invalid. The agent receives the error message.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BadCall {
     /// There is no tool with this name.
@@ -144,12 +144,12 @@ fn why(text: &str) -> Result<String, BadCall> {
     if text.is_empty() || text.chars().count() > MAX_WHY { Err(BadCall::Why) } else { Ok(text.to_owned()) }
 }
 
-/// Whether this daemon itself has a tool with this name.
+/// Returns whether the tool `name` is one of the daemon's own tools. All other tools are tools of the keeper.
 pub(crate) fn is_own(name: &str) -> bool {
     NAMES.contains(&name)
 }
 
-/// The names, descriptions and schemas of all tools.
+/// Returns the names, descriptions and schemas of the daemon's own tools.
 pub(crate) fn all() -> Vec<Described> {
     let routes = routes();
     let justification = json!({
@@ -198,7 +198,8 @@ fn tool(name: &'static str, description: &'static str, schema: &Value) -> Descri
     Described::new(name, description, schema.as_object().cloned().unwrap_or_default())
 }
 
-/// The JSON schema of proposed routes. The schema also accepts a string, which contains the same structure as YAML.
+/// Returns the JSON schema of proposed routes. The schema also accepts a string that contains the same structure as
+/// YAML.
 fn routes() -> Value {
     let text = |description: &str| json!({"type": "string", "description": description});
     let one = json!({

@@ -14,8 +14,8 @@ pub(super) enum Endpoint {
 }
 
 impl Endpoint {
-    /// Parses an argument. If the text before the first colon is a valid slug, it names a bottle. `./a:b`
-    /// names a local file whose name contains a colon.
+    /// Parses an argument. If the text before the first colon is a valid slug, this text is the name of a bottle.
+    /// `./a:b` names a local file whose name contains a colon.
     pub(super) fn parse(argument: &str) -> Self {
         match argument.split_once(':').map(|(name, path)| (name.parse(), path)) {
             Some((Ok(slug), path)) => {

@@ -32,8 +32,8 @@ use crate::console::output::Output;
 use crate::console::progress::{self, Progress};
 use crate::console::runtime::block_on;
 
-/// How long an interrupted copy may take to remove the files that it unpacked. After that, the command ends and
-/// a temporary directory may remain.
+/// How long an interrupted copy may take to remove the files that it unpacked. After this time, the command ends, and a
+/// temporary directory may remain.
 const UNDO_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Copy files into or out of a bottle
@@ -101,12 +101,12 @@ async fn copy_in(
 
 fn pack(from: &Path, name: &str, out: &mut dyn Write) -> io::Result<()> {
     let mut builder = tar::Builder::new(out);
-    // The symlink that the user named is resolved; symlinks below it are copied as symlinks.
+    // If the source path is a symlink, it is resolved. Symlinks below the source are copied as symlinks.
     bottle_archive::append_all(&mut builder, &from.canonicalize()?, Path::new(name))?;
     builder.finish()
 }
 
-/// A stream that reports the transferred bytes, and the total if it is known.
+/// A stream that reports its progress: the number of transferred bytes, and the total number if it is known.
 struct Counted<'a, S: ?Sized> {
     stream: &'a mut S,
     words: &'static str,
@@ -139,7 +139,8 @@ impl<S: Read + ?Sized> Read for Counted<'_, S> {
     }
 }
 
-/// Copies files out of the bottle. An interrupted copy removes its temporary directory beside the destination.
+/// Copies files out of the bottle. If the copy is interrupted, it removes its temporary directory, which is in the same
+/// directory as the destination.
 async fn copy_out_or_undo(
     host: &Host,
     slug: &Slug,
@@ -175,7 +176,7 @@ async fn copy_out(
     let channel = connect_or_open_files(host, slug, Access::Read).await?;
     let stream = open_guest(&channel, GuestRequest::CopyOut(CopyOut { path: from.to_owned() })).await?;
     let unpack = move |archive: &mut dyn Read| {
-        // Dropped with the thread, which signals that the thread has ended.
+        // The thread drops this value when it ends, and thereby signals its end.
         let _working = working;
         // Only the guest knows the total size.
         let (words, of) = ("copying out", None);

@@ -12,7 +12,7 @@ use rustix::fs::FileType;
 /// The destination of a copy.
 #[derive(Debug)]
 pub(super) struct Target {
-    /// The existing directory that the copy is placed in.
+    /// The existing directory in which the copy is placed.
     directory: PathBuf,
     /// The name of the copy in this directory.
     name: PathBuf,
@@ -37,10 +37,10 @@ impl Target {
         Ok(Self { directory: directory.to_owned(), name: name.into() })
     }
 
-    /// Unpacks the archive into a directory on the disk of the destination, which `temporary` names for a cleanup, then
-    /// moves the result to its destination. Returns the entries that were not unpacked.
+    /// Unpacks the archive into a temporary directory on the disk of the destination, then moves the result to its
+    /// destination. `temporary` removes the temporary directory. Returns the entries that were not unpacked.
     pub(super) fn unpack(self, archive: &mut dyn Read, temporary: &Temporary) -> io::Result<Vec<String>> {
-        // An agent may work in the destination, so nothing is opened by its path after this.
+        // An agent may change the destination at the same time, so nothing is opened by its full path from here on.
         let directory = Directory::open(&self.directory)?;
         let beside = temporary.directory_in(&self.directory)?;
         let name = beside.path().file_name().unwrap_or_default();
@@ -52,11 +52,11 @@ impl Target {
     }
 }
 
-/// The name of an entry in an open directory.
+/// An open directory, and the name of an entry in it.
 type Place<'a> = (&'a Directory, &'a OsStr);
 
-/// Moves `new` to `place`. Does not replace a file with a directory, or a directory with a file. The entries of two
-/// directories are merged, as `cp -r` does.
+/// Moves `new` to `place`. Does not replace a file with a directory, or a directory with a file. If both are
+/// directories, merges their entries, as `cp -r` does.
 fn replace(new: Place<'_>, place: Place<'_>) -> io::Result<()> {
     let kind = |(directory, name): Place<'_>| -> io::Result<Option<FileType>> {
         Ok(directory.stat(Path::new(name))?.map(|found| FileType::from_raw_mode(found.st_mode)))
@@ -95,8 +95,8 @@ mod tests {
         Hard(&'a str, &'a str),
     }
 
-    /// Builds an archive with names that an attacker might use, which the `tar` crate would otherwise refuse
-    /// or change.
+    /// Builds an archive with names that an attacker might use. The writer of the `tar` crate would refuse or change
+    /// these names.
     fn archive(pieces: &[Piece<'_>]) -> Vec<u8> {
         let mut builder = tar::Builder::new(Vec::new());
         for piece in pieces {
@@ -213,7 +213,7 @@ mod tests {
         assert_eq!(fs::read_to_string(here.path().join("note")).expect("file"), "theirs");
     }
 
-    /// Exchanges the directory of the copy for a link when a part of the archive was read.
+    /// A reader that replaces a directory of the copy with a symlink after a part of the archive was read.
     struct Exchanging<'a> {
         archive: &'a [u8],
         here: &'a Path,
@@ -236,14 +236,14 @@ mod tests {
         }
     }
 
-    /// An agent that works in the destination exchanges a directory of the copy for a link while it is written.
+    /// While the copy is written, an agent in the destination replaces a directory of the copy with a symlink.
     #[test]
     fn no_file_is_written_through_a_link_that_appears_meanwhile() {
         let top = tempfile::tempdir().expect("a directory");
         let (here, outside) = (top.path().join("here"), top.path().join("outside"));
         fs::create_dir(&here).expect("made");
         fs::create_dir(&outside).expect("made");
-        // Every other file is in another directory, so that each directory is opened again.
+        // Successive files are in different directories, so that each directory is opened again.
         let path = |at: i32| if at % 2 == 0 { format!("top/deep/{at}") } else { format!("top/{at}") };
         let names: Vec<String> = (0..40).map(path).collect();
         let mut pieces = vec![Piece::Directory("top"), Piece::Directory("top/deep")];
@@ -261,7 +261,8 @@ mod tests {
         }
     }
 
-    /// A directory of the destination that becomes a link after the look at it is not entered.
+    /// A directory of the destination may become a symlink after it was checked. In this case, `replace` moves nothing
+    /// into it.
     #[test]
     fn nothing_is_moved_through_a_link() {
         let top = tempfile::tempdir().expect("a directory");

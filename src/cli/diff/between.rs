@@ -11,10 +11,10 @@ use crate::console::exit;
 use crate::console::output::Output;
 use crate::console::progress;
 
-/// Shows how the workspace of the second bottle differs from the one of the first.
+/// Shows how the workspace of the second bottle differs from the workspace of the first bottle.
 ///
 /// # Errors
-/// [`CliError`] about one of the bottles, or if git fails.
+/// Returns a [`CliError`] if one of the bottles cannot be used, or if git fails.
 pub(super) async fn show(
     [slug, other]: [&Slug; 2],
     directory: Option<&str>,

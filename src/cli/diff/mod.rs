@@ -69,7 +69,7 @@ impl Diff {
         })
     }
 
-    /// On a terminal, the diff is for reading.
+    /// Returns the form of the diff. A terminal gets a form for reading instead of a patch.
     fn form(&self, output: &Output) -> Form {
         match (self.stat, self.name_only) {
             (true, _) => Form::Stat,
@@ -110,7 +110,7 @@ impl Diff {
         Ok(exit::DONE)
     }
 
-    /// Prints the comparison. Returns whether something was truncated.
+    /// Prints the comparison. Returns whether a part of the diff was truncated.
     fn print(&self, compared: Comparison<'_>, form: Form, output: &Output) -> Result<bool, CliError> {
         let (mut has_changes, mut cut) = (false, false);
         let mut rest = Vec::new();
@@ -134,8 +134,9 @@ impl Diff {
     }
 }
 
-/// Warns if the bottle's last commit has changes that the workspace has not. On a terminal, they follow the diff.
-/// Standard output that is no terminal gets only the patch.
+/// Warns if the bottle's last commit has changes that the workspace does not have. On a terminal, prints these changes
+/// after the diff. If standard output is not a terminal, prints them to standard error, because standard output
+/// contains only the patch.
 fn warn_committed(root: &Root, committed: &[u8], form: Form, output: &Output) -> Result<(), CliError> {
     if committed.is_empty() {
         return Ok(());
@@ -163,14 +164,14 @@ fn warn_committed(root: &Root, committed: &[u8], form: Form, output: &Output) ->
     Ok(())
 }
 
-/// What was printed of a comparison.
+/// The result of printing a comparison.
 struct Printed {
     has_changes: bool,
     /// Whether the text was truncated.
     cut: bool,
 }
 
-/// Prints the result of a comparison: a patch byte by byte, and text escaped.
+/// Prints the result of a comparison. Does not change the bytes of a patch, and escapes text.
 fn print(diff: Content, output: &Output) -> Result<Printed, CliError> {
     match diff {
         Content::File(mut patch) => {
@@ -189,7 +190,7 @@ fn print(diff: Content, output: &Output) -> Result<Printed, CliError> {
     }
 }
 
-/// Escapes the diff for the terminal, and colours it if colours are on.
+/// Escapes the diff for the terminal, and colours it if the output is coloured.
 fn colorize(text: &str, styles: Styles) -> String {
     let line = |line: &str| {
         let shown = inert(line);

@@ -1,4 +1,4 @@
-//! `bottle env ls`.
+//! `bottle env ls`: shows the tasks that have a bottle.
 
 use bottle_host::Host;
 use bottle_lib::environments::Environments;

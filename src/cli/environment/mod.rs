@@ -1,4 +1,5 @@
-//! `bottle env`: one bottle for each task, which is made when it is first used, and stopped when it is idle.
+//! `bottle env`: manages one bottle for each task. The bottle is made when it is first used, and stopped when it is
+//! idle.
 
 mod list;
 mod remove;

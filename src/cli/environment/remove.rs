@@ -1,4 +1,4 @@
-//! `bottle env rm`.
+//! `bottle env rm`: stops the bottles of tasks and deletes their files.
 
 use bottle_host::Host;
 use bottle_lib::environments::{Environments, slug_of};
@@ -55,7 +55,7 @@ impl Rm {
         Err(last)
     }
 
-    /// The ids of the tasks. A task without an environment is an error.
+    /// Returns the ids of the tasks to remove. A task without an environment is an error.
     fn chosen(&self, environments: &Environments<'_>) -> Result<Vec<String>, CliError> {
         if self.all {
             return Ok(environments.list()?.into_iter().map(|found| found.task).collect());

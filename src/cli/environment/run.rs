@@ -1,4 +1,4 @@
-//! `bottle env run`.
+//! `bottle env run`: runs a command in the bottle of a task.
 
 use std::path::PathBuf;
 

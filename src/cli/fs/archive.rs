@@ -1,4 +1,5 @@
-//! `bottle fs export` and `bottle fs import`.
+//! `bottle fs export` and `bottle fs import`: write a directory to a tar archive, and unpack a tar archive into a
+//! directory.
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};

@@ -1,4 +1,4 @@
-//! `bottle fs read` and `bottle fs write`.
+//! `bottle fs read` and `bottle fs write`: print a file, and write standard input to a file.
 
 use std::io::{self, IsTerminal, Write as _};
 
@@ -13,10 +13,10 @@ use crate::console::exit;
 use crate::console::output::{Output, counted, write_failed};
 use crate::console::plain::Printer;
 
-/// How many bytes are read with `--json`, unless `--max` says so.
+/// The number of bytes that `--json` reads if `--max` is not given.
 const JSON_MAX: u64 = 256 << 10;
 
-/// The maximum number of bytes that are read with `--json`, because the document is in memory.
+/// The maximum number of bytes that `--json` can read. There is a maximum because the JSON document is in memory.
 const JSON_READ_MAX: u64 = 64 << 20;
 
 /// Print a file, or a part of it

@@ -1,4 +1,4 @@
-//! `bottle fs grep`.
+//! `bottle fs grep`: searches the lines of files.
 
 use std::ffi::OsString;
 

@@ -1,4 +1,4 @@
-//! `bottle fs ls`, `stat` and `glob`.
+//! `bottle fs ls`, `stat` and `glob`: list a directory, describe an entry, and find entries by a pattern.
 
 use std::ffi::OsString;
 
@@ -15,7 +15,7 @@ use crate::console::error::CliError;
 use crate::console::exit;
 use crate::console::output::{Output, counted};
 
-/// How many entries are listed with `--json`, unless `--limit` says so.
+/// The number of entries that `--json` lists if `--limit` is not given.
 const JSON_LIMIT: u32 = 1000;
 
 /// Show the entries of a directory, sorted by name
@@ -90,7 +90,8 @@ struct Part {
 }
 
 impl Part {
-    /// Prints the part: with `--json` as one document, otherwise each answer of the guest when it comes.
+    /// Prints this part of the list. With `--json`, prints one document. Otherwise prints each response of the guest
+    /// when it arrives.
     fn print(
         &self,
         client: &Client<'_>,

@@ -1,7 +1,8 @@
-//! `bottle fs`: works on files of a workspace, in a running bottle or on the files of one that ended.
+//! `bottle fs`: works on files of a workspace, in a running bottle or in the kept files of an ended bottle.
 //!
-//! - `list`: ls, stat and glob · `content`: read and write · `archive`: export and import · `patch` · `remove` · `grep`
-//! - `reset`: back to the state at the start
+//! - `list`: `ls`, `stat` and `glob` · `content`: read and write · `archive`: export and import · `patch` · `remove` ·
+//!   `grep`
+//! - `reset`: restores the state at the start
 
 mod archive;
 mod content;
@@ -93,7 +94,7 @@ fn path_or_workspace(path: Option<&OsString>) -> FilePath {
     path.map_or_else(|| FilePath::from("."), FilePath::from)
 }
 
-/// Requests about files, which a signal ends.
+/// A client that sends requests about files. A signal ends a request.
 struct Client<'a> {
     files: Files<'a>,
 }
@@ -108,7 +109,7 @@ impl<'a> Client<'a> {
         self.run(request, tokio::io::empty(), |_| Ok(()))
     }
 
-    /// Sends a request with standard input.
+    /// Sends a request whose input is standard input.
     fn ask_with_input(&self, request: FileRequest, output: &Output) -> Result<FileEvent, CliError> {
         if std::io::stdin().is_terminal() {
             output.note("reads standard input until Ctrl-D");
@@ -116,7 +117,7 @@ impl<'a> Client<'a> {
         self.run(request, tokio::io::stdin(), |_| Ok(()))
     }
 
-    /// Sends a request with this input. `received` gets the data of the answer.
+    /// Sends a request with `input`. Calls `received` with the data of the response.
     fn run(
         &self,
         request: FileRequest,
@@ -126,12 +127,12 @@ impl<'a> Client<'a> {
         interruptible(self.files.send(request, input, received))
     }
 
-    /// The document about the answer to a request without input.
+    /// Sends a request without input. Returns the document about the response.
     fn document(&self, request: FileRequest) -> Result<FileDocument, CliError> {
         interruptible(async { Ok(self.files.document(request, tokio::io::empty()).await?) })
     }
 
-    /// See [`Files::list`].
+    /// Lists entries in parts. See [`Files::list`].
     fn list(
         &self,
         request: impl Fn(Option<FilePath>, u32) -> FileRequest,
@@ -143,7 +144,7 @@ impl<'a> Client<'a> {
     }
 }
 
-/// Runs a request until it is answered, a signal arrives, or nobody reads the output any more.
+/// Runs a request until it is answered, a signal arrives, or the reader of the output is gone.
 fn interruptible<T>(request: impl Future<Output = Result<T, CliError>>) -> Result<T, CliError> {
     block_on(async {
         let mut signals = Signals::catch()?;
@@ -155,7 +156,7 @@ fn interruptible<T>(request: impl Future<Output = Result<T, CliError>>) -> Resul
     })
 }
 
-/// A path as one line of text.
+/// Formats a path as one line of text.
 fn shown(path: &FilePath) -> String {
     one_line(&String::from_utf8_lossy(path.as_bytes()))
 }

@@ -1,4 +1,4 @@
-//! `bottle fs patch`.
+//! `bottle fs patch`: applies a diff, or replaces a text in a file.
 
 use std::ffi::OsString;
 

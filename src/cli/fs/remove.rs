@@ -1,4 +1,4 @@
-//! `bottle fs rm`.
+//! `bottle fs rm`: removes a file, a symlink or a directory.
 
 use bottle_host::Host;
 use bottle_lib::report::RemovedFiles;

@@ -1,4 +1,4 @@
-//! `bottle fs reset`.
+//! `bottle fs reset`: restores files of the workspace to their state at the start.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -94,7 +94,8 @@ impl Reset {
         Ok(exit::DONE)
     }
 
-    /// Finds the files that differ from the start, in the directories that contain these paths.
+    /// Finds the files that differ from their state at the start. Searches only the copied directories that contain
+    /// `paths`.
     async fn find<'a>(
         &self,
         host: &'a Host,

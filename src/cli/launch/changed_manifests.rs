@@ -1,4 +1,4 @@
-//! Shows how manifests changed.
+//! Shows how manifests changed since the last start of a bottle.
 
 use std::fmt::Write as _;
 
@@ -6,8 +6,8 @@ use bottle_lib::launch::preflight::Preflight;
 
 use crate::console::output::{Output, Styles};
 
-/// Shows what the user should know before a launch: how the manifests changed, and the warnings. `asks` says whether a
-/// question follows, which needs the changes.
+/// Shows the changes of the manifests, and the warnings, before a launch. `asks` is true if a question to the user
+/// follows. The changes are then always shown, because the user needs them for the answer.
 pub(crate) fn show_before(launch: &Preflight, changes: Option<&str>, asks: bool, output: &Output) {
     if let Some(changes) = changes
         && (asks || !output.quiet && !output.json)
@@ -19,12 +19,12 @@ pub(crate) fn show_before(launch: &Preflight, changes: Option<&str>, asks: bool,
     }
 }
 
-/// The changes of manifests since the last start of a bottle.
+/// Formats the changes of manifests since the last start of a bottle.
 pub(crate) fn changed(changes: &str, styles: Styles) -> String {
     differences("its manifests changed since its last start:", changes, styles)
 }
 
-/// The lines of a unified diff under a heading.
+/// Formats the lines of a unified diff under a heading.
 pub(crate) fn differences(heading: &str, changes: &str, styles: Styles) -> String {
     let mut text = styles.yellow(heading);
     for line in changes.lines() {

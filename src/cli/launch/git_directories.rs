@@ -1,4 +1,4 @@
-//! Asks the user whether a copy of a directory may have files of git from outside of it.
+//! Asks the user whether the copy of a directory may include files of git from outside of that directory.
 
 use std::path::{Path, PathBuf};
 
@@ -10,20 +10,21 @@ use super::preflight::ask;
 use crate::console::error::CliError;
 use crate::console::signals::Signals;
 
-/// What the user is asked about. The rest has to be named.
+/// The kinds of git directories about which the user is asked. The user must name all other git directories with
+/// `--git-dir`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Asks {
-    /// Git directories that do not name the project back.
+    /// Git directories that do not refer back to the copied directory.
     pub(crate) git_directories: bool,
-    /// Objects of another repository.
+    /// Directories from which another repository borrows objects.
     pub(crate) lenders: bool,
 }
 
-/// Returns the git directories and the directories with borrowed objects that the user confirmed: with `--git-dir`, of
-/// which `named` are the values, or with an answer.
+/// Returns the confirmed git directories and the confirmed directories with borrowed objects. The user confirms a
+/// directory with `--git-dir` (`named` contains the values) or with the answer to a question.
 ///
 /// # Errors
-/// [`CliError`] if a directory cannot be used, or is not confirmed.
+/// Returns a [`CliError`] if a directory cannot be used, or is not confirmed.
 pub(crate) async fn confirm<'a>(
     directories: impl IntoIterator<Item = &'a Path>,
     host: &Host,

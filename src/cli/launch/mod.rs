@@ -1,4 +1,4 @@
-//! What `start`, `resume`, `fork` and `import` share: the preflight, and the launch that the user confirmed.
+//! The code that `start`, `resume`, `fork` and `import` share: the preflight, and the launch that the user confirmed.
 //!
 //! ```text
 //! preflight ─► secrets ─► images  ─► keeper ─► session
@@ -65,16 +65,15 @@ pub(crate) struct LaunchOptions {
 }
 
 impl LaunchOptions {
-    /// Whether the user can be asked before the start.
+    /// Whether the user is asked before the start.
     pub(crate) fn asks(&self, output: &Output) -> bool {
         !(self.yes || self.dry_run || output.json) && terminal::interactive()
     }
 
-    /// Returns the flags for the plan.
+    /// Converts these options to the flags of a plan.
     pub(crate) fn flags(&self) -> Flags {
         let terminal = (self.prompt.is_none() && terminal::is_terminal()).then(terminal::size);
-        // With `-p` the agent needs no keyboard input, so standard input is forwarded only if it is not a
-        // terminal.
+        // With `-p`, the agent needs no keyboard input. Standard input is then forwarded only if it is not a terminal.
         let passes_input = terminal.is_some() || self.prompt.is_none() || !std::io::stdin().is_terminal();
         Flags {
             detached: self.detach,
@@ -95,7 +94,8 @@ impl LaunchOptions {
     }
 }
 
-/// Reads the secrets, prepares the images, launches the bottle, and runs the session. Returns the exit code.
+/// Reads the secrets, prepares the images, launches the bottle, and runs the session. Returns the exit code of this
+/// command.
 pub(crate) async fn launch(
     confirmed: Confirmed,
     host: &Host,
@@ -125,7 +125,7 @@ pub(crate) async fn order(
 ) -> Result<LaunchOrder, CliError> {
     let notify = &|notice| output.notice(notice);
     let marked = launch::marked(host, &confirmed.plan, notify)?;
-    // Secrets are asked for before the images are built, because a build takes long and needs no user.
+    // The user is asked for secrets before the images are built, because a build takes long and needs no user.
     let secrets = run::secrets(host, &confirmed.plan, signals, output).await?;
     let on_terminal = confirmed.plan.agent.terminal.is_some();
     let prepared = prepare::with_progress(on_terminal, signals, output, async |progress| {
@@ -134,7 +134,7 @@ pub(crate) async fn order(
     prepared.await
 }
 
-/// The error for a failure before the agent runs.
+/// Returns the error for a failure before the agent runs.
 pub(crate) fn launch_failed(failure: Failure, on_terminal: bool) -> CliError {
     let code = exit::of_launch(failure.kind, on_terminal);
     CliError::from(failure).exit(code)

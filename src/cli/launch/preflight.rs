@@ -15,10 +15,10 @@ use crate::console::output::{Output, Styles, inert};
 use crate::console::signals::{Signals, interrupted};
 use crate::console::terminal::{Decision, TerminalUser, interactive};
 
-/// The maximum number of lines of a row on the one-screen summary. Further lines are only counted.
+/// The maximum number of lines of a row in the one-screen summary. Further lines are counted but not shown.
 const MOST: usize = 7;
 
-/// What happens to an agent on a terminal that is closed.
+/// The note about what happens when the user closes the agent's terminal.
 const CLOSING: &str = "Closing the terminal detaches you, and the agent goes on; `bottle attach` returns.";
 
 /// Prints the full preview without starting anything.
@@ -34,8 +34,8 @@ pub(crate) fn show_dry_run(
     output.print_json(&launch.document(labelled))
 }
 
-/// Decides whether to start. On a terminal it shows one screen and asks the user. Without a terminal it
-/// starts without asking, and prints only warnings.
+/// Decides whether to start the bottle. On a terminal, shows one screen and asks the user. Without a terminal, starts
+/// the bottle without asking, and prints only warnings.
 pub(crate) async fn confirm(
     launch: &Preflight,
     home: &Path,
@@ -67,7 +67,7 @@ pub(crate) async fn confirm(
     }
 }
 
-/// The one-screen summary of what will run.
+/// Formats the one-screen summary of what will run.
 pub(crate) fn shown(launch: &Preflight, home: &Path, styles: Styles) -> String {
     summary(launch, home).text(styles, Some(MOST))
 }
@@ -77,7 +77,7 @@ pub(crate) async fn ask(question: String, signals: &mut Signals) -> Result<bool,
     answer(signals, move || TerminalUser::find()?.confirm(&question)).await
 }
 
-/// Asks on a separate thread, so that signals are handled while the user thinks.
+/// Asks on a separate thread, so that signals are handled while the question waits for the user.
 pub(crate) async fn answer<T: Send + 'static>(
     signals: &mut Signals,
     question: impl FnOnce() -> io::Result<Option<T>> + Send + 'static,

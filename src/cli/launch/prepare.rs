@@ -11,10 +11,10 @@ use crate::console::output::Output;
 use crate::console::progress::Progress;
 use crate::console::signals::{Signals, interrupted};
 
-/// Finds or builds the images with `prepare`; Ctrl-C cancels a build.
+/// Finds or builds the images with `prepare`. Ctrl-C cancels a build.
 ///
 /// # Errors
-/// Returns the failure of `prepare`, or an error if a signal interrupted it.
+/// Returns the failure of `prepare`, or an error if a signal interrupted `prepare`.
 pub(crate) async fn with_progress<T>(
     on_terminal: bool,
     signals: &mut Signals,

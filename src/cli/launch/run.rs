@@ -25,7 +25,7 @@ use crate::console::terminal::{TerminalUser, interactive};
 /// How long the command waits for the keeper to remove the resources of an interrupted launch.
 const UNDO_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Reads every secret of the plan; asks on the terminal for missing ones.
+/// Reads every secret of the plan. Asks for missing secrets on the terminal.
 pub(crate) async fn secrets(
     host: &Host,
     plan: &Plan,
@@ -36,7 +36,7 @@ pub(crate) async fn secrets(
         return Ok(BTreeMap::new());
     }
     let (host, needs) = (host.clone(), plan.secrets.clone());
-    // Runs on a separate thread, so that signals are handled while the user thinks.
+    // Reads the secrets on a separate thread, so that signals are handled while a question waits for the user.
     let runtime = tokio::runtime::Handle::current();
     let resolving = tokio::task::spawn_blocking(move || -> Result<Secrets, SecretError> {
         let mut user = if interactive() { TerminalUser::find().ok() } else { None };
@@ -91,8 +91,8 @@ pub(crate) async fn launch(
     }
 }
 
-/// Launches bottles that run in the background, a few at the same time. After a failure, launches no further ones. On
-/// Ctrl-C, removes the resources of unfinished launches. Returns the bottles that run, in the order of `orders`, and
+/// Launches bottles that run in the background, a few at the same time. After a failure, launches no further bottles.
+/// On Ctrl-C, removes the resources of unfinished launches. Returns the bottles that run, in the order of `orders`, and
 /// the first failure.
 pub(crate) async fn launch_all(
     host: &Host,
@@ -155,7 +155,7 @@ fn finished(
     let slug = &order.plan.identity.slug;
     match (ended, signal) {
         (Ok(()), None) => Ok(()),
-        // The agent started before the signal arrived. Because this client exits, its bottle ends.
+        // The agent started before the signal arrived. The bottle ends because this client exits.
         (Ok(()), Some(number)) => Err(interrupted(number).about(slug)),
         (Err(NotStarted { failure, left, is_undone }), signal) => {
             for left in &left {

@@ -14,7 +14,7 @@ use crate::console::error::CliError;
 use crate::console::exit;
 use crate::console::output::{Output, POLL_INTERVAL, inert, wait_while_read};
 
-/// Shows the log.
+/// Prints the access log of a bottle.
 pub(super) fn show(logs: &Logs, host: &Host, output: &Output) -> Result<u8, CliError> {
     let directory = egress::directory(host, &logs.slug);
     if files(&directory).is_empty() && !logs.follow {
@@ -43,7 +43,7 @@ fn print(line: &str, output: &Output) -> Result<(), CliError> {
     output.print(&shown)
 }
 
-/// Follows the log until the bottle has ended and all its lines were shown.
+/// Follows the log until the bottle has ended and all lines of the log were printed.
 fn follow(
     path: &Path,
     mut current: Option<Followed>,
@@ -53,7 +53,7 @@ fn follow(
 ) -> Result<(), CliError> {
     let store = Store::of(host);
     loop {
-        // Checked before the file is read, so that the last lines of a bottle that is ending are not missed.
+        // Checks the state before reading the file, so that the last lines of an ending bottle are not missed.
         let alive = matches!(store.state(&logs.slug), Some(State::Alive(_)));
         if let Some(file) = &mut current {
             while let Some(line) = file.line(logs.since)? {

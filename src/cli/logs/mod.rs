@@ -1,7 +1,7 @@
 //! `bottle logs`: shows the agent's output or the proxy's access log.
 //!
-//! All output except that of `--raw` is escaped, even in a pipe: it contains text and line breaks, but no escape
-//! sequences.
+//! All output except the output of `--raw` is escaped, even in a pipe. Escaped output contains text and line breaks,
+//! but no escape sequences.
 //!
 //! - `egress_log`: follows the proxy's access log · `console::agent_log`: renders the agent's output ·
 //!   `console::decision`: formats one line of the access log
@@ -71,7 +71,8 @@ impl Logs {
         }
     }
 
-    /// Shows the output of a bottle that runs. For a slug that does not exist, the connection creates the error.
+    /// Shows the output of a running bottle. If there is no bottle with this slug, the attempt to connect returns the
+    /// error.
     async fn live(&self, host: &Host) -> Result<u8, CliError> {
         let mut signals = Signals::catch()?;
         let log = async {
@@ -93,14 +94,15 @@ impl Logs {
         Ok(logs::live(host, &self.slug).await?)
     }
 
-    /// Shows the output that the guest has buffered, and new output.
+    /// Shows the output that the guest has buffered, and then new output.
     async fn follow(&self, host: &Host) -> Result<(), CliError> {
         let channel = connect(host, &self.slug).await?;
         let mut rendered = match self.raw {
             true => None,
             false => Some(Rendered::new(logs::terminal_size(&channel).await)),
         };
-        // Only of output that is followed, the guest counts the lines: a screen has other lines than its output.
+        // Here the guest counts the lines of `--tail`. Without `--follow`, this program counts them after rendering,
+        // because a rendered screen has other lines than the raw output.
         let request = LogsRequest { tail: self.tail, follow: true };
         let mut stream = open_guest(&channel, GuestRequest::Logs(request)).await?;
         let lost = loop {
@@ -125,7 +127,7 @@ impl Logs {
         lost.map_or(Ok(()), Err)
     }
 
-    /// Shows output as a whole.
+    /// Prints a complete log.
     fn show(&self, log: AgentLog) -> Result<u8, CliError> {
         if self.raw {
             write_out(&log.bytes)?;

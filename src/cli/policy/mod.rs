@@ -59,7 +59,7 @@ impl PolicySource {
     }
 }
 
-/// Colours a verdict.
+/// Colours a verdict by its severity.
 fn colored_verdict(verdict: &str, styles: Styles) -> String {
     match verdict {
         "deny" => styles.red(verdict),

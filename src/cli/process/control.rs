@@ -1,4 +1,4 @@
-//! `bottle process start`, `write`, `signal` and `kill`.
+//! `bottle process start`, `write`, `signal` and `kill`: start, control and end processes in a bottle.
 
 use std::time::Duration;
 

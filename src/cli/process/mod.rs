@@ -1,7 +1,7 @@
-//! `bottle process` and `bottle ps`: processes in a bottle that go on without a client.
+//! `bottle process` and `bottle ps`: processes in a bottle that continue without a client.
 //!
-//! - `control`: start, write, signal, kill · `wait`: wait for its end, or for a line · `list`: `bottle ps` ·
-//!   `cli::process_output`: read the output
+//! - `control`: start, write, signal, kill · `wait`: wait for the end of a process, or for a line of its output ·
+//!   `list`: `bottle ps` · `cli::process_output`: read the output
 
 mod control;
 mod list;
@@ -34,7 +34,7 @@ impl Process {
             Self::Log(log) => log.run(&host?, output),
             Self::Write(write) => write.run(&host?, output),
             Self::Wait(wait) if wait.is_for_a_line() => wait.run(&host?, output),
-            // It passes on the exit code of the process.
+            // This command returns the exit code of the process, so errors of `bottle` get an exit code of their own.
             Self::Wait(wait) => {
                 host.and_then(|host| wait.run(&host, output)).map_err(CliError::beside_a_program)
             }

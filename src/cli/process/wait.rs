@@ -37,7 +37,7 @@ pub(crate) struct Wait {
 }
 
 impl Wait {
-    /// Whether it waits for a line, and passes on no exit code.
+    /// Whether this command waits for a line. If so, it does not return the exit code of the process.
     pub(super) fn is_for_a_line(&self) -> bool {
         self.until.is_some()
     }
@@ -69,14 +69,14 @@ impl Wait {
         })
     }
 
-    /// Waits for the end. Returns the exit code of the process.
+    /// Waits until the process ends. Returns the exit code of the process.
     async fn end(&self, processes: Processes<'_>, output: &Output) -> Result<u8, CliError> {
         let exit = processes.wait(self.target.process.clone()).await?;
         output.json_or(&ProcessEnd::from(ProcessState::Exited(exit)), || Ok(()))?;
         Ok(exit.shell_code())
     }
 
-    /// Waits for a line that matches.
+    /// Waits for a line of output that matches `pattern`.
     async fn line(&self, processes: Processes<'_>, pattern: &Regex, output: &Output) -> Result<u8, CliError> {
         let matched = processes.wait_for_line(&self.target.process, pattern, self.from).await?;
         output.json_or(&matched, || output.print(&one_line(&matched.line)))?;

@@ -73,7 +73,7 @@ impl Log {
             return output.print_json(&ProcessOutput::of(&bytes, read));
         }
         let mut printer = Printer::default();
-        // Without `--follow`, what a busy process adds meanwhile is left out.
+        // Without `--follow`, output that the process writes after the first read is not printed.
         let mut end = None;
         loop {
             let (bytes, read) = process.part(from, PART, wait).await?;

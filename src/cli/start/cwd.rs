@@ -1,4 +1,4 @@
-//! The value of `--cwd`: how much of a directory a bottle gets, or another directory than the working directory.
+//! The value of `--cwd`: how much of the working directory a bottle gets, or the path of another directory.
 
 use std::path::PathBuf;
 
@@ -9,25 +9,26 @@ use clap_complete::{ArgValueCandidates, CompletionCandidate};
 use crate::console::error::CliError;
 use crate::console::output::one_line;
 
-/// The names of the modes.
+/// The names of the modes of `--cwd`.
 const MODES: [&str; 3] = ["tracked", "all", "live"];
 
 /// The value of `--cwd`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Cwd {
-    /// The working directory.
+    /// The working directory, in this mode.
     Here(CopyIn),
-    /// A copy of this directory, as [`CopyIn::Tracked`].
+    /// The directory at this path, in the mode [`CopyIn::Tracked`].
     Directory(PathBuf),
 }
 
 impl Cwd {
-    /// Completes the modes.
+    /// Completes the names of the modes.
     pub(super) fn candidates() -> ArgValueCandidates {
         ArgValueCandidates::new(|| MODES.into_iter().map(CompletionCandidate::new).collect())
     }
 
-    /// Parses the value. A directory contains a slash, so that it is never taken for a mode.
+    /// Parses the value. The path of a directory must contain a slash (or be `.` or `..`), so that it cannot be
+    /// confused with a mode.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         match text {
             "tracked" => Ok(Self::Here(CopyIn::Tracked)),
@@ -46,10 +47,11 @@ impl Cwd {
         }
     }
 
-    /// The host as if the command was run in the named directory, whose agents and repository then count.
+    /// Returns a host whose working directory is the named directory. The command then uses the agents and the
+    /// repository of that directory.
     ///
     /// # Errors
-    /// If the path is no directory.
+    /// Returns an error if the path is not a directory.
     pub(super) fn enter(&self, host: &Host) -> Result<Host, CliError> {
         let Self::Directory(path) = self else { return Ok(host.clone()) };
         let directory = host.cwd.join(path);

@@ -1,4 +1,4 @@
-//! The directories of several `--cwd`, each of which is copied into the workspace.
+//! The directories of several `--cwd` flags. Each directory is copied into the workspace.
 
 use bottle_host::Host;
 use bottle_lib::launch::directories::{named, require_different};
@@ -11,11 +11,11 @@ use crate::console::error::CliError;
 use crate::console::output::Output;
 use crate::console::signals::Signals;
 
-/// Returns the directories of several `--cwd`, of which `entered` are the hosts; none if `--cwd` was given at most
-/// once.
+/// Returns the directories of several `--cwd` flags. `entered` contains the host of each flag, in the same order.
+/// Returns no directories if `--cwd` was given at most once.
 ///
 /// # Errors
-/// [`CliError`] of kind usage, if they cannot be in one workspace.
+/// Returns a [`CliError`] of kind usage if the directories cannot be in one workspace.
 pub(super) fn of_flags(cwds: &[Cwd], entered: &[Host]) -> Result<Vec<CopiedDirectory>, CliError> {
     if cwds.len() < 2 {
         return Ok(Vec::new());
@@ -34,10 +34,10 @@ pub(super) fn of_flags(cwds: &[Cwd], entered: &[Host]) -> Result<Vec<CopiedDirec
     Ok(directories)
 }
 
-/// Replaces directories by the repositories that contain them, with `--repository`.
+/// With `--repository`, replaces each directory with the repository that contains it.
 ///
 /// # Errors
-/// As [`of_flags`] and [`repository::choose`].
+/// Returns the errors of [`of_flags`] and [`repository::choose`].
 pub(super) async fn choose_repositories(
     workspace: &mut NewWorkspace,
     wish: Wish,

@@ -4,7 +4,7 @@
 //! flags + questions ─► StartOrder ─► Preflight ─► secrets ─► images  ─► keeper ─► session
 //!  choose, pick                        ask        cli::launch ───────────────►   cli::client
 //! ```
-//! No resource is created, and no secret is read, before the user agrees.
+//! Before the user agrees, no resource is created and no secret is read.
 
 mod cwd;
 mod directories;
@@ -86,7 +86,7 @@ impl Start {
     pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
         let entered = self.cwd.iter().map(|cwd| cwd.enter(host)).collect::<Result<Vec<_>, _>>()?;
         let directories = directories::of_flags(&self.cwd, &entered)?;
-        // The agents of the first directory's project count.
+        // The agents come from the project of the first directory.
         let host = entered.first().unwrap_or(host);
         let settings = Settings::load(host)?;
         scanner_rules::load(host, &|notice| output.notice(notice))?;
@@ -130,9 +130,10 @@ impl Start {
         }
     }
 
-    /// What to start, without the choices.
+    /// Returns the order for this start, without the values of [`Choices`].
     fn order(&self, agent: Name, workspace: NewWorkspace, child: Option<Child>, host: &Host) -> StartOrder {
-        // The command line reads this variable too, but not the name that it has in bot-bottle.
+        // The command line parser also reads this variable. Only `host.var` also finds the value of
+        // `BOT_BOTTLE_BACKEND`, the name of this variable in bot-bottle.
         let named = self.backend.clone().or_else(|| host.var(BACKEND_VARIABLE).map(str::to_owned));
         let shows = !self.launch.yes && terminal::interactive();
         StartOrder {
@@ -160,7 +161,7 @@ impl Start {
         found.map_err(|failure| launch_failed(failure, self.launch.is_on_terminal()))
     }
 
-    /// Shows what would be started, and asks the user.
+    /// Shows what would be started, and asks the user whether to start it.
     async fn ask(
         &self,
         found: &Preflight,
@@ -180,7 +181,7 @@ impl Start {
         Ok(decision)
     }
 
-    /// Chooses the repositories that are copied instead of directories in them.
+    /// Decides for each directory whether the whole repository that contains it is copied instead.
     async fn choose_repository(
         &self,
         workspace: &mut NewWorkspace,
@@ -199,7 +200,7 @@ impl Start {
         Ok(())
     }
 
-    /// Asks about git directories outside of the directories that are copied.
+    /// Asks the user about git directories outside of the copied directories.
     async fn confirm_git_directories(
         &self,
         workspace: &mut NewWorkspace,
@@ -207,7 +208,8 @@ impl Start {
         signals: &mut Signals,
         output: &Output,
     ) -> Result<(), CliError> {
-        // A directory is only mounted with a git directory of its own.
+        // A directory can be mounted only if it has a git directory of its own, so there is no question about other git
+        // directories.
         let lenders = self.launch.asks(output);
         let git_directories = lenders && workspace.mode != Some(CopyIn::Live);
         let asks = git_directories::Asks { git_directories, lenders };

@@ -25,7 +25,7 @@ use crate::console::style::LABEL_COLORS;
 use crate::console::terminal::TerminalUser;
 use crate::screens::picker::{self, Choice, List};
 
-/// The choices that a user can be asked for.
+/// The choices for which a user can be asked.
 #[derive(Debug, Clone)]
 pub(super) struct Choices {
     pub(super) agent: Option<Name>,
@@ -35,14 +35,14 @@ pub(super) struct Choices {
 }
 
 impl Choices {
-    /// Replaces the choices of an order.
+    /// Copies these choices into an order.
     pub(super) fn apply(&self, order: &mut StartOrder) {
         order.bottles.clone_from(&self.bottles);
         order.flags.label.clone_from(&self.label);
         order.flags.color.clone_from(&self.color);
     }
 
-    /// Asks for missing choices.
+    /// Asks the user for missing choices.
     pub(super) async fn ask_missing(
         &mut self,
         host: &Host,
@@ -71,7 +71,7 @@ impl Choices {
         Ok(())
     }
 
-    /// Asks again for every choice except the agent. The current choices are preselected.
+    /// Asks again for the bottles, the label and the colour. The current bottles are preselected.
     pub(super) async fn ask_again(
         &mut self,
         host: &Host,
@@ -90,14 +90,14 @@ impl Choices {
     }
 }
 
-/// Prints the chosen bottles, because the list is no longer on the screen.
+/// Prints the chosen bottles, because the list of bottles is no longer on the screen.
 fn note_bottles(bottles: &[Name], output: &Output) {
     output.note(format!("bottles {}", names(bottles)));
 }
 
-/// Whether the user has to choose bottles. The user has to if the agent names none, or if the agent's
-/// manifest comes from a project and therefore only suggests bottles. A missing or unreadable agent gives
-/// false; resolving it reports the error.
+/// Whether the user must choose bottles. This is the case if the agent names no default bottles, or if its manifest
+/// comes from a project and therefore only suggests bottles. Returns false for a missing or unreadable agent, because
+/// the resolution of the agent reports the error later.
 fn has_to_choose(agent: &Name, all: &Manifests) -> bool {
     let found = all.agent(agent).ok().flatten();
     found.is_some_and(|agent| agent.bottles.is_empty() || agent.source.place == Place::Project)
@@ -117,8 +117,8 @@ async fn agent(
     answer(signals, move || picker::pick_one("Which agent?", items, styles)).await
 }
 
-/// The sort key of an agent: usable agents come first; of the usable agents, those with the user's own
-/// manifests come first.
+/// The sort key of an agent. Usable agents come first. Among usable agents, those with the user's own manifests come
+/// first.
 type Rank = (u8, Reverse<Option<Place>>);
 
 /// Returns the rank of an agent and its list item.
@@ -156,8 +156,8 @@ fn describe_agent(host: &Host, all: &Manifests, name: Name) -> (Rank, Name, Choi
     }
 }
 
-/// Marks an item as unusable and shows the error in the list. The error's position is longer and is shown in
-/// the details.
+/// Marks an item as unusable and shows the error in the list. The position of the error is too long for the list, so
+/// only the details contain the position.
 fn broken(choice: Choice, error: &ResolveError) -> Choice {
     let about = match error {
         ResolveError::Manifest(error) => error.message.clone(),
@@ -183,7 +183,7 @@ fn command(provider: &ProviderConfig) -> Option<String> {
     provider::for_template(provider.template.value).argv(&run).ok()?.into_iter().next()
 }
 
-/// Asks for the bottles in order. Preselects the given bottles, otherwise the agent's default bottles.
+/// Asks for the bottles and their order. Preselects the given bottles, otherwise the agent's default bottles.
 async fn bottles(
     agent: &Name,
     chosen: Option<&[Name]>,
@@ -230,7 +230,7 @@ fn place_name(place: Option<Place>) -> String {
     place.map(|place| place.word().to_owned()).unwrap_or_default()
 }
 
-/// Asks for an unused label. Returns none for a random label.
+/// Asks for an unused label. Returns `None` for a random label.
 async fn label(host: &Host, agent: &Name, signals: &mut Signals) -> Result<Option<String>, CliError> {
     let mut question = format!("Its name, or Enter for {agent} and five random characters:");
     loop {

@@ -11,22 +11,24 @@ use crate::console::error::CliError;
 use crate::console::output::{Output, one_line};
 use crate::console::signals::Signals;
 
-/// What the user wants to be copied of a repository.
+/// What the user wants to copy of a repository.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Wish {
-    /// All of it (`--repository`).
+    /// Whether the user wants the whole repository (`--repository`).
     pub(super) is_wanted: bool,
-    /// Whether the directory is one of several.
+    /// Whether the directory is one of several directories.
     pub(super) is_one_of_several: bool,
     /// Whether the user can be asked.
     pub(super) asks: bool,
 }
 
-/// Returns the repository to copy instead of the working directory, if it is only a part of that repository: with
-/// `--repository`, or after a question. For one of several directories, there is no question.
+/// Returns the whole repository to copy, if the working directory is only a part of it and the user wants the whole
+/// repository. The user expresses this with `--repository`, or with the answer to a question. There is no question if
+/// the directory is one of several directories.
 ///
 /// # Errors
-/// With `--repository`, if there is no repository, or its copy would not contain the working directory.
+/// With `--repository`, returns an error if there is no repository, or if a copy of the repository would not contain
+/// the working directory.
 pub(super) async fn choose(
     wish: Wish,
     host: &Host,
@@ -44,7 +46,7 @@ pub(super) async fn choose(
         }
         Ok(None) if is_wanted => return Err(Enclosing::missing(host).into()),
         Err(error) if is_wanted => return Err(error.into()),
-        // The copy of the directory reports what is wrong with its repository.
+        // If the repository is unusable, the copy of the directory reports the error later.
         Ok(None) | Err(_) => return Ok(None),
     };
     if repository.is_whole() {

@@ -22,7 +22,7 @@ use crate::console::output::{Output, counted, one_line, times};
 use crate::console::runtime::block_on;
 use crate::console::text_layout::wrapped;
 
-/// The minimum number of an id's first characters with which a proposal can be named.
+/// The minimum number of characters from the beginning of an id that can name a proposal.
 const SHORTEST: usize = 4;
 
 /// Parses a proposal's id, or its first characters.
@@ -34,7 +34,7 @@ pub(super) fn parse_id(text: &str) -> Result<String, String> {
     good.then(|| text.to_ascii_lowercase()).ok_or_else(why)
 }
 
-/// Returns all pending proposals, and prints a warning for each unreadable one.
+/// Returns all pending proposals, and prints a warning for each unreadable proposal.
 fn all(host: &Host, output: &Output, now: Timestamp) -> Result<Vec<Pending>, CliError> {
     let (pending, skipped) = pending::all(host, now)?;
     skipped.iter().for_each(|warning| output.warn(warning));
@@ -81,7 +81,7 @@ pub(super) fn list(host: &Host, output: &Output) -> Result<(), CliError> {
         let asked = asked(host, &pending.proposal);
         let mut row = vec![id.short().to_owned(), bottle_slug.to_string(), tool.name().to_owned(), waits];
         if styles.columns().is_some() {
-            // Both are in the last column, which wraps.
+            // The request and the reason share the last column, because only the last column wraps.
             row.push(format!("{asked}\n{reason}"));
         } else {
             row.extend([reason, asked]);
@@ -89,7 +89,7 @@ pub(super) fn list(host: &Host, output: &Output) -> Result<(), CliError> {
         row
     };
     let rows: Vec<Vec<String>> = pending.iter().map(row).collect();
-    // A pipe gets no heading.
+    // In a pipe, `print_table` omits the heading.
     let heading = &["ID", "BOTTLE", "TOOL", "STATE", "REQUEST AND REASON"];
     output.print_table(&Table { heading, name: 0, rows: &rows })?;
     if !rows.is_empty() {
@@ -108,7 +108,7 @@ fn asked(host: &Host, proposal: &Proposal) -> String {
     }
 }
 
-/// Describes the report of a finding in a few words. Its fields are text from the bottle.
+/// Describes the report of a finding in a few words. The fields of the report are text from the bottle.
 fn reported(report: &str) -> String {
     let report: serde_json::Value = serde_json::from_str(report).unwrap_or_default();
     let field = |name: &str| report.get(name).and_then(serde_json::Value::as_str).unwrap_or_default();
@@ -132,7 +132,7 @@ fn reported(report: &str) -> String {
     }
 }
 
-/// The prefix of every line that comes from a bottle, and of no other line, so that a bottle cannot imitate the
+/// The prefix of every line that comes from a bottle. No other line has this prefix, so a bottle cannot imitate the
 /// program's own output.
 const BAR: &str = "| ";
 
@@ -157,7 +157,7 @@ pub(super) fn show(host: &Host, output: &Output, id: &str) -> Result<(), CliErro
     let asked = arrival_timestamp.strftime("%Y-%m-%d %H:%M:%SZ");
     let ago = span(now.duration_since(*arrival_timestamp));
     let field = |name: &str, text: &str| format!("  {name:<7} {}", styles.hanging(text, 10));
-    // Wrapped lines get the prefix too, so that none can be mistaken for a line of bottle itself.
+    // Wrapped lines get the prefix too, so that no line of a bottle can be mistaken for a line of `bottle` itself.
     let room = styles.width.map_or(usize::MAX, |columns| columns.saturating_sub(2 + BAR.len()).max(1));
     let foreign = |text: &str| {
         let lines = wrapped(text.trim_end(), room, styles);
@@ -231,7 +231,8 @@ pub(super) fn approve(host: &Host, output: &Output, id: &str, approval: Approval
     check_count(&pending.proposal, findings)?;
     let routes = edit.as_deref().map(edited).transpose()?;
     let text = routes.as_deref().unwrap_or(&pending.proposal.proposed_file);
-    // Other reports than those of commands have one scope only, so approving them with another one is refused.
+    // Only proposals for routes and commands have a choice of scope. For other proposals, `answer` refuses the scope
+    // `Once`.
     let grant = match &wanted {
         RequestedScope::Once | RequestedScope::Saved(_) if !pending.proposal.tool.has_scope() => {
             GrantScope::Once
@@ -251,7 +252,8 @@ pub(super) fn approve(host: &Host, output: &Output, id: &str, approval: Approval
     answer(host, output, &pending, Decision::Approve { reason, routes, grant })
 }
 
-/// The number of findings in a report, if there are several. A command is approved as a whole, whatever was found in it.
+/// Returns the number of findings in a report, if there are several. Returns `None` for a command, because a command is
+/// approved as a whole.
 fn count_findings(proposal: &Proposal) -> Option<usize> {
     if proposal.tool == Tool::CommandAllow {
         return None;
@@ -260,12 +262,12 @@ fn count_findings(proposal: &Proposal) -> Option<usize> {
     several_findings(&report)
 }
 
-/// The number of findings in this report, if there are several.
+/// Returns the number of findings in `report`, if there are several.
 fn several_findings(report: &serde_json::Value) -> Option<usize> {
     report.get("findings")?.as_array().map(Vec::len).filter(|count| *count > 1)
 }
 
-/// Checks that the user knows how many findings an approval covers.
+/// Checks that the user gave the number of findings that an approval covers.
 fn check_count(proposal: &Proposal, given: Option<usize>) -> Result<(), CliError> {
     let Some(count) = count_findings(proposal).filter(|count| given != Some(*count)) else { return Ok(()) };
     let short = proposal.id.short();
@@ -299,7 +301,7 @@ fn answer(host: &Host, output: &Output, pending: &Pending, decision: Decision) -
     }
 }
 
-/// Reads the routes that replace the proposed ones, and renders them in the canonical form.
+/// Reads the routes that replace the proposed routes. Returns the routes in their canonical form.
 fn edited(path: &Path) -> Result<String, CliError> {
     let unusable = |message| CliError::usage(message).about(path.display()).hint("name a file of routes");
     let unread = |error: std::io::Error| unusable(format!("cannot read {}: {error}", path.display()));

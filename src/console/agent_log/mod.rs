@@ -9,7 +9,7 @@ use bottle_lib::logs::AgentLog;
 
 pub(crate) use self::rendered::Rendered;
 
-/// Renders all lines, or only this many from the end.
+/// Renders the lines of the log. `tail` limits them to this number of lines from the end.
 pub(crate) fn lines(log: &AgentLog, tail: Option<u64>) -> Vec<String> {
     let mut lines = rendered::render(&log.bytes, log.terminal);
     let most = tail.map_or(usize::MAX, |lines| usize::try_from(lines).unwrap_or(usize::MAX));

@@ -1,5 +1,5 @@
-//! Renders the agent's output as lines of text: plain output line by line, and output that moves the cursor through a
-//! model of the screen.
+//! Renders the agent's output as lines of text. Plain output is rendered line by line. Output that moves the cursor is
+//! rendered with a model of the screen.
 
 use bottle_protocol::session::guest::Size;
 use vte::{Params, Perform};
@@ -8,7 +8,7 @@ use super::screen::Screen;
 use crate::console::output::inert;
 use crate::console::plain::Plain;
 
-/// Renders all lines of the output. `size` is that of the agent's terminal, if it is known.
+/// Renders all lines of the output. `size` is the size of the agent's terminal, if the size is known.
 pub(super) fn render(bytes: &[u8], size: Option<Size>) -> Vec<String> {
     let mut rendered = Rendered::new(size);
     if rendered.detector.moves_cursor(bytes) {
@@ -36,8 +36,8 @@ impl Rendered {
         Self { output: Output::Plain(Plain::default()), detector: Detector::default(), size }
     }
 
-    /// Returns the completed lines: for plain output each complete line, for a screen the lines that scrolled out of
-    /// it.
+    /// Returns the completed lines. For plain output, returns each complete line. For a screen, returns the lines that
+    /// scrolled out of the screen.
     pub(crate) fn feed(&mut self, bytes: &[u8]) -> Vec<String> {
         if let Output::Plain(plain) = &mut self.output
             && self.detector.moves_cursor(bytes)
@@ -55,7 +55,7 @@ impl Rendered {
         }
     }
 
-    /// Returns the remaining lines: an unfinished one, or what the screen shows.
+    /// Returns the remaining lines: the unfinished line of plain output, or the lines on the screen.
     pub(crate) fn finish(self) -> Vec<String> {
         match self.output {
             Output::Plain(mut plain) => plain.finish().into_iter().collect(),
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn a_screen_shows_what_scrolled_out_and_what_is_left() {
-        // A program that draws its input box again and again below its messages.
+        // A program redraws its input box below each new message.
         let mut bytes = String::new();
         for n in 1..=6 {
             bytes += &format!("\r\x1b[Jmessage {n}\r\n+----+\r\n> {}\x1b[1A", "x".repeat(n));

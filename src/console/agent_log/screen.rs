@@ -1,5 +1,5 @@
-//! The screen of a terminal, with the lines that scrolled out of it. It renders output that moves the cursor, as
-//! full-screen agents write it, to lines of text.
+//! A model of a terminal's screen, and of the lines that scrolled out of the screen. The model renders output that
+//! moves the cursor, as full-screen agents write it, to lines of text.
 //!
 //! The output is untrusted. The size of the screen, the work for each escape sequence and the amount of text outside of
 //! the screen are limited.
@@ -12,36 +12,36 @@ use bottle_protocol::session::guest::Size;
 use vt100::capture::{BasicFormattedCaptureState, RowContents, basic_formatted_to_plain};
 use vte::{Params, Perform};
 
-/// The largest number of rows and of columns.
+/// The maximum number of rows, and of columns.
 const SIDE_MAX: u16 = 1000;
 
-/// The maximum number of lines outside of the screen. The oldest are dropped.
+/// The maximum number of lines outside of the screen. The oldest lines are dropped.
 const LINES_MAX: usize = 100_000;
 
-/// The maximum size of these lines in bytes.
+/// The maximum total size, in bytes, of the lines outside of the screen.
 const BYTES_MAX: usize = 16 << 20;
 
-/// The maximum length of one of these lines in bytes. A longer line is split.
+/// The maximum length, in bytes, of a line outside of the screen. A longer line is split.
 const LINE_MAX: usize = 64 * 1024;
 
 /// The control character that cancels a sequence.
 const CANCEL: &[u8] = b"\x18";
 
-/// The screen of a terminal.
+/// A model of a terminal's screen.
 pub(super) struct Screen {
     parser: vt100::Parser<Lines>,
     watcher: vte::Parser,
     watched: Watched,
-    /// Whether a line feed also returns to the first column. A terminal adds the carriage return, but output on pipes
-    /// contains none.
+    /// Whether a line feed also returns to the first column. The output of a terminal already contains the carriage
+    /// returns, but output on pipes contains none.
     returns: bool,
     /// The beginning of a character whose other bytes have not arrived.
     begun: Vec<u8>,
 }
 
 impl Screen {
-    /// An empty screen. `size` is that of the agent's terminal. `None` if the agent runs on pipes, or if the size is
-    /// unknown.
+    /// Creates an empty screen. `size` is the size of the agent's terminal. It is `None` if the agent runs on pipes, or
+    /// if the size is unknown.
     pub(super) fn new(size: Option<Size>) -> Self {
         let side = |side: fn(Size) -> u16| size.and_then(|size| NonZero::new(side(size).min(SIDE_MAX)));
         let rows = side(|size| size.rows).unwrap_or(vt100::Parser::DEFAULT_ROWS);
@@ -57,7 +57,7 @@ impl Screen {
 
     /// Writes output to the screen.
     pub(super) fn feed(&mut self, bytes: &[u8]) {
-        // The parser gets only complete characters: if it gets a character in two parts, it loses the next one.
+        // The parser gets only complete characters: if it gets a character in two parts, it loses the next character.
         let mut whole = std::mem::take(&mut self.begun);
         for &byte in bytes {
             if self.returns && byte == b'\n' {
@@ -102,16 +102,16 @@ impl Screen {
         self.parser.callbacks_mut()
     }
 
-    /// The rows of the screen. The flag of a row says whether its line continues in the next row.
+    /// Returns the rows of the screen. The flag of a row is true if its line continues in the next row.
     fn rows(&self) -> Vec<(String, bool)> {
         let screen = self.parser.screen();
         let rows = screen.rows(0, screen.size().1.get()).zip(0..);
         rows.map(|(row, at)| (row, screen.row_wrapped(at))).collect()
     }
 
-    /// Ends the line in the row above the cursor if the cursor's row is erased from its first column on, because new
-    /// text in that row then does not continue the line. The parser ends a line when its last character is erased, so
-    /// this function erases that character and writes it again.
+    /// If the cursor's row is erased from its first column on, ends the line in the row above. New text in the cursor's
+    /// row then does not continue that line. The parser ends a line when its last character is erased, so this function
+    /// erases that character and writes it again.
     fn end_line_above(&mut self, whole_row: bool) {
         let (screen, columns) = (self.parser.screen(), self.watched.columns);
         let (row, column) = screen.cursor_position();
@@ -130,8 +130,8 @@ impl Screen {
         self.parser.process(sequence.as_bytes());
     }
 
-    /// Stores the alternate screen as lines, if a program uses it. A terminal drops the alternate screen, but it may
-    /// contain the agent's only output.
+    /// If a program uses the alternate screen, stores the rows of that screen as lines. A terminal drops the alternate
+    /// screen, but the alternate screen may contain the agent's only output.
     fn keep_alternate(&mut self) {
         if self.parser.screen().alternate_screen() {
             let rows = self.rows();
@@ -142,13 +142,14 @@ impl Screen {
         }
     }
 
-    /// Takes the lines that scrolled out of the screen.
+    /// Removes and returns the lines that scrolled out of the screen.
     pub(super) fn take_lines(&mut self) -> Vec<String> {
         self.lines().bytes = 0;
         self.lines().whole.drain(..).collect()
     }
 
-    /// Returns the lines that were not taken yet: those that scrolled out, and the screen.
+    /// Returns the lines that [`Self::take_lines`] has not returned yet: the lines that scrolled out, and the lines on
+    /// the screen.
     pub(super) fn finish(mut self) -> Vec<String> {
         let alternate = self.parser.screen().alternate_screen().then(|| self.rows());
         self.parser.process(b"\x1b[?47l");
@@ -159,7 +160,7 @@ impl Screen {
     }
 }
 
-/// Finds the escape sequences that need handling before the parser gets them.
+/// Finds the escape sequences that [`Screen`] handles before the parser gets them.
 struct Watched {
     columns: u16,
     found: Option<Found>,
@@ -213,7 +214,7 @@ impl Perform for Watched {
     }
 }
 
-/// The length of these bytes without an incomplete character at their end.
+/// Returns the length of `bytes` without an incomplete character at the end.
 fn end_of_characters(bytes: &[u8]) -> usize {
     for back in 1..=bytes.len().min(3) {
         let at = bytes.len() - back;
@@ -229,7 +230,7 @@ fn end_of_characters(bytes: &[u8]) -> usize {
     bytes.len()
 }
 
-/// Lines outside of the screen.
+/// The lines outside of the screen.
 #[derive(Debug, Clone, Default)]
 struct Lines {
     whole: VecDeque<String>,
@@ -240,7 +241,7 @@ struct Lines {
 }
 
 impl Lines {
-    /// Adds a row. A row that continues in the next one is a part of the same line.
+    /// Adds a row. If a row continues in the next row, both are parts of one line.
     fn push(&mut self, row: &str, wrapped: bool) {
         let mut line = self.begun.take().unwrap_or_default();
         line.push_str(row);
@@ -251,14 +252,14 @@ impl Lines {
         }
     }
 
-    /// Adds the rows of a screen, without empty ones at its end.
+    /// Adds the rows of a screen, without the empty rows at its end.
     fn push_all(&mut self, rows: Vec<(String, bool)>) {
         rows.iter().for_each(|(row, wrapped)| self.push(row, *wrapped));
         self.end();
         self.trim();
     }
 
-    /// Ends the unfinished line, because its next row does not follow.
+    /// Ends the unfinished line, because the row that continues it does not follow.
     fn end(&mut self) {
         if let Some(line) = self.begun.take() {
             self.add(line);
@@ -296,7 +297,7 @@ impl vt100::Callbacks for Lines {
     }
 }
 
-/// A writer that checks the first text that it gets, and then returns an error.
+/// A writer that checks whether the first text is a line break, and then returns an error.
 #[derive(Default)]
 struct FirstText {
     is_break: bool,
@@ -317,7 +318,7 @@ mod tests {
 
     const SIZE: Size = Size { rows: 6, columns: 20 };
 
-    /// The rows that scrolled out of the screen, as the parser keeps them itself.
+    /// Returns the rows that scrolled out of the screen, from the scrollback of the parser itself.
     fn scrolled_out(bytes: &[u8]) -> Vec<String> {
         let [rows, columns] = [SIZE.rows, SIZE.columns].map(|side| NonZero::new(side).expect("a side"));
         let mut parser = vt100::Parser::new(rows, columns, 10_000);
@@ -349,7 +350,8 @@ mod tests {
         ]
     }
 
-    /// Sequences that both implementations handle in the same way, at any cursor position.
+    /// Generates sequences that [`Screen`] and the parser's own scrollback handle in the same way at any cursor
+    /// position.
     fn moves() -> impl Strategy<Value = String> {
         let csi = |finals: &'static str| {
             (0_u16..9, proptest::sample::select(finals.chars().collect::<Vec<_>>()))
@@ -371,7 +373,8 @@ mod tests {
     }
 
     fn region() -> impl Strategy<Value = String> {
-        // The reference implementation moves the cursor differently here, so a cursor position follows.
+        // Here the parser's own scrollback differs in the position of the cursor, so a sequence that sets the cursor
+        // position follows.
         (1_u16..5, 2_u16..7, 1_u16..7)
             .prop_map(|(top, bottom, row)| format!("\x1b[{top};{bottom}r\x1b[{row};1H"))
     }

@@ -45,10 +45,10 @@ impl Mark {
         Some(Self(path))
     }
 
-    /// Records that the background of the terminal is tinted.
+    /// Records in the mark file that the background of the terminal is tinted.
     pub(super) fn note_tint(&self) {
         let appended = fs::OpenOptions::new().append(true).open(&self.0);
-        // Without the record, the next command after a kill leaves the tint.
+        // If this write fails, the next command after a kill does not remove the tint.
         let _ = appended.and_then(|mut mark| mark.write_all(TINTED.as_bytes()));
     }
 }
@@ -59,15 +59,15 @@ impl Drop for Mark {
     }
 }
 
-/// Restores the terminal if a command on it was killed, and sets the directory for mark files. `runtime` is the
-/// runtime directory for this home; it may not exist.
+/// Restores the terminal if a command on it was killed, and sets the directory for mark files. `runtime` is the runtime
+/// directory for this home. The directory may not exist.
 pub(crate) fn restore_after_kill(runtime: &Path) {
     let directory = DIRECTORY.get_or_init(|| runtime.join(".terminals"));
     if let Some((path, tinted)) = stale_mark(directory) {
-        // The mark is removed even if restoring fails, because restoring would fail again next time.
+        // The mark is removed even if the restoration fails, because the next attempt would fail too.
         let _ = fs::remove_file(path);
         let _ = io::stderr().write_all(EVERYTHING);
-        // Only a tint is reset, because the user may have set the background too.
+        // The background is reset only if it is tinted, because otherwise the user may have set it.
         if tinted {
             let _ = io::stderr().write_all(RESET_BACKGROUND);
         }
@@ -87,7 +87,7 @@ fn stale_mark(directory: &Path) -> Option<(PathBuf, bool)> {
     (!is_alive && ours).then_some((path, owner.is_some()))
 }
 
-/// Returns the path of the mark file. It is named after the terminal's device, so that all descriptors of a
+/// Returns the path of the mark file. The file is named after the terminal's device, so that all descriptors of a
 /// terminal give the same path.
 fn path(directory: &Path, terminal: &impl AsFd) -> io::Result<PathBuf> {
     if !rustix::termios::isatty(terminal) {

@@ -1,8 +1,8 @@
 //! Asks the user on `/dev/tty`, which also works while standard input carries data.
 //!
-//! The prompts of `dialoguer` are not used. They accept `no way` as yes, and they accept text that was typed before the
-//! question. On Ctrl-C they end the process, with the cursor hidden or the echo off. They cut a secret at 4,095 bytes,
-//! and leave a copy of it in the buffer of standard input.
+//! This module does not use the prompts of the crate `dialoguer`. These prompts accept `no way` as yes, and they accept
+//! text that was typed before the question. On Ctrl-C, the prompts end the process with the cursor hidden or the echo
+//! off. The prompts also cut a secret at 4,095 bytes, and leave a copy of the secret in the buffer of standard input.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, IsTerminal, Read, Write};
@@ -31,13 +31,13 @@ pub(crate) struct TerminalUser {
 /// The user's decision about a start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Decision {
-    /// Start.
+    /// Start the bottle.
     Yes,
-    /// Do not start.
+    /// Do not start the bottle.
     No,
-    /// Change the choices.
+    /// Change the choices before the start.
     Edit,
-    /// Show the full preview.
+    /// Show the full preview instead of starting.
     Explain,
 }
 
@@ -50,7 +50,7 @@ impl TerminalUser {
         Ok(Self { terminal: OpenOptions::new().read(true).write(true).open("/dev/tty")? })
     }
 
-    /// Asks for yes or no. Only `y` and `yes` count as yes. Returns none on Ctrl-C.
+    /// Asks for yes or no. Only `y` and `yes` mean yes. Returns `None` on Esc or Ctrl-C.
     ///
     /// # Errors
     /// Returns an error if the terminal hung up.
@@ -59,7 +59,7 @@ impl TerminalUser {
         Ok(word.map(|word| matches!(word.to_lowercase().as_str(), "y" | "yes")))
     }
 
-    /// Asks whether to start. Only `y` and `yes` count as yes. Returns none on Esc or Ctrl-C.
+    /// Asks whether to start. Only `y` and `yes` mean yes. Returns `None` on Esc or Ctrl-C.
     ///
     /// # Errors
     /// Returns an error if the terminal hung up.
@@ -73,7 +73,7 @@ impl TerminalUser {
         }))
     }
 
-    /// Asks for a line of text. Returns none on Esc or Ctrl-C.
+    /// Asks for a line of text. Returns `None` on Esc or Ctrl-C.
     ///
     /// # Errors
     /// Returns an error if the terminal hung up, or the input is not UTF-8.
@@ -81,8 +81,7 @@ impl TerminalUser {
         self.answer(&format!("{question} "), true)?.map(|bytes| text(&bytes)).transpose()
     }
 
-    /// Shows a numbered list, and asks for a number or name until the answer is valid. Returns none on Esc or
-    /// Ctrl-C.
+    /// Shows a numbered list, and asks for a number or name until the answer is valid. Returns `None` on Esc or Ctrl-C.
     ///
     /// # Errors
     /// Returns an error if the terminal hung up.
@@ -101,8 +100,8 @@ impl TerminalUser {
         }
     }
 
-    /// Asks for one of these words, or its first letters, until the answer is valid. An empty answer means
-    /// the first word. Returns none on Esc or Ctrl-C.
+    /// Asks for one of these words, or its first letters, until the answer is valid. An empty answer selects the first
+    /// word. Returns `None` on Esc or Ctrl-C.
     ///
     /// # Errors
     /// Returns an error if the terminal hung up.
@@ -122,9 +121,9 @@ impl TerminalUser {
         Ok(self.answer(question, true)?.map(|bytes| String::from_utf8_lossy(&bytes).trim().to_owned()))
     }
 
-    /// Asks a question, and reads one line key by key. Returns none if the user cancels. The terminal's
-    /// signals are disabled, so that Ctrl-C arrives as a key and needs no cleanup. Drops input that was typed
-    /// before the question was visible.
+    /// Asks a question, and reads one line key by key. Returns `None` if the user cancels. The terminal's signals are
+    /// disabled, so that Ctrl-C arrives as a key and needs no cleanup. Drops input that was typed before the question
+    /// was visible.
     fn answer(&mut self, question: &str, echo: bool) -> io::Result<Option<Zeroizing<Vec<u8>>>> {
         let _modes = read_keys(&self.terminal)?;
         self.terminal.write_all(question.as_bytes())?;
@@ -139,7 +138,7 @@ impl TerminalUser {
                     self.terminal.write_all(b"\r\n")?;
                     return Ok(Some(line));
                 }
-                // Ctrl-C, Ctrl-D on an empty line, Esc.
+                // Ctrl-C, Esc, and Ctrl-D on an empty line cancel the question.
                 key @ (0x03 | 0x04 | 0x1b) if key != 0x04 || line.is_empty() => {
                     self.terminal.write_all(b"\r\n")?;
                     return Ok(None);
@@ -175,7 +174,7 @@ fn text(bytes: &[u8]) -> io::Result<String> {
     Ok(text.to_owned())
 }
 
-/// Removes the last character of the line and, if it is echoed, from the screen.
+/// Removes the last character of the line. If the input is echoed, also removes the character from the screen.
 fn erase(terminal: &mut File, line: &mut Vec<u8>, echo: bool) -> io::Result<()> {
     while let Some(byte) = line.pop() {
         if byte & 0xc0 != 0x80 {

@@ -1,4 +1,5 @@
-//! Recognizes the keys that are meant for the client in typed input: those that detach, and those that show proposals.
+//! Finds the key sequences for the client in typed input: the sequence that detaches, and the sequence that shows
+//! proposals.
 
 /// What the user asked the client to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -12,14 +13,15 @@ pub(crate) enum ClientKey {
 /// Searches the keyboard input of the user for the keys of the client.
 #[derive(Debug, Clone)]
 pub(crate) struct Detach {
-    /// The sequences, none of which is the start of another one.
+    /// The key sequences. No sequence is the start of another one.
     keys: Vec<(Vec<u8>, ClientKey)>,
-    /// Typed bytes that match the start of a sequence, buffered until the next byte decides.
+    /// Typed bytes that match the start of a sequence. They are buffered until further bytes show whether the sequence
+    /// is complete.
     buffered: Vec<u8>,
 }
 
-/// The last key of the sequence that shows proposals. The sequence begins like the detach keys, and replaces only their
-/// last key. The second value is used if the detach keys end with the first.
+/// The possible last keys of the sequence that shows proposals. This sequence consists of the detach keys, with another
+/// last key. The second value is used if the detach keys end with the first value.
 const PROPOSALS: [u8; 2] = [b's', b'q'];
 
 impl Detach {
@@ -29,8 +31,8 @@ impl Detach {
         Self { keys, buffered: Vec::new() }
     }
 
-    /// Also searches for the keys that show proposals: the detach keys with `s` as the last one. If the detach keys are
-    /// a single byte, no keys show proposals.
+    /// Also searches for the keys that show proposals: the detach keys with `s` as the last key, or with `q` if the
+    /// last detach key is `s`. If the detach keys are a single byte, no keys show proposals.
     pub(crate) fn with_proposals(mut self) -> Self {
         if let Some((keys, _)) = self.keys.first().filter(|(keys, _)| keys.len() > 1) {
             let mut keys = keys.clone();
@@ -41,8 +43,8 @@ impl Detach {
         self
     }
 
-    /// Processes typed bytes. Returns the bytes to forward, and which keys of the client were typed completely. Bytes
-    /// after these keys are dropped.
+    /// Processes typed bytes. Returns the bytes to forward, and the key sequence of the client that was typed
+    /// completely, if any. Bytes after this sequence are dropped.
     pub(crate) fn feed(&mut self, typed: &[u8]) -> (Vec<u8>, Option<ClientKey>) {
         if self.keys.is_empty() {
             return (typed.to_owned(), None);

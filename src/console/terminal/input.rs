@@ -1,8 +1,7 @@
 //! Reads standard input as a stream of chunks.
 //!
-//! A separate thread reads, because only blocking reads work in the same way for a terminal, a pipe and a
-//! file. The thread stops when the stream is dropped, so that it does not take keys meant for the next
-//! reader.
+//! A separate thread reads standard input, because only blocking reads work in the same way for a terminal, a pipe and
+//! a file. The thread stops when the stream is dropped, so that it does not take keys meant for the next reader.
 
 use std::io::{PipeReader, PipeWriter, pipe};
 use std::os::fd::AsFd;
@@ -26,7 +25,7 @@ pub(crate) struct Chunks {
 }
 
 impl Chunks {
-    /// Returns the next chunk; none at the end of the input or after a read error.
+    /// Returns the next chunk. Returns `None` at the end of the input or after a read error.
     pub(crate) async fn recv(&mut self) -> Option<Bytes> {
         self.receiver.recv().await
     }
@@ -56,7 +55,7 @@ pub(crate) fn chunks() -> Chunks {
     Chunks { receiver, _wanted: Some(wanted) }
 }
 
-/// Waits for input. Returns false when the stream was dropped.
+/// Waits for input. Returns false if the stream was dropped.
 fn is_ready(unwanted: &PipeReader) -> bool {
     loop {
         let stdin = rustix::stdio::stdin();

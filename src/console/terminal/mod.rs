@@ -33,7 +33,7 @@ pub(crate) use modes::Modes;
 pub(crate) use raw::{RawTerminal, restore, restore_on_panic, supports_tint, title_sequence};
 pub(crate) use screen::{FullScreen, Typed};
 
-/// The size to use if a terminal reports none, or reports zero.
+/// The size to use if a terminal reports no size, or a size of zero.
 const FALLBACK: Size = Size { columns: 80, rows: 24 };
 
 /// Whether standard input and output are terminals.

@@ -9,26 +9,27 @@ use std::collections::BTreeSet;
 
 use vte::{Params, Perform};
 
-/// Private modes that are off in a shell, of those that the filter allows: keys, colours and margins, mouse,
-/// focus, alternate screens, paste, synchronized output.
+/// The private modes that the filter allows and that are off in a shell: keys, colours and margins, mouse, focus,
+/// alternate screens, paste, synchronized output.
 const OFF_IN_SHELL: [u16; 25] = [
     1, 5, 6, 9, 45, 47, 66, 67, 69, 80, 1000, 1001, 1002, 1003, 1004, 1005, 1006, 1015, 1016, 1045, 1047,
     1049, 2004, 2026, 2031,
 ];
 
-/// Private modes that are on in a shell: line wrap, cursor.
+/// The private modes that are on in a shell: line wrap, cursor.
 const ON_IN_SHELL: [u16; 2] = [7, 25];
 
-/// Standard modes that are off in a shell: insertion, line feed with carriage return.
+/// The standard modes that are off in a shell: insertion, line feed with carriage return.
 const STANDARD: [u16; 2] = [4, 20];
 
-/// Restores a terminal whose state is unknown after a kill. If no mode was on, this has no visible effect:
-/// the cursor is saved first, so that leaving an alternate screen that is not shown does not move it.
+/// The sequences that restore a terminal whose state is unknown after a kill. If no mode was on, these sequences have
+/// no visible effect. They save the cursor first, because leaving an alternate screen that is not shown would move the
+/// cursor.
 pub(super) const EVERYTHING: &[u8] = b"\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1004l\x1b[?1006l\x1b[?2004l\
     \x1b[?2026l\x1b[?1l\x1b>\x1b[>4m\x1b[=0u\x1b[4l\x1b[?7h\x1b(B\x0f\x1b[0m\x1b]8;;\x1b\\\x1b[0 q\
     \x1b7\x1b[?1049l\x1b[?25h\x1b]112\x07\x1b[23;0t";
 
-/// The modes that the output so far has changed and not restored.
+/// The modes that the output so far has changed and has not restored.
 #[derive(Default)]
 pub(crate) struct Modes {
     parser: vte::Parser,
@@ -53,7 +54,7 @@ struct Tracked {
     on: BTreeSet<u16>,
     off: BTreeSet<u16>,
     standard: BTreeSet<u16>,
-    /// Whether the output changed each of these: colours, keypad, margins, cursor shape, hyperlinks,
+    /// These flags record which settings the output changed: colours, keypad, margins, cursor shape, hyperlinks,
     /// line-drawing characters.
     coloured: bool,
     keypad: bool,

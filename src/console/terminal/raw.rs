@@ -1,7 +1,7 @@
 //! Raw mode of the terminal. A session enters raw mode, and every exit restores the terminal.
 //!
-//! The saved state is a global value, because panics and signals do not drop a local one. The first call of [`restore`]
-//! restores the terminal; later calls do nothing.
+//! The saved state is a global value, because panics and signals do not drop a local value. The first call of
+//! [`restore`] restores the terminal; later calls do nothing.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -27,19 +27,20 @@ struct Saved {
     mark: Option<Mark>,
 }
 
-/// The sequences that push and pop the window's title on the terminal's title stack.
+/// The sequence that pushes the window's title onto the terminal's title stack.
 const PUSH_TITLE: &[u8] = b"\x1b[22;0t";
+/// The sequence that pops the window's title from the terminal's title stack.
 const POP_TITLE: &[u8] = b"\x1b[23;0t";
 
 /// The sequence that sets the background to the terminal's own colour.
 pub(super) const RESET_BACKGROUND: &[u8] = b"\x1b]111\x07";
 
-/// The share of a colour in its dark shade, in percent.
+/// The brightness of a colour's dark shade, in percent of the brightness of the colour.
 const SHADE: u32 = 18;
 
 static SAVED: Mutex<Option<Saved>> = Mutex::new(None);
 
-/// Restores the terminal when dropped, unless [`restore`] has done so.
+/// Restores the terminal when dropped, unless [`restore`] has already restored it.
 #[derive(Debug)]
 pub(super) struct Restore(());
 
@@ -56,8 +57,8 @@ pub(crate) struct RawTerminal {
 }
 
 impl RawTerminal {
-    /// Takes over the terminal on standard input. Sets the window's title and the cursor's colour, if given. `tint`
-    /// sets the background to a dark shade of the same colour.
+    /// Takes over the terminal on standard input. Sets the window's title and the cursor's colour, if given. If `tint`
+    /// is set, sets the background to a dark shade of `color`.
     ///
     /// # Errors
     /// Returns an error if standard input is not a terminal. The terminal is unchanged in this case.
@@ -92,7 +93,7 @@ impl RawTerminal {
         Ok(Self { _restore: restore })
     }
 
-    /// Returns the sequence that pushes the title. The title is popped at the end, or by
+    /// Returns the sequence that pushes the title. The title is popped when the terminal is restored, or by
     /// [`RawTerminal::pop_title`].
     pub(crate) fn push_title(&self) -> &'static [u8] {
         if let Some(saved) = lock().as_mut() {
@@ -128,7 +129,8 @@ fn dark_shade(color: &str) -> Option<String> {
     Some(format!("#{red:02x}{green:02x}{blue:02x}"))
 }
 
-/// Whether the terminal can change its background, and restore it. GNU screen and the Linux console cannot; tmux can.
+/// Whether the terminal can change its background, and restore it. GNU screen and the Linux console cannot do this, but
+/// tmux can.
 pub(crate) fn supports_tint(variable: impl Fn(&str) -> Option<String>) -> bool {
     let term = variable("TERM").unwrap_or_default();
     let in_tmux = || variable("TMUX").is_some_and(|tmux| !tmux.is_empty());
@@ -178,7 +180,7 @@ pub(crate) fn restore_on_panic() {
     }));
 }
 
-/// Saves the terminal's state for [`restore`]. Call it before any change of the terminal.
+/// Saves the terminal's state for [`restore`]. Call this function before any change of the terminal.
 ///
 /// # Errors
 /// Returns an error if the process cannot open another file descriptor.
@@ -210,7 +212,7 @@ mod tests {
 
     use super::*;
 
-    /// Makes the test below run as a program that takes over its terminal and then panics.
+    /// The environment variable that makes the test `panics_on_its_terminal` take over its terminal and then panic.
     const VICTIM: &str = "BOTTLE_TEST_PANICS_ON_TERMINAL";
 
     #[test]

@@ -23,14 +23,15 @@ const MIN_SIZE: (u16, u16) = (40, 10);
 
 /// The user's terminal in full-screen mode, until the value is dropped or [`super::restore`] is called.
 pub(crate) struct FullScreen {
-    // Must be dropped first: when the backend is dropped afterwards, it shows the cursor.
+    // This field must be dropped before `terminal`, because the backend of `terminal` shows the cursor when it is
+    // dropped.
     _restore: Restore,
     terminal: Terminal<CrosstermBackend<File>>,
 }
 
 impl FullScreen {
-    /// Enters full-screen mode. Returns none if the terminal is too small, reports no size, or does not
-    /// support escape sequences. The caller then prints lines instead.
+    /// Enters full-screen mode. Returns `None` if the terminal is too small, reports no size, or does not support
+    /// escape sequences. The caller then prints lines instead.
     ///
     /// # Errors
     /// Returns an error if there is no terminal. The terminal is unchanged in this case.

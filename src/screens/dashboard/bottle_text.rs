@@ -15,10 +15,10 @@ use bottle_lib::access_log::{Shown, Tone};
 use bottle_lib::dashboard::model::{Bottle, Detail, Meter, Outlook};
 use bottle_lib::dashboard::words;
 
-/// The width of a bar.
+/// The width of a bar, in columns.
 const BAR: usize = 24;
 
-/// The widths of the columns of models and of decisions.
+/// The widths of the columns in the tables of models and of decisions.
 const MODEL: usize = 28;
 const SOURCE: usize = 8;
 const COUNT: usize = 7;
@@ -26,7 +26,7 @@ const VERDICT: usize = 8;
 const METHOD: usize = 7;
 const PLACE: usize = 34;
 
-/// The heading of a bottle: its name, state and agent.
+/// Returns the heading of a bottle: its name, state and agent.
 pub(super) fn title(bottle: &Bottle, columns: usize, styles: Styles, now: Timestamp) -> Line<'static> {
     let (state, color) = state_words(bottle);
     let mut about = Vec::new();
@@ -51,7 +51,7 @@ pub(super) fn title(bottle: &Bottle, columns: usize, styles: Styles, now: Timest
     ])
 }
 
-/// The text of the bottle under the cursor.
+/// Returns the text about the bottle under the cursor.
 pub(super) fn lines(state: &State, columns: usize, styles: Styles) -> Vec<Line<'static>> {
     let Some(bottle) = state.current() else { return Vec::new() };
     let snapshot = state.snapshot();
@@ -150,7 +150,7 @@ fn models(
     let model = widest.min(MODEL).min(columns / 3);
     let cost_width = if currency.is_some() { COUNT + 2 } else { 0 };
     let taken = 2 + model + 2 + SOURCE + 2 + cost_width;
-    // The total is always shown, and the other counts as far as they fit.
+    // The total is always shown. The other counts are shown as far as they fit.
     let shown = (columns.saturating_sub(taken) / (COUNT + 2)).clamp(1, 5);
     let row = |name: &str, source: &str, counts: [String; 5], cost: Option<String>| {
         let mut text = format!("  {}{}", padded(name, model, styles), padded(source, SOURCE, styles));

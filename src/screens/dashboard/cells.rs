@@ -9,7 +9,7 @@ use crate::console::style::Styles;
 use crate::console::text_layout::{dim, tinted, wrapped};
 use bottle_lib::dashboard::model::{Bottle, BottleState, Level, Meter};
 
-/// The state of a bottle in words.
+/// Returns the state of a bottle in words, and a colour for this state.
 pub(super) fn state_words(bottle: &Bottle) -> (String, Color) {
     let asks = match bottle.proposals {
         0 => String::new(),
@@ -47,7 +47,7 @@ pub(super) fn level_color(level: Level) -> Color {
     }
 }
 
-/// A bar: spent, reserved, free.
+/// Returns a bar in three parts: spent, reserved and free tokens.
 pub(super) fn bar(meter: &Meter, width: usize, styles: Styles) -> [Span<'static>; 3] {
     let (spent, reserved) = meter.cells(width);
     let [full, half, free] = if styles.unicode { ["█", "▒", "·"] } else { ["#", "=", "."] };
@@ -59,7 +59,7 @@ pub(super) fn bar(meter: &Meter, width: usize, styles: Styles) -> [Span<'static>
     ]
 }
 
-/// The tokens of the last minutes, one character a minute.
+/// Formats the tokens of the last minutes, with one character for each minute.
 pub(super) fn sparkline(recent: &[u64], styles: Styles) -> String {
     let heights: &[&str] = if styles.unicode {
         &["▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"]
@@ -77,12 +77,12 @@ pub(super) fn sparkline(recent: &[u64], styles: Styles) -> String {
     recent.iter().map(|tokens| heights[height(*tokens)]).collect()
 }
 
-/// A text at the right of a column, with the space after it.
+/// Formats a text at the right of a column, with the space after the column.
 pub(super) fn right(text: &str, width: usize) -> String {
     pad_str(text, width, Alignment::Right, Some("")).into_owned() + "  "
 }
 
-/// A remark on the bottle, on as many lines as it needs.
+/// Formats a remark on the bottle, on as many lines as the remark needs.
 pub(super) fn remark(
     text: &str,
     indent: &str,

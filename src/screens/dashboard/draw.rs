@@ -65,7 +65,7 @@ pub(super) struct Areas {
     keys: Rect,
 }
 
-/// The area of the supervise queue: everything below the tabs.
+/// Returns the area of the supervise queue: everything below the tabs.
 pub(super) fn queue_area(area: Rect) -> Rect {
     let rows = HEAD_ROWS.min(area.height);
     Rect { y: area.y + rows, height: area.height - rows, ..area }
@@ -151,7 +151,7 @@ pub(super) fn draw(
     frame.render_widget(bottom(state, lines.len() > height, columns, styles), areas.keys);
 }
 
-/// The tabs, and a summary of all bottles.
+/// Returns the line with the tabs and a summary of all bottles.
 fn tabs(state: &State, columns: usize, styles: Styles) -> Line<'static> {
     let snapshot = state.snapshot();
     let proposals = match snapshot.proposals {
@@ -185,13 +185,13 @@ fn tabs(state: &State, columns: usize, styles: Styles) -> Line<'static> {
     Line::from(spans)
 }
 
-/// A summary of all bottles.
+/// Returns a summary of all bottles.
 fn summary(snapshot: &Snapshot) -> String {
     let running = snapshot.bottles.iter().filter(|bottle| bottle.state == BottleState::Running).count();
     format!("{running} running, {} tokens/min", words::tokens(rate(&snapshot.recent)))
 }
 
-/// The columns of the list that fit.
+/// The columns of the list that fit on the screen.
 struct Table {
     name: usize,
     agent: bool,
@@ -209,7 +209,7 @@ impl Table {
         let name = widest.min((columns / 4).max(10));
         let mut table =
             Self { name, agent: false, tokens: false, spark: 0, bar: BAR, rate: false, left: false };
-        // The most useful columns come first.
+        // The columns are added in this order, as long as they fit. The most useful column is the first one.
         let steps: [fn(&mut Self); 6] = [
             |table| table.left = true,
             |table| table.rate = true,
@@ -269,7 +269,7 @@ impl Table {
         text
     }
 
-    /// The part of the list that fits around the cursor.
+    /// Returns the part of the list that fits around the cursor.
     fn rows(&self, state: &State, height: usize, styles: Styles) -> Vec<Line<'static>> {
         let (bottles, at) = (&state.snapshot().bottles, state.at());
         let height = height.max(1);
@@ -317,7 +317,7 @@ impl Table {
     }
 }
 
-/// A preview of the bottle under the cursor, below a blank line.
+/// Returns a preview of the bottle under the cursor, below a blank line.
 fn preview(bottle: &Bottle, columns: usize, styles: Styles, now: Timestamp) -> Vec<Line<'static>> {
     let mut lines = vec![Line::default(), bottle_text::title(bottle, columns, styles, now)];
     if let Some(problem) = &bottle.problem {
@@ -335,7 +335,7 @@ fn preview(bottle: &Bottle, columns: usize, styles: Styles, now: Timestamp) -> V
     lines
 }
 
-/// A budget on one line, without a bar.
+/// Formats a budget on one line, without a bar.
 fn meter_line(meter: &Meter, columns: usize, styles: Styles) -> Line<'static> {
     let standing = meter.standing;
     let reserved = match standing.reserved {
@@ -383,7 +383,7 @@ fn help(columns: usize, styles: Styles) -> Vec<Line<'static>> {
     HELP.iter().map(line).collect()
 }
 
-/// The message, or the explanation of a question.
+/// Returns the lines of the message, or of the explanation of a question.
 fn word(state: &State, columns: usize, styles: Styles, now: Timestamp) -> Vec<Line<'static>> {
     let message = state.message(now);
     let lines = |text: &str, style: Style| {
@@ -405,7 +405,7 @@ fn word(state: &State, columns: usize, styles: Styles, now: Timestamp) -> Vec<Li
     all
 }
 
-/// The bottom line: the prompt, or as much of the key help as fits.
+/// Returns the bottom line: the prompt, or as much of the key help as fits.
 fn bottom(state: &State, scrolls: bool, columns: usize, styles: Styles) -> Line<'static> {
     if let Some((_, question)) = state.prompt() {
         let question = fitted(&question, columns.saturating_sub(1), styles);
@@ -444,7 +444,7 @@ fn bottom(state: &State, scrolls: bool, columns: usize, styles: Styles) -> Line<
     Line::styled(fits.cloned().unwrap_or_default(), dim())
 }
 
-/// The key that suits the state of a bottle best.
+/// Returns the help for the key that suits the state of a bottle best.
 fn own_key(bottle: &Bottle) -> &'static str {
     if bottle.can_discard() {
         "d discard"

@@ -6,9 +6,9 @@
 //! supervise queue ──────────┘    └──effects──► actions
 //! ```
 //! - `state`: the content of the screen, and how keys and events change it
-//! - `draw`: draws it; `bottle_text` and `usage_text`: its longer texts; `cells`: parts of their lines
+//! - `draw`: draws the screen; `bottle_text` and `usage_text`: the longer texts of the screen; `cells`: parts of lines
 //!
-//! The view of proposals is the one of `bottle supervise`.
+//! The view of proposals is the screen of `bottle supervise`.
 
 mod bottle_text;
 mod cells;
@@ -60,7 +60,8 @@ fn on_terminal(
     parse: ParseChange,
 ) -> Result<Option<UnsavedRoutes>, CliError> {
     let Some(full) = enter(host)? else { return Ok(None) };
-    // The first screen shows only records that were ingested earlier. New records are ingested while it is visible.
+    // The first screen shows only records that were ingested earlier. New records are ingested while the screen is
+    // visible.
     let mut gatherer = Gatherer::new(host.clone());
     let state = State::new(gatherer.gather(&Wanted::default()));
     let queue = QueueView::open(host, styles, parse)?;
@@ -133,7 +134,8 @@ impl Screen {
             self.queue.prepare((below.width, below.height));
         }
         full.draw(|frame| {
-            // If the terminal was resized since then, its area differs.
+            // If the terminal was resized after the areas were computed, nothing is drawn, because the areas do not
+            // fit.
             if frame.area() == area {
                 draw::draw(frame, areas, &lines, &self.state, styles, now);
                 if shows_queue {
@@ -161,7 +163,7 @@ impl Screen {
         Step::Stay
     }
 
-    /// Whether a key in the view of proposals changes the view. The list of proposals does not use these keys.
+    /// Whether a key in the view of proposals selects another view. The list of proposals does not use these keys.
     fn is_for_dashboard(&self, typed: &Typed) -> bool {
         let changes = |key: &KeyEvent| {
             matches!(
@@ -177,7 +179,8 @@ impl Screen {
         let wanted = self.state.wanted();
         if wanted != self.wanted {
             self.wanted = wanted.clone();
-            // If the queue is full, the thread is slow, and the next key asks again.
+            // If the channel is full, the gatherer thread is slow. The next call of this function asks the thread
+            // again.
             if self.wants.try_send(wanted).is_err() {
                 self.wanted = Wanted::default();
             }
@@ -190,7 +193,7 @@ impl Screen {
         }
         while let Ok(result) = self.carried_out.try_recv() {
             self.state.carried_out(result, Timestamp::now());
-            // If the queue is full, the thread gathers soon anyway.
+            // If the channel is full, the gatherer thread gathers data soon anyway.
             let _ = self.wants.try_send(self.wanted.clone());
         }
         self.queue.receive();
@@ -200,7 +203,8 @@ impl Screen {
     fn carry_out(&self, action: Action) {
         let (host, results) = (self.host.clone(), self.results.clone());
         std::thread::spawn(move || {
-            // The receiver is dropped when the user closes the screen. The bottle's state shows the result then.
+            // If the user has closed the screen, the receiver is dropped. The result is then visible only in the
+            // bottle's state.
             let done = block_on(async { Ok(action.carry_out(&host).await?) });
             let _ = results.send(done.map_err(|error| error.failure.message));
         });

@@ -17,7 +17,7 @@ use bottle_lib::dashboard::words;
 /// The number of lines that a page key moves in a list.
 const PAGE: usize = 10;
 
-/// How long a message about a finished action stays.
+/// How long a message about a finished action stays visible.
 const MESSAGE_STAYS: SignedDuration = SignedDuration::from_secs(20);
 
 /// The state of the screen.
@@ -33,7 +33,7 @@ pub(super) struct State {
     selected: Option<Slug>,
     /// The number of lines above the visible part of a long text.
     scroll: usize,
-    /// The largest useful value of `scroll`, as the last layout computed it.
+    /// The largest useful value of `scroll`. The last layout computed it.
     scroll_max: usize,
     overlay: Option<Overlay>,
     message: Option<Message>,
@@ -91,7 +91,7 @@ pub(super) enum Tone {
 pub(super) enum Effect {
     Nothing,
     Leave,
-    /// Carry this out, and pass the result to [`State::carried_out`].
+    /// Carry out this action, and pass the result to [`State::carried_out`].
     CarryOut(Box<Action>),
     /// Select the first proposal of this bottle. The view is already [`View::Proposals`].
     Select(Slug),
@@ -142,28 +142,28 @@ impl State {
         self.scroll
     }
 
-    /// The bottle under the cursor.
+    /// Returns the bottle under the cursor.
     pub(super) fn current(&self) -> Option<&Bottle> {
         self.snapshot.bottles.get(self.at())
     }
 
-    /// The position of the cursor.
+    /// Returns the position of the cursor.
     pub(super) fn at(&self) -> usize {
         let of = |bottle: &Bottle| Some(&bottle.slug) == self.selected.as_ref();
         self.snapshot.bottles.iter().position(of).unwrap_or(0)
     }
 
-    /// The detail of the bottle under the cursor, once it was gathered.
+    /// Returns the detail of the bottle under the cursor, if it was already gathered.
     pub(super) fn detail(&self) -> Option<&Detail> {
         self.detail.as_ref().filter(|detail| Some(&detail.slug) == self.selected.as_ref())
     }
 
-    /// The usage table of the current view, once it was gathered.
+    /// Returns the usage table of the current view, if it was already gathered.
     pub(super) fn usage(&self) -> Option<&UsageTable> {
         self.usage.as_ref().filter(|table| table.by == self.by && table.period == self.period)
     }
 
-    /// The data that must be gathered for this view.
+    /// Returns the data that must be gathered for the current view.
     pub(super) fn wanted(&self) -> Wanted {
         Wanted {
             detail: self.selected.clone().filter(|_| self.view == View::Bottle),
@@ -175,7 +175,7 @@ impl State {
         self.doing.is_some()
     }
 
-    /// The message to show: the latest one, otherwise the action in progress, otherwise a problem.
+    /// Returns the message to show: the latest message, otherwise the action in progress, otherwise a problem.
     pub(super) fn message(&self, now: Timestamp) -> Option<Message> {
         let lasts = |message: &&Message| message.until.is_none_or(|until| now < until);
         let plain = |words: String, tone| Some(Message { words, tone, until: None });
@@ -197,9 +197,9 @@ impl State {
         self.scroll = self.scroll.min(self.scroll_max);
     }
 
-    // Events.
+    // Methods that handle events.
 
-    /// Handles new data.
+    /// Handles new data from the gatherer.
     pub(super) fn gathered(&mut self, gathered: Gathered) {
         let at = self.at();
         let Gathered { snapshot, detail, usage } = gathered;
@@ -239,7 +239,7 @@ impl State {
         Effect::Nothing
     }
 
-    // Keys.
+    // Methods that handle keys.
 
     /// Handles a key. In the view of proposals, the caller passes only keys that this view does not use.
     pub(super) fn press(&mut self, key: KeyEvent) -> Effect {
@@ -486,7 +486,7 @@ impl State {
         }
     }
 
-    /// The question at the bottom of the screen, and the typed text.
+    /// Returns the question at the bottom of the screen, and the typed text.
     pub(super) fn prompt(&self) -> Option<(Vec<String>, String)> {
         match self.overlay.as_ref()? {
             Overlay::Help => None,

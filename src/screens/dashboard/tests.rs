@@ -118,7 +118,7 @@ fn every_action_is_confirmed_once() {
     assert_eq!(press(&mut state, "s"), Effect::Nothing);
     insta::assert_snapshot!("confirm", drawn(&mut state, USUAL, Styles::PLAIN));
     let slug = state.current().expect("a bottle").slug.clone();
-    // Every other key cancels.
+    // Every key except `y` cancels the question.
     for other in ['n', '\n', '\x1b', 's', 'Y', ' '] {
         press(&mut state, "s");
         assert_eq!(press(&mut state, &other.to_string()), Effect::Nothing, "{other:?}");
@@ -127,7 +127,7 @@ fn every_action_is_confirmed_once() {
     press(&mut state, "s");
     assert_eq!(press(&mut state, "y"), Effect::CarryOut(Box::new(Action::Stop { slug })));
     assert!(drawn(&mut state, USUAL, Styles::PLAIN).contains("stopping api-fix"));
-    // A second action has to wait.
+    // While an action is in progress, no second action starts.
     press(&mut state, "s");
     assert!(state.overlay().is_none());
     assert_eq!(press(&mut state, "q"), Effect::Nothing, "asks before it leaves an action alone");
@@ -243,7 +243,7 @@ fn problems_are_shown_until_they_are_gone() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
-    /// Whatever a bottle writes, the screen has no control characters, and no line is too long.
+    /// Whatever text a bottle writes, the screen shows no control characters, and no line is too long.
     #[test]
     fn hostile_text_stays_text(
         text in "[a-zé日\u{1b}\u{9b}\u{202e}\n\t\u{7}]{0,40}",

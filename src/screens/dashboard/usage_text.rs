@@ -11,12 +11,12 @@ use crate::console::text_layout::{bold, dim, padded, tinted};
 use bottle_lib::dashboard::model::{GROUPINGS, Period, UsageRow, grouping_name};
 use bottle_lib::dashboard::words;
 
-/// The widths of the columns.
+/// The widths of the columns of a usage table.
 const NAME: usize = 24;
 const COUNT: usize = 7;
 const BAR: usize = 14;
 
-/// The text of the table that is shown.
+/// Returns the lines of the usage table in the current view.
 pub(super) fn lines(state: &State, columns: usize, styles: Styles) -> Vec<Line<'static>> {
     let mut lines = vec![choices(state), Line::default()];
     let Some(table) = state.usage() else {
@@ -44,7 +44,7 @@ pub(super) fn lines(state: &State, columns: usize, styles: Styles) -> Vec<Line<'
     lines
 }
 
-/// The groupings, with the current one in brackets, and the current period.
+/// Returns the line with the groupings and the current period. The current grouping is in brackets.
 fn choices(state: &State) -> Line<'static> {
     let mut spans = Vec::new();
     for (by, name) in GROUPINGS {
@@ -56,11 +56,11 @@ fn choices(state: &State) -> Line<'static> {
     Line::from(spans)
 }
 
-/// The columns that fit.
+/// The columns of the table that fit on the screen.
 struct Shape {
     name: usize,
     bar: usize,
-    /// Whether the kinds of tokens have columns.
+    /// Whether each kind of tokens has a column.
     kinds: bool,
     currency: Option<String>,
 }
@@ -90,7 +90,7 @@ impl Shape {
         text.trim_end().to_owned()
     }
 
-    /// A row. Its bar shows its share of `most`; without a `most`, there is no bar.
+    /// Returns a row of the table. The bar shows which share of `most` the row has. If `most` is 0, the bar is empty.
     fn row(&self, row: &UsageRow, name: &str, most: u64, styles: Styles) -> Line<'static> {
         let totals = row.totals;
         let mut spans = vec![Span::raw(padded(name, self.name, styles))];

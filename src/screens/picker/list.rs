@@ -3,7 +3,7 @@
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-/// The number of lines that a page key moves.
+/// The number of lines that a page key moves in the list.
 const PAGE: usize = 10;
 
 /// The maximum length of the filter, in bytes. Further characters are ignored.
@@ -12,11 +12,11 @@ const TYPED_MAX: usize = 64;
 /// An item of the list.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Choice {
-    /// The name of the item. The filter searches it.
+    /// The name of the item. The filter searches this text.
     pub(crate) name: String,
-    /// The description of the item. The filter searches it too.
+    /// The description of the item. The filter also searches this text.
     pub(crate) about: String,
-    /// Where the item comes from, in a word.
+    /// A short text that says where the item comes from.
     pub(crate) mark: String,
     /// Lines that are shown while the cursor is on the item.
     pub(crate) detail: Vec<String>,
@@ -40,7 +40,7 @@ pub(crate) struct List {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Open,
-    /// The indices of the chosen items, in order.
+    /// The indices of the chosen items, in the order of the selection.
     Done(Vec<usize>),
     Cancelled,
 }
@@ -61,7 +61,8 @@ impl List {
         &self.choices
     }
 
-    /// The selected items in order; empty if the list is for one item.
+    /// Returns the indices of the selected items, in the order of the selection. Returns an empty list if the user
+    /// chooses only one item.
     pub(crate) fn chosen(&self) -> &[usize] {
         &self.chosen
     }
@@ -89,12 +90,12 @@ impl List {
         shown
     }
 
-    /// The index of the cursor in the filtered items.
+    /// Returns the index of the cursor in the filtered items.
     pub(super) fn cursor(&self) -> usize {
         self.cursor
     }
 
-    /// The index of an item in the selection, from 0.
+    /// Returns the position of an item in the selection, counted from 0.
     pub(super) fn place(&self, index: usize) -> Option<usize> {
         self.chosen.iter().position(|&chosen| chosen == index)
     }
@@ -142,7 +143,8 @@ impl List {
         self.under_cursor().map_or(Outcome::Open, |index| Outcome::Done(vec![index]))
     }
 
-    /// Moves the cursor by one item; from the last item to the first, and back.
+    /// Moves the cursor by one item. After the last item, the cursor moves to the first one, and before the first item
+    /// to the last one.
     fn step(&mut self, by: isize) {
         let length = self.filtered().len();
         if length > 0 {

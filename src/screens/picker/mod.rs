@@ -18,14 +18,14 @@ pub(crate) use self::list::{Choice, List};
 use crate::console::output::{Styles, inert};
 use crate::console::terminal::{FullScreen, TerminalUser, Typed};
 
-/// How often the list is drawn again when no key is pressed.
+/// The time after which the list is drawn again if no key is pressed.
 const REDRAW: Duration = Duration::from_secs(3600);
 
-/// Lets the user choose. Returns the indices of the chosen items in the order of choice, or none on Esc or
-/// Ctrl-C. Restores the previous content of the terminal.
+/// Lets the user choose. Returns the indices of the chosen items in the order of the selection. Returns `None` on Esc
+/// or Ctrl-C. Restores the previous content of the terminal.
 ///
 /// # Errors
-/// Returns an error if there is no terminal, or it hung up.
+/// Returns an error if there is no terminal, or if the terminal hung up.
 pub(crate) fn pick(question: &str, mut list: List, styles: Styles) -> io::Result<Option<Vec<usize>>> {
     let Some(mut full) = FullScreen::enter()? else { return in_lines(question, &list, styles) };
     loop {

@@ -16,10 +16,10 @@ use crate::console::text_layout::{bold, dim, fitted, padded, tinted};
 const NAME: usize = 28;
 const MARK: usize = 24;
 
-/// The maximum number of detail lines; a screen with few lines shows fewer.
+/// The maximum number of detail lines. A screen with few lines shows fewer detail lines.
 const DETAIL: u16 = 4;
 
-/// The widths of the parts of a line.
+/// The widths of the parts of a line, in columns.
 struct Columns {
     name: usize,
     mark: usize,
@@ -29,8 +29,7 @@ struct Columns {
 pub(super) fn draw(frame: &mut Frame<'_>, question: &str, list: &List, styles: Styles) {
     let area = frame.area();
     let about = DETAIL.min(area.height / 5) + 1;
-    // The height for the items is that of the unfiltered list, so that the filter does not move the lines
-    // below.
+    // The items get the height of the unfiltered list, so that the filter does not move the lines below the items.
     let total = u16::try_from(list.choices().len()).unwrap_or(u16::MAX);
     let height = total.clamp(1, area.height.saturating_sub(about + 3).max(1));
     let rows = [1, 1, height, about, 1].map(Constraint::Length);
@@ -84,7 +83,7 @@ fn lines<'a>(list: &'a List, shown: &[usize], area: Rect, styles: Styles) -> Vec
         .collect()
 }
 
-/// Draws one item. `number` is its position in the selection of an ordered list.
+/// Draws one item. `number` is the position of the item in the selection of an ordered list.
 fn line<'a>(
     choice: &'a Choice,
     under_cursor: bool,

@@ -8,7 +8,8 @@ use super::pump::pass_until_signal;
 use crate::console::output::Output;
 use crate::console::signals::Signals;
 
-/// See [`exec::capture`]. `stdin` says whether standard input is forwarded. Signals are passed on to the command.
+/// Runs a command with [`exec::capture`]. `stdin` says whether standard input is forwarded. Signals are forwarded to
+/// the command.
 pub(crate) async fn capture(
     stream: Stream,
     stdin: bool,

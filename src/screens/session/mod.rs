@@ -5,7 +5,7 @@
 //! SIGWINCH ─► resize ─────────────►  (through      exited, failed ─► [`Outcome`]
 //! SIGINT, SIGTERM ─► signal ──────►   the keeper)
 //! ```
-//! - `pump`: copies data in all directions until one direction ends the session, or its time limit passes
+//! - `pump`: copies data until one of the copying directions ends the session, or until the time limit passes
 //! - `capture`: a command whose output is kept for a result
 //! - `notices`: the keeper's notices during a session, and how the bottle ended
 //!
@@ -40,7 +40,7 @@ pub(crate) enum Style {
         title: Option<String>,
         /// The cursor's colour during the session, as the name of a label's colour.
         color: Option<String>,
-        /// Whether this colour also tints the background, on a terminal that supports it.
+        /// Whether `color` also tints the background, on a terminal that supports it.
         tint: bool,
         /// Whether no input is forwarded, and Ctrl-C detaches.
         watch_only: bool,
@@ -49,7 +49,7 @@ pub(crate) enum Style {
     Pipes {
         /// Whether standard input is forwarded.
         stdin: bool,
-        /// Whether the first Ctrl-C is sent to the program. Otherwise Ctrl-C ends the session.
+        /// Whether the first Ctrl-C is sent to the program. Otherwise the first Ctrl-C ends the session.
         pass_signals: bool,
     },
 }

@@ -21,8 +21,9 @@ use crate::console::output::{Output, counted};
 /// time limits of guest and bundle, and the time for the backend's removal.
 const TEARDOWN_TIMEOUT: Duration = Duration::from_secs(45);
 
-/// The maximum numbers of distinct denials, of warnings and of pending proposals that are collected, because an
-/// agent can cause any number. Further denials are only counted; further warnings and proposals are dropped.
+/// The maximum number of distinct denials that are collected, and also of warnings and of pending proposals. There is a
+/// maximum because an agent can cause any number of them. Further denials are only counted. Further warnings and
+/// proposals are dropped.
 const MAX_DISTINCT: usize = 20;
 
 /// Listens to the notices about one bottle.
@@ -35,13 +36,13 @@ pub(crate) struct Watch {
 /// The notices in the window's title, shown while the agent uses the screen.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct TitleNotices {
-    /// The text after the name in the window's title; may be empty.
+    /// The text after the name in the window's title. The text may be empty.
     pub(crate) text: String,
     /// The number of proposals received so far.
     pub(crate) proposals: u64,
     /// The number of proposals that are still pending.
     pub(crate) pending: usize,
-    /// Whether the bottle's egress is locked.
+    /// Whether the bottle is locked out.
     pub(crate) locked: bool,
 }
 
@@ -55,7 +56,7 @@ pub(crate) struct End {
     pub(crate) ended: Option<Ended>,
     refused: BTreeMap<(String, &'static str), u64>,
     more: u64,
-    /// The last denial.
+    /// The last denied request.
     last_refused: Option<Refused>,
     locked: Option<String>,
     text: Vec<String>,
@@ -89,7 +90,7 @@ impl Watch {
         self.received.lock().unwrap_or_else(PoisonError::into_inner).last_denied_host()
     }
 
-    /// Waits until the bottle has ended, up to [`TEARDOWN_TIMEOUT`]. Returns all notices received so far.
+    /// Waits at most [`TEARDOWN_TIMEOUT`] until the bottle has ended. Returns all notices received so far.
     pub(crate) async fn wait_for_end(mut self) -> End {
         let _ = tokio::time::timeout(TEARDOWN_TIMEOUT, &mut self.task).await;
         std::mem::take(&mut self.received.lock().unwrap_or_else(PoisonError::into_inner))
@@ -126,7 +127,7 @@ impl End {
         let pending = (!self.pending.is_empty()).then(|| counted(self.pending.len(), "proposal"));
         let refused = self.refused.values().sum::<u64>() + self.more;
         let refusals = self.last_refused.as_ref().map(|last| {
-            // The number comes first, because the title is cut at its end.
+            // The number comes first, because a terminal may cut off the end of the title.
             let count = if refused > 1 { format!("{refused} denied, last") } else { "denied".to_owned() };
             format!("{count} {}: {}", request_line(last), last.reason.as_str())
         });
@@ -142,8 +143,8 @@ impl End {
         }
     }
 
-    /// Returns the host of the last denied request, if no proposal is pending. A host that is no plain name or address
-    /// is left out, because it becomes a part of a command line.
+    /// Returns the host of the last denied request, if no proposal is pending. Returns `None` if the host is not a
+    /// plain name or address, because the host becomes a part of a command line.
     fn last_denied_host(&self) -> Option<String> {
         let host = &self.last_refused.as_ref().filter(|_| self.pending.is_empty())?.host;
         let begins = host.starts_with(|first: char| first.is_ascii_alphanumeric() || first == '[');
@@ -188,7 +189,7 @@ async fn listen(
     while let Ok(event) = stream.receive::<KeeperEvent>().await {
         let mut end = received.lock().unwrap_or_else(PoisonError::into_inner);
         match (event, live) {
-            // This notice is printed even with `--quiet`.
+            // The notice of a lock-out is printed even with `--quiet`.
             (KeeperEvent::Notice(Notice::LockedOut(text)), Some(output)) => output.warn(text),
             (KeeperEvent::Notice(notice), Some(output)) => {
                 line(&notice).into_iter().for_each(|it| output.note(it))

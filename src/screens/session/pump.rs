@@ -1,4 +1,4 @@
-//! Copies data in the three directions of a session until one direction ends the session.
+//! Copies data in the three directions of a session (input, output, signals) until one direction ends the session.
 
 use std::io::{self, IsTerminal};
 use std::time::Duration;
@@ -29,8 +29,7 @@ const BELL: u8 = 0x07;
 /// The byte that the terminal sends for Ctrl-C.
 const CTRL_C: u8 = 0x03;
 
-/// Runs a session until it ends, or until the program is ended at the deadline. Restores the terminal before it
-/// returns.
+/// Runs a session until it ends, or until the program is ended at the deadline. Restores the terminal before returning.
 ///
 /// # Errors
 /// Returns an error if the terminal cannot be put into raw mode.
@@ -94,16 +93,16 @@ struct WindowTitle {
     title_notices: watch::Receiver<TitleNotices>,
     /// The number of proposals for which the bell has rung.
     rung_for: u64,
-    /// Whether the bell has rung because the bottle's egress was locked.
+    /// Whether the bell has rung because the bottle was locked out.
     locked: bool,
     /// Whether the title currently shows notices.
     shows_notices: bool,
-    /// Whether the agent may set the title. When the title no longer shows notices, the agent's title is then
-    /// restored.
+    /// Whether the agent may set the title. If so, the agent's title is restored when the title no longer shows
+    /// notices.
     agent_may_set: bool,
 }
 
-/// Where the program's output is shown.
+/// The outputs on which the program's output is shown.
 struct Shown<'a> {
     screen: Option<&'a RawTerminal>,
     stdout: Sink<'a, Stdout>,
@@ -125,8 +124,8 @@ impl<'a> Shown<'a> {
         loop {
             let event = tokio::select! {
                 event = receiver.next() => event,
-                // Handles one update at a time. Otherwise, updates would accumulate while the agent's output is
-                // inside an escape sequence.
+                // Handles the next update only after the previous one was written. Otherwise, updates would accumulate
+                // while the agent's output is inside an escape sequence.
                 title_notices = changed(&mut window_title), if stdout.own.is_empty() => {
                     if let (Some(window_title), Some(screen)) = (&mut window_title, *screen) {
                         stdout.own.extend(window_title.update(&title_notices, screen));
@@ -151,11 +150,11 @@ impl<'a> Shown<'a> {
         }
     }
 
-    /// Waits for the end of a write that [`Self::show`] began before it was dropped. Another thread does the write.
-    /// After the terminal is restored, a late write would switch modes on again.
+    /// Waits for the end of a write that [`Self::show`] began before its future was dropped. Another thread performs
+    /// this write. A write after the restoration of the terminal would switch modes on again.
     async fn finish(&mut self) {
         let written = async { tokio::join!(self.stdout.stream.flush(), self.stderr.stream.flush()) };
-        // A terminal can refuse output for ever, for example after Ctrl-S.
+        // A terminal can block output without end, for example after Ctrl-S.
         let _ = tokio::time::timeout(FINISH_TIMEOUT, written).await;
     }
 }
@@ -167,13 +166,13 @@ async fn changed(window_title: &mut Option<WindowTitle>) -> TitleNotices {
     {
         return title_notices.borrow_and_update().clone();
     }
-    // The sender was dropped, so there are no more changes; the output continues.
+    // The sender was dropped, so there are no more changes. This future then never resolves, and the output continues.
     std::future::pending().await
 }
 
 impl WindowTitle {
-    /// Returns the bytes for the terminal: a bell for a new proposal or lock, and either the new title or the
-    /// previous one.
+    /// Returns the bytes for the terminal. The bytes ring the bell for a new proposal or lock-out, and set the new
+    /// title or restore the previous title.
     fn update(&mut self, title_notices: &TitleNotices, screen: &RawTerminal) -> Vec<u8> {
         let mut bytes = Vec::new();
         // The bell does not ring for proposals that were answered before this client attached.
@@ -237,8 +236,8 @@ impl<'a, W: AsyncWrite + Unpin> Sink<'a, W> {
     }
 }
 
-/// Forwards keys to the program until the user presses the detach keys. A closed stream is reported by the
-/// output direction.
+/// Forwards keys to the program until the user presses the detach keys. If the stream is closed, this function never
+/// returns, because [`Shown::show`] reports the closed stream.
 async fn type_keys(mut detach: Detach, sender: &StreamSender) -> Outcome {
     let mut typed = terminal::chunks();
     while let Some(keys) = typed.recv().await {
@@ -269,7 +268,7 @@ async fn watch(mut detach: Detach) -> Outcome {
     std::future::pending().await
 }
 
-/// Forwards standard input to the program, and then the end of the input.
+/// Forwards standard input and its end to the program.
 async fn feed(wanted: bool, sender: &StreamSender) -> Outcome {
     if wanted {
         let mut input = terminal::chunks();

@@ -1,7 +1,7 @@
 //! Handles a panic while the screen is shown: restores the terminal, writes a log, and reports the log's
 //! path.
 //!
-//! A panic message may contain an agent's text, so it is not printed unescaped.
+//! A panic message may contain an agent's text, so it must not be printed unescaped.
 
 use std::backtrace::Backtrace;
 use std::fs::{DirBuilder, OpenOptions};
@@ -17,7 +17,7 @@ use crate::console::error::CliError;
 use crate::console::output::inert;
 use crate::console::terminal;
 
-/// The log file of this process's first panic, or why it could not be written.
+/// The log file of this process's first panic, or the reason why the file could not be written.
 static LOGGED: Mutex<Option<Result<PathBuf, String>>> = Mutex::new(None);
 
 /// Installs a panic hook that restores the terminal and writes a log file below `home`. The hook prints
@@ -49,7 +49,7 @@ fn log(directory: &Path, panic: &PanicHookInfo<'_>) -> io::Result<PathBuf> {
     Ok(path)
 }
 
-/// Returns the error that reports a panic; none if there was no panic.
+/// Returns the error that reports a panic. Returns `None` if there was no panic.
 pub(super) fn error() -> Option<CliError> {
     let logged = LOGGED.lock().unwrap_or_else(PoisonError::into_inner).take()?;
     let whither = match logged {
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
     use crate::console::terminal::FullScreen;
 
-    /// Makes the test below run as a program that panics while its screen is shown.
+    /// The environment variable that makes the test `crashes_on_its_terminal` panic while its screen is shown.
     const VICTIM: &str = "BOTTLE_TEST_SCREEN_CRASHES";
 
     #[test]

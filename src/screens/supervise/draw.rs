@@ -20,11 +20,12 @@ use crate::console::text_layout::{bold, dim, fitted, padded, tinted};
 /// The maximum width of a bottle's name, in columns. A longer name is truncated.
 const NAME: usize = 24;
 
-/// The widths of the proposal's kind and of the remaining time, in columns.
+/// The width of the column with the kind of a proposal.
 const KIND: usize = 6;
+/// The width of the column with the remaining time.
 const WAITS: usize = 11;
 
-/// A screen narrower than this omits the kind of a proposal.
+/// The width, in columns, below which the screen omits the kind of a proposal.
 const NARROW: usize = 60;
 
 /// The keys, and what each one does.

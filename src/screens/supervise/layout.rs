@@ -19,9 +19,9 @@ const WORD_ROWS: usize = 3;
 /// The prepared lines and heights.
 #[derive(Debug, Default)]
 pub(super) struct ScreenLayout {
-    /// The prepared text; removed by [`ScreenLayout::forget`].
+    /// The prepared text. [`ScreenLayout::forget`] removes it.
     made: Option<Prepared>,
-    /// How far the user has read the text that was shown in full last.
+    /// The progress of the user in reading the text that was last shown in full.
     read: ReadText,
     word: Vec<String>,
     message: Option<Message>,
@@ -34,14 +34,14 @@ struct ReadText {
     id: Option<Id>,
     columns: u16,
     lines: Vec<Line<'static>>,
-    /// The number of lines at the beginning of the text that were all on the screen. Lines that a jump to the end skips
-    /// do not count.
+    /// The number of lines, from the beginning of the text, that were all on the screen. Lines after a gap are not
+    /// counted, for example after a jump to the end.
     to: usize,
 }
 
 impl ReadText {
-    /// Records that these lines of a text are on the screen. If the text has changed, it counts as unread from the
-    /// first changed line on.
+    /// Records that these lines of a text are on the screen. If the text has changed, all lines from the first changed
+    /// line on are unread again.
     fn note(&mut self, text: &Prepared, visible: std::ops::Range<usize>) {
         if self.id != text.id || self.columns != text.columns {
             *self = Self { id: text.id.clone(), columns: text.columns, ..Self::default() };
@@ -67,11 +67,11 @@ struct Prepared {
 /// The heights of the screen's parts, in lines.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Rows {
-    /// The list, or one proposal in full.
+    /// The height of the list, or of one proposal in full.
     pub(super) body: u16,
-    /// The preview of a proposal below the list.
+    /// The height of the preview of a proposal below the list.
     pub(super) preview: u16,
-    /// The message.
+    /// The height of the message.
     pub(super) word: u16,
 }
 
@@ -81,7 +81,8 @@ impl ScreenLayout {
         self.made = None;
     }
 
-    /// Prepares the text of the proposal under the cursor.
+    /// Computes the layout of the screen: the message below the list, and the lines of the text of the proposal under
+    /// the cursor. Reuses the lines if the width is unchanged.
     pub(super) fn fit(&mut self, state: &State, size: (u16, u16), styles: Styles, now: Timestamp) {
         let (columns, rows) = size;
         let width = usize::from(columns);
@@ -118,7 +119,8 @@ impl ScreenLayout {
         }
     }
 
-    /// How many lines of the full text of this proposal were not on the screen yet. `None` if it is not shown.
+    /// Returns the number of lines in the full text of this proposal that were not on the screen yet. Returns `None` if
+    /// the full text is not shown.
     pub(super) fn unread(&self, id: &Id) -> Option<usize> {
         let is_shown = self.is_of(id) && self.read.id.as_ref() == Some(id);
         is_shown.then(|| self.read.lines.len() - self.read.to.min(self.read.lines.len()))
@@ -162,8 +164,8 @@ impl ScreenLayout {
     }
 }
 
-/// Divides the height of the screen: two lines for the heading, one for the keys, and the message's lines if
-/// there is a message.
+/// Divides the height of the screen. The heading gets two lines, the keys get one line, and a message gets the lines
+/// that it needs.
 fn parts(rows: u16, list: bool, word: usize) -> Rows {
     let word = u16::try_from(word).unwrap_or(u16::MAX).min(rows / 4);
     let left = rows.saturating_sub(3 + word);
@@ -175,7 +177,7 @@ fn parts(rows: u16, list: bool, word: usize) -> Rows {
     Rows { body: left.saturating_sub(preview + 1), preview, word }
 }
 
-/// Returns the question and the typed text above the keys.
+/// Returns the question of an open window, and the typed text. They are shown above the keys.
 pub(super) fn prompt(overlay: Option<&Overlay>) -> Option<(&'static str, &str)> {
     match overlay {
         Some(Overlay::Reason { yes: true, line, .. }) => Some(("Reason to approve: ", line.text())),

@@ -1,18 +1,18 @@
 //! The full screen of the supervise queue: shows pending proposals, and takes the user's answers. `bottle supervise`,
-//! the dashboard and an attached session show it.
+//! the dashboard and an attached session show this screen.
 //!
 //! ```text
 //! the queue ──polls────┐      ┌──keys── terminal
 //! answers ───results───┼► state ──► layout ─► draw
 //! editor ────edited────┘    └──effects──► answers, editor
 //! ```
-//! - `state`: the content of the screen, and how keys and events change it. Like `rows` and `line`, it does
-//!   no input or output
+//! - `state`: the content of the screen, and how keys and events change it. Like `rows` and `line`, this module does no
+//!   input or output
 //! - `view`: what the screen shows besides the list
-//! - `layout`: arranges lines from `text` for a terminal of this size; `draw`: draws them
+//! - `layout`: arranges lines from `text` for a terminal of this size; `draw`: draws these lines
 //! - `crash`: the log of a panic
 //!
-//! - `queue_view`: all of that without a terminal, which `bottle dashboard` shows too
+//! - `queue_view`: the view of the queue without a terminal, which `bottle dashboard` also shows
 //!
 //! The drawing thread waits only for keys. A second thread polls the queue, and each answer runs on a
 //! separate thread.
@@ -50,19 +50,19 @@ use crate::console::signals::{Signals, interrupted};
 use crate::console::style::Styles;
 use crate::console::terminal::FullScreen;
 
-/// How long the screen waits for a key before it handles other events. While an answer is in progress, it
-/// waits less.
+/// How long the screen waits for a key before it handles other events.
 const TICK: Duration = Duration::from_millis(100);
+/// How long the screen waits for a key while an answer is in progress.
 const BUSY_TICK: Duration = Duration::from_millis(20);
 
-/// How long after the editor's end a signal may still come from a key that the user pressed in the editor.
+/// How long after the editor exits a signal may still come from a key that the user pressed in the editor.
 const EDITOR_SIGNAL_DELAY: Duration = Duration::from_millis(500);
 
 /// After a signal, the command waits this long for the screen to restore the terminal. After the screen fails, the
 /// command waits this long for a signal that explains the failure.
 const ENDS_WITHIN: Duration = Duration::from_millis(500);
 
-/// SIGINT and SIGQUIT, which the terminal sends to the foreground process when the user presses their keys.
+/// The signals SIGINT and SIGQUIT. The terminal sends them when the user presses a key for them, such as Ctrl-C.
 const KEYS: [u8; 2] = [2, 3];
 
 /// Shows the screen until the user closes it. Returns false if the terminal cannot show the screen.
@@ -70,7 +70,7 @@ pub(crate) fn show(host: &Host, output: &Output, parse: ParseChange) -> Result<b
     show_from(host, output, parse, None)
 }
 
-/// What the screen shows first.
+/// The proposal or question with which the screen begins.
 #[derive(Debug)]
 pub(crate) struct Selected {
     /// The bottle whose first proposal is selected.
@@ -106,10 +106,10 @@ fn show_from(
     Ok(true)
 }
 
-/// Routes that could not be saved to the user's manifests, by file.
+/// Routes that could not be saved, with the path of the manifest to which they belong.
 pub(crate) type UnsavedRoutes = Vec<(PathBuf, UnsavedManifest)>;
 
-/// Prints routes for the user to save by hand.
+/// Prints routes that the user must save by hand.
 pub(crate) fn print_unsaved(unsaved: UnsavedRoutes, output: &Output) -> Result<(), CliError> {
     for (path, UnsavedManifest { why, routes }) in unsaved {
         output.note(format!("cannot write {}: {why}; these are its routes", path.display()));
@@ -134,7 +134,7 @@ pub(crate) fn run_screen<T: Send + 'static>(
                         return Err(crashed);
                     }
                     let ended = ended.unwrap_or_else(|error| Err(CliError::failed(error.to_string())));
-                    // When a terminal hangs up, reading from it fails at the moment when SIGHUP arrives. The
+                    // When a terminal hangs up, reading from the terminal fails at the moment when SIGHUP arrives. The
                     // signal decides the exit code.
                     if ended.is_err()
                         && let Ok(number) = tokio::time::timeout(ENDS_WITHIN, signals.end()).await
@@ -191,7 +191,8 @@ fn on_terminal(
     })
 }
 
-/// Takes over the terminal, and logs panics below the home. Returns none if the terminal cannot show a screen.
+/// Takes over the terminal, and logs panics to a directory below the home. Returns `None` if the terminal cannot show a
+/// screen.
 pub(crate) fn enter(host: &Host) -> Result<Option<FullScreen>, CliError> {
     crash::log_panics(&host.home);
     let entered = FullScreen::enter()
@@ -199,11 +200,11 @@ pub(crate) fn enter(host: &Host) -> Result<Option<FullScreen>, CliError> {
     entered.map_err(|error| CliError::cannot("take over the terminal", error))
 }
 
-/// A terminal that a screen and the user's editor take over in turn.
+/// A terminal that a screen and the user's editor take over alternately.
 pub(crate) struct SharedTerminal {
     host: Host,
     flags: Arc<SignalFlags>,
-    /// When the editor ended; reset when later signals can no longer be meant for the editor.
+    /// When the editor exited. `None` if later signals can no longer be meant for the editor.
     edited_at: Option<Instant>,
 }
 

@@ -1,5 +1,5 @@
-//! The view of the queue: its state, the threads that poll and answer, and how it is drawn. It does not own the
-//! terminal, so that it can be a part of another screen.
+//! The view of the queue: its state, its drawing, and the threads that poll the queue and answer proposals. The view
+//! does not own the terminal, so that it can be a part of another screen.
 
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
@@ -34,7 +34,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(250);
 /// The interval at which the effect of the selected proposal is computed again.
 const KNOWN_FOR: Duration = Duration::from_secs(1);
 
-/// The number of events that the channel buffers. A sender waits while the channel is full.
+/// The number of events that the channel buffers. If the channel is full, a sender waits.
 const NEWS: usize = 16;
 
 /// An event from another thread.
@@ -49,11 +49,11 @@ enum Event {
 pub(crate) enum Step {
     /// Handle the next input.
     Stay,
-    /// Draw again.
+    /// Draw the screen again.
     Redraw,
     /// Close the screen.
     Leave,
-    /// Give the terminal to the editor, and pass this to [`QueueView::edit`].
+    /// Give the terminal to the editor, and pass this request to [`QueueView::edit`].
     Edit(EditRequest),
 }
 
@@ -104,7 +104,7 @@ impl QueueView {
         draw::draw(frame, area, &self.state, self.styles, Timestamp::now());
     }
 
-    /// Handles input.
+    /// Handles an input event.
     pub(crate) fn typed(&mut self, typed: Typed) -> Step {
         let effect = match typed {
             Typed::Key(key) => self.state.press(key, Timestamp::now()),
@@ -144,7 +144,8 @@ impl QueueView {
         self.state.is_busy()
     }
 
-    /// Whether the list is shown, without a window above it. Keys that the list does not use are then free.
+    /// Whether the list is shown, without a window above it. The caller may then handle keys that the list does not
+    /// use.
     pub(crate) fn is_at_list(&self) -> bool {
         self.state.view() == View::List && self.state.overlay().is_none()
     }
@@ -154,7 +155,7 @@ impl QueueView {
         self.state.select_bottle(slug);
     }
 
-    /// Selects the first proposal of this bottle. If it has none, offers to allow the host of a denied request.
+    /// Selects the first proposal of this bottle. If the bottle has no proposal, offers to allow `denied_host`.
     pub(super) fn select_or_offer(&mut self, slug: &Slug, denied_host: Option<&str>) {
         self.state.select_bottle(slug.as_str());
         if let Some(host) = denied_host {
@@ -162,12 +163,12 @@ impl QueueView {
         }
     }
 
-    /// Returns the routes that the user has to save by hand, because they could not be saved.
+    /// Returns the routes that could not be saved and that the user must save by hand.
     pub(crate) fn into_unsaved(self) -> UnsavedRoutes {
         self.state.into_unsaved()
     }
 
-    /// Runs the user's editor. The terminal must be free.
+    /// Runs the user's editor. The screen must have released the terminal.
     pub(crate) fn edit(&mut self, EditRequest { id, text }: EditRequest) {
         let edited = edit(&self.host, &text);
         self.state.edited(&id, &text, edited);
@@ -202,7 +203,7 @@ impl QueueView {
         std::thread::spawn(move || {
             let answered = block_on(async { Ok(answer::answer(&host, &pending, decision).await?) });
             let outcome = answered.map_err(|error| error.failure.message);
-            // The receiver is dropped when the user closes the screen. The result is in the audit log too.
+            // If the user has closed the screen, the receiver is dropped, and the result is only in the audit log.
             let _ = sender.send(Event::Answered { id: pending.proposal.id, outcome });
         });
     }
@@ -211,7 +212,7 @@ impl QueueView {
         let (host, sender) = (self.host.clone(), self.sender.clone());
         std::thread::spawn(move || {
             let outcome = change.send(&host, weaken).map_err(|error| error.failure.message);
-            // The receiver is dropped when the user closes the screen. The result is in the audit log too.
+            // If the user has closed the screen, the receiver is dropped, and the result is only in the audit log.
             let _ = sender.send(Event::Changed { change, outcome });
         });
     }
@@ -244,8 +245,7 @@ fn edit(host: &Host, text: &str) -> Edited {
     }
 }
 
-/// Computes the effect of proposed routes. `before` is the previous result, which is reused where it still
-/// applies.
+/// Computes the effect of proposed routes. `before` is the previous result. Its parts that still apply are reused.
 fn compute_effect(host: &Host, effect_input: EffectInput<'_>, before: Option<&KnownEffect>) -> KnownEffect {
     let EffectInput { pending: Pending { proposal, .. }, text, scope } = effect_input;
     let route_change = route_change(host, proposal, text);

@@ -10,15 +10,15 @@ use bottle_protocol::queue::{Id, Tool};
 use bottle_queue::Pending;
 use jiff::{SignedDuration, Timestamp};
 
-/// How long keys that answer a proposal are ignored after the cursor moved to another proposal without a key. A key in
-/// this time was meant for the previous proposal.
+/// How long keys that answer a proposal are ignored after the cursor moved to another proposal without a key. A key
+/// that is pressed in this time was meant for the previous proposal.
 const MOVE_GUARD: SignedDuration = SignedDuration::from_millis(700);
 
 /// A proposal in the list.
 #[derive(Debug)]
 pub(super) struct Row {
     pub(super) pending: Pending,
-    /// A summary, computed when it is first shown.
+    /// The summary of the request. It is computed when it is first needed.
     summary: OnceCell<String>,
 }
 
@@ -31,7 +31,7 @@ impl Row {
         &self.pending.proposal.id
     }
 
-    /// Summarizes the request in a few words. The words may be the agent's.
+    /// Summarizes the request in a few words. The summary may contain text from the agent.
     pub(super) fn summary(&self) -> &str {
         self.summary.get_or_init(|| {
             let proposal = &self.pending.proposal;
@@ -41,7 +41,7 @@ impl Row {
                 Some(hosts.join(", "))
             };
             let hosts = if proposal.tool.reports() { None } else { hosts() };
-            // As elsewhere, the agent's words are marked with a bar.
+            // A bar marks text from the agent, as in the other views.
             hosts.unwrap_or_else(|| {
                 let why = first_line(&proposal.justification);
                 if proposal.tool.reports() { why } else { format!("| {why}") }
@@ -49,7 +49,7 @@ impl Row {
         })
     }
 
-    /// The kind of the request, in a word.
+    /// Returns the kind of the request, in one word.
     pub(super) fn kind(&self) -> &'static str {
         match self.pending.proposal.tool {
             Tool::EgressAllow | Tool::EgressBlock => "hosts",
@@ -75,12 +75,12 @@ impl Rows {
         &self.rows
     }
 
-    /// The index of the cursor.
+    /// Returns the index of the cursor.
     pub(super) fn at(&self) -> usize {
         self.at
     }
 
-    /// The proposal under the cursor.
+    /// Returns the proposal under the cursor.
     pub(super) fn current(&self) -> Option<&Row> {
         self.rows.get(self.at)
     }
@@ -123,7 +123,8 @@ impl Rows {
         self.moved = (!self.rows.is_empty()).then_some(now);
     }
 
-    /// Moves the cursor by one row; from the last row to the first, and back.
+    /// Moves the cursor by one row. After the last row, the cursor moves to the first one, and before the first row to
+    /// the last one.
     pub(super) fn step(&mut self, by: isize) {
         let length = self.rows.len();
         if length > 0 {
@@ -137,8 +138,8 @@ impl Rows {
         self.moved = None;
     }
 
-    /// Whether the cursor moved so recently that a key was meant for another proposal. Resets this state, so that a
-    /// second call returns false.
+    /// Whether the cursor moved so recently that a key was meant for another proposal. Resets this state: a second call
+    /// returns false.
     pub(super) fn take_recent_move(&mut self, now: Timestamp) -> bool {
         self.moved.take().is_some_and(|moved| now.duration_since(moved) < MOVE_GUARD)
     }

@@ -41,28 +41,28 @@ pub(super) struct State {
     overlay: Option<Overlay>,
     message: Option<Message>,
     known: Option<KnownEffect>,
-    /// The scanner's last warnings about a bottle, and the proposal for whose detail they were read.
+    /// The scanner's last warnings about a bottle, and the proposal that was shown in full when they were read.
     warnings: Option<(Id, Vec<Warning>)>,
-    /// Replacement routes that the user wrote, by proposal.
+    /// The replacement routes that the user wrote, for each proposal.
     drafts: BTreeMap<Id, Draft>,
-    /// Scopes that the user chose, by proposal.
+    /// The scopes that the user chose, for each proposal.
     scopes: BTreeMap<Id, RequestedScope>,
-    /// The proposals that the next answer decides together.
+    /// The marked proposals, which the next answer decides together.
     marked: BTreeSet<Id>,
     /// The version of each proposal that was completely on the screen when the user began to approve it. Only this
     /// version is approved.
     agreed: BTreeMap<Id, Proposal>,
-    /// Answers in progress.
+    /// The answers that are in progress, for each proposal.
     in_progress: BTreeMap<Id, InProgress>,
     /// Whether a change of routes is in progress.
     changing: bool,
     damaged: Vec<String>,
-    /// Routes that could not be saved, by file.
+    /// The routes that could not be saved, with the path of the manifest to which they belong.
     unsaved: Vec<(PathBuf, UnsavedManifest)>,
     /// Whether the user has pressed `q` while an answer is in progress.
     leaving: bool,
     layout: ScreenLayout,
-    /// Parses a change of routes that the user typed.
+    /// The function that parses a change of routes that the user typed.
     parse: ParseChange,
 }
 
@@ -94,9 +94,9 @@ pub(super) enum Effect {
 /// The result of running the editor.
 #[derive(Debug, Default)]
 pub(super) struct Edited {
-    /// The edited text; none if the file cannot be read.
+    /// The edited text. `None` if the file cannot be read.
     pub(super) text: Option<String>,
-    /// Why the text may not be what the user wants, for example an editor that failed.
+    /// The reason why the text may not be what the user wants, for example an editor that failed.
     pub(super) failed: Option<String>,
 }
 
@@ -170,7 +170,7 @@ impl State {
         self.in_progress.get(id).map(|in_progress| in_progress.what)
     }
 
-    /// Returns the routes that the user has to save by hand, because they could not be saved.
+    /// Returns the routes that could not be saved and that the user must save by hand.
     pub(super) fn into_unsaved(self) -> Vec<(PathBuf, UnsavedManifest)> {
         self.unsaved
     }
@@ -220,7 +220,7 @@ impl State {
         layout.fit(self, size, styles, now);
         if let View::Detail { scroll } = &mut self.view {
             *scroll = layout.clamp(*scroll);
-            // The help covers the text.
+            // While the help covers the text, the text is not recorded as shown.
             if !matches!(self.overlay, Some(Overlay::Help)) {
                 layout.note_shown(*scroll);
             }
@@ -251,16 +251,16 @@ impl State {
         Effect::Nothing
     }
 
-    // Events.
+    // Methods that handle events.
 
     /// Handles a successful poll of the queue.
     pub(super) fn poll_succeeded(&mut self, listing: Listing, now: Timestamp) {
         let Listing { mut pending, damaged } = listing;
-        // Drafts are kept for all proposals in the queue, even answered ones: if the other process's answer
+        // Drafts are kept for all proposals in the queue, including answered ones. If the answer of another process
         // fails, the proposal is shown again with its draft.
         let there: BTreeSet<Id> = pending.iter().map(|pending| pending.proposal.id.clone()).collect();
-        // Hides proposals that another process has answered. A proposal that this screen is answering remains
-        // until the answer is complete.
+        // Hides proposals that another process has answered. A proposal that this screen is answering remains in the
+        // list until the answer is complete.
         pending.retain(|pending| {
             pending.state != ProposalState::Answered && !self.in_progress.contains_key(&pending.proposal.id)
         });
@@ -281,7 +281,7 @@ impl State {
         self.layout.forget();
     }
 
-    /// Handles a failed poll.
+    /// Handles a failed poll of the queue.
     pub(super) fn poll_failed(&mut self, why: String) {
         self.set_message(Tone::Bad, why);
     }
@@ -314,7 +314,7 @@ impl State {
                     None => (Tone::Good, ""),
                 };
                 let words = format!("{name} {words}{printed}{separator}{}", effects.join("; "));
-                // With several answers, a success does not hide the failure of another one.
+                // With several answers, a success does not hide the failure of another answer.
                 if self.message.as_ref().is_none_or(|shown| shown.tone != Tone::Bad) || tone == Tone::Bad {
                     self.set_message(tone, words);
                 }
@@ -360,7 +360,7 @@ impl State {
         self.layout.forget();
     }
 
-    /// Handles the end of the editor. `given` is the text that was opened in it.
+    /// Handles the end of the editor. `given` is the text that was opened in the editor.
     pub(super) fn edited(&mut self, id: &Id, given: &str, edited: Edited) {
         self.layout.forget();
         let Edited { text, failed } = edited;
@@ -392,7 +392,7 @@ impl State {
         self.set_message(tone, words);
     }
 
-    // Keys.
+    // Methods that handle keys.
 
     /// Handles a key.
     pub(super) fn press(&mut self, key: KeyEvent, now: Timestamp) -> Effect {
@@ -516,8 +516,8 @@ impl State {
         Some(pending)
     }
 
-    /// Like [`State::selected_to_decide`], but for an approval, which requires that a process waits for the
-    /// answer.
+    /// Returns the proposal that a key approves. Unlike [`State::selected_to_decide`], requires that a process waits
+    /// for the answer.
     fn selected_to_approve(&mut self, now: Timestamp) -> Option<Pending> {
         let pending = self.selected_to_decide(now)?;
         if pending.state == ProposalState::Waiting && pending.proposal.expires_at > now {
@@ -532,7 +532,7 @@ impl State {
     fn approve(&mut self, now: Timestamp) -> Effect {
         let Some(pending) = self.selected_to_approve(now) else { return Effect::Nothing };
         let id = pending.proposal.id.clone();
-        // Only the full text shows a draft, or a scope that saves routes.
+        // The preview does not show a draft, or a scope that saves routes, so the user must have read the full text.
         let is_changed =
             self.drafts.contains_key(&id) || matches!(self.scopes.get(&id), Some(RequestedScope::Saved(_)));
         if !self.was_shown(&pending.proposal, is_changed, "`a` again to approve it") {
@@ -596,7 +596,8 @@ impl State {
                 return true;
             }
             Some(lines) => {
-                // After a jump to the end, or a change of the text above, Space alone does not show what is unread.
+                // After a jump to the end, or a change of the text above, the key Space alone does not show the unread
+                // lines.
                 let is_above =
                     matches!(self.view, View::Detail { scroll } if self.layout.is_unread_above(scroll));
                 let back = if is_above { "`g` goes to the start, " } else { "" };
@@ -648,13 +649,14 @@ impl State {
         }
     }
 
-    /// Selects the next scope: `run`, `once`, then `save` for each of the user's manifests.
+    /// Selects the next scope: `run`, then `once`, then `save` for each of the user's manifests.
     fn choose_scope(&mut self) -> Effect {
         let Some(EffectInput { pending, scope, .. }) = self.effect_input() else {
             return self.choose_scope_of_report();
         };
         let id = pending.proposal.id.clone();
-        // Uses an effect computed for another scope too, so that the key works before the effect is computed again.
+        // Also uses an effect that was computed for another scope, so that the key works before the effect is computed
+        // again.
         let Some(known) = self.known.as_ref().filter(|known| known.id == id) else {
             return Effect::Nothing;
         };
@@ -681,7 +683,7 @@ impl State {
         Effect::Nothing
     }
 
-    /// Selects the next scope of a command: `run`, then `once`. Other reports have one scope only.
+    /// Selects the next scope of a command: `run`, then `once`. All other reports have only one scope.
     fn choose_scope_of_report(&mut self) -> Effect {
         let Some(row) = self.rows.current() else { return Effect::Nothing };
         if !row.pending.proposal.tool.has_scope() {
@@ -705,7 +707,8 @@ impl State {
         self.set_message(Tone::Plain, "your edit is dropped: this is the proposal")
     }
 
-    /// Opens the input line for a change of routes, which begins with the bottle of the selected proposal.
+    /// Opens the input line for a change of routes. The line begins with the name of the bottle of the selected
+    /// proposal.
     fn ask_for_routes(&mut self, action: Action) -> Effect {
         if self.changing {
             return self.set_message(Tone::Plain, "another change of routes is in progress");
@@ -721,8 +724,8 @@ impl State {
         )
     }
 
-    /// Opens the input line with an `allow` of this host, unless the bottle has a proposal. The user confirms it with
-    /// Enter.
+    /// Opens the input line with an `allow` of this host, unless the bottle has a proposal. The user confirms this
+    /// change with Enter.
     pub(super) fn offer_to_allow(&mut self, slug: &Slug, host: &str) {
         if self.rows.all().iter().any(|row| row.pending.proposal.bottle_slug == *slug) {
             return;

@@ -278,7 +278,7 @@ fn pushes(count: usize) -> Pending {
     pending(1, "work", Tool::GitleaksAllow, &report.to_string(), "a push to work holds what may be secrets")
 }
 
-/// The last of many findings, the refs and the repository are shown before the approval, and not skipped.
+/// The last of many findings, the refs and the repository must be shown before the approval. They cannot be skipped.
 #[test]
 fn a_long_report_is_approved_only_after_it_was_paged_to_its_end() {
     let mut state = state(vec![pushes(120)]);
@@ -307,7 +307,7 @@ fn only_what_was_shown_is_approved() {
     assert!(message(&state).contains("or they changed"), "{}", message(&state));
 }
 
-/// A change that weakens the protection is sent again only after the key `y`.
+/// A command can be approved until the bottle ends, or once.
 #[test]
 fn a_command_is_approved_for_the_run_or_once() {
     let report =
@@ -325,6 +325,7 @@ fn a_command_is_approved_for_the_run_or_once() {
     }
 }
 
+/// A change that weakens the protection is sent again only after the key `y`.
 #[test]
 fn a_weaker_change_needs_the_users_agreement() {
     let report = |live| RouteReport {
@@ -482,7 +483,7 @@ fn ignores_a_deciding_key_right_after_the_cursor_moved_by_itself() {
         "egress-allow of claude-demo has just moved here; press the key again to decide it"
     );
     assert_eq!(given(&press(&mut state, "a")), "yes to 03: -");
-    // After the delay the key is accepted.
+    // After the delay, the key is accepted.
     state.poll_succeeded(listing(vec![hosts(4)]), now());
     state.answered(&id(3), Ok(outcome()), now());
     show(&mut state, USUAL);
@@ -507,7 +508,7 @@ fn reports_an_answer_and_keeps_the_proposal_when_it_fails() {
     press(&mut state, "ga");
     assert!(state.is_busy());
     assert_eq!(message(&state), "approving for claude-demo … 0 s");
-    // The process that made the proposal removed it before the result arrived, but it remains in the list.
+    // The process that made the proposal removed it before the result arrived, but the proposal remains in the list.
     state.poll_succeeded(listing(vec![secret(2)]), now());
     assert_eq!((cursor(&state), state.view()), (Some(id(1)), View::Detail { scroll: 0 }));
     state.answered(&id(1), Err("this proposal has an answer already".to_owned()), now());
@@ -543,7 +544,7 @@ fn hides_a_proposal_that_another_process_answers_and_shows_it_again_if_that_fail
     assert_eq!(state.rows().all().len(), 1);
     state.poll_succeeded(listing(vec![hosts(1), secret(2)]), now());
     assert_eq!(state.rows().all().len(), 2);
-    // When the proposal reappears, so does its draft.
+    // When the proposal reappears, its draft reappears too.
     let edited = Edited { text: Some("- host: nodejs.org\n".to_owned()), failed: None };
     state.edited(&id(1), "", edited);
     state.poll_succeeded(
@@ -654,7 +655,7 @@ proptest! {
     }
 }
 
-// Drawing.
+// Tests of the drawn screen.
 
 fn drawn(state: &State, (columns, rows): (u16, u16), styles: Styles) -> Terminal<TestBackend> {
     let mut terminal = Terminal::new(TestBackend::new(columns, rows)).expect("a terminal");

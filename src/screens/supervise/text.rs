@@ -1,7 +1,7 @@
 //! Formats a proposal as lines of the screen.
 //!
-//! Bottle's own lines start at the left edge or with a diff sign. Text from a bottle is placed behind a bar,
-//! so that it cannot imitate bottle's lines.
+//! Bottle's own lines start at the left edge or with a diff sign. Each line of text from a bottle starts with a bar, so
+//! that it cannot imitate bottle's own lines.
 
 use bottle_instance::proxy_log::Warning;
 use bottle_lib::line_diff::Changed;
@@ -21,13 +21,13 @@ use crate::console::output::times;
 use crate::console::style::Styles;
 use crate::console::text_layout::{bold, dim, tinted, wrapped};
 
-/// The number of lines of the justification that are shown first. The remaining lines follow at the end.
+/// The number of lines of the justification that are shown before the request. The remaining lines follow at the end.
 const WHY_FIRST: usize = 6;
 
 /// The number of lines of the justification in the preview.
 const WHY_SHORT: usize = 2;
 
-/// Names the bottle and what it asks for.
+/// Returns a title with the name of the bottle and its request.
 pub(super) fn request_title(pending: &Pending) -> String {
     format!("{} {}", pending.proposal.bottle_slug, pending.proposal.tool.predicate())
 }
@@ -106,7 +106,7 @@ impl Lines {
         self.put("  | ", "  | ", text.trim_end(), Style::new(), most)
     }
 
-    /// Appends the text around a finding, if the proposal has it.
+    /// Appends the text around a finding, if the proposal contains this text.
     fn excerpt(&mut self, excerpt: &[String]) {
         if !excerpt.is_empty() {
             self.blank();
@@ -209,8 +209,8 @@ impl Lines {
     }
 }
 
-/// Formats the preview of a proposal below the list. The lines show all that an approval covers, unless
-/// [`has_more`] says that the full text has more.
+/// Formats the preview of a proposal below the list. The lines show everything that an approval covers, unless
+/// [`has_more`] returns true.
 pub(super) fn preview(
     row: &Row,
     known: Option<&KnownEffect>,
@@ -236,7 +236,7 @@ pub(super) fn preview(
     lines.lines
 }
 
-/// Whether the full text shows something that an approval covers and the preview leaves out.
+/// Whether an approval covers something that the full text shows and the preview omits.
 pub(super) fn has_more(row: &Row) -> bool {
     !row.pending.proposal.excerpt.is_empty()
 }
@@ -315,7 +315,7 @@ fn changed_since(lines: &mut Lines, since: &Result<Vec<String>, String>) {
     lines.blank();
 }
 
-/// The text that is shown when there are no proposals.
+/// Returns the text that is shown when there are no proposals.
 pub(super) fn nothing(columns: usize, styles: Styles) -> Vec<Line<'static>> {
     let mut lines = Lines::new(columns, styles);
     lines.plain("Requests that need your approval appear here:", Style::new());

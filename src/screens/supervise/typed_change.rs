@@ -1,4 +1,4 @@
-//! A change of routes that the user types on the screen, in the words of `bottle allow` and `bottle deny`.
+//! A change of routes that the user types on the screen, with the arguments of `bottle allow` or `bottle deny`.
 
 use bottle_host::Host;
 use bottle_host::account;
@@ -18,14 +18,15 @@ pub(crate) struct TypedChange {
     pub(crate) change: RouteChange,
 }
 
-/// Parses the words of a change. The error says in words why they are not valid. The command line defines the grammar.
+/// A function that parses a typed change. The error is a message that says why the arguments are not valid. The command
+/// line defines the grammar of the arguments.
 pub(crate) type ParseChange = fn(Action, &str) -> Result<TypedChange, String>;
 
 impl TypedChange {
     /// Sends the change to the bottle's keeper.
     ///
     /// # Errors
-    /// Returns an error if nothing was changed.
+    /// Returns an error if the routes were not changed.
     pub(super) fn send(&self, host: &Host, weaken: Consent) -> Result<RouteReport, CliError> {
         let request = RouteRequest { change: self.change.clone(), by: account::own_name(), weaken };
         block_on(async { Ok(change_routes(&connect(host, &self.slug).await?, &self.slug, request).await?) })

@@ -1,4 +1,4 @@
-//! What the screen shows besides the list: the view, windows above it, messages, and the effect of a proposal.
+//! The parts of the screen besides the list: the view, windows above it, messages, and the effect of a proposal.
 
 use bottle_lib::proposals::route_change::RouteChange;
 use bottle_lib::proposals::scope::{GrantScope, RequestedScope};
@@ -33,7 +33,7 @@ pub(super) enum Overlay {
     Reason {
         /// The proposals to answer.
         ids: Vec<Id>,
-        /// Whether the answer approves; otherwise it rejects.
+        /// Whether the answer approves the proposals. Otherwise the answer rejects them.
         yes: bool,
         line: TypedLine,
     },
@@ -56,28 +56,29 @@ pub(super) struct Message {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Tone {
-    /// Success.
+    /// The message reports a success.
     Good,
     Plain,
-    /// Failure.
+    /// The message reports a failure.
     Bad,
 }
 
-/// The effect of the selected proposal, as last computed.
+/// The last computed effect of the selected proposal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct KnownEffect {
     pub(super) id: Id,
     /// The routes that an approval would apply.
     pub(super) text: String,
-    /// The scope that the user requested, and the prepared scope or why it cannot be used.
+    /// The scope that the user requested.
     pub(super) wanted: RequestedScope,
+    /// The prepared scope, or the reason why the requested scope cannot be used.
     pub(super) grant: Result<GrantScope, String>,
     /// The user's bottle manifests to which the routes can be saved.
     pub(super) files: Vec<Name>,
-    /// The change of the current routes; none if they are unknown.
+    /// The change of the current routes. `None` if the current routes are unknown.
     pub(super) route_change: Option<Result<RouteChange, ProposalError>>,
-    /// What became allowed since the proposal was made, or why that is unknown; none if nothing became
-    /// allowed.
+    /// The requests that became allowed since the proposal was made, or the reason why they are unknown. `None` if
+    /// nothing became allowed.
     pub(super) since: Option<Result<Vec<String>, String>>,
 }
 
@@ -89,7 +90,7 @@ pub(super) struct EffectInput<'a> {
     pub(super) scope: RequestedScope,
 }
 
-/// Replacement routes that the user wrote.
+/// The replacement routes that the user wrote for a proposal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Draft {
     /// The text as the user wrote it.

@@ -1,4 +1,4 @@
-//! Commands that run to their end.
+//! Tests commands that run to completion.
 
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -147,7 +147,8 @@ fn commands_run_to_their_end() -> Result<()> {
     )
 }
 
-/// The first signal is passed on, and the command ends in its own way. The second one does not depend on the command.
+/// The first signal is forwarded to the command, which can handle it. The second signal interrupts the call, even if
+/// the command ignores signals.
 #[test]
 fn an_interrupted_command_keeps_its_output() -> Result<()> {
     let Some(home) = running_bottle("an interrupted exec", "linux", &[])? else { return Ok(()) };
@@ -170,7 +171,7 @@ fn an_interrupted_command_keeps_its_output() -> Result<()> {
         let pid = i32::try_from(client.id()).ok().and_then(Pid::from_raw).context("a process")?;
         for _ in 0..times {
             kill_process(pid, Signal::INT)?;
-            // Two signals at once are one.
+            // Without a pause, two signals would be delivered as one signal.
             std::thread::sleep(Duration::from_millis(300));
         }
         let output = client.wait_with_output()?;

@@ -1,4 +1,4 @@
-//! Files of the workspace.
+//! Tests operations on files of the workspace.
 
 use anyhow::{Result, ensure};
 use serde_json::json;
@@ -8,13 +8,13 @@ use super::table::{line, run_all, tool};
 use crate::asking::running_bottle;
 use crate::home::run;
 
-/// What the agent makes.
+/// The script with which the agent creates files.
 const MADE: &str = "mkdir -p b/c pkg bin; echo 1 >b/c/f; echo 2 >b.txt; echo 3 >a; chmod 750 a; \
                     mkfifo pipe; ln -s b link; ln -s ../b.txt b/up; ln -s /etc out; ln a hard; \
                     echo run >pkg/run; ln -s ../pkg/run bin/run; \
                     head -c 300000 /dev/zero >big";
 
-/// A diff with a hunk for each file. That of `b.txt` has this line before its change.
+/// A diff with a hunk for each file. `of_b` is the line that the hunk for `b.txt` replaces.
 fn diff(of_b: &str) -> String {
     format!(
         "--- a/a\n+++ b/a\n@@ -1 +1 @@\n-3\n+three\n--- a/b.txt\n+++ b/b.txt\n@@ -1 +1 @@\n-{of_b}\n+two\n"
@@ -27,7 +27,7 @@ fn archive(kind: EntryType, name: &str, target: &str) -> Result<Vec<u8>> {
     header.set_entry_type(kind);
     header.set_mode(0o644);
     header.set_size(0);
-    // These setters check nothing, as an attacker.
+    // These setters do not check the values, so the archive can be that of an attacker.
     header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
     header.as_old_mut().linkname[..target.len()].copy_from_slice(target.as_bytes());
     header.set_cksum();
@@ -133,7 +133,7 @@ fn files_are_listed_changed_and_removed() -> Result<()> {
                 .prints(""),
         ],
     )?;
-    // Hard links go out as copies, and links that stay inside go out and in as they are.
+    // Hard links are exported as copies. Links that stay inside are exported and imported unchanged.
     let _ =
         run(&home, &["exec", "one", "--", "sh", "-ec", "ln pkg/run pkg/hard; mkdir all; mv pkg bin all"])?
             .expect_code(0);

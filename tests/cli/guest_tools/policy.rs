@@ -1,4 +1,4 @@
-//! The command policy for clients, without a user who answers.
+//! Tests the command policy for clients, if no user answers questions.
 
 use anyhow::Result;
 use serde_json::json;

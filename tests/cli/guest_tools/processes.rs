@@ -1,4 +1,4 @@
-//! Processes that go on between calls.
+//! Tests processes that keep running between calls.
 
 use std::time::{Duration, Instant};
 

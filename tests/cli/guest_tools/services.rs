@@ -1,4 +1,4 @@
-//! Services: their readiness, their ends and their logs.
+//! Tests services: their readiness, their ends and their logs.
 
 use anyhow::Result;
 use serde_json::json;

@@ -1,4 +1,4 @@
-//! Shells in a terminal that stay open between calls.
+//! Tests shells in a terminal that stay open between calls.
 
 use anyhow::Result;
 use serde_json::json;

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::mcp::Client;
 
-/// A behaviour, the call that shows it, and what the call returns.
+/// A behaviour, the call that shows the behaviour, and the expected result of the call.
 pub(super) struct Row {
     shows: &'static str,
     call: Call,
@@ -22,9 +22,9 @@ enum Call {
 }
 
 enum Expected {
-    /// A document that has these values, as [`has`] compares them.
+    /// A JSON document that matches this value by the rules of [`has`].
     Document(Value),
-    /// This standard output.
+    /// Exactly this standard output.
     Output(&'static str),
     /// A message that contains this text.
     Message(&'static str),
@@ -38,18 +38,18 @@ struct Returned {
     document: Value,
 }
 
-/// A command line, split as a shell does, that ends with this exit code.
+/// Creates a row with a command line, which is split as by a shell, and which must exit with this code.
 pub(super) fn line(shows: &'static str, line: &'static str, code: i32) -> Row {
     Row { shows, call: Call::Line(line, Vec::new()), code, expected: Vec::new() }
 }
 
-/// The call of a tool that succeeds.
+/// Creates a row with a tool call that must succeed.
 pub(super) fn tool(shows: &'static str, name: &'static str, arguments: Value) -> Row {
     Row { shows, call: Call::Tool(name, arguments), code: 0, expected: Vec::new() }
 }
 
 impl Row {
-    /// Gives the command this input.
+    /// Sets the standard input of the command.
     pub(super) fn input(mut self, bytes: impl Into<Vec<u8>>) -> Self {
         if let Call::Line(_, input) = &mut self.call {
             *input = bytes.into();
@@ -69,7 +69,7 @@ impl Row {
         self.expecting(Expected::Message(message))
     }
 
-    /// The call of the tool fails with a sentence for the model that contains this text.
+    /// Expects that the tool call fails with a sentence for the model that contains this text.
     pub(super) fn refused(self, sentence: &'static str) -> Self {
         Self { code: 1, ..self }.says(sentence)
     }
@@ -136,8 +136,8 @@ pub(super) fn run_all(home: &TestHome, rows: &[Row]) -> Result<()> {
     Ok(())
 }
 
-/// Whether a value has all that is wanted of it. An object may have further keys, `*text*` is a text that contains
-/// `text`, and `> 5` is a larger number.
+/// Whether the value `found` matches `wanted`. An object may have further keys, `*text*` matches each text that
+/// contains `text`, and `> 5` matches each number above 5.
 pub(super) fn has(found: &Value, wanted: &Value) -> bool {
     match (wanted, found) {
         (Value::Object(wanted), Value::Object(found)) => {

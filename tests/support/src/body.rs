@@ -12,7 +12,7 @@ use hyper::body::Frame;
 /// stream (HTTP/2), as if the server had crashed.
 pub type Body = http_body_util::combinators::BoxBody<Bytes, io::Error>;
 
-/// The delay before an interruption. During this time, the chunks before it are sent.
+/// The delay before an interruption. During this time, the chunks before the interruption are sent.
 const FLUSH: Duration = Duration::from_millis(30);
 
 /// How a streamed body is sent.

@@ -11,19 +11,19 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-/// How long the browser may take for an answer, or a page for a change.
+/// The time limit for an answer of the browser, and for a change of a page.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The number of messages that are buffered. The browser waits while there are more.
+/// The number of messages that are buffered. The browser waits while the buffer is full.
 const BUFFERED: usize = 64;
 
-/// The names under which distributions install it.
+/// The names under which distributions install Chromium.
 const NAMES: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
 
-/// The shell that gives the browser its pipe: it reads from descriptor 3 and writes to 4.
+/// The shell that gives the browser its pipe: the browser reads from descriptor 3 and writes to descriptor 4.
 const PIPE: &str = "exec 3<&0 4>&1 </dev/null >/dev/null 2>&1; exec \"$@\"";
 
-/// A browser with one page. It is killed when the value is dropped.
+/// A browser with one page. The browser is killed when the value is dropped.
 pub struct Browser {
     child: Child,
     to: ChildStdin,
@@ -43,7 +43,7 @@ pub struct AccessibleNode {
 }
 
 impl Browser {
-    /// Finds the program. None if it is not installed.
+    /// Finds the program. Returns `None` if the browser is not installed.
     #[must_use]
     pub fn installed() -> Option<PathBuf> {
         let path = std::env::var_os("PATH")?;
@@ -55,7 +55,7 @@ impl Browser {
     /// Starts the browser with an empty profile.
     ///
     /// # Errors
-    /// Returns an error if it does not start.
+    /// Returns an error if the browser does not start.
     pub fn start(program: &Path) -> Result<Self> {
         let profile = tempfile::tempdir()?;
         let mut command = Command::new("sh");
@@ -100,7 +100,7 @@ impl Browser {
     /// Calls a method of the DevTools protocol.
     ///
     /// # Errors
-    /// Returns an error if the browser answers with one, or not in time.
+    /// Returns an error if the browser answers with an error, or does not answer in time.
     pub fn call(&mut self, method: &str, parameters: Value) -> Result<Value> {
         self.next += 1;
         let mut request = json!({"id": self.next, "method": method, "params": parameters});
@@ -120,7 +120,7 @@ impl Browser {
         }
     }
 
-    /// Opens an address, and waits until the page is loaded.
+    /// Opens a URL, and waits until the page is loaded.
     ///
     /// # Errors
     /// Returns an error if the page does not load in time.
@@ -140,10 +140,10 @@ impl Browser {
         Ok(answer["result"]["value"].take())
     }
 
-    /// Waits until a script is true.
+    /// Waits until a script returns true.
     ///
     /// # Errors
-    /// Returns an error with the text of the page if it does not become true in time.
+    /// Returns an error with the text of the page if the script does not return true in time.
     pub fn wait_for(&mut self, condition: &str) -> Result<()> {
         let end = Instant::now() + PATIENCE;
         loop {
@@ -162,7 +162,7 @@ impl Browser {
     /// Waits until the page shows a text.
     ///
     /// # Errors
-    /// As [`Browser::wait_for`].
+    /// Returns the same errors as [`Browser::wait_for`].
     pub fn wait_for_text(&mut self, text: &str) -> Result<()> {
         let text = Value::from(text);
         self.wait_for(&format!(
@@ -173,7 +173,7 @@ impl Browser {
     /// Presses a key, as `Enter`, `Tab`, `Space` or one character.
     ///
     /// # Errors
-    /// Returns an error if the browser is gone.
+    /// Returns an error if the browser has ended.
     pub fn press(&mut self, key: &str) -> Result<()> {
         let (name, code, number, text) = match key {
             "Enter" => ("Enter", "Enter", 13, "\r"),
@@ -193,7 +193,7 @@ impl Browser {
     /// Presses Tab until the focus is on the element that a selector finds.
     ///
     /// # Errors
-    /// Returns an error if the focus does not reach it.
+    /// Returns an error if the focus does not reach the element.
     pub fn tab_to(&mut self, selector: &str) -> Result<()> {
         for _ in 0..60 {
             self.press("Tab")?;
@@ -208,7 +208,7 @@ impl Browser {
     /// Chooses the colours that the user prefers, and the size of the window.
     ///
     /// # Errors
-    /// Returns an error if the browser is gone.
+    /// Returns an error if the browser has ended.
     pub fn look(&mut self, dark: bool, width: u32, height: u32) -> Result<()> {
         let scheme = if dark { "dark" } else { "light" };
         let features = json!([{"name": "prefers-color-scheme", "value": scheme}]);
@@ -217,10 +217,10 @@ impl Browser {
         self.call("Emulation.setDeviceMetricsOverride", size).map(drop)
     }
 
-    /// Takes a picture of the window, as PNG.
+    /// Takes a screenshot of the window, as PNG.
     ///
     /// # Errors
-    /// Returns an error if the browser takes none.
+    /// Returns an error if the browser takes no screenshot.
     pub fn screenshot(&mut self) -> Result<Vec<u8>> {
         let answer = self.call("Page.captureScreenshot", json!({"format": "png"}))?;
         Ok(STANDARD.decode(answer["data"].as_str().unwrap_or_default())?)
@@ -229,7 +229,7 @@ impl Browser {
     /// The nodes of the accessibility tree that a screen reader does not ignore.
     ///
     /// # Errors
-    /// Returns an error if the browser does not compute it.
+    /// Returns an error if the browser does not compute the tree.
     pub fn accessibility(&mut self) -> Result<Vec<AccessibleNode>> {
         let tree = self.call("Accessibility.getFullAXTree", json!({}))?;
         let nodes = tree["nodes"].as_array().context("no tree")?;

@@ -10,7 +10,7 @@ use crate::small_root::{copy, libraries_of, place};
 /// The paths of pip as distributions install it. Pip downloads the build dependencies of packages.
 const PIP: [&str; 2] = ["/usr/lib/python3/dist-packages/pip", "/usr/lib/python3/site-packages/pip"];
 
-/// Files that the compiler needs for linking, and whose paths it prints.
+/// Files that the compiler needs for linking. The compiler prints their paths.
 const LINKED_BY: [&str; 3] = ["collect2", "ld", "lto-wrapper"];
 const LINKED_WITH: [&str; 18] = [
     "crt1.o",

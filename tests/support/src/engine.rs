@@ -17,7 +17,7 @@ const PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../dist/bottle");
 /// The log file of an engine that the tests started.
 const LOG: &str = "/var/log/bottle-test-dockerd.log";
 
-/// Why there is no engine that tests can use. A test passes it to [`crate::skip::aloud`].
+/// Why there is no engine that tests can use. A test passes this value to [`crate::skip::aloud`].
 #[derive(Debug, Clone)]
 pub struct NoEngine(String);
 
@@ -38,11 +38,11 @@ pub fn here() -> Result<(), NoEngine> {
     ANSWER.get_or_init(look).clone()
 }
 
-/// As [`here`], for an engine whose containers see the directories of this machine as they are: Docker, as root, on the
+/// Like [`here`], for an engine that mounts the directories of this machine without changes: Docker, as root, on the
 /// kernel of this machine, without mapped users and without labels of files.
 ///
 /// # Errors
-/// As [`here`].
+/// Returns the same errors as [`here`].
 pub fn on_this_kernel() -> Result<(), NoEngine> {
     here()?;
     let info = docker(&["info", "--format", "{{.KernelVersion}} {{.SecurityOptions}}"]).unwrap_or_default();
@@ -58,7 +58,7 @@ pub fn on_this_kernel() -> Result<(), NoEngine> {
 }
 
 /// Waits until no other test program makes the image with the agents' tools, and returns the lock. All homes share this
-/// image, and it takes a minute to make.
+/// image, and the build of the image takes a minute.
 #[must_use]
 pub fn lock_tools() -> File {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/tools-image.lock");
@@ -100,8 +100,8 @@ fn start() -> Result<(), NoEngine> {
         if answers() {
             return Ok(());
         }
-        // Another test program may have started an engine at the same time. Then this engine exits, and the
-        // other one responds.
+        // Another test program may have started an engine at the same time. Then this engine exits, and the other
+        // engine responds.
         let _ = engine.try_wait();
         std::thread::sleep(Duration::from_millis(200));
     }
@@ -151,7 +151,7 @@ pub fn left_of(home: &str) -> Vec<String> {
     left
 }
 
-/// Returns the output of `docker` with these arguments; none if it fails.
+/// Returns the output of `docker` with these arguments; `None` if it fails.
 #[must_use]
 pub fn docker(arguments: &[&str]) -> Option<String> {
     let output = Command::new("docker").args(arguments).stdin(Stdio::null()).output().ok()?;

@@ -20,7 +20,7 @@ use crate::skip;
 /// The time limit for the image with the agents' tools. Its packages are downloaded.
 const TOOLS_WITHIN: Duration = Duration::from_secs(600);
 
-/// Whether the engine has this image.
+/// Whether the engine has the image with the agents' tools.
 static HAS_TOOLS: Mutex<bool> = Mutex::new(false);
 
 /// A temporary user's directories. Dropping the value ends every bottle that was started from them, and removes
@@ -35,9 +35,9 @@ pub struct TestHome {
 impl TestHome {
     /// Creates empty directories.
     ///
-    /// The path is short, because the path of a unix socket below it must not exceed 100 bytes. Only this
-    /// user can access the directory. The runtime directory has mode 0700, as a login manager would create it, and so
-    /// has `$BOTTLE_HOME`, as `bottle` would.
+    /// The path is short, because the path of a unix socket below it must not exceed 100 bytes. Only this user can
+    /// access the directory. The runtime directory and `$BOTTLE_HOME` have mode 0700, as a login manager and `bottle`
+    /// would create them.
     ///
     /// # Errors
     /// Returns an error if the temporary directory cannot be created.
@@ -155,8 +155,8 @@ impl TestHome {
         Pty::spawn(self.program(arguments.iter().copied())?.command(), rows, columns)
     }
 
-    /// Returns why this user cannot use the backend, as `doctor` and [`engine::here`] report it; none if the
-    /// backend works.
+    /// Returns why this user cannot use the backend, as `doctor` and [`engine::here`] report it; `None` if the backend
+    /// works.
     ///
     /// # Errors
     /// Returns an error if `doctor` fails or does not know the backend.
@@ -247,7 +247,7 @@ impl TestHome {
             .path(&self.runtime(), "[RUNTIME]")?
             .path(&self.project(), "[PROJECT]")?
             .path(self.root.path(), "[ROOT]")?
-            // What `bottle list` measures of a running bottle.
+            // The values that `bottle list` measures for a running bottle.
             .add(r#""(activity|active_at|disk_bytes|measured_at)": [^,\n]+"#, r#""$1": [MEASURED]"#)?;
         for agent in &self.agents {
             scrub.agent(agent)?;
@@ -287,8 +287,8 @@ impl Drop for TestHome {
     }
 }
 
-/// Makes the image with the agents' tools by a start, if the engine does not have it. This takes minutes, and a command of
-/// a test has one.
+/// Makes the image with the agents' tools by a start, if the engine does not have it. This takes minutes, but a command
+/// of a test has a time limit of one minute.
 fn make_tools_image() -> Result<()> {
     let _lock = engine::lock_tools();
     let mut home = TestHome::new()?;

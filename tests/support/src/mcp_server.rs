@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 
 use crate::home::TestHome;
 
-/// A server of MCP on HTTP. Dropping it ends the server.
+/// A server of MCP on HTTP. Dropping the value ends the server.
 #[derive(Debug)]
 pub struct McpServer {
     process: Child,
@@ -38,7 +38,7 @@ impl Drop for McpServer {
     }
 }
 
-/// Makes a token. Returns it, and its entry for the token file.
+/// Creates a token. Returns the token, and its entry for the token file.
 ///
 /// # Errors
 /// Fails if the command fails.

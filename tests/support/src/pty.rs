@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(40);
 /// A program that runs on a pseudo-terminal. Dropping the value kills the program and closes the terminal.
 pub struct Pty {
     child: Child,
-    /// The controlling side of the terminal; none after a hang-up.
+    /// The controlling side of the terminal; `None` after a hang-up.
     master: Option<File>,
     /// Closing this descriptor stops the reader thread, which also has the terminal open.
     closing: Option<OwnedFd>,
@@ -67,7 +67,8 @@ impl Pty {
             let mut buffer = [0; 4096];
             // Reading fails with EIO when the last process has closed its side of the terminal.
             while is_open(&output, &closed) {
-                // Taken before reading, so that the terminal never lacks output that the screen does not show yet.
+                // The lock is taken before the read, so that no output is missing from both the terminal and the
+                // screen.
                 let mut state = shared.lock();
                 let Ok(length @ 1..) = output.read(&mut buffer) else { break };
                 state.parser.process(&buffer[..length]);
@@ -159,13 +160,13 @@ impl Pty {
     /// Waits until the screen shows `text`. Returns the screen.
     ///
     /// # Errors
-    /// Returns an error if the time limit is exceeded, or if the output ends before. The error contains the
-    /// screen.
+    /// Returns an error if the time limit is exceeded, or if the output ends before the screen shows the text. The
+    /// error contains the screen.
     pub fn wait_for(&self, text: &str) -> Result<String> {
         self.wait_until(text, |screen| screen.contains(text))
     }
 
-    /// Waits until the screen satisfies `condition`, which the error calls `what`. Returns the screen.
+    /// Waits until the screen satisfies `condition`. `what` describes the condition in the error. Returns the screen.
     ///
     /// # Errors
     /// Returns the same errors as [`Pty::wait_for`].
@@ -239,8 +240,8 @@ impl Pty {
         self.child.id()
     }
 
-    /// Waits until the program ends and the screen shows all that it wrote. Returns its exit code (128 + n
-    /// after signal n).
+    /// Waits until the program ends and the screen shows all its output. Returns its exit code (128 + n after signal
+    /// n).
     ///
     /// # Errors
     /// Returns an error if the time limit is exceeded. In this case the program is killed, and the error
@@ -289,8 +290,8 @@ fn is_open(output: &File, closed: &OwnedFd) -> bool {
     }
 }
 
-/// Whether the terminal has output that was not read. Linux moves output to the controlling side in the
-/// background, but `poll` does it at once if that side has none (`n_tty_poll`).
+/// Whether the terminal has output that was not read. Linux moves output to the controlling side in the background, but
+/// `poll` moves the output immediately if that side has none (`n_tty_poll`).
 fn has_output(master: &File) -> Result<bool> {
     let mut one = [PollFd::new(master, PollFlags::IN)];
     poll(&mut one, Some(&rustix::time::Timespec::default())).context("poll the terminal")?;
@@ -301,7 +302,7 @@ fn size(rows: u16, columns: u16) -> Winsize {
     Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 }
 }
 
-/// The size of the parsed screen, which needs one even if the terminal reports none.
+/// The size of the parsed screen. The parser needs a size even if the terminal reports none.
 fn parsed(rows: u16, columns: u16) -> (NonZero<u16>, NonZero<u16>) {
     let size = NonZero::new(rows).zip(NonZero::new(columns));
     size.unwrap_or((vt100::Parser::DEFAULT_ROWS, vt100::Parser::DEFAULT_COLS))

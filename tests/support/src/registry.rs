@@ -18,10 +18,10 @@ const MANIFEST: &str = "application/vnd.docker.distribution.manifest.v2+json";
 /// The maximum size of a request's body in bytes.
 const BODY_MAX: usize = 64 << 10;
 
-/// Who may pull.
+/// The clients that may pull images.
 #[derive(Debug, Clone)]
 pub enum Access {
-    /// Everyone.
+    /// Every client.
     Everyone,
     /// A user with this name and password, sent with each request.
     Basic(String, String),
@@ -68,7 +68,7 @@ impl Registry {
             for stream in listener.incoming().flatten() {
                 let (state, access) = (shared.clone(), access.clone());
                 std::thread::spawn(move || {
-                    // An engine that closes its connection early is no failure of the test.
+                    // An engine that closes its connection early is not a failure of the test.
                     let _ = serve(&stream, address, &access, &state);
                 });
             }
@@ -76,7 +76,7 @@ impl Registry {
         Ok(Self { address, state })
     }
 
-    /// The host name and port, as `docker login` takes them.
+    /// The host name and port, in the form that `docker login` accepts.
     #[must_use]
     pub fn host(&self) -> String {
         self.address.to_string()
@@ -115,7 +115,7 @@ impl Registry {
         state.manifests.insert(format!("{name}:{tag}"), manifest);
     }
 
-    /// Takes the requests so far, as `METHOD TARGET`.
+    /// Returns and clears the requests so far, as `METHOD TARGET`.
     pub fn take_requests(&self) -> Vec<String> {
         std::mem::take(&mut locked(&self.state).requests)
     }

@@ -1,5 +1,5 @@
-//! Kinds of repositories in which an agent works, and the check that its work comes out of a bottle by `diff`, `apply`
-//! and `pull`.
+//! Kinds of repositories in which an agent works, and the check that `diff`, `apply` and `pull` get its work out of a
+//! bottle.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,8 +11,8 @@ use anyhow::{Result, ensure};
 use crate::home::TestHome;
 use crate::program::Outcome;
 
-/// A kind of repository: its name, a script that makes one in an empty directory, the working directory of the bottle,
-/// and its path in the repository.
+/// A kind of repository: its name, a script that makes such a repository in an empty directory, the working directory
+/// of the bottle, and the path of this directory in the repository.
 pub type Kind = (&'static str, &'static str, &'static str, &'static str);
 
 /// The kinds of repositories. [`BEGIN`] defines `begin`, which makes a repository with a file `code`.
@@ -107,7 +107,7 @@ fn shell(directory: &Path, script: &str) -> Result<String> {
     Ok(String::from_utf8(output.stdout)?)
 }
 
-/// One kind of repository, with a bottle that has a copy of it.
+/// One kind of repository, with a bottle that has a copy of the repository.
 pub struct Case<'a> {
     home: &'a TestHome,
     /// The name of the bottle.
@@ -133,10 +133,10 @@ impl<'a> Case<'a> {
         Ok(Self { home, directory: root.join(directory), root, slug, prefix, commits })
     }
 
-    /// Runs a `bottle` command in the working directory, which must succeed.
+    /// Runs a `bottle` command, which must succeed, in the working directory.
     ///
     /// # Errors
-    /// Returns an error if it fails.
+    /// Returns an error if the command fails.
     pub fn bottle(&self, arguments: &[&str]) -> Result<Outcome> {
         let mut program = self.home.program(arguments.iter().copied())?;
         program.directory(&self.directory);
@@ -145,14 +145,15 @@ impl<'a> Case<'a> {
         Ok(outcome)
     }
 
-    /// The flags that confirm a git directory outside of the working directory, if it does not name this directory back.
+    /// The flag that confirms a git directory outside of the working directory. The flag is needed if the git directory
+    /// does not name the working directory.
     #[must_use]
     pub fn confirms(&self) -> Option<String> {
         let data = self.root.join("data");
         data.is_dir().then(|| format!("--git-dir={}", data.display()))
     }
 
-    /// Checks that the work of [`work`] comes out by each of the three commands.
+    /// Checks that each of the commands `diff`, `apply` and `pull` gets the work of [`work`] out of the bottle.
     ///
     /// # Errors
     /// Returns an error if a command fails, or its result is not the work.
@@ -195,7 +196,7 @@ impl<'a> Case<'a> {
 }
 
 /// The directories beside a repository of any kind: a repository, a directory of the same repository if the kind has
-/// another one, and a directory without a repository.
+/// another directory, and a directory without a repository.
 const BESIDE: &str = "begin beside; mkdir plain; echo one >plain/code; touch plain/.gitignore";
 
 impl Case<'_> {
@@ -219,7 +220,8 @@ impl Case<'_> {
         Ok((directories.iter().map(flag).collect(), repositories))
     }
 
-    /// Checks that the work of [`work`] in each of these directories comes out by each of the three commands.
+    /// Checks that each of the commands `diff`, `apply` and `pull` gets the work of [`work`] out of each of these
+    /// directories.
     ///
     /// # Errors
     /// Returns an error if a command fails, or its result is not the work.
@@ -239,7 +241,8 @@ impl Case<'_> {
         ensure!(found == wanted, "{slug}: {found:?} {wanted:?}");
         // The directory without a repository is compared too, and has no changes.
         ensure!(!listed.stderr.contains("plain"), "{slug}: {}", listed.stderr);
-        // Later, the directories have a part of the patch already.
+        // The check runs only for the first line of work, because later the directories already have a part of the
+        // patch.
         for name in names.iter().filter(|_| lines.len() == 1) {
             let patch = self.bottle(&["diff", slug, "--directory", name])?.stdout;
             fs::write(self.root.join("patch"), patch)?;
@@ -273,7 +276,8 @@ impl Case<'_> {
     }
 }
 
-/// A script of an agent that appends a line, makes a file, and commits both if it commits.
+/// A script with which an agent appends a line and creates a file. If `commits` is set, the script commits both
+/// changes.
 pub fn work(line: &str, commits: bool) -> String {
     let commit = format!(
         "; git rev-parse --quiet --git-dir >/dev/null 2>&1 || git init -q; git add code {line}; \

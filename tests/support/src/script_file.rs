@@ -5,11 +5,11 @@ use std::process::Command;
 
 /// Writes an executable shell script.
 ///
-/// Another process writes it. If this one did, the fork of another test could hold the file open for writing, and a file
-/// that is open for writing cannot be run (ETXTBSY in execve(2)).
+/// Another process writes the file. If this process wrote it, a fork of another test could hold the file open for
+/// writing, and a file that is open for writing cannot be executed (ETXTBSY in execve(2)).
 ///
 /// # Panics
-/// If the file cannot be written.
+/// Panics if the file cannot be written.
 pub fn script_file(path: &Path, script: &str) {
     let written = Command::new("/bin/sh")
         .args(["-c", "printf '#!/bin/sh\\n%s\\n' \"$1\" > \"$0\" && chmod 755 \"$0\""])

@@ -38,7 +38,7 @@ impl Scrub {
         Ok(scrub)
     }
 
-    /// Replaces every match of `expression` with `word`, in which `$1` stands for the first group.
+    /// Replaces every match of `expression` with `word`, in which `$1` is replaced by the first group.
     ///
     /// # Errors
     /// Returns an error if the expression is invalid.
@@ -48,8 +48,8 @@ impl Scrub {
         Ok(self)
     }
 
-    /// Replaces the beginning of paths: `/tmp/x/home/a` → `[HOME]/a`. A longer path must be added before a
-    /// path that is its beginning.
+    /// Replaces the beginning of paths: `/tmp/x/home/a` → `[HOME]/a`. A longer path must be added before a path that is
+    /// a prefix of it.
     ///
     /// # Errors
     /// Does not fail if the path is UTF-8.

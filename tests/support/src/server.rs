@@ -118,7 +118,7 @@ async fn accept(listener: TcpListener, tls: Option<TlsAcceptor>, handler: Handle
 }
 
 async fn connection(socket: TcpStream, tls: Option<TlsAcceptor>, handler: Handler) {
-    // Otherwise, every small response would be delayed by 40 ms, because the kernel waits for an
+    // Without this option, every small response would be delayed by 40 ms, because the kernel waits for an
     // acknowledgement.
     let _ = socket.set_nodelay(true);
     match tls {

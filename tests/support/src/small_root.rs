@@ -80,7 +80,7 @@ const PROGRAMS: &[&str] = &[
     "xargs",
 ];
 
-/// The directories in which programs are searched.
+/// The directories that are searched for programs.
 const PATH: [&str; 4] = ["/usr/bin", "/usr/sbin", "/bin", "/sbin"];
 
 /// The directories that contain the system's libraries.

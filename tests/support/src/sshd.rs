@@ -56,7 +56,7 @@ fn signal(pid: u32, signal: Signal) {
 }
 
 impl Sshd {
-    /// Returns why this machine cannot run an OpenSSH server; none if it can.
+    /// Returns why this machine cannot run an OpenSSH server; `None` if it can.
     #[must_use]
     pub fn missing() -> Option<String> {
         (!Path::new(PROGRAM).exists()).then(|| "there is no OpenSSH server on this machine".to_owned())

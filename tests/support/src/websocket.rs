@@ -11,7 +11,7 @@ use tokio_tungstenite::tungstenite::protocol::Role;
 
 use crate::body::{Body, whole};
 
-/// Returns the response that accepts an upgrade (RFC 6455, 4.2.2). `None` if the request has no key.
+/// Returns the response that accepts an upgrade (RFC 6455, 4.2.2). Returns `None` if the request has no key.
 #[must_use]
 pub fn accept(request: &HeaderMap) -> Option<Response<Body>> {
     let key = request.get(SEC_WEBSOCKET_KEY)?;
@@ -25,7 +25,7 @@ pub fn accept(request: &HeaderMap) -> Option<Response<Body>> {
     Some(response)
 }
 
-/// Returns the WebSocket after the response was sent. `None` if the client is gone.
+/// Returns the WebSocket after the response was sent. Returns `None` if the client has disconnected.
 pub async fn open(upgrade: OnUpgrade) -> Option<WebSocketStream<TokioIo<Upgraded>>> {
     let upgraded = upgrade.await.ok()?;
     Some(WebSocketStream::from_raw_socket(TokioIo::new(upgraded), Role::Server, None).await)

@@ -1,6 +1,6 @@
 //! Runs the command-line programs of engines that have no API ([`runner`]).
 //!
-//! A backend that is driven by such a program consists of a pure builder of arguments, pure parsers of the output, and
-//! this runner, the only part that starts processes.
+//! A backend that uses a command-line program consists of three parts: pure functions that build arguments, pure
+//! parsers of the program's output, and this runner. Only the runner starts processes.
 
 pub mod runner;

@@ -1,8 +1,9 @@
 //! Runs a program with a deadline, a fixed environment and bounded output.
 //!
-//! The program can be missing, hang, print without end, or print terminal sequences. It runs as the leader of its own
-//! process group, so that a kill reaches its children too. A program that ended successfully may leave a process in the
-//! background that keeps the pipes of its output open; the runner does not wait for that process.
+//! The program can be missing, hang, print without end, or print terminal sequences. The runner starts the program as
+//! the leader of a new process group, so that a kill also ends the program's children. A program that ended
+//! successfully may leave a background process that keeps the output pipes open. The runner does not wait for that
+//! process.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -20,33 +21,34 @@ use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinHandle;
 
-/// The size limit of standard output in bytes. A list of a thousand machines is shorter. A program that prints more is
-/// killed.
+/// The size limit of standard output in bytes. A list of a thousand machines is shorter. The runner kills a program
+/// that prints more.
 const OUTPUT_MAX: usize = 8 << 20;
 
-/// The number of bytes kept of the end of standard error, which contains the error after any progress.
+/// The number of bytes of standard error that the runner keeps. The runner keeps the last bytes, because a program
+/// prints its error after its progress output.
 const ERRORS_MAX: usize = 16 << 10;
 
-/// The maximum number of characters of a program's error in a message.
+/// The maximum number of characters that [`last_words`] returns.
 const LAST_WORDS_MAX: usize = 300;
 
-/// How long the runner continues to read after the program ended. All output of the program itself is in the pipes by
-/// then.
+/// How long the runner continues to read the pipes after the program ended. All output of the program itself is in the
+/// pipes at that time; only background processes can write more.
 const DRAIN: Duration = Duration::from_millis(100);
 
-/// How long a killed program may take to end. After that, the runner continues without its exit status.
+/// How long a killed program may take to end. After this time, the runner continues without the program's exit status.
 const KILL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The size of the buffer for copied output in bytes.
 const COPIED_CHUNK: usize = 256 << 10;
 
-/// The number of buffers that wait to be written.
+/// The maximum number of full buffers that wait to be written.
 const COPIED_CHUNKS: usize = 8;
 
 /// A command-line program of an engine.
 #[derive(Debug, Clone)]
 pub struct Program {
-    /// The name of the program, searched on the `PATH` of the environment.
+    /// The name of the program, which the runner searches on the `PATH` of `env`.
     name: &'static str,
     /// The complete environment of the program.
     env: Vec<(OsString, OsString)>,
@@ -61,7 +63,7 @@ pub struct Output {
     pub stderr: Vec<u8>,
 }
 
-/// Why a program did not succeed. The message is the end of a sentence that begins with the failed action.
+/// Why a program did not succeed. The error message is worded as the cause in `cannot VERB OBJECT: CAUSE`.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// No program of this name is on the `PATH`.
@@ -77,10 +79,10 @@ pub enum RunError {
         program: String,
         /// The deadline.
         within: Duration,
-        /// The end of the program's messages.
+        /// The last line of standard error, from [`last_words`].
         last_words: String,
     },
-    /// The program printed more than the runner accepts and was killed.
+    /// The program printed more than `OUTPUT_MAX` bytes to standard output and was killed.
     #[error("`{0}` printed more than {limit} MiB", limit = OUTPUT_MAX >> 20)]
     Flood(String),
     /// The program ended with a failure.
@@ -88,25 +90,26 @@ pub enum RunError {
     Failed {
         /// The program and its first arguments.
         program: String,
-        /// The status, with the signal of a killed program.
+        /// The exit status, or the signal that killed the program.
         status: ExitStatus,
         /// The end of standard error.
         stderr: Vec<u8>,
-        /// The end of the program's messages.
+        /// The last line of standard error, from [`last_words`].
         last_words: String,
     },
 }
 
 impl Program {
-    /// Creates the program `name`. Its environment contains only the variables of the host that are in `variables` or
-    /// that every program needs.
+    /// Creates the program `name`. The program's environment contains the host's values of `variables`, and of the
+    /// variables that every program needs, such as `PATH`.
     pub fn new(host: &Host, name: &'static str, variables: &[&str]) -> Self {
         let env = ["PATH", "HOME", "USER", "TMPDIR", "XDG_RUNTIME_DIR"].iter().chain(variables);
         let env = env.filter_map(|name| Some(((*name).into(), host.env.get(OsStr::new(name))?.clone())));
         Self { name, env: env.collect() }
     }
 
-    /// Runs the program with an empty standard input, and waits until it ends. Kills it after `within`.
+    /// Runs the program with an empty standard input, and waits until it ends. Kills the program if it runs longer than
+    /// `within`.
     ///
     /// # Errors
     /// [`RunError`].
@@ -141,8 +144,9 @@ impl Program {
         Ok(Output { stdout: stdout.take(), stderr: stderr.take() })
     }
 
-    /// Runs the program with an empty standard input, and writes its standard output to `out`, of any length. Returns
-    /// when the program ended and its output was written. Kills it after `within`.
+    /// Runs the program with an empty standard input, and copies its standard output to `out`, without a size limit.
+    /// Returns when the program has ended and all its output is written. Kills the program if it runs longer than
+    /// `within`.
     ///
     /// # Errors
     /// [`RunError`]; `Unusable` when `out` cannot be written.
@@ -170,7 +174,8 @@ impl Program {
         };
         let status = ended.map_err(|error| RunError::Unusable(self.name, error))?;
         drain([errors]).await;
-        // A program whose output could not be written also fails, but its error does not name the cause.
+        // If writing to `out` fails, the program fails too. The write error is returned, because the program's own
+        // error does not name the cause.
         copied.map_err(|error| RunError::Unusable(self.name, error))?;
         self.require_success(arguments, status, &stderr)
     }
@@ -195,8 +200,8 @@ impl Program {
 
     fn spawn(&self, arguments: &[OsString]) -> Result<Child, RunError> {
         let unusable = |error| RunError::Unusable(self.name, error);
-        // If this process ignored SIGCHLD, the child would inherit that and could not wait for its own children. A
-        // child does not inherit a handler.
+        // A child inherits an ignored SIGCHLD, and could then not wait for its own children. A child does not inherit a
+        // handler, so this line installs one.
         drop(signal(SignalKind::child()).map_err(unusable)?);
         let program = self.find().ok_or(RunError::Missing(self.name))?;
         let mut command = Command::new(program);
@@ -216,8 +221,8 @@ impl Program {
         })
     }
 
-    /// The absolute path of the program. Relative directories on the `PATH` are skipped: the working directory can be
-    /// one that an agent wrote.
+    /// Returns the absolute path of the program. Skips relative directories on the `PATH`, because the working
+    /// directory can be a directory that an agent wrote.
     fn find(&self) -> Option<PathBuf> {
         let (_, path) = self.env.iter().find(|(name, _)| name == "PATH")?;
         std::env::split_paths(path)
@@ -226,7 +231,7 @@ impl Program {
             .find(|program| program.is_file())
     }
 
-    /// The program with the arguments that say what it does, for messages.
+    /// Returns the program's name and up to two subcommands, for error messages.
     fn described(&self, arguments: &[OsString]) -> String {
         let words = arguments.iter().take_while(|word| !word.as_encoded_bytes().starts_with(b"-"));
         let words: Vec<_> = words.take(2).map(|word| word.to_string_lossy()).collect();
@@ -234,7 +239,7 @@ impl Program {
     }
 }
 
-/// Reads the rest of the program's own output. Does not wait for a process that the program left behind.
+/// Reads the rest of the program's own output. If a background process keeps a pipe open, waits at most [`DRAIN`].
 async fn drain(readers: impl IntoIterator<Item = Option<JoinHandle<()>>>) {
     for reader in readers.into_iter().flatten() {
         let abort = reader.abort_handle();
@@ -245,7 +250,7 @@ async fn drain(readers: impl IntoIterator<Item = Option<JoinHandle<()>>>) {
 }
 
 impl RunError {
-    /// The end of a failed program's standard error.
+    /// Returns the last bytes of a failed program's standard error. Empty for all other errors.
     #[cfg_attr(
         target_os = "macos",
         allow(dead_code, reason = "only a backend that exists on Linux parses errors")
@@ -258,7 +263,7 @@ impl RunError {
     }
 }
 
-/// Writes the output of a program on a blocking thread, because `out` may compress it.
+/// Copies the output of a program to `out`. Writes on a blocking thread, because `out` may compress the data.
 async fn copy(mut pipe: impl AsyncRead + Unpin, mut out: impl io::Write + Send + 'static) -> io::Result<()> {
     let (sender, mut receiver) = tokio::sync::mpsc::channel::<Vec<u8>>(COPIED_CHUNKS);
     let writing = tokio::task::spawn_blocking(move || {
@@ -278,10 +283,10 @@ async fn copy(mut pipe: impl AsyncRead + Unpin, mut out: impl io::Write + Send +
     writing.await.map_err(io::Error::other)?
 }
 
-/// Waits until the program ends. `None` if it printed too much.
+/// Waits until the program ends. Returns `None` if the program printed more than [`OUTPUT_MAX`] bytes.
 async fn wait(child: &mut Child, stdout: &Kept) -> io::Result<Option<ExitStatus>> {
     tokio::select! {
-        // A program that printed too much can end by itself, because nobody reads its output any more.
+        // A program that printed too much can end by itself, because the runner has closed the pipe.
         status = child.wait() => status.map(|status| (!stdout.overflowed()).then_some(status)),
         () = stdout.overflows.notified() => Ok(None),
     }
@@ -290,22 +295,22 @@ async fn wait(child: &mut Child, stdout: &Kept) -> io::Result<Option<ExitStatus>
 /// Kills the program and the processes of its group.
 async fn kill(child: &mut Child) {
     if let Some(group) = child.id().and_then(|id| Pid::from_raw(id.cast_signed())) {
-        // The group may have ended by itself.
+        // The kill fails if all processes of the group have ended by themselves.
         let _ = kill_process_group(group, Signal::KILL);
     }
     let _ = tokio::time::timeout(KILL_TIMEOUT, child.wait()).await;
 }
 
-/// Which part of a stream is kept.
+/// Which part of a stream the runner keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Keep {
-    /// The first [`OUTPUT_MAX`] bytes. More are an error.
+    /// The first [`OUTPUT_MAX`] bytes. A longer stream is an error.
     Beginning,
     /// The last [`ERRORS_MAX`] bytes.
     End,
 }
 
-/// The kept part of a stream, and a signal that it is too long.
+/// The kept part of a stream, and a notification that the stream is longer than [`OUTPUT_MAX`].
 struct Kept {
     keep: Keep,
     bytes: Arc<Mutex<Vec<u8>>>,
@@ -317,7 +322,7 @@ impl Kept {
         Self { keep, bytes: Arc::default(), overflows: Arc::default() }
     }
 
-    /// Reads a pipe until it ends.
+    /// Starts a task that reads the pipe until its end or until the limit of [`Keep::Beginning`].
     fn read(&self, mut pipe: impl AsyncRead + Unpin + Send + 'static) -> JoinHandle<()> {
         let (keep, kept, overflows) = (self.keep, Arc::clone(&self.bytes), Arc::clone(&self.overflows));
         tokio::spawn(async move {
@@ -355,8 +360,8 @@ impl Kept {
     }
 }
 
-/// The last line with text, without terminal sequences, and cut to the length limit of messages. Carriage returns end
-/// lines too, because programs use them to overwrite their progress output.
+/// Returns the last line that is not empty, without terminal sequences, and cut to `LAST_WORDS_MAX` characters. A
+/// carriage return ends a line too, because programs overwrite their progress output with it.
 pub fn last_words(output: &[u8]) -> String {
     let text = String::from_utf8_lossy(output);
     let last = text.split(['\n', '\r']).map(str::trim).rfind(|line| !line.is_empty()).unwrap_or_default();
@@ -391,7 +396,7 @@ mod tests {
 
     use super::*;
 
-    /// A program named `engine` that is this shell script.
+    /// Creates a program named `engine` that runs this shell script.
     fn program(script: &str) -> (tempfile::TempDir, Program) {
         let directory = tempfile::tempdir().expect("directory");
         let path = directory.path().join("engine");

@@ -1,10 +1,10 @@
-//! Determines the agent's user account in an image from `USER` and `/etc/passwd`, as a container engine does. The
-//! module has no side effects.
+//! Determines the agent's user account in an image from `USER` and `/etc/passwd`, as container engines do. The module
+//! has no side effects.
 
 use bottle_policy::names::{AGENT_UID, AGENT_USER};
 use serde::{Deserialize, Serialize};
 
-/// The label of an image that contains the agent's account.
+/// The key of the image label that contains the agent's account.
 pub const ACCOUNT_LABEL: &str = "bottle.account";
 
 /// The highest user or group id. Kernels and container engines reserve higher ids.
@@ -23,7 +23,7 @@ pub struct Account {
     pub home: String,
 }
 
-/// The user settings of an image.
+/// The parts of an image that define its users.
 #[derive(Debug, Clone, Copy)]
 pub struct Users<'a> {
     /// The value of `USER`.
@@ -45,17 +45,17 @@ pub enum NoAccount {
     NoGroup {
         /// The image's `USER`.
         user: String,
-        /// The group in it.
+        /// The group that `USER` names.
         group: String,
     },
-    /// This is no user id.
+    /// The id in `USER` is too high.
     #[error("has `USER {0}`, which is not a valid id")]
     BadId(String),
 }
 
 impl Users<'_> {
     /// Returns the account of the user that the image's `USER` names. If `USER` is empty or names root, returns the
-    /// user with id 1000, who may not exist in the image yet.
+    /// account with the id [`AGENT_UID`], which may not exist in the image yet.
     pub fn agent(&self) -> Result<Account, NoAccount> {
         let (user, group) = match self.user.split_once(':') {
             Some((user, group)) => (user, Some(group)),
@@ -85,14 +85,14 @@ impl Users<'_> {
         }
     }
 
-    /// Returns the account of a numeric `USER`. If `/etc/passwd` does not list the id, the account has group 0, as in a
-    /// container engine.
+    /// Returns the account of a numeric `USER`. If `/etc/passwd` does not list the id, the account gets group 0, as in
+    /// container engines.
     fn with_uid(&self, uid: u32) -> Account {
         let listed = self.accounts().find(|account| account.uid == uid);
         listed.unwrap_or_else(|| Account { gid: 0, ..self.new_account(uid) })
     }
 
-    /// Returns the account with this id. If `/etc/passwd` does not list the id, the account is a new user with a new
+    /// Returns the account with the id `uid`. If `/etc/passwd` does not list the id, returns a new account with a new
     /// group.
     fn with_id(&self, uid: u32) -> Account {
         let listed = self.accounts().find(|account| account.uid == uid);
@@ -130,7 +130,8 @@ impl Users<'_> {
         })
     }
 
-    /// The text of `/etc/passwd` with a line for this account. A line with the same name is replaced.
+    /// Returns the text of `/etc/passwd` with a line for this account. The line replaces an existing line with the same
+    /// name.
     pub fn passwd_with(&self, account: &Account) -> String {
         let Account { name, uid, gid, home } = account;
         let shell = self.passwd.lines().find_map(|line| {
@@ -141,18 +142,19 @@ impl Users<'_> {
         replace_line(self.passwd, name, &own)
     }
 
-    /// The text of `/etc/group` with the account's group added. `None` if a group with that id exists.
+    /// Returns the text of `/etc/group` with the account's group added. `None` if a group with the account's group id
+    /// exists.
     pub fn group_with(&self, account: &Account) -> Option<String> {
         let gid = account.gid.to_string();
         let listed = self.group.lines().any(|line| line.split(':').nth(2) == Some(&gid));
-        // A group with the same name and another id is allowed: files refer to groups by id.
+        // If another group has the account's name, the new group gets a different name. Files refer to groups by id.
         let by_name = self.group.lines().any(|line| line.split(':').next() == Some(&account.name));
         let name = if by_name { format!("{}{gid}", account.name) } else { account.name.clone() };
         (!listed).then(|| replace_line(self.group, &name, &format!("{name}:x:{gid}:")))
     }
 }
 
-/// Replaces the line whose first field is `name` with `own`. If there is none, appends `own`.
+/// Replaces the line whose first field is `name` with `own`. If no line has this first field, appends `own`.
 fn replace_line(text: &str, name: &str, own: &str) -> String {
     let mut lines: Vec<&str> = text.lines().collect();
     match lines.iter().position(|line| line.split(':').next() == Some(name)) {
@@ -162,7 +164,7 @@ fn replace_line(text: &str, name: &str, own: &str) -> String {
     lines.join("\n") + "\n"
 }
 
-/// The default home of a user.
+/// Returns the default home directory of a user.
 pub fn default_home(name: &str) -> String {
     format!("/home/{name}")
 }
@@ -175,7 +177,8 @@ fn is_name(name: &str) -> bool {
         && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
 }
 
-/// Whether a home is an absolute path that contains no empty part, `.` or `..`, and is outside the system directories.
+/// Whether a home directory is an absolute path that contains no empty part, `.` or `..`, and is outside the system
+/// directories.
 fn is_home(home: &str) -> bool {
     let plain = |part: &str| !part.is_empty() && part != "." && part != "..";
     let parts: Vec<&str> = home.strip_prefix('/').unwrap_or_default().split('/').collect();
@@ -187,12 +190,12 @@ fn is_home(home: &str) -> bool {
 }
 
 impl Account {
-    /// The account as the value of an image label.
+    /// Returns the account as the value of an image label.
     pub fn label(&self) -> String {
         format!("{}:{}:{}:{}", self.uid, self.gid, self.name, self.home)
     }
 
-    /// Parses the value of [`Account::label`]. `None` for any other text.
+    /// Parses the value of [`Account::label`]. Returns `None` for any other text.
     pub fn from_label(label: &str) -> Option<Self> {
         let fields: Vec<&str> = label.split(':').collect();
         let [uid, gid, name, home] = fields[..] else { return None };

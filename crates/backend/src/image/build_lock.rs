@@ -1,4 +1,5 @@
-//! Locks the image builds of a `$BOTTLE_HOME`. One process builds an image, and other processes wait for the result.
+//! Locks the image builds of a `$BOTTLE_HOME`. While one process builds an image, other processes that need the image
+//! wait.
 //!
 //! ```text
 //! $BOTTLE_HOME/builds/         shared lock of every build; exclusive lock of a cleanup
@@ -26,7 +27,8 @@ pub struct BuildLock {
     _image: File,
 }
 
-/// Waits for the lock of the image with this hash. `subject` names the image in progress reports.
+/// Waits until this process holds the lock for building the image with this hash. `subject` names the image in progress
+/// reports.
 ///
 /// # Errors
 /// [`BackendError`] when the directory that contains the lock files cannot be used.
@@ -59,8 +61,8 @@ pub async fn lock(
     Ok(BuildLock { _all: all, _image: image })
 }
 
-/// Acquires the lock for removing leftovers of builds. `None` while another process that uses this `$BOTTLE_HOME`
-/// builds an image.
+/// Acquires the lock for removing leftovers of builds. Returns `None` while another process that uses this
+/// `$BOTTLE_HOME` builds an image.
 ///
 /// # Errors
 /// When the directory that contains the lock files cannot be used.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-/// The parts of an image's configuration that matter for a bottle.
+/// The parts of an image's configuration that `bottle` uses.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Config {
     /// The operating system. Empty if the image does not name one.
@@ -22,15 +22,16 @@ pub struct Config {
     pub healthcheck: Vec<String>,
     /// Whether the image has an `ONBUILD` instruction.
     pub on_build: bool,
-    /// The labels. Empty where no caller needs them.
+    /// The labels. Backends whose code reads no labels leave them empty.
     pub labels: BTreeMap<String, String>,
 }
 
 impl Config {
-    /// Checks that the image is for Linux on `architecture`. `machine` names the machine in errors (`this engine`).
+    /// Checks that the image is for Linux on `architecture`. `machine` is the name of the machine in the error (`this
+    /// engine`).
     ///
     /// # Errors
-    /// The difference, as the end of a sentence that begins with the image's name.
+    /// Returns the difference, as the end of a sentence that begins with the image's name.
     pub fn expect_for(&self, architecture: &str, machine: &str) -> Result<(), String> {
         if !self.os.is_empty() && self.os != "linux" {
             return Err(format!("is for {}, not for Linux", self.os));
@@ -68,8 +69,8 @@ fn is_root(user: &str) -> bool {
     matches!(user.split(':').next(), Some("root" | "0"))
 }
 
-/// Returns notes for the user: one about instructions that have no effect in a bottle, one about volumes, which
-/// snapshots exclude.
+/// Returns notes for the user about instructions that have no effect in a bottle, and about volumes, because snapshots
+/// exclude volumes.
 pub fn notes(left_out: &[String], volumes: &[String]) -> Vec<String> {
     let runs: Vec<&str> = left_out.iter().map(String::as_str).filter(|one| *one != "USER").collect();
     let mut notes = Vec::new();

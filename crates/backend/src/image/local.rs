@@ -7,38 +7,38 @@ use std::path::{Path, PathBuf};
 
 use super::hash::Hash;
 
-/// Names of files that only a saved image has in its top directory.
+/// The file names that identify a saved image. No plain file system has one of them in its top directory.
 const MARKS: [&str; 2] = ["manifest.json", "oci-layout"];
-/// The maximum number of files in an image. Real images have fewer; a directory with more is refused.
+/// The maximum number of files in an image. Real images have fewer files. A directory with more files is refused.
 const FILES_MAX: usize = 5_000_000;
 
 /// The hint for an `agent_provider.image` that cannot be used.
 pub const IMAGE_HINT: &str =
     "it must be a directory or a tar archive in $BOTTLE_HOME, of a file system or from `docker save`";
 
-/// The name of the image at this path, for messages.
+/// Returns the name of the image at this path, for messages.
 pub fn named(path: &Path) -> String {
     format!("the image ./{}", path.display())
 }
 
-/// A directory or archive that may be used as an image. Its entries were listed, but the content of its files is not
-/// read yet.
+/// A directory or archive that may be used as an image. Its entries have been listed, but the content of its files has
+/// not been read.
 #[derive(Debug, Clone)]
 pub struct Local {
-    /// The path, with all links resolved.
+    /// The path, with all symbolic links resolved.
     pub path: PathBuf,
     /// Whether the path is a directory. Otherwise it is an archive.
     pub directory: bool,
     /// Whether the directory or archive contains a saved image. Otherwise it contains a plain file system.
     pub saved: bool,
-    /// A hash of the files' metadata. If a file changes, its time or size changes, and so does the hash.
+    /// A hash of the files' metadata. A changed file has another time or size, which changes the hash.
     pub hash: String,
 }
 
 /// Inspects the directory or archive at this path. Blocks.
 ///
 /// # Errors
-/// The reason that it is not an image, as the end of a sentence that begins with its path.
+/// Returns why the path is not an image, as the end of a sentence that begins with the path.
 pub fn inspect(path: &Path) -> Result<Local, String> {
     let unreadable = |error: io::Error| format!("cannot be read: {error}");
     let metadata = fs::metadata(path).map_err(unreadable)?;

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use crate::image::saved::Digest;
 
-/// The name of the blob that is being written to a directory.
+/// The file name of a blob while it is written to a directory.
 const NEW: &str = ".new";
 
 /// Stores blobs, one after the other.
@@ -21,17 +21,17 @@ pub trait Blobs: Send {
     /// Completes the blob that was begun last. `size` is the number of bytes that were written.
     ///
     /// # Errors
-    /// When the blob cannot be given its name.
+    /// When the blob cannot be stored under its digest.
     fn keep(&self, digest: Digest, size: u64) -> io::Result<()>;
 
     /// Removes the blob that was begun last. `size` is the number of bytes that were written.
     ///
     /// # Errors
-    /// When it cannot be removed.
+    /// When the blob cannot be removed.
     fn discard(&self, size: u64) -> io::Result<()>;
 }
 
-/// A directory in which the name of a blob is its digest.
+/// A directory in which the file name of a blob is its digest.
 pub struct BlobDirectory(pub PathBuf);
 
 impl Blobs for BlobDirectory {

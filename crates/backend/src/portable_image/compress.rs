@@ -1,9 +1,9 @@
 //! Compresses a stream with gzip on several threads.
 //!
-//! The stream is cut into chunks, and each chunk becomes one member of a gzip file, so the result does not depend on
-//! the number of threads. A file may contain several members, which every decoder reads as one stream. The encoder is
-//! pure Rust, because the agent chose the compressed bytes. It is from `zlib-rs`, whose encoder is faster than that of
-//! `miniz_oxide`. Hostile streams are decoded by `miniz_oxide`, which has no unsafe code.
+//! The stream is cut into chunks, and each chunk becomes one member of a gzip file. The result therefore does not
+//! depend on the number of threads. Every decoder reads all members of a gzip file as one stream. The encoder is pure
+//! Rust, because the agent chose the bytes to compress. The encoder is from `zlib-rs`, because it is faster than the
+//! encoder of `miniz_oxide`. `miniz_oxide` decodes untrusted streams, because it contains no unsafe code.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
@@ -18,25 +18,26 @@ use zlib_rs::{DeflateConfig, ReturnCode, compress_bound, compress_slice};
 const CHUNK: usize = 1 << 20;
 
 /// The maximum compression ratio of a chunk. A reader refuses a layer that expands to more than 200 times its size, but
-/// an honest layer can contain large files of zeros. An extra field in a member's header pads the member to this ratio.
+/// an honest layer can contain large files of zeros. If a chunk compresses better than this ratio, an extra field in
+/// the member's header pads the member to this ratio.
 const RATIO_MAX: usize = 128;
 
 /// The maximum number of threads. More threads would only wait for the thread that reads the files.
 const MAX_THREADS: usize = 8;
 
-/// The header of a member without a name and a time, from an unknown system.
+/// The header of a gzip member without a name and a time, from an unknown operating system.
 const HEADER: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff];
 
-/// The index of the flags in the header.
+/// The index of the flags byte in the header.
 const FLAGS: usize = 3;
 
-/// The flag of an extra field.
+/// The flag for an extra field in the header.
 const EXTRA: u8 = 4;
 
-/// The level of the compression. Level 2 makes archives a sixth smaller, and takes 1.8 times as long.
+/// The compression level. Level 2 makes archives a sixth smaller than level 1, but takes 1.8 times as long.
 const LEVEL: i32 = 1;
 
-/// Raw deflate data with the largest window, as `windowBits` of zlib.
+/// Selects raw deflate data with the largest window, as `windowBits` of zlib.
 const RAW: i32 = -15;
 
 type Job = (Arc<Vec<u8>>, SyncSender<Vec<u8>>);
@@ -46,7 +47,7 @@ pub(super) struct Compressor<W: Write> {
     out: W,
     chunk: Vec<u8>,
     jobs: SyncSender<Job>,
-    /// The results of the chunks that are not written yet, in order.
+    /// The channels that receive the compressed chunks, in the order of the stream.
     waiting: VecDeque<Receiver<Vec<u8>>>,
     threads: usize,
     is_empty: bool,
@@ -55,7 +56,7 @@ pub(super) struct Compressor<W: Write> {
 }
 
 impl<W: Write> Compressor<W> {
-    /// Starts the threads. `tee` also receives the uncompressed chunks; its receiver may stop early.
+    /// Starts the threads. `tee` also receives the uncompressed chunks; the receiver of `tee` may stop early.
     pub(super) fn new(out: W, tee: Option<SyncSender<Arc<Vec<u8>>>>) -> Self {
         let threads = thread::available_parallelism().map_or(2, usize::from).clamp(1, MAX_THREADS);
         let (jobs, queue) = sync_channel::<Job>(threads);
@@ -67,7 +68,7 @@ impl<W: Write> Compressor<W> {
                 loop {
                     let job = queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
                     let Ok((chunk, result)) = job else { return };
-                    // The caller reports the missing result of a failed compression.
+                    // If the compression fails, the thread sends no result, and the caller reports the missing result.
                     let _ = member(&chunk).map(|member| result.send(member));
                 }
             });
@@ -83,12 +84,12 @@ impl<W: Write> Compressor<W> {
         }
     }
 
-    /// Compresses the rest and returns the inner writer.
+    /// Compresses the remaining bytes and returns the inner writer.
     ///
     /// # Errors
     /// When the inner writer fails.
     pub(super) fn finish(mut self) -> io::Result<W> {
-        // An empty stream has one member too.
+        // An empty stream also has one member.
         if !self.chunk.is_empty() || self.is_empty {
             self.submit()?;
         }
@@ -153,7 +154,7 @@ fn member(chunk: &[u8]) -> io::Result<Vec<u8>> {
     }
     member.extend_from_slice(data);
     member.extend_from_slice(&crc32(0, chunk).to_le_bytes());
-    // The size modulo 2^32. A chunk is smaller.
+    // The format requires the size modulo 2^32. A chunk is smaller than 2^32 bytes.
     member.extend_from_slice(&u32::try_from(chunk.len()).unwrap_or(u32::MAX).to_le_bytes());
     Ok(member)
 }

@@ -11,8 +11,8 @@ use super::scan::{ContentFinding, ContentScanner};
 use crate::image::saved::Digest;
 use crate::progress::{Copied, ProgressSink};
 
-/// The number of bytes between two reports of the progress. A report takes longer than most writes, because an entry of a
-/// layer consists of several small ones.
+/// The number of bytes between two progress reports. Not every write is reported, because a report takes longer than
+/// most writes: an entry of a layer consists of several small writes.
 const REPORT: u64 = 1 << 20;
 
 /// A layer whose blob is complete.
@@ -27,13 +27,13 @@ pub struct Layer {
 }
 
 impl Layer {
-    /// A layer of which only the digest of the content is known.
+    /// Creates a layer for which only the digest of the content is known.
     pub fn of_content(content: Digest) -> Self {
         Self { stored: content, size: 0, content }
     }
 }
 
-/// The layers of an image, lowest first.
+/// The layers of an image, lowest layer first.
 pub struct LayerStore {
     blobs: Box<dyn Blobs>,
     layers: Vec<Layer>,
@@ -44,22 +44,23 @@ pub struct LayerStore {
 }
 
 impl LayerStore {
-    /// Creates an empty store. `blobs` receives its blobs, and `scanner` searches the bottle's own layers.
+    /// Creates an empty store. `blobs` stores the layers' blobs. `scanner` searches the bottle's own layers for
+    /// secrets.
     pub fn new(blobs: impl Blobs + 'static, scanner: Arc<ContentScanner>, progress: ProgressSink) -> Self {
         Self { blobs: Box::new(blobs), layers: Vec::new(), scanner, findings: Vec::new(), progress, bytes: 0 }
     }
 
-    /// The layers that were added.
+    /// Returns the layers that were added.
     pub fn layers(&self) -> &[Layer] {
         &self.layers
     }
 
-    /// The findings in the bottle's own layers.
+    /// Returns the findings in the bottle's own layers.
     pub fn findings(&self) -> &[ContentFinding] {
         &self.findings
     }
 
-    /// Adds a blob that is not a layer. No layer has its content.
+    /// Adds a blob that is not a layer. No layer may have the same content.
     ///
     /// # Errors
     /// When the blob cannot be written.
@@ -70,8 +71,9 @@ impl LayerStore {
         Ok(digest)
     }
 
-    /// Adds the layer that `fill` writes, as an uncompressed tar archive. `own` says whether it contains files of the
-    /// bottle, which are then scanned; otherwise it is a part of the image on which the bottle is based. Blocks.
+    /// Adds the layer that `fill` writes as an uncompressed tar archive. `own` says whether the layer contains files of
+    /// the bottle. The files of such a layer are scanned. Otherwise the layer is part of the image on which the bottle
+    /// is based. Blocks.
     ///
     /// # Errors
     /// The error of `fill`, or when the blob cannot be written.
@@ -106,7 +108,7 @@ impl LayerStore {
     }
 }
 
-/// The uncompressed content of a layer on its way to the compressor.
+/// Passes the uncompressed content of a layer to the compressor.
 struct Content<'a> {
     compressor: Compressor<Blob>,
     hash: Sha256,

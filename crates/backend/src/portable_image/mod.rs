@@ -5,7 +5,7 @@
 //!                             └─► scan: secrets in the bottle's own files
 //!   import:  blobs ─► backend::image::saved ─► backend
 //! ```
-//! - `request`: what a backend gets and returns
+//! - `request`: the inputs and results of a backend
 //! - `layers`: collects layers · `compress`: gzip on several threads · `scan`: searches for secrets
 //! - `blobs`: where blobs are stored · `oci`: the JSON files
 

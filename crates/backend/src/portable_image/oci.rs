@@ -11,7 +11,7 @@ use crate::image::saved::{Digest, architecture};
 /// The content of the file `oci-layout`.
 pub const LAYOUT: &str = "{\"imageLayoutVersion\":\"1.0.0\"}\n";
 
-/// The parts of an image's configuration that matter for a bottle.
+/// The parts of an image's configuration that a bottle uses.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ImageConfig {
     /// The agent's user, as `uid:gid` or a name.
@@ -23,7 +23,7 @@ pub struct ImageConfig {
 }
 
 impl ImageConfig {
-    /// The configuration of an image with these layers, as JSON.
+    /// Returns the configuration of an image with these layers, as JSON.
     pub fn json(&self, layers: &[Layer]) -> Value {
         let contents: Vec<String> = layers.iter().map(|layer| layer.content.to_string()).collect();
         let mut config = json!({"User": self.user, "Env": self.env, "Cmd": ["/bin/sh"]});
@@ -39,8 +39,8 @@ impl ImageConfig {
     }
 }
 
-/// Adds the configuration and the manifest of an image to the blobs of its layers. Returns the index, and the digests of
-/// both.
+/// Adds the configuration and the manifest of an image to the blobs of its layers. Returns the index, and the digests
+/// of the configuration and the manifest.
 ///
 /// # Errors
 /// When a blob cannot be written.

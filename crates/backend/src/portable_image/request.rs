@@ -1,4 +1,4 @@
-//! The inputs and results of a backend when the files of a bottle move between machines.
+//! The inputs and results of a backend that exports or imports the files of a bottle.
 
 use std::io;
 use std::path::Path;
@@ -20,7 +20,7 @@ use crate::snapshot::Snapshot;
 pub enum RootKind {
     /// A complete root file system.
     Complete,
-    /// Only the agent's home and the workspace. The bottle used the system files of its machine.
+    /// Only the agent's home and the workspace. The bottle used the system directories of its machine.
     Home,
 }
 
@@ -28,10 +28,10 @@ pub enum RootKind {
 pub struct Export<'a> {
     /// The snapshot whose files are exported.
     pub snapshot: &'a Snapshot,
-    /// The backend's name for the image on which the bottle was first started, if it is known. Its layers are not the
-    /// bottle's own.
+    /// The backend's name for the image on which the bottle was first started, if it is known. The layers of that image
+    /// are not the bottle's own layers.
     pub base: Option<&'a str>,
-    /// A private directory for temporary files, on the disk of the home.
+    /// A private directory for temporary files, on the disk of `$BOTTLE_HOME`.
     pub scratch: &'a Path,
     /// Receives the layers.
     pub layers: LayerStore,
@@ -43,9 +43,9 @@ pub struct ExportedImage {
     pub layers: LayerStore,
     /// The image's configuration.
     pub config: ImageConfig,
-    /// Which files of a bottle these are.
+    /// Which files of a bottle the image contains.
     pub root: RootKind,
-    /// The agent's home in the files, as an absolute path.
+    /// The path of the agent's home directory in the image. The path is absolute.
     pub home: String,
 }
 
@@ -69,13 +69,14 @@ impl ExportedImage {
 
 /// The input of [`crate::Snapshots::import`].
 pub struct Import<'a> {
-    /// The slug of the new bottle. No other bottle has it.
+    /// The slug of the new bottle. No other bottle has this slug.
     pub slug: &'a Slug,
-    /// The directory of the archive's OCI layout. The digests of its blobs were verified.
+    /// The directory of the archive's OCI layout. The caller has verified the digests of the layout's blobs.
     pub layout: &'a Path,
-    /// Which files of a bottle these are.
+    /// Which files of a bottle the image contains.
     pub root: RootKind,
-    /// The prepared inputs of the new bottle. With [`RootKind::Home`], the files are put into its image, if it has one.
+    /// The prepared inputs of the new bottle. With [`RootKind::Home`], the backend adds the files to the new bottle's
+    /// image, if the bottle has an image.
     pub prepared: &'a Prepared,
     /// Receives the progress.
     pub progress: ProgressSink,
@@ -86,6 +87,6 @@ pub struct Import<'a> {
 pub struct Imported {
     /// The new bottle's complete, durable snapshot.
     pub snapshot: Snapshot,
-    /// The image that the new bottle uses instead of the one in its manifest.
+    /// The image that the new bottle uses instead of the image in its manifest.
     pub image: Option<ImageSource>,
 }

@@ -1,7 +1,8 @@
 //! Searches the files of a bottle for secrets while they are written to an archive.
 //!
-//! A thread parses each layer and scans its files with the scanner of the egress proxy: the patterns of credentials, the
-//! user's rules, and the bottle's canaries. A finding names a file and a rule, and never contains the value.
+//! Each layer has a thread, which parses the layer and scans its files with the scanner of the egress proxy. The
+//! scanner finds the patterns of credentials, matches of the user's rules, and the bottle's canaries. A finding names a
+//! file and a rule, and never contains the value.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read};
@@ -20,19 +21,19 @@ pub const CANARY: &str = "canary";
 /// The maximum number of chunks that wait for the scanning thread.
 const CHUNKS: usize = 8;
 
-/// The maximum number of files whose findings are kept. More findings do not change the decision.
+/// The number of findings in a layer after which the thread scans no further file.
 const MAX_FINDINGS: usize = 1000;
 
-/// The size of a piece that is scanned at once, in bytes.
+/// The number of bytes that are passed to the scanner at once.
 const PIECE: usize = 128 << 10;
 
-/// The number of zero bytes that are scanned instead of a piece that contains only zeros.
+/// The number of zero bytes that are passed to the scanner for a piece that contains only zeros.
 const GAP: usize = 16;
 
 /// A secret, or text that looks like one, in a file.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ContentFinding {
-    /// The rule that found it.
+    /// The rule that found the secret.
     pub rule: String,
     /// The path of the file in the bottle.
     pub path: String,
@@ -72,12 +73,12 @@ pub(super) struct LayerScan {
 }
 
 impl LayerScan {
-    /// The channel that receives the layer in chunks.
+    /// Returns the channel that receives the layer in chunks.
     pub(super) fn input(&self) -> SyncSender<Arc<Vec<u8>>> {
         self.input.clone()
     }
 
-    /// Waits for the end of the scan. Every other sender of the layer must be dropped.
+    /// Waits for the end of the scan. The caller must drop every other sender of this layer's chunks before the call.
     ///
     /// # Errors
     /// When the layer cannot be parsed.
@@ -104,7 +105,7 @@ fn scan(scanner: &Scanner, layer: Chunks) -> io::Result<Vec<ContentFinding>> {
         loop {
             match member.content.read(&mut buffer)? {
                 0 => break,
-                // A hole of a sparse file can be larger than any disk, and contains nothing to find.
+                // A hole of a sparse file can be larger than any disk, and contains no secret.
                 read if read == PIECE && buffer.iter().all(|byte| *byte == 0) => stream.feed(&[0; GAP]),
                 read => stream.feed(&buffer[..read]),
             }
@@ -120,13 +121,13 @@ fn scan(scanner: &Scanner, layer: Chunks) -> io::Result<Vec<ContentFinding>> {
             found.entry((rule, path.clone())).or_insert(finding.preview);
         }
     }
-    // The writer does not wait for a reader that stops early.
+    // Reads the layer to its end, after the end of the tar archive.
     io::copy(&mut archive.into_inner(), &mut io::sink())?;
     let finding = |((rule, path), preview)| ContentFinding { rule, path, preview };
     Ok(found.into_iter().map(finding).collect())
 }
 
-/// The absolute path of an entry in the bottle.
+/// Returns the absolute path of an entry in the bottle.
 fn shown(name: &Path) -> String {
     format!("/{}", name.to_string_lossy().trim_start_matches("./").trim_start_matches('/'))
 }

@@ -1,10 +1,10 @@
-//! Removes capabilities permanently.
+//! Removes capabilities from the bounding set.
 
 use std::io;
 
 use rustix::thread::{CapabilitySet, remove_capability_from_bounding_set};
 
-/// The highest capability number to try. The kernel rejects numbers above the highest that it knows.
+/// The highest capability number to try. The kernel rejects numbers above its own highest capability.
 const CAPABILITIES_MAX: u32 = 63;
 
 /// Prevents this process and its children from ever regaining a capability that they do not have.

@@ -1,9 +1,10 @@
 //! Keeps the programs of a bottle from making set-id programs in a directory of the user (`--cwd=live`).
 //!
-//! Inside the bottle set-id bits have no effect. On the host, anybody who can reach such a program could run it with
+//! Inside the bottle set-id bits have no effect. On the host, anybody who can reach a set-id program could run it with
 //! the rights of the user, or of root if root owns the directory. The filter applies to the processes that the guest
-//! starts. It does not apply to the guest itself, which opens files with `openat2`: the mode of that call is in memory,
-//! which a filter cannot read. For the started processes, `openat2` fails as on an older kernel.
+//! starts. The filter does not apply to the guest itself, because the guest opens files with `openat2`. The mode of
+//! `openat2` is in memory, which a filter cannot read. For the processes that the guest starts, `openat2` fails with
+//! ENOSYS, as on an older kernel.
 
 use std::io;
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use seccompiler::{SeccompCmpArgLen as Len, SeccompCmpOp as Op, SeccompCondition 
 /// The bits that make a program run with the rights of its owner or group.
 const BITS: [u64; 2] = [0o4000, 0o2000];
 
-/// Calls with a mode, and the index of that argument.
+/// The system calls with a mode argument, each with the index of that argument.
 const WITH_MODE: &[(libc::c_long, u8)] = &[
     #[cfg(target_arch = "x86_64")]
     (libc::SYS_chmod, 1),
@@ -31,24 +32,26 @@ const WITH_MODE: &[(libc::c_long, u8)] = &[
     (libc::SYS_mknodat, 2),
 ];
 
-/// Calls with flags followed by a mode, and the index of the flags. The mode counts only if the flags create a file.
+/// The system calls with flags followed by a mode, each with the index of the flags. The mode has an effect only if the
+/// flags create a file.
 const WITH_FLAGS: &[(libc::c_long, u8)] = &[
     #[cfg(target_arch = "x86_64")]
     (libc::SYS_open, 1),
     (libc::SYS_openat, 2),
 ];
 
-/// The flags with which a call creates a file. `O_TMPFILE` also contains the bit of `O_DIRECTORY`.
+/// The flags with which a call creates a file. `O_TMPFILE` includes the bit of `O_DIRECTORY`, which alone creates no
+/// file.
 const CREATING: [i32; 2] = [libc::O_CREAT, libc::O_TMPFILE & !libc::O_DIRECTORY];
 
-/// The restriction for each process that the guest starts.
+/// Returns the restriction for each process that the guest starts.
 ///
 /// # Errors
 /// When the filter cannot be built on this processor architecture.
 pub fn refused() -> Result<Confine, HardenError> {
     let program = filter()?.program()?;
     Ok(Confine(Arc::new(move || {
-        // Between fork and exec, an error must not allocate memory.
+        // The closure runs between fork and exec, where an error must not allocate memory.
         seccompiler::apply_filter(&program).map_err(|_| io::Error::from_raw_os_error(libc::EPERM))
     })))
 }

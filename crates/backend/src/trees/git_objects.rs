@@ -1,17 +1,18 @@
 //! Shares the objects of a git repository with a bottle and with its snapshots.
 //!
-//! A bottle's directory [`OBJECTS`](super::OBJECTS) contains the objects of the copied repository as they were
-//! at the start. The sandbox mounts it read-only, at a place outside the agent's files, and the bottle's repository names
-//! it as an alternate. If several repositories were copied, each has a directory of its own there. Each file is a reflink
+//! A bottle's directory [`OBJECTS`](super::OBJECTS) contains the objects of the copied repository as they were when the
+//! bottle started. The sandbox mounts the directory read-only outside the agent's files, and the bottle's repository
+//! names it as an alternate. If several repositories were copied, each has its own subdirectory. Each file is a reflink
 //! if the file system supports it, otherwise a hard link, otherwise a copy:
 //!
 //! - No process in the bottle can write to a file, because the mount is read-only.
-//! - No code here changes a file's content, mode, owner or times, because a hard link would pass the change on to the
-//!   user's repository.
-//! - The host's `git gc` removes its own names of the files; the names here stay.
+//! - No function of this module changes a file's content, mode, owner or times, because a hard link would pass the
+//!   change on to the user's repository.
+//! - The host's `git gc` removes only the names of files in the user's repository. The names in the bottle's directory
+//!   stay.
 //!
-//! Git never changes a file of the shared kinds, and replaces an index with a rename. All other files, such as the
-//! temporary files of a running git, are left out.
+//! Git never changes a file of the kinds that this module shares, and replaces an index with a rename. The module
+//! leaves out all other files, such as the temporary files of a running git.
 
 use std::ffi::{CStr, OsStr};
 use std::fs::{self, DirBuilder, File};
@@ -33,27 +34,28 @@ use super::layer_tar::names_in;
 use super::remove_tree;
 use crate::RepositoryObjects;
 
-/// The maximum number of attempts to share the packs while git replaces some of them. After that, sharing fails.
+/// The maximum number of attempts to share the packs while git replaces some of them. After the last attempt, sharing
+/// fails.
 const TRIES: usize = 10;
 
-/// The user of a bottle who reads the shared objects.
+/// The user in a bottle who reads the shared objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reader {
-    /// The user who starts the bottle, or an unprivileged one if that is root.
+    /// The user who starts the bottle. If root starts the bottle, an unprivileged user.
     Starter,
     /// Any user.
     Anyone,
 }
 
-/// The maximum number of files; sharing more fails. `git gc` packs loose objects long before a repository has this many
-/// files.
+/// The maximum number of shared files. Sharing more files fails. `git gc` packs loose objects long before a repository
+/// has this many files.
 const MAX_FILES: usize = 5_000_000;
 
-/// Shares the objects of a repository with a bottle whose shared objects are in the directory `bottle`. Files that
-/// `reader` cannot read are copied.
+/// Shares the objects of a repository with a bottle. `bottle` is the directory of the bottle's shared objects. Copies
+/// the files that `reader` cannot read.
 ///
 /// # Errors
-/// When a file cannot be shared, or git replaces packs again and again. The error names the path.
+/// When a file cannot be shared, or git replaces packs during every attempt. The error names the path.
 pub fn share_repository(objects: &RepositoryObjects, bottle: &Path, reader: Reader) -> io::Result<()> {
     let from: Vec<&Directory> =
         std::iter::once(&objects.from).chain(&objects.borrowed).map(Arc::as_ref).collect();
@@ -65,10 +67,10 @@ pub fn share_repository(objects: &RepositoryObjects, bottle: &Path, reader: Read
 }
 
 /// Shares all objects of a bottle or a snapshot with a new bottle or snapshot. `from` is the existing directory with
-/// the objects, and `to` is the new one. Returns the total size of the files in bytes.
+/// the objects, and `to` is the new directory. Returns the total size of the files in bytes.
 ///
 /// # Errors
-/// As [`share_repository`].
+/// The errors of [`share_repository`].
 pub fn share_all(from: &Path, to: &Path, reader: Reader) -> io::Result<u64> {
     let mut bytes = share(&[open(from)?], to, reader)?;
     let [from, to] = [from, to].map(|directory| directory.join(GIT_OBJECTS_OF_SEVERAL));
@@ -85,14 +87,14 @@ pub fn share_all(from: &Path, to: &Path, reader: Reader) -> io::Result<u64> {
     Ok(bytes)
 }
 
-/// Whether this is a directory, and not a link to one: a snapshot can be from another machine.
+/// Whether `path` is a directory and not a link to a directory. A snapshot from another machine can contain links.
 fn is_directory(path: &Path) -> bool {
     path.symlink_metadata().is_ok_and(|found| found.is_dir())
 }
 
-/// Shares the objects in the directories `from` with the directory `to`, which is created if it is missing. `from`
-/// names the repository's own objects first, then the borrowed ones. Returns the total size of the files in bytes. If
-/// this fails, `to` is removed.
+/// Shares the objects in the directories `from` with the directory `to`, which is created if it is missing. The first
+/// directory in `from` contains the repository's own objects; the others contain borrowed objects. Returns the total
+/// size of the files in bytes. After an error, removes `to`.
 fn share(from: &[impl AsFd], to: &Path, reader: Reader) -> io::Result<u64> {
     let shared = share_directories(from, to, reader);
     if shared.is_err() {
@@ -112,10 +114,11 @@ fn share_directories(from: &[impl AsFd], to: &Path, reader: Reader) -> io::Resul
     Ok(sharing.bytes)
 }
 
-/// Creates the directory of the shared objects. Every user of the bottle can read it. An existing directory stays.
+/// Creates the directory of the shared objects. Every user of the bottle can read the directory. An existing directory
+/// stays unchanged.
 ///
 /// # Errors
-/// When it cannot be created.
+/// When the directory cannot be created.
 pub fn make_directory(directory: &Path) -> io::Result<()> {
     match DirBuilder::new().create(directory) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
@@ -130,17 +133,17 @@ fn let_read(directory: &OwnedFd) -> io::Result<()> {
 
 struct Sharing {
     reader: Reader,
-    /// Whether the file system can clone files, as far as is known.
+    /// Whether the file system can clone files. `true` until a clone fails.
     clones: bool,
-    /// Whether the files can be linked, as far as is known.
+    /// Whether the files can be linked. `true` until a link fails.
     links: bool,
     files_left: usize,
     bytes: u64,
 }
 
 impl Sharing {
-    /// Shares the objects of one directory. With `several`, the same target also gets the objects of other directories.
-    /// Commit graphs and multi-pack indexes describe only one directory, so they are left out then.
+    /// Shares the objects of one directory. With `several`, `to` also receives the objects of other directories. Commit
+    /// graphs and multi-pack indexes are then left out, because they describe only one directory.
     fn repository(&mut self, from: &OwnedFd, to: &OwnedFd, several: bool) -> io::Result<()> {
         // When git packs an object, it writes the pack before it removes the loose file, so the packs are shared last.
         // Every commit of a graph existed when git wrote the graph, so the graphs are shared first.
@@ -161,7 +164,8 @@ impl Sharing {
         Ok(())
     }
 
-    /// Opens the directory `name` in `from`, and creates it in `to`. `None` if it does not exist or is no directory.
+    /// Opens the directory `name` in `from`, and creates it in `to`. Returns `None` if `from` does not contain a
+    /// directory of this name.
     fn inner(&self, from: &OwnedFd, to: &OwnedFd, name: &CStr) -> io::Result<Option<(OwnedFd, OwnedFd)>> {
         let from = match openat(from, name, DIRECTORY, Mode::empty()) {
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(None),
@@ -180,7 +184,8 @@ impl Sharing {
         Ok(Some((from, to)))
     }
 
-    /// Shares the packs in rounds, until one round has shared every pack that existed at its beginning and at its end.
+    /// Shares the packs in rounds, until one round has shared every pack that existed at the beginning and at the end
+    /// of the round.
     fn packs(&mut self, from: &OwnedFd, to: &OwnedFd, several: bool) -> io::Result<()> {
         let wanted = |name: &[u8]| is_pack(name) && !(several && name.starts_with(b"multi-pack-index"));
         for _ in 0..TRIES {
@@ -193,7 +198,8 @@ impl Sharing {
         Err(io::Error::new(io::ErrorKind::ResourceBusy, "git replaces the packs again and again"))
     }
 
-    /// Shares the files whose names `wanted` accepts. Returns false if one of them was removed meanwhile.
+    /// Shares the files whose names `wanted` accepts. Returns `false` if one of these files was removed during the
+    /// call.
     fn files(&mut self, from: &OwnedFd, to: &OwnedFd, wanted: &dyn Fn(&[u8]) -> bool) -> io::Result<bool> {
         let mut complete = true;
         for name in names_in(from)?.iter().filter(|name| wanted(name.to_bytes())) {
@@ -213,7 +219,7 @@ impl Sharing {
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile || is_same(to, name, &stat) {
             return Ok(());
         }
-        // A multi-pack index that an earlier round shared, and that git has replaced since.
+        // Removes a multi-pack index that an earlier round shared, if git has replaced it since then.
         match unlinkat(to, name, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => {}
             Err(error) => return Err(error.into()),
@@ -241,15 +247,15 @@ impl Sharing {
         Ok(cloned)
     }
 
-    /// Links the file if the bottle's user can read it. Fails across file systems, and for files of other users that
-    /// this user may not link.
+    /// Hard-links the file if the bottle's user can read it. Returns whether the file is linked. Links fail across file
+    /// systems, and for files of other users that this process may not link.
     fn try_link(&mut self, from: BorrowedFd<'_>, to: BorrowedFd<'_>, name: &CStr, stat: &Stat) -> bool {
         if !self.links || !is_readable(stat, self.reader) {
             return false;
         }
         match linkat(from, name, to, name, AtFlags::empty()) {
             Ok(()) => true,
-            // This file has too many links; other files can still be linked.
+            // This file has too many links. Other files can still be linked.
             Err(Errno::MLINK) => false,
             Err(_) => {
                 self.links = false;
@@ -303,7 +309,8 @@ fn is_graph(name: &[u8]) -> bool {
     name == b"commit-graph-chain" || graph.is_some_and(|hash| is_hex(hash, &[40, 64]))
 }
 
-/// Whether git writes a file of this name in `objects/pack`: a pack with its files, or a multi-pack index.
+/// Whether git writes a file of this name in `objects/pack`: a pack, a file that belongs to a pack, or a multi-pack
+/// index.
 fn is_pack(name: &[u8]) -> bool {
     if name == b"multi-pack-index" {
         return true;
@@ -402,7 +409,8 @@ mod tests {
         assert_eq!(fs::read_to_string(to.join("pack/multi-pack-index")).expect("there"), "new");
     }
 
-    /// One directory contains the objects of all. Files that describe the objects of only one are left out.
+    /// One directory contains the objects of all repositories. Files that describe the objects of only one repository
+    /// are left out.
     #[test]
     fn borrowed_objects_are_shared_with_those_of_the_repository() {
         let root = tempfile::tempdir().expect("directory");

@@ -1,7 +1,7 @@
-//! Unpacks the layers of an image into a directory, each one over the previous ones.
+//! Unpacks the layers of an image into a directory, each layer over the previous layers.
 //!
-//! Every name is untrusted. Paths are opened from the top of the tree, and a link is followed only if it leads to a
-//! path in the tree. Entries that an image must not contain are refused with their name.
+//! Every name is untrusted. Paths are opened from the top of the tree, and a link is followed only if its target is in
+//! the tree. Entries that an image must not contain are refused; the error contains the entry's name.
 
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::{OsStr, OsString};
@@ -38,7 +38,7 @@ pub struct Tree {
     top: OwnedFd,
     /// The final modes and times of directories. The directories stay writable until these are set.
     directories: BTreeMap<PathBuf, (Mode, Timestamps)>,
-    /// The entries whose owner is not root, or that have set-id or sticky bits. On disk, all files have one owner.
+    /// The entries whose owner is not root, or that have set-id or sticky bits. On disk, all files have the same owner.
     owners: BTreeMap<PathBuf, Ownership>,
     files: usize,
     /// The size of the names of all entries so far, in bytes.
@@ -60,7 +60,7 @@ impl LayerPaths {
     }
 
     fn add(&mut self, path: &Path) -> bool {
-        // The parent directories count as added by this layer too.
+        // The layer also adds the parent directories of the path.
         for parent in path.ancestors().skip(1).take_while(|parent| !parent.as_os_str().is_empty()) {
             if !self.names.insert(parent.to_owned()) {
                 break;
@@ -84,12 +84,12 @@ impl Tree {
         Ok(Self { top, directories, owners, files: 0, names: 0, bytes: 0, budget })
     }
 
-    /// The top directory of the tree.
+    /// Returns the top directory of the tree.
     pub fn top(&self) -> BorrowedFd<'_> {
         self.top.as_fd()
     }
 
-    /// The size in bytes of all unpacked files, including files that a later layer replaced.
+    /// Returns the size in bytes of all unpacked files, including files that a later layer replaced.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -119,7 +119,8 @@ impl Tree {
     }
 
     /// Sets the final mode and time of every directory. Deeper directories come first, because a change in a directory
-    /// updates its time. Returns the owners that the archive's entries have, except root.
+    /// updates its time. Returns the ownership of each entry whose owner is not root, or that has set-id or sticky
+    /// bits.
     ///
     /// # Errors
     /// When a directory cannot be changed.
@@ -292,7 +293,7 @@ impl Tree {
     /// Opens a directory and creates the missing parts of its path.
     ///
     /// # Errors
-    /// When the path is not a directory, or a link on it points outside.
+    /// When the path is not a directory, or a link in the path points outside the tree.
     pub fn directory(&self, path: &Path) -> Result<OwnedFd, BadImage> {
         match self.open(path, OFlags::RDONLY | OFlags::DIRECTORY) {
             Err(Errno::NOENT) => {}
@@ -318,7 +319,7 @@ impl Tree {
         entry.open_directory().map_err(|_| rejected_entry(path, "must be a directory, and is not"))
     }
 
-    /// Opens a path. A link is followed only if it leads to a path in the tree.
+    /// Opens a path. A link is followed only if its target is in the tree.
     fn open(&self, path: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
         let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
@@ -349,7 +350,7 @@ impl EntrySlot<'_> {
         }
     }
 
-    /// Removes the existing entry, whatever its type is.
+    /// Removes the existing entry, of any type.
     fn remove(&self) -> Result<(), BadImage> {
         match unlinkat(self.parent, self.name, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
@@ -389,7 +390,7 @@ impl EntrySlot<'_> {
         futimens(&file, &times(member)).map_err(|error| self.failed(error))
     }
 
-    /// Sets the times of a link or a named pipe, which is not opened.
+    /// Sets the times of a link or a named pipe without opening it.
     fn set_time(&self, member: &Member<'_, impl Read>) -> Result<(), BadImage> {
         utimensat(self.parent, self.name, &times(member), AtFlags::SYMLINK_NOFOLLOW)
             .map_err(|error| self.failed(error))
@@ -405,7 +406,7 @@ impl EntrySlot<'_> {
     }
 }
 
-/// Sets `user.*` attributes. Other attributes grant rights or have no meaning in a bottle.
+/// Sets `user.*` attributes. Skips other attributes, because they grant rights or have no meaning in a bottle.
 fn set_attributes(file: impl AsFd, member: &Member<'_, impl Read>, path: &Path) -> Result<(), BadImage> {
     for (name, value) in &member.attributes {
         if name.starts_with(OVERLAY) {
@@ -415,7 +416,7 @@ fn set_attributes(file: impl AsFd, member: &Member<'_, impl Read>, path: &Path) 
             continue;
         }
         match fsetxattr(&file, OsString::from(OsStr::from_bytes(name)), value, XattrFlags::empty()) {
-            // The file system does not support attributes.
+            // `NOTSUP` means that the file system does not support attributes.
             Ok(()) | Err(Errno::NOTSUP) => {}
             Err(error) => return Err(BadImage::at(path, error)),
         }

@@ -1,9 +1,9 @@
 //! Writes stored trees of an agent's files as one layer of an image.
 //!
-//! The layer is canonical: equal trees result in equal bytes. Entries are sorted by name, and each has an owner, a mode,
-//! a time with nanoseconds and its `user.*` attributes. Hard links stay links, and holes of sparse files stay holes. The
-//! upper layer of an overlay becomes a layer with whiteouts. The trees must not change while they are read, but the
-//! agent chose their names, links and depth.
+//! The layer is canonical: equal trees result in equal bytes. Entries are sorted by name. Each entry has an owner, a
+//! mode, a time with nanoseconds, and its `user.*` attributes. Hard links stay links, and holes of sparse files stay
+//! holes. The upper layer of an overlay becomes a layer with whiteouts. The trees must not change while they are read.
+//! The agent chose their names, links and depth.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, OsStr};
@@ -24,13 +24,13 @@ use super::nofollow::Readable;
 use crate::image::saved::entry;
 
 /// The maximum number of entries of a layer. A reader refuses an archive with more than a million members, and an entry
-/// may need two.
+/// may need two members.
 const MAX_ENTRIES: usize = 500_000;
 
 /// The length of a name or link target that fits into a header, in bytes.
 const SHORT_NAME: usize = 100;
 
-/// The owner of an entry, and the set-id and sticky bits that the stored tree does not have.
+/// The owner of an entry, and the entry's set-id and sticky bits. The stored tree does not contain these bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ownership {
     /// The user id.
@@ -42,7 +42,7 @@ pub struct Ownership {
 }
 
 impl Ownership {
-    /// Root owns the entry, and the entry has no set-id or sticky bits.
+    /// The ownership of an entry that root owns and that has no set-id or sticky bits.
     pub const ROOT: Self = Self { uid: 0, gid: 0, special: 0 };
 }
 
@@ -55,7 +55,7 @@ pub struct LayerTar<'a> {
     owners: Owners<'a>,
     /// Whether the tree is the upper layer of an overlay.
     overlay: bool,
-    /// The paths that are left out, relative to the root of the image.
+    /// The paths of the entries that are left out, relative to the root of the image.
     skipped: &'a [&'a str],
     /// The name of the first entry of each hard-linked file, by inode.
     links: HashMap<u64, PathBuf>,
@@ -63,7 +63,7 @@ pub struct LayerTar<'a> {
 }
 
 impl<'a> LayerTar<'a> {
-    /// Starts a layer. The entries at the paths `skipped`, and those below them, are left out.
+    /// Starts a layer. The entries at the paths `skipped`, and the entries below these paths, are left out.
     pub fn new(out: &'a mut dyn Write, owners: Owners<'a>, skipped: &'a [&'a str]) -> Self {
         let out = Builder::new(out);
         Self { out, owners, overlay: false, skipped, links: HashMap::new(), entries_left: MAX_ENTRIES }
@@ -74,20 +74,22 @@ impl<'a> LayerTar<'a> {
     /// layer of an overlay.
     ///
     /// # Errors
-    /// When an entry cannot be read, its name cannot be in a layer, or the output cannot be written.
+    /// When an entry cannot be read, when a layer cannot contain the entry's name, or when the output cannot be
+    /// written.
     pub fn tree(&mut self, at: &OwnedFd, name: &str, inside: &Path, overlay: bool) -> io::Result<()> {
         self.overlay = overlay;
-        // Each tree has its own inodes.
+        // Inode numbers are unique only within one tree.
         self.links.clear();
         let name = CString::new(name)?;
         self.directory(at.as_fd(), &name, inside, 0)
     }
 
     /// Adds the directories from `top` to the parent of `inside`, with the times of the directory `name` in `at`. If a
-    /// layer lacks such a directory, an engine creates it with root as the owner, even if an earlier layer contains it.
+    /// layer lacks the parent directory of an entry, an engine creates the directory with root as the owner, even if an
+    /// earlier layer contains the directory.
     ///
     /// # Errors
-    /// As [`LayerTar::tree`].
+    /// The errors of [`LayerTar::tree`].
     pub fn parents(&mut self, at: &OwnedFd, name: &str, inside: &Path, top: &Path) -> io::Result<()> {
         let mut stat = statat(at, name, AtFlags::SYMLINK_NOFOLLOW)?;
         stat.st_mode = 0o755;
@@ -161,7 +163,7 @@ impl<'a> LayerTar<'a> {
                 whiteout.extend_from_slice(name.to_bytes());
                 self.whiteout(&path.with_file_name(OsStr::from_bytes(&whiteout)))
             }
-            // Sockets and devices belong to a running system.
+            // Sockets and devices belong to a running system, so the layer does not contain them.
             _ => Ok(()),
         };
         written.map_err(named)
@@ -239,7 +241,7 @@ impl<'a> LayerTar<'a> {
     }
 }
 
-/// The records of an entry's extended header: the parts that the header cannot contain.
+/// Returns the records of an entry's extended header. They contain the metadata that the header cannot contain.
 fn records(stat: &Stat, attributes: &[(CString, Vec<u8>)]) -> Vec<(String, Vec<u8>)> {
     let mut records = Vec::new();
     if stat.st_mtime_nsec != 0 && stat.st_mtime >= 0 {
@@ -251,7 +253,7 @@ fn records(stat: &Stat, attributes: &[(CString, Vec<u8>)]) -> Vec<(String, Vec<u
     records
 }
 
-/// The names in a directory, sorted.
+/// Returns the names in a directory, sorted.
 pub(super) fn names_in(directory: &OwnedFd) -> io::Result<Vec<CString>> {
     let mut names = Vec::new();
     for entry in Dir::read_from(directory)? {

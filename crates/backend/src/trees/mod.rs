@@ -1,4 +1,4 @@
-//! Trees of files on Linux: the layers of bottles and of images, which an agent or an archive made.
+//! Handles file trees on Linux: the layers of bottles and of images. An agent or an archive determines their content.
 //!
 //! ```text
 //!   copy        copies trees of files, also while they change, and a directory of the user into a workspace
@@ -27,16 +27,16 @@ pub use self::copy::tree_into;
 pub use self::remove::remove_tree;
 use crate::BackendError;
 
-/// The directory name of the agent's working directory among a bottle's layers.
+/// The name of the agent's working directory in the directory of a bottle's layers.
 pub const WORKSPACE: &str = "workspace";
 
-/// The directory name of the shared objects among a bottle's layers.
+/// The name of the directory with the shared git objects in the directory of a bottle's layers.
 pub const OBJECTS: &str = "git-objects";
 
 /// Opens a directory without following a link.
 ///
 /// # Errors
-/// When there is no directory, or it cannot be read.
+/// When `path` is not a directory, or the directory cannot be read.
 pub fn open_directory(path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     Ok(rustix::fs::open(path, flags, Mode::empty())?)
@@ -47,7 +47,7 @@ fn open_directory_at(at: &OwnedFd, name: &str) -> io::Result<OwnedFd> {
     Ok(rustix::fs::openat(at, name, flags, Mode::empty())?)
 }
 
-/// The error for files that cannot be written or read. Says what the user can do if the disk is full.
+/// Creates the error for files that cannot be written or read. If the disk is full, the hint says what the user can do.
 pub fn explain(what: String, error: io::Error) -> BackendError {
     use io::ErrorKind::{QuotaExceeded, StorageFull};
     if matches!(error.kind(), StorageFull | QuotaExceeded) {

@@ -25,12 +25,13 @@ pub(crate) fn chmod<P: rustix::path::Arg>(at: impl AsFd, name: P, mode: Mode) ->
     rustix::fs::chmod(by_descriptor(&found), mode)
 }
 
-/// The path of an open file in `/proc`, which stays valid when the file is renamed.
+/// Returns the path of an open file in `/proc`. The path stays valid when the file is renamed.
 fn by_descriptor(file: &OwnedFd) -> String {
     format!("/proc/self/fd/{}", file.as_raw_fd())
 }
 
-/// An entry that is open for reading. If its mode forbids reading, the mode is changed until this value is dropped.
+/// An entry that is open for reading. If the entry's mode forbids reading, the mode is changed until this value is
+/// dropped.
 pub(crate) struct Readable {
     file: OwnedFd,
     closed: Option<Mode>,
@@ -72,7 +73,7 @@ impl Readable {
         };
         let mut readable = Self { file, closed: widened };
         let mode = mode_of(&readable.file)?;
-        // The mode of a directory may allow reading without allowing search.
+        // The mode of a directory may allow reading the directory without allowing search in it.
         if !mode.contains(needed) && !rustix::process::geteuid().is_root() {
             rustix::fs::fchmod(&readable.file, mode | needed)?;
             readable.closed = Some(mode);
@@ -80,12 +81,12 @@ impl Readable {
         Ok(readable)
     }
 
-    /// The open file.
+    /// Returns the open file.
     pub(crate) fn file_descriptor(&self) -> &OwnedFd {
         &self.file
     }
 
-    /// The status of the file, with its original mode.
+    /// Returns the status of the file, with the file's original mode.
     ///
     /// # Errors
     /// The system's error.

@@ -21,11 +21,11 @@ use crate::portable_image::{ExportedImage, ImageConfig};
 /// The name of the directory into which an image is unpacked, in the directory of a new snapshot.
 pub const UNPACKED: &str = ".unpacked";
 
-/// The home of an agent that uses the system files of its machine: the parent directory and the name.
+/// The home directory of an agent that uses the system directories of its machine: the parent directory and the name.
 const HOME_INSIDE: (&str, &str) = ("home", AGENT_USER);
 
-/// Adds a layer to an image: the directory `from` of this machine, at `place` in the agent's home. The agent owns its
-/// files, and they are scanned. Blocks.
+/// Adds a layer to an image. The layer contains the directory `from` of this machine, at `place` in the agent's home.
+/// The agent owns the files in the layer, and the files are scanned for secrets. Blocks.
 ///
 /// # Errors
 /// When a file cannot be read, or the layer cannot be written.
@@ -46,7 +46,7 @@ pub fn add_to_home(image: &mut ExportedImage, from: &Path, place: &Path) -> io::
     })
 }
 
-/// The agent's user and group in an image.
+/// Returns the agent's user and group in an image.
 fn owner_of(config: &ImageConfig) -> Ownership {
     let label = config.labels.get(ACCOUNT_LABEL).and_then(|label| Account::from_label(label));
     let (uid, gid) = match label {
@@ -59,7 +59,7 @@ fn owner_of(config: &ImageConfig) -> Ownership {
     Ownership { uid, gid, special: 0 }
 }
 
-/// The error of an import.
+/// Creates the error of a failed import.
 pub fn not_imported(slug: &Slug, error: BadImage) -> BackendError {
     match error {
         BadImage::Refused(why) => BackendError::failed(format!("cannot import {slug}: its image {why}"))
@@ -73,7 +73,7 @@ pub fn has_objects(directory: &OwnedFd) -> bool {
     open_directory_at(directory, OBJECTS).is_ok()
 }
 
-/// Adds the shared git objects of a stored or unpacked tree, if there are any.
+/// Adds the shared git objects of a stored or unpacked tree, if the tree contains shared objects.
 pub fn objects_tree(tar: &mut LayerTar<'_>, directory: &OwnedFd) -> io::Result<()> {
     if !has_objects(directory) {
         return Ok(());
@@ -108,7 +108,7 @@ impl Unpacked {
     /// Unpacks the image of an archive's OCI layout beside the layout. Blocks.
     ///
     /// # Errors
-    /// As [`unpack`].
+    /// The errors of [`unpack`].
     pub fn of(layout: &Path) -> Result<Self, BadImage> {
         let directory =
             temporary::directory_in(layout.parent().unwrap_or(layout), "").map_err(BadImage::Disk)?;
@@ -117,7 +117,8 @@ impl Unpacked {
         Ok(unpacked)
     }
 
-    /// Writes the files as a layer of an image in which the agent's home is at `home`. `owner` owns them.
+    /// Writes the files as a layer of an image. `home` is the path of the agent's home in the image. `owner` (user id,
+    /// group id) owns the files.
     ///
     /// # Errors
     /// When a file cannot be read or the output cannot be written.

@@ -1,5 +1,4 @@
-//! Removes trees of files that an agent made. The removal follows no link, and at any depth has only a few descriptors
-//! open.
+//! Removes trees of files that an agent made. The code follows no link. At any depth, only a few descriptors are open.
 
 use std::ffi::CString;
 use std::io;
@@ -13,8 +12,8 @@ use super::nofollow;
 
 /// Removes a directory and its content, at any depth and with any modes. A missing directory is no error.
 ///
-/// Each directory is made accessible and emptied. A directory at the depth limit is moved into the outermost one, and
-/// emptied there. The length of paths and the number of open files therefore do not grow with the depth.
+/// Makes each directory accessible and empties it. Moves a directory at the depth limit into the outermost directory,
+/// and then empties it. The length of paths and the number of open files therefore do not grow with the depth.
 ///
 /// # Errors
 /// When an entry cannot be removed.
@@ -25,7 +24,7 @@ pub fn remove_tree(directory: &Path) -> io::Result<()> {
 /// Removes the directory `name` in the open directory `at`, and its content.
 ///
 /// # Errors
-/// As [`remove_tree`].
+/// The errors of [`remove_tree`].
 pub(super) fn remove_tree_at<P: rustix::path::Arg + Copy>(at: impl AsFd, name: P) -> io::Result<()> {
     let at = at.as_fd();
     match Directory::open(at, name) {
@@ -52,7 +51,8 @@ pub(super) fn remove_tree_at<P: rustix::path::Arg + Copy>(at: impl AsFd, name: P
     Ok(())
 }
 
-/// The depth above which a directory is moved to the top. Moving takes longer than emptying a directory in place.
+/// The depth limit: a deeper directory is moved to the top before it is emptied. Moving takes longer than emptying a
+/// directory in place.
 const MAX_DEPTH: usize = 16;
 
 fn empty_into(top: &Directory, name: &CString, moved: &mut u64) -> rustix::io::Result<()> {
@@ -86,7 +86,8 @@ fn move_to_top(
         let aside = format!(".removed-{moved}");
         *moved += 1;
         match rustix::fs::renameat(&directory.0, child, &top.0, &aside) {
-            // The name is taken. Replacing an empty directory by the rename would be harmless.
+            // An entry with this name exists. If it is an empty directory, the rename would replace it, which would be
+            // harmless.
             Err(Errno::EXIST | Errno::NOTEMPTY | Errno::NOTDIR) => {}
             done => return done,
         }

@@ -16,8 +16,8 @@ use super::{Finder, Nonce, RUN, Zeros, opening};
 /// Size of the read buffer, in bytes.
 const BUFFER_SIZE: usize = 32 * 1024;
 
-/// How long a write to the host may block before the host's opening is dropped. An attached container engine
-/// reads or drops the bytes immediately.
+/// How long a write to the host may block before the container gives up and waits for the host's next opening. An
+/// attached container engine reads or drops the written bytes immediately.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A stream on which hosts open consecutive connections with [`rejoin`](super::rejoin).
@@ -29,7 +29,7 @@ pub struct Rejoinable<R, W> {
 #[derive(Debug)]
 struct Shared<R, W> {
     wire: Mutex<Wire<R, W>>,
-    /// Notified when the current connection ends.
+    /// Notified when the open connection ends.
     ended: Notify,
 }
 
@@ -41,7 +41,7 @@ struct Wire<R, W> {
     /// The unread part of `piece`.
     unread: Range<usize>,
     zeros: Zeros,
-    /// Number of connections so far.
+    /// The number of connections so far.
     count: u64,
     /// Whether the latest connection is still open.
     live: bool,
@@ -65,9 +65,9 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Rejoinable<R, W> {
         Self { shared: Arc::new(Shared { wire: Mutex::new(wire), ended: Notify::new() }) }
     }
 
-    /// Returns the next connection. Waits until the previous connection ends: the host closes it, the host
-    /// opens the next one, or the previous [`Connection`] is dropped. The host is notified of the end. Returns
-    /// `None` when the stream ends, because no host can connect again.
+    /// Returns the next connection. Waits until the previous connection ends: the host closes it, the host opens the
+    /// next connection, or the previous [`Connection`] is dropped. Then notifies the host that the previous connection
+    /// ended. Returns `None` when the stream ends, because no host can connect again.
     ///
     /// # Errors
     /// Errors when reading the stream.
@@ -79,7 +79,7 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Rejoinable<R, W> {
                 self.try_write(&[0; RUN]).await;
             }
             let Some(nonce) = self.find_opening().await? else { return Ok(None) };
-            // If the host does not read this answer, it repeats its opening.
+            // A host that does not read this answer sends another opening.
             if self.try_write(&opening(nonce)).await {
                 let mut wire = self.shared.wire();
                 wire.live = true;
@@ -89,8 +89,8 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Rejoinable<R, W> {
         }
     }
 
-    /// Writes all bytes and returns whether the host reads them within [`WRITE_TIMEOUT`]. This task must not
-    /// wait longer, because it also reads the stream to detect its end.
+    /// Writes all bytes and returns whether the write completed within [`WRITE_TIMEOUT`]. A longer wait is not allowed,
+    /// because the same task must also read the stream to detect the stream's end.
     async fn try_write(&self, bytes: &[u8]) -> bool {
         matches!(tokio::time::timeout(WRITE_TIMEOUT, self.write_all(bytes)).await, Ok(Ok(())))
     }
@@ -144,7 +144,7 @@ impl<R, W> Shared<R, W> {
 }
 
 impl<R: AsyncRead + Unpin, W> Wire<R, W> {
-    /// Reads a piece if the previous one is consumed. If the unread part is empty afterwards, the stream has
+    /// Reads the next piece if the previous piece is consumed. If `unread` is empty after this call, the stream has
     /// ended.
     fn fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.unread.start == self.unread.end {
@@ -156,8 +156,8 @@ impl<R: AsyncRead + Unpin, W> Wire<R, W> {
     }
 }
 
-/// One connection of a [`Rejoinable`]. When the host closes it or opens the next one, reads return the end of
-/// the stream and writes fail.
+/// One connection of a [`Rejoinable`]. When the host closes this connection or opens the next one, reads return the end
+/// of the stream and writes fail.
 #[derive(Debug)]
 pub struct Connection<R, W> {
     shared: Arc<Shared<R, W>>,
@@ -165,7 +165,7 @@ pub struct Connection<R, W> {
 }
 
 impl<R, W> Connection<R, W> {
-    /// Returns the wire if this connection is the current one.
+    /// Returns the wire if this connection is still open and no newer connection has replaced it.
     fn wire(&self) -> Option<MutexGuard<'_, Wire<R, W>>> {
         Some(self.shared.wire()).filter(|wire| wire.live && wire.count == self.number)
     }
@@ -217,7 +217,7 @@ impl<R, W: AsyncWrite + Unpin> AsyncWrite for Connection<R, W> {
         }
     }
 
-    /// Only flushes. The host is notified when the connection is dropped.
+    /// Flushes the stream and does not close it. The host is notified when the connection is dropped.
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.poll_flush(cx)
     }

@@ -13,20 +13,20 @@ use tokio::time::timeout;
 use super::{Nonce, OPENING, RUN, Zeros, opening};
 use crate::{ChannelError, Closed, HELLO_DEADLINE};
 
-/// How long to wait for an answer before the opening is repeated. Bytes from a killed keeper in the engine's
-/// buffers may have mixed with the opening.
+/// How long the host waits for the container's answer before it sends another opening. An opening can get lost: bytes
+/// from a killed keeper in the container engine's buffers may have mixed with it.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The most bytes to skip before the answer: as many as one side can have in flight. If more bytes arrive,
-/// [`rejoin()`] fails.
+/// The maximum number of bytes that the host skips before the container's answer. One side of a connection can have
+/// this many bytes in flight. If more bytes arrive, [`rejoin()`] fails.
 const MAX_SKIPPED: usize = MAX_STREAMS * WINDOW as usize;
 
 /// Size of the read buffer, in bytes.
 const BUFFER_SIZE: usize = 32 * 1024;
 
-/// Opens a connection on `io`, whose other end is a [`Rejoinable`](super::Rejoinable). The container ends the
-/// previous connection. This side skips all bytes before the container's answer. The result behaves like a
-/// new byte stream and can be passed to [`Channel::establish`](crate::Channel::establish).
+/// Opens a connection on `io`. The container uses a [`Rejoinable`](super::Rejoinable) at the other end of `io`, and
+/// ends the previous connection. The host skips all bytes before the container's answer. The returned value behaves
+/// like a new byte stream and can be passed to [`Channel::establish`](crate::Channel::establish).
 ///
 /// The container may still be starting. From this call on, no other process may write to the stream.
 ///
@@ -43,15 +43,15 @@ where
     Ok(Rejoined { io: reader.unsplit(writer), ahead, zeros: Zeros::default(), ended: false, closed: 0 })
 }
 
-/// Sends openings until the container answers an opening. Returns the bytes that were read after the answer.
+/// Sends openings until the container answers one of them. Returns the bytes that were read after the answer.
 async fn join<IO>(reader: &mut ReadHalf<IO>, writer: &mut WriteHalf<IO>) -> Result<Bytes, ChannelError>
 where
     IO: AsyncRead + AsyncWrite + Unpin,
 {
     let mut skipped = 0;
     loop {
-        // Each attempt uses a new nonce, because an answer to an earlier opening belongs to a connection that
-        // the new opening ends.
+        // Each attempt uses a new nonce. An answer to an earlier opening must be ignored, because the new opening ends
+        // the connection of the earlier opening.
         let nonce: Nonce = rand::random();
         let exchange = async {
             let sent = async { send_opening(writer, nonce).await.map_err(lost) };
@@ -89,7 +89,7 @@ where
         if *skipped > MAX_SKIPPED {
             return Err(ChannelError::BadHello(format!("no answer among {MAX_SKIPPED} bytes")));
         }
-        // Keeps the last bytes, which may be the beginning of the answer.
+        // Keeps the last bytes, because they may be the beginning of the answer.
         seen.advance(seen.len().saturating_sub(OPENING - 1));
         seen.reserve(BUFFER_SIZE);
     }
@@ -99,17 +99,18 @@ fn lost(error: io::Error) -> ChannelError {
     ChannelError::Closed(Closed::because(error.to_string()))
 }
 
-/// One of several connections on a stream. Reads return the end when the container closes the connection. A shutdown
-/// closes this connection, waits until the container has read all written bytes, and leaves the underlying stream open.
+/// One of several consecutive connections on a byte stream. When the container closes the connection, reads return the
+/// end of the stream. A shutdown closes this connection, waits until the container has read all written bytes, and
+/// leaves the underlying byte stream open.
 #[derive(Debug)]
 pub struct Rejoined<IO> {
     io: IO,
-    /// The bytes that were read after the answer.
+    /// The bytes that `rejoin` read after the container's answer.
     ahead: Bytes,
     zeros: Zeros,
-    /// Whether the container closed the connection.
+    /// Whether the container has closed the connection.
     ended: bool,
-    /// How many zeros were written to close the connection.
+    /// The number of zeros that this side has written so far to close the connection.
     closed: usize,
 }
 
@@ -129,7 +130,7 @@ impl<IO: AsyncRead + Unpin> AsyncRead for Rejoined<IO> {
             let some = self.ahead.len().min(buf.remaining());
             buf.put_slice(&self.ahead.split_to(some));
         }
-        // Bytes after a run of zeros do not belong to this connection.
+        // A run of zeros ends this connection. The bytes after the run do not belong to it.
         if let Some(end) = self.zeros.count(&buf.filled()[before..]) {
             buf.set_filled(before + end);
             self.ended = true;
@@ -161,8 +162,9 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Rejoined<IO> {
             }
         }
         ready!(self.as_mut().poll_flush(cx))?;
-        // Waits for the container's notice, after which no byte of this connection is in transit. Without this wait,
-        // the engine could deliver the zeros after the opening of the next connection, and so end the next connection.
+        // Waits for the run of zeros with which the container confirms the end. After this run, no byte of this
+        // connection is in transit. Without the wait, the container engine could deliver this side's zeros after the
+        // opening of the next connection, and the zeros would end the next connection.
         let mut skipped = [0; BUFFER_SIZE];
         loop {
             let mut skipped = ReadBuf::new(&mut skipped);

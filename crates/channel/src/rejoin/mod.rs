@@ -1,27 +1,30 @@
 //! Consecutive connections on one byte stream, such as the standard streams of a container.
 //!
-//! A container engine attaches to such a stream repeatedly, and neither end sees where a connection begins.
-//! Bytes that are written while no client is attached may be lost, even in the middle of a frame. A keeper
-//! process that is killed leaves a partial frame. Each connection therefore marks its beginning and its end:
+//! A container engine can attach clients to such a stream one after the other. Neither end of the stream sees where the
+//! connection of a new client begins. Bytes that are written while no client is attached may be lost, even in the
+//! middle of a frame. A keeper process that is killed may leave a partial frame in the stream. Each connection
+//! therefore marks its beginning and its end:
 //!
 //! ```text
 //! to the container   … cut ┃ RUN zeros │ MARK │ nonce │ hello, frames … ┃ RUN zeros │ MARK │ nonce │ …
 //! from the container … cut ┃ (RUN zeros) │ MARK │ nonce │ hello, frames … ┃ …
 //! ```
-//! - A run of [`RUN`] zero bytes ends the previous connection. No frame contains as many zero bytes in a row:
-//!   requests and messages are JSON, which contains none, and data frames and reset messages are shorter.
-//! - A mark and a nonce begin a connection. The container sends both back as its first bytes, and the host
-//!   skips everything before them. Older bytes cannot contain a new nonce.
+//! - A run of [`RUN`] zero bytes ends the previous connection. No frame contains a run of this length: requests and
+//!   messages are JSON, which contains no zero bytes, and data frames and reset messages are shorter than the run.
+//! - A mark and a nonce, together called the opening, begin a connection. The container answers with the same mark and
+//!   nonce as its first bytes. The host skips everything before this answer. Bytes from earlier connections cannot
+//!   contain a new nonce.
 //! - Each side ends a connection with another run of zeros, because neither side can close the stream. The container
-//!   answers the host's run with its own. Until the container's run arrives, the host's last bytes may still be in
-//!   transit, and an engine could deliver them after the first bytes of the next connection.
+//!   answers the host's run with a run of zeros. Until the container's run arrives, the host's last bytes may still be
+//!   in transit, and an engine could deliver them after the first bytes of the next connection.
 //!
-//! An interrupted data frame leaves one trace: the zeros may complete the frame. The frame's stream then
-//! receives these zeros before it is reset with the connection.
+//! One effect of an interrupted data frame remains visible: the zeros of the run may complete the frame. The frame's
+//! stream then receives these zeros as data before the stream is reset together with the connection.
 //!
-//! No process except the two ends may have write access to the stream, because this protocol protects against accidents
-//! and not against attackers. Output of a bottle's processes is sent inside frames. Such output cannot contain a run of
-//! zeros that is long enough, and cannot guess a nonce.
+//! Only the processes at the two ends of the stream may have write access to it, because this protocol protects against
+//! accidents and not against attackers. The output of a bottle's processes is sent inside frames. This output cannot
+//! end a connection, because a frame is too short for a run of zeros. This output cannot imitate an answer either,
+//! because the bottle's processes cannot guess the nonce.
 
 mod container;
 mod host;
@@ -31,18 +34,18 @@ pub use host::{Rejoined, rejoin};
 
 use bottle_protocol::session::frame::MAX_DATA;
 
-/// The number of zero bytes that end a connection. It exceeds the longest payload that may consist of zeros,
-/// including the headers around it.
+/// The number of zero bytes that end a connection. A run is longer than the longest payload that may consist of zeros,
+/// together with the headers around this payload.
 pub const RUN: usize = 2 * MAX_DATA;
 
-/// The mark that follows the zeros at the beginning of a connection. The first byte of the mark is not zero,
-/// so that the end of the run is clear.
+/// The mark that follows the zeros at the beginning of a connection. The first byte of the mark is not zero, so that
+/// the receiver can tell where the zeros end and the mark begins.
 const MARK: [u8; 16] = *b"\x7fbottle-rejoin\n\xfe";
 
 /// A number that identifies one connection.
 type Nonce = [u8; 16];
 
-/// The length of the mark and the nonce together, in bytes.
+/// The length of an opening, in bytes: the mark and the nonce.
 const OPENING: usize = MARK.len() + size_of::<Nonce>();
 
 fn opening(nonce: Nonce) -> [u8; OPENING] {
@@ -66,7 +69,8 @@ impl Zeros {
         self.0 >= RUN
     }
 
-    /// Counts the zeros in further `bytes`. Returns the position after a complete run, if there is one.
+    /// Continues the count with `bytes`, the bytes that were received next. If a run becomes complete, returns the
+    /// position after the run.
     fn count(&mut self, bytes: &[u8]) -> Option<usize> {
         for (at, byte) in bytes.iter().enumerate() {
             self.0 = if *byte == 0 { self.0 + 1 } else { 0 };
@@ -78,16 +82,17 @@ impl Zeros {
     }
 }
 
-/// Finds the beginning of a connection.
+/// Finds the opening of a connection in received bytes.
 #[derive(Debug, Default)]
 struct Finder {
-    /// The bytes received after a run.
+    /// The bytes of a possible opening that were received after a run.
     mark: Vec<u8>,
 }
 
 impl Finder {
-    /// Searches `bytes`, which follow the bytes that `zeros` counted. Returns the number of bytes consumed.
-    /// If a connection begins after them, also returns its nonce; otherwise all bytes are consumed.
+    /// Searches `bytes` for the end of an opening. `zeros` is the count of the bytes that were received before `bytes`.
+    /// If an opening ends in `bytes`, returns the position after the opening and the nonce. Otherwise, returns the
+    /// length of `bytes` and `None`.
     fn search(&mut self, zeros: &mut Zeros, bytes: &[u8]) -> (usize, Option<Nonce>) {
         let mut at = 0;
         while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
@@ -102,17 +107,17 @@ impl Finder {
         (at, None)
     }
 
-    /// Handles one byte after a run.
+    /// Handles one byte that follows a run of zeros. Returns the nonce if the byte completes an opening.
     fn take(&mut self, zeros: &mut Zeros, byte: u8) -> Option<Nonce> {
         if self.mark.is_empty() && byte == 0 {
-            // A run may have more zeros than required.
+            // A run may be longer than [`RUN`].
             return None;
         }
         self.mark.push(byte);
         if self.mark.len() < OPENING {
             return None;
         }
-        // If this mark was truncated, its end may contain the zeros of the next connection.
+        // If an opening was cut off, the last bytes in `mark` may be the first zeros of the next connection.
         *zeros = Zeros::at_end_of(&self.mark);
         let opening = std::mem::take(&mut self.mark);
         opening.strip_prefix(&MARK).and_then(|nonce| nonce.try_into().ok())
@@ -131,7 +136,7 @@ mod tests {
         [vec![0; RUN], opening(NONCE).to_vec()].concat()
     }
 
-    /// Returns the nonce, and the bytes after it, if the input arrives in pieces of `size` bytes.
+    /// Searches `bytes` in pieces of `size` bytes. Returns the nonce and the bytes after the nonce.
     fn find(bytes: &[u8], size: usize) -> Option<(Nonce, Vec<u8>)> {
         let (mut finder, mut zeros, mut at) = (Finder::default(), Zeros::default(), 0);
         for piece in bytes.chunks(size) {
@@ -168,7 +173,8 @@ mod tests {
     #[test]
     fn a_truncated_opening_does_not_hide_the_next_one() {
         let whole = preamble();
-        // A cut inside the nonce yields a different nonce, which nobody waits for.
+        // The second loop cuts the opening inside the nonce. Zeros then complete the nonce to a different one, for
+        // which no host waits.
         for cut in RUN - 2..RUN + MARK.len() {
             let bytes = [&whole[..cut], &whole, b"hello"].concat();
             assert_eq!(find(&bytes, 1000), Some((NONCE, b"hello".to_vec())), "cut at {cut}");

@@ -216,7 +216,8 @@ const LONG: &[&str] = &[
     "is-local",
 ];
 
-/// Subcommands that only read with the options above, whatever their operands are.
+/// Subcommands that only read if all their options are in [`FLAGS`], [`VALUED`] or [`LONG`], whatever their operands
+/// are.
 const READERS: &[&str] = &[
     "annotate",
     "blame",
@@ -260,7 +261,7 @@ pub(super) fn prove(call: &Call<'_>) -> Result<(), String> {
     let has = |flags: &[&str]| rest.iter().any(|word| flags.contains(&word.value.as_str()));
     let first = rest.first().map_or("", |word| word.value.as_str());
     let is_reading = match name.value.as_str() {
-        // -O opens a pager, -o and --output write.
+        // `-O` opens a pager. `-o` and `--output` write files.
         name if READERS.contains(&name) => {
             !(name == "grep" && rest.iter().any(|word| word.value.starts_with("-O")))
         }
@@ -290,7 +291,7 @@ pub(super) fn prove(call: &Call<'_>) -> Result<(), String> {
     check_options("git", rest, FLAGS, VALUED, &long, false).map(|_| ())
 }
 
-/// The options before the subcommand.
+/// Checks the options before the subcommand.
 fn check_global(call: &Call<'_>) -> Result<(), String> {
     let words = call.arguments();
     let mut index = 0;

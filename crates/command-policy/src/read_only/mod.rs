@@ -1,8 +1,8 @@
 //! Proves that a command only reads files and prints.
 //!
-//! Each program that can be proved has a table of the options with which it only reads. An option that is not in the
-//! table prevents the proof, so a new option of a program never weakens the policy. Words that are unknown before the
-//! command runs prevent the proof too, because they could become options.
+//! Each program for which a proof is possible has a table of the options with which the program only reads. An option
+//! that is not in the table prevents the proof, so a new option of a program never weakens the policy. Words whose
+//! value is unknown before the command runs prevent the proof too, because the value could be an option.
 
 mod git;
 mod tables;
@@ -31,7 +31,7 @@ pub(crate) fn prove(call: &Call<'_>) -> Result<(), String> {
     }
     match call.program {
         "date" => {
-            // `+FORMAT` prints; another operand sets the clock.
+            // For `date`, an operand `+FORMAT` selects the output format. Any other operand sets the clock.
             let options: Vec<Text> =
                 call.arguments().iter().filter(|word| !word.value.starts_with('+')).cloned().collect();
             READERS
@@ -64,8 +64,8 @@ impl Reader {
     }
 }
 
-/// Checks options, and returns the number of operands. A word that begins with a pattern may become an option. This
-/// prevents the proof unless all options are harmless.
+/// Checks options, and returns the number of operands. A word that begins with a file name pattern may become an
+/// option. Such a word prevents the proof, unless all options of the program are harmless.
 fn check_options(
     name: &str,
     words: &[Text],
@@ -110,9 +110,9 @@ fn long_option(name: &str, value: &str, long: &[&str]) -> Result<bool, String> {
     }
 }
 
-/// Whether the next word is the value of the last letter.
+/// Whether the next word is the value of the last option in a group of short options.
 fn short_options(name: &str, value: &str, flags: &str, valued: &str) -> Result<bool, String> {
-    // `head -20`.
+    // The option is a number, as in `head -20`.
     if value[1..].bytes().all(|byte| byte.is_ascii_digit()) && flags.contains('0') {
         return Ok(false);
     }
@@ -127,7 +127,7 @@ fn short_options(name: &str, value: &str, flags: &str, valued: &str) -> Result<b
     Ok(false)
 }
 
-/// `find` without actions that delete, execute or write.
+/// Proves that a `find` command has no action that deletes, executes or writes.
 fn find(call: &Call<'_>) -> Result<(), String> {
     const TESTS: &[&str] = &[
         "-a",
@@ -207,7 +207,8 @@ fn find(call: &Call<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// `sed -n '10,20p'`: other scripts can write files and run commands.
+/// Proves that a `sed` command only prints lines, as `sed -n '10,20p'` does. Other scripts can write files and run
+/// commands.
 fn sed(call: &Call<'_>) -> Result<(), String> {
     let words = call.arguments();
     let prints = |script: &str| {
@@ -226,7 +227,7 @@ fn sed(call: &Call<'_>) -> Result<(), String> {
     }
 }
 
-/// Commands that print the path of a program.
+/// Proves that a command only prints the path of a program, as `command -v` does.
 fn queries(call: &Call<'_>) -> Result<(), String> {
     let is_query = call.program != "command"
         || call.arguments().first().is_some_and(|word| matches!(word.value.as_str(), "-v" | "-V"));

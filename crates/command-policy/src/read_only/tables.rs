@@ -1,18 +1,18 @@
-//! The programs that only read if they have no options other than these, from their manual pages (GNU coreutils 9, grep
-//! 3.8, util-linux 2.38, procps 4, ripgrep 13, tree 2, jq 1.6; busybox has fewer options).
+//! The programs that only read if all their options are in this table. The options are from the manual pages (GNU
+//! coreutils 9, grep 3.8, util-linux 2.38, procps 4, ripgrep 13, tree 2, jq 1.6; busybox has fewer options).
 
 /// A program, and the options with which it only reads.
 pub(super) struct Reader {
     pub(super) name: &'static str,
-    /// The short options without a value. `0` stands for a number, as in `head -20`.
+    /// The short options without a value. `0` represents a number, as in `head -20`.
     pub(super) flags: &'static str,
     /// The short options with a value.
     pub(super) valued: &'static str,
-    /// The long options, without `--`. Those with a value end with `=`.
+    /// The long options, without `--`. The name of an option with a value ends with `=`.
     pub(super) long: &'static [&'static str],
     /// The maximum number of operands that only name inputs.
     pub(super) operands: usize,
-    /// Whether no option of the program writes or runs anything, so a file name that becomes an option does no harm.
+    /// Whether no option of the program writes or runs anything, so a file name that looks like an option does no harm.
     pub(super) is_harmless: bool,
 }
 

@@ -1,5 +1,5 @@
 //! The kinds of commands for which the modes ask the user. Each kind has its own rule, so that an approval of one kind
-//! does not approve another.
+//! does not approve another kind.
 
 use super::git::subcommand;
 use super::{Found, Rule};
@@ -71,7 +71,7 @@ fn git(call: &Call<'_>) -> Option<Found> {
     Some((rule, why.to_owned()))
 }
 
-/// Whether a mode lets all users write.
+/// Whether a mode of `chmod` lets all users write.
 fn opens_to_all(mode: &str) -> bool {
     if !mode.is_empty() && mode.bytes().all(|byte| byte.is_ascii_digit()) {
         return mode.bytes().last().is_some_and(|last| matches!(last, b'2' | b'3' | b'6' | b'7'));

@@ -1,4 +1,4 @@
-//! Rules about programs that run what was downloaded or decoded.
+//! Rules about programs that run downloaded or decoded code.
 
 use super::{Found, Rule};
 use crate::call::Call;
@@ -35,7 +35,7 @@ pub(crate) fn downloaded(call: &Call<'_>) -> Vec<String> {
     let output = output.or_else(|| words.iter().find_map(|word| word.after("--output")));
     let named: Vec<Text> = match output {
         Some(output) => vec![output],
-        // The name is the last part of the address.
+        // The name of the downloaded file is the last part of the URL.
         None => {
             let address = call.operands().last();
             let name = address.and_then(|address| address.value.rsplit('/').next());
@@ -70,7 +70,7 @@ pub(super) fn check(call: &Call<'_>) -> Vec<Found> {
     Vec::new()
 }
 
-/// Whether `xargs` gives its input to a shell, or `source` reads it.
+/// Whether `xargs` passes its input to a shell, or `source` runs its input.
 fn runs_shell(call: &Call<'_>) -> bool {
     match call.program {
         "." | "source" => call.operands().next().is_some_and(|file| crate::wrappers::is_input(&file.value)),

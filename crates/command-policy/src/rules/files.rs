@@ -7,7 +7,7 @@ use crate::path::{Place, matches};
 use crate::text::Text;
 use crate::wrappers::{Inner, find_directories, unwrap};
 
-/// Commands that only print their arguments.
+/// Commands that do not open the files that their arguments name.
 const TALKERS: &[&str] =
     &["echo", "printf", "true", "false", ":", "test", "[", "export", "declare", "local", "alias"];
 
@@ -24,13 +24,13 @@ pub(super) fn check(call: &Call<'_>) -> Vec<Found> {
     found
 }
 
-/// Commands that read no content of the files that they name.
+/// Commands that do not read the content of the files that their arguments name.
 const NAMERS: &[&str] = &[
     "[", "[[", "basename", "cd", "dirname", "du", "exa", "eza", "find", "ls", "pushd", "readlink",
     "realpath", "stat", "test", "tree",
 ];
 
-/// The floor's finding about a file that is opened.
+/// The floor's finding about a file that a command opens.
 pub(crate) fn file(place: &Place, writes: bool) -> Option<Found> {
     if is_credential(place.as_str()) {
         let verb = if writes { "writes" } else { "reads" };
@@ -47,8 +47,8 @@ pub(crate) fn file(place: &Place, writes: bool) -> Option<Found> {
         .then(|| (Rule::WriteSystemFile, format!("writes the file {} of the system", place.as_str())))
 }
 
-/// Whether the loss of a path destroys more than work. A path with unknown parts counts if it is `/` when these parts
-/// are empty.
+/// Whether the loss of a path destroys more than the workspace. A path with unknown parts is also protected if it is
+/// `/` when these parts are empty.
 fn is_protected(call: &Call<'_>, path: &Text) -> bool {
     let emptied = Text::known(&path.when_empty());
     let is_root_when_empty = !path.is_known() && !emptied.value.is_empty() && call.place(&emptied).is_root();
@@ -163,10 +163,11 @@ fn credentials(call: &Call<'_>) -> Option<Found> {
             operands_left -= 1;
             continue;
         }
-        // `if=FILE`, `-d@FILE`, `--data=@FILE`, `HOST:FILE`, `SOURCE:TARGET`.
+        // An argument can contain a path, as in `if=FILE`, `-d@FILE`, `--data=@FILE`, `HOST:FILE` and `SOURCE:TARGET`.
         for part in word.value.split(['=', '@', ':', ',']) {
             let place = Place::of(part, &call.scope.directory);
-            // A word without the characters of a path may be no path, so it must be one of the listed names.
+            // A part without the characters of a path may not be a path, so it must be one of the names in
+            // [`CREDENTIALS`].
             let is_path = part.contains(['/', '.', '~']);
             if is_path && is_credential(place.as_str()) || !is_path && is_listed(place.as_str()) {
                 return Some((Rule::Credentials, format!("names credentials: {}", place.as_str())));
@@ -176,7 +177,7 @@ fn credentials(call: &Call<'_>) -> Option<Found> {
     None
 }
 
-/// Whether the first of these words belongs to an inner command of the call, which is checked separately.
+/// Whether the first of these words belongs to an inner command of the call. Inner commands are checked separately.
 fn is_inner(inner: &Inner, words: &[Text]) -> bool {
     match inner {
         Inner::Command(command) => (0..command.len()).any(|from| command[from..].starts_with(words)),
@@ -213,8 +214,8 @@ const CREDENTIALS: &[(&str, &[&str])] = &[
     ("", &[".netrc", "_netrc", ".git-credentials", ".pgpass", ".pypirc", ".vault-token"]),
 ];
 
-/// Directories that contain only credentials. The rule applies to such a directory as a whole, and to each file in it
-/// that is not listed as public.
+/// Directories that contain only credentials. The rule applies to such a directory as a whole, and to each file in the
+/// directory that is not in [`PUBLIC`].
 const VAULTS: &[&str] = &[".ssh", ".aws", ".gnupg", ".password-store"];
 const PUBLIC: &[&str] = &["known_hosts", "known_hosts.old", "config"];
 
@@ -222,7 +223,7 @@ fn is_credential(path: &str) -> bool {
     let parts: Vec<&str> = path.split('/').collect();
     let vault = parts.iter().position(|part| VAULTS.iter().any(|vault| is_match(part, vault)));
     let is_private = vault.is_some_and(|at| match parts.get(at + 1) {
-        // The directory itself.
+        // The path is the directory itself.
         None => parts.len() > 1,
         Some(name) => !PUBLIC.contains(name) && !name.ends_with(".pub"),
     });
@@ -232,7 +233,7 @@ fn is_credential(path: &str) -> bool {
     is_listed(path) || is_private || is_sudoers || is_environment
 }
 
-/// Whether a path has one of the names of [`CREDENTIALS`] in the directory of this name.
+/// Whether a path has the directory and one of the names of an entry of [`CREDENTIALS`].
 fn is_listed(path: &str) -> bool {
     let (directory, name) = path.rsplit_once('/').unwrap_or(("", path));
     CREDENTIALS.iter().any(|(in_directory, names)| match in_directory.is_empty() {
@@ -242,15 +243,15 @@ fn is_listed(path: &str) -> bool {
     })
 }
 
-/// Whether a file name or a pattern names `listed`. A pattern with few letters does not count, because
-/// it matches too many names.
+/// Whether a file name is `listed`, or a pattern matches `listed`. A pattern with few letters is not considered,
+/// because it matches too many names.
 fn is_match(pattern: &str, listed: &str) -> bool {
     let letters = pattern.chars().filter(char::is_ascii_alphanumeric).count();
     let is_specific = !pattern.contains(['*', '?', '[']) || letters > 3 || 2 * letters >= listed.len();
     is_specific && matches(pattern, listed)
 }
 
-/// Whether the last directories of a path are `parts`, or patterns of them. `parts` may begin at the root.
+/// Whether the last directories of a path are `parts`, or patterns that match `parts`. `parts` may begin at the root.
 fn ends_with(directory: &str, parts: &str) -> bool {
     let count = parts.split('/').count();
     let directories: Vec<&str> = directory.split('/').collect();

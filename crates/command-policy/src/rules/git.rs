@@ -4,7 +4,7 @@ use super::{Found, Rule};
 use crate::call::Call;
 use crate::text::Text;
 
-/// The words of a git command behind the options of git itself: the subcommand first.
+/// The words of a git command after the global options of git. The first word is the subcommand.
 pub(crate) fn subcommand<'a>(call: &Call<'a>) -> &'a [Text] {
     let words = call.arguments();
     let mut index = 0;
@@ -36,11 +36,11 @@ pub(super) fn check(call: &Call<'_>) -> Vec<Found> {
         .collect()
 }
 
-/// Why a word of a push command overwrites or deletes branches.
+/// Returns what a word of a push command does, if the word overwrites or deletes branches.
 fn why(word: &str) -> Option<&'static str> {
     if let Some(long) = word.strip_prefix("--") {
         let name = long.split('=').next().unwrap_or_default();
-        // git accepts the beginning of an option's name.
+        // git accepts abbreviated option names.
         let is = |full: &str, shortest: usize| name.len() >= shortest && full.starts_with(name);
         return match name {
             _ if is("force-with-lease", 3) || name == "force" || name == "forc" => {

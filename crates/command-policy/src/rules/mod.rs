@@ -15,29 +15,29 @@ use crate::call::Call;
 
 macro_rules! rules {
     ($($(#[doc = $doc:literal])* $variant:ident $id:literal $is_floor:literal $says:literal,)*) => {
-        /// A rule of the policy. Its name is stable: approvals in the settings use it.
+        /// A rule of the policy. The name of a rule is stable, because approvals in the settings use the name.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum Rule {
             $($(#[doc = $doc])* $variant,)*
         }
 
         impl Rule {
-            /// Each rule, those of the floor first.
+            /// All rules. The rules of the floor come first.
             pub const ALL: &[Self] = &[$(Self::$variant),*];
 
-            /// The name in settings and output.
+            /// The name of the rule in settings and output.
             #[must_use]
             pub fn id(self) -> &'static str {
                 match self { $(Self::$variant => $id),* }
             }
 
-            /// Whether it denies in each mode. No approval changes this.
+            /// Whether the rule belongs to the floor, which denies in each mode. No approval changes the denial.
             #[must_use]
             pub fn is_floor(self) -> bool {
                 match self { $(Self::$variant => $is_floor),* }
             }
 
-            /// What it finds, for users: a noun phrase.
+            /// A noun phrase for users that describes what the rule finds.
             #[must_use]
             pub fn says(self) -> &'static str {
                 match self { $(Self::$variant => $says),* }
@@ -49,7 +49,7 @@ macro_rules! rules {
 rules! {
     /// Deletes a system directory, a home directory, or a directory above the starting directory.
     DeleteRoot "delete-root" true "the deletion of a system directory, a home directory or what is above the workspace",
-    /// Changes the permissions or the owner of such a directory.
+    /// Changes the permissions or the owner of a system directory or a home directory.
     OpenPermissions "open-permissions" true "new permissions or owners of a system directory or a home directory",
     /// Writes to a disk or another device.
     WriteDevice "write-device" true "a write to a device",
@@ -63,19 +63,19 @@ rules! {
     PowerOff "power-off" true "the end or restart of the machine",
     /// Ends every process.
     KillEverything "kill-everything" true "the end of each process",
-    /// Starts processes without an end.
+    /// Starts processes endlessly.
     ForkBomb "fork-bomb" true "processes that start without an end",
     /// Runs as another user.
     Sudo "sudo" true "privileges of another user",
-    /// Runs what it downloads.
+    /// Runs code that the command line downloads.
     DownloadToShell "download-to-shell" true "the execution of what was just downloaded",
     /// Runs text that is decoded or scrambled on the command line.
     HiddenCode "hidden-code" true "the execution of decoded text",
     /// Rewrites or deletes history on a server.
     GitForcePush "git-force-push" true "a push that overwrites or deletes branches of a server",
-    /// Cannot be read.
+    /// The command line cannot be parsed.
     Unreadable "unreadable" false "a command line that cannot be read",
-    /// Deletes a tree of files.
+    /// Deletes a directory tree.
     DeleteTree "delete-tree" false "the deletion of a directory with everything in it",
     /// Deletes files.
     DeleteFiles "delete-files" false "the deletion of files",
@@ -91,15 +91,15 @@ rules! {
     StopService "stop-service" false "the end of a service",
     /// Runs code that is on the command line.
     RunCode "run-code" false "code on the command line",
-    /// Runs on another machine.
+    /// Runs a command on another machine.
     RemoteShell "remote-shell" false "a command on another machine",
-    /// Publishes work.
+    /// Publishes work outside of the machine.
     Publish "publish" false "work that leaves the machine",
     /// Writes a file.
     WriteFile "write-file" false "a write to a file",
     /// Changes a file through a tool.
     ChangeFile "change-file" false "a change of a file by a tool, in the mode baby-sitter",
-    /// Anything that was not proved to only read.
+    /// Runs any other command that was not proved to only read.
     Command "command" false "a command that was not proved to only read",
 }
 
@@ -120,7 +120,7 @@ impl fmt::Display for Rule {
 /// What a rule found: the rule, and why it applies.
 pub(crate) type Found = (Rule, String);
 
-/// What the rules find about one command. Those of the floor come first.
+/// Applies all rules to one command. The findings of the floor come first.
 pub(crate) fn check(call: &Call<'_>) -> Vec<Found> {
     let mut found = Vec::new();
     for rules in [files::check, system::check, downloads::check, git::check] {

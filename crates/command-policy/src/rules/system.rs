@@ -3,7 +3,7 @@
 use super::{Found, Rule};
 use crate::call::Call;
 
-/// Programs that format, partition or wipe.
+/// Programs that format, partition or wipe disks.
 const FORMATTERS: &[&str] = &[
     "blkdiscard",
     "cfdisk",
@@ -70,7 +70,8 @@ fn processes(call: &Call<'_>) -> Option<Found> {
     let values = || call.arguments().iter().map(|text| text.value.as_str());
     let ends = match call.program {
         "kill" => {
-            // The first word may be a signal: `kill -1` sends SIGHUP to no process, `kill -9 -1` ends each.
+            // The first word may be a signal: `kill -1` sends SIGHUP to no process, and `kill -9 -1` ends every
+            // process.
             let is_signal = |word: &str| word.starts_with('-') && word != "--";
             let named = values().next().is_some_and(|word| matches!(word, "-s" | "-n" | "--signal"));
             let skipped = if named { 2 } else { usize::from(values().next().is_some_and(is_signal)) };

@@ -1,8 +1,8 @@
 //! Builds the arguments of `container`. Every function is pure.
 //!
-//! A test checks the result of each function against the grammar of `container` 1.2.2, which is in the directory
+//! A test checks the arguments that each function builds against the grammar of `container` 1.2.2 in the directory
 //! `grammar`. Values of long options are joined with `=`, because a separate value must not begin with a dash. No call
-//! uses `--all` with a command that stops or removes containers, because it would also stop the builder.
+//! uses `--all` with a command that stops or removes containers, because `--all` would also stop the builder.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -18,8 +18,8 @@ pub(super) struct NewContainer {
     pub(super) image: String,
     /// The platform, such as `linux/arm64`.
     pub(super) platform: String,
-    /// Whether the container is on the default network, which leads to the internet. Otherwise the container has no
-    /// network.
+    /// Whether the container is on the default network, which has access to the internet. Otherwise the container has
+    /// no network.
     pub(super) networked: bool,
     /// The number of processors.
     pub(super) cpus: u32,
@@ -29,11 +29,11 @@ pub(super) struct NewContainer {
     pub(super) processes: u64,
     /// The capabilities of the first process.
     pub(super) capabilities: &'static [&'static str],
-    /// Directories in memory, with their sizes in MiB.
+    /// Directories in memory (tmpfs), with their sizes in MiB.
     pub(super) tmpfs: Vec<(&'static str, u64)>,
     /// The size of shared memory in MiB.
     pub(super) shared_memory: u64,
-    /// What the container mounts.
+    /// The mounts of the container.
     pub(super) mounts: Vec<Mount>,
     /// Sockets of the container to which programs of the host connect.
     pub(super) published: Vec<Socket>,
@@ -41,7 +41,7 @@ pub(super) struct NewContainer {
     pub(super) command: [String; 3],
 }
 
-/// Something that a container mounts.
+/// A mount of a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Mount {
     /// A directory of the host, which the container cannot change.
@@ -52,7 +52,7 @@ pub(super) enum Mount {
     Socket(Socket),
 }
 
-/// A unix socket with a path on each side.
+/// A unix socket, with a path on the host and a path in the container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Socket {
     /// The path on the host.
@@ -61,22 +61,22 @@ pub(super) struct Socket {
     pub(super) inside: String,
 }
 
-/// Prints the version.
+/// Returns the arguments that print the version.
 pub(super) fn version() -> Vec<OsString> {
     words(&["--version"])
 }
 
-/// Says whether the services of `container` run.
+/// Returns the arguments that print whether the services of `container` run.
 pub(super) fn status() -> Vec<OsString> {
     words(&["system", "status", "--format=json"])
 }
 
-/// Lists all containers, also those that do not run.
+/// Returns the arguments that list all containers, including stopped ones.
 pub(super) fn list() -> Vec<OsString> {
     words(&["list", "--all", "--format=json"])
 }
 
-/// Creates a container without starting it.
+/// Returns the arguments that create a container without starting it.
 pub(super) fn create(new: &NewContainer) -> Vec<OsString> {
     let mut arguments = words(&["create"]);
     let mut option = |name: &str, value: OsString| {
@@ -127,42 +127,42 @@ pub(super) fn create(new: &NewContainer) -> Vec<OsString> {
     arguments
 }
 
-/// Starts a container. Returns when its first process has been started.
+/// Returns the arguments that start a container. The call ends when the container's first process has been started.
 pub(super) fn start(id: &str) -> Vec<OsString> {
     words(&["start", id])
 }
 
-/// Kills the first process of a running container, and waits until it has ended.
+/// Returns the arguments that kill the first process of a running container. The call ends when the process has ended.
 pub(super) fn kill(id: &str) -> Vec<OsString> {
     words(&["kill", "--signal=KILL", id])
 }
 
-/// Kills and deletes a container.
+/// Returns the arguments that kill and delete a container.
 pub(super) fn delete(id: &str) -> Vec<OsString> {
     words(&["delete", "--force", id])
 }
 
-/// Prints the last lines of the output of a container's first process.
+/// Returns the arguments that print the last lines of the output of a container's first process.
 pub(super) fn logs(id: &str, lines: u32) -> Vec<OsString> {
     words(&["logs", "-n", &lines.to_string(), id])
 }
 
-/// Runs a program in a running container.
+/// Returns the arguments that run a program in a running container.
 pub(super) fn exec(id: &str, command: &[&str]) -> Vec<OsString> {
     words(&[&["exec", id], command].concat())
 }
 
-/// Lists all images with their configurations.
+/// Returns the arguments that list all images with their configurations.
 pub(super) fn images() -> Vec<OsString> {
     words(&["image", "list", "--format=json"])
 }
 
-/// Loads an image from an archive of an OCI layout.
+/// Returns the arguments that load an image from an archive of an OCI layout.
 pub(super) fn load(archive: &Path) -> Vec<OsString> {
     words_and(&["image", "load", "--input"], archive)
 }
 
-/// Saves an image to an archive of an OCI layout.
+/// Returns the arguments that save an image to an archive of an OCI layout.
 pub(super) fn save(reference: &str, platform: &str, archive: &Path) -> Vec<OsString> {
     let platform = format!("--platform={platform}");
     let mut arguments = words_and(&["image", "save", &platform, "--output"], archive);
@@ -170,12 +170,12 @@ pub(super) fn save(reference: &str, platform: &str, archive: &Path) -> Vec<OsStr
     arguments
 }
 
-/// Removes an image. A missing image is no error.
+/// Returns the arguments that remove an image. A missing image is no error.
 pub(super) fn delete_image(reference: &str) -> Vec<OsString> {
     words(&["image", "delete", "--force", reference])
 }
 
-/// Builds an image from the directory `context` with its Dockerfile.
+/// Returns the arguments that build an image from the directory `context` with its Dockerfile.
 pub(super) fn build(tag: &str, arguments: &[(&str, &str)], context: &Path) -> Vec<OsString> {
     let mut words = vec![format!("--tag={tag}"), "--progress=plain".to_owned()];
     words.extend(arguments.iter().map(|(name, value)| format!("--build-arg={name}={value}")));
@@ -183,18 +183,18 @@ pub(super) fn build(tag: &str, arguments: &[(&str, &str)], context: &Path) -> Ve
     words_and(&words, context)
 }
 
-/// Creates a volume.
+/// Returns the arguments that create a volume.
 pub(super) fn create_volume(name: &str, labels: &[(String, String)]) -> Vec<OsString> {
     let labels = labels.iter().map(|(key, value)| format!("--label={key}={value}").into());
     words(&["volume", "create"]).into_iter().chain(labels).chain([name.into()]).collect()
 }
 
-/// Lists all volumes.
+/// Returns the arguments that list all volumes.
 pub(super) fn volumes() -> Vec<OsString> {
     words(&["volume", "list", "--format=json"])
 }
 
-/// Removes a volume.
+/// Returns the arguments that remove a volume.
 pub(super) fn delete_volume(name: &str) -> Vec<OsString> {
     words(&["volume", "delete", name])
 }
@@ -209,7 +209,7 @@ fn words_and(first: &[&str], path: &Path) -> Vec<OsString> {
     arguments
 }
 
-/// A path of the host and one in the container, as `HOST:INSIDE`.
+/// Joins a path of the host and a path in the container as `HOST:INSIDE`.
 fn joined(host: &Path, inside: &str) -> OsString {
     let mut value = host.as_os_str().to_owned();
     value.push(":");
@@ -246,7 +246,7 @@ mod tests {
         }
     }
 
-    /// Every argument vector that this module can build.
+    /// Returns every argument vector that this module can build.
     fn all() -> Vec<Vec<OsString>> {
         vec![
             version(),

@@ -1,5 +1,5 @@
-//! The host's side of a bottle: the runtime directory with its sockets, and the configurations of its containers. Only
-//! the functions for the directory have side effects.
+//! The part of a bottle that is on the host: the runtime directory with its sockets, and the configurations of the
+//! bottle's containers. Only the functions for the runtime directory have side effects.
 //!
 //! ```text
 //! <runtime>/.apple/<slug>/     0700
@@ -8,8 +8,9 @@
 //!     b/<port>                 published by the bundle's container, and moved to a/ when it has started
 //!     a/<port>                 mounted by the agent's container, which connects to it by its path
 //! ```
-//! The two containers are created in any order. `container` accepts a mounted socket only if it exists, and a published
-//! one only if it does not. Each path in `a/` therefore first contains a socket on which nothing listens.
+//! The two containers are created in any order. `container` accepts a mounted socket only if the socket exists, and a
+//! published socket only if it does not exist. Each path in `a/` therefore first contains a socket on which no process
+//! listens.
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, Permissions};
@@ -35,17 +36,18 @@ use super::inside::{
 use super::output::Container;
 use crate::docker::names::{Names, Part, WIRING};
 
-/// The label of an agent's container with the variables of its image.
+/// The label of an agent's container that contains the environment variables of the container's image.
 const ENV_LABEL: &str = "bottle.env";
 
 /// The length limit in bytes of the path of a socket on macOS, without the final zero.
 const SOCKET_MAX: usize = 103;
 
-/// The memory limit in bytes of a bottle whose plan sets none. A virtual machine takes only the memory that the bottle
-/// uses.
+/// The memory limit in bytes of a bottle whose plan sets no limit. A virtual machine takes only the memory that the
+/// bottle uses.
 const MEMORY: u64 = 8 << 30;
 
-/// The memory in bytes that the kernel and `container`'s own agent need in addition to the bottle.
+/// The memory in bytes that the kernel and the process of `container` in the virtual machine need in addition to the
+/// bottle.
 const KERNEL_MEMORY: u64 = 256 << 20;
 
 /// The memory of the bundle's virtual machine in MiB.
@@ -57,16 +59,16 @@ const BUNDLE_PROCESSES: u64 = 512;
 /// The number of processors of the bundle.
 const BUNDLE_CPUS: u32 = 2;
 
-/// The capabilities of the agent's first process, of which it keeps only `NET_BIND_SERVICE`. `DAC_READ_SEARCH` and
+/// The capabilities of the agent's first process. The process keeps only `NET_BIND_SERVICE`. `DAC_READ_SEARCH` and
 /// `KILL` are for the process that archives the files of a snapshot.
 const AGENT_CAPABILITIES: &[&str] =
     &["CHOWN", "DAC_READ_SEARCH", "KILL", "NET_BIND_SERVICE", "SETGID", "SETPCAP", "SETUID"];
 
-/// The capabilities of the bundle's first process, of which it keeps none.
+/// The capabilities of the bundle's first process. The process keeps none of these capabilities.
 const BUNDLE_CAPABILITIES: &[&str] =
     &["CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "SETGID", "SETPCAP", "SETUID"];
 
-/// The size of `/run` in MiB, which contains the provisioned certificates, the prompt and the task.
+/// The size of `/run` in MiB. `/run` contains the provisioned certificates, the prompt and the task.
 const RUN_SIZE: u64 = 64;
 
 /// The size of the bundle's `/tmp` in MiB.
@@ -77,22 +79,22 @@ const BUNDLE_SCRATCH: u64 = 64;
 pub(super) struct Sockets(PathBuf);
 
 impl Sockets {
-    /// The directory of this bottle in the backend's runtime directory. It may not exist yet.
+    /// Returns the directory of this bottle in the backend's runtime directory. The directory may not exist yet.
     pub(super) fn new(runtime: &Path, slug: &Slug) -> Self {
         Self(runtime.join(slug.as_str()))
     }
 
-    /// The path of the directory.
+    /// Returns the path of the directory.
     pub(super) fn directory(&self) -> &Path {
         &self.0
     }
 
-    /// The socket of the channel to pid 1.
+    /// Returns the path of the socket of the channel to pid 1.
     pub(super) fn guest(&self) -> PathBuf {
         self.0.join("guest")
     }
 
-    /// The socket of the channel to the bundle.
+    /// Returns the path of the socket of the channel to the bundle.
     pub(super) fn bundle(&self) -> PathBuf {
         self.0.join("bundle")
     }
@@ -105,10 +107,10 @@ impl Sockets {
         self.0.join("b").join(port.to_string())
     }
 
-    /// Creates the directory, and in it the sockets on which nothing listens. Keeps the sockets of a running bundle.
+    /// Creates the directory, and the sockets in it on which no process listens. Keeps the sockets of a running bundle.
     ///
     /// # Errors
-    /// [`BackendError`] when the path is too long, contains a character that `container` cannot take, or cannot be
+    /// [`BackendError`] when the path is too long, contains a character that `container` does not accept, or cannot be
     /// created.
     pub(super) fn make(&self) -> Result<(), BackendError> {
         let longest = self.published(u16::MAX).as_os_str().len().max(self.bundle().as_os_str().len());
@@ -160,7 +162,8 @@ impl Sockets {
         Ok(())
     }
 
-    /// Moves the proxy's sockets that the bundle's container published to the paths that the agent's container mounts.
+    /// Moves the proxy's sockets from the paths that the bundle's container publishes to the paths that the agent's
+    /// container mounts.
     ///
     /// # Errors
     /// When a socket does not exist.
@@ -174,15 +177,15 @@ impl Sockets {
 }
 
 /// Lets every user connect to the socket. On the host, the directory of the socket is private. In the container, the
-/// socket has the same mode and belongs to root, and the guest must be able to connect to it.
+/// socket has the same mode and belongs to root. The guest, which is not root, must be able to connect to it.
 fn open_for_all(socket: &Path) -> io::Result<()> {
     fs::set_permissions(socket, Permissions::from_mode(0o666))
 }
 
-/// Checks that `container` can mount this path. `container` separates the parts of a mount with colons.
+/// Checks that `container` can mount this path. `container` separates the parts of a mount argument with colons.
 ///
 /// # Errors
-/// [`BackendError`] when it cannot.
+/// [`BackendError`] when the path contains a colon.
 pub(super) fn expect_mountable(path: &Path) -> Result<(), BackendError> {
     if !path.as_os_str().as_encoded_bytes().contains(&b':') {
         return Ok(());
@@ -196,11 +199,11 @@ pub(super) fn expect_mountable(path: &Path) -> Result<(), BackendError> {
 pub(super) struct Agent<'a> {
     pub(super) names: &'a Names,
     pub(super) slug: &'a Slug,
-    /// [`Part::Agent`], [`Part::Kept`] for a container that will replace it, or [`Part::Reader`].
+    /// [`Part::Agent`], [`Part::Kept`] for a container that will replace the agent's container, or [`Part::Reader`].
     pub(super) part: Part,
     /// The image's reference.
     pub(super) image: &'a str,
-    /// The agent's account in the container. Its user id is never 0.
+    /// The agent's account in the container. The account's user id is never 0.
     pub(super) inside: &'a ImageInfo,
     /// The directory with the program of pid 1.
     pub(super) program: &'a Path,
@@ -209,7 +212,8 @@ pub(super) struct Agent<'a> {
 }
 
 impl Agent<'_> {
-    /// The configuration of the container. A label contains a hash of the configuration without the image and the name.
+    /// Returns the configuration of the container. One label contains a hash of the configuration without the image and
+    /// the name.
     pub(super) fn container(&self) -> NewContainer {
         let reads = self.part == Part::Reader;
         let memory = self.limits.memory.unwrap_or_else(|| memory::default_max().min(MEMORY));
@@ -250,13 +254,13 @@ impl Agent<'_> {
     }
 }
 
-/// The wiring label that [`Agent::container`] sets. Two configurations have the same label if a container of one can be
-/// started in place of a container of the other.
+/// Returns the wiring label that [`Agent::container`] sets. Two configurations have the same wiring label if a
+/// container of either configuration can replace a container of the other.
 pub(super) fn wiring(new: &NewContainer) -> Option<&str> {
     new.labels.iter().find(|(name, _)| name == WIRING).map(|(_, value)| value.as_str())
 }
 
-/// The configuration of a bundle's container.
+/// Returns the configuration of a bundle's container.
 pub(super) fn bundle(names: &Names, plan: &Plan, roles: &RoleInputs, sockets: &Sockets) -> NewContainer {
     let slug = &plan.identity.slug;
     let config = BundleConfig {
@@ -265,7 +269,7 @@ pub(super) fn bundle(names: &Names, plan: &Plan, roles: &RoleInputs, sockets: &S
         control: Control::Socket { path: BUNDLE_SOCKET.into() },
         logs: LOGS.into(),
         relay_log: true,
-        // The role sets the values that are known only in the container.
+        // The role sets `identity` and `machine`, because their values are known only in the container.
         identity: None,
         machine: None,
         gate: (!plan.repos.is_empty()).then(|| GATE.into()),
@@ -291,15 +295,15 @@ pub(super) fn bundle(names: &Names, plan: &Plan, roles: &RoleInputs, sockets: &S
     }
 }
 
-/// The labels of a part, in the same order each time.
+/// Returns the labels of a part, always in the same order.
 pub(super) fn labels(names: &Names, part: Part, slug: &Slug) -> Vec<(String, String)> {
     let mut labels: Vec<_> = names.labels(part, slug).into_iter().collect();
     labels.sort();
     labels
 }
 
-/// The labels from which a snapshot gets the account and the variables of the image, which may be removed earlier than
-/// the container. A value must not contain `=`, so the variables are encoded in hexadecimal.
+/// Returns the labels from which a snapshot reads the account and the environment variables of the image. The image may
+/// be removed before the container. A label's value must not contain `=`, so the variables are encoded in hexadecimal.
 fn image_labels(inside: &ImageInfo) -> Vec<(String, String)> {
     let ImageInfo { uid, gid, user, home, env, .. } = inside.clone();
     let account = Account { name: user, uid, gid, home }.label();
@@ -309,19 +313,20 @@ fn image_labels(inside: &ImageInfo) -> Vec<(String, String)> {
     possible.map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-/// The image's variables in a container's labels, as `NAME=value`.
+/// Returns the image's environment variables from a container's labels, as `NAME=value`.
 pub(super) fn env_of(container: &Container) -> Vec<String> {
     let text = container.labels.get(ENV_LABEL).and_then(|text| hex::decode(text).ok()).unwrap_or_default();
     let env: BTreeMap<String, String> = serde_json::from_slice(&text).unwrap_or_default();
     env.into_iter().map(|(name, value)| format!("{name}={value}")).collect()
 }
 
-/// A size in MiB, at least one.
+/// Converts a size to MiB, and returns at least 1.
 fn mib(bytes: u64) -> u64 {
     (bytes >> 20).max(1)
 }
 
-/// The number of processors of a container: the limit in thousandths of a processor, or all of this machine.
+/// Returns the number of processors of a container. `limit` is in thousandths of a processor, and is rounded up.
+/// Without a limit, returns the number of processors of this machine.
 fn cpus(limit: Option<u32>) -> u32 {
     let all =
         || std::thread::available_parallelism().map_or(1, |count| u32::try_from(count.get()).unwrap_or(1));

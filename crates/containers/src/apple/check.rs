@@ -9,17 +9,17 @@ use bottle_host::causes;
 use super::args;
 use super::output::{self, Version};
 
-/// The oldest supported version of `container`. It is the version whose grammar and behaviour this backend was written
-/// for; older ones break sockets of containers without a network, or report other JSON.
+/// The oldest supported version of `container`. This backend was written for the grammar and behaviour of this version.
+/// Older versions break the sockets of containers without a network, or report other JSON.
 pub(super) const OLDEST: Version = Version(1, 2, 1);
 
-/// The oldest supported version of macOS. Older ones lack the networks of `container`.
+/// The oldest supported version of macOS. Older versions lack the networks of `container`.
 const OLDEST_SYSTEM: Version = Version(26, 0, 0);
 
 /// How long a program may take to print its version or status.
 const DEADLINE: Duration = Duration::from_secs(20);
 
-/// How to install `container`.
+/// The hint that says how to install `container`.
 const INSTALL: &str =
     "install `container` 1.2.1 or newer from github.com/apple/container, and put it on your PATH";
 
@@ -28,9 +28,9 @@ const INSTALL: &str =
 pub(super) struct Facts {
     /// The version of macOS. `None` on another system.
     pub(super) system: Option<Version>,
-    /// The version of `container`, or why it is not known.
+    /// The version of `container`, or the reason why it is unknown.
     pub(super) version: Result<Version, String>,
-    /// Whether the services of `container` run, or why it is not known.
+    /// Whether the services of `container` run, or the reason why this is unknown.
     pub(super) running: Result<bool, String>,
 }
 
@@ -48,8 +48,8 @@ impl Facts {
         Self { system, version, running }
     }
 
-    /// The problems, the most important first. A container starts only if there are none. A problem hides other
-    /// problems that follow from it.
+    /// Returns the problems, the most important first. A container starts only if there is no problem. A problem that
+    /// causes other problems hides them.
     pub(super) fn findings(&self) -> Vec<Finding> {
         let one = |what: String, fix: &str| vec![Finding { what, fix: fix.to_owned() }];
         let needs =
@@ -90,7 +90,7 @@ async fn version(program: &Program) -> Result<Version, String> {
     }
 }
 
-/// Whether the services run. The command fails if they do not, and prints the status in any case.
+/// Returns whether the services of `container` run. If they do not run, the command fails, but also prints the status.
 async fn running(program: &Program) -> Result<bool, String> {
     match program.run(&args::status(), DEADLINE).await {
         Ok(output) => output::is_running(&output.stdout)

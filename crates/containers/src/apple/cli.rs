@@ -12,10 +12,10 @@ use tokio::time::{Instant, sleep};
 use super::args::{self, NewContainer};
 use super::output::{self, Container, Image, Volume};
 
-/// The backend's program.
+/// The name of the backend's program.
 const NAME: &str = "container";
 
-/// How long `container` may take to list, create or kill something.
+/// How long `container` may take to create, kill or remove an object.
 const QUICK: Duration = Duration::from_secs(60);
 
 /// How long a call that lists objects may take. `container` itself has a limit of 10 s, but can hang after a virtual
@@ -25,7 +25,7 @@ const LIST: Duration = Duration::from_secs(15);
 /// The maximum number of attempts for a list that hangs.
 const LIST_TRIES: usize = 3;
 
-/// How long a virtual machine may take to start, even if the host is busy with others.
+/// How long a virtual machine may take to start, even if the host is busy with other virtual machines.
 const START: Duration = Duration::from_secs(180);
 
 /// How long an image may take to be loaded, saved or built.
@@ -34,23 +34,24 @@ const IMAGE: Duration = Duration::from_secs(30 * 60);
 /// The time limit for retrying the removal of a container. The removal fails while the container is stopping.
 const REMOVED_WITHIN: Duration = Duration::from_secs(30);
 
-/// The interval between two attempts.
+/// The interval between two attempts to stop or remove an object.
 const RETRY: Duration = Duration::from_millis(300);
 
-/// The number of lines of a container's output that are searched.
+/// The number of lines that are read from the end of a container's output.
 const LOG_LINES: u32 = 50;
 
 /// The program `container`.
 #[derive(Debug)]
 pub(super) struct Cli {
-    /// The program itself.
+    /// The program `container`.
     pub(super) program: Program,
     /// The program that prints the version of macOS.
     pub(super) sw_vers: Program,
 }
 
 impl Cli {
-    /// Finds the programs on the host's `PATH`. Their environment lacks the variables that change how `container` works.
+    /// Finds the programs on the host's `PATH`. The programs' environment lacks the variables that change how
+    /// `container` works.
     pub(super) fn new(host: &Host) -> Self {
         Self { program: Program::new(host, NAME, &[]), sw_vers: Program::new(host, "sw_vers", &[]) }
     }
@@ -64,7 +65,7 @@ impl Cli {
         self.program.run(arguments, within).await.map_err(|error| explain(doing, error))
     }
 
-    /// Runs a call whose output is a list.
+    /// Runs a call that prints a list, and parses the list. Repeats a call that hangs.
     async fn listed<T>(
         &self,
         what: &str,
@@ -84,7 +85,7 @@ impl Cli {
         })
     }
 
-    /// All containers of this machine.
+    /// Returns all containers of this machine.
     ///
     /// # Errors
     /// [`BackendError`] when `container` cannot list them.
@@ -92,26 +93,26 @@ impl Cli {
         self.listed("containers", &args::list(), output::containers).await
     }
 
-    /// The container with this id. `None` if it does not exist.
+    /// Returns the container with this id. `None` if it does not exist.
     ///
     /// # Errors
-    /// As [`Cli::containers`].
+    /// The errors of [`Cli::containers`].
     pub(super) async fn find(&self, id: &str) -> Result<Option<Container>, BackendError> {
         Ok(self.containers().await?.into_iter().find(|container| container.id == id))
     }
 
-    /// All volumes of this machine.
+    /// Returns all volumes of this machine.
     ///
     /// # Errors
-    /// As [`Cli::containers`].
+    /// The errors of [`Cli::containers`].
     pub(super) async fn volumes(&self) -> Result<Vec<Volume>, BackendError> {
         self.listed("volumes", &args::volumes(), output::volumes).await
     }
 
-    /// All images of this machine.
+    /// Returns all images of this machine.
     ///
     /// # Errors
-    /// As [`Cli::containers`].
+    /// The errors of [`Cli::containers`].
     pub(super) async fn images(&self) -> Result<Vec<Image>, BackendError> {
         self.listed("images", &args::images(), output::images).await
     }
@@ -124,10 +125,10 @@ impl Cli {
         self.run(&format!("create {}", new.name), &args::create(new), QUICK).await.map(drop)
     }
 
-    /// Starts a container. Does nothing if it already runs.
+    /// Starts a container. Does nothing if the container already runs.
     ///
     /// # Errors
-    /// [`BackendError`] when it does not start.
+    /// [`BackendError`] when the container does not start.
     pub(super) async fn start(&self, id: &str) -> Result<(), BackendError> {
         self.run(&format!("start {id}"), &args::start(id), START).await.map(drop)
     }
@@ -136,7 +137,7 @@ impl Cli {
     /// error.
     ///
     /// # Errors
-    /// [`BackendError`] when it still runs.
+    /// [`BackendError`] when the container still runs.
     pub(super) async fn stop(&self, id: &str) -> Result<(), BackendError> {
         let end = Instant::now() + REMOVED_WITHIN;
         loop {
@@ -154,7 +155,7 @@ impl Cli {
     /// Removes a container with its files. A missing container is no error.
     ///
     /// # Errors
-    /// [`BackendError`] when it still exists.
+    /// [`BackendError`] when the container still exists.
     pub(super) async fn delete(&self, id: &str) -> Result<(), BackendError> {
         let end = Instant::now() + REMOVED_WITHIN;
         loop {
@@ -172,7 +173,7 @@ impl Cli {
         }
     }
 
-    /// The last output of a container's first process. Empty if there is none.
+    /// Returns the last output of a container's first process. Empty if there is no output.
     pub(super) async fn log(&self, id: &str) -> String {
         // A container that never ran has no log.
         let output = self.program.run(&args::logs(id, LOG_LINES), LIST).await;
@@ -220,7 +221,7 @@ impl Cli {
     /// Removes an image. A missing image is no error.
     ///
     /// # Errors
-    /// [`BackendError`] when it still exists.
+    /// [`BackendError`] when the image still exists.
     pub(super) async fn delete_image(&self, reference: &str) -> Result<(), BackendError> {
         self.run(&format!("remove the image {reference}"), &args::delete_image(reference), QUICK)
             .await
@@ -245,7 +246,7 @@ impl Cli {
     /// Creates a volume.
     ///
     /// # Errors
-    /// [`BackendError`] when `container` refuses.
+    /// [`BackendError`] when `container` refuses to create the volume.
     pub(super) async fn create_volume(
         &self,
         name: &str,
@@ -258,7 +259,7 @@ impl Cli {
     /// Removes a volume. A missing volume is no error.
     ///
     /// # Errors
-    /// [`BackendError`] when it still exists, for example because a container uses it.
+    /// [`BackendError`] when the volume still exists, for example because a container uses it.
     pub(super) async fn delete_volume(&self, name: &str) -> Result<(), BackendError> {
         let end = Instant::now() + REMOVED_WITHIN;
         loop {
@@ -275,7 +276,7 @@ impl Cli {
     }
 }
 
-/// The error for an action that failed because `container` did.
+/// Creates the error for an action that failed because a call of `container` failed.
 fn explain(doing: &str, error: RunError) -> BackendError {
     let (kind, hint) = match &error {
         RunError::Missing(_) => {

@@ -40,22 +40,23 @@ const AGENT: &str = "localhost/bottle-agent";
 /// The repository of the sidecars' images.
 const SIDECARS: &str = "localhost/bottle-sidecars";
 
-/// The label of an agent's image that contains the hash of the `$BOTTLE_HOME` for which it was made.
+/// The label of an agent's image that contains the hash of the `$BOTTLE_HOME` for which the image was made.
 pub(super) const HOME_LABEL: &str = "bottle.image.home";
 
-/// The label of an agent's image that contains its source, relative to `$BOTTLE_HOME`.
+/// The label of an agent's image that contains the image's source, relative to `$BOTTLE_HOME`.
 const SOURCE_LABEL: &str = "bottle.image.source";
 
 /// The [`Unused::kind`] of an image.
 const IMAGE: &str = "image";
 
-/// The version of the preparation, a part of the image's hash. Changing it rebuilds every image.
+/// The version of the code that prepares images. The version is part of an image's hash, so a new version rebuilds
+/// every image.
 const READY_VERSION: &[u8] = b"1";
 
 /// The Dockerfile of the sidecars' image.
 const SIDECARS_DOCKERFILE: &str = include_str!("../../../../Dockerfile.sidecars");
 
-/// The images of one home.
+/// The images of one `$BOTTLE_HOME`.
 #[derive(Debug, Clone)]
 pub(super) struct Images {
     host: Host,
@@ -63,22 +64,22 @@ pub(super) struct Images {
 }
 
 impl Images {
-    /// Creates the value for this home. Reads nothing yet.
+    /// Creates the value for this `$BOTTLE_HOME`. Reads no image yet.
     pub(super) fn new(host: &Host, cli: Arc<Cli>) -> Self {
         Self { host: host.clone(), cli }
     }
 
-    /// The directory of this backend in the home. Images are built in it.
+    /// Returns the directory of this backend in `$BOTTLE_HOME`. Images are built in this directory.
     pub(super) fn directory(&self) -> PathBuf {
         self.host.home.join("apple")
     }
 
-    /// The platform of all images.
+    /// Returns the platform of all images.
     pub(super) fn platform() -> String {
         format!("linux/{}", architecture())
     }
 
-    /// The program that runs in the containers.
+    /// Finds the program that runs in the containers.
     ///
     /// # Errors
     /// [`BackendError`] when there is no static program for Linux.
@@ -91,7 +92,7 @@ impl Images {
     /// Previews [`bottle_backend::Images::prepare`].
     ///
     /// # Errors
-    /// [`BackendError`] when the image cannot be used, as far as this can be detected without making it.
+    /// [`BackendError`] when the image cannot be used, as far as this can be detected without making the image.
     pub(super) async fn preview(&self, path: &Path) -> Result<Preview, BackendError> {
         let source = self.inspect(path).await?;
         let reference = reference(&source);
@@ -111,7 +112,7 @@ impl Images {
     /// Returns the agent's image of this source, with notes for the user. Makes the image if it does not exist.
     ///
     /// # Errors
-    /// [`BackendError`] when the image cannot be used. No part of it then exists.
+    /// [`BackendError`] when the image cannot be used. After an error, no part of the image exists.
     pub(super) async fn agent(
         &self,
         path: &Path,
@@ -135,7 +136,7 @@ impl Images {
         self.image(&reference, &named).await
     }
 
-    /// The image that was imported together with a bottle, with notes for the user.
+    /// Returns the image that was imported together with a bottle, with notes for the user.
     ///
     /// # Errors
     /// [`BackendError`] when the image was removed.
@@ -160,7 +161,7 @@ impl Images {
         Ok((info, notes_of(&image)))
     }
 
-    /// The image with this reference, if it exists.
+    /// Returns the image with this reference, if it exists.
     ///
     /// # Errors
     /// [`BackendError`] when `container` cannot list its images.
@@ -194,7 +195,8 @@ impl Images {
         self.cli.load(&archive).await
     }
 
-    /// Returns the sidecars' image, and the directory with the program of pid 1. Makes both if they do not exist.
+    /// Returns the sidecars' image, and the directory with the program of pid 1. Makes the image and the directory if
+    /// they do not exist.
     ///
     /// # Errors
     /// [`BackendError`] when the image cannot be built.
@@ -241,8 +243,8 @@ impl Images {
         })
     }
 
-    /// Puts the program into the directory that containers mount. A running container keeps the file that it has
-    /// opened.
+    /// Puts the program into the directory that containers mount. A running container continues to use the file that it
+    /// has opened.
     async fn place_program(&self, program: Program) -> Result<PathBuf, BackendError> {
         let directory = self.program_directory();
         run_blocking(move || {
@@ -253,7 +255,7 @@ impl Images {
             let (path, mark) = (directory.join("bottle"), directory.join("build-id"));
             let is_placed = fs::read_to_string(&mark).is_ok_and(|id| id == program.id) && path.is_file();
             if !is_placed {
-                // Another start, even in this process, may do the same at the same time.
+                // Another start, even in this process, may put the program into the directory at the same time.
                 let new = tempfile::Builder::new()
                     .prefix(".new-")
                     .tempfile_in(&directory)
@@ -268,14 +270,14 @@ impl Images {
         .await?
     }
 
-    /// The directory with the program of pid 1. Its path stays the same when the program changes, so that kept
-    /// containers start with the current program.
+    /// Returns the directory with the program of pid 1. The path of the directory stays the same when the program
+    /// changes, so that kept containers start with the current program.
     pub(super) fn program_directory(&self) -> PathBuf {
         self.directory().join("program")
     }
 
-    /// Lists the agents' images of this home whose source changed or is gone, and the sidecars' images for other builds
-    /// of the program. Excludes images on which a bottle is based.
+    /// Lists the agents' images of this `$BOTTLE_HOME` whose source changed or was removed, and the sidecars' images
+    /// for other builds of the program. Excludes images on which a bottle is based.
     ///
     /// # Errors
     /// [`BackendError`] when `container` cannot list its images.
@@ -308,7 +310,7 @@ impl Images {
         Ok(unused)
     }
 
-    /// Removes the images that are still unused. Returns the removed ones.
+    /// Removes the images that are still unused. Returns the removed images.
     ///
     /// # Errors
     /// [`BackendError`] when an image cannot be removed.
@@ -342,7 +344,7 @@ fn sidecars_reference(program: &Program) -> String {
     format!("{SIDECARS}:{}", hash.finish())
 }
 
-/// The agent's account, as a label of the image names it.
+/// Returns the agent's account from a label of the image.
 pub(super) fn account_of(image: &Image) -> Option<Account> {
     image.labels.get(ACCOUNT_LABEL).and_then(|label| Account::from_label(label))
 }
@@ -351,11 +353,13 @@ fn notes_of(image: &Image) -> Vec<String> {
     let left_out = image.labels.get(LEFT_OUT_LABEL).map(String::as_str).unwrap_or_default();
     let left_out: Vec<String> =
         left_out.split(',').filter(|one| !one.is_empty()).map(str::to_owned).collect();
-    // Snapshots include the data of an image's volumes, because `container` makes no volume for them.
+    // Snapshots include the data of an image's volumes, because `container` creates no volumes for an image. So the
+    // notes need not name volumes.
     notes(&left_out, &[])
 }
 
-/// Adds the layers of the source, and those that make it usable for an agent. Returns the image's configuration.
+/// Adds the layers of the source, and the layers that make the image usable for an agent. Returns the image's
+/// configuration.
 fn add_source(layout: &mut Layout, source: &Local) -> Result<ImageConfig, BadImage> {
     let mut survey = Survey::default();
     let config = if source.saved {

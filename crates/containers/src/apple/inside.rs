@@ -1,4 +1,5 @@
-//! The paths in a bottle's containers, and the command lines of this program in them. `roles` runs them.
+//! Defines the paths in a bottle's containers, and the command lines that run this program in the containers. The
+//! module `roles` implements these command lines.
 //!
 //! Every user of the machine can read a container's configuration. A command line therefore contains only how the
 //! processes are connected; all other data is sent over the channels.
@@ -14,9 +15,9 @@ pub(super) const BUNDLE_FLAG: &str = "__apple-bundle";
 /// The first argument of the process that archives the files of the agent's container.
 pub(super) const ARCHIVE_FLAG: &str = "__apple-archive";
 
-/// The word with which a line of pid 1's output begins when its sockets accept connections. A failed connection can
-/// permanently end a relay of `container`, so nothing connects before this line. The rest of the line differs at each
-/// start.
+/// The first word of the line that pid 1 prints when its sockets accept connections. A failed connection can
+/// permanently end a relay of `container`, so nothing connects before pid 1 has printed this line. The rest of the line
+/// differs at each start.
 pub(super) const READY: &str = "bottle-is-ready";
 
 /// The mount point of the directory with the `bottle` program.
@@ -28,18 +29,18 @@ pub(super) const PROGRAM: &str = "/.bottle/bin/bottle";
 /// The path of the `bottle` program in the sidecars' image.
 pub(super) const SIDECARS_PROGRAM: &str = "/usr/local/bin/bottle";
 
-/// The directory of the proxy's sockets, each named after its port.
+/// The directory of the proxy's sockets. The name of each socket is its port.
 pub(super) const PROXY: &str = "/.bottle/proxy";
 
-/// The socket on which the guest listens. Only root may enter its directory, so that no process of the agent can
-/// connect.
+/// The socket on which the guest listens. Only root may enter the directory of the socket, so that no process of the
+/// agent can connect.
 pub(super) const GUEST_SOCKET: &str = "/.bottle/guest/socket";
 
 /// The socket on which the bundle listens.
 pub(super) const BUNDLE_SOCKET: &str = "/.bottle/bundle/socket";
 
-/// The directories of everything that the backend puts into a container. Every image contains them, and snapshots
-/// exclude them. Sockets that a container publishes must be on its root file system.
+/// The directories for everything that the backend puts into a container. Every image contains these directories, and
+/// snapshots exclude them. Sockets that a container publishes must be on the container's root file system.
 pub(super) const DIRECTORIES: [&str; 5] =
     ["/.bottle", "/.bottle/bin", "/.bottle/proxy", "/.bottle/guest", "/.bottle/bundle"];
 
@@ -62,9 +63,10 @@ pub(super) struct GuestSpec {
     pub(super) gid: u32,
     /// Whether the guest forwards the proxy's ports.
     pub(super) proxy: bool,
-    /// The memory in bytes at which the guest stops the bottle, before the machine's kernel kills processes.
+    /// The amount of used memory, in bytes, at which the guest stops the bottle, before the machine's kernel kills
+    /// processes.
     pub(super) memory: u64,
-    /// Whether the manifest sets this limit.
+    /// Whether the manifest sets the limit `memory`.
     pub(super) memory_asked: bool,
 }
 

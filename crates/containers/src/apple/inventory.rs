@@ -11,7 +11,7 @@ use super::launch::is_runtime_directory;
 use crate::docker::commit::{KEPT_HOME, KEPT_SLUG};
 use crate::docker::names::Part;
 
-/// The [`Resource::kind`] of an agent's container that runs. Removing this resource only stops the container.
+/// The [`Resource::kind`] of a running container of an agent. Removing this resource only stops the container.
 pub(super) const GUEST: &str = "guest-process";
 
 /// The [`Resource::kind`] of a bundle's container.
@@ -23,7 +23,7 @@ pub(super) const READER: &str = "reader-process";
 /// The [`Resource::kind`] of the volume of the sidecars' files.
 pub(super) const VOLUME: &str = "volume";
 
-/// The [`Resource::kind`] of the image of kept files, for a container that will read or replace them.
+/// The [`Resource::kind`] of an image of kept files, which is made for a container that will read or replace the files.
 pub(super) const IMAGE: &str = "kept-image";
 
 /// The order of removal: processes first, then the resources that they used.
@@ -42,7 +42,8 @@ impl AppleBackend {
         if !self.is_used() {
             return Ok(found);
         }
-        // Without the program, the state of the containers is unknown, so they must not count as removed.
+        // If `container` is missing, the state of the containers is unknown. The list then fails, because containers
+        // that are not listed would be treated as removed.
         for container in self.cli.containers().await? {
             let Some((part, slug)) = self.names.owned(&container.id, &container.labels) else { continue };
             let mut add = |kind: &str| found.push(Resource::new(&slug, kind, container.id.clone()));
@@ -70,14 +71,14 @@ impl AppleBackend {
                 found.push(Resource::new(&slug, IMAGE, image.reference));
             }
         }
-        // The volume of a kept bottle is kept together with its files.
+        // The volume of a kept bottle stays with the bottle's files, so it is not listed.
         let kept: Vec<Slug> =
             found.iter().filter(|one| one.kind == LAYERS).map(|one| one.slug.clone()).collect();
         found.retain(|one| one.kind != VOLUME || !kept.contains(&one.slug));
         Ok(found)
     }
 
-    /// Whether this home ever used the backend. If not, `container` is not called.
+    /// Whether this `$BOTTLE_HOME` ever used the backend. If not, the backend does not call `container`.
     fn is_used(&self) -> bool {
         self.images.directory().is_dir()
     }
@@ -119,7 +120,8 @@ impl AppleBackend {
             }
             IMAGE if *id == self.kept_reference(slug) => self.cli.delete_image(id).await,
             VOLUME if *id == self.names.name(Part::State, slug) => {
-                // A resumed bottle needs the git gate's files again.
+                // The volume stays with the agent's container, because a resumed bottle needs the git gate's files
+                // again.
                 if self.find(Part::Agent, slug).await?.is_some() {
                     return Ok(());
                 }
@@ -137,7 +139,8 @@ impl AppleBackend {
         }
     }
 
-    /// Whether the resource is an existing container of one of these parts of its bottle. False if it does not exist.
+    /// Whether the resource is an existing container of one of these parts of its bottle. Returns `false` if the
+    /// container does not exist.
     async fn owns_container(&self, resource: &Resource, parts: &[Part]) -> Result<bool, BackendError> {
         let named = parts.iter().any(|part| resource.id == self.names.name(*part, &resource.slug));
         if !named {

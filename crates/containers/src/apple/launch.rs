@@ -5,9 +5,9 @@
 //!   kept:      agent (stopped) ─► start, if it was created with the same settings
 //!   otherwise: an image of the files ─► create a second agent ─► remove the first one ─► start
 //! ```
-//! An agent's container has one of two names, because `container` cannot rename it. While both exist, the newer
-//! container has the bottle's files, because it was complete when it was created. After a crash, either the old or the
-//! new one is therefore used. Both have the same labels.
+//! An agent's container has one of two names, because `container` cannot rename it. While containers with both names
+//! exist, the newer container has the bottle's files, because its files were complete when it was created. After a
+//! crash, the backend therefore uses either the old or the new container. Both containers have the same labels.
 
 use std::io;
 use std::path::Path;
@@ -37,7 +37,7 @@ use crate::docker::names::{Part, WIRING};
 /// Time limit for pid 1 of a started container to accept connections on its sockets.
 const READY_WITHIN: Duration = Duration::from_secs(60);
 
-/// The interval at which the output of pid 1 is searched.
+/// The interval at which the backend searches the output of pid 1 for the readiness line.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// How long pid 1 may take to search the workspace.
@@ -53,18 +53,18 @@ struct Starting {
 }
 
 impl AppleBackend {
-    /// The bottle's sockets on the host.
+    /// Returns the bottle's sockets on the host.
     pub(super) fn sockets(&self, slug: &Slug) -> Sockets {
         Sockets::new(&self.runtime, slug)
     }
 
-    /// The container of this part of the bottle, if it exists with the bottle's name and labels. Of two agent's
-    /// containers, returns the newer one.
+    /// Returns the container of this part of the bottle, if one exists with the bottle's name and labels. If two
+    /// agent's containers exist, returns the newer one.
     pub(super) async fn find(&self, part: Part, slug: &Slug) -> Result<Option<Container>, BackendError> {
         Ok(self.find_all(part, slug).await?.pop())
     }
 
-    /// As [`Self::find`], but returns all such containers, the newest last.
+    /// Returns all containers that match as for [`Self::find`], the newest last.
     async fn find_all(&self, part: Part, slug: &Slug) -> Result<Vec<Container>, BackendError> {
         let parts = if part == Part::Agent { vec![Part::Agent, Part::Kept] } else { vec![part] };
         let owns = |container: &Container| {
@@ -163,7 +163,7 @@ impl AppleBackend {
         self.start(&format!("the bottle {slug}"), &id).await
     }
 
-    /// Checks that an image exists, because `container` would fetch a missing one.
+    /// Checks that an image exists, because `container` would fetch a missing image.
     pub(super) async fn expect_image(&self, reference: &str, named: &str) -> Result<(), BackendError> {
         match self.images.find(reference).await? {
             Some(_) => Ok(()),
@@ -185,8 +185,8 @@ impl AppleBackend {
         Agent { names, slug, part, image, inside, program: &program, sockets: &sockets, limits }.container()
     }
 
-    /// Creates an agent's container from this image, and then removes the earlier one. Records the new container and
-    /// returns its id.
+    /// Creates an agent's container from this image, and then removes the earlier container. Records the new container
+    /// and returns its id.
     async fn replace(
         &self,
         slug: &Slug,
@@ -220,7 +220,7 @@ impl AppleBackend {
             .map_err(|error| BackendError::failed(format!("cannot remove a socket of {slug}")).because(error))
     }
 
-    /// Returns the id of a stopped container with the kept files and these settings. Records it.
+    /// Returns the id of a stopped container with the kept files and these settings. Records the container.
     async fn continue_kept(
         &self,
         verb: &str,
@@ -238,7 +238,7 @@ impl AppleBackend {
         let image = self.image_of_kept(slug).await?;
         resources.record(Resource::new(slug, IMAGE, image.clone()))?;
         let id = self.replace(slug, inside, &image, limits, resources).await?;
-        // The container has a copy of the image's files.
+        // The image is no longer needed, because the container has a copy of its files.
         self.cli.delete_image(&image).await?;
         Ok(id)
     }
@@ -289,7 +289,7 @@ impl AppleBackend {
             }
             let state = self.cli.find(&starting.id).await?.map(|container| container.state);
             if !matches!(state.as_deref(), Some("running" | "unknown")) {
-                // The process may have written its last output after the log was first read.
+                // The process may have written its last output after the log was read, so the log is read again.
                 return failed(format!(
                     "its first process ended{}",
                     last_words(&self.cli.log(&starting.id).await)
@@ -306,7 +306,7 @@ impl AppleBackend {
         }
     }
 
-    /// The channel to the container of this part.
+    /// Opens the channel to the container of this part.
     pub(super) async fn connect(&self, part: Part, slug: &Slug) -> Result<ByteStream, BackendError> {
         let sockets = self.sockets(slug);
         match part {
@@ -315,7 +315,8 @@ impl AppleBackend {
         }
     }
 
-    /// Runs `visit` while pid 1 of the bottle runs. Starts a stopped bottle without its agent, and stops it afterwards.
+    /// Runs `visit` while pid 1 of the bottle runs. Starts a stopped bottle without its agent, and stops the bottle
+    /// afterwards.
     ///
     /// # Errors
     /// The error of `visit`, or when pid 1 does not start.
@@ -344,7 +345,7 @@ impl AppleBackend {
         visited.and_then(|visited| stopped.map(|()| visited))
     }
 
-    /// Implements [`bottle_backend::Lifecycle::find_work`]. There are no changes if the bottle has no container.
+    /// Implements [`bottle_backend::Lifecycle::find_work`]. Returns no changes if the bottle has no container.
     pub(super) async fn find_changes(&self, slug: &Slug, request: &Changed) -> Result<Changes, BackendError> {
         let Some(container) = self.find(Part::Agent, slug).await? else { return Ok(Changes::default()) };
         let failed = |error: NoAnswer| {
@@ -382,12 +383,12 @@ async fn ask_for_changes(stream: ByteStream, request: &Changed) -> Result<Change
     }
 }
 
-/// The last output line in which pid 1 reports that it is ready.
+/// Returns the last output line in which pid 1 reports that it is ready.
 fn ready_line(log: &str) -> Option<String> {
     log.lines().rfind(|line| line.starts_with(READY)).map(str::to_owned)
 }
 
-/// The end of a container's output, as the end of a sentence. Empty if there is none.
+/// Returns the end of a container's output, as the end of a sentence. Empty if there is no output.
 fn last_words(log: &str) -> String {
     let lines: Vec<&str> =
         log.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with(READY)).collect();
@@ -396,7 +397,7 @@ fn last_words(log: &str) -> String {
     if text.is_empty() { String::new() } else { format!(": {}", inert(&text[start..])) }
 }
 
-/// The error for a launch whose inputs come from another backend.
+/// Creates the error for a launch whose inputs come from another backend.
 fn for_another() -> BackendError {
     BackendError::failed("the bottle was prepared for another backend")
 }

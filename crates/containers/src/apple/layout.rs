@@ -1,8 +1,8 @@
-//! Builds images: an OCI layout in a private directory, checked as a whole, and packed into the archive that
-//! `container` loads.
+//! Builds an image as an OCI layout in a private directory, checks the complete image, and packs it into the archive
+//! that `container` loads.
 //!
-//! `container` unpacks an image with the rights of its user. Every image is therefore checked before it is loaded, even
-//! an image that is made of a bottle's files.
+//! `container` unpacks an image with the rights of the user who runs it. Every image is therefore checked before it is
+//! loaded, even an image that contains only a bottle's files.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -26,13 +26,15 @@ use super::inside::DIRECTORIES;
 use crate::docker::images::adopt::{Additions, additions};
 use crate::docker::images::writable::{Directory, ROOTS, append_directory};
 
-/// The paths of a bottle's files that no image contains: those of the system, of one launch, and of this backend.
+/// The paths of a bottle's files that no image contains: paths of the system, of a single launch, and of this backend.
 pub(super) const SKIPPED: [&str; 6] = ["proc", "sys", "dev", "run", "tmp", ".bottle"];
 
-/// The maximum number of bytes read of a user list (`/etc/passwd`, `/etc/group`). The rest of a larger one is ignored.
+/// The maximum number of bytes that are read of `/etc/passwd` and of `/etc/group`. The rest of a larger file is
+/// ignored.
 const LIST_MAX: u64 = 1 << 20;
 
-/// The maximum number of directories of an image that the agent will own. Root stays the owner of the others.
+/// The maximum number of directories of an image that the agent will own. Root stays the owner of all other
+/// directories.
 const DIRECTORIES_MAX: usize = 50_000;
 
 /// The annotations that name an image in an OCI layout, for `container` and for other programs.
@@ -45,7 +47,7 @@ const NAME_ANNOTATIONS: [&str; 3] = [
 /// An image that is being built in a private directory. Dropping this value removes the directory.
 pub(super) struct Layout {
     directory: tempfile::TempDir,
-    /// The layers so far.
+    /// The layers that were added so far.
     pub(super) layers: LayerStore,
 }
 
@@ -64,7 +66,7 @@ impl Layout {
         Ok(Self { directory, layers: LayerStore::new(BlobDirectory(blobs), Arc::new(scanner), progress) })
     }
 
-    /// The path of a temporary file.
+    /// Returns the path of a temporary file.
     pub(super) fn temporary(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
@@ -101,7 +103,7 @@ impl Layout {
             let mut file = File::open(at(&blob.blob()))?;
             let size = file.metadata()?.len();
             add(&blob.blob(), &mut file, size)?;
-            // The archive replaces the blobs, which would take the same space again.
+            // The archive replaces the blob. Without this removal, the content would need the space twice.
             fs::remove_file(at(&blob.blob()))?;
         }
         out.into_inner()?.flush()?;
@@ -109,7 +111,7 @@ impl Layout {
     }
 }
 
-/// The index with one entry for each of the references.
+/// Returns the index with one entry for each of the references.
 fn named_index(index: &str, references: &[&str]) -> serde_json::Result<String> {
     let mut index: Value = serde_json::from_str(index)?;
     let manifest = index["manifests"][0].clone();
@@ -127,12 +129,12 @@ fn named_index(index: &str, references: &[&str]) -> serde_json::Result<String> {
 pub(super) struct Survey {
     passwd: String,
     group: String,
-    /// The directories, relative to the root, with the owner's id, the permissions and the time of the last change.
+    /// The directories, relative to the root. Each has the owner's id, the permissions and the modification time.
     directories: BTreeMap<PathBuf, (u32, u32, u64)>,
 }
 
 impl Survey {
-    /// Reads the layer above those that were read before. Blocks.
+    /// Reads the next layer, which is above all layers that were read before. Blocks.
     ///
     /// # Errors
     /// [`BadImage`] when the layer is damaged or hostile.
@@ -174,8 +176,8 @@ impl Survey {
         Ok(())
     }
 
-    /// The agent's account for this `USER`, and the layer that adds the account, its home and the workspace, as on the
-    /// docker backend.
+    /// Returns the agent's account for this `USER`, and a layer that adds the account, the account's home and the
+    /// workspace. The docker backend adds the same layer.
     ///
     /// # Errors
     /// [`BadImage`] when the image has no such user.
@@ -197,7 +199,7 @@ impl Survey {
         Ok((account, layer.to_vec()))
     }
 
-    /// The directories in which an agent installs programs.
+    /// Returns the directories in which an agent installs programs.
     fn writable(&self) -> Vec<Directory> {
         let below = |root: &'static str| {
             let inner = Path::new(root.trim_start_matches('/'));
@@ -218,7 +220,8 @@ impl Survey {
     }
 }
 
-/// The layer with the directories that every container needs: mount points, and those of this backend.
+/// Returns the layer with the directories that every container needs: mount points, and the directories of this
+/// backend.
 ///
 /// # Errors
 /// When the archive cannot be written.
@@ -237,7 +240,7 @@ pub(super) fn directories_layer() -> io::Result<Vec<u8>> {
 mod tests {
     use super::*;
 
-    /// A layer with these directories and files. A directory's name ends with a slash.
+    /// Creates a layer with these directories and files. A directory's name ends with a slash.
     fn layer(entries: &[(&str, &str, u64)]) -> Vec<u8> {
         let mut archive = tar::Builder::new(Vec::new());
         for (path, text, uid) in entries {
@@ -261,7 +264,7 @@ mod tests {
         survey
     }
 
-    /// The entries of a layer, as path and owner.
+    /// Returns the entries of a layer, as path and owner.
     fn entries(layer: &[u8]) -> Vec<(String, u64)> {
         let mut archive = tar::Archive::new(layer);
         let entries = archive.entries().expect("entries").map(|entry| {
@@ -305,7 +308,7 @@ mod tests {
     fn a_hostile_or_damaged_layer_is_refused() {
         let mut hostile = layer(&[("aa/passwd", "x", 0)]);
         hostile[..2].copy_from_slice(b"..");
-        // The checksum of the header changes with its name.
+        // A header with another name has another checksum.
         let mut header = tar::Header::from_byte_slice(&hostile[..512]).clone();
         header.set_cksum();
         hostile[..512].copy_from_slice(header.as_bytes());

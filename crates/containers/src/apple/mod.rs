@@ -1,4 +1,4 @@
-//! The apple backend. It runs each bottle in virtual machines of Apple's program `container`.
+//! The apple backend. This backend runs each bottle in virtual machines of Apple's program `container`.
 //!
 //! ```text
 //!   host                                agent's virtual machine, without a network
@@ -18,8 +18,8 @@
 //!   snapshots        snapshots as images
 //!   check            the findings of `bottle doctor`
 //! ```
-//! A kept bottle is a stopped container. A snapshot is an image with all files. `container` restarts no container by
-//! itself, and does not pause one.
+//! A kept bottle is a stopped container. A snapshot is an image with all files. `container` never restarts a container
+//! by itself, and does not pause containers.
 
 mod args;
 mod bottle;
@@ -64,7 +64,7 @@ use super::docker::names::{Names, Part};
 #[derive(Debug)]
 pub struct AppleBackend {
     names: Names,
-    /// The parent directory of the bottles' runtime directories. No slug begins with a dot, so this is never the
+    /// The parent directory of the bottles' runtime directories. No slug begins with a dot, so this path is never the
     /// directory of a bottle.
     runtime: PathBuf,
     cli: Arc<Cli>,
@@ -72,7 +72,7 @@ pub struct AppleBackend {
 }
 
 impl AppleBackend {
-    /// Creates the backend for this home. Runs no program yet.
+    /// Creates the backend for this `$BOTTLE_HOME`. Runs no program yet.
     #[must_use]
     pub fn new(host: &Host) -> Self {
         let cli = Arc::new(Cli::new(host));
@@ -85,7 +85,7 @@ impl AppleBackend {
     }
 }
 
-/// The error for a plan without a usable image.
+/// Creates the error for a plan without a usable image.
 fn needs_image(why: &str) -> BackendError {
     BackendError::unsupported(
         format!("the apple backend runs a bottle only on an image in $BOTTLE_HOME, and {why}"),
@@ -106,7 +106,7 @@ impl Backend for AppleBackend {
     async fn check(&self) -> Check {
         let facts = Facts::read(&self.cli.program, &self.cli.sw_vers).await;
         let mut findings = facts.findings();
-        // The search for the program lists many paths, which would hide the other findings.
+        // The error of the program search lists many paths, which would hide the other findings.
         if findings.is_empty()
             && let Err(error) = self.images.program().await
         {
@@ -177,7 +177,7 @@ impl bottle_backend::Images for AppleBackend {
             return Ok(Vec::new());
         }
         match self.images.unused().await {
-            // Without the program, nothing can be removed.
+            // If `container` is missing, no image can be removed.
             Err(error) if error.kind == BackendErrorKind::Unavailable => Ok(Vec::new()),
             unused => unused,
         }

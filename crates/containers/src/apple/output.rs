@@ -1,7 +1,7 @@
 //! Parses the output of `container`. Every function is pure, and accepts any bytes.
 //!
-//! The lists also contain containers and images of other programs, so a missing field is no error. Such an object has
-//! no labels of a bottle.
+//! The lists also contain containers and images of other programs, so a missing field is no error. An object of another
+//! program has no labels of a bottle.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -20,7 +20,7 @@ impl fmt::Display for Version {
 }
 
 impl Version {
-    /// Parses `1`, `1.2` or `1.2.3`, with anything after a dash. `None` for any other text.
+    /// Parses `1`, `1.2` or `1.2.3`. Ignores everything after a dash or a plus sign. Returns `None` for any other text.
     fn parse(text: &str) -> Option<Self> {
         let number = text.split(['-', '+']).next()?;
         let mut parts = number.split('.').map(str::parse);
@@ -53,12 +53,12 @@ pub(super) struct Container {
     pub(super) image: String,
     /// The state: `running`, `stopped`, `stopping` or `unknown`.
     pub(super) state: String,
-    /// The time at which it was created.
+    /// The time at which the container was created.
     pub(super) created: Option<Timestamp>,
 }
 
 impl Container {
-    /// Whether its first process runs.
+    /// Whether the container's first process runs.
     pub(super) fn is_running(&self) -> bool {
         self.state == "running"
     }
@@ -90,7 +90,7 @@ struct RawReference {
     reference: String,
 }
 
-/// The status. Versions before 1.0 print only the state.
+/// The status of a container. Versions before 1.0 print only the state.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum RawStatus {
@@ -110,7 +110,7 @@ impl Default for RawStatus {
 /// Parses the list of containers.
 ///
 /// # Errors
-/// When the output is not such a list.
+/// When the output is not a list of containers.
 pub(super) fn containers(output: &[u8]) -> serde_json::Result<Vec<Container>> {
     let listed: Vec<RawContainer> = serde_json::from_slice(output)?;
     let from_raw = |raw: RawContainer| {
@@ -150,7 +150,7 @@ struct RawVolumeConfiguration {
 /// Parses the list of volumes.
 ///
 /// # Errors
-/// When the output is not such a list.
+/// When the output is not a list of volumes.
 pub(super) fn volumes(output: &[u8]) -> serde_json::Result<Vec<Volume>> {
     let listed: Vec<RawVolume> = serde_json::from_slice(output)?;
     let from_raw =
@@ -209,7 +209,7 @@ struct RawOciConfig {
 /// Parses the list of images.
 ///
 /// # Errors
-/// When the output is not such a list.
+/// When the output is not a list of images.
 pub(super) fn images(output: &[u8]) -> serde_json::Result<Vec<Image>> {
     let listed: Vec<RawImage> = serde_json::from_slice(output)?;
     let from_raw = |raw: RawImage| {
@@ -223,10 +223,10 @@ pub(super) fn images(output: &[u8]) -> serde_json::Result<Vec<Image>> {
     Ok(listed.into_iter().map(from_raw).collect())
 }
 
-/// Parses the output of `system status`: whether the services run.
+/// Parses the output of `system status`. Returns whether the services run.
 ///
 /// # Errors
-/// When the output is not such a status.
+/// When the output is not a status.
 pub(super) fn is_running(output: &[u8]) -> serde_json::Result<bool> {
     #[derive(Deserialize)]
     struct Status {

@@ -1,7 +1,7 @@
-//! Runs the roles of the `bottle` program inside containers, where it is always a Linux program.
+//! Runs the roles of the `bottle` program inside containers. In a container, `bottle` is always a Linux program.
 //!
-//! Each role starts as root with a few capabilities. Pid 1 prepares directories and sockets, and then becomes another
-//! user for good.
+//! Each role starts as root with a few capabilities. Pid 1 prepares directories and sockets, and then permanently
+//! becomes another user.
 
 use std::fs::{self, DirBuilder, Permissions};
 use std::io::{self, Write};
@@ -40,10 +40,10 @@ use super::layout::SKIPPED;
 /// The user id and group id of the sidecars, as in `Dockerfile.sidecars`.
 const SIDECARS_ID: u32 = 64_242;
 
-/// The maximum number of bytes read of the table of routes.
+/// The maximum number of bytes that are read of the routing table.
 const ROUTES_MAX: usize = 64 << 10;
 
-/// Runs the role of `bottle FLAG SPEC`. `None` if the flag names none of the roles in containers.
+/// Runs the role of the command line `bottle FLAG SPEC`. Returns `None` if `flag` does not name a role in containers.
 #[must_use]
 pub fn run(flag: &str) -> Option<ExitCode> {
     let (role, ended) = match flag {
@@ -63,7 +63,8 @@ fn argument<S: DeserializeOwned>() -> io::Result<S> {
     serde_json::from_str(&argument).map_err(io::Error::other)
 }
 
-/// Prints the line for which the backend waits. The line contains the time, so that each start prints a different line.
+/// Prints the readiness line, for which the backend waits. The line contains the time, so that each start prints a
+/// different line.
 fn say_ready() -> io::Result<()> {
     writeln!(io::stderr(), "{READY} {}", jiff::Timestamp::now().as_nanosecond())
 }
@@ -74,7 +75,8 @@ fn guest(spec: &GuestSpec) -> io::Result<ExitCode> {
     }
     forbid_core_files()?;
     let listener = listen(Path::new(GUEST_SOCKET))?;
-    // Root may not create a directory inside a directory that the agent already owns.
+    // The inner directory comes first, because root may not create a directory inside a directory that the agent
+    // already owns.
     for (directory, mode) in [(RUN_DIR, 0o755), ("/run", 0o755), ("/tmp", 0o1777)] {
         make_directory(directory, mode, (directory != "/tmp").then_some((spec.uid, spec.gid)))?;
     }
@@ -106,7 +108,7 @@ fn guest(spec: &GuestSpec) -> io::Result<ExitCode> {
     }))
 }
 
-/// Binds a socket in a directory that only root may enter, in place of a socket that an earlier run left.
+/// Binds a socket in a directory that only root may enter. Replaces a socket that an earlier run left.
 fn listen(socket: &Path) -> io::Result<UnixListener> {
     let directory = socket.parent().unwrap_or(Path::new("/"));
     make_directory(&directory.to_string_lossy(), 0o700, Some((0, 0)))?;
@@ -136,7 +138,8 @@ fn make_directory(directory: &str, mode: u32, owner: Option<(u32, u32)>) -> io::
     make().map_err(|error| io::Error::new(error.kind(), format!("{directory}: {error}")))
 }
 
-/// Overwrites a file of root in place. The runtime may have mounted the file, and a mounted file cannot be replaced.
+/// Overwrites a file that root owns, in place. The runtime may have mounted the file, and a mounted file cannot be
+/// replaced.
 fn overwrite(path: &str, text: &str) -> io::Result<()> {
     if fs::symlink_metadata(path).is_ok_and(|found| !found.is_file()) {
         fs::remove_file(path)?;
@@ -188,14 +191,14 @@ fn bundle(config: BundleConfig) -> io::Result<ExitCode> {
     Ok(bottle_bundle::run_and_notify(config, say_ready))
 }
 
-/// The address of the default gateway, at which the container reaches the user's machine.
+/// Returns the address of the default gateway, at which the container reaches the user's machine.
 fn gateway() -> Option<Ipv4Addr> {
     let table = fs::read_to_string("/proc/net/route").ok()?;
     default_gateway(table.get(..ROUTES_MAX).unwrap_or(&table))
 }
 
-/// The gateway of the default route in the text of `/proc/net/route`, which has addresses as numbers in the machine's
-/// byte order.
+/// Returns the gateway of the default route. `table` is the text of `/proc/net/route`, which contains addresses as
+/// numbers in the machine's byte order.
 fn default_gateway(table: &str) -> Option<Ipv4Addr> {
     table.lines().skip(1).find_map(|line| {
         let mut fields = line.split_whitespace().skip(1);
@@ -210,8 +213,8 @@ fn forbid_core_files() -> io::Result<()> {
     Ok(setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?)
 }
 
-/// Writes the files of the container to standard output, as a layer of an image. All processes of the bottle except
-/// pid 1 are stopped meanwhile, so that the files do not change.
+/// Writes the files of the container to standard output, as a layer of an image. During the call, all other processes
+/// of the bottle except pid 1 are stopped, so that the files do not change.
 fn archive() -> io::Result<ExitCode> {
     let paused = Paused::new()?;
     let root: OwnedFd = fs::File::open("/")?.into();
@@ -248,7 +251,7 @@ impl Drop for Paused {
     }
 }
 
-/// Sends a signal to all processes except pid 1 and this one. It is no error if there are none.
+/// Sends a signal to all processes except pid 1 and this process. It is no error if no other process exists.
 fn signal_all(signal: Signal) -> io::Result<()> {
     match kill(Pid::from_raw(-1), signal) {
         Ok(()) | Err(nix::errno::Errno::ESRCH) => Ok(()),

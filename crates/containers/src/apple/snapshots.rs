@@ -4,10 +4,11 @@
 //!   make:    container ─ exec: archive of its files ─► a layer ─► check ─► `image load`
 //!   export:  `image save` ─► layers as they are         import: layers ─► check ─► `image load`
 //! ```
-//! `container export` is not used, because it writes sparse files wrongly. A program of `bottle` in the container
-//! archives the files instead, while the other processes are stopped. To archive a kept bottle, the backend starts its
-//! container without the agent. A snapshot is named `localhost/bottle-snapshot:<home>-<slug>-<microseconds>`, and
-//! contains all files of the bottle, also those of its first image.
+//! The backend does not use `container export`, because that command writes sparse files wrongly. Instead, the program
+//! `bottle` in the container archives the files while the other processes are stopped. To archive a kept bottle, the
+//! backend starts the bottle's container without the agent. A snapshot is named
+//! `localhost/bottle-snapshot:<home>-<slug>-<microseconds>`. A snapshot contains all files of the bottle, including the
+//! files of its first image.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -44,12 +45,12 @@ const IMPORTED: &str = "localhost/bottle-imported";
 const SAVED: &str = "saved.tar";
 
 impl AppleBackend {
-    /// The reference of the image of a bottle's kept files.
+    /// Returns the reference of the image of a bottle's kept files.
     pub(super) fn kept_reference(&self, slug: &Slug) -> String {
         format!("{KEPT}:{}-{slug}", self.names.home())
     }
 
-    /// Makes an image of the kept files, and returns its reference. Cleanup finds it by its label.
+    /// Makes an image of the kept files, and returns its reference. Cleanup finds the image by its label.
     pub(super) async fn image_of_kept(&self, slug: &Slug) -> Result<String, BackendError> {
         let container = self.find_kept(slug, "open").await?;
         let reference = self.kept_reference(slug);
@@ -94,7 +95,7 @@ impl AppleBackend {
             .await
     }
 
-    /// Checks an image, and loads it with all these references.
+    /// Checks an image, and loads it under all these references.
     async fn load(
         &self,
         doing: &str,
@@ -133,7 +134,7 @@ impl AppleBackend {
         Ok(MadeSnapshot { snapshot, has_workspace: true, notes: Vec::new() })
     }
 
-    /// The reference of a new snapshot, and its labels.
+    /// Returns the reference of a new snapshot, and the labels of its image.
     fn new_snapshot(&self, slug: &Slug) -> (String, Vec<(&'static str, String)>) {
         let (made_at, home) = (Timestamp::now(), self.names.home());
         let reference = format!("localhost/{SNAPSHOT_REPOSITORY}:{home}-{slug}-{}", made_at.as_microsecond());
@@ -153,7 +154,7 @@ impl AppleBackend {
         })
     }
 
-    /// The snapshot that this image stores. `None` if the image is not a snapshot of this home.
+    /// Returns the snapshot that this image stores. `None` if the image is not a snapshot of this `$BOTTLE_HOME`.
     fn snapshot_from(&self, image: Image) -> Option<Snapshot> {
         let label = |name: &str| image.labels.get(name).filter(|value| !value.is_empty());
         let snapshot = Snapshot {
@@ -168,8 +169,8 @@ impl AppleBackend {
         (ours && self.is_ours(&snapshot)).then_some(snapshot)
     }
 
-    /// Whether the reference has the form of this home's snapshots of that slug. Other references are never used in a
-    /// call.
+    /// Whether the snapshot's reference has the form that this `$BOTTLE_HOME` gives to snapshots of that slug. The
+    /// backend never passes other references to a call.
     fn is_ours(&self, snapshot: &Snapshot) -> bool {
         let start = format!("localhost/{SNAPSHOT_REPOSITORY}:{}-{}-", self.names.home(), snapshot.slug);
         snapshot.reference.strip_prefix(&start).is_some_and(|moment| {
@@ -206,7 +207,7 @@ impl AppleBackend {
         }
     }
 
-    /// The image of this snapshot.
+    /// Returns the reference of the image of this snapshot.
     ///
     /// # Errors
     /// [`BackendError`] when the image does not exist.
@@ -276,7 +277,7 @@ impl AppleBackend {
         labels.extend(config.labels.get(LEFT_OUT_LABEL).map(|list| (LEFT_OUT_LABEL, list.clone())));
         let labels = labels.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
         let config = ImageConfig { user: config.user, env: config.env, labels };
-        // The bottle refers to the image by this second name, which stays after the snapshot is removed.
+        // The bottle refers to the image by the reference `imported`, which stays after the snapshot is removed.
         let imported = reference.replacen(&format!("localhost/{SNAPSHOT_REPOSITORY}"), IMPORTED, 1);
         self.load(&doing, layout, config, &[&reference, &imported]).await?;
         let snapshot = self.find_snapshot(&doing, &reference).await?;

@@ -6,8 +6,8 @@ use std::process::Command;
 use bottle_backend::command_line::runner::Program;
 use bottle_host::Host;
 
-/// A program of this name that is a shell script, and the directory that contains it. Each call appends its arguments
-/// to the file `calls` in the directory.
+/// Creates a program of this name that is a shell script. Returns the directory that contains the program, and the
+/// program. Each call appends its arguments to the file `calls` in the directory.
 pub(super) fn program(name: &'static str, script: &str) -> (tempfile::TempDir, Program) {
     let directory = tempfile::Builder::new().prefix("b").tempdir().expect("directory");
     let path = directory.path().join(name);

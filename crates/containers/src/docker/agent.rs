@@ -1,7 +1,8 @@
 //! Builds the request that creates the agent's container. The module has no side effects.
 //!
-//! The container starts only the pid 1 of `bottle`, and no program of the image. The agent's work is in the container's
-//! writable layer. Data of one launch is only in tmpfs directories (`/run`, `/tmp`), so a snapshot cannot contain it.
+//! The container starts only `bottle` as pid 1, and no program of the image. The agent's work is in the container's
+//! writable layer. Data that only one launch uses is only in tmpfs directories (`/run`, `/tmp`), so a snapshot cannot
+//! contain this data.
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
@@ -32,7 +33,7 @@ const RUN_SIZE: u64 = 64 << 20;
 pub(super) struct Agent<'a> {
     pub(super) names: &'a Names,
     pub(super) slug: &'a Slug,
-    /// The container's part in its bottle.
+    /// The part of the bottle that runs in the container.
     pub(super) part: Part,
     /// The id of the agent's image.
     pub(super) image: &'a str,
@@ -40,11 +41,13 @@ pub(super) struct Agent<'a> {
     pub(super) user: (u32, u32),
     /// The volume that contains the `bottle` program, which runs as pid 1.
     pub(super) program: &'a str,
-    /// `None` for a container that only works on kept files. It has no network and no proxy.
+    /// The connection to the proxy. `None` for a container that only opens kept files: this container has no network
+    /// and no proxy.
     pub(super) transport: Option<&'a Transport>,
     /// The content of the workspace.
     pub(super) workspace: WorkspaceFiles<'a>,
-    /// The directory of this machine with the git objects that the bottle shares, if it shares any.
+    /// The directory of this machine with the git objects that the bottle shares. `None` if the bottle shares no git
+    /// objects.
     pub(super) objects: Option<&'a str>,
     /// Whether the container's files are read-only.
     pub(super) read_only: bool,
@@ -85,7 +88,7 @@ impl Agent<'_> {
                 mounts.push(volume_mount(volume, LISTENER_DIR, true));
                 ("none".to_owned(), PROXY_LOOPBACK)
             }
-            // Nothing listens at this address.
+            // No process listens at this address.
             None => ("none".to_owned(), PROXY_LOOPBACK),
         };
         let memory = self.enforced.memory(self.limits.memory);
@@ -112,7 +115,7 @@ impl Agent<'_> {
         }
     }
 
-    /// The size in bytes of `/tmp`, which is a tmpfs.
+    /// Returns the size in bytes of `/tmp`, which is a tmpfs.
     fn scratch(&self) -> u64 {
         memory::scratch(self.limits.disk)
     }
@@ -145,22 +148,22 @@ impl Agent<'_> {
         NetworkingConfig { endpoints_config: Some(HashMap::from([(net.id.clone(), endpoint)])) }
     }
 
-    /// The kernel settings that shorten a failing neighbour lookup on `interface`. Without a host address on the
-    /// network, an engine before 28 adds a route through a gateway that does not exist; with these settings the lookup
-    /// of that gateway fails after 30 ms instead of 3 s. `None` if the engine adds no such route.
+    /// Returns the kernel settings that shorten a failing neighbour lookup on `interface`. Without a host address on
+    /// the network, an engine before 28 adds a route through a gateway that does not exist. With these settings, the
+    /// lookup of that gateway fails after 30 ms instead of 3 s. `None` if the engine adds no such route.
     fn neighbour(&self, interface: &str) -> Option<[(String, &'static str); 2]> {
         let needed = matches!(self.transport, Some(Transport::Network(_))) && self.api < 48;
         let name = |what: &str| format!("net.ipv4.neigh.{interface}.{what}");
         needed.then(|| [(name("mcast_solicit"), "2"), (name("retrans_time_ms"), "10")])
     }
 
-    /// The settings of `neighbour` as sysctls of the container, for engines up to 26.x.
+    /// Returns the settings of `neighbour` as sysctls of the container, for engines up to 26.x.
     fn neighbour_sysctls(&self) -> HashMap<String, String> {
         let settings = self.neighbour("eth0").filter(|_| self.api < 46);
         settings.into_iter().flatten().map(|(name, value)| (name, value.to_owned())).collect()
     }
 
-    /// The settings of `neighbour` as options of the endpoint, for engines from 27 on.
+    /// Returns the settings of `neighbour` as options of the endpoint, for engines from 27 on.
     fn neighbour_options(&self) -> Option<HashMap<String, String>> {
         let settings = self.neighbour("IFNAME").filter(|_| self.api >= 46)?;
         let text = settings.map(|(name, value)| format!("{name}={value}")).join(",");
@@ -185,8 +188,8 @@ pub(super) fn volume_mount(volume: &str, target: &str, read_only: bool) -> Mount
     }
 }
 
-/// An endpoint with this fixed address. Without fixed addresses, two containers of a network may swap their addresses
-/// between two starts.
+/// Returns an endpoint with this fixed address. Without fixed addresses, two containers of a network may swap their
+/// addresses between two starts.
 pub(super) fn fixed(address: Ipv4Addr) -> EndpointSettings {
     let ipam =
         EndpointIpamConfig { ipv4_address: Some(address.to_string()), ..EndpointIpamConfig::default() };
@@ -208,7 +211,7 @@ mod tests {
         let limits = Resources {
             memory: Some(1 << 30),
             cpus: Some(1500),
-            // `/tmp` has this size unless half of the machine's memory is less. No machine has that little memory, so
+            // `/tmp` has this size if half of the machine's memory is larger. Every machine has that much memory, so
             // the request is the same on every machine.
             disk: Some(64 << 20),
             ..Resources::default()

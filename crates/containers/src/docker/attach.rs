@@ -18,15 +18,15 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::engine::{Engine, EngineError};
 
-/// The maximum size in bytes of the log of a container's standard error; the rest of the output is discarded. Many
-/// panic messages with stack traces fit in it.
+/// The maximum size in bytes of the log of a container's standard error. The rest of the output is discarded. The log
+/// has space for many panic messages with stack traces.
 const LOG_MAX: u64 = 1 << 20;
 
 /// An open connection to the standard streams of a container.
 pub(super) struct Attached {
     output: Pin<Box<dyn Stream<Item = Result<LogOutput, bollard::errors::Error>> + Send>>,
     input: Pin<Box<dyn AsyncWrite + Send>>,
-    /// Bytes that were received and not read yet.
+    /// Bytes that were received and have not been read yet.
     unread: Bytes,
     log: Option<PathBuf>,
 }
@@ -54,7 +54,7 @@ impl fmt::Debug for Attached {
 }
 
 impl Attached {
-    /// The log of the container's standard error, if there is one.
+    /// Returns the path of the log of the container's standard error, if there is a log.
     pub(super) fn log(&self) -> Option<&Path> {
         self.log.as_deref()
     }

@@ -1,9 +1,9 @@
 //! Builds the request that creates the bundle's container, which runs the sidecars. The module has no side effects.
 //!
-//! The container has secrets that the agent must not get. Therefore it can write only to its own volume, the volume of
-//! the proxy's sockets and small tmpfs directories, and it listens only on the bottle's network or on those sockets. It
-//! mounts no directory of the host: an engine can run in a virtual machine without these directories, or can map user
-//! ids so that the sidecars may not write to them.
+//! The container has secrets that the agent must not get. The container can therefore write only to its own volume, to
+//! the volume of the proxy's sockets, and to small tmpfs directories. It listens only on the bottle's network or on the
+//! proxy's sockets. The container mounts no directory of the host: an engine can run in a virtual machine without these
+//! directories, or can map user ids so that the sidecars may not write to them.
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
@@ -24,12 +24,12 @@ use super::names::{Names, Part};
 use super::network::{Net, Transport};
 use super::subnets;
 
-/// The maximum number of processes and threads; beyond it, none can be started. It allows the sidecars, and the git and
-/// ssh processes of a few simultaneous pushes.
+/// The maximum number of processes and threads of the bundle. No more can be started. The number is enough for the
+/// sidecars, and for the git and ssh processes of a few simultaneous pushes.
 const PROCESSES: u64 = 512;
 
 /// The memory limit in bytes, above which the kernel kills processes of the bundle. The sidecars' own limits are far
-/// lower, so only an attack reaches this one.
+/// lower, so only an attack reaches this limit.
 const MEMORY: u64 = 2 << 30;
 
 /// The size limit in bytes of the tmpfs for the sidecars' temporary files.
@@ -40,7 +40,7 @@ const SCRATCH_SIZE: u64 = 64 << 20;
 const USER: (u32, u32) = (64_242, 64_242);
 
 /// The mount point of the volume with the sidecars' files. The engine copies the image's directory at this path into a
-/// new volume, so the sidecars own its directories whatever ids the engine maps.
+/// new volume. The sidecars therefore own the volume's directories, even if the engine maps user ids.
 const STATE: &str = "/var/lib/bottle";
 
 /// The directory of the sidecars' buffered bodies and of the usage records that no keeper has received.
@@ -49,7 +49,7 @@ const LOGS: &str = "/var/lib/bottle/logs";
 /// The git gate's directory, with its mirrors.
 const GATE: &str = "/var/lib/bottle/git-gate";
 
-/// The path, in the container, of the usage records that no keeper has received.
+/// Returns the path, in the container, of the usage records that no keeper has received.
 pub(super) fn waiting_usage() -> String {
     format!("{LOGS}/{WAITING_FILE}")
 }
@@ -58,7 +58,7 @@ pub(super) fn waiting_usage() -> String {
 pub(super) struct Bundle<'a> {
     pub(super) names: &'a Names,
     pub(super) slug: &'a Slug,
-    /// The hash of `$BOTTLE_HOME` and the slug. They are arguments of the bundle's processes, so that process lists
+    /// The hash of `$BOTTLE_HOME` and the slug. Both are arguments of the bundle's processes, so that process lists
     /// show the bottle.
     pub(super) labels: [String; 2],
     /// The id of the sidecars' image.
@@ -69,7 +69,7 @@ pub(super) struct Bundle<'a> {
     pub(super) gate: bool,
     /// Whether the bottle has a supervise queue.
     pub(super) supervise: bool,
-    /// The address of the user's machine, for routes that lead to services on the machine.
+    /// The address of the user's machine, for routes to services on the machine.
     pub(super) machine: Option<Ipv4Addr>,
     pub(super) transport: &'a Transport,
     /// The limits that the engine enforces.
@@ -85,14 +85,14 @@ pub(super) struct Bundle<'a> {
 pub(super) enum FirstNetwork<'a> {
     /// A network that exists.
     Made(&'a Net),
-    /// The network of this name, on which the engine chooses the address. It need not exist before the container
-    /// starts. Podman does not support this.
+    /// The network of this name, on which the engine chooses the address. The network need not exist before the
+    /// container starts. Podman does not support this.
     Named(&'a str),
 }
 
 impl Bundle<'_> {
-    /// Builds the body of the create request. Older engines accept only one network in it. If the bottle has an inner
-    /// network, the body names that one, and the caller connects the container to the outer network
+    /// Builds the body of the create request. Older engines accept only one network in the body. If the bottle has an
+    /// inner network, the body names the inner network, and the caller connects the container to the outer network
     /// ([`Bundle::endpoint`]) before it starts the container.
     pub(super) fn body(&self) -> ContainerCreateBody {
         let endpoint = match self.network {
@@ -109,7 +109,7 @@ impl Bundle<'_> {
         }
     }
 
-    /// The first network's id or name.
+    /// Returns the id or the name of the first network.
     fn network_mode(&self) -> String {
         match self.network {
             FirstNetwork::Made(net) => net.id.clone(),
@@ -117,12 +117,12 @@ impl Bundle<'_> {
         }
     }
 
-    /// Returns the bundle's settings on a network: its fixed address.
+    /// Returns the bundle's settings on a network, which contain the bundle's fixed address.
     pub(super) fn endpoint(net: &Net) -> EndpointSettings {
         fixed(subnets::bundle(net.subnet))
     }
 
-    /// The configuration in the bundle's command line. It contains no secrets.
+    /// Returns the configuration in the bundle's command line. The configuration contains no secrets.
     fn config(&self) -> String {
         let proxy = match self.transport {
             Transport::Network(net) => ListenerConfig::Network {

@@ -1,8 +1,8 @@
 //! Detects changes in a bottle's workspace by querying its pid 1.
 //!
-//! The engine cannot detect such changes: it would have to send all files, and it reports only modification times,
-//! which an agent can set. The container of a stopped bottle is therefore started again for the query. Because the
-//! container is not provisioned, only pid 1 runs in it.
+//! The engine cannot detect changes in a workspace. It would have to send all files, and it reports only modification
+//! times, which an agent can set. The container of a stopped bottle is therefore started again for the query. Because
+//! the container is not provisioned, only pid 1 runs in it.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ use super::names::Names;
 /// break the connection.
 const RETRIES: usize = 3;
 
-/// Time limit of the query, which may have to visit millions of files. After it, the query fails, and the caller
+/// Time limit of the query, which may have to visit millions of files. After this time, the query fails, and the caller
 /// assumes that there are changes.
 const LOOKED_WITHIN: Duration = Duration::from_secs(60);
 
@@ -44,7 +44,7 @@ enum NoAnswer {
     TimedOut,
 }
 
-/// Implements [`bottle_backend::Lifecycle::find_work`]. There are no changes if the container does not exist.
+/// Implements [`bottle_backend::Lifecycle::find_work`]. Returns no changes if the container does not exist.
 ///
 /// # Errors
 /// [`BackendError`] when pid 1 does not start or does not answer.

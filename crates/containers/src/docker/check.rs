@@ -68,7 +68,7 @@ fn unusable(what: String, fix: &str) -> Check {
     Check { usable: false, uses: None, findings: vec![Finding { what, fix: fix.to_owned() }] }
 }
 
-/// Why no bottle can use the runtime in the settings. `None` if bottles can use it.
+/// Returns why no bottle can use the runtime in the settings. `None` if bottles can use the runtime.
 fn unusable_runtime(settings: &DockerSettings, info: &SystemInfo) -> Option<Finding> {
     missing_runtime(settings, info).or_else(|| unusable_transport(settings, info))
 }

@@ -1,7 +1,8 @@
 //! Commits a bottle's container to an image.
 //!
-//! The image contains no data of one launch, because such data is only in tmpfs directories. The commit removes the
-//! bottle's labels and the entrypoint that `bottle` set, so that a container of the image does not look like a bottle.
+//! The image contains no data that only one launch uses, because such data is only in tmpfs directories. The commit
+//! removes the bottle's labels and the entrypoint that `bottle` set, so that a container of the image does not look
+//! like a bottle.
 
 use std::collections::HashMap;
 
@@ -19,9 +20,9 @@ pub(crate) const SNAPSHOT_HOME: &str = "bottle.snapshot";
 pub(crate) const SNAPSHOT_SLUG: &str = "bottle.snapshot.of";
 /// The snapshot label that contains the time of the snapshot.
 pub(crate) const SNAPSHOT_MADE_AT: &str = "bottle.snapshot.made-at";
-/// The snapshot label that contains the name that the user gave it. Empty if it has none.
+/// The snapshot label that contains the name that the user gave to the snapshot. Empty for a snapshot without a name.
 pub(crate) const SNAPSHOT_NAME: &str = "bottle.snapshot.name";
-/// The snapshot label that contains the reference of its parent. Empty if it has none.
+/// The snapshot label that contains the reference of the snapshot's parent. Empty for a snapshot without a parent.
 pub(crate) const SNAPSHOT_PARENT: &str = "bottle.snapshot.parent";
 /// The label, on the image of a kept container, that contains the hash of `$BOTTLE_HOME`.
 pub(crate) const KEPT_HOME: &str = "bottle.kept";
@@ -55,11 +56,12 @@ pub(super) struct Committed {
     pub(super) labels: HashMap<String, String>,
 }
 
-/// Commits a container to an image with this tag. The image has `labels` in place of the bottle's labels. The engine
-/// pauses a running container during the commit: if a file shrinks while the engine reads it, the commit fails.
+/// Commits a container to an image with this tag. The image has `labels` instead of the bottle's labels. The engine
+/// pauses a running container during the commit, because a commit fails if a file shrinks while the engine reads it.
 ///
 /// # Errors
-/// [`EngineError`]. No image is then created, unless the engine completes the commit after the time limit.
+/// [`EngineError`]. No image is then created. Only if the engine completes the commit after the time limit, an image
+/// exists.
 pub(super) async fn commit(
     engine: &Engine,
     container: &str,
@@ -96,7 +98,7 @@ pub(super) async fn list_labelled(
         .collect())
 }
 
-/// Returns the image with this id or name. `None` if it does not exist.
+/// Returns the image with this id or name. `None` if the image does not exist.
 ///
 /// # Errors
 /// [`EngineError`] when the engine cannot be queried.
@@ -112,8 +114,8 @@ pub(super) async fn inspect(engine: &Engine, image: &str) -> Result<Option<Commi
 impl Committed {
     /// Returns the number of bytes that this image adds to the image from which the bottle was first started.
     ///
-    /// The image of a resumed bottle has the bottle's earlier committed image as a layer. The bytes of that layer are
-    /// included, unless the layer's image is a separate snapshot that is not `replaced`.
+    /// The image of a resumed bottle has the bottle's earlier committed image as a layer. The number includes the bytes
+    /// of that layer, except if the layer's image is still a separate snapshot other than `replaced`.
     ///
     /// # Errors
     /// [`EngineError`] when the engine cannot be queried.
@@ -135,14 +137,15 @@ impl Committed {
     }
 }
 
-/// Whether the image of this layer was committed for this home and exists only because later images are based on it.
+/// Whether the image of this layer was committed for the `$BOTTLE_HOME` with the hash `home`, and exists only because
+/// later images are based on this image.
 async fn is_own_layer(
     engine: &Engine,
     home: &str,
     replaced: Option<&str>,
     id: &str,
 ) -> Result<bool, EngineError> {
-    // If the engine does not know the image of a layer, it returns `<missing>`.
+    // If the engine does not know the image of a layer, it returns the id `<missing>`.
     if !id.starts_with("sha256:") {
         return Ok(false);
     }

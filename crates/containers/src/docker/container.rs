@@ -9,14 +9,14 @@ use bottle_policy::names::Slug;
 use super::engine::{Engine, EngineError};
 use super::names::{Names, Part};
 
-/// How long to wait until a paused container continues. An engine pauses a container during a commit. After a longer
-/// pause, which was presumably made by the user, the container is returned as paused.
+/// How long to wait until a paused container continues. An engine pauses a container during a commit. A longer pause
+/// was presumably made by the user, and the container is then returned as paused.
 const PAUSED_WITHIN: Duration = Duration::from_secs(60);
 
 /// The interval at which a paused container is checked again.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Creates a container with this name and returns its id. Does not start it.
+/// Creates a container with this name and returns its id. Does not start the container.
 ///
 /// # Errors
 /// [`EngineError`].
@@ -36,7 +36,7 @@ pub(super) async fn create(
 /// Starts a container.
 ///
 /// # Errors
-/// [`EngineError`]. If the first process cannot be started, it contains the runtime's message.
+/// [`EngineError`]. If the first process cannot be started, the error contains the runtime's message.
 pub(super) async fn start(engine: &Engine, id: &str) -> Result<(), EngineError> {
     engine.call(engine.docker().start_container(id, None::<StartContainerOptions>)).await
 }
@@ -54,8 +54,8 @@ pub(super) struct Found {
     pub(super) exit_code: Option<i64>,
 }
 
-/// Finds the container for this part of the bottle. `None` if it does not exist, is being removed, or lacks the
-/// bottle's labels.
+/// Finds the container for this part of the bottle. Returns `None` if the container does not exist, is being removed,
+/// or lacks the bottle's labels.
 ///
 /// # Errors
 /// [`EngineError`] when the engine cannot be queried.
@@ -85,7 +85,7 @@ pub(super) async fn find(
 /// Like [`find`], but waits up to [`PAUSED_WITHIN`] while the container is paused.
 ///
 /// # Errors
-/// As [`find`].
+/// The errors of [`find`].
 pub(super) async fn find_unpaused(
     engine: &Engine,
     names: &Names,
@@ -103,11 +103,11 @@ pub(super) async fn find_unpaused(
     }
 }
 
-/// Returns the agent's container, as [`find_unpaused`] does. If there is none, returns the earlier container that an
-/// interrupted launch renamed and did not remove.
+/// Returns the agent's container, as [`find_unpaused`] does. If this container does not exist, returns the earlier
+/// container that an interrupted launch renamed and did not remove.
 ///
 /// # Errors
-/// As [`find`].
+/// The errors of [`find`].
 pub(super) async fn find_agent(
     engine: &Engine,
     names: &Names,

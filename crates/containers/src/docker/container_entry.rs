@@ -1,4 +1,5 @@
-//! The command lines of the `bottle` program inside containers. `container_roles` runs them.
+//! Defines the command lines of the `bottle` program inside containers. The module `container_roles` implements these
+//! command lines.
 //!
 //! Every user of the engine can read a container's configuration. A role's command line therefore contains only how its
 //! processes are connected; all other data is sent over the standard streams.
@@ -24,7 +25,7 @@ pub(super) struct GuestSpec {
     /// Whether the guest forwards the proxy's ports to sockets. If the agent's container reaches the bundle's container
     /// over a network, the guest forwards nothing.
     pub(super) by_socket: bool,
-    /// The directory of the user that is mounted as the workspace, if one is.
+    /// The directory of the user that is mounted as the workspace, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) live: Option<LiveSpec>,
 }

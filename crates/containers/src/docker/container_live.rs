@@ -1,7 +1,8 @@
 //! Checks, in the agent's container, the directory of the user that the engine mounted as the workspace.
 //!
-//! The engine resolved the path again after `bottle` had checked the directory, so a different directory or a link
-//! could have replaced it in between. Pid 1 runs this check before any program of the image.
+//! The engine resolved the path again after `bottle` had checked the directory. Between the check and the mount, a
+//! different directory or a link could have replaced the directory. Pid 1 runs this check before any program of the
+//! image.
 
 use std::io;
 use std::path::Path;
@@ -39,7 +40,7 @@ fn require_mounted(spec: &LiveSpec, workspace: &Path, is_mounted: impl Fn(&str) 
     Ok(())
 }
 
-/// Whether a file system is mounted at this path, in the format of proc(5).
+/// Whether a file system is mounted at this path. `mounts` is the text of `/proc/self/mountinfo`, as in proc(5).
 fn is_mount_point(mounts: &str, path: &str) -> bool {
     mounts.lines().any(|line| line.split(' ').nth(4) == Some(path))
 }
@@ -57,7 +58,7 @@ mod tests {
         let workspace = top.path().join("workspace");
         fs::create_dir_all(workspace.join(".git")).expect("directories");
         let found = fs::metadata(&workspace).expect("there");
-        // The visible repository is the one that covers the user's repository. The two have different inodes.
+        // The visible repository covers the user's repository. The two repositories have different inodes.
         let spec = LiveSpec { device: found.dev(), inode: found.ino(), repository: Some(found.ino()) };
         let check = |spec: &LiveSpec, mounted: bool| require_mounted(spec, &workspace, |_| mounted).is_ok();
         assert!(check(&spec, true));

@@ -1,4 +1,4 @@
-//! Runs the roles of the `bottle` program inside containers, where it is always a Linux program.
+//! Runs the roles of the `bottle` program inside containers. In a container, `bottle` is always a Linux program.
 
 use std::io;
 use std::os::unix::fs::symlink;
@@ -17,7 +17,7 @@ use serde::de::DeserializeOwned;
 use super::container_entry::{BUNDLE_FLAG, GUEST_FLAG, GuestSpec, PROGRAM_FILE};
 use super::container_live;
 
-/// Runs the role of `bottle FLAG SPEC`. `None` if the flag names none of the roles in containers.
+/// Runs the role of the command line `bottle FLAG SPEC`. Returns `None` if `flag` does not name a role in containers.
 #[must_use]
 pub fn run(flag: &str) -> Option<ExitCode> {
     match flag {
@@ -57,14 +57,15 @@ fn live(spec: &GuestSpec) -> io::Result<ExitCode> {
         proxy,
         resolver: spec.by_socket,
         programs: Programs::Any,
-        // The engine enforces the resource limits, so the guest polls none.
+        // The engine enforces the resource limits, so the guest polls no limits.
         limits: Limits::default(),
         changed: None,
         confine,
     }))
 }
 
-/// Forbids core files, for engines that do not limit them. They could contain secrets, and fill the disk.
+/// Forbids core files, because some engines do not limit the size of core files. Core files could contain secrets, and
+/// fill the disk.
 fn forbid_core_files() -> io::Result<()> {
     let none = Rlimit { current: Some(0), maximum: Some(0) };
     Ok(setrlimit(Resource::Core, none)?)

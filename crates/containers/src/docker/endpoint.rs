@@ -1,4 +1,5 @@
-//! Finds the engine that the user's `docker` command would use, or otherwise an engine at another known place.
+//! Finds the engine that the user's `docker` command would use. Otherwise finds an engine at the socket path of another
+//! product.
 //!
 //! ```text
 //! DOCKER_HOST ─► DOCKER_CONTEXT ─► currentContext of config.json ─► the default socket ─► places of other engines
@@ -22,38 +23,39 @@ use super::engine_error::EngineError;
 /// The socket of an engine that runs as root.
 const DEFAULT_SOCKET: &str = "/var/run/docker.sock";
 
-/// The maximum number of bytes read from a configuration file of the `docker` command. A longer file is ignored.
+/// The maximum number of bytes that are read from a configuration file of the `docker` command. A longer file is
+/// ignored.
 const CONFIG_MAX: u64 = 1 << 20;
 
-/// The name of the context that stands for the default socket.
+/// The name of the context that means the default socket.
 const DEFAULT_CONTEXT: &str = "default";
 
 /// A place where an engine may listen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Endpoint {
-    /// Why this place was chosen.
+    /// The reason for choosing this place.
     pub(super) source: Source,
     /// The path of the engine's socket.
     pub(super) socket: PathBuf,
 }
 
 impl Endpoint {
-    /// The address in the form of `DOCKER_HOST`.
+    /// Returns the address in the form of `DOCKER_HOST`.
     pub(super) fn address(&self) -> String {
         format!("unix://{}", self.socket.display())
     }
 }
 
-/// Why a place was chosen.
+/// The reason for choosing a place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Source {
-    /// `DOCKER_HOST` names it.
+    /// `DOCKER_HOST` names the place.
     DockerHost,
-    /// The user's context of this name.
+    /// The user's context of this name contains the place.
     Context(String),
-    /// It is the default socket.
+    /// The place is the default socket.
     Default,
-    /// A product of this name puts its socket there.
+    /// A product of this name puts its socket at the place.
     Product(&'static str),
 }
 
@@ -68,8 +70,8 @@ impl fmt::Display for Source {
     }
 }
 
-/// The places to try, in this order; never empty. If the user's configuration names an engine, that engine's place is
-/// the only one.
+/// Returns the places to try, in this order. The list is never empty. If the user's configuration names an engine, the
+/// list contains only that engine's place.
 ///
 /// # Errors
 /// [`EngineError::NotUnixSocket`] or [`EngineError::NoContext`] when the configuration names an engine that cannot be
@@ -86,26 +88,27 @@ pub(super) fn candidates(host: &Host) -> Result<Vec<Endpoint>, EngineError> {
     }
 }
 
-/// The directory with the configuration of the `docker` command.
+/// Returns the directory with the configuration of the `docker` command.
 pub(super) fn config_directory(host: &Host) -> PathBuf {
     let named = host.var("DOCKER_CONFIG");
     named.map_or_else(|| host.user_home.join(".docker"), |directory| host.cwd.join(directory))
 }
 
-/// The part of `config.json` that is used.
+/// The part of `config.json` that this module uses.
 #[derive(Deserialize, Default)]
 struct Config {
     #[serde(rename = "currentContext")]
     current_context: Option<String>,
 }
 
-/// The context that `docker context use` selected. An unreadable file selects no context, as for the `docker` command.
+/// Returns the context that `docker context use` selected. An unreadable file selects no context, as for the `docker`
+/// command.
 fn current_context(directory: &Path) -> Option<String> {
     let config: Config = read(&directory.join("config.json"))?;
     config.current_context.filter(|name| !name.is_empty())
 }
 
-/// The part of a context's `meta.json` that is used.
+/// The part of a context's `meta.json` that this module uses.
 #[derive(Deserialize)]
 struct Context {
     #[serde(rename = "Endpoints", default)]
@@ -144,8 +147,8 @@ fn from_address(source: Source, address: &str) -> Result<Endpoint, EngineError> 
     }
 }
 
-/// The default socket and the sockets of other products, if they exist. If none of them exists, returns only the
-/// default socket.
+/// Returns the default socket and the sockets of other products, if they exist. If no such socket exists, returns only
+/// the default socket.
 fn places(host: &Host) -> Vec<Endpoint> {
     let default = Endpoint { source: Source::Default, socket: DEFAULT_SOCKET.into() };
     let of_machine = Some(default.clone()).filter(|place| place.socket.exists());
@@ -157,14 +160,14 @@ fn places(host: &Host) -> Vec<Endpoint> {
     found
 }
 
-/// Whether a socket exists and belongs to this user or root. Another user's program behind the socket would get the
-/// files and secrets of builds: `$XDG_RUNTIME_DIR` can be another user's, for example after `sudo -E`.
+/// Whether a socket exists and belongs to this user or root. Another user's program behind the socket would receive the
+/// files and secrets of builds. `$XDG_RUNTIME_DIR` can be the directory of another user, for example after `sudo -E`.
 fn is_trusted(socket: &Path) -> bool {
     let own = rustix::process::geteuid().as_raw();
     socket.metadata().is_ok_and(|found| found.uid() == 0 || found.uid() == own)
 }
 
-/// The sockets of products that never or not always use the default socket. The products document these paths.
+/// Returns the sockets of products that never or not always use the default socket. The products document these paths.
 fn products(host: &Host) -> Vec<Endpoint> {
     let in_home = [
         ("Docker Desktop", ".docker/desktop/docker.sock"),
@@ -200,7 +203,7 @@ mod tests {
 
     use super::*;
 
-    /// A user's home with a `docker` configuration.
+    /// A home directory of a user with a `docker` configuration.
     struct Home(tempfile::TempDir);
 
     impl Home {
@@ -295,7 +298,7 @@ mod tests {
             assert!(error.to_string().contains(named) && error.hint().is_some(), "{env:?}: {error}");
             assert!(error.is_unusable(), "{error}");
         }
-        // Without a usable configuration, the places of engines are tried.
+        // Without a usable configuration, all known places of engines are tried.
         for env in [vec![("DOCKER_CONTEXT", "default")], vec![("DOCKER_CONFIG", "broken")]] {
             let first = candidates(&home.host(&env)).expect("places").remove(0);
             assert!(!matches!(first.source, Source::Context(_) | Source::DockerHost), "{env:?}: {first:?}");

@@ -1,7 +1,7 @@
 //! Connects to a container engine.
 //!
 //! Every call through [`Engine::call`] has a deadline. The path of a request names no API version, so the engine uses
-//! its newest one; [`Pong::api`] gives that version.
+//! its newest version. [`Pong::api`] contains that version.
 
 use std::collections::HashMap;
 use std::io;
@@ -26,7 +26,7 @@ const OLDEST_API: u32 = 41;
 /// The oldest supported version of Podman.
 const OLDEST_PODMAN: (u32, u32) = (4, 3);
 
-/// Time limit of a call for which the caller gives no other limit. The slowest such call is starting a container while
+/// Time limit of a call for which the caller gives no other limit. The slowest of these calls starts a container while
 /// the disk is busy.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(60);
 
@@ -36,17 +36,18 @@ pub(super) struct Engine {
     docker: Docker,
     /// The engine's answer to the ping.
     pub(super) pong: Pong,
-    /// Where the engine listens, and why it was chosen.
+    /// Where the engine listens, and why this place was chosen.
     pub(super) endpoint: Endpoint,
     info: OnceCell<SystemInfo>,
 }
 
 impl Engine {
-    /// Connects to the engine that the user's `docker` command uses, or else to the first one that answers in the known
-    /// places.
+    /// Connects to the engine that the user's `docker` command uses. Otherwise connects to the first engine that
+    /// answers at a known place.
     ///
     /// # Errors
-    /// [`EngineError`] when there is no usable engine. If several places were tried, it is the error of the first one.
+    /// [`EngineError`] when there is no usable engine. If several places were tried, returns the error of the first
+    /// place.
     pub(super) async fn connect(host: &Host) -> Result<Self, EngineError> {
         let mut first = None;
         for endpoint in endpoint::candidates(host)? {
@@ -70,33 +71,33 @@ impl Engine {
         Ok(Self { docker, pong, endpoint, info: OnceCell::new() })
     }
 
-    /// The address of the first engine that [`Engine::connect`] would try. `None` if the user's configuration names an
-    /// engine that is not supported.
+    /// Returns the address of the first engine that [`Engine::connect`] would try. `None` if the user's configuration
+    /// names an engine that is not supported.
     pub(super) fn address_for(host: &Host) -> Option<String> {
         endpoint::candidates(host).ok()?.first().map(Endpoint::address)
     }
 
-    /// The API client, for calls inside [`Engine::call`].
+    /// Returns the API client, for calls inside [`Engine::call`].
     pub(super) fn docker(&self) -> &Docker {
         &self.docker
     }
 
-    /// The engine's information about itself: its runtimes, limits and security options. It is requested once, because
-    /// the engine takes about ten milliseconds to collect it.
+    /// Returns the engine's information about itself: its runtimes, limits and security options. The information is
+    /// requested only once, because the engine takes about ten milliseconds to collect it.
     ///
     /// # Errors
-    /// As [`Engine::call`].
+    /// The errors of [`Engine::call`].
     pub(super) async fn info(&self) -> Result<&SystemInfo, EngineError> {
         self.info.get_or_try_init(|| self.call(self.docker.info())).await
     }
 
-    /// The engine's product and version, its socket, and why it was chosen, for the user.
+    /// Returns, for the user, the engine's product and version, its socket, and why this socket was chosen.
     pub(super) fn description(&self) -> String {
         let Endpoint { source, socket } = &self.endpoint;
         format!("{} at {} ({source})", self.pong.product(), socket.display())
     }
 
-    /// The engine's socket, if the engine is Podman. Some requests to Podman differ from those to Docker.
+    /// Returns the engine's socket if the engine is Podman. Some requests to Podman differ from the requests to Docker.
     pub(super) fn podman_socket(&self) -> Option<&Path> {
         self.pong.podman().map(|_| self.endpoint.socket.as_path())
     }
@@ -104,7 +105,7 @@ impl Engine {
     /// Inspects a container.
     ///
     /// # Errors
-    /// As [`Engine::call`].
+    /// The errors of [`Engine::call`].
     pub(super) async fn inspect_container(&self, id: &str) -> Result<ContainerInspectResponse, EngineError> {
         self.inspect(id, false).await
     }
@@ -112,7 +113,7 @@ impl Engine {
     /// Measures the writable layer of a container in bytes. `None` if the container does not exist.
     ///
     /// # Errors
-    /// As [`Engine::call`].
+    /// The errors of [`Engine::call`].
     pub(super) async fn writable_size(&self, id: &str) -> Result<Option<u64>, EngineError> {
         match self.inspect(id, true).await {
             Err(error) if error.is_missing() => Ok(None),
@@ -131,7 +132,7 @@ impl Engine {
     /// Lists the containers, running or not, that these filters select.
     ///
     /// # Errors
-    /// As [`Engine::call`].
+    /// The errors of [`Engine::call`].
     pub(super) async fn list_containers(
         &self,
         filters: HashMap<String, Vec<String>>,
@@ -151,8 +152,8 @@ impl Engine {
         tokio::time::timeout(ANSWERS_WITHIN, request).await.map_err(|_| EngineError::TimedOut)?
     }
 
-    /// Whether the engine supports isolated gateways (since 28.0), which are internal networks without an address of
-    /// the host.
+    /// Whether the engine supports internal networks without an address of the host, which are called isolated gateways
+    /// (since 28.0).
     pub(super) fn isolates_gateways(&self) -> bool {
         self.pong.api >= 48
     }
@@ -171,7 +172,7 @@ impl Engine {
     /// Like [`Engine::call`], for a call about one object. `None` if the object does not exist.
     ///
     /// # Errors
-    /// As [`Engine::call`].
+    /// The errors of [`Engine::call`].
     pub(super) async fn call_if_there<T>(
         &self,
         call: impl Future<Output = Result<T, Bollard>>,
@@ -185,13 +186,13 @@ impl Engine {
     /// Like [`Engine::call`], with a given time limit.
     ///
     /// # Errors
-    /// As [`Engine::call`].
+    /// The errors of [`Engine::call`].
     pub(super) async fn call_within<T>(
         &self,
         limit: Duration,
         call: impl Future<Output = Result<T, Bollard>>,
     ) -> Result<T, EngineError> {
-        // The client's own timeout covers only the head of the response.
+        // The timeout of the client library covers only the head of the response.
         tokio::time::timeout(limit, call).await.map_err(|_| EngineError::TimedOut)?.map_err(EngineError::from)
     }
 }

@@ -43,7 +43,7 @@ pub(super) enum EngineError {
     NoContext {
         /// The name of the context.
         name: String,
-        /// Why it cannot be used.
+        /// Why the context cannot be used.
         cause: String,
     },
     /// The engine is too old.
@@ -79,8 +79,8 @@ impl EngineError {
         }
     }
 
-    /// Whether this user has no usable engine: it is absent, inaccessible or unsupported. The user then has no
-    /// resources on it.
+    /// Whether this user has no usable engine, because the engine is absent, inaccessible or unsupported. The user then
+    /// has no resources on the engine.
     pub(super) fn is_unusable(&self) -> bool {
         match self {
             Self::Absent { .. }
@@ -116,7 +116,7 @@ impl EngineError {
         BackendError { hint, ..error }
     }
 
-    /// The user's next step.
+    /// Returns the user's next step.
     pub(super) fn hint(&self) -> Option<&'static str> {
         match self {
             Self::Absent { .. } => Some(
@@ -169,7 +169,7 @@ impl From<Bollard> for EngineError {
                 Self::Absent { socket: path.into(), cause: "no such file".to_owned() }
             }
             other => {
-                // The innermost cause is the most specific. The outer errors only say "client error".
+                // The innermost cause is the most specific cause. The outer errors contain only "client error".
                 let mut cause: &dyn std::error::Error = &other;
                 while let Some(inner) = cause.source() {
                     cause = inner;

@@ -4,9 +4,9 @@
 //!   container ─commit─► image with one layer more
 //!   container ─export│import─► image with one layer ─create─► scratch container ─commit─► with its configuration
 //! ```
-//! An engine refuses an image with too many layers, and each commit adds one. An image with many layers is therefore
-//! flattened: the container's files pass through this process into a new image. A container whose image was removed is
-//! flattened too, because the engine cannot commit it.
+//! An engine refuses an image with too many layers, and each commit adds a layer. An image with many layers is
+//! therefore flattened: the container's files pass through this process into a new image. A container whose image was
+//! removed is flattened too, because the engine cannot commit it.
 
 use std::io;
 
@@ -25,13 +25,13 @@ use super::hardened::no_health_check;
 use super::names::{Names, Part};
 use super::podman::COMMITTED_WITHIN;
 
-/// The number of layers at which no further layer may be added. Engines refuse images with more than 125 layers.
+/// The number of layers from which on an image gets no further layer. Engines refuse images with more than 125 layers.
 pub(super) const MAX_LAYERS: usize = 120;
 
 /// The maximum number of chunks of an exported file system that are buffered for the import.
 const CHUNKS: usize = 8;
 
-/// The bottle for which an image is made.
+/// The bottle for which an image is made, and the engine that makes it.
 pub(super) struct Source<'a> {
     pub(super) engine: &'a Engine,
     pub(super) names: &'a Names,
@@ -40,7 +40,7 @@ pub(super) struct Source<'a> {
     pub(super) progress: &'a ProgressSink,
 }
 
-/// The number of the image's layers. `None` if the image does not exist.
+/// Returns the number of the image's layers. `None` if the image does not exist.
 ///
 /// # Errors
 /// [`EngineError`] when the engine cannot be queried.
@@ -50,11 +50,12 @@ pub(super) async fn layers(engine: &Engine, image: &str) -> Result<Option<usize>
 }
 
 impl Source<'_> {
-    /// Makes an image of a stopped container's files, with this tag and these labels. It has one layer more than the
-    /// container's image. If that image has `limit` layers or was removed, the new image has a single layer.
+    /// Makes an image of a stopped container's files, with this tag and these labels. The new image has one layer more
+    /// than the container's image. If the container's image has `limit` layers or was removed, the new image has a
+    /// single layer.
     ///
     /// # Errors
-    /// [`EngineError`]. A partial image has the label of a kept container, by which a cleanup finds it.
+    /// [`EngineError`]. A partial image has the label of a kept container, and a cleanup finds it by this label.
     pub(super) async fn image_of_container(
         &self,
         container: &str,
@@ -71,10 +72,10 @@ impl Source<'_> {
         self.configure(&flat, found.config.unwrap_or_default(), tag, labels).await
     }
 
-    /// Makes an image with the files and the configuration of `image` and few layers.
+    /// Makes an image with the files and the configuration of `image`, but with few layers.
     ///
     /// # Errors
-    /// As [`Source::image_of_container`].
+    /// The errors of [`Source::image_of_container`].
     pub(super) async fn flat_image(
         &self,
         image: &str,
@@ -111,12 +112,12 @@ impl Source<'_> {
         id.ok_or_else(|| EngineError::Disconnected("it reported no image id".to_owned()))
     }
 
-    /// The files of a container as a tar archive.
+    /// Returns the files of a container as a tar archive.
     fn exported(&self, container: &str) -> impl Stream<Item = io::Result<Bytes>> + Send + 'static {
         let (docker, container) = (self.engine.docker().clone(), container.to_owned());
         let (progress, mut bytes) = (self.progress.clone(), 0);
         let (sender, receiver) = mpsc::channel(CHUNKS);
-        // The task ends when the import no longer receives.
+        // The task ends when the import drops the receiver.
         tokio::spawn(async move {
             let mut chunks = docker.export_container(&container).boxed();
             while let Some(chunk) = chunks.next().await {
@@ -147,7 +148,7 @@ impl Source<'_> {
     }
 
     /// Creates a container of this image, but never starts it. If this process is killed, a cleanup finds the container
-    /// as a reader of the bottle's files.
+    /// by its labels, which are the labels of a reader of the bottle's files.
     ///
     /// # Errors
     /// [`EngineError`].

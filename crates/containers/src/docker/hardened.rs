@@ -81,14 +81,14 @@ const MASKED: [&str; 65] = [
     "/sys/power",
 ];
 
-/// Paths that are mounted read-only: the machine's settings, which many programs read.
+/// The paths that are mounted read-only. They contain the machine's settings, which many programs read.
 const READ_ONLY: [&str; 1] = ["/proc/sys"];
 
 /// Builds the settings that the agent's and the bundle's container share, as the engine's `HostConfig`.
 ///
-/// For Podman they contain no limit of core files, because Podman adds a limit of open files to any other limit. On
-/// some machines, the added limit exceeds the number of files that the engine itself may open. Pid 1 also sets the
-/// limit of core files.
+/// For Podman the settings contain no limit of core files, because Podman adds a limit of open files to any other
+/// limit. On some machines, the added limit exceeds the number of files that the engine itself may open. Pid 1 also
+/// sets the limit of core files.
 pub(super) fn host_config(on_podman: bool) -> HostConfig {
     let no_core_files = ResourcesUlimits { name: Some("core".to_owned()), soft: Some(0), hard: Some(0) };
     let owned = |paths: &[&str]| Some(paths.iter().map(|path| (*path).to_owned()).collect());
@@ -102,8 +102,8 @@ pub(super) fn host_config(on_podman: bool) -> HostConfig {
         masked_paths: owned(&MASKED),
         readonly_paths: owned(&READ_ONLY),
         ulimits: (!on_podman).then(|| vec![no_core_files]),
-        // The container's standard output carries the data of the keeper's channel, so the engine's log of it would
-        // contain secrets.
+        // The container's standard output carries the data of the keeper's channel. An engine's log of standard output
+        // would therefore contain secrets.
         log_config: Some(HostConfigLogConfig { typ: Some("none".to_owned()), config: Some(HashMap::new()) }),
         restart_policy: Some(RestartPolicy {
             name: Some(RestartPolicyNameEnum::NO),
@@ -119,13 +119,13 @@ pub(super) fn host_config(on_podman: bool) -> HostConfig {
     }
 }
 
-/// A tmpfs of a container. It contains no files of the image.
+/// A tmpfs of a container. The tmpfs contains no files of the image.
 pub(super) struct Tmpfs {
-    /// Whether programs in it can be run.
+    /// Whether programs in the tmpfs can be run.
     pub(super) exec: bool,
-    /// The permissions of its root, in octal.
+    /// The permissions of the tmpfs root directory, in octal.
     pub(super) mode: &'static str,
-    /// The owner of its root, if that is the container's user and not root.
+    /// The owner of the tmpfs root directory, if this owner is the container's user. `None` if root is the owner.
     pub(super) owner: Option<(u32, u32)>,
     /// The size limit in bytes.
     pub(super) size: u64,
@@ -134,8 +134,8 @@ pub(super) struct Tmpfs {
 }
 
 impl Tmpfs {
-    /// The mount options. Podman accepts no owner ids: it gives the tmpfs to the container's user. It also does not
-    /// limit the number of files.
+    /// The mount options. Podman accepts no owner ids: Podman makes the container's user the owner of the tmpfs. Podman
+    /// also does not limit the number of files.
     pub(super) fn options(&self, on_podman: bool) -> String {
         let Self { mode, size, files, .. } = self;
         let exec = if self.exec { "exec" } else { "noexec" };

@@ -11,7 +11,7 @@ use super::runtime::own_kernel;
 /// Why containers cannot see a directory of this machine with its real owners and permissions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Obstacle {
-    /// The engine has another kernel, so it is on another machine or in a virtual machine.
+    /// The engine has another kernel than this process, so the engine is on another machine or in a virtual machine.
     OtherMachine,
     /// The engine is Podman.
     Podman,
@@ -40,11 +40,11 @@ impl fmt::Display for Obstacle {
     }
 }
 
-/// Why the containers of this engine and this runtime cannot see directories of this machine. `None` as runtime means
-/// the engine's default.
+/// Returns why the containers of this engine and this runtime cannot see directories of this machine. If `runtime` is
+/// `None`, the containers use the engine's default runtime.
 ///
-/// The answer is a guess from the engine's report. If this process itself runs in a container with the engine's socket,
-/// it has the engine's kernel but sees other directories.
+/// The answer is a guess from the engine's report. For example, this process can run in a container with the engine's
+/// socket. This process then has the engine's kernel, but sees other directories.
 pub(super) fn obstacle(engine: &Engine, info: &SystemInfo, runtime: Option<&str>) -> Option<Obstacle> {
     if engine.podman_socket().is_some() {
         return Some(Obstacle::Podman);
@@ -73,7 +73,8 @@ fn on_docker(info: &SystemInfo, kernel: &str, runtime: Option<&str>) -> Option<O
 }
 
 /// Mounts the directory at this path of the container. A file system that is mounted below the directory is not
-/// visible. Later mounts on one side are not visible on the other side.
+/// visible. A later mount on the host is not visible in the container, and a later mount in the container is not
+/// visible on the host.
 pub(super) fn bind_mount(directory: &str, target: &str, read_only: bool) -> Mount {
     Mount {
         typ: Some(MountType::BIND),

@@ -5,11 +5,11 @@ use bottle_backend::EngineIdentity;
 
 use super::engine::{Engine, EngineError};
 
-/// The identity of this engine.
+/// Returns the identity of this engine.
 ///
 /// Docker reports an id that stays the same. Since 23.0 the id is stored in the data directory; in earlier versions,
-/// all engines of a machine share one id. Podman reports a new id with each answer, so its host name takes the place of
-/// the id.
+/// all engines of a machine share one id. Podman reports a new id with each answer, so the host name of the engine is
+/// used instead of the id.
 ///
 /// # Errors
 /// [`EngineError`] when the engine cannot be queried.
@@ -50,7 +50,7 @@ mod tests {
         assert!(!one.is_same(&of("B", "/var/lib/docker", docker, "unix:///a")));
         assert_eq!(one.to_string(), "unix:///a (id A, data in /var/lib/docker)");
         assert_eq!(one.select, "DOCKER_HOST=unix:///a");
-        // Podman makes up a new id for each answer.
+        // Podman reports a new id with each answer.
         let podman = |id| of(id, "/var/lib/containers", "Libpod/4.3.1 (linux)", "unix:///p");
         assert!(podman("1").is_same(&podman("2")));
         assert!(of("", "/x", docker, "unix:///a").is_same(&of("", "/x", docker, "unix:///b")));

@@ -1,4 +1,4 @@
-//! The labels of a snapshot that an import makes, and the snapshot itself.
+//! Creates the labels of a snapshot that an import makes, and finds the snapshot.
 
 use bottle_backend::{BackendError, Snapshot};
 use bottle_policy::names::Slug;
@@ -9,7 +9,7 @@ use super::engine::{Engine, EngineError, REMOVED_HINT};
 use super::names::Names;
 use super::snapshot_images::snapshot_of_image;
 
-/// The labels of a new snapshot without a name.
+/// Returns the labels of a new snapshot without a name.
 pub(super) fn snapshot_labels(names: &Names, slug: &Slug, made_at: Timestamp) -> Vec<(&'static str, String)> {
     vec![
         (SNAPSHOT_HOME, names.home().to_owned()),
@@ -20,10 +20,10 @@ pub(super) fn snapshot_labels(names: &Names, slug: &Slug, made_at: Timestamp) ->
     ]
 }
 
-/// The snapshot whose image has this name.
+/// Returns the snapshot that the image of this name stores.
 ///
 /// # Errors
-/// [`BackendError`] when there is none, or the engine fails.
+/// [`BackendError`] when the image stores no snapshot, or the engine fails.
 pub(super) async fn find(
     engine: &Engine,
     names: &Names,

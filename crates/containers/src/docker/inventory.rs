@@ -1,4 +1,4 @@
-//! Finds the resources of this home's bottles on the engine by their labels, and removes them.
+//! Finds the resources of the bottles of this `$BOTTLE_HOME` on the engine by their labels, and removes them.
 
 use std::path::Path;
 use std::time::Duration;
@@ -20,18 +20,18 @@ use super::names::{Names, Part};
 use super::network::NETWORK;
 use super::{pending_usage, shared_objects};
 
-/// The [`Resource::kind`] of a running agent's container. Removing this resource kills the container and does not
+/// The [`Resource::kind`] of a running agent's container. Removing this resource kills the container but does not
 /// delete it. The container with its files is the resource [`LAYERS`].
 pub(super) const GUEST: &str = "guest-process";
-/// The [`Resource::kind`] of a bundle's container, whether it runs or not.
+/// The [`Resource::kind`] of a bundle's container, running or not.
 pub(super) const BUNDLE: &str = "bundle-process";
-/// The [`Resource::kind`] of a container that reads kept files, whether it runs or not.
+/// The [`Resource::kind`] of a container that reads kept files, running or not.
 pub(super) const READER: &str = "reader-process";
 /// The [`Resource::kind`] of a volume.
 pub(super) const VOLUME: &str = "volume";
 
-/// How long to wait for a resource that a removed container still uses, or that another process is removing. After
-/// that, the removal of this resource fails.
+/// How long to wait for a resource that a removed container still uses, or that another process is removing. After this
+/// time, the removal of the resource fails.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The parts of a bottle that are volumes.
@@ -43,7 +43,7 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 /// The number of characters in an engine's id.
 const ID_LENGTH: usize = 64;
 
-/// Lists all resources.
+/// Lists all resources of this `$BOTTLE_HOME` on the engine.
 ///
 /// # Errors
 /// [`EngineError`] when the engine cannot be queried.
@@ -56,7 +56,7 @@ pub(super) async fn enumerate(engine: &Engine, names: &Names) -> Result<Vec<Reso
     )?;
     let Containers { mut found, used, mut kept } = containers;
     kept.retain(|slug| !found.iter().any(|other| other.slug == *slug && other.kind == BUNDLE));
-    // A kept container uses its volume, and the volume is removed with the container.
+    // A kept container uses its volume. The volume is not listed, because it is removed with the container.
     let free = volumes.into_iter().filter(|volume| !kept.contains(&volume.slug));
     found.extend(networks.into_iter().chain(free));
     found.extend(images.into_iter().filter(|image| !used.contains(&image.id)));
@@ -124,8 +124,9 @@ async fn volumes(engine: &Engine, names: &Names) -> Result<Vec<Resource>, Engine
     Ok(ours.collect())
 }
 
-/// Removes resources: containers first, then the resources that they used. Continues after a failure. `state` is the
-/// directory with the bottles' directories. Saves there the usage records that exist only in a bundle's container.
+/// Removes resources: containers first, then the resources that the containers used. Continues after a failure. `state`
+/// is the directory with the bottles' directories. Before a bundle's container is removed, the usage records that exist
+/// only in the container are saved in the bottle's directory.
 ///
 /// # Errors
 /// [`BackendError`] that contains every failure.
@@ -170,7 +171,8 @@ async fn remove_one(
     resource: &Resource,
 ) -> Result<(), NotRemoved> {
     remove_from_engine(engine, names, state, resource).await?;
-    // A container that replaces this one mounts the same directory.
+    // The shared objects stay while another container of the bottle exists, because that container mounts the same
+    // directory.
     if resource.kind == LAYERS && find_agent(engine, names, &resource.slug).await?.is_none() {
         shared_objects::remove(&state.join(resource.slug.as_str())).map_err(NotRemoved::Objects)?;
     }
@@ -189,7 +191,7 @@ async fn remove_from_engine(
     if resource.kind == BUNDLE && is_there(engine, names, resource).await? {
         let directory = state.join(resource.slug.as_str());
         if let Err(error) = pending_usage::save(engine, &resource.id, &directory).await {
-            // The removal must not depend on these records.
+            // The removal continues without these records.
             tracing::warn!("usage records of {} are lost: {}", resource.slug, causes::one_line(&error));
         }
     }
@@ -200,7 +202,7 @@ async fn remove_from_engine(
             return Ok(());
         }
         match request_removal(engine, names, resource).await {
-            // A kept container uses the volume. Removing the container removes the volume too.
+            // A kept container uses the volume. Removing the kept container also removes the volume.
             Err(error)
                 if resource.kind == VOLUME
                     && is_transient(&error)
@@ -208,7 +210,8 @@ async fn remove_from_engine(
             {
                 return Ok(());
             }
-            // A container is only stopped here. An image on which other images are based stays, but without its name.
+            // For [`GUEST`], the container was only stopped. For [`IMAGE`], an image on which other images are based
+            // stays, but has lost its name.
             Ok(()) if [GUEST, IMAGE].contains(&resource.kind.as_str()) => return Ok(()),
             Err(error) if error.is_missing() => return Ok(()),
             Err(error) if !is_transient(&error) || is_late => return Err(error.into()),
@@ -219,8 +222,8 @@ async fn remove_from_engine(
     }
 }
 
-/// Whether a removal should be retried, because a container that is being removed still uses the object, or because
-/// another process is removing the object. Errors of the engine (5xx) are retried too: 20.10 reports them if a
+/// Whether a removal should be retried. A container that is being removed may still use the object, or another process
+/// may be removing the object. Errors of the engine (5xx) are retried too. Docker 20.10 reports such errors if a
 /// container exits between the engine's check and its kill, or if a file system or an endpoint is still in use.
 fn is_transient(error: &EngineError) -> bool {
     matches!(error, EngineError::Refused { status: 403 | 409 | 500..=599, .. })
@@ -300,8 +303,8 @@ async fn request_removal(engine: &Engine, names: &Names, resource: &Resource) ->
         }
         IMAGE => kept::remove_image(engine, &resource.id).await,
         _ => {
-            // The image's volumes are removed too, except for a reader, because its volumes are those of the kept
-            // container.
+            // The image's volumes are removed with the container. A reader is an exception, because its volumes belong
+            // to the kept container.
             let volumes = resource.kind != READER;
             let options =
                 RemoveContainerOptions { force: true, v: volumes, ..RemoveContainerOptions::default() };
@@ -322,14 +325,14 @@ async fn request_removal(engine: &Engine, names: &Names, resource: &Resource) ->
     }
 }
 
-/// Whether a stopped container uses the volume.
+/// Whether a stopped agent's container uses the volume.
 async fn is_held_by_kept_container(engine: &Engine, names: &Names, volume: &Resource) -> bool {
     let agent = find_agent(engine, names, &volume.slug).await;
     agent.is_ok_and(|agent| agent.is_some_and(|agent| !agent.running))
 }
 
-/// Whether the resource is the volume of the sidecars' files of a bottle whose agent's container exists. A resumed
-/// bottle needs the git gate's files again. Removing the container removes the volume too.
+/// Whether the resource is the volume of the sidecars' files of a bottle whose agent's container exists. Such a volume
+/// stays, because a resumed bottle needs the git gate's files again. The volume is removed with the agent's container.
 async fn is_state_of_kept(engine: &Engine, names: &Names, resource: &Resource) -> Result<bool, EngineError> {
     let is_state = resource.kind == VOLUME && resource.id == names.name(Part::State, &resource.slug);
     Ok(is_state && find_agent(engine, names, &resource.slug).await?.is_some())
@@ -343,7 +346,7 @@ async fn remove_volumes(engine: &Engine, names: &Names, slug: &Slug) -> Result<(
             continue;
         }
         match engine.call(engine.docker().remove_volume(&volume.id, None::<RemoveVolumeOptions>)).await {
-            // The bundle is still being removed. Later, the volume is listed as a separate resource.
+            // The bundle may still be in removal. The volume is then listed later as a separate resource.
             Err(error) if error.is_missing() || is_transient(&error) => {}
             removed => removed?,
         }

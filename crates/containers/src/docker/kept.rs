@@ -5,8 +5,9 @@
 //!   otherwise:     agent (stopped) ─image─► image ─rename─► set-aside agent ─create─► new agent ─remove─► new one only
 //! ```
 //! A container whose network no longer exists cannot be started again. The user, the mounts and the runtime of a
-//! container cannot be changed. A new container with the same files, and with the volumes of the image, therefore
-//! replaces it. After a crash, either the old or the new container is complete. Both have the same label.
+//! container cannot be changed. In these cases, a new container with the same files, and with the volumes of the image,
+//! replaces the kept container. After a crash, either the old or the new container is complete. Both containers have
+//! the same label.
 
 use bollard::models::{ContainerCreateBody, ContainerInspectResponse, ContainerUpdateBody, HostConfig};
 use bollard::query_parameters::{RemoveContainerOptionsBuilder, RemoveImageOptions, RenameContainerOptions};
@@ -28,14 +29,15 @@ const REPOSITORY: &str = "bottle-kept";
 /// The [`Resource::kind`] of a kept container's image that no container uses.
 pub(super) const IMAGE: &str = "kept-image";
 
-/// The number of layers at which the image of a new container is flattened. This number leaves room for the layers of
-/// later snapshots.
+/// The number of layers from which on the image of a new container is flattened. This number leaves room for the layers
+/// of later snapshots.
 pub(super) const FLATTENED_AT: usize = 100;
 
 /// Finds the kept container of a bottle.
 ///
 /// # Errors
-/// [`BackendError`] when there is none, or the engine fails. `verb` names the action that needs the container.
+/// [`BackendError`] when the bottle has no kept container, or the engine fails. `verb` names the action that needs the
+/// container.
 pub(super) async fn find_kept(
     engine: &Engine,
     names: &Names,
@@ -51,11 +53,13 @@ pub(super) async fn find_kept(
 }
 
 /// Returns the id of a stopped container with the kept files and the settings of `agent`. Ignores the image in `agent`.
-/// The result is the kept container itself if it has the same wiring, and otherwise a new container that replaces it.
-/// Records the container. The container mounts the shared git objects if the kept one does.
+/// Returns the kept container itself if it has the same wiring. Otherwise creates a new container that replaces the
+/// kept container. Records the container. The container mounts the shared git objects if the kept container mounts
+/// them.
 ///
 /// # Errors
-/// [`BackendError`] when there is no kept container, or the engine fails. `verb` names the action that needs it.
+/// [`BackendError`] when there is no kept container, or the engine fails. `verb` names the action that needs the
+/// container.
 pub(super) async fn continue_kept(
     engine: &Engine,
     resources: &dyn ResourceLog,
@@ -78,17 +82,17 @@ pub(super) async fn continue_kept(
     let agent = Agent { image: &image, ..agent };
     let container = create_agent(engine, &agent, Some(&kept.id)).await.map_err(failed)?;
     resources.record(Resource::new(slug, LAYERS, container.clone()))?;
-    // The volumes stay, because the new container uses them.
+    // The volumes of the set-aside container stay, because the new container uses them.
     remove_set_aside(engine, names, slug, false).await.map_err(failed)?;
     Ok(container)
 }
 
 /// Creates a container that reads a copy of the kept files, with the settings of `agent`. Ignores the image in `agent`.
-/// Returns the container's id. The kept container stays as it is. As in [`continue_kept`], the container mounts the
-/// shared git objects if the kept one does.
+/// Returns the container's id. Does not change the kept container. As in [`continue_kept`], the container mounts the
+/// shared git objects if the kept container mounts them.
 ///
 /// # Errors
-/// As [`continue_kept`].
+/// The errors of [`continue_kept`].
 pub(super) async fn make_reader(engine: &Engine, agent: Agent<'_>) -> Result<String, BackendError> {
     let Agent { names, slug, .. } = agent;
     let failed = |error: EngineError| error.during(&format!("open the kept container of {slug}"));
@@ -101,8 +105,8 @@ pub(super) async fn make_reader(engine: &Engine, agent: Agent<'_>) -> Result<Str
     create_agent(engine, &agent, Some(&format!("{}:ro", kept.id))).await.map_err(failed)
 }
 
-/// The settings of `agent`, with the shared objects only if the kept container mounts them. If the kept container
-/// mounts a directory of the user and `agent` does not, the new container must not inherit that mount.
+/// Returns the settings of `agent`, with the shared objects only if the kept container mounts them. If the kept
+/// container mounts a directory of the user and `agent` does not, the new container must not inherit that mount.
 async fn with_kept_mounts<'a>(
     engine: &Engine,
     kept: &str,
@@ -118,8 +122,8 @@ async fn with_kept_mounts<'a>(
     Ok(Agent { objects: agent.objects.filter(|_| shares), workspace, ..agent })
 }
 
-/// Creates an agent's container, labelled with its wiring. If `volumes_of` is given, the new container uses the image
-/// volumes of that container. Returns its id.
+/// Creates an agent's container, with its wiring as a label. If `volumes_of` is given, the new container uses the image
+/// volumes of that container. Returns the id of the new container.
 ///
 /// # Errors
 /// [`EngineError`].
@@ -139,9 +143,9 @@ pub(super) async fn create_agent(
     create(engine, &agent.names.name(agent.part, agent.slug), body).await
 }
 
-/// Returns an image with the files of a kept container. Until a container uses the image, cleanup finds it by its
-/// label. Afterwards the image is removed with that container. `suffix` ends the image's tag; an image with `limit`
-/// layers is flattened.
+/// Returns an image with the files of a kept container. Until a container uses the image, cleanup finds the image by
+/// its label. Afterwards the image is removed with that container. `suffix` is the end of the image's tag. An image
+/// with `limit` layers is flattened.
 async fn image_of_files(
     engine: &Engine,
     names: &Names,
@@ -177,7 +181,8 @@ pub(super) async fn shallow(
     source.flat_image(&image, (REPOSITORY, &tag), &labels).await
 }
 
-/// Whether the container can be started with the settings of `wanted`. Changes its limits if they differ.
+/// Whether the container can be started with the settings of `wanted`. If only the limits differ, changes the
+/// container's limits.
 async fn fits(engine: &Engine, container: &str, wanted: &ContainerCreateBody) -> Result<bool, EngineError> {
     let ContainerInspectResponse { config, host_config, .. } = engine.inspect_container(container).await?;
     let labels = config.and_then(|config| config.labels).unwrap_or_default();
@@ -194,7 +199,7 @@ async fn fits(engine: &Engine, container: &str, wanted: &ContainerCreateBody) ->
     }
 }
 
-/// A hash of all settings that a container cannot change, except its image.
+/// Returns a hash of all settings that a container cannot change, except its image.
 fn wiring(body: &ContainerCreateBody) -> String {
     let mut body = body.clone();
     body.image = None;
@@ -206,7 +211,7 @@ fn wiring(body: &ContainerCreateBody) -> String {
     hex::encode(Sha256::digest(value.to_string()))
 }
 
-/// How the limits of a container differ from the wanted ones.
+/// How the limits of a container differ from the wanted limits.
 #[derive(Debug, PartialEq)]
 enum Limits {
     Same,
@@ -249,20 +254,20 @@ async fn restore_name(engine: &Engine, names: &Names, slug: &Slug) -> Result<(),
     engine.call(engine.docker().rename_container(&aside.id, options)).await
 }
 
-/// Renames the agent's container to free its name. Does nothing if an interrupted launch already renamed it.
+/// Renames the agent's container to free its name. Does nothing if an interrupted launch already renamed the container.
 ///
 /// # Errors
 /// [`EngineError`] when the container cannot be renamed.
 pub(super) async fn set_aside(engine: &Engine, names: &Names, slug: &Slug) -> Result<(), EngineError> {
     let Some(agent) = find(engine, names, Part::Agent, slug).await? else { return Ok(()) };
-    // A container that was set aside earlier is outdated, because the present one was created from it.
+    // An earlier set-aside container is outdated, because the current agent's container was created from it.
     remove_set_aside(engine, names, slug, false).await?;
     let options = RenameContainerOptions { name: names.name(Part::Kept, slug) };
     engine.call(engine.docker().rename_container(&agent.id, options)).await
 }
 
-/// Removes the container that was set aside, because the new container replaces it. `volumes` says whether the volumes
-/// of its image are removed too.
+/// Removes the set-aside container, because the new container replaces it. `volumes` says whether the set-aside
+/// container's image volumes are removed too.
 ///
 /// # Errors
 /// [`EngineError`] when the container cannot be removed.
@@ -277,7 +282,7 @@ pub(super) async fn remove_set_aside(
     engine.call_if_there(engine.docker().remove_container(&aside.id, Some(options))).await.map(drop)
 }
 
-/// The images of kept containers of this home, including those that a container uses.
+/// Returns the images of kept containers of this `$BOTTLE_HOME`, including images that a container uses.
 ///
 /// # Errors
 /// [`EngineError`] when the engine cannot be queried.
@@ -290,7 +295,7 @@ pub(super) async fn images(engine: &Engine, names: &Names) -> Result<Vec<Resourc
     Ok(ours.collect())
 }
 
-/// Whether this image belongs to the resource's bottle. `None` if the image does not exist.
+/// Whether this image belongs to the resource's bottle. Returns `None` if the image does not exist.
 ///
 /// # Errors
 /// [`EngineError`] when the engine cannot be queried.
@@ -304,7 +309,7 @@ pub(super) async fn is_owned(
     Ok(Some(label(KEPT_HOME) == Some(names.home()) && label(KEPT_SLUG) == Some(resource.slug.as_str())))
 }
 
-/// The image of a container, if that image was committed from a kept container of this home.
+/// Returns the image of a container, if that image was committed from a kept container of this `$BOTTLE_HOME`.
 ///
 /// # Errors
 /// [`EngineError`] when the engine cannot be queried.
@@ -319,11 +324,11 @@ pub(super) async fn base_image(
     Ok(container.image.filter(|_| labels.get(KEPT_HOME).is_some_and(|home| home == names.home())))
 }
 
-/// Removes the image of a kept container. If other images are based on it, such as a snapshot, the image only loses its
-/// name. The engine then removes it together with the last of those images.
+/// Removes the image of a kept container. If other images, such as snapshots, are based on this image, the image only
+/// loses its name. The engine later removes the image together with the last image that is based on it.
 ///
 /// # Errors
-/// [`EngineError`] when the image cannot be removed, because a container uses it or for another reason.
+/// [`EngineError`] when the image cannot be removed, for example because a container uses it.
 pub(super) async fn remove_image(engine: &Engine, id: &str) -> Result<(), EngineError> {
     let remove = async |name: &str| {
         engine.call_if_there(engine.docker().remove_image(name, None::<RemoveImageOptions>, None)).await

@@ -1,7 +1,7 @@
-//! Runs the phases of a launch and keeps the state between them.
+//! Runs the phases of a launch, and keeps the state that later phases need.
 //!
-//! A phase creates independent resources in parallel. The state exists only in the launching process; later processes
-//! find the resources by their names.
+//! A phase creates independent resources in parallel. The state between phases exists only in the launching process.
+//! Later processes find the resources by their names.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::{Read, Seek, SeekFrom};
@@ -38,7 +38,7 @@ use super::{kept, run_state, shared_objects, snapshot_images, subnets, volume_ow
 /// `size`.
 const LISTENER_DIR_PAGES: u32 = 256;
 
-/// The maximum number of bytes of a container's standard error that an error message contains.
+/// The maximum number of bytes of a container's standard error in an error message.
 const LAST_WORDS: u64 = 512;
 
 /// The state of the launches in this process.
@@ -46,15 +46,16 @@ const LAST_WORDS: u64 = 512;
 pub(super) struct Launches {
     /// The results of [`Launches::make_network`].
     transports: Mutex<BTreeMap<Slug, Transport>>,
-    /// Streams that were attached before their container started.
+    /// Streams that were attached before the container was started.
     opened: Mutex<BTreeMap<(Slug, Part), Attached>>,
-    /// The new bottles whose container mounts the directory of the shared git objects.
+    /// The new bottles with a container that mounts the directory of the shared git objects.
     sharing: Mutex<BTreeSet<Slug>>,
 }
 
 impl Launches {
-    /// Implements [`bottle_backend::Lifecycle::make_network`]. Only the bundle uses the outer network. That network is
-    /// created together with the bundle while pid 1 starts, because an engine creates networks one after the other.
+    /// Implements [`bottle_backend::Lifecycle::make_network`]. Only the bundle uses the outer network. The outer
+    /// network is created later, together with the bundle, while pid 1 starts, because an engine creates networks one
+    /// after the other.
     pub(super) async fn make_network(
         &self,
         engine: &Engine,
@@ -121,8 +122,8 @@ impl Launches {
                 made
             }
             Transport::Network(shared) => {
-                // Waits for both the outer network and the container, even if one of them fails, so that nothing is
-                // created while the launch is undone.
+                // Waits for both the outer network and the container, even if one of them fails. Otherwise the engine
+                // could create one of them while the failed launch is undone.
                 let (outside, made) = tokio::join!(outside, make(FirstNetwork::Made(shared), None));
                 let (outside, (id, attached)) = (outside?, made?);
                 join_outside(engine, &outside, &id).await.map_err(failed)?;
@@ -133,7 +134,8 @@ impl Launches {
                 make(FirstNetwork::Made(&outside), machine(&outside)).await?
             }
             Transport::Socket(_) => {
-                // The engine looks for the network only when the container starts.
+                // The engine looks up the network only when the container starts, so the network and the container can
+                // be created in parallel.
                 let name = names.name(Part::Outer, slug);
                 let (outside, made) = tokio::join!(outside, make(FirstNetwork::Named(&name), None));
                 outside?;
@@ -145,8 +147,8 @@ impl Launches {
         Ok(())
     }
 
-    /// Implements [`bottle_backend::Lifecycle::start_guest`]. `sees_directories` says whether the container probably
-    /// sees directories of this machine.
+    /// Implements [`bottle_backend::Lifecycle::start_guest`]. `sees_directories` says whether the container can
+    /// probably see directories of this machine.
     pub(super) async fn start_guest(
         &self,
         engine: &Engine,
@@ -197,7 +199,8 @@ impl Launches {
                 launch.resources.record(Resource::new(slug, LAYERS, id.clone()))?;
                 volume_owner::give_to_agent(engine, &id, inside, workspace).await?;
                 kept::remove_set_aside(engine, names, slug, true).await.map_err(failed)?;
-                // The snapshot contains the git objects itself.
+                // The image of the snapshot contains the git objects, so the directory with the shared objects is
+                // removed.
                 shared_objects::remove(launch.state)
                     .map_err(|error| cannot_use(&shared_objects::directory(launch.state), "remove", error))?;
                 id
@@ -285,10 +288,10 @@ impl Launches {
         let (kind, id) = match files.access {
             Access::Read => (READER, kept::make_reader(engine, agent).await?),
             Access::Write => {
-                // Nothing is created for a bottle without files.
+                // Without kept files, no resource may be created.
                 kept::find_kept(engine, names, slug, "open").await?;
-                // The container has the wiring of the socket transport, so that it can be started again later. No proxy
-                // listens on the sockets.
+                // The container has the wiring of the socket transport, so that a later launch can start the container
+                // again. No proxy listens on the sockets.
                 let transport =
                     Transport::Socket(make_listener_dir(engine, names, slug, files.resources).await?);
                 let agent =
@@ -304,8 +307,8 @@ impl Launches {
         Ok(())
     }
 
-    /// The channel to pid 1 of this part: the stream that was attached before the container started, or else a new
-    /// stream.
+    /// Opens the channel to pid 1 of this part. Returns the stream that was attached before the container started, or
+    /// otherwise attaches a new stream.
     pub(super) async fn connect(
         &self,
         engine: &Engine,
@@ -358,8 +361,9 @@ impl Launches {
     }
 }
 
-/// Creates the volume for the proxy's sockets, a small tmpfs. Every user may create files in it, because an engine that
-/// maps user ids cannot make the sidecars' user its owner. Only the bundle's container mounts it writable.
+/// Creates the volume for the proxy's sockets, which is a small tmpfs. Every user may create files in the volume,
+/// because an engine that maps user ids cannot make the sidecars' user its owner. Only the bundle's container mounts
+/// the volume writable.
 async fn make_listener_dir(
     engine: &Engine,
     names: &Names,
@@ -372,7 +376,7 @@ async fn make_listener_dir(
     make_volume(engine, names, (slug, resources), Part::Sockets, Some(options.into())).await
 }
 
-/// Creates a volume of the bottle and records it, or returns the existing one. Without options, the volume is a
+/// Creates a volume of the bottle and records it, or returns the existing volume. Without options, the volume is a
 /// directory on the engine's disk.
 async fn make_volume(
     engine: &Engine,
@@ -401,7 +405,7 @@ async fn make_volume(
     Ok(name)
 }
 
-/// Creates the bundle's container and attaches to it. Does not start it.
+/// Creates the bundle's container and attaches to it. Does not start the container.
 async fn make_bundle(
     engine: &Engine,
     launch: &Launch<'_>,
@@ -421,8 +425,8 @@ async fn join_outside(engine: &Engine, outside: &Net, id: &str) -> Result<(), En
     engine.call(engine.docker().connect_network(&outside.id, request)).await
 }
 
-/// The directory of the shared git objects, for the container to mount if it can. Creates the directory for a new
-/// bottle.
+/// Returns the directory of the shared git objects, which the container mounts if it can. Creates the directory for a
+/// new bottle.
 fn objects_directory(launch: &Launch<'_>, sees_directories: bool) -> Result<Option<String>, BackendError> {
     let copies_repository = !matches!(launch.plan.workspace, Workspace::Empty | Workspace::Files);
     let directory = match launch.origin {
@@ -447,7 +451,7 @@ fn inside(prepared: &Prepared) -> Result<&ImageInfo, BackendError> {
     prepared.inside.as_ref().ok_or_else(for_another)
 }
 
-/// The error for a launch whose inputs come from another backend.
+/// Creates the error for a launch whose inputs come from another backend.
 fn for_another() -> BackendError {
     BackendError::failed("the bottle was prepared for another backend")
 }
@@ -462,11 +466,11 @@ fn has_route_to_machine(table: &RouteTable) -> bool {
 #[error("its first process ended with exit code {code}{words}")]
 struct Ended {
     code: i64,
-    /// The end of its standard error, after a colon.
+    /// The end of the process's standard error, after a colon.
     words: String,
 }
 
-/// The last lines of a log, as the end of a sentence. Empty if there are none.
+/// Returns the last lines of a log, as the end of a sentence. Empty if the log has no lines.
 fn last_words(log: &Path) -> String {
     let mut end = Vec::new();
     let _ = plain_file::open(log).and_then(|mut log| {
@@ -479,7 +483,7 @@ fn last_words(log: &Path) -> String {
     if lines.is_empty() { String::new() } else { format!(": {}", inert(&lines.join("; "))) }
 }
 
-/// The path of the log for a role's standard error.
+/// Returns the path of the log for a role's standard error.
 fn log_of(state: &Path, role: &str) -> PathBuf {
     state.join("logs").join(format!("{role}.log"))
 }

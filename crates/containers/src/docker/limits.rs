@@ -1,23 +1,23 @@
-//! The resource limits that an engine enforces. A rootless engine on cgroup v1 ignores all of them. The module has no
-//! side effects.
+//! The resource limits that an engine enforces. A rootless engine on cgroup v1 ignores all resource limits. The module
+//! has no side effects.
 
 use bollard::models::SystemInfo;
 use bottle_backend::{BackendError, memory};
 use bottle_plan::Resources;
 
-/// Which limits the engine enforces, and the memory of its machine.
+/// Which resource limits the engine enforces, and how much memory its machine has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Enforced {
     memory: bool,
     processors: bool,
     processes: bool,
-    /// The memory of the engine's machine, in bytes, if the engine reports it. The machine can be a virtual one.
+    /// The memory of the engine's machine, in bytes, if the engine reports it. The machine can be a virtual machine.
     machine_memory: Option<u64>,
 }
 
 impl Enforced {
-    /// Reads the limits from the engine's information. A limit about which the engine reports nothing counts as
-    /// enforced.
+    /// Reads the limits from the engine's information. If the engine reports nothing about a limit, assumes that it
+    /// enforces the limit.
     pub(super) fn of(info: &SystemInfo) -> Self {
         Self {
             memory: info.memory_limit != Some(false),
@@ -30,7 +30,7 @@ impl Enforced {
         }
     }
 
-    /// Describes the default limits that this engine ignores, one sentence each.
+    /// Returns a description of each default limit that this engine ignores. Each description is one sentence.
     ///
     /// # Errors
     /// [`BackendError`] when the manifest sets a limit that this engine ignores.
@@ -54,18 +54,19 @@ impl Enforced {
         Ok(ignored.map(|(.., what)| format!("this engine cannot {what}")).collect())
     }
 
-    /// The memory limit in bytes: the requested one, or three quarters of the machine's memory.
+    /// Returns the memory limit in bytes: the requested limit, or three quarters of the machine's memory. `None` if the
+    /// engine enforces no memory limit.
     pub(super) fn memory(&self, asked: Option<u64>) -> Option<i64> {
         let default = || self.machine_memory.map_or_else(memory::default_max, |bytes| bytes / 4 * 3);
         self.memory.then(|| asked.unwrap_or_else(default)).and_then(|bytes| i64::try_from(bytes).ok())
     }
 
-    /// The processor limit in billionths of a processor. `asked` is in thousandths.
+    /// Returns the processor limit in billionths of a processor. `asked` is in thousandths.
     pub(super) fn processors(&self, asked: Option<u32>) -> Option<i64> {
         asked.filter(|_| self.processors).map(|thousandths| i64::from(thousandths) * 1_000_000)
     }
 
-    /// The maximum number of processes: the requested one, or the default of all backends.
+    /// Returns the maximum number of processes: the requested maximum, or the default of all backends.
     pub(super) fn processes(&self, asked: Option<u64>) -> Option<i64> {
         let asked = asked.unwrap_or(memory::PROCESSES);
         self.processes.then(|| i64::try_from(asked).ok()).flatten()

@@ -9,11 +9,10 @@ use bollard::query_parameters::ListImagesOptionsBuilder;
 
 use super::podman::short_name;
 
-/// The maximum number of retries after the engine failed because an image was removed during the listing. Each failure
-/// requires that another image is removed at that moment.
+/// The maximum number of retries. An attempt fails only if an image is removed while the engine lists the images.
 const TRIES: u32 = 16;
 
-/// Every image that matches all values of one filter, for example of `label`.
+/// Returns every image that matches all values of one filter, for example of `label`.
 ///
 /// # Errors
 /// The engine's error, after the last retry.

@@ -3,13 +3,13 @@
 //! ```text
 //!   the directory ─bind mount─► /workspace        the bottle's repository ─volume─► /workspace/.git
 //! ```
-//! The volume has no name. It belongs to the agent's container, and later to a replacement with the same files. The
-//! agent never sees the files below the mount point, because a mount point cannot be moved, removed or unmounted in a
-//! container.
+//! The volume has no name. It belongs to the agent's container, and later to a container that replaces it with the same
+//! files. The agent never sees the files below the mount point, because a mount point cannot be moved, removed or
+//! unmounted in a container.
 //!
 //! At each start of the container, the engine resolves the path again, as root. Pid 1 therefore checks which directory
 //! is mounted, before any program of the image runs (`container_live`). The agent runs as the owner of the directory.
-//! An engine maps no owners, so the files would otherwise get another owner.
+//! Otherwise the agent's files would get another owner, because an engine does not map owners.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -26,10 +26,10 @@ use super::engine::{Engine, EngineError};
 use super::host_directories::{Obstacle, bind_mount};
 use super::podman::COMMITTED_WITHIN;
 
-/// The files that a container has as its workspace.
+/// The files in a container's workspace.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum WorkspaceFiles<'a> {
-    /// Its own files.
+    /// The container's own files.
     Own,
     /// A directory of the user.
     Live(&'a LiveDirectory),
@@ -42,7 +42,7 @@ impl<'a> WorkspaceFiles<'a> {
         live.map_or(Self::Own, Self::Live)
     }
 
-    /// The mounts. The engine creates a volume without a source together with the container.
+    /// Returns the mounts. The engine creates a volume without a source together with the container.
     pub(super) fn mounts(self, read_only: bool) -> Vec<Mount> {
         let Self::Live(live) = self else { return Vec::new() };
         let directory = live.path.to_str().map(|path| bind_mount(path, WORKSPACE, read_only));
@@ -54,13 +54,14 @@ impl<'a> WorkspaceFiles<'a> {
         directory.into_iter().chain(repository).collect()
     }
 
-    /// What pid 1 checks before it starts a program.
+    /// Returns the properties that pid 1 checks before it starts a program.
     pub(super) fn spec(self) -> Option<LiveSpec> {
         let Self::Live(live) = self else { return None };
         Some(LiveSpec { device: live.device, inode: live.inode, repository: live.repository })
     }
 
-    /// The user of a container with these files, in an image with this user.
+    /// Returns the user id and group id for a container with these files. With a directory of the user, the group is
+    /// the directory's group.
     pub(super) fn user(self, image: &ImageInfo) -> (u32, u32) {
         match self {
             Self::Live(live) => (image.uid, live.gid),
@@ -69,7 +70,8 @@ impl<'a> WorkspaceFiles<'a> {
     }
 }
 
-/// Whether this is the volume of a bottle's repository. A replacement container takes this volume over.
+/// Whether this is the volume of a bottle's repository. A container that replaces the bottle's container uses the same
+/// volume.
 pub(super) fn is_repository(mount: &Mount) -> bool {
     mount.source.is_none() && mount.target.as_deref() == Some(REPOSITORY)
 }
@@ -77,7 +79,7 @@ pub(super) fn is_repository(mount: &Mount) -> bool {
 /// The mounts of a container whose workspace is a directory of the user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Mounted {
-    /// The directory of the user, if one is mounted.
+    /// The directory of the user that is mounted, if there is one.
     pub(super) directory: Option<PathBuf>,
     /// Whether the bottle's repository is in a volume.
     pub(super) repository: bool,
@@ -85,7 +87,8 @@ pub(super) struct Mounted {
 
 impl Mounted {
     /// Checks that the directory contains `.git`, over which the engine mounts the repository. An engine would create a
-    /// missing `.git`, even to read the files of a container that does not run. `doing` completes `cannot ...`.
+    /// missing `.git`, even to read the files of a container that does not run. `doing` is the action in the error
+    /// (`cannot DOING`).
     ///
     /// # Errors
     /// [`BackendError`] that names the directory.
@@ -100,12 +103,13 @@ impl Mounted {
             .with_hint(format!("`bottle cp {slug}:.git DIRECTORY` copies the repository out")))
     }
 
-    /// Whether all files of the workspace are the user's.
+    /// Whether all files of the workspace belong to the user, so that removing the bottle loses none of them.
     pub(super) fn has_nothing_to_lose(&self) -> bool {
         self.directory.is_some() && !self.repository
     }
 
-    /// The directories whose changes count as work. If the list is empty, the workspace is searched.
+    /// Returns the directories in which changes are work of the agent. If the list is empty, the whole workspace is
+    /// searched.
     pub(super) fn work_directories(&self) -> Vec<String> {
         self.directory.as_ref().map(|_| LiveDirectory::work_directories()).unwrap_or_default()
     }
@@ -126,8 +130,8 @@ pub(super) async fn mounted(engine: &Engine, container: &str) -> Result<Mounted,
     Ok(Mounted { directory, repository: find("volume", REPOSITORY).is_some() })
 }
 
-/// Copies a bottle's repository from its volume into the files of a container that is not started. The engine makes and
-/// unpacks the archive, and writes no entry outside the target directory.
+/// Copies a bottle's repository from its volume into the files of a container that has not been started. The engine
+/// makes and unpacks the archive, and writes no entry outside the target directory.
 ///
 /// # Errors
 /// [`EngineError`].
@@ -160,16 +164,16 @@ pub(super) fn require_ordinary(live: &LiveDirectory) -> Result<(), BackendError>
 /// Refuses a directory that the agent's container would not see unchanged.
 ///
 /// # Errors
-/// As [`require_ordinary`].
+/// The errors of [`require_ordinary`].
 pub(super) fn require_visible(live: &LiveDirectory, obstacle: Option<&Obstacle>) -> Result<(), BackendError> {
     obstacle.map_or(Ok(()), |obstacle| Err(refused(live, &obstacle.to_string())))
 }
 
 /// Refuses a directory whose owner differs from the image's user. Also refuses an image with volumes in the workspace,
-/// because the engine would create directories for them in the user's directory.
+/// because the engine would create directories for these volumes in the user's directory.
 ///
 /// # Errors
-/// As [`require_ordinary`].
+/// The errors of [`require_ordinary`].
 pub(super) fn require_image(live: &LiveDirectory, image: &ImageInfo) -> Result<(), BackendError> {
     if live.uid != image.uid {
         let why =

@@ -1,4 +1,4 @@
-//! The docker backend. It runs bottles on a container engine and uses only the engine's API.
+//! The docker backend. This backend runs bottles on a container engine and uses only the engine's API.
 //!
 //! ```text
 //!                       ┌ inner network, internal, without host   ┐
@@ -8,15 +8,17 @@
 //!           ╚═════════════════════════ the keeper ══════════════════════╝
 //! ```
 //! - `endpoint`: finds the engine's socket · `engine`, `engine_error`, `ping`: the connection and its errors ·
-//!   `identity`: which engine it is
+//!   `identity`: the identity of the engine
 //! - `names`: names and labels of a bottle's objects
 //! - `subnets`, `routes`, `network`: addresses and networks
 //! - `limits`: the resource limits that the engine enforces · `podman`: commits on Podman
 //! - `runtime`: the container runtime and the transport that it supports · `runtime_trial`: whether a runtime works
 //! - `hardened`, `agent`, `bundle`: the create requests of the containers, without side effects
-//! - `container_entry`: the command lines of this program inside the containers · `container_roles`: its roles there
+//! - `container_entry`: the command lines of this program inside the containers · `container_roles`: the roles that
+//!   these command lines run
 //! - `host_directories`: whether containers see directories of this machine · `shared_objects`: shares git objects
-//! - `live`: mounts a directory of the user as the workspace · `container_live`: checks it in the container
+//! - `live`: mounts a directory of the user as the workspace · `container_live`: checks the mounted directory in the
+//!   container
 //! - `container`, `attach`: create, start, find and attach to containers
 //! - `prepare`, `images`: the images and the program volume of a bottle · `launch`: the state of a launch between its
 //!   phases
@@ -31,8 +33,8 @@
 //! - `check`: the findings of `bottle doctor`
 //!
 //! A container's configuration contains no secrets. No program of an image runs automatically, because entrypoints and
-//! health checks are disabled. Calls identify objects by the engine's ids. Only objects with this home's name and
-//! labels are removed.
+//! health checks are disabled. Calls identify objects by the engine's ids. Only objects with the name and the labels of
+//! this `$BOTTLE_HOME` are removed.
 
 mod agent;
 mod attach;
@@ -117,12 +119,12 @@ pub struct DockerBackend {
     names: Names,
     engine: OnceCell<Engine>,
     launches: Launches,
-    /// The images that a preview found, so that the preparation does not query them again.
+    /// The images that a preview found. They are kept so that the preparation does not query them again.
     images: OnceCell<Images>,
 }
 
 impl DockerBackend {
-    /// Creates the backend for this home. Does not connect to the engine yet.
+    /// Creates the backend for this `$BOTTLE_HOME`. Does not connect to the engine yet.
     #[must_use]
     pub fn new(host: &Host) -> Self {
         Self {
@@ -138,8 +140,8 @@ impl DockerBackend {
         self.engine.get_or_try_init(|| Engine::connect(&self.host)).await.map_err(|error| error.during(doing))
     }
 
-    /// The engine, or `None` if this user has no usable engine and therefore no resources on one. The removal of
-    /// recorded resources uses [`Self::engine`], which reports why the engine is not usable.
+    /// Returns the engine. `None` if this user has no usable engine, and therefore no resources on an engine. The
+    /// removal of recorded resources uses [`Self::engine`], which reports why the engine is not usable.
     async fn engine_if_any(&self, doing: &str) -> Result<Option<&Engine>, BackendError> {
         match self.engine.get_or_try_init(|| Engine::connect(&self.host)).await {
             Ok(engine) => Ok(Some(engine)),
@@ -158,7 +160,8 @@ impl DockerBackend {
         images.on_podman(engine.podman_socket().is_some())
     }
 
-    /// Describes the default limits that the engine ignores. Returns an error if it ignores a limit of the plan.
+    /// Describes the default limits that the engine ignores. Returns an error if the engine ignores a limit of the
+    /// plan.
     async fn limits(&self, plan: &Plan) -> Result<Vec<String>, BackendError> {
         let doing = "find the engine's limits";
         let engine = self.engine(doing).await?;
@@ -177,8 +180,8 @@ impl DockerBackend {
         Ok(DockerSettings { runtime, ..settings.docker })
     }
 
-    /// The runtime of the agent's container: the one in the settings, or else the preferred one if it worked when
-    /// [`DockerBackend::try_runtime`] tried it. `None` means the engine's default.
+    /// Returns the runtime of the agent's container. This is the runtime in the settings, or otherwise the preferred
+    /// runtime if [`DockerBackend::try_runtime`] found that it works. `None` means the engine's default runtime.
     async fn runtime(&self, engine: &Engine, doing: &str) -> Result<Option<String>, BackendError> {
         let settings = self.settings()?;
         let info = engine.info().await.map_err(|error| error.during(doing))?;
@@ -188,14 +191,15 @@ impl DockerBackend {
         Ok(works.then(|| preferred.to_owned()))
     }
 
-    /// Why the agent's container cannot see directories of this machine. `None` if it can.
+    /// Returns why the agent's container cannot see directories of this machine. `None` if the container can see them.
     async fn obstacle(&self, runtime: Option<&str>, doing: &str) -> Result<Option<Obstacle>, BackendError> {
         let engine = self.engine(doing).await?;
         let info = engine.info().await.map_err(|error| error.during(doing))?;
         Ok(host_directories::obstacle(engine, info, runtime))
     }
 
-    /// Tries the preferred runtime, unless it was tried before. Returns a note for the user if it does not work.
+    /// Tries the preferred runtime, unless it was tried before. Returns a note for the user if the runtime does not
+    /// work.
     async fn try_runtime(&self, prepared: &Prepared) -> Result<Option<String>, BackendError> {
         let doing = "try the container runtime";
         let (engine, settings) = (self.engine(doing).await?, self.settings()?);
@@ -401,7 +405,7 @@ impl Lifecycle for DockerBackend {
 
     fn kept_workspace(&self, _: &Slug) -> Option<PathBuf> {
         // The workspace is in the engine's store and has no directory on the host. `bottle cp` and `bottle resume` can
-        // read it.
+        // still read the workspace.
         None
     }
 

@@ -1,26 +1,26 @@
 //! Names and labels of a bottle's objects on an engine.
 //!
-//! A name contains the home's hash, the part and the slug (`bottle-<home>-<part>-<slug>`). An object that was created
-//! but not recorded can therefore be found by name. The labels contain the same data; an object belongs to a bottle
-//! only if both its name and its labels match.
+//! A name contains the hash of `$BOTTLE_HOME`, the part and the slug (`bottle-<home>-<part>-<slug>`). An object that
+//! was created but not recorded can therefore be found by its name. The labels contain the same data. An object belongs
+//! to a bottle only if both its name and its labels match.
 
 use std::collections::HashMap;
 
 use bottle_backend::BackendError;
 use bottle_policy::names::Slug;
 
-/// The label that contains the home's hash.
+/// The label that contains the hash of `$BOTTLE_HOME`.
 pub(crate) const HOME: &str = "bottle.home";
 /// The label that contains the bottle's slug.
 pub(crate) const SLUG: &str = "bottle.slug";
-/// The label that contains the object's part.
+/// The label that contains the word of the object's [`Part`].
 pub(crate) const ROLE: &str = "bottle.role";
 
-/// The label, on an agent's container, with a hash of the settings that the container cannot change. A launch with the
-/// same settings starts a kept container again.
+/// The label of an agent's container that contains a hash of the settings that the container cannot change. A launch
+/// with the same settings starts a kept container again.
 pub(crate) const WIRING: &str = "bottle.wiring";
 
-/// The part that an object has in its bottle.
+/// The part of a bottle that an object is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Part {
     /// The agent's container.
@@ -35,9 +35,10 @@ pub(crate) enum Part {
     Sockets,
     /// The volume in which the sidecars keep their files.
     State,
-    /// A container that only reads a copy of the kept files. It is removed when it ends.
+    /// A container that only reads a copy of the kept files. The container is removed when it ends.
     Reader,
-    /// An agent's container that was set aside while another one replaces it. Its labels still name the part `Agent`.
+    /// An agent's container that was set aside while another container replaces it. Its labels still name the part
+    /// `Agent`.
     Kept,
 }
 
@@ -53,7 +54,7 @@ impl Part {
         Self::Kept,
     ];
 
-    /// The word for the part in names and labels. It contains no dash, so that names are unambiguous.
+    /// Returns the word for the part in names and labels. The word contains no dash, so that names are unambiguous.
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Agent => "agent",
@@ -68,51 +69,53 @@ impl Part {
     }
 }
 
-/// The error for a volume that has the name of a bottle's volume but not the labels.
+/// Creates the error for a volume that has the name of a bottle's volume but not its labels.
 pub(crate) fn foreign_volume(name: &str) -> BackendError {
     BackendError::failed(format!("the engine has a volume {name} that is not bottle's"))
         .with_hint(format!("`docker volume rm {name}` makes room for it"))
 }
 
-/// The names of one home's objects.
+/// The names of the objects of one `$BOTTLE_HOME`.
 #[derive(Debug, Clone)]
 pub(crate) struct Names {
     home: String,
 }
 
 impl Names {
-    /// Creates the names for the home with this hash.
+    /// Creates the names for the `$BOTTLE_HOME` with this hash.
     pub(crate) fn new(home_hash: String) -> Self {
         Self { home: home_hash }
     }
 
-    /// The home's hash.
+    /// Returns the hash of `$BOTTLE_HOME`.
     pub(crate) fn home(&self) -> &str {
         &self.home
     }
 
-    /// The name of this part. It has at most 63 characters, like a host name.
+    /// Returns the name of this part. The name has at most 63 characters, like a host name.
     pub(crate) fn name(&self, part: Part, slug: &Slug) -> String {
         format!("bottle-{}-{}-{slug}", self.home, part.word())
     }
 
-    /// The labels of this part.
+    /// Returns the labels of this part.
     pub(crate) fn labels(&self, part: Part, slug: &Slug) -> HashMap<String, String> {
         let labels = [(HOME, self.home.as_str()), (SLUG, slug.as_str()), (ROLE, part.word())];
         labels.map(|(name, value)| (name.to_owned(), value.to_owned())).into()
     }
 
-    /// The home's hash and the slug, with which the bottle's processes are labelled.
+    /// Returns the hash of `$BOTTLE_HOME` and the slug, which are arguments of the bottle's processes.
     pub(crate) fn arguments(&self, slug: &Slug) -> [String; 2] {
         [self.home.clone(), slug.to_string()]
     }
 
-    /// The filter, for a list request, that selects the containers, networks and volumes of this `$BOTTLE_HOME`.
+    /// Returns the filter, for a list request, that selects the containers, networks and volumes of this
+    /// `$BOTTLE_HOME`.
     pub(crate) fn filter(&self) -> HashMap<String, Vec<String>> {
         HashMap::from([("label".to_owned(), vec![format!("{HOME}={}", self.home)])])
     }
 
-    /// The part and the slug of an object with this name and these labels. `None` unless name and labels match.
+    /// Returns the part and the slug of an object with this name and these labels. `None` if the name does not match
+    /// the labels.
     pub(crate) fn owned(&self, name: &str, labels: &HashMap<String, String>) -> Option<(Part, Slug)> {
         let slug: Slug = labels.get(SLUG)?.parse().ok()?;
         let part = Part::ALL.into_iter().find(|part| labels.get(ROLE).is_some_and(|r| r == part.word()))?;

@@ -2,9 +2,9 @@
 //! bundle to the internet.
 //!
 //! On an ordinary internal network the host has an address, and containers reach every host service that listens on all
-//! addresses. The host therefore gets no address: through the gateway mode `isolated` if the engine supports it,
-//! otherwise through `inhibit_ipv4`. This module chooses the subnets, and chooses again if another launch has taken
-//! one.
+//! addresses. The host therefore gets no address. The network has the gateway mode `isolated` if the engine supports
+//! this mode, and otherwise the option `inhibit_ipv4`. This module chooses a subnet for each network, and chooses again
+//! if another launch has taken the subnet.
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
@@ -22,7 +22,7 @@ use super::{routes, subnets};
 /// The [`Resource::kind`] of a network.
 pub(super) const NETWORK: &str = "network";
 
-/// The maximum number of attempts to find a free subnet while other launches take subnets. After the last one, the
+/// The maximum number of attempts to find a free subnet while other launches take subnets. After the last attempt, the
 /// launch fails.
 const TRIES: usize = 64;
 
@@ -87,7 +87,7 @@ fn exhausted(range: Ipv4Net) -> BackendError {
     )
 }
 
-/// The request that creates the network.
+/// Builds the request that creates the network.
 fn request(names: &Names, part: Part, slug: &Slug, subnet: Ipv4Net, isolates: bool) -> NetworkCreateRequest {
     let inner = part == Part::Inner;
     let gateway = (!inner).then(|| subnets::machine(subnet).to_string());
@@ -117,14 +117,14 @@ fn without_host(isolates: bool) -> HashMap<String, String> {
         .collect()
 }
 
-/// The subnets of all networks of the engine.
+/// Returns the subnets of all networks of the engine.
 async fn engine_subnets(engine: &Engine) -> Result<Vec<Ipv4Net>, EngineError> {
     let networks = engine.call(engine.docker().list_networks(None::<ListNetworksOptions>)).await?;
     let configs = networks.into_iter().filter_map(|network| network.ipam?.config).flatten();
     Ok(configs.filter_map(|config| config.subnet?.parse().ok()).collect())
 }
 
-/// The addresses of other bottles' bundles, except on this bottle's networks.
+/// Returns the addresses of other bottles' bundles, except on this bottle's networks.
 ///
 /// # Errors
 /// [`EngineError`] when the engine cannot be queried.

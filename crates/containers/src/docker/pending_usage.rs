@@ -1,5 +1,5 @@
-//! Saves the token usage that no keeper has received, before the bundle's container and the volume with these records
-//! are removed.
+//! Saves the token usage records that no keeper has received, before the bundle's container and the volume with these
+//! records are removed.
 
 use std::io::{self, Read, Write};
 use std::path::Path;
@@ -16,11 +16,11 @@ use futures_util::TryStreamExt;
 use super::bundle;
 use super::engine::{Engine, EngineError};
 
-/// The maximum size in bytes of the archive with the records; a longer archive is not saved. The proxy rewrites its
-/// file before the file reaches half of this size.
+/// The maximum size in bytes of the archive with the usage records. A longer archive is not saved. The proxy rewrites
+/// its file of records before the file reaches half of this size.
 const ARCHIVE_MAX: usize = 64 << 20;
 
-/// Why the records were not saved.
+/// Why the usage records were not saved.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum NotSaved {
     #[error(transparent)]
@@ -29,18 +29,18 @@ pub(super) enum NotSaved {
     Archive(#[from] io::Error),
 }
 
-/// Ends the bundle's container, and copies its records to the bottle's directory `state`, where they are collected.
-/// Does nothing if there are no records, or if the bottle has no directory.
+/// Ends the bundle's container, and copies its usage records to the bottle's directory `state`, where they are
+/// collected. Does nothing if there are no records, or if the bottle has no directory.
 ///
 /// # Errors
-/// [`NotSaved`]. The records are then still in the container.
+/// [`NotSaved`]. After an error, the records are still in the container.
 pub(super) async fn save(engine: &Engine, container: &str, state: &Path) -> Result<(), NotSaved> {
     if !state.is_dir() {
         return Ok(());
     }
     let killed = engine.call(engine.docker().kill_container(container, None::<KillContainerOptions>)).await;
     match killed {
-        // The bundle has usually exited.
+        // The bundle has usually exited already.
         Err(EngineError::Refused { status: 409 | 500, .. }) => {}
         Err(error) if error.is_missing() => return Ok(()),
         killed => killed?,
@@ -73,7 +73,7 @@ async fn download(engine: &Engine, container: &str, path: &str) -> Result<Vec<u8
     Ok(archive.into())
 }
 
-/// The content of the first file in the archive.
+/// Returns the content of the first file in the archive.
 fn records(archive: &[u8]) -> io::Result<Option<Vec<u8>>> {
     let mut archive = tar::Archive::new(archive);
     let Some(entry) = archive.entries()?.next() else { return Ok(None) };

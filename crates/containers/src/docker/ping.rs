@@ -1,7 +1,8 @@
 //! Pings an engine for its API version and operating system.
 //!
-//! The HTTP request is built here, because the answer is in the response headers. A single connection shows whether the
-//! engine is missing or inaccessible, and takes one millisecond; querying the engine's information takes ten.
+//! This module builds the HTTP request itself, because the answer is in the response headers. A single connection shows
+//! whether the engine is missing or inaccessible, and takes one millisecond. A query for the engine's information takes
+//! ten milliseconds.
 
 use std::io;
 use std::path::Path;
@@ -10,11 +11,11 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
-/// Time limit of the ping. After it, connecting to the engine fails.
+/// The time limit of the ping. After this time, connecting to the engine fails.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
 
-/// The maximum number of bytes read from the answer. An engine's answer has a tenth of this size; the rest of a longer
-/// answer is ignored.
+/// The maximum number of bytes that are read from the answer. An engine's answer has a tenth of this size. The rest of
+/// a longer answer is ignored.
 const ANSWER_MAX: u64 = 8 << 10;
 
 /// The ping request. Its path contains no API version, so every engine accepts it.
@@ -32,13 +33,13 @@ pub(super) struct Pong {
 }
 
 impl Pong {
-    /// The engine's product and version (`Docker 20.10.24`, `Podman 4.3.1`).
+    /// Returns the engine's product and version (`Docker 20.10.24`, `Podman 4.3.1`).
     pub(super) fn product(&self) -> String {
         let name = self.server.split(' ').next().unwrap_or_default();
         name.replacen("Libpod/", "Podman ", 1).replacen('/', " ", 1)
     }
 
-    /// The major and minor version, if the engine is Podman.
+    /// Returns the major and minor version, if the engine is Podman.
     pub(super) fn podman(&self) -> Option<(u32, u32)> {
         let version = self.server.strip_prefix("Libpod/")?;
         let mut numbers = version.split('.').map(str::parse);

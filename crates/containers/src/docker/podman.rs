@@ -1,11 +1,12 @@
-//! The requests that differ on Podman. The client library has no such requests, so they are built here, like the ping.
+//! The requests to Podman that differ from the requests to Docker. The client library has no such requests, so this
+//! module builds them itself.
 //!
 //! - A commit by the Docker-compatible request ignores the configuration in its body, so the new image would have the
 //!   container's labels, user and entry point. Podman's own request takes the configuration as instructions of a
 //!   Dockerfile.
 //! - A container that has ended has the state `stopped` until Podman has released its mounts. Docker has no such state,
 //!   and the client library cannot parse it.
-//! - A request for a list fails if any container, even one of another program, is removed meanwhile
+//! - A request for a list fails if any container, even a container of another program, is removed during the request
 //!   (containers/podman#11810). The request is then repeated.
 
 use std::collections::HashMap;
@@ -25,14 +26,14 @@ use url::form_urlencoded::Serializer;
 
 use super::engine_error::EngineError;
 
-/// The maximum number of bytes read from an answer. A list of a thousand containers fits in it; the request for a
-/// longer list fails.
+/// The maximum number of bytes that are read from an answer. A list of a thousand containers fits in this size. The
+/// request for a longer list fails.
 const ANSWER_MAX: u64 = 8 << 20;
 
-/// The maximum number of requests for a list. Each failure requires that a container is removed at that moment.
+/// The maximum number of requests for a list. A request fails only if a container is removed at that moment.
 const LIST_TRIES: u32 = 16;
 
-/// Time limit of a commit, which copies every changed file of the container.
+/// The time limit of a commit, which copies every changed file of the container.
 pub(super) const COMMITTED_WITHIN: Duration = Duration::from_secs(15 * 60);
 
 /// The engine on which containers are committed.
@@ -43,27 +44,28 @@ pub(super) struct Committer {
     podman: Option<PathBuf>,
 }
 
-/// The container to commit, and the image to make of it.
+/// The container to commit, and the image that the commit creates.
 #[derive(Debug)]
 pub(super) struct Commit<'a> {
     pub(super) container: &'a str,
     pub(super) repository: &'a str,
     pub(super) tag: &'a str,
     pub(super) comment: &'a str,
-    /// The parts of the image's configuration that differ from the container's.
+    /// The parts of the image's configuration that differ from the container's configuration.
     pub(super) config: ContainerConfig,
 }
 
 impl Committer {
-    /// Creates the value for an engine. `podman` is its socket, if it is Podman.
+    /// Creates the value for an engine. `podman` is the engine's socket, if the engine is Podman.
     pub(super) fn new(docker: &Docker, podman: Option<&Path>) -> Self {
         Self { docker: docker.clone(), podman: podman.map(Path::to_owned) }
     }
 
-    /// Commits a container and returns the id of the image. The engine pauses a running container meanwhile.
+    /// Commits a container and returns the id of the image. The engine pauses a running container during the commit.
     ///
     /// # Errors
-    /// [`EngineError`]. No image is then created, unless the engine completes the commit after the time limit.
+    /// [`EngineError`]. No image is then created. Only if the engine completes the commit after the time limit, an
+    /// image exists.
     pub(super) async fn commit(&self, commit: Commit<'_>) -> Result<String, EngineError> {
         let committed = async {
             match &self.podman {
@@ -106,7 +108,8 @@ async fn on_podman(socket: &Path, commit: &Commit<'_>) -> Result<String, EngineE
     answer.id.map(|id| image_id(&id)).ok_or_else(not_understood)
 }
 
-/// Inspects a container. Podman measures its writable layer only on request, because that takes time.
+/// Inspects a container. Podman measures the container's writable layer only with `with_size`, because the measurement
+/// takes time.
 ///
 /// # Errors
 /// [`EngineError`].
@@ -169,7 +172,7 @@ async fn exchange(socket: &Path, request: &str) -> io::Result<String> {
     let mut stream = UnixStream::connect(socket).await?;
     stream.write_all(request.as_bytes()).await?;
     let mut answer = Vec::new();
-    // An HTTP/1.0 answer is not chunked, and the connection closes after it.
+    // An HTTP/1.0 answer is not chunked, and the engine closes the connection after the answer.
     stream.take(ANSWER_MAX).read_to_end(&mut answer).await?;
     Ok(String::from_utf8_lossy(&answer).into_owned())
 }
@@ -190,7 +193,8 @@ fn request(commit: &Commit<'_>) -> String {
     format!("POST /v4.3.0/libpod/commit?{query} HTTP/1.0\r\nHost: podman\r\nContent-Length: 0\r\n\r\n")
 }
 
-/// The configuration as instructions of a Dockerfile. Podman takes each as one line, whatever characters it contains.
+/// Returns the configuration as instructions of a Dockerfile. Podman reads each instruction as one line, whatever
+/// characters it contains.
 fn changes(config: &ContainerConfig) -> Vec<String> {
     let words = |name: &str, words: &Option<Vec<String>>| {
         words.as_ref().map(|words| format!("{name} {}", serde_json::Value::from(words.clone())))
@@ -220,12 +224,13 @@ fn read<T: DeserializeOwned>(answer: &str) -> Result<T, EngineError> {
     Err(EngineError::Refused { status, message })
 }
 
-/// The id of an image in the form that Docker returns.
+/// Returns the id of an image in the form that Docker returns.
 fn image_id(id: &str) -> String {
     if id.starts_with("sha256:") { id.to_owned() } else { format!("sha256:{id}") }
 }
 
-/// The name of an image in the form that Docker returns. Podman puts a registry before a name without one.
+/// Returns the name of an image in the form that Docker returns. Podman puts a registry before a name without a
+/// registry.
 pub(super) fn short_name(name: String) -> String {
     let short = name.strip_prefix("localhost/").or_else(|| name.strip_prefix("docker.io/library/"));
     short.map(str::to_owned).unwrap_or(name)
@@ -275,7 +280,7 @@ mod tests {
         assert_eq!((image_id("36a6"), image_id("sha256:36a6")), ("sha256:36a6".into(), "sha256:36a6".into()));
     }
 
-    /// Serves as a Podman on which this many list requests fail, because a container was removed.
+    /// Starts a test double of Podman. Its first `times` list requests fail, because a container was removed.
     fn failing(times: u32) -> (tempfile::TempDir, PathBuf) {
         let directory = tempfile::tempdir().expect("a directory");
         let socket = directory.path().join("podman.sock");

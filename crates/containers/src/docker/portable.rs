@@ -34,7 +34,7 @@ use super::names::Names;
 use super::podman::COMMITTED_WITHIN;
 use super::snapshot_images::image_of;
 
-/// The name of the temporary file with an image that the engine saved.
+/// The name of the temporary file that contains an image that the engine saved.
 const SAVED: &str = "saved.tar";
 
 /// Implements [`bottle_backend::Snapshots::export`].
@@ -90,7 +90,7 @@ pub(super) async fn import(
     }
 }
 
-/// The digests of the layers of an image. Empty if the image does not exist any more.
+/// Returns the digests of the layers of an image. Empty if the image no longer exists.
 async fn base_layers(engine: &Engine, image: &str) -> Result<Vec<String>, EngineError> {
     let found = engine.call_if_there(engine.docker().inspect_image(image)).await?;
     Ok(found.and_then(|image| image.root_fs).and_then(|root| root.layers).unwrap_or_default())
@@ -109,7 +109,7 @@ async fn save(engine: &Engine, image: &str, file: &Path) -> Result<(), EngineErr
     out.flush().await.map_err(disk)
 }
 
-/// Adds the layers of a saved image. Those that are not layers of the base image are the bottle's own. Blocks.
+/// Adds the layers of a saved image. Layers that are not in `base` are the bottle's own layers. Blocks.
 ///
 /// # Errors
 /// [`BadImage`] when the image is damaged.
@@ -178,12 +178,12 @@ async fn load(
     let failed = |error: EngineError| error.during(&doing);
     engine.call_within(COMMITTED_WITHIN, loaded).await.map_err(failed)?;
     let snapshot = find(engine, names, &reference, slug).await?;
-    // The id stays valid if the snapshot is removed while a container uses the image.
+    // The id of the image stays valid if the snapshot is removed while a container uses the image.
     let id = image_of(engine, names, &snapshot).await?;
     Ok(Imported { snapshot, image: Some(ImageSource::Imported(id)) })
 }
 
-/// Writes an image in the form of `docker save`.
+/// Writes an image in the format of `docker save`.
 fn write_saved(
     out: &mut dyn Write,
     checked: &Checked,
@@ -208,7 +208,7 @@ fn write_saved(
     add("manifest.json", manifest.len() as u64, &mut manifest.as_bytes())?;
     let (mut budget, mut bytes) = (Budget::full(), 0);
     for ((one, size), place) in checked.saved.layers.iter().zip(&checked.sizes).zip(&places) {
-        // The content is verified again, because the engine gets only complete layers.
+        // The content is verified again, because the engine must receive only complete layers.
         let sent = layer::read(&checked.container, one, &mut budget, |content| {
             add(place, *size, content).map_err(BadImage::Disk)
         });

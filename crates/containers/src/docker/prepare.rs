@@ -16,11 +16,11 @@ pub(super) async fn prepare(
     secrets: &BTreeMap<String, SecretText>,
     progress: &ProgressSink<Step>,
 ) -> Result<Prepared, BackendError> {
-    // Several of the preparations need the program. The first one finds the program and the others reuse it.
+    // Several of these calls need the program. The first call finds the program, and the others reuse it.
     let (agent, sidecars, program) =
         tokio::try_join!(images.agent(plan, secrets, progress), images.sidecars(progress), images.program())?;
     if images.made_any() {
-        // Removes images that were replaced, and leftovers of builds. A failure does not prevent the start.
+        // Removes images that were replaced, and leftovers of builds. The start continues even if the removal fails.
         let _ = images.sweep().await;
     }
     let notes = agent.notes();

@@ -1,7 +1,7 @@
-//! Reads the networks to which this machine has routes, so that no bottle's network hides one of them.
+//! Reads the networks to which this machine has routes, so that no bottle's network hides such a network.
 //!
-//! Only an engine on this machine can hide such a network. If the engine is on another machine, bottles avoid these
-//! addresses unnecessarily.
+//! Only an engine on this machine can hide a network of this machine. If the engine is on another machine, bottles
+//! avoid the addresses unnecessarily.
 
 use std::fs::File;
 use std::io::Read;
@@ -9,10 +9,11 @@ use std::net::Ipv4Addr;
 
 use ipnet::Ipv4Net;
 
-/// The maximum number of bytes read from the routing table. Thousands of routes fit in it; further routes are ignored.
+/// The maximum number of bytes that are read from the routing table. Thousands of routes fit in this size. Further
+/// routes are ignored.
 const TABLE_MAX: u64 = 1 << 20;
 
-/// The networks in this machine's routing table, except the default route. Empty if the table cannot be read.
+/// Returns the networks in this machine's routing table, except the default route. Empty if the table cannot be read.
 pub(super) fn from_host() -> Vec<Ipv4Net> {
     let mut table = String::new();
     match File::open("/proc/net/route").and_then(|file| file.take(TABLE_MAX).read_to_string(&mut table)) {
@@ -21,7 +22,8 @@ pub(super) fn from_host() -> Vec<Ipv4Net> {
     }
 }
 
-/// Parses the table. The second column is the destination and the eighth is the mask, both in native byte order.
+/// Parses the table. The second column is the destination, and the eighth column is the mask. Both are in native byte
+/// order.
 fn parse(table: &str) -> Vec<Ipv4Net> {
     let networks = table.lines().skip(1).filter_map(|line| {
         let columns: Vec<&str> = line.split_ascii_whitespace().collect();

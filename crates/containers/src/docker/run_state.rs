@@ -1,4 +1,4 @@
-//! Finds out whether a bottle's containers run, and continues paused ones.
+//! Checks whether a bottle's containers run, and continues paused containers.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::container::find;
 use super::engine::{Engine, EngineError};
 use super::names::{Names, Part};
 
-/// How long to wait for an engine that does not answer, because it restarts.
+/// How long to wait for an engine that does not answer, for example because it restarts.
 const ENGINE_RETURNS_WITHIN: Duration = Duration::from_secs(30);
 
 /// The interval between two attempts to query an engine that does not answer.
@@ -37,7 +37,7 @@ pub(super) async fn run_state(engine: &Engine, names: &Names, slug: &Slug) -> Re
     })
 }
 
-/// The user's next step for a paused container with this name.
+/// Returns the user's next step for a paused container with this name.
 pub(super) fn unpause_hint(container: &str) -> String {
     format!("`docker unpause {container}` continues it")
 }
@@ -57,7 +57,7 @@ pub(super) async fn unpause(engine: &Engine, names: &Names, slug: &Slug) -> Resu
         let found = find(engine, names, part, slug).await.map_err(failed)?;
         if let Some(found) = found.filter(|found| found.paused) {
             match engine.call_if_there(engine.docker().unpause_container(&found.id)).await {
-                // The container continued or ended meanwhile.
+                // The container continued or ended in the meantime.
                 Err(EngineError::Refused { status: 409 | 500, .. }) => {}
                 unpaused => drop(unpaused.map_err(failed)?),
             }

@@ -1,24 +1,24 @@
-//! Chooses the container runtime of the agent's container, and the transport that it supports. The module has no side
-//! effects.
+//! Chooses the container runtime of the agent's container, and the transport that this runtime supports. The module has
+//! no side effects.
 
 use bollard::models::{Runtime, SystemInfo};
 use bottle_host::docker_settings::{DockerSettings, DockerTransport};
 
-/// Runtimes that give a container a kernel of its own. Without one of the arguments [`HOST_SOCKETS`], such a container
-/// cannot connect to a unix socket on which a process outside the container listens.
+/// The runtimes that give a container a kernel of its own. Without one of the arguments [`HOST_SOCKETS`], such a
+/// container cannot connect to a unix socket on which a process outside the container listens.
 const OWN_KERNEL: [&str; 3] = ["runsc", "kata", "krun"];
 
-/// The arguments of runsc (gVisor) with which a container can connect to the sockets of other containers. The first one
-/// is from releases before 2023.
+/// The arguments of runsc (gVisor) that allow a container to connect to the sockets of other containers. The first
+/// argument is from releases before 2023.
 const HOST_SOCKETS: [&str; 4] =
     ["--fsgofer-host-uds", "--fsgofer-host-uds=true", "--host-uds=open", "--host-uds=all"];
 
-/// The runtime that `docker.runtime: auto` prefers to the engine's default: gVisor.
+/// The runtime that `docker.runtime: auto` prefers to the engine's default runtime: gVisor.
 const PREFERRED: &str = "runsc";
 
-/// The preferred runtime, to try before the engine's default, if the settings name no runtime and the engine has the
-/// preferred one. The runtime must share sockets: a trial has no network, so its result says nothing about a bottle
-/// that needs a network.
+/// Returns the preferred runtime, which is tried before the engine's default runtime. `None` if the settings name a
+/// runtime, or if the engine lacks the preferred runtime. The preferred runtime must share sockets, because a trial has
+/// no network. A trial therefore does not show whether a bottle that needs a network works.
 pub(super) fn preferred(settings: &DockerSettings, info: &SystemInfo) -> Option<&'static str> {
     let runtimes = info.runtimes.as_ref()?;
     let default = info.default_runtime.as_deref();
@@ -27,8 +27,9 @@ pub(super) fn preferred(settings: &DockerSettings, info: &SystemInfo) -> Option<
     (settings.runtime.is_none() && suits && !is_isolated).then_some(PREFERRED)
 }
 
-/// The transport of a bottle whose container uses this runtime: the one in the settings, or else `socket` if the
-/// runtime supports it. `None` as runtime means the engine's default.
+/// Returns the transport of a bottle whose container uses this runtime. This is the transport in the settings, or
+/// otherwise `socket` if the runtime supports it. If `runtime` is `None`, the container uses the engine's default
+/// runtime.
 pub(super) fn transport(
     settings: &DockerSettings,
     runtime: Option<&str>,
@@ -47,7 +48,8 @@ pub(super) fn shares_sockets(runtime: Option<&str>, info: &SystemInfo) -> bool {
     !has_own_kernel(name, known) || known.is_some_and(opens_host_sockets)
 }
 
-/// The runtime, if its containers have a kernel of their own. `None` as runtime means the engine's default.
+/// Returns the runtime, if its containers have a kernel of their own. If `runtime` is `None`, the containers use the
+/// engine's default runtime.
 pub(super) fn own_kernel<'a>(runtime: Option<&'a str>, info: &'a SystemInfo) -> Option<&'a str> {
     let name = runtime.or(info.default_runtime.as_deref())?;
     let known = info.runtimes.as_ref().and_then(|runtimes| runtimes.get(name));

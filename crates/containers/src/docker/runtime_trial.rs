@@ -1,8 +1,9 @@
-//! Tests whether pid 1 of a bottle starts with a container runtime and reaches nothing outside. Caches the result.
+//! Tests whether pid 1 of a bottle starts with a container runtime, and cannot reach addresses outside the container.
+//! Caches the result.
 //!
-//! An engine lists runtimes whose program is missing (Podman lists every known one) or does not work with this kernel.
-//! The file `$BOTTLE_HOME/cache/runtime.json` contains the result and everything on which the result depends. The file
-//! only saves time: without it, the next start tries the runtime again.
+//! An engine can list runtimes whose program is missing (Podman lists every runtime that it knows), or that do not work
+//! with this kernel. The file `$BOTTLE_HOME/cache/runtime.json` contains the result, and everything on which the result
+//! depends. The file only saves time: without it, the next start tries the runtime again.
 
 use std::fs::File;
 use std::io::Read;
@@ -30,10 +31,10 @@ use super::limits::Enforced;
 use super::live::WorkspaceFiles;
 use super::names::{Names, Part};
 
-/// Time limit of a trial. A runtime that takes longer counts as not working.
+/// The time limit of a trial. A runtime that takes longer is treated as not working.
 const TRIED_WITHIN: Duration = Duration::from_secs(30);
 
-/// The maximum number of bytes read from the file. A longer file is ignored.
+/// The maximum number of bytes that are read from the cache file. A longer file is ignored.
 const FILE_MAX: u64 = 64 << 10;
 
 /// The result of a trial.
@@ -41,11 +42,11 @@ const FILE_MAX: u64 = 64 << 10;
 pub(super) struct Verdict {
     /// The engine, the runtime and the versions that were tried.
     tried: String,
-    /// Why pid 1 did not start. `None` if it did.
+    /// Why pid 1 did not start. `None` if pid 1 started.
     pub(super) failure: Option<String>,
 }
 
-/// Identifies everything on which a trial of this runtime depends.
+/// Returns a text that identifies everything on which a trial of this runtime depends.
 pub(super) fn subject(runtime: &str, info: &SystemInfo) -> String {
     let configured = info.runtimes.as_ref().and_then(|runtimes| runtimes.get(runtime));
     let parts = (
@@ -59,7 +60,7 @@ pub(super) fn subject(runtime: &str, info: &SystemInfo) -> String {
     serde_json::to_string(&parts).unwrap_or_default()
 }
 
-/// The result of an earlier trial of this subject.
+/// Returns the result of an earlier trial of this subject.
 pub(super) fn earlier(home: &Path, subject: &str) -> Option<Verdict> {
     let mut text = Vec::new();
     File::open(path(home)).ok()?.take(FILE_MAX).read_to_end(&mut text).ok()?;
@@ -101,7 +102,7 @@ async fn start_guest(
     roles: &RoleInputs,
     state: &Path,
 ) -> Result<(), String> {
-    // The container has the name and the part of a reader of kept files, so a cleanup finds it.
+    // The container has the name and the part of a reader of kept files, so a cleanup finds the container.
     let slug: Slug = format!("trial-{:08x}", rand::random::<u32>()).parse().map_err(line)?;
     let info = engine.info().await.map_err(line)?;
     let agent = Agent {
@@ -134,14 +135,14 @@ async fn start_guest(
     let started = started.await;
     let reader = Resource::new(&slug, READER, container);
     if let Err(error) = inventory::remove(engine, names, state, &[reader]).await {
-        // A cleanup removes the container.
+        // If this removal fails, a cleanup removes the container.
         tracing::warn!("the container of a trial is left: {}", error.one_line());
     }
     started
 }
 
-/// Probes the outside addresses from inside the container. The container has no network, so each attempt must fail at
-/// once. Otherwise the start of a bottle could not prove its isolation.
+/// Probes addresses outside the container from inside the container. The container has no network, so each attempt must
+/// fail at once. Otherwise the start of a bottle could not prove the bottle's isolation.
 async fn probe(guest: &Channel) -> Result<(), String> {
     let outside = Probe { host: Vec::new(), others: Vec::new(), isolation_only: true };
     let mut stream = guest.open(&GuestRequest::Probe(outside)).await.map_err(line)?;
@@ -152,7 +153,7 @@ async fn probe(guest: &Channel) -> Result<(), String> {
 }
 
 /// Describes the first attempt that reached an address or is not known to be blocked. Ignores attempts that need the
-/// proxy, which the container does not have.
+/// proxy, because the container has no proxy.
 fn unproven(attempts: &[Attempt]) -> Option<String> {
     let mut addresses =
         attempts.iter().filter(|attempt| attempt.via.starts_with("tcp ") || attempt.via.starts_with("udp "));

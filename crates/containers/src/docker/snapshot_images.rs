@@ -1,7 +1,7 @@
 //! Stores snapshots as images on the engine.
 //!
 //! A snapshot is named `bottle-snapshot:<home>-<slug>-<microseconds>`, and its labels contain the same data. Each
-//! snapshot is a separate image that can be removed alone, even if it shares layers with others.
+//! snapshot is a separate image that can be removed alone, even if it shares layers with other snapshots.
 
 use std::path::Path;
 
@@ -75,17 +75,17 @@ pub(super) async fn make(
     Ok(MadeSnapshot { snapshot, has_workspace, notes: Vec::new() })
 }
 
-/// The files of a bottle that its container only mounts.
+/// The files of a bottle that are not in the container's file system, because the container only mounts them.
 #[derive(Debug, Clone, Copy)]
 struct Parts {
-    /// The bottle's repository, in a volume.
+    /// Whether the bottle's repository is in a volume.
     repository: bool,
-    /// The shared git objects, in a directory of this machine.
+    /// Whether the shared git objects are in a directory of this machine.
     objects: bool,
 }
 
-/// Makes an image of a bottle's container, with this tag and these labels. The image contains the files of the parts
-/// too, so that it is complete. `state` is the bottle's state directory.
+/// Makes an image of a bottle's container, with this tag and these labels. The image also contains the files of
+/// `parts`, so that it is complete. `state` is the bottle's state directory.
 async fn whole_image(
     source: &Source<'_>,
     container: &Found,
@@ -110,7 +110,8 @@ async fn whole_image(
     let committed = committed.await;
     source.remove(&scratch).await?;
     if committed.is_err() {
-        // The error of the commit matters more. If this removal fails, a cleanup removes the image.
+        // The error of the commit is more important than an error of this removal. If the removal fails, a cleanup
+        // removes the image.
         let _ = kept::remove_image(engine, &partial).await;
     }
     committed
@@ -133,8 +134,8 @@ async fn while_paused<T>(
     continued.map(|()| done)
 }
 
-/// Copies the container's own files and its repository into a new container that is not started. Returns the image and
-/// the id of that container.
+/// Copies the container's own files and its repository into a new container that is not started. Returns the image, and
+/// the id of the new container.
 async fn copy_of(
     source: &Source<'_>,
     container: &Found,
@@ -163,7 +164,7 @@ async fn copy_of(
     }
 }
 
-/// Makes an image of the files that only the container has.
+/// Makes an image of the container's own files, without the files that it mounts.
 async fn own_image(
     source: &Source<'_>,
     container: &Found,
@@ -189,7 +190,7 @@ pub(super) async fn snapshots(engine: &Engine, names: &Names) -> Result<Vec<Snap
     Ok(snapshots)
 }
 
-/// The snapshot whose image has this name. `None` if there is none.
+/// Returns the snapshot that the image of this name stores. `None` if the image stores no snapshot.
 ///
 /// # Errors
 /// [`EngineError`] when the engine cannot be queried.
@@ -205,7 +206,7 @@ pub(super) async fn snapshot_of_image(
 /// Implements [`bottle_backend::Snapshots::remove_snapshot`].
 ///
 /// # Errors
-/// [`BackendError`] when the snapshot belongs to another home or cannot be removed.
+/// [`BackendError`] when the snapshot belongs to another `$BOTTLE_HOME` or cannot be removed.
 pub(super) async fn remove(engine: &Engine, names: &Names, snapshot: &Snapshot) -> Result<(), BackendError> {
     let doing = format!("remove the snapshot {}", snapshot.reference);
     let failed = |error: EngineError| error.during(&doing);
@@ -223,7 +224,7 @@ pub(super) async fn remove(engine: &Engine, names: &Names, snapshot: &Snapshot) 
     engine.call_if_there(removed).await.map(drop).map_err(failed)
 }
 
-/// The image of this snapshot.
+/// Returns the id of the image of this snapshot.
 ///
 /// # Errors
 /// [`BackendError`] when the image does not exist.
@@ -242,7 +243,7 @@ pub(super) async fn image_of(
     image.and_then(|image| image.id).ok_or_else(gone)
 }
 
-/// The data that a commit excludes, which is the data in the image's volumes.
+/// Returns the data that a commit excludes, which is the data in the image's volumes.
 ///
 /// # Errors
 /// [`BackendError`] when the engine cannot be queried.
@@ -259,7 +260,7 @@ pub(super) async fn snapshot_exclusions(
     Ok(volumes.into_iter().map(|path| format!("the volume {path}")).collect())
 }
 
-/// The paths of the volumes of a container's image.
+/// Returns the paths of the volumes of a container's image.
 async fn volumes_of(engine: &Engine, container: &str) -> Result<Vec<String>, EngineError> {
     let config = engine.inspect_container(container).await?.config;
     let mut volumes = config.and_then(|config| config.volumes).unwrap_or_default();
@@ -267,13 +268,13 @@ async fn volumes_of(engine: &Engine, container: &str) -> Result<Vec<String>, Eng
     Ok(volumes)
 }
 
-/// Whether the paths are equal or one contains the other.
+/// Whether the paths are equal or one path contains the other.
 fn overlaps(one: &str, other: &str) -> bool {
     let (one, other) = (Path::new(one), Path::new(other));
     one.starts_with(other) || other.starts_with(one)
 }
 
-/// Reads a snapshot from its image's labels. [`Committed::own_size`] describes `replaced`.
+/// Reads a snapshot from its image's labels. `replaced` has the same meaning as in [`Committed::own_size`].
 async fn snapshot_from_image(
     engine: &Engine,
     home: &str,
@@ -301,8 +302,8 @@ async fn snapshot_from_image(
     }
 }
 
-/// Whether the reference has the form of this home's snapshots of that slug. Other references are never used in a
-/// request.
+/// Whether the snapshot's reference has the form that this `$BOTTLE_HOME` gives to snapshots of that slug. The backend
+/// never uses other references in a request.
 fn is_ours(names: &Names, snapshot: &Snapshot) -> bool {
     let start = format!("{SNAPSHOT_REPOSITORY}:{}-{}-", names.home(), snapshot.slug);
     snapshot.reference.strip_prefix(&start).is_some_and(|moment| {

@@ -1,5 +1,5 @@
-//! Records in a bottle's state directory that a snapshot pauses its container. If the keeper is killed meanwhile, the
-//! next keeper can tell this pause from one that the user made.
+//! Records in a bottle's state directory that a snapshot pauses the bottle's container. If the keeper is killed during
+//! the pause, the next keeper can distinguish this pause from a pause that the user made.
 
 use std::path::{Path, PathBuf};
 
@@ -22,8 +22,8 @@ pub(super) enum Pauser {
 }
 
 impl Pauser {
-    /// The name of the empty file in the bottle's state directory that marks a pause. The file exists as long as the
-    /// container may be paused.
+    /// Returns the name of the empty file in the bottle's state directory that marks a pause. The file exists as long
+    /// as the container may be paused.
     fn file(self) -> &'static str {
         match self {
             Self::Keeper => "paused-by-keeper",

@@ -5,10 +5,10 @@ use std::net::Ipv4Addr;
 
 use ipnet::Ipv4Net;
 
-/// The prefix length. The subnet has addresses for the engine's gateway, the bundle and the agent.
+/// The prefix length of a subnet. The subnet has addresses for the engine's gateway, the bundle and the agent.
 pub(super) const PREFIX: u8 = 28;
 
-/// The first free subnet of `range`. The search begins at the subnet number `start` and wraps around, so that
+/// Returns the first free subnet of `range`. The search begins at the subnet number `start` and wraps around, so that
 /// concurrent launches begin at different subnets.
 pub(super) fn pick(range: Ipv4Net, taken: &[Ipv4Net], start: u32) -> Option<Ipv4Net> {
     let count = 1_u32 << u32::from(PREFIX.checked_sub(range.prefix_len())?);
@@ -16,17 +16,17 @@ pub(super) fn pick(range: Ipv4Net, taken: &[Ipv4Net], start: u32) -> Option<Ipv4
     all.flatten().find(|subnet| !taken.iter().any(|other| overlap(subnet, other)))
 }
 
-/// The machine's address in an outer network, which is the engine's gateway.
+/// Returns the machine's address in an outer network. This is the address of the engine's gateway.
 pub(super) fn machine(subnet: Ipv4Net) -> Ipv4Addr {
     host(subnet, 1)
 }
 
-/// The bundle's address in a subnet.
+/// Returns the bundle's address in a subnet.
 pub(super) fn bundle(subnet: Ipv4Net) -> Ipv4Addr {
     host(subnet, 2)
 }
 
-/// The agent's address in a subnet.
+/// Returns the agent's address in a subnet.
 pub(super) fn agent(subnet: Ipv4Net) -> Ipv4Addr {
     host(subnet, 3)
 }

@@ -1,4 +1,4 @@
-//! Makes the agent the owner of those image volumes in which it works.
+//! Makes the agent the owner of the image volumes in which it works.
 //!
 //! The engine creates an empty volume for each `VOLUME` of the image, and copies the owner of the image's directory.
 //! This owner is root if the image declares a volume at the agent's workspace or home.
@@ -14,8 +14,9 @@ use super::engine::Engine;
 use super::images::writable::owned_directories;
 use super::live::WorkspaceFiles;
 
-/// Changes the owner of the volumes at or below the workspace and the home, in a container that is not started yet. If
-/// the workspace is a directory of the user, changes only the owner of the repository's volume and not the directory.
+/// Changes the owner of the volumes at or below the workspace and the home, in a container that has not been started.
+/// If the workspace is a directory of the user, changes only the owner of the repository's volume and of the volumes in
+/// the home.
 ///
 /// # Errors
 /// [`BackendError`] when the engine refuses the change.
@@ -40,14 +41,14 @@ pub(super) async fn give_to_agent(
     engine.call(upload).await.map_err(|error| error.during(doing))
 }
 
-/// The volumes at or below the workspace and the home.
+/// Returns the volumes at or below the workspace and the home.
 fn at_work<'a>(volumes: &'a [String], home: &str) -> Vec<&'a str> {
     let works_in =
         |volume: &str| [WORKSPACE, home].iter().any(|directory| Path::new(volume).starts_with(directory));
     volumes.iter().map(String::as_str).filter(|volume| works_in(volume)).collect()
 }
 
-/// The volume of the repository, and the volumes at or below the home.
+/// Returns the volume of the repository, and the volumes at or below the home.
 fn beside_live<'a>(volumes: &'a [String], home: &str, live: &LiveDirectory) -> Vec<&'a str> {
     let in_home = volumes.iter().map(String::as_str).filter(|volume| Path::new(volume).starts_with(home));
     live.repository.map(|_| REPOSITORY).into_iter().chain(in_home).collect()

@@ -1,4 +1,4 @@
-//! The filter of system calls, which macOS does not have.
+//! Replaces the system call filter, which macOS does not have.
 
 use crate::{HardenError, MissingProtection};
 
@@ -10,7 +10,7 @@ pub fn restrict() -> Result<Option<MissingProtection>, HardenError> {
     Ok(Some(MissingProtection("macOS has no system-call filter".into())))
 }
 
-/// As [`restrict`].
+/// Reports, like [`restrict`], that macOS cannot filter system calls.
 ///
 /// # Errors
 /// None on macOS.

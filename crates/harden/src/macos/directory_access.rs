@@ -1,7 +1,7 @@
 //! Keeps directories open.
 //!
-//! macOS has no path that leads through an open descriptor to the entries of its directory. Only a process
-//! that switches users needs such a path, and on macOS no process does ([`crate::identity`]).
+//! On macOS, no path goes through an open descriptor of a directory to the entries of the directory. Only a process
+//! that switches users needs such a path, and on macOS no process switches users ([`crate::identity`]).
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -36,7 +36,7 @@ impl Held {
     }
 }
 
-/// Opens `directory`, and keeps its path.
+/// Opens `directory`. The path stays unchanged.
 ///
 /// # Errors
 /// Fails in the same cases as [`Held::open`].

@@ -6,7 +6,7 @@ use crate::HardenError;
 pub use crate::user::Identity;
 
 impl Identity {
-    /// Refuses the switch, because no sidecar runs as root's child on macOS.
+    /// Refuses to switch users, because no sidecar runs as root's child on macOS.
     ///
     /// # Errors
     /// Always [`HardenError::Step`].

@@ -1,4 +1,4 @@
-//! The restriction to a few files, which macOS does not have.
+//! Replaces the Landlock restriction, which macOS does not have.
 
 pub use crate::files::Files;
 use crate::{HardenError, MissingProtection};

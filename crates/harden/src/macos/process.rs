@@ -1,4 +1,4 @@
-//! Applies protections to the complete process: against debuggers, core files and too few descriptors.
+//! Protects the complete process against debuggers and core files, and raises its limit on open files.
 
 #![allow(unsafe_code)] // The one call below says why it is sound.
 
@@ -8,12 +8,13 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use crate::{HardenError, step};
 
-/// The maximum number of descriptors of a process, even if its hard limit is infinite (setrlimit(2); `OPEN_MAX` in
+/// The maximum number of open descriptors of a process, even if its hard limit is infinite (setrlimit(2); `OPEN_MAX` in
 /// `sys/syslimits.h`).
 const OPEN_MAX: u64 = 10_240;
 
-/// Prevents debuggers from attaching to the process, which also prevents other processes of its user from reading its
-/// memory, and disables core files. The environment of a process stays readable for its user on macOS (`ps -E`).
+/// Prevents debuggers from attaching to the process, and disables core files. The ban on debuggers also prevents other
+/// processes of the same user from reading the process's memory. On macOS, the environment of a process stays readable
+/// for its user (`ps -E`).
 ///
 /// # Errors
 /// Fails with [`HardenError::Step`] if the kernel refuses.
@@ -24,7 +25,7 @@ pub fn seal() -> Result<(), HardenError> {
     setrlimit(Resource::RLIMIT_CORE, 0, 0).map_err(step("forbid core files"))
 }
 
-/// Changes the working directory of the process to `/`. Call this first in a spawned process.
+/// Changes the working directory of the process to `/`. Call this function first in a spawned process.
 ///
 /// # Errors
 /// Fails with [`HardenError::Step`] if `/` is inaccessible.
@@ -40,7 +41,7 @@ pub fn drop_capabilities() -> Result<(), HardenError> {
     Ok(())
 }
 
-/// Refuses, because macOS cannot kill a process when its parent ends.
+/// Fails, because macOS cannot kill a process when its parent ends.
 ///
 /// # Errors
 /// Always [`HardenError::Step`].
@@ -49,7 +50,7 @@ pub fn die_with_parent() -> Result<(), HardenError> {
     Err(HardenError::Step { step, source: Errno::ENOTSUP })
 }
 
-/// Raises the soft limit on open files to `wanted`, or to the hard limit if that is lower.
+/// Raises the soft limit on open files to `wanted`, or to the hard limit or `OPEN_MAX` if one of these is lower.
 ///
 /// # Errors
 /// Fails with [`HardenError::Step`] if the kernel refuses.
@@ -59,8 +60,8 @@ pub fn allow_files(wanted: u64) -> Result<(), HardenError> {
     setrlimit(Resource::RLIMIT_NOFILE, raised, hard).map_err(step("raise the file limit"))
 }
 
-/// Limits the memory that the process may write to, in bytes, as far as macOS enforces it. A lower inherited limit
-/// remains.
+/// Limits the memory that the process may write to, in bytes, as far as macOS enforces this limit. If the process has
+/// inherited a lower limit, the lower limit remains.
 ///
 /// # Errors
 /// Fails with [`HardenError::Step`] if the kernel refuses.

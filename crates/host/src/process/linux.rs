@@ -1,5 +1,5 @@
-//! Processes on Linux. The start time is field 22 of `/proc/PID/stat`, in clock ticks since boot; an open process is a
-//! pidfd.
+//! Processes on Linux. The start time is field 22 of `/proc/PID/stat`, in clock ticks since boot. An [`Opened`] process
+//! is a pidfd.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -9,7 +9,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-/// Returns the start time of a process. Returns `None` if there is none, or if it is a zombie.
+/// Returns the start time of a process. Returns `None` if no process has this id, or if the process is a zombie.
 pub(super) fn start_time(pid: u32) -> io::Result<Option<u64>> {
     let stat = match std::fs::read(format!("/proc/{pid}/stat")) {
         Ok(stat) => stat,
@@ -23,11 +23,11 @@ pub(super) fn start_time(pid: u32) -> io::Result<Option<u64>> {
     }
 }
 
-/// A process that is identified as long as this value exists, even if the kernel reuses its id.
+/// An open process. While this value exists, it identifies the same process, even if the kernel reuses the process id.
 pub(super) struct Opened(OwnedFd);
 
 impl Opened {
-    /// Opens the process with this id. Returns none if there is none.
+    /// Opens the process with this id. Returns `None` if no process has this id.
     pub(super) fn open(pid: Pid) -> io::Result<Option<Self>> {
         match pidfd_open(pid, PidfdFlags::empty()) {
             Ok(process) => Ok(Some(Self(process))),
@@ -45,7 +45,7 @@ impl Opened {
         }
     }
 
-    /// Waits until the process has ended, at most `patience`.
+    /// Waits until the process has ended, for at most `patience`.
     pub(super) fn wait(&self, patience: Duration) -> io::Result<()> {
         let deadline = Instant::now() + patience;
         loop {
@@ -67,8 +67,8 @@ pub fn is_gone(error: &io::Error) -> bool {
         || rustix::io::Errno::from_io_error(error) == Some(rustix::io::Errno::SRCH)
 }
 
-/// Returns the state and start time. The program name in parentheses may contain any character, so fields are
-/// counted from the last `)`.
+/// Returns the state and start time of a process. The program name in parentheses may contain any character, so fields
+/// are counted from the last `)`.
 fn parse_stat(stat: &[u8]) -> Option<(u8, u64)> {
     let name_end = stat.iter().rposition(|b| *b == b')')?;
     let mut fields = std::str::from_utf8(&stat[name_end + 1..]).ok()?.split_ascii_whitespace();

@@ -1,11 +1,11 @@
-//! Processes on macOS. The start time is that of `proc_pidinfo`, in microseconds since 1970; an [`Opened`] process is a
-//! kqueue that reports the process's end.
+//! Processes on macOS. The start time comes from `proc_pidinfo`, in microseconds since 1970. An [`Opened`] process is a
+//! kqueue that reports the end of the process.
 //!
-//! macOS has no pidfd. A signal is sent by process id, right after the start time was compared and while the kqueue
-//! watches the process. The kernel reuses an id only after it has given out all others, so no other process can have
-//! the id at that moment.
+//! macOS has no pidfd, so a signal is sent to a process id. The signal is sent right after the start time was compared,
+//! while the kqueue watches the process. The kernel reuses an id only after it has given out all other ids, so no other
+//! process can have the id at that moment.
 
-#![allow(unsafe_code)] // Each call below says why it is sound.
+#![allow(unsafe_code)] // A SAFETY comment at each unsafe call says why it is sound.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -18,13 +18,13 @@ use rustix::event::kqueue::{Event, EventFilter, EventFlags, ProcessEvents, keven
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Returns the start time of a process. Returns `None` if there is none, or if it is a zombie.
+/// Returns the start time of a process. Returns `None` if no process has this id, or if the process is a zombie.
 pub(super) fn start_time(pid: u32) -> io::Result<Option<u64>> {
     let Ok(pid) = i32::try_from(pid) else { return Ok(None) };
     let mut info = MaybeUninit::<libc::proc_bsdinfo>::zeroed();
     let size = size_of::<libc::proc_bsdinfo>();
     let length = i32::try_from(size).map_err(io::Error::other)?;
-    // SAFETY: the kernel writes at most `length` bytes to `info`, which has this size and is initialised.
+    // SAFETY: the kernel writes at most `length` bytes to `info`, which has this size and contains zeros.
     let written =
         unsafe { libc::proc_pidinfo(pid, libc::PROC_PIDTBSDINFO, 0, info.as_mut_ptr().cast(), length) };
     if written != length {
@@ -39,15 +39,15 @@ pub(super) fn start_time(pid: u32) -> io::Result<Option<u64>> {
     Ok(Some(info.pbi_start_tvsec.saturating_mul(1_000_000).saturating_add(info.pbi_start_tvusec)))
 }
 
-/// A process whose end is reported.
+/// An open process, whose end the kernel reports.
 pub(super) struct Opened {
     pid: Pid,
-    /// Has one event when the process has ended.
+    /// A kqueue that has one event when the process has ended.
     ends: OwnedFd,
 }
 
 impl Opened {
-    /// Opens the process with this id. Returns none if there is none.
+    /// Opens the process with this id. Returns `None` if no process has this id.
     pub(super) fn open(pid: Pid) -> io::Result<Option<Self>> {
         let ends = kqueue()?;
         let filter = EventFilter::Proc { pid, flags: ProcessEvents::EXIT };
@@ -70,7 +70,7 @@ impl Opened {
         }
     }
 
-    /// Waits until the process has ended, at most `patience`.
+    /// Waits until the process has ended, for at most `patience`.
     pub(super) fn wait(&self, patience: Duration) -> io::Result<()> {
         let deadline = Instant::now() + patience;
         loop {
@@ -78,7 +78,7 @@ impl Opened {
             let wait = Timespec::try_from(left).map_err(|_| io::Error::other("the wait is too long"))?;
             let mut events = Vec::with_capacity(1);
             let room = rustix::buffer::spare_capacity(&mut events);
-            // SAFETY: no change of the kqueue is requested, so no descriptor is named.
+            // SAFETY: the call adds no filter to the kqueue, so it names no descriptor.
             match unsafe { kevent_timespec(&self.ends, &[], room, Some(&wait)) } {
                 Ok(0) => return Err(io::Error::new(io::ErrorKind::TimedOut, "the process does not end")),
                 Ok(_) => return Ok(()),

@@ -1,4 +1,4 @@
-//! Facts about a Linux machine.
+//! Reads the accounts and the memory of a Linux machine.
 
 use std::fs::File;
 use std::io::Read;
@@ -6,17 +6,17 @@ use std::process::{Command, Stdio};
 
 use crate::account::Account;
 
-/// The maximum number of bytes that are read from the user database. The rest is ignored.
+/// The maximum number of bytes that are read from the user database. Further bytes are ignored.
 const DATABASE_MAX: u64 = 16 << 20;
 
-/// The account with this user id: from `/etc/passwd`, or else from getent(1), which also knows users of LDAP and
-/// systemd.
+/// Returns the account with this user id. It comes from `/etc/passwd`, or else from getent(1), which also knows users
+/// of LDAP and systemd.
 ///
-/// The static program must not call getpwuid(3): glibc then loads modules that were built for another C library, and
-/// crashes.
+/// This statically linked program must not call getpwuid(3): glibc would load modules that were built for another C
+/// library, and crash.
 pub fn account(uid: u32) -> Option<Account> {
     let mut lines = String::new();
-    // A database that cannot be read has no users.
+    // If the user database cannot be read, it is treated as empty.
     let _ = File::open("/etc/passwd").and_then(|file| file.take(DATABASE_MAX).read_to_string(&mut lines));
     among(&lines, uid).or_else(|| {
         let mut command = Command::new("getent");
@@ -25,13 +25,13 @@ pub fn account(uid: u32) -> Option<Account> {
     })
 }
 
-/// The memory of the machine in bytes (sysinfo(2)).
+/// Returns the memory of the machine in bytes (sysinfo(2)).
 pub fn memory_total() -> u64 {
     let machine = rustix::system::sysinfo();
     u64::from(machine.mem_unit).saturating_mul(machine.totalram)
 }
 
-/// The account with this user id among lines of passwd(5).
+/// Returns the account with this user id from lines in the format of passwd(5).
 fn among(lines: &str, uid: u32) -> Option<Account> {
     lines.lines().find_map(|line| {
         let mut fields = line.split(':');

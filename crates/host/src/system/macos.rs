@@ -1,24 +1,25 @@
-//! Facts about a Mac.
+//! Reads the accounts and the memory of a Mac.
 
-#![allow(unsafe_code)] // The one call below says why it is sound.
+#![allow(unsafe_code)] // A SAFETY comment at the only unsafe call says why it is sound.
 
 use nix::libc;
 use nix::unistd::{Uid, User};
 
 use crate::account::Account;
 
-/// The account with this user id.
+/// Returns the account with this user id.
 pub fn account(uid: u32) -> Option<Account> {
     let user = User::from_uid(Uid::from_raw(uid)).ok()??;
     Some(Account { name: user.name, home: user.dir })
 }
 
-/// The memory of the machine in bytes (`hw.memsize`, sysctl(3)). An engine whose virtual machine has less memory
-/// enforces that lower limit itself.
+/// Returns the memory of the machine in bytes (`hw.memsize`, sysctl(3)). If the virtual machine of a container engine
+/// has less memory, the engine enforces the lower limit itself.
 pub fn memory_total() -> u64 {
     let mut bytes = 0_u64;
     let mut size = size_of::<u64>();
-    // SAFETY: the name ends with a zero byte, the kernel writes at most `size` bytes to `bytes`, and nothing is set.
+    // SAFETY: the name ends with a zero byte, the kernel writes at most `size` bytes to `bytes`, and no new value is
+    // set.
     let read = unsafe {
         libc::sysctlbyname(
             c"hw.memsize".as_ptr(),

@@ -1,4 +1,4 @@
-//! Facts about the machine that each operating system reports in another way.
+//! Reads the accounts and the memory of the machine, for which each operating system has another interface.
 
 #[cfg(target_os = "linux")]
 mod linux;

@@ -7,13 +7,12 @@ use std::collections::BTreeMap;
 pub(super) struct Folded {
     /// Directories that do not overlap, without a trailing slash, each with the number of paths that it replaces.
     pub(super) directories: Vec<(String, usize)>,
-    /// The paths outside these directories.
+    /// The paths outside of these directories.
     pub(super) paths: Vec<String>,
 }
 
 /// Replaces paths by the directory that contains them, if the directory contains more than `few` of the paths. The
-/// deepest directories are replaced first. Never uses the root as a directory, because it would allow every path of
-/// the host.
+/// deepest directories are used first. The root is never used, because it would allow every path of the host.
 pub(super) fn fold(paths: &[&str], few: usize) -> Folded {
     let mut folded =
         Folded { directories: Vec::new(), paths: paths.iter().map(ToString::to_string).collect() };
@@ -23,7 +22,7 @@ pub(super) fn fold(paths: &[&str], few: usize) -> Folded {
         folded.paths.retain(|path| !inside(path));
         folded.directories.push((directory, count));
     }
-    // Removes directories that are inside another directory of the result.
+    // Removes directories that are inside of another directory of the result.
     let all = folded.directories.clone();
     folded.directories.retain(|(directory, _)| !all.iter().any(|(above, _)| is_inside(directory, above)));
     folded.directories.sort();

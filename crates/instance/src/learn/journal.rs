@@ -26,13 +26,13 @@ struct Line {
 /// parsed.
 ///
 /// # Errors
-/// When the log exists but cannot be read.
+/// Fails if the log exists but cannot be read.
 pub(super) fn read(directory: &Path) -> io::Result<Learning> {
     let mut learning = Learning::default();
     for path in files(directory) {
         let file = match plain_file::open(&path) {
             Ok(file) => file,
-            // The file was rotated away after the directory was listed, or it is not a regular file.
+            // The file was rotated after the directory was listed, or it is not a regular file.
             Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::InvalidInput) => {
                 continue;
             }
@@ -52,7 +52,8 @@ pub(super) fn read(directory: &Path) -> io::Result<Learning> {
 
 fn refused(line: &[u8]) -> Option<Refused> {
     let Line { verdict, host, port, method, path, reason } = serde_json::from_slice(line).ok()?;
-    // The isolation probe sends a request to this host to check that the proxy denies it.
+    // The isolation probe sends a request to this host to check that the proxy denies the request. This denial is not
+    // counted.
     let counts = matches!(verdict.as_str(), "denied" | "refused") && host != NEVER_LISTED;
     counts.then_some(Refused { host, port, method, path, reason })
 }

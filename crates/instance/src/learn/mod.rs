@@ -1,16 +1,15 @@
-//! Derives routes that would allow a bottle's denied requests, and little more.
+//! Derives routes that would allow a bottle's denied requests, and little else.
 //!
 //! ```text
 //! the proxy's log ─► journal ─► Refused ─┐                 ┌─► routes, as a proposal
 //!                                       ├─► Learning ─────┼─► rules: where the routes allow more than was requested
 //!                  the current routes ──┘                 └─► left out: requests that the routes do not allow, and why
 //! ```
-//! The proposed routes contain the hosts, methods and paths that were requested. If more than [`FEW`] paths
-//! of one directory were requested with the same methods, the directory replaces those paths. If more than
-//! `MAX_ENTRIES` paths and directories remain, every path of the host is allowed for these methods. For a denied
-//! `git clone`, the routes allow both of its requests, `info/refs` and `git-upload-pack`. The agent controls
-//! the requests, so their number in memory is limited, and the routes are validated like a proposal of the
-//! agent.
+//! The proposed routes contain the hosts, methods and paths that were requested. If more than [`FEW`] paths of one
+//! directory were requested with the same methods, the directory replaces those paths. If more than `MAX_ENTRIES` paths
+//! and directories remain, every path of the host is allowed for these methods. For a denied `git clone`, the routes
+//! allow both of its requests, `info/refs` and `git-upload-pack`. The agent controls the requests. Their number in
+//! memory is therefore limited, and the routes are validated like a proposal of the agent.
 
 mod folding;
 mod journal;
@@ -36,12 +35,12 @@ use crate::routes;
 /// allows the directory.
 pub const FEW: usize = 8;
 
-/// The maximum number of hosts in one proposal, because a user must read it. Hosts with fewer requests are left
-/// out.
+/// The maximum number of hosts in one proposal, because the user has to read the whole proposal. Hosts with fewer
+/// requests are left out.
 const MAX_ROUTES: usize = 50;
 
-/// The maximum number of paths and directories in one entry of a route. For more, the entry allows every path of
-/// the host.
+/// The maximum number of paths and directories in one entry of a route. If there are more, the entry allows every path
+/// of the host.
 const MAX_ENTRIES: usize = 50;
 
 /// Memory limits for one bottle: the number of hosts, of paths for one host, and of reasons for omitted requests.
@@ -68,11 +67,11 @@ pub struct Refused {
 /// The result of learning routes from denied requests.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Learned {
-    /// Routes that would allow the requests. `None` if no denial depends on routes.
+    /// Routes that would allow the denied requests. `None` if no new route would allow any of them.
     pub routes: Option<Proposal>,
     /// The hosts in `routes`, each with its number of requests, most requested first.
     pub hosts: Vec<(String, usize)>,
-    /// The points in which `routes` allow more than was requested, a sentence each.
+    /// The points in which `routes` allow more than was requested. Each point is a sentence.
     pub rules: Vec<String>,
     /// Requests that the routes do not allow: the host, the number of requests, and the reason.
     pub left_out: Vec<(String, usize, String)>,
@@ -82,7 +81,7 @@ pub struct Learned {
 /// bottle's current routes. `None` if the current routes are unknown.
 ///
 /// # Errors
-/// When the bottle's log or its routes exist but cannot be read.
+/// Fails if the bottle's log or its routes exist but cannot be read.
 pub fn of_bottle(directory: &Path) -> io::Result<Option<(Learned, Routes)>> {
     let Some(now) = routes::read(directory)? else { return Ok(None) };
     let learned = journal::read(&directory.join(SIDECAR_LOGS))?.learned(&now.table);
@@ -187,8 +186,8 @@ impl Learning {
 }
 
 impl Learned {
-    /// Sets the proposal and its hosts. Moves routes to `left_out`, the last ones first, until the proposal
-    /// is short enough.
+    /// Sets the proposal and its hosts. Moves the last routes to `left_out`, one after the other, until the proposal is
+    /// short enough.
     fn propose(&mut self, mut routes: Vec<(String, usize, Value)>) {
         while !routes.is_empty() {
             let list: Value = routes.iter().map(|(_, _, route)| route.clone()).collect();
@@ -215,7 +214,7 @@ fn adds_permissions(now: &RouteTable, route: &Value) -> Result<bool, String> {
     Ok(merged != *now)
 }
 
-/// Returns the route that allows the requests `wanted` to `host`, and the points in which it allows more than
+/// Returns the route that allows the requests `wanted` to `host`, and the points in which the route allows more than
 /// was requested.
 fn route(host: &str, wanted: &HostRequests) -> (Value, Vec<String>) {
     let mut rules = Vec::new();

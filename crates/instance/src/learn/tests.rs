@@ -126,7 +126,7 @@ fn bounds_the_result_for_an_agent_that_requests_everything() {
 }
 
 proptest! {
-    /// Under the learned routes, the requests are allowed and no other host or method is.
+    /// The learned routes allow the requests. They allow no other host and no other method.
     #[test]
     fn the_routes_allow_the_requests_and_no_other_host_or_method(
         asked in proptest::collection::vec(

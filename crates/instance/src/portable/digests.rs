@@ -1,4 +1,4 @@
-//! The content of `bottle/digests`: the digest of each entry of an archive, in a form that is signed.
+//! The content of `bottle/digests`: the digest of each entry of an archive, as the text that is signed.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -17,7 +17,7 @@ impl Digests {
         self.0.insert(name.to_owned(), digest).is_none()
     }
 
-    /// The text of the file: a line for each entry, sorted by name, as `sha256sum` writes it.
+    /// Returns the text of the file: a line for each entry, sorted by name, in the format of `sha256sum`.
     pub(super) fn text(&self) -> String {
         let mut text = String::new();
         for (name, digest) in &self.0 {
@@ -27,8 +27,8 @@ impl Digests {
         text
     }
 
-    /// Describes how these digests differ from those of a list. `None` if the list is equal to the text of these
-    /// digests.
+    /// Describes the first difference between these digests and the content of a file `bottle/digests`. `None` if the
+    /// content is equal to the text of these digests.
     pub(super) fn difference(&self, list: &[u8]) -> Option<String> {
         if self.text().as_bytes() == list {
             return None;
@@ -52,7 +52,7 @@ impl Digests {
         })
     }
 
-    /// The digests, by name.
+    /// Returns the digests, by name.
     pub(super) fn entries(&self) -> &BTreeMap<String, Digest> {
         &self.0
     }

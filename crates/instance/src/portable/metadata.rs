@@ -1,4 +1,4 @@
-//! The content of `bottle/bottle.json`. The file has a version.
+//! The content of `bottle/bottle.json`. The file has a format version.
 
 use bottle_backend::portable_image::RootKind;
 use bottle_policy::names::{Name, Slug};
@@ -8,14 +8,14 @@ use serde::{Deserialize, Serialize};
 use super::bad_archive::BadArchive;
 use super::entry_names::METADATA;
 
-/// The version of the format that this program writes. It refuses newer ones.
+/// The version of the format that this program writes. The program refuses newer versions.
 pub const FORMAT: u32 = 1;
 
-/// The maximum number of canaries in an archive; the rest is ignored.
+/// The maximum number of canaries in an archive. Further canaries are ignored.
 const MAX_CANARIES: usize = 64;
 
-/// Describes the exported bottle. Contains no secret and grants nothing: an importer's manifests decide what the new
-/// bottle may do.
+/// Describes the exported bottle. The metadata contains no secret and grants no permission: an importer's manifests
+/// decide what the new bottle may do.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Metadata {
     /// The [`FORMAT`] of the archive.
@@ -36,17 +36,17 @@ pub struct Metadata {
     pub bottles: Vec<Name>,
     /// The backend on which the files were made.
     pub backend: String,
-    /// What the files are.
+    /// Which files of the bottle the archive contains.
     pub root: RootKind,
-    /// The agent's home in the files.
+    /// The path of the agent's home in these files.
     pub home: String,
     /// The time at which the files were captured.
     pub made_at: Timestamp,
     /// The rules whose findings the exporter accepted.
     #[serde(default)]
     pub accepted: Vec<String>,
-    /// The canaries that the files contain, because the exporter accepted the finding. They grant no access; the
-    /// importer's proxy blocks them. Empty if the exporter accepted no such finding.
+    /// The canaries that the files contain. The exporter accepted these canaries as findings. They grant no access, and
+    /// the importer's proxy blocks them. The list is empty if the exporter accepted no canary.
     #[serde(default)]
     pub canaries: Vec<String>,
 }
@@ -55,7 +55,7 @@ impl Metadata {
     /// Parses the file, and checks the version first.
     ///
     /// # Errors
-    /// [`BadArchive`] when a newer version wrote the metadata, or the metadata is damaged.
+    /// Returns [`BadArchive`] if a newer version wrote the metadata, or the metadata is damaged.
     pub fn parse(bytes: &[u8]) -> Result<Self, BadArchive> {
         let damaged = |why: String| BadArchive::Refused(format!("its entry {METADATA:?} is damaged: {why}"));
         let value: serde_json::Value =

@@ -11,11 +11,11 @@
 //!   backend ─► portable_image ─► writer ─► FILE ─► reader ─► blobs ─► backend
 //!                 └► scan                             └► every digest is verified
 //! ```
-//! The archive contains no secret, no certificate authority and no canary: the backend's `portable_image`
-//! scans the bottle's own layers while they are written. An archive is untrusted input. The reader limits the number,
-//! the names and the sizes of entries, and writes only to a private staging directory, which `staging` creates and a
-//! cleanup finds. If an archive is damaged, the reader says at which byte and in which entry; `source` counts the
-//! bytes.
+//! The archive contains no secret, no certificate authority and no canary, except findings that the exporter accepted:
+//! the backend's `portable_image` scans the bottle's own layers while it writes them. An archive is untrusted input.
+//! The reader limits the number, the names and the sizes of entries, and writes only to a private staging directory,
+//! which `staging` creates and a cleanup finds. If an archive is damaged, the error names the byte position and the
+//! entry. `source` counts the bytes.
 
 mod bad_archive;
 mod digests;

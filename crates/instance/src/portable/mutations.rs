@@ -21,13 +21,13 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 /// The size of a header and of a block in bytes.
 const BLOCK: usize = 512;
 
-/// The positions of a header's fields.
+/// The positions of the fields in a header.
 const SIZE: std::ops::Range<usize> = 124..136;
 const CHECKSUM: std::ops::Range<usize> = 148..156;
 const KIND: usize = 156;
 
-/// Reads an archive into the directory. Checks that nothing is created beside it, and that it takes no more space than
-/// the archive.
+/// Reads an archive into the directory `case` in `root`. Checks that no file is created outside of this directory, and
+/// that the directory takes no more space than the archive.
 fn check(bytes: &[u8], root: &Path, case: u64) -> Option<Received> {
     let directory = root.join("case");
     let begun = Instant::now();
@@ -57,7 +57,7 @@ fn stored(directory: &Path) -> u64 {
     entries.map(size).sum()
 }
 
-/// The blocks of each entry: its header and its content.
+/// Returns the blocks of each entry: its header and its content.
 fn entries(bytes: &[u8]) -> Vec<Vec<u8>> {
     let mut archive = tar::Archive::new(bytes);
     let starts = archive.entries().expect("entries").map(|entry| entry.expect("entry").raw_header_position());
@@ -79,10 +79,10 @@ fn seal(header: &mut [u8]) {
     header[CHECKSUM].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
 }
 
-/// Changes one entry. Its header stays valid.
+/// Changes one entry. The checksum of its header stays valid.
 fn change_entry(entry: &mut [u8], rng: &mut StdRng) {
     match rng.random_range(0..6) {
-        // A size of the usual form, or an absurd one in base 256.
+        // The first two changes set a size in the usual octal form, or an absurd size in base 256.
         0 => {
             let size = rng.random_range(0..1_u64 << 33);
             entry[SIZE].copy_from_slice(format!("{size:011o}\0").as_bytes());
@@ -172,7 +172,8 @@ fn changed_archives_never_panic_and_write_only_to_their_directory() {
     for case in 1..=CASES {
         let bytes = changed(&valid, &mut StdRng::seed_from_u64(case));
         match check(&bytes, root.path(), case) {
-            // The change was in a part that does not matter, such as the order of entries or a time.
+            // The reader accepted the archive, because the change was in a part that does not matter, such as the order
+            // of entries or a time.
             Some(received) => assert_eq!(received.digests, digests, "case {case}"),
             None => refused += 1,
         }

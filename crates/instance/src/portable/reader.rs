@@ -1,8 +1,8 @@
 //! Reads an untrusted archive into a staging directory, and verifies all digests.
 //!
 //! The reader accepts only the entries that [`super::Writer`] writes: regular files without holes, under known names,
-//! each once, with the metadata first. It limits the number and the sizes of the entries, and the disk space that they
-//! take. Nothing outside the staging directory is written.
+//! each once, with the metadata first. The reader limits the number and the sizes of the entries, and the disk space
+//! that the entries take. Nothing outside the staging directory is written.
 
 use std::collections::BTreeMap;
 use std::fs::{DirBuilder, OpenOptions};
@@ -27,13 +27,13 @@ use super::source::{Position, Source};
 /// The directory of the blobs of an OCI layout.
 const BLOBS: &str = "blobs/sha256/";
 
-/// The maximum number of entries. An archive has one for each layer and a few more.
+/// The maximum number of entries. An archive has one entry for each layer, and a few other entries.
 const MAX_ENTRIES: usize = 1024;
 
 /// The maximum size of an entry that is not a blob, in bytes. Manifests have at most 16 MiB.
 const MAX_SMALL: u64 = 16 << 20;
 
-/// The first bytes of files that a user may have compressed, each with the name of the program.
+/// The first bytes of files that a user may have compressed, each with the name of the compression program.
 const COMPRESSED: [(&[u8], &str); 5] = [
     (b"\x1f\x8b", "gzip"),
     (b"\x28\xb5\x2f\xfd", "zstd"),
@@ -42,7 +42,7 @@ const COMPRESSED: [(&[u8], &str); 5] = [
     (b"PK\x03\x04", "zip"),
 ];
 
-/// The number of bytes that show the compression.
+/// The number of bytes at the start of an archive that are read to detect compression.
 const START: u64 = 8;
 
 /// The size of a header in bytes.
@@ -54,11 +54,11 @@ const BUFFER: usize = 1 << 20;
 /// An archive whose digests were verified. Its OCI layout is in the staging directory.
 #[derive(Debug)]
 pub struct Received {
-    /// What the bottle was.
+    /// The metadata of the exported bottle.
     pub metadata: Metadata,
-    /// The resolved manifest of its last start. Empty if the exporter did not know it.
+    /// The resolved manifest of the bottle's last start. Empty if the exporter did not know the manifest.
     pub manifest: String,
-    /// The signed text.
+    /// The content of `bottle/digests`, which is the signed text.
     pub digests: Vec<u8>,
     /// The signature, which is not verified yet.
     pub signature: Option<Signature>,
@@ -67,7 +67,7 @@ pub struct Received {
 /// Reads an archive, and writes its OCI layout into the empty directory `layout`.
 ///
 /// # Errors
-/// [`BadArchive`]. The directory's content is then incomplete.
+/// Returns [`BadArchive`]. The directory's content is then incomplete.
 pub fn receive(
     archive: &mut dyn Read,
     layout: &Path,
@@ -120,7 +120,7 @@ struct Reader<'a> {
     small: BTreeMap<&'static str, Vec<u8>>,
     metadata: Option<Metadata>,
     position: Rc<Position>,
-    /// The name of the entry that was read last, as it is shown.
+    /// The name of the entry that was read last, in the form for messages.
     last: Option<String>,
 }
 
@@ -226,13 +226,15 @@ impl Reader<'_> {
         Ok(Received { metadata, manifest, digests, signature })
     }
 
-    /// The error of an archive that ends early: `place` is "in" or "after" the entry that was read last.
+    /// Returns the error for an archive that ends early. The message says where the archive ends: "in" or "after"
+    /// (`place`) the entry that was read last.
     fn truncated(&self, place: &str) -> BadArchive {
         let (bytes, place) = (self.position.bytes(), self.place(place));
         BadArchive::Refused(format!("it is incomplete: it ends at byte {bytes}{place}"))
     }
 
-    /// The error of a read. An archive that ends early or has a damaged header is refused.
+    /// Converts an error of a read. If the archive ends early or has a damaged header, the result is
+    /// [`BadArchive::Refused`].
     fn unreadable(&self, error: io::Error) -> BadArchive {
         if error.raw_os_error().is_some() {
             return BadArchive::Unreadable(error);
@@ -243,7 +245,7 @@ impl Reader<'_> {
         if error.get_ref().is_some_and(|error| error.is::<BadMember>()) {
             return BadArchive::Refused(format!("it is damaged: {error}"));
         }
-        // The library for archives does not say where a header is.
+        // The library for archives does not report the position of a header.
         let header = self.position.bytes().saturating_sub(HEADER);
         let place = self.place("after");
         BadArchive::Refused(format!("it is damaged: no valid header is at byte {header}{place}"))

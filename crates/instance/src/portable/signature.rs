@@ -1,6 +1,7 @@
 //! Signs the digests of an archive with a key of the home, and verifies signatures.
 //!
-//! A signature shows who exported an archive. It grants nothing: the importer decides what the bottle may do.
+//! A signature shows who exported an archive. A signature grants no permission: the importer decides what the bottle
+//! may do.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -15,13 +16,14 @@ use serde::{Deserialize, Serialize};
 /// The path of the home's key, relative to `$BOTTLE_HOME`: an Ed25519 key in the format PKCS #8.
 const KEY: &str = "keys/export.pk8";
 
-/// The maximum size of the key's file in bytes. A larger file is no key.
+/// The maximum size of the key's file in bytes. A larger file is not a key.
 const KEY_MAX: u64 = 4096;
 
-/// The text before the digests in the signed message, so that the key signs nothing else.
+/// The text before the digests in the signed message. It ensures that a signature of this key is not valid for other
+/// data.
 const PURPOSE: &[u8] = b"bottle archive digests 1\n";
 
-/// The prefix of a public key's text.
+/// The prefix of the text form of a public key.
 const PREFIX: &str = "ed25519:";
 
 /// A public key, written as `ed25519:` and 64 hexadecimal digits.
@@ -48,22 +50,22 @@ impl FromStr for PublicKey {
     }
 }
 
-/// Why a text is not a public key.
+/// Why a string is not a public key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BadKey {
-    /// It has another form.
+    /// The string has another form.
     #[error(
         "is not a public key: write `{PREFIX}` and 64 hexadecimal digits, as `bottle export --sign` prints it"
     )]
     Form,
-    /// The key's point has a small order, so that anybody can make signatures that it verifies.
+    /// The public key is a point of small order. Anybody can make signatures that such a key accepts.
     #[error("is not a key that only one owner can sign with")]
     SmallOrder,
 }
 
-/// The `y` of all points of small order on Curve25519, little-endian: 0, 1, the two of order 8, -1, and the encodings
-/// of 0 and 1 beyond the prime. Each stands for both signs of `x`. The list of
-/// libsodium's `ge25519_has_small_order`.
+/// The `y` coordinates of all points of small order on Curve25519, little-endian: 0, 1, the two of order 8, -1, and the
+/// encodings of 0 and 1 as `p` and `p + 1`, where `p` is the prime of the field. Each `y` represents the points with
+/// both signs of `x`. The list is the same as in libsodium's `ge25519_has_small_order`.
 const SMALL_ORDER: [&str; 7] = [
     "0000000000000000000000000000000000000000000000000000000000000000",
     "0100000000000000000000000000000000000000000000000000000000000000",
@@ -74,8 +76,8 @@ const SMALL_ORDER: [&str; 7] = [
     "eeffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
 ];
 
-/// Whether a key is a point of small order. The library accepts signatures of such keys, although anybody can make them
-/// without a secret.
+/// Whether a key is a point of small order. The library accepts signatures of such keys, although anybody can make
+/// these signatures without a secret.
 fn has_small_order(mut key: [u8; 32]) -> bool {
     // The highest bit is the sign of `x`.
     key[31] &= 0x7f;
@@ -112,10 +114,10 @@ impl fmt::Debug for SigningKey {
 }
 
 impl SigningKey {
-    /// Reads the home's key, and makes it if there is none.
+    /// Reads the home's key, and makes the key if it does not exist.
     ///
     /// # Errors
-    /// When the key cannot be read or written.
+    /// Fails if the key cannot be read or written.
     pub fn of_home(home: &Path) -> io::Result<Self> {
         if let Some(key) = Self::existing(home)? {
             return Ok(key);
@@ -128,10 +130,10 @@ impl SigningKey {
         Self::existing(home)?.ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
-    /// The home's key. `None` if it was not made yet.
+    /// Reads the home's key. `None` if the key does not exist yet.
     ///
     /// # Errors
-    /// When the key cannot be read.
+    /// Fails if the key cannot be read.
     pub fn existing(home: &Path) -> io::Result<Option<Self>> {
         let document = match plain_file::read(&home.join(KEY), KEY_MAX) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -142,7 +144,7 @@ impl SigningKey {
         Ok(Some(Self(key)))
     }
 
-    /// The public half of the key.
+    /// Returns the public half of the key.
     #[must_use]
     pub fn public(&self) -> PublicKey {
         let mut key = [0; 32];
@@ -190,7 +192,8 @@ mod tests {
 
     #[test]
     fn a_key_that_needs_no_secret_is_refused() {
-        // For the neutral element, `R = S * B` satisfies the equation for every message: here `S = 1` and `R = B`.
+        // If the public key is the neutral element, a signature with `R = S * B` is valid for every message. Here `S =
+        // 1` and `R = B`.
         let forged = "5866666666666666666666666666666666666666666666666666666666666666\
                       0100000000000000000000000000000000000000000000000000000000000000";
         let neutral = hex::decode(SMALL_ORDER[1]).expect("hexadecimal");

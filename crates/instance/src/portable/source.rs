@@ -1,4 +1,4 @@
-//! Reads an archive, and counts its bytes, so that an error can say where it is damaged.
+//! Reads an archive, and counts its bytes, so that an error can say where the archive is damaged.
 
 use std::cell::Cell;
 use std::io::{self, Read};
@@ -12,7 +12,7 @@ pub(super) struct Position {
 }
 
 impl Position {
-    /// The number of bytes that were read.
+    /// Returns the number of bytes that were read.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes.get()
     }
@@ -35,7 +35,7 @@ impl<R: Read> Source<R> {
         Self { archive, position: Rc::default() }
     }
 
-    /// The position, which later reads update.
+    /// Returns the position, which later reads update.
     pub(super) fn position(&self) -> Rc<Position> {
         self.position.clone()
     }

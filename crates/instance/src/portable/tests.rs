@@ -34,7 +34,7 @@ fn metadata() -> Metadata {
     }
 }
 
-/// A layer with one file.
+/// Creates a layer with one file.
 pub(super) fn layer_of(path: &str, content: &[u8]) -> Vec<u8> {
     let mut builder = tar::Builder::new(Vec::new());
     let mut header = tar::Header::new_gnu();
@@ -44,7 +44,7 @@ pub(super) fn layer_of(path: &str, content: &[u8]) -> Vec<u8> {
     builder.into_inner().expect("layer")
 }
 
-/// Begins an archive in this file.
+/// Begins an archive in `file`.
 fn begun(file: &File, manifest: &str) -> Writer {
     Writer::begin(file.try_clone().expect("a file"), &metadata(), manifest).expect("begun")
 }
@@ -117,7 +117,7 @@ fn packed(entries: &Entries) -> Vec<u8> {
     builder.into_inner().expect("archive")
 }
 
-/// The refusal of an archive after a change to its entries.
+/// Returns the message with which the reader refuses an archive whose entries `change` has changed.
 fn refusal_of(change: impl FnOnce(&mut Entries)) -> String {
     let mut all = entries(&archive(&[layer_of("workspace/a", b"work")], None));
     change(&mut all);
@@ -151,7 +151,7 @@ fn an_archive_is_read_back_and_its_signature_names_the_key() {
         read.expect("a layer");
         assert_eq!(&content, expected);
     }
-    // A change behind the signature.
+    // Changes the digests after they were signed.
     let mut all = entries(&bytes);
     let at = position(&all, "bottle/digests");
     all[at].2[0] ^= 1;
@@ -294,7 +294,7 @@ fn a_truncated_archive_leaves_no_entry_outside_the_directory() {
 
 #[test]
 fn endless_and_sparse_entries_are_refused_before_they_are_stored() {
-    // Sizes that no disk has.
+    // The headers contain sizes that no disk has.
     for name in ["blobs/sha256/", "index.json"] {
         let mut all = entries(&archive(&[], None));
         all.retain(|(_, name, _)| name == "bottle/bottle.json");
@@ -318,7 +318,7 @@ fn endless_and_sparse_entries_are_refused_before_they_are_stored() {
             "{refusal}: {error}"
         );
     }
-    // A file of 100 GiB without data.
+    // The test reads a sparse file of 100 GiB.
     let mut sparse = tempfile::tempfile().expect("file");
     sparse.set_len(100 << 30).expect("length");
     sparse.write_all(b"x").expect("written");
@@ -369,7 +369,8 @@ proptest! {
         changed[at] ^= 1 << bit;
         let (_, received) = read(&mut changed.as_slice());
         if let Ok(received) = received {
-            // The change was in a part of a header that does not matter, such as a time.
+            // The reader accepted the archive, because the change was in a part of a header that does not matter, such
+            // as a time.
             let (_, unchanged) = read(&mut bytes.as_slice());
             prop_assert_eq!(received.digests, unchanged.expect("received").digests);
         }
@@ -390,7 +391,7 @@ proptest! {
     }
 }
 
-/// A layer with one entry, whose name and link target are written unchanged.
+/// Creates a layer with one entry, whose name and link target are written unchanged.
 fn hostile_layer(kind: EntryType, name: &str, target: &str) -> Vec<u8> {
     let mut builder = tar::Builder::new(Vec::new());
     let mut header = tar::Header::new_gnu();

@@ -22,14 +22,14 @@ use super::digests::Digests;
 use super::signature::SigningKey;
 use super::{Metadata, entry_names};
 
-/// The size of a block of a tar archive in bytes. A header is a block, and contents are filled up to full blocks.
+/// The size of a block of a tar archive in bytes. A header is a block, and contents are padded to full blocks.
 const BLOCK: u64 = 512;
 
 /// The number of empty blocks at the end of an archive.
 const END: u64 = 2;
 
-/// The space in bytes for the parts of the metadata that are known only at the end: what the files are, and the path of
-/// the agent's home.
+/// The space in bytes for the parts of the metadata that are known only at the end: which files the archive contains,
+/// and the path of the agent's home.
 const UNKNOWN: u64 = 8 << 10;
 
 /// An archive that is being written.
@@ -44,11 +44,11 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Begins an archive in an empty file. `metadata` has at least the rules and the canaries that the final one has.
-    /// `manifest` is empty if it is unknown.
+    /// Begins an archive in an empty file. `metadata` contains at least the rules and the canaries that the metadata of
+    /// [`Writer::finish`] contains. `manifest` is empty if the manifest is unknown.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// Fails if the file cannot be written.
     pub fn begin(file: File, metadata: &Metadata, manifest: &str) -> io::Result<Self> {
         let reserved = (text_of(metadata)?.len() as u64 + UNKNOWN).next_multiple_of(BLOCK);
         file.set_len(BLOCK + reserved)?;
@@ -59,21 +59,22 @@ impl Writer {
         Ok(writer)
     }
 
-    /// Where the blobs of the image are stored. They have to be complete before the archive is finished.
+    /// Returns the target for the blobs of the image. All blobs have to be complete before [`Writer::finish`] is
+    /// called.
     pub fn blobs(&self) -> impl Blobs + use<> {
         BlobEntries { file: self.file.clone(), failure: self.failure.clone() }
     }
 
-    /// The archive file's error, if that error prevented the write of a blob. The error of an export does not name the
-    /// file that it concerns.
+    /// Returns the error of the archive file if this error prevented the write of a blob. The error of an export does
+    /// not name the file that the error concerns.
     pub fn failure(&self) -> Option<io::Error> {
         self.failure.get().copied().map(io::Error::from_raw_os_error)
     }
 
-    /// Completes the archive, and signs it if there is a key. Returns its size in bytes. Blocks.
+    /// Completes the archive, and signs it if `key` is set. Returns the archive's size in bytes. This call blocks.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// Fails if the file cannot be written.
     pub fn finish(
         mut self,
         metadata: &Metadata,
@@ -122,7 +123,7 @@ struct BlobEntries {
 impl Blobs for BlobEntries {
     fn begin(&self) -> io::Result<Box<dyn Write + Send>> {
         let content = length(&self.file)? + BLOCK;
-        // The header is written when the name and the size are known.
+        // The header is written later, when the name and the size are known.
         self.file.set_len(content)?;
         let mut file = self.file.try_clone()?;
         file.seek(SeekFrom::Start(content))?;
@@ -140,7 +141,7 @@ impl Blobs for BlobEntries {
 }
 
 impl BlobEntries {
-    /// The position at which the content of the last blob, which is being written, begins.
+    /// Returns the position at which the content of the last blob begins. This blob is still being written.
     fn content_of_last(&self, size: u64) -> io::Result<u64> {
         let begin = length(&self.file)?.checked_sub(size).filter(|begin| *begin >= BLOCK);
         begin.ok_or_else(|| io::Error::other("the file of the archive was changed"))
@@ -167,20 +168,21 @@ impl Write for Blob {
     }
 }
 
-/// Adds an entry at the end.
+/// Adds an entry at the end of the file.
 fn append(file: &File, name: &str, content: &[u8]) -> io::Result<()> {
     let begin = length(file)? + BLOCK;
     file.write_all_at(content, begin)?;
     complete(file, name, begin, content.len() as u64)
 }
 
-/// Writes the header of an entry whose content is at the end of the file, and fills its last block.
+/// Writes the header of an entry whose content is at the end of the file, and pads the entry's last block.
 fn complete(file: &File, name: &str, begin: u64, size: u64) -> io::Result<()> {
     file.set_len(begin + size.next_multiple_of(BLOCK))?;
     file.write_all_at(header(name, size)?.as_bytes(), begin - BLOCK)
 }
 
-/// The header of an entry. Owner, mode and time are the same for all, so that equal contents result in equal archives.
+/// Returns the header of an entry. Owner, mode and time are the same for all entries, so that equal contents result in
+/// equal archives.
 fn header(name: &str, size: u64) -> io::Result<Header> {
     let mut header = Header::new_ustar();
     header.set_path(name)?;

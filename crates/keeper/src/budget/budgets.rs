@@ -19,10 +19,11 @@ use tokio::task::spawn_blocking;
 
 use crate::ledger::{LeaseGrant, Ledger, LedgerError, Lessee, Shortage};
 
-/// One minute less than the time that Claude Code and pi wait for a response.
+/// The maximum pause of a request by Claude Code or pi: one minute less than the time that these agents wait for a
+/// response.
 const TEN_MINUTES: Duration = Duration::from_secs(9 * 60);
 
-/// One minute less than the time that codex waits for a response.
+/// The maximum pause of a request by codex: one minute less than the time that codex waits for a response.
 const FIVE_MINUTES: Duration = Duration::from_secs(4 * 60);
 
 /// The budgets of one bottle.
@@ -31,30 +32,31 @@ pub(crate) struct Budgets {
     host: Arc<Host>,
     pub(super) slug: Slug,
     labels: Labels,
-    /// The budgets of the launch, the agent and the bottles.
+    /// The budgets that the launch command, the agent manifest and the bottle manifests declare.
     declared: Vec<Declared>,
-    /// What happens when a budget is spent. `None` if the settings decide.
+    /// The policy for a spent budget. `None` if `settings.yml` determines the policy.
     cutoff: Option<OnSpent>,
-    /// Why an earlier keeper paused the bottle because of a budget.
+    /// The reason for which an earlier keeper paused the bottle, if it paused the bottle because of a budget.
     pub(super) hold: Option<String>,
-    /// Whether a user can see a question, even if no notification is set up.
+    /// Whether a user can see a question even if no notifications are configured.
     attended: bool,
     shared: Arc<Mutex<Cached>>,
 }
 
-/// The state that is kept between two requests.
+/// The state that [`Budgets`] keeps between two requests.
 #[derive(Default)]
 struct Cached {
-    /// The last settings that could be read. Settings with an error must not end a bottle that runs.
+    /// The last settings that could be read. They stay in force while `settings.yml` has an error, so that the error
+    /// does not end a running bottle.
     settings: Settings,
     ledger: Option<Ledger>,
 }
 
-/// What happens when a budget is spent.
+/// The rules that apply when a budget is spent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct OnShortage {
     pub(super) policy: OnSpent,
-    /// How long a request may wait for the user.
+    /// How long a request may wait for the user's answer.
     pub(super) pause: Duration,
     pub(super) can_ask: bool,
 }
@@ -64,14 +66,14 @@ pub(super) struct OnShortage {
 pub(super) enum LeaseOutcome {
     /// No budget limits the key.
     Unlimited,
-    /// The tokens that were granted since the launch.
+    /// The ledger granted the tokens. Contains the sum of all tokens that it granted since the launch.
     Granted(u64),
-    /// A limit has too little left, and what happens then.
+    /// A limit has too few tokens left. Contains the limit and the rules that apply in this case.
     Short(Shortage, OnShortage),
 }
 
 impl Budgets {
-    /// The budgets of the bottle's current launch.
+    /// Creates the budgets for the current launch of the bottle.
     pub(crate) fn of(host: &Host, record: &Record) -> Self {
         Self {
             host: Arc::new(host.clone()),
@@ -117,7 +119,8 @@ impl Budgets {
             ledger.ingest_bottle(&self.host.home, &self.slug)?;
             let mut grant = ledger.lease(lessee, &limits, request, &Zoned::now())?;
             if matches!(grant, LeaseGrant::Short(_)) {
-                // Other bottles may have ended without giving their leases back.
+                // Other bottles may have ended without returning their leases, so this call ends such leases and tries
+                // again.
                 ledger.ingest(&self.host.home)?;
                 ledger.end_other_leases(|| Store::of(&self.host).live_runs())?;
                 grant = ledger.lease(lessee, &limits, request, &Zoned::now())?;
@@ -129,7 +132,7 @@ impl Budgets {
         })
     }
 
-    /// Records that the proxy gave tokens back.
+    /// Records in the ledger that the proxy returned tokens.
     pub(super) async fn take_back(&self, request: &LeaseRequest) -> Result<(), LedgerError> {
         let request = request.clone();
         self.blocking(move |this| {
@@ -140,7 +143,7 @@ impl Budgets {
         .await
     }
 
-    /// Raises a limit for the user `who`.
+    /// Raises a limit by `tokens`. `who` is the user who raises the limit.
     pub(super) async fn top_up(
         &self,
         shortage: &Shortage,
@@ -155,7 +158,7 @@ impl Budgets {
         .await
     }
 
-    /// Runs work that waits for the disk, on another thread.
+    /// Runs `work`, which waits for the disk, on another thread.
     async fn blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Self) -> Result<T, LedgerError> + Send + 'static,
@@ -168,7 +171,7 @@ impl Budgets {
         })
     }
 
-    /// Records an enforcement in the ledger and in the audit log.
+    /// Records in the ledger and in the audit log that a budget was enforced.
     pub(super) async fn record(
         &self,
         shortage: &Shortage,
@@ -187,7 +190,7 @@ impl Budgets {
         .await?
     }
 
-    /// The budget key in the form that the ledger uses.
+    /// Converts a budget key of the protocol to the key that the ledger uses.
     fn key(&self, key: &BudgetKey) -> String {
         match key {
             BudgetKey::Host(host) => host.clone(),
@@ -222,9 +225,9 @@ impl Budgets {
     }
 }
 
-/// Ends the leases of a bottle whose proxy has exited. First counts the usage that the proxy could not deliver as
-/// spent, so that no other bottle gets tokens that requests in progress used. `directory` is the bottle's directory.
-/// Does nothing if the home has no ledger.
+/// Ends the leases of a bottle after its proxy has exited. Before that, records the usage that the proxy could not
+/// deliver as spent, so that no other bottle gets tokens that unfinished requests used. `directory` is the bottle's
+/// directory. Does nothing if the home has no ledger.
 pub(crate) fn end_leases(host: &Host, directory: &Path, record: &Record) -> Result<(), LedgerError> {
     let Some(run) = &record.run else { return Ok(()) };
     if !host.home.join(Ledger::FILE).exists() {
@@ -269,7 +272,7 @@ mod tests {
         let request = LeaseRequest { key, granted: 0, returned: 0, in_progress: 0, needed: Some(600) };
         ledger.lease(lessee, &[&limit], &request, &Zoned::now()).expect("lease");
         assert!(standing(&ledger).reserved >= 600);
-        // The proxy was killed while a request was in progress for which it had reserved 500 of these tokens.
+        // The proxy was killed during a request. The proxy had reserved 500 of the leased tokens for this request.
         let logs = home.path().join(SIDECAR_LOGS);
         fs::create_dir_all(&logs).expect("directory");
         let line: WaitingLine = serde_json::from_value(json!({

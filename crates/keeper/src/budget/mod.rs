@@ -6,12 +6,12 @@
 //!                             │  pause: the request waits, pid 1 pauses the bottle, the user is asked
 //!           top-up, answer ───┘  cutoff: the request is denied · freeze: snapshot, stop · kill: end
 //! ```
-//! A request waits at the proxy, which has not sent a byte of it upstream. It goes on when the ledger grants its
-//! tokens, no matter which process raised the budget. All state of this module can be lost: a new keeper gets the same
-//! requests from the proxy again, and finds in the bottle's record how the user stopped them.
+//! A request waits at the proxy, which has not sent a byte of the request upstream. When the ledger grants the tokens
+//! of the request, the proxy sends it, no matter which process raised the budget. All state of this module can be lost:
+//! the proxy sends the same requests to a new keeper again, and the bottle's record stores how the user stopped them.
 //!
-//! - `budgets`: the budgets of the bottle, and the ledger · `question`: what the user is asked
-//! - `requests`: the requests that wait, and what is done about them · `pending`: one waiting request, and its cause
+//! - `budgets`: the budgets of the bottle, and the ledger · `question`: the texts about a spent budget
+//! - `requests`: the waiting requests, and the decisions about them · `pending`: one waiting request, and why it waits
 //! - `stopped`: how the user stopped requests
 
 mod budgets;
@@ -41,10 +41,11 @@ pub(super) use budgets::{Budgets, end_leases};
 use requests::{Action, Before, Requests};
 use stopped::Stopped;
 
-/// The interval at which waiting requests are tried again. A top-up by another process takes effect after this time.
+/// The interval at which the enforcer asks the ledger again for waiting requests. A top-up by another process takes
+/// effect within this time.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Time limit for pid 1 to pause or continue the bottle.
+/// How long pid 1 may take to pause or continue the bottle.
 const PAUSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Serves the proxy's requests for leases until the bundle ends.
@@ -65,7 +66,8 @@ pub(super) async fn serve(bundle: Channel, guest: Channel, shared: Arc<Shared>, 
     };
     let stopped = *changes.borrow_and_update();
     if stopped == Stopped::No {
-        // A bottle that an earlier keeper paused stays paused until the proxy has had time to send its requests again.
+        // If an earlier keeper paused the bottle, the bottle stays paused until the first retry, so that the proxy has
+        // time to send its requests again.
         enforcer.shared.applied.send_replace(stopped);
     } else {
         enforcer.apply(stopped).await;
@@ -98,9 +100,9 @@ struct Enforcer {
     shared: Arc<Shared>,
     budgets: Budgets,
     requests: Requests,
-    /// Why the bottle is paused. `None` if it is not.
+    /// The reason for which the bottle is paused. `None` if the bottle is not paused.
     hold: Option<String>,
-    /// The question that waits for the user, and its cause.
+    /// The cause of the question that waits for the user's answer, and the task that waits for this answer.
     question: Option<(String, JoinHandle<()>)>,
     answers: mpsc::Sender<(Shortage, Answer)>,
 }
@@ -112,12 +114,12 @@ impl Drop for Enforcer {
 }
 
 impl Enforcer {
-    /// Whether a request waits, or the bottle is paused although perhaps no request requires the pause any more.
+    /// Whether a retry is necessary: a request waits, or the bottle is paused for a request that may no longer exist.
     fn needs_retry(&self) -> bool {
         !self.requests.keys().is_empty() || (self.hold.is_some() && self.stopped() != Stopped::Paused)
     }
 
-    /// How the user stopped requests.
+    /// Whether and how the user stopped the requests.
     fn stopped(&self) -> Stopped {
         *self.shared.stopped.borrow()
     }
@@ -135,7 +137,7 @@ impl Enforcer {
         self.settle_pause().await;
     }
 
-    /// Tries all requests that wait again.
+    /// Asks the ledger again for the tokens of all waiting requests.
     async fn retry(&mut self) {
         for key in self.requests.keys() {
             self.try_key(&key).await;
@@ -143,7 +145,7 @@ impl Enforcer {
         self.settle_pause().await;
     }
 
-    /// Asks the ledger for the tokens of a request that waits, and answers the request if possible.
+    /// Asks the ledger for the tokens of a waiting request, and answers the request if possible.
     async fn try_key(&mut self, key: &BudgetKey) {
         match self.requests.before(key, self.stopped()) {
             Before::Wait => {}
@@ -159,7 +161,7 @@ impl Enforcer {
 
     async fn carry_out(&mut self, action: Action) {
         match action {
-            // If the connection is closed, the proxy asks the next keeper.
+            // An error is ignored: if the connection is closed, the proxy sends the request to the next keeper.
             Action::Answer(answer) => {
                 let _ = self.proxy.message(&answer).await;
             }
@@ -167,14 +169,14 @@ impl Enforcer {
             Action::Record(shortage, policy, result) => self.record(&shortage, policy, result).await,
             Action::Ask(shortage, for_at_most) => self.ask(&shortage, for_at_most).await,
             Action::End(shortage, policy) => {
-                // The requests wait until the bottle ends.
+                // Until the bottle ends, its requests get no answer.
                 let why = question::cause(&shortage);
                 let _ = self.shared.commands.send(Command::Enforce { policy, why }).await;
             }
         }
     }
 
-    /// Pauses the bottle and asks the user, unless a question waits already.
+    /// Pauses the bottle and asks the user, unless an earlier question still waits for an answer.
     async fn ask(&mut self, shortage: &Shortage, for_at_most: Duration) {
         if self.question.is_some() {
             return;
@@ -186,13 +188,14 @@ impl Enforcer {
         let asked = question::question(&shortage, for_at_most);
         let task = tokio::spawn(async move {
             let answer = asker.ask(asked).await;
-            // The receiver ends with the connection; the next connection then asks the question again.
+            // An error is ignored: the receiver is dropped when the connection to the proxy ends, and the next
+            // connection asks the question again.
             let _ = answers.send((shortage, answer)).await;
         });
         self.question = Some((cause, task));
     }
 
-    /// Handles the user's answer, or the lack of an answer in time.
+    /// Handles the user's answer, or the expiry of the question.
     async fn answered(&mut self, shortage: Shortage, answer: Answer) {
         self.question = None;
         let raised = match answer {
@@ -217,10 +220,10 @@ impl Enforcer {
     /// Carries out the user's order to stop requests, or to allow them again.
     async fn apply(&mut self, stopped: Stopped) {
         if stopped != Stopped::No {
-            // The proxy asks before each further request.
+            // `Revoked` makes the proxy ask the keeper before each further request.
             let _ = self.proxy.message(&LeaseAnswer::Revoked).await;
         }
-        // If the user pauses the requests, the bottle is paused before they are handled.
+        // If the user pauses the requests, the bottle must be paused before the waiting requests are handled.
         if stopped == Stopped::Paused {
             self.settle_pause().await;
         }
@@ -228,8 +231,8 @@ impl Enforcer {
         self.shared.applied.send_replace(stopped);
     }
 
-    /// Pauses or continues the bottle as the user and the requests that wait require. Withdraws the question if no request
-    /// waits for the user any more.
+    /// Pauses or continues the bottle, as the user's order and the waiting requests require. Withdraws the question if
+    /// no request waits for the user any more.
     async fn settle_pause(&mut self) {
         if !self.requests.wait_for_user() {
             self.withdraw_question();
@@ -237,14 +240,15 @@ impl Enforcer {
         self.hold_for(self.question.as_ref().map(|(cause, _)| cause.clone())).await;
     }
 
-    /// Pauses or continues the bottle. `question` is the cause of the question that waits.
+    /// Pauses or continues the bottle. `question` is the cause of the question that waits for the user's answer.
     async fn hold_for(&mut self, question: Option<String>) {
         let wanted = self.stopped().hold(&self.budgets.slug, question);
         if wanted == self.hold {
             return;
         }
-        // A bottle that is paused already, perhaps by an earlier keeper, is not paused again. A second pause would stop
-        // commands that started since, such as the one for which this keeper adopts the bottle.
+        // A bottle that is already paused, perhaps by an earlier keeper, is not paused again. A second pause would also
+        // stop commands that started after the first pause, such as the command for which this keeper adopts the
+        // bottle.
         if wanted.is_some() != self.hold.is_some() {
             self.set_paused(wanted.is_some()).await;
         }
@@ -252,12 +256,12 @@ impl Enforcer {
             self.warn(format!("{} is paused: {why}", self.budgets.slug));
         }
         self.hold.clone_from(&wanted);
-        // `bottle list` and a later keeper read this fact.
+        // `bottle list` and a later keeper read the reason of the pause from the bottle's record.
         let _ = self.shared.record(Fact::BudgetHold(wanted)).await;
     }
 
-    /// Pauses or continues all processes of the bottle. If pid 1 does not answer, its processes continue, and their
-    /// requests wait.
+    /// Pauses or continues all processes of the bottle. If pid 1 does not answer, the processes continue to run, but
+    /// their requests still wait.
     async fn set_paused(&self, pause: bool) {
         let request = if pause { GuestRequest::Pause } else { GuestRequest::Continue };
         let done = async {
@@ -275,7 +279,7 @@ impl Enforcer {
         }
     }
 
-    /// Records an enforcement in the ledger and in the audit log.
+    /// Records in the ledger and in the audit log that a budget was enforced.
     async fn record(&self, shortage: &Shortage, policy: OnSpent, result: &str) {
         if let Err(error) = self.budgets.record(shortage, policy.name(), result).await {
             tracing::warn!("cannot record the enforcement of a budget: {error:#}");
@@ -288,7 +292,8 @@ impl Enforcer {
 }
 
 impl OnShortage {
-    /// How long a request waits for the user. `None` if no user can be asked.
+    /// Returns how long a request waits for the user's answer. Returns `None` if requests do not wait, for example
+    /// because no user can be asked.
     fn pause(&self) -> Option<Duration> {
         self.can_ask.then_some(self.pause).filter(|pause| !pause.is_zero())
     }

@@ -1,4 +1,4 @@
-//! A request for a lease that waits. Pure: no clock, no message.
+//! A waiting request for a lease. This module is pure: it reads no clock and sends no messages.
 
 use std::time::{Duration, Instant};
 
@@ -8,13 +8,13 @@ use bottle_protocol::session::lease::LeaseRequest;
 use super::budgets::OnShortage;
 use crate::ledger::Shortage;
 
-/// The minimum time that a request waits for tokens that other requests have reserved.
+/// A request for tokens that other requests have reserved waits at least this long before it is denied.
 const SHORTAGE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The minimum time that a request waits for tokens of a per-minute limit.
+/// A request for tokens of a per-minute limit waits at least this long before it is denied.
 const MINUTE_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// A request without an answer.
+/// A request that the keeper has not answered yet.
 #[derive(Debug)]
 pub(super) struct PendingRequest {
     pub(super) request: LeaseRequest,
@@ -22,29 +22,29 @@ pub(super) struct PendingRequest {
     state: State,
 }
 
-/// Why a request has no answer.
+/// The reason why a request has no answer yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum State {
-    /// It is new.
+    /// The request is new.
     New,
-    /// Other requests have reserved what it needs.
+    /// Other requests have reserved the tokens that the request needs.
     WaitsForOthers,
-    /// The user was asked at this time to raise a limit.
+    /// The user was asked to raise a limit. Contains the time of the question.
     WaitsForUser(Instant),
-    /// The user did not raise this limit.
+    /// The user was asked to raise this limit and did not raise it.
     Refused(Declared),
     /// The bottle is about to end.
     Ends,
-    /// The ledger could not be used since this time.
+    /// The ledger cannot be used. Contains the time of the first failure.
     Unknown(Instant),
 }
 
-/// What to do with a request for which a limit has too little left.
+/// The next step for a request when a limit has too few tokens left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
     /// Try again later.
     Wait,
-    /// Pause the bottle and ask the user, who has this much time to answer.
+    /// Pause the bottle and ask the user. Contains the time that the user has to answer.
     Ask(Duration),
     /// Deny the request.
     Deny,
@@ -57,7 +57,8 @@ impl PendingRequest {
         Self { request, since: now, state: State::New }
     }
 
-    /// Decides what happens next. `refused` states whether the user did not raise the budget for an earlier request.
+    /// Decides the next step of the request. `refused` is set if the user was asked for an earlier request and did not
+    /// raise the budget.
     pub(super) fn step(
         &mut self,
         shortage: &Shortage,
@@ -97,7 +98,7 @@ impl PendingRequest {
         }
     }
 
-    /// Handles the case that the user did not raise the limit of this shortage.
+    /// If the request waits for the user, records that the user did not raise the limit of this shortage.
     pub(super) fn refuse(&mut self, shortage: &Shortage) {
         if self.waits_for_user() {
             self.state = State::Refused(shortage.declared.clone());
@@ -108,7 +109,7 @@ impl PendingRequest {
         matches!(self.state, State::WaitsForUser(_))
     }
 
-    /// Records another failure to use the ledger. Returns whether the failures have lasted for `limit`.
+    /// Records a failure of the ledger. Returns whether the ledger has failed for at least the time `limit`.
     pub(super) fn is_late(&mut self, now: Instant, limit: Duration) -> bool {
         match self.state {
             State::Unknown(since) => now.duration_since(since) >= limit,

@@ -1,4 +1,4 @@
-//! What the user and the agent read about a spent budget.
+//! The texts about a spent budget for the user and the agent.
 
 use std::time::Duration;
 
@@ -10,13 +10,13 @@ use serde_json::json;
 
 use crate::ledger::Shortage;
 
-/// The tokens that an approval adds: the original number of the limit, or the number that the request needs if that is
-/// larger.
+/// The number of tokens that an approval adds: the original size of the limit, or the number that the request needs,
+/// whichever is larger.
 pub(super) fn proposed_tokens(shortage: &Shortage) -> u64 {
     shortage.declared.limit.tokens.max(shortage.needed)
 }
 
-/// The question to raise a limit.
+/// Creates the question that asks the user to raise a limit.
 pub(super) fn question(shortage: &Shortage, wait: Duration) -> Question {
     let Shortage { declared: Declared { scope, limit, origin }, standing, needed, .. } = shortage;
     let report = json!({
@@ -40,7 +40,7 @@ pub(super) fn question(shortage: &Shortage, wait: Duration) -> Question {
     new_question(Tool::BudgetAdd, format!("{report:#}"), why, wait)
 }
 
-/// Why the bottle is paused or ends, as a fragment.
+/// Describes why the bottle is paused or ends, as a clause for a message.
 pub(super) fn cause(shortage: &Shortage) -> String {
     let Shortage { declared: Declared { scope, limit, .. }, standing, needed, .. } = shortage;
     let [left, most, needed] =
@@ -52,7 +52,7 @@ pub(super) fn cause(shortage: &Shortage) -> String {
     )
 }
 
-/// Why requests are denied, as a fragment for the agent.
+/// Describes why requests are denied, as a clause for a message to the agent.
 pub(super) fn denial(shortage: &Shortage) -> String {
     format!("{}; only the user can raise it", cause(shortage))
 }

@@ -1,4 +1,5 @@
-//! The lease requests of one connection to the proxy, and the decisions about them. Pure: no clock, no message.
+//! The lease requests of one connection to the proxy, and the decisions about these requests. This module is pure: it
+//! reads no clock and sends no messages.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -14,45 +15,46 @@ use super::question;
 use super::stopped::Stopped;
 use crate::ledger::Shortage;
 
-/// How long a request waits for a ledger that cannot be used. After that, it is denied.
+/// How long a request waits while the ledger cannot be used. After this time, the request is denied.
 const LEDGER_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The requests without an answer, and what the user knows about them.
+/// The requests without an answer, and the warnings that the user has already received about them.
 #[derive(Debug)]
 pub(super) struct Requests {
     slug: Slug,
     pending: BTreeMap<BudgetKey, PendingRequest>,
-    /// The keys whose budgets the user did not raise. Their requests are denied at once until the ledger grants one.
+    /// The keys of budgets that the user was asked to raise and did not raise. Requests for such a key are denied
+    /// immediately, until the ledger grants one of them.
     refused: BTreeSet<BudgetKey>,
-    /// Whether the user knows that the ledger cannot be used.
+    /// Whether the user was warned that the ledger cannot be used.
     ledger_warned: bool,
-    /// Whether the user knows that requests wait for a per-minute limit.
+    /// Whether the user was warned that requests wait for a per-minute limit.
     minute_warned: bool,
 }
 
-/// What happens to a request before the keeper asks the ledger.
+/// The decision about a request before the keeper asks the ledger.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Before {
-    /// The ledger is asked.
+    /// Ask the ledger for this lease.
     Lease(LeaseRequest),
-    /// The proxy gets this answer.
+    /// Send this answer to the proxy.
     Answer(LeaseAnswer),
-    /// Nothing.
+    /// Do nothing; the request waits.
     Wait,
 }
 
-/// An action that handles a request.
+/// An action that results from a decision about a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Action {
-    /// The proxy gets this answer.
+    /// Send this answer to the proxy.
     Answer(LeaseAnswer),
-    /// The user gets this warning.
+    /// Send this warning to the user.
     Warn(String),
-    /// The enforcement of the policy is recorded, with its result.
+    /// Record that the policy was enforced, with this result.
     Record(Shortage, OnSpent, &'static str),
-    /// The bottle is paused, and the user is asked and has this much time to answer.
+    /// Pause the bottle and ask the user. Contains the time that the user has to answer.
     Ask(Shortage, Duration),
-    /// The bottle is frozen or killed.
+    /// Freeze or kill the bottle.
     End(Shortage, OnSpent),
 }
 
@@ -81,7 +83,7 @@ impl Requests {
         self.pending.values().any(PendingRequest::waits_for_user)
     }
 
-    /// Handles the case that the user did not raise the limit of this shortage.
+    /// Records in all requests that wait for the user that the user did not raise the limit of this shortage.
     pub(super) fn refuse(&mut self, shortage: &Shortage) {
         self.pending.values_mut().for_each(|pending| pending.refuse(shortage));
     }
@@ -98,7 +100,8 @@ impl Requests {
         }
     }
 
-    /// Returns the actions after the ledger answered, or could not be used for the reason in `outcome`.
+    /// Returns the actions that follow from `outcome`, which is the ledger's answer, or the reason why the ledger
+    /// cannot be used.
     pub(super) fn after(
         &mut self,
         key: &BudgetKey,
@@ -125,7 +128,7 @@ impl Requests {
         }
     }
 
-    /// Handles a limit that has too little left for the request.
+    /// Returns the actions for a request when a limit has too few tokens left.
     fn short(&mut self, key: &BudgetKey, shortage: Shortage, step: Step) -> Vec<Action> {
         match step {
             Step::Wait => self.explain_wait(&shortage).into_iter().collect(),
@@ -148,7 +151,8 @@ impl Requests {
         }
     }
 
-    /// Warns the user once why requests take up to a minute.
+    /// Returns a warning that explains why requests wait for up to a minute. Returns `None` if the user already
+    /// received this warning.
     fn explain_wait(&mut self, shortage: &Shortage) -> Option<Action> {
         let is_new = shortage.declared.limit.window == Window::Minute
             && !std::mem::replace(&mut self.minute_warned, true);
@@ -156,7 +160,8 @@ impl Requests {
         is_new.then(|| Action::Warn(format!("{}: requests to models wait up to a minute: {why}", self.slug)))
     }
 
-    /// Handles a ledger that cannot be used. Denies the request if the ledger stays unusable.
+    /// Returns the actions for a request while the ledger cannot be used. After [`LEDGER_TIMEOUT`], the request is
+    /// denied.
     fn unknown(&mut self, key: &BudgetKey, why: &str, now: Instant) -> Vec<Action> {
         let mut actions = Vec::new();
         if !std::mem::replace(&mut self.ledger_warned, true) {
@@ -242,7 +247,8 @@ mod tests {
         let result = "requests to models are denied";
         let end =
             |policy| vec![Action::Record(spent(), policy, "the bottle ends"), Action::End(spent(), policy)];
-        // The answer, the actions, those of the same answer again, and whether the request still waits.
+        // Each entry: the ledger's answer, the resulting actions, the actions when the ledger gives the same answer
+        // again, and whether the request still waits afterwards.
         for (outcome, actions, again, waits) in [
             (
                 Ok(LeaseOutcome::Unlimited),

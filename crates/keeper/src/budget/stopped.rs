@@ -1,44 +1,45 @@
-//! How the user stopped a bottle's requests to models. Pure.
+//! How the user stopped a bottle's requests to models. This module is pure.
 
 use bottle_host::budget::OnSpent;
 use bottle_policy::names::Slug;
 
 use crate::protocol::BudgetChange;
 
-/// How the user stopped the requests with `bottle budget stop`, until `bottle budget continue`.
+/// Whether and how the user stopped the requests with `bottle budget stop`. `bottle budget continue` allows the
+/// requests again.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Stopped {
-    /// They are not stopped.
+    /// The requests are not stopped.
     #[default]
     No,
-    /// They wait, and the bottle is paused.
+    /// The requests wait, and the bottle is paused.
     Paused,
-    /// They are denied.
+    /// The requests are denied.
     CutOff,
 }
 
-/// The effect of a change by the user.
+/// The effect of a [`BudgetChange`] by the user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Effect {
-    /// Requests are stopped like this, and the bottle's record stores this policy.
+    /// The requests are stopped in this way, and the bottle's record stores this policy.
     Stopped(Stopped, Option<OnSpent>),
     /// The bottle is frozen or killed.
     Ends(OnSpent),
 }
 
 impl Stopped {
-    /// The state that corresponds to the policy in a bottle's record.
+    /// Returns the state for the policy that a bottle's record stores.
     pub(crate) fn recorded(policy: Option<OnSpent>) -> Self {
         match policy {
             Some(OnSpent::Pause) => Self::Paused,
             Some(OnSpent::Cutoff) => Self::CutOff,
-            // The bottle is already ending.
+            // With `freeze` and `kill`, the bottle is already ending.
             Some(OnSpent::Freeze | OnSpent::Kill) | None => Self::No,
         }
     }
 
-    /// Why the bottle is paused, as a fragment. `question` is the cause of the question that waits for the user. `None` if
-    /// the bottle is not paused.
+    /// Describes why the bottle must be paused, as a clause for a message. `question` is the cause of the question that
+    /// waits for the user's answer. Returns `None` if the bottle must not be paused.
     pub(super) fn hold(self, slug: &Slug, question: Option<String>) -> Option<String> {
         match self {
             Self::Paused => Some(format!("by the user; `bottle budget continue {slug}` lets it go on")),

@@ -1,5 +1,5 @@
-//! Computes the routes that result from an answer to a proposal, or from the user's own change. Pure: no clock, no
-//! message, no file.
+//! Computes the routes that result from the answer to a proposal, or from a change that the user requests. This module
+//! is pure: it reads no clock, sends no messages and uses no files.
 
 use anyhow::{Context as _, ensure};
 use bottle_instance::routes::Replaced;
@@ -13,8 +13,8 @@ use similar::TextDiff;
 
 use crate::protocol::{Consent, RouteChange, RouteReport, RouteRequest};
 
-/// The maximum number of unused one-time grants; at this number, approving another one fails. Each change of the routes
-/// sends all grants to the proxy in one message.
+/// The maximum number of unused one-time grants. At this number, the approval of another one-time grant fails. The
+/// number is limited because each change of the routes sends all grants to the proxy in one message.
 const MAX_ONE_TIME_GRANTS: usize = 8;
 
 /// New, validated routes and the difference from the current routes.
@@ -27,11 +27,11 @@ pub(super) struct Change {
 }
 
 impl Change {
-    /// Merges `text`, the content of the file of the proposal `id`, into the current routes. The proxy may have received
-    /// routes up to the revision `sent`.
+    /// Merges `text` into the current routes. `text` is the content of the routes file of the proposal `id`. `sent` is
+    /// the last revision that was sent to the proxy.
     ///
     /// # Errors
-    /// When the file is not valid, or may not be merged, or its scope is not possible.
+    /// When the file is not valid or cannot be merged, or when the proposal cannot be approved with this scope.
     pub(super) fn new(now: &Routes, sent: u64, text: &str, id: &Id, scope: Scope) -> anyhow::Result<Self> {
         let proposed = proposal::parse(text)?;
         let merged = proposal::merge(&now.table, &proposed)?;
@@ -44,7 +44,8 @@ impl Change {
             _ if !changes => {}
             Scope::Once => next.once.push(one_time_grant(now, &proposed, id)?),
             Scope::Run | Scope::Saved => {
-                // A keeper that was killed may have made the same answer live as a one-time grant.
+                // An earlier answer may have created a one-time grant for the same proposal, for example if the keeper
+                // was killed. The merged routes replace this grant.
                 next.once.retain(|once| !is_granted(once));
                 next.table = merged;
             }
@@ -56,17 +57,18 @@ impl Change {
     }
 }
 
-/// Whether the answer to a proposal changes the routes. All other answers are only recorded.
+/// Whether the answer to a proposal changes the routes. Answers that do not change the routes are only recorded.
 pub(super) fn is_applied(tool: Tool, status: Status) -> bool {
     !tool.reports() && status != Status::Rejected
 }
 
-/// The revision of changed routes. The proxy may have received routes up to the revision `sent`.
+/// Returns the revision for changed routes. `sent` is the last revision that was sent to the proxy.
 fn next_revision(now: &Routes, sent: u64) -> u64 {
     now.revision.max(sent) + 1
 }
 
-/// The routes with another table. Drops the one-time grants for requests that the table denies.
+/// Returns the routes with `table` as the new table. Drops the one-time grants that cannot be merged into the new
+/// table.
 pub(super) fn replaced(now: &Routes, sent: u64, table: RouteTable) -> Routes {
     let mut next = Routes { revision: next_revision(now, sent), table, ..now.clone() };
     next.once.retain(|grant| {
@@ -75,14 +77,14 @@ pub(super) fn replaced(now: &Routes, sent: u64, table: RouteTable) -> Routes {
     next
 }
 
-/// The user's own change of the routes.
+/// A change of the routes that the user requests.
 #[derive(Debug)]
 pub(super) struct UserChange {
     pub(super) report: RouteReport,
     pub(super) table: RouteTable,
-    /// `None` for an undo.
+    /// The edit of the routes. `None` for an undo.
     pub(super) edit: Option<RouteEdit>,
-    /// Whether to apply the change. False if it changes nothing, or if the user has not agreed to its effect.
+    /// Whether to apply the change. False if the change has no effect, or if the user has not agreed to its effect.
     pub(super) applies: bool,
 }
 
@@ -95,7 +97,7 @@ impl UserChange {
         let (host, table, edit) = changed_table(request.change, &now.table, undo)?;
         let weakenings = match &edit {
             Some(_) => weakenings(&now.table, &table),
-            // The user already agreed to the routes that an undo restores.
+            // An undo needs no agreement, because the user already agreed to the routes that it restores.
             None => Vec::new(),
         };
         let agreed = match request.weaken {
@@ -120,12 +122,12 @@ impl UserChange {
     }
 }
 
-/// Whether `new` allows less than `old`, or has better protection.
+/// Whether `new` denies requests that `old` allows, or has better protection.
 pub(super) fn is_narrower(old: &RouteTable, new: &RouteTable) -> bool {
     !losses(old, new).is_empty() || !weakenings(new, old).is_empty()
 }
 
-/// The grant that allows one matching request.
+/// Creates the grant that allows one matching request.
 fn one_time_grant(now: &Routes, proposed: &proposal::Proposal, id: &Id) -> anyhow::Result<OneTimeGrant> {
     let clones = proposed.routes().iter().any(|route| route.git_fetch);
     ensure!(!clones, "a clone makes several requests: allow it with the scope `run`");
@@ -136,14 +138,14 @@ fn one_time_grant(now: &Routes, proposed: &proposal::Proposal, id: &Id) -> anyho
     Ok(OneTimeGrant { proposal: id.clone(), routes: proposed.render() })
 }
 
-/// The change of the routes as a unified diff.
+/// Returns the difference between two route tables as a unified diff.
 pub(super) fn diff(old: &RouteTable, new: &RouteTable) -> String {
     let (old, new) = (render_routes(old), render_routes(new));
     TextDiff::from_lines(&old, &new).unified_diff().context_radius(2).to_string()
 }
 
-/// Returns the hosts of a change, the routes after it, and its edit unless it is an undo. Updates the list of changes
-/// that can be undone.
+/// Returns the hosts of a change, the route table after the change, and the edit. An undo has no edit. Updates the list
+/// of changes that can be undone.
 fn changed_table(
     change: RouteChange,
     now: &RouteTable,
@@ -168,7 +170,7 @@ fn changed_table(
     }
 }
 
-/// The routes that decide about these hosts: the routes of the hosts themselves, otherwise the route of a wider
+/// Returns the routes that apply to these hosts. If the hosts have no routes of their own, returns the route of a wider
 /// wildcard.
 fn of_host(table: &RouteTable, host: &HostPattern) -> Vec<Route> {
     let own = table.routes().iter().filter(|route| host.covers_pattern(&route.host));
@@ -179,7 +181,7 @@ fn of_host(table: &RouteTable, host: &HostPattern) -> Vec<Route> {
 /// Describes the requests that `old` allows and `new` does not.
 pub(super) fn losses(old: &RouteTable, new: &RouteTable) -> Vec<String> {
     let lost = added_permissions::gains(new, old).into_iter();
-    // A lost host is described by its requests. Changes of the scanning are described among the gains.
+    // A lost host is not listed, because its lost requests are listed. Changes of the scanning are listed as gains.
     let lost = lost.filter(|lost| !matches!(lost.what, What::Host | What::Scanning));
     lost.map(|lost| lost.to_string()).collect()
 }
@@ -214,7 +216,8 @@ mod tests {
         let granted = |n| OneTimeGrant { proposal: id(n), routes: B.to_owned() };
         let pending = Routes { once: vec![granted(1)], ..routes(4, A) };
         let both = format!("{A}{B}");
-        // The routes, the proposal's file, the scope; whether it changes something, its table, its one-time grants.
+        // Each entry: the current routes, the proposal's file, the scope, whether the routes change, the resulting
+        // table, and the number of one-time grants.
         for (now, text, scope, changes, table, once) in [
             (routes(4, A), B, Scope::Run, true, &*both, 0),
             (routes(4, A), B, Scope::Saved, true, &both, 0),

@@ -1,17 +1,17 @@
-//! Applies the user's answers to proposals and the user's own changes of the routes: writes an audit entry for each of
-//! them and sends changed routes to the proxy.
+//! Applies the user's answers to proposals, and changes of the routes that the user requests. Writes an audit entry for
+//! each answer and change, and sends changed routes to the proxy.
 //!
 //! ```text
 //! answer, change ─► merged, checked ─► audit: intent ─► routes.json ─► bundle ─► confirmed ─► audit: live ─► reported
 //!                              on any failure: routes.json restored, audit: failed, the answer is withdrawn
 //! ```
-//! Changes are applied one at a time. A request in flight keeps the routes that allowed it; the proxy decides on the
-//! next request by the new routes.
+//! Changes are applied one at a time. The routes that allowed a request stay in force for this request. The proxy
+//! applies the new routes to the next request.
 //!
-//! Applying an answer twice is harmless: adding a permission that already exists changes nothing.
+//! Applying an answer twice is harmless, because adding an existing permission changes nothing.
 //!
-//! A one-time grant is stored beside the routes and not merged into them. It stays until the proxy reports that a
-//! request used it.
+//! A one-time grant is stored next to the routes and is not merged into them. The grant stays until the proxy reports
+//! that a request used it.
 
 mod change;
 
@@ -41,12 +41,12 @@ pub use self::change::gains;
 use self::change::{Change, UserChange, diff, is_narrower, losses};
 use super::protocol::{BudgetChange, ParentChange, RouteChange, RouteReport, RouteRequest};
 
-/// Time limit for the bundle to confirm new routes, after which the approval fails. The bundle itself allows its
-/// sidecars eight seconds.
+/// How long the bundle may take to confirm new routes before the approval fails. The bundle gives its sidecars eight
+/// seconds to confirm.
 const LIVE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Time limit for the bundle to lock the bottle. The bundle waits up to eight seconds for each sidecar before it ends
-/// that sidecar.
+/// How long the bundle may take to lock the bottle. The bundle waits up to eight seconds for each sidecar, and kills a
+/// sidecar that does not answer.
 const LOCKED_WITHIN: Duration = Duration::from_secs(30);
 
 /// Applies the user's decisions for one bottle.
@@ -67,12 +67,12 @@ struct Inner {
 struct Live {
     /// `None` if the routes are unknown, because an older version started the bottle or the routes file is damaged.
     routes: Option<Routes>,
-    /// The last revision sent to the proxy. The proxy may not have activated it.
+    /// The last revision that was sent to the proxy. The proxy may not have activated this revision.
     sent: u64,
 }
 
 impl Decisions {
-    /// Creates the state for the bottle in `directory`, whose proxy uses `routes`.
+    /// Creates the state for the bottle in `directory`. `routes` are the routes that the bottle's proxy uses.
     pub(super) fn new(
         home: &std::path::Path,
         slug: &Slug,
@@ -86,7 +86,7 @@ impl Decisions {
         Self(Arc::new(Inner { trail: Trail::of(home, slug), directory, bundle, live }))
     }
 
-    /// Sends routes over this channel from now on, after the previous one closed.
+    /// Replaces the channel to the bundle after the previous channel was closed.
     pub(super) fn reconnect(&self, bundle: Channel) {
         *self.0.bundle.lock().unwrap_or_else(PoisonError::into_inner) = bundle;
     }
@@ -96,8 +96,9 @@ impl Decisions {
         self.0.bundle()
     }
 
-    /// Sends the routes to the proxy again if the previous keeper was killed after it wrote them and possibly before it
-    /// sent them. The audit log already contains them.
+    /// Sends the routes to the proxy if the proxy has an older revision than the stored routes. This happens if the
+    /// previous keeper was killed after it wrote the routes and before it sent them. The audit log already contains
+    /// this change. `live` is the revision that the proxy uses.
     pub(super) async fn resend(&self, live: Option<u64>) {
         let state = self.0.live.lock().await;
         let (Some(routes), Some(revision)) = (&state.routes, live) else { return };
@@ -108,7 +109,7 @@ impl Decisions {
         }
     }
 
-    /// Writes to the audit log that the bottle was locked.
+    /// Writes an audit entry about the lock-out of the bottle.
     pub(super) async fn locked_out(&self, why: LockOut) {
         let by = why.daemon.clone();
         if let Err(error) = self.0.write(&by, Entry::LockedOut(why)).await {
@@ -116,7 +117,7 @@ impl Decisions {
         }
     }
 
-    /// Writes to the audit log that the user stopped the bottle's requests to models, or allowed them again.
+    /// Writes an audit entry about the user's order to stop the bottle's requests to models, or to allow them again.
     pub(super) async fn budget_changed(&self, by: &str, change: BudgetChange) {
         let action = match change {
             BudgetChange::Stop(policy) => policy.name(),
@@ -148,13 +149,13 @@ impl Decisions {
 }
 
 impl Decisions {
-    /// Applies the user's own change of the routes. If it weakens the protection and the user has not agreed to that,
-    /// reports the effect and changes nothing.
+    /// Applies a change of the routes that the user requests. If the change weakens the protection and the user has not
+    /// agreed, reports the effect and changes nothing.
     ///
     /// # Errors
-    /// If the change is not valid, or cannot be recorded or activated. The previous routes then still apply.
+    /// If the change is not valid, or cannot be recorded or activated. In this case, the previous routes still apply.
     ///
-    /// If the routes became narrower, also returns the change for the bottles that this one started.
+    /// If the routes became narrower, also returns the change for the children of this bottle.
     pub(super) async fn change_routes(
         &self,
         request: RouteRequest,
@@ -169,10 +170,10 @@ impl Decisions {
         Ok((report, of_parent))
     }
 
-    /// Removes from the routes what the parent (the bottle that started this one) is no longer allowed to do.
+    /// Removes the permissions from the routes that the parent of this bottle has lost.
     ///
     /// # Errors
-    /// If the change cannot be recorded or activated. The previous routes then still apply.
+    /// If the change cannot be recorded or activated. In this case, the previous routes still apply.
     pub(super) async fn follow(
         &self,
         before: &RouteTable,
@@ -209,7 +210,7 @@ impl Decisions {
     }
 }
 
-/// The edit of a change that is not an undo.
+/// Returns the edit of a change. An undo has no edit.
 fn edit_of(change: &RouteChange) -> Option<RouteEdit> {
     match change {
         RouteChange::Edit(edit) => Some(edit.clone()),
@@ -228,24 +229,24 @@ impl Decide for Decisions {
             if !change::is_applied(proposal.tool, response.status) {
                 return inner.record(&proposal, &response).await.map_err(AnswerError::decide);
             }
-            // Answers are applied one at a time, because each change is merged into the routes that result from the
-            // previous one.
+            // The lock ensures that answers are applied one at a time, because each answer is merged into the routes
+            // that result from the previous answer.
             let mut live = inner.live.lock().await;
             inner.apply(&mut live, &proposal, &response).await.map_err(AnswerError::decide)
         })
     }
 }
 
-/// Who changed the routes of which host.
+/// Describes a change of the routes: the edit, the host, and the user who made the change.
 struct Edited {
-    /// `None` for an undo, and for a child whose parent's change is an undo.
+    /// The edit of the routes. `None` if the user, or the user of the parent, undid an earlier change.
     edit: Option<RouteEdit>,
     host: String,
     by: String,
 }
 
 impl Inner {
-    /// Records an answer that does not change the routes. Only the process that asked uses the answer.
+    /// Records an answer that does not change the routes. Only the process that asked the question uses this answer.
     async fn record(&self, proposal: &Proposal, response: &Response) -> anyhow::Result<Vec<String>> {
         let entry = Entry::Decided {
             proposal: proposal.id.clone(),
@@ -273,7 +274,7 @@ impl Inner {
     ) -> anyhow::Result<Vec<String>> {
         let text = response.final_file.as_deref().unwrap_or(&proposal.proposed_file);
         if response.scope == Scope::Once && self.was_spent(&proposal.id).await? {
-            // The answer arrived twice, and a request used the grant in between.
+            // The same answer arrived twice, and a request used the one-time grant before the second answer.
             return Ok(Vec::new());
         }
         let now = live.routes.as_ref().context("this bottle's routes are unknown")?;
@@ -316,7 +317,7 @@ impl Inner {
         Ok(report)
     }
 
-    /// Records a change of the routes and makes it live. Returns the new revision.
+    /// Records a change of the routes in the audit log and makes the new routes live. Returns the new revision.
     async fn replace(
         &self,
         live: &mut Live,
@@ -357,7 +358,7 @@ impl Inner {
         Ok(written.map_err(|error| FileError::write(&path, error))?)
     }
 
-    /// Makes the routes live and records in the audit log whether that succeeded.
+    /// Makes the routes live. Records in the audit log whether this succeeded.
     async fn activate(&self, live: &mut Live, next: &Routes, id: Id) -> anyhow::Result<()> {
         let revision = next.revision;
         if let Err(why) = self.make_live(live, next).await {
@@ -373,7 +374,7 @@ impl Inner {
 
     async fn record_live(&self, proposal: Id, revision: u64) {
         if let Err(error) = self.write("keeper", Entry::Live { proposal, revision }).await {
-            // The audit log already contains the intent.
+            // The error is only logged, because the audit log already contains the intent.
             tracing::warn!("cannot record that the routes are live: {error:#}");
         }
     }
@@ -386,8 +387,8 @@ impl Inner {
         if sent.is_ok() {
             live.routes = Some(next.clone());
         } else if let Some(before) = live.routes.clone() {
-            // The proxy may have received the message. The next change gets a higher revision and starts from the
-            // earlier routes.
+            // The proxy may have received the new routes. The earlier routes are saved again, and the next change
+            // starts from them with a higher revision.
             self.save(before).await?;
         }
         sent

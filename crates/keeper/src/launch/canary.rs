@@ -8,7 +8,7 @@ use bottle_protocol::session::guest::SecretText;
 use rand::RngExt as _;
 use rand::seq::IndexedRandom as _;
 
-/// First words of variable names; they resemble the names of projects and hosts.
+/// First words of variable names. These words resemble the names of projects and hosts.
 const FIRST: [&str; 16] = [
     "HARBOR", "BEACON", "ATLAS", "ORCHID", "SUMMIT", "RIVER", "COBALT", "MERCURY", "CEDAR", "FALCON",
     "AURORA", "GRANITE", "LANTERN", "MERIDIAN", "PRAIRIE", "ZEPHYR",
@@ -21,7 +21,7 @@ const LAST: [&str; 4] = ["SECRET", "TOKEN", "KEY", "PASSWORD"];
 /// The number of random characters in a value.
 const LENGTH: usize = 32;
 
-/// The canary of one launch: a variable in the agent's environment whose value the proxy scans requests for.
+/// The canary of one launch: a variable in the agent's environment. The proxy scans requests for the variable's value.
 #[derive(Debug, Clone)]
 pub struct Canary {
     /// The variable's name.

@@ -12,10 +12,11 @@ use bottle_protocol::session::{Hello, Role};
 
 use super::error::{LaunchError, Peer};
 
-/// Time limit for an answer of pid 1, which may first write a few files or start a program. After it, the launch fails.
+/// How long pid 1 may take to answer before the launch fails. Pid 1 may have to write a few files or start a program
+/// before it answers.
 const ANSWER_WITHIN: Duration = Duration::from_secs(20);
 
-/// The number of bytes that fit into a connection within this process, on which only hellos are exchanged.
+/// The capacity in bytes of a connection within this process. The two ends exchange only hellos.
 const HANDSHAKE_CAPACITY: usize = 4096;
 
 /// Opens the keeper's channel to the bundle or the guest of a running bottle.
@@ -31,11 +32,12 @@ pub async fn connect(backend: &dyn Backend, slug: &Slug, peer: Peer) -> Result<C
     established.map(|(channel, _, _)| channel).map_err(|source| LaunchError::Handshake(peer, source))
 }
 
-/// Opens the keeper's channel to the bundle of a running bottle. If the bundle ended, returns a channel that is already
-/// closed: the bottle then continues without traffic, as if its bundle ended while it had a keeper.
+/// Opens the keeper's channel to the bundle of a running bottle. If the bundle has ended, returns a channel that is
+/// already closed. The bottle then continues without network traffic, in the same way as a bottle that loses its bundle
+/// while its keeper runs.
 ///
 /// # Errors
-/// As [`connect`], except when the bundle ended.
+/// The errors of [`connect`], except when the bundle ended.
 pub async fn connect_bundle(backend: &dyn Backend, slug: &Slug) -> Result<Channel, LaunchError> {
     match connect(backend, slug, Peer::Bundle).await {
         Err(LaunchError::Backend(error)) if error.kind == BackendErrorKind::NotRunning => {
@@ -46,7 +48,7 @@ pub async fn connect_bundle(backend: &dyn Backend, slug: &Slug) -> Result<Channe
     }
 }
 
-/// A channel whose peer disconnected after the handshake.
+/// Creates a channel to a peer that disconnected after the handshake.
 async fn closed_channel() -> Result<Channel, ChannelError> {
     let (ours, theirs) = tokio::io::duplex(HANDSHAKE_CAPACITY);
     let (ours, theirs) = tokio::join!(
@@ -83,7 +85,7 @@ pub(super) async fn done(stream: &mut Stream) -> Result<(), LaunchError> {
     }
 }
 
-/// Sends the archive that `files` writes and waits until the guest has extracted it.
+/// Sends the archive that `files` writes, and waits until the guest has extracted the archive.
 pub(super) async fn send(
     stream: &mut Stream,
     files: impl FnOnce(&mut dyn Write) -> io::Result<()> + Send + 'static,

@@ -1,4 +1,4 @@
-//! The inputs of every launch phase.
+//! The inputs that every phase of a launch needs.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use bottle_protocol::session::guest::SecretText;
 use super::canary::Canary;
 use super::order::LaunchOrder;
 
-/// The inputs of every phase.
+/// The inputs that every phase of a launch needs.
 pub struct LaunchContext<'a> {
     /// The machine on which the launch runs.
     pub host: &'a Host,
@@ -21,13 +21,13 @@ pub struct LaunchContext<'a> {
     pub order: &'a LaunchOrder,
     /// The bottle's directory, lock and resource log.
     pub claim: &'a Claim,
-    /// Receives the progress of the copy of the working directory, or of kept files.
+    /// Receives the progress of copying the working directory or the bottle's files.
     pub progress: ProgressSink,
-    /// The canary: a worthless secret in the agent's environment. A request that contains it shows that the agent sends
-    /// secrets out.
+    /// The canary: a worthless secret in the agent's environment. A request that contains the canary shows that the
+    /// agent sends secrets out of the bottle.
     pub canary: Canary,
-    /// The canaries of earlier launches, and of the bottle that this one was forked from. The bottle's files can
-    /// contain them.
+    /// The canaries of earlier launches, and the canaries of the bottle from which this bottle was forked. The bottle's
+    /// files may contain these canaries.
     pub earlier_canaries: Vec<SecretText>,
     /// The private deploy keys of this launch, by repository name.
     pub deploy_keys: BTreeMap<Name, SecretText>,

@@ -13,10 +13,11 @@ use bottle_protocol::session::guest::{CopyIn, CopyOut, GuestRequest};
 use super::connection::{open, send};
 use super::error::LaunchError;
 
-/// Time limit for pid 1 to find the first file at a path. After it, the path counts as having no files.
+/// How long pid 1 may take to find the first file at a path. After this time, the path is treated as empty.
 const WITHIN: Duration = Duration::from_secs(20);
 
-/// Copies saved transcripts into the bottle. Below `directory`, each transcript has the same path as in the bottle.
+/// Copies saved transcripts from `directory` into the bottle. The path of each transcript below `directory` is its path
+/// in the bottle.
 pub(super) async fn restore_transcripts(
     guest: &Channel,
     directory: &Path,
@@ -43,7 +44,7 @@ fn pack(copied: &Path, name: &Path, out: &mut dyn Write) -> io::Result<()> {
     builder.finish()
 }
 
-/// Whether at least one of these paths is a file or contains one.
+/// Whether at least one of these paths is a file or contains a file.
 pub(super) async fn exists(guest: &Channel, paths: &[String]) -> bool {
     for path in paths {
         if matches!(tokio::time::timeout(WITHIN, holds_a_file(guest, path)).await, Ok(true)) {
@@ -58,7 +59,7 @@ async fn holds_a_file(guest: &Channel, path: &str) -> bool {
     let Ok(stream) = guest.open(&request).await else { return false };
     let found = Arc::new(AtomicBool::new(false));
     let finding = found.clone();
-    // One file answers the question: the error that this closure returns cancels the rest of the stream.
+    // The first file is sufficient, so this closure returns an error, which cancels the rest of the stream.
     let _ = bottle_archive::receive(stream, move |archive| {
         finding.store(has_a_file(archive)?, Ordering::Relaxed);
         Err::<(), _>(io::ErrorKind::Interrupted.into())

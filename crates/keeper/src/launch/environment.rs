@@ -1,5 +1,5 @@
-//! Builds the environment of a bottle's processes from the common variables and the plan's variables. Without a launch,
-//! processes on the kept files of a bottle have only the common variables.
+//! Builds the environment of a bottle's processes from the common variables and the plan's variables. Processes that
+//! only open the kept files of a bottle have only the common variables.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -13,8 +13,8 @@ use bottle_protocol::session::guest::SecretText;
 use super::context::LaunchContext;
 use super::error::LaunchError;
 
-/// Variables that contain the path of the trusted root certificates. Each one is the only such variable that at least
-/// one agent or tool reads.
+/// Variables that contain the path of the trusted root certificates. For each of these variables, there is an agent or
+/// tool that reads only this variable.
 const CA_VARIABLES: [&str; 11] = [
     "SSL_CERT_FILE",
     "REQUESTS_CA_BUNDLE",
@@ -29,15 +29,15 @@ const CA_VARIABLES: [&str; 11] = [
     "NIX_SSL_CERT_FILE",
 ];
 
-/// The variable from which every version of Java reads options.
+/// The variable from which all versions of Java read options.
 const JAVA_OPTIONS: &str = "JAVA_TOOL_OPTIONS";
 
-/// The system directories in the `PATH` of a bottle that runs on the host's system instead of an image. Only
-/// [`names::COMMANDS_DIR`] comes after them.
+/// The system directories in the `PATH` of a bottle that uses the host's system files instead of an image. In `PATH`,
+/// only [`names::COMMANDS_DIR`] comes after these directories.
 const SYSTEM_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// Variables with which terminals describe themselves. Agents choose colours, keys, images and links by them. A
-/// variable that contains a path is not in the list, because the path does not exist in the bottle.
+/// Variables with which terminals describe themselves. From these variables, agents choose colours, keys, images and
+/// links. The list contains no variables with paths, because the paths do not exist in the bottle.
 pub const TERMINAL_HINTS: [&str; 16] = [
     "COLORFGBG",
     "COLORTERM",
@@ -57,7 +57,7 @@ pub const TERMINAL_HINTS: [&str; 16] = [
     "ZED_TERM",
 ];
 
-/// The maximum length in bytes of a terminal's variable. A longer value is not passed on.
+/// The maximum length in bytes of the value of a terminal's variable. A longer value is not passed to the bottle.
 const HINT_MAX: usize = 64;
 
 /// Returns the host's value of a variable that describes the terminal, if it is short and printable ASCII.
@@ -66,14 +66,14 @@ fn terminal_hint<'a>(host: &'a Host, name: &str) -> Option<&'a str> {
     host.var(name).filter(|value| value.len() <= HINT_MAX).filter(printable)
 }
 
-/// The names of the variables whose values are secrets of the user.
+/// Returns the names of the plan's variables that contain secrets of the user.
 pub(super) fn secret_names(plan: &Plan) -> BTreeSet<String> {
     let secret = plan.env.iter().filter(|(_, value)| matches!(value, Value::Secret(_)));
     secret.map(|(name, _)| name.clone()).collect()
 }
 
-/// Builds the complete environment. It inherits no variable of the host except `TERM` and [`TERMINAL_HINTS`], and
-/// these only if the agent has a terminal.
+/// Builds the complete environment. If the agent has a terminal, the environment inherits `TERM` and [`TERMINAL_HINTS`]
+/// from the host. It inherits no other variables of the host.
 pub(super) fn build(context: &LaunchContext<'_>) -> Result<BTreeMap<String, SecretText>, LaunchError> {
     let plan = &context.order.plan;
     let prepared = &context.order.prepared;
@@ -92,15 +92,16 @@ pub(super) fn build(context: &LaunchContext<'_>) -> Result<BTreeMap<String, Secr
     }
     set("NODE_USE_ENV_PROXY", "1");
     if prepared.inside.is_none() {
-        // Lets pip install packages outside a virtual environment. They go to the bottle's writable `/usr/local`; the
-        // host's system directories are read-only in the bottle.
+        // Lets pip install packages outside a virtual environment. pip installs them to the bottle's writable
+        // `/usr/local`, because the host's system directories are read-only in the bottle.
         set("PIP_BREAK_SYSTEM_PACKAGES", "1");
         set("NPM_CONFIG_PREFIX", "/usr/local");
     }
     for name in CA_VARIABLES {
         set(name, names::CA_BUNDLE_FILE);
     }
-    // Node adds these certificates to its built-in roots, so a file with only the bottle's CA is sufficient.
+    // Node adds the certificates in this file to its built-in root certificates, so a file with only the bottle's CA is
+    // sufficient.
     set("NODE_EXTRA_CA_CERTS", names::CA_FILE);
     set("GIT_CONFIG_SYSTEM", names::GIT_CONFIG_FILE);
     for (name, value) in plan.git_identity.variables() {
@@ -120,7 +121,8 @@ pub(super) fn build(context: &LaunchContext<'_>) -> Result<BTreeMap<String, Secr
     if needs_java_option(prepared) {
         let option = format!("-Djavax.net.ssl.trustStore={}", names::TRUSTSTORE_FILE);
         let value = match env.get(JAVA_OPTIONS) {
-            // Of two contradictory options, the last one applies.
+            // If two options contradict each other, Java applies the last one. The existing options therefore come
+            // last.
             Some(others) => format!("{option} {}", others.0.expose()),
             None => option,
         };
@@ -129,22 +131,23 @@ pub(super) fn build(context: &LaunchContext<'_>) -> Result<BTreeMap<String, Secr
     Ok(env)
 }
 
-/// Whether Java programs find the truststore only with an option. Java prints a line on standard error when it reads
-/// [`JAVA_OPTIONS`]. So the variable is not set on a host's system whose packages of Java read [`JAVA_ROOT_FILES`].
-/// The Java of an image often has a truststore of its own.
+/// Whether Java programs need an option to find the bottle's truststore. Java prints a line on standard error when it
+/// reads [`JAVA_OPTIONS`], so the variable is set only if it is needed. The variable is not needed if the bottle uses
+/// the host's system files and the host's Java packages read [`JAVA_ROOT_FILES`]. The variable is needed in an image,
+/// because the Java of an image often has its own truststore.
 fn needs_java_option(prepared: &Prepared) -> bool {
     prepared.inside.is_some() || !JAVA_ROOT_FILES.iter().any(|file| Path::new(file).exists())
 }
 
-/// Builds the environment of processes on the kept files of a bottle. It contains no secret, and neither the
-/// plan's variables nor those of the proxy.
+/// Builds the environment of processes that open the kept files of a bottle. The environment contains no secrets, no
+/// variables of the plan, and no variables for the proxy.
 pub(super) fn of_kept(host: &Host, slug: &Slug, prepared: &Prepared) -> BTreeMap<String, SecretText> {
     let mut env = common(slug, prepared);
     env.extend(terminal(host));
     env
 }
 
-/// The variables that every process of a bottle has.
+/// Returns the variables that every process of a bottle has.
 fn common(slug: &Slug, prepared: &Prepared) -> BTreeMap<String, SecretText> {
     let inside = prepared.inside.as_ref();
     // The image's variables come first, so that the common variables override them.
@@ -165,7 +168,7 @@ fn common(slug: &Slug, prepared: &Prepared) -> BTreeMap<String, SecretText> {
     env
 }
 
-/// The variables that describe the user's terminal.
+/// Returns the variables that describe the user's terminal.
 fn terminal(host: &Host) -> BTreeMap<String, SecretText> {
     let hints = TERMINAL_HINTS.into_iter().filter_map(|name| Some((name, terminal_hint(host, name)?)));
     [("TERM", terminal_hint(host, "TERM").unwrap_or("xterm-256color")), ("COLORTERM", "truecolor")]
@@ -181,7 +184,7 @@ fn proxies() -> [(&'static str, String); 4] {
         ("HTTP_PROXY", proxy.clone()),
         ("HTTPS_PROXY", proxy.clone()),
         ("ALL_PROXY", proxy),
-        // Programs connect to the sidecars directly, because the proxy would refuse requests to them.
+        // Programs connect to the sidecars directly, because the proxy would refuse requests to the sidecars.
         ("NO_PROXY", names::NO_PROXY.join(",")),
     ]
 }

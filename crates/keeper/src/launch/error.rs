@@ -28,13 +28,13 @@ pub enum LaunchError {
     /// The bundle or the guest did not finish an action in time.
     #[error("the {0} did not {1} in time")]
     Late(Peer, &'static str),
-    /// The bundle or the guest reported a failure. The text completes the sentence of the error message.
+    /// The bundle or the guest reported a failure. The text is the predicate of the error message.
     #[error("the {0} {1}")]
     Refused(Peer, String),
     /// The bundle or the guest sent a message that does not answer the request.
     #[error("the {0} sent an unexpected answer")]
     Unexpected(Peer),
-    /// An operation on this machine failed. The text names the operation.
+    /// An operation on the host failed. The text names the operation.
     #[error("cannot {0}")]
     Host(&'static str, #[source] io::Error),
     /// A secret of the plan has no value.
@@ -44,7 +44,7 @@ pub enum LaunchError {
         object: &'static str,
         /// The name of the variable or repository.
         name: String,
-        /// The part of the object that the secret provides (`key`).
+        /// The part of the object that the secret provides, for example `key`.
         part: &'static str,
         /// The secret's id.
         secret: String,
@@ -61,7 +61,7 @@ pub enum LaunchError {
     /// The host of a repository has no trusted host key.
     #[error(transparent)]
     HostKey(#[from] HostKeyError),
-    /// A repository needs a deploy key, but none was created for it.
+    /// A repository needs a deploy key, but no deploy key was created for it.
     #[error("no deploy key was made for {0}")]
     NoDeployKey(Name),
     /// A deploy key could not be registered.
@@ -84,17 +84,17 @@ pub enum LaunchError {
     /// A service did not become ready.
     #[error("the service {name} did not start: {why}")]
     Service {
-        /// Its name.
+        /// The name of the service.
         name: String,
-        /// Why, as a fragment.
+        /// Why the service did not become ready, as a clause.
         why: String,
-        /// The last lines of its output, in one line.
+        /// The last lines of the service's output, joined into one line.
         output: String,
     },
     /// The git in the bottle cannot read the copy of the repository.
     #[error("git in the bottle cannot read the repository at {path}: {why}")]
     UnreadableRepository {
-        /// The path in the bottle.
+        /// The path of the repository in the bottle.
         path: String,
         /// The first line of git's error.
         why: String,
@@ -107,7 +107,7 @@ pub enum LaunchError {
 /// The process at the other end of one of the keeper's connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Peer {
-    /// The parent of the sidecars.
+    /// The bundle, which is the parent process of the sidecars.
     Bundle,
     /// Pid 1 of the bottle.
     Guest,
@@ -123,7 +123,7 @@ impl fmt::Display for Peer {
 }
 
 impl LaunchError {
-    /// The user's next step.
+    /// Returns what the user can do next.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         Some(match self {
@@ -153,7 +153,7 @@ impl LaunchError {
         })
     }
 
-    /// Returns a function that wraps the cause of a failed `action` on this machine.
+    /// Returns a function that converts the cause of a failed `action` on the host to a [`LaunchError`].
     pub fn host<E: Into<io::Error>>(action: &'static str) -> impl FnOnce(E) -> Self {
         move |error| Self::Host(action, error.into())
     }

@@ -1,9 +1,9 @@
-//! The git directory of a directory that is copied.
+//! The git directory of a directory that is copied into a workspace.
 //!
-//! If `.git` is a file or a link, it names a path of this machine. In the bottle, the git directory is an ordinary
-//! directory `.git` instead. Only a git directory that belongs to the directory is copied
-//! ([`bottle_repository::locate`]), or one that the user confirmed. [`bottle_repository::git_files`] describes which of
-//! its files the copy does not get.
+//! If `.git` is a file or a link, it names a path of the host. In the bottle, the git directory is an ordinary
+//! directory `.git` instead. A git directory is copied only if it belongs to the copied directory
+//! ([`bottle_repository::locate`]) or if the user confirmed it. [`bottle_repository::git_files`] describes which files
+//! of the git directory are not copied.
 
 use std::collections::HashSet;
 use std::io::{self, Write};
@@ -21,24 +21,24 @@ use rustix::fs::FileType;
 use super::tar_entries::{append, append_directory};
 use super::workspace_files::{GIT_DIR, Objects};
 
-/// A git directory.
+/// The git directory of a directory that is copied.
 #[derive(Debug)]
 pub struct GitDir {
     located: Located,
     copy: Arc<GitCopy>,
-    /// The directories with the objects: the repository's own first, then those from which it borrows. The user has
-    /// confirmed the latter.
+    /// The object directories: first the repository's own directory, then the directories from which the repository
+    /// borrows objects. The user has confirmed the directories with borrowed objects.
     objects: Vec<Arc<Directory>>,
-    /// The paths of the directories from which it borrows.
+    /// The paths of the directories from which the repository borrows objects.
     borrowed: Vec<PathBuf>,
 }
 
-/// Which of the linked worktrees in a directory are copied with it.
+/// The linked worktrees that are copied because they are inside the copied directory.
 #[derive(Debug, Clone, Default)]
 pub struct CopiedWorktrees(Arc<Mutex<HashSet<PathBuf>>>);
 
 impl CopiedWorktrees {
-    /// If a copied entry is the `.git` of a working tree, records that working tree.
+    /// If a copied entry is the `.git` file of a working tree, records this working tree.
     pub(super) fn note(&self, entry: &Entry) {
         if entry.kind() == FileType::RegularFile && entry.path().ends_with(GIT_DIR) {
             let tree = entry.path().parent().unwrap_or(Path::new("")).to_owned();
@@ -52,11 +52,11 @@ impl CopiedWorktrees {
 }
 
 impl GitDir {
-    /// Finds the git directory of this directory. `None` without one.
+    /// Finds the git directory of this directory. Returns `None` if the directory has no git directory.
     ///
     /// # Errors
-    /// When `.git` names a git directory that cannot be used. Also when that directory, or one from which the
-    /// repository borrows objects, must be `confirmed` and is not.
+    /// When `.git` names a git directory that cannot be used. Also when the git directory, or a directory from which
+    /// the repository borrows objects, needs a confirmation of the user and is not in `confirmed`.
     pub fn of(directory: &Path, confirmed: &[GitDirectory]) -> io::Result<Option<Self>> {
         let Some(located) = locate::at(directory).map_err(io::Error::other)? else { return Ok(None) };
         let id = located.git.id()?;
@@ -83,14 +83,14 @@ impl GitDir {
         self.located.kind != Kind::Own
     }
 
-    /// The path for messages, if the directory is outside of the one that is copied.
+    /// If the git directory is outside of the copied directory, returns its path for messages.
     pub fn outside(&self) -> Option<PathBuf> {
         let path = self.located.is_outside().then(|| self.located.common.path())?;
         Some(path.canonicalize().unwrap_or_else(|_| path.to_owned()))
     }
 
-    /// The directories with the objects, which are separate from the other files: the repository's own directory, and
-    /// those from which it borrows.
+    /// The object directories, which can be transferred separately from the other files: first the repository's own
+    /// directory, then the directories from which the repository borrows objects.
     pub fn objects(&self) -> &[Arc<Directory>] {
         &self.objects
     }
@@ -100,34 +100,34 @@ impl GitDir {
         &self.borrowed
     }
 
-    /// The git directory's path in the copied directory, if it is in there but not at `.git`. The copy has it at
-    /// `.git`.
+    /// If the git directory is inside the copied directory but not at `.git`, returns its path relative to the copied
+    /// directory. In the copy, the git directory is at `.git`.
     pub(super) fn inside(&self) -> Option<PathBuf> {
         let Located { top, git, kind, .. } = &self.located;
         let (top, git) = (top.path().canonicalize().ok()?, git.path().canonicalize().ok()?);
         git.strip_prefix(top).ok().filter(|_| *kind == Kind::Inside).map(Path::to_owned)
     }
 
-    /// Whether an older git cannot read the copy.
+    /// Whether the copy needs a recent git, because its objects do not use SHA-1.
     pub(super) fn needs_new_git(&self) -> bool {
         self.copy.format() != ObjectFormat::Sha1
     }
 
-    /// The settings and hooks that the copy does not have.
+    /// The settings and hooks that are not copied.
     pub fn left_out(&self) -> &[String] {
         self.copy.left_out()
     }
 
-    /// The rules for the entries of a directory `.git` that are not copied.
+    /// The rules that determine which entries of a directory `.git` are not copied.
     pub(super) fn copy(&self) -> Arc<GitCopy> {
         Arc::clone(&self.copy)
     }
 
-    /// The files that a copy at the path `place` gets, with the records of these worktrees. If `.git` is the git
-    /// directory itself, files that are copied unchanged are not among them.
+    /// Returns the files of the git directory for a copy at the path `place`, with the records of these worktrees. If
+    /// `.git` is the git directory itself, leaves out the files that are copied unchanged.
     ///
     /// # Errors
-    /// When a directory cannot be opened again, or a record cannot be read.
+    /// When a directory cannot be opened again, or the record of a worktree cannot be read.
     pub fn files(
         &self,
         objects: Objects,
@@ -140,7 +140,8 @@ impl GitDir {
         Ok(files.until(stop))
     }
 
-    /// Adds the files to an archive, as the directory `.git`, and the `.git` files of these worktrees.
+    /// Adds the files of the git directory to an archive, below the directory `.git`. Also adds the `.git` files of
+    /// these worktrees.
     ///
     /// # Errors
     /// When a file cannot be read, or the archive cannot be written.
@@ -171,7 +172,7 @@ impl GitDir {
     }
 }
 
-/// Adds a file. `modified` is its time in seconds.
+/// Adds a generated file. `modified` is the file's modification time in seconds.
 fn append_made(
     archive: &mut tar::Builder<&mut dyn Write>,
     path: &Path,
@@ -199,7 +200,7 @@ mod tests {
         fs::write(path.join("HEAD"), "ref: refs/heads/main\n").expect("written");
     }
 
-    /// A project can name the objects of any repository of the user.
+    /// A project can name the objects of any repository of the user, so the user must confirm borrowed objects.
     #[test]
     fn borrowed_objects_have_to_be_confirmed() {
         let root = tempfile::tempdir().expect("a directory");

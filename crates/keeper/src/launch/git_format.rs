@@ -1,5 +1,5 @@
-//! Checks that the git in a bottle can read the copy of a repository. An older git refuses objects with SHA-256, and the
-//! agent would find out in the middle of its work.
+//! Checks that the git in a bottle can read the copy of a repository. An older git refuses objects with SHA-256.
+//! Without this check, the agent would notice the error only in the middle of its work.
 
 use std::time::Duration;
 
@@ -10,13 +10,13 @@ use bottle_text::terminal::inert;
 use super::connection::open;
 use super::error::{LaunchError, Peer};
 
-/// The time limit for git, which reads a few small files.
+/// How long git may take. It only reads a few small files.
 const TIMEOUT: Duration = Duration::from_secs(15);
 
-/// The maximum number of bytes kept of git's standard error.
+/// The maximum number of bytes that are kept of git's output on standard error.
 const MAX_STDERR: usize = 1000;
 
-/// The messages of git about a format that it does not know.
+/// Parts of git's messages about repository formats that git does not know.
 const UNKNOWN: [&str; 4] = [
     "unknown repository extension",
     "Expected git repo version",
@@ -24,11 +24,11 @@ const UNKNOWN: [&str; 4] = [
     "repo version is",
 ];
 
-/// Asks the git in the bottle whether it can read the repository at this path. Ignores a bottle without git, and all
-/// other errors of git.
+/// Runs git in the bottle to check that it can read the repository at this path. Ignores a missing git and all other
+/// errors of git.
 ///
 /// # Errors
-/// [`LaunchError::UnreadableRepository`] if git refuses it.
+/// [`LaunchError::UnreadableRepository`] if git does not know the repository's format.
 pub(super) async fn require_readable(guest: &Channel, path: &str) -> Result<(), LaunchError> {
     let argv = ["git", "-C", path, "rev-parse", "--git-dir"].map(str::to_owned).to_vec();
     let env = [("LC_ALL".to_owned(), "C".to_owned())].into();
@@ -46,10 +46,10 @@ fn is_unknown_format(error: &str) -> bool {
     UNKNOWN.iter().any(|unknown| error.contains(unknown))
 }
 
-/// The exit code of a shell for a program that does not exist.
+/// The exit code with which a shell reports a program that does not exist.
 const NOT_FOUND: u8 = 127;
 
-/// The exit code, and the first line of standard error.
+/// Runs a process in the bottle. Returns its exit code and the first line of its output on standard error.
 async fn run(guest: &Channel, process: Process) -> Result<(u8, String), LaunchError> {
     let mut stream = open(guest, &GuestRequest::Exec(process)).await?;
     let mut stderr = Vec::new();

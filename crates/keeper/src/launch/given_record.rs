@@ -1,7 +1,7 @@
-//! Records the files of a directory while they are copied into a workspace, so that a later comparison finds the
-//! agent's changes. A bottle without the record is compared with a commit.
+//! Records the files of a directory while they are copied into a workspace. With this record, a later comparison finds
+//! the agent's changes. The workspace of a bottle without a record is compared with a commit.
 //!
-//! Another thread reads the files, because the copy itself does not need to read them.
+//! A separate thread reads the files for the record, because the copy itself may not have to read them.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -15,23 +15,24 @@ use bottle_repository::{Entry, GivenFiles, Repository, Stop, locate};
 
 use super::workspace_files::{FileSelection, Objects, WorkspaceFiles};
 
-/// The maximum number of entries that wait for the recording thread. Each can have an open directory.
+/// The maximum number of entries that wait for the recording thread. Each waiting entry can keep a directory open.
 const MAX_WAITING: usize = 64;
 
-/// Time limit for reading a directory that is not copied. The user waits for the start meanwhile.
+/// The maximum time for recording a directory that is not copied. The time is short, because the user waits for the
+/// start of the bottle.
 const MAX_TIME: Duration = Duration::from_secs(10);
 
-/// The record of a directory. Clones share it.
+/// The record of a directory's files. Clones share the record.
 #[derive(Clone)]
 pub(super) struct GivenRecord {
     /// The repository, and the path of the directory below the top of its working tree.
     repository: Option<(Arc<Repository>, PathBuf)>,
     with_untracked: bool,
     used: Use,
-    /// The user's own ignore file.
+    /// The path of the user's own ignore file.
     user_rules: Option<PathBuf>,
     path: PathBuf,
-    /// `None` before the walk, and after a failure.
+    /// The running recording. `None` before the files are read, and after a failure.
     recording: Arc<Mutex<Option<Recording>>>,
 }
 
@@ -42,8 +43,9 @@ struct Recording {
 }
 
 impl GivenRecord {
-    /// The record of a directory. Without `with_untracked`, the content of files that its repository does not track is
-    /// not recorded. `None` for a directory of a repository that cannot be used.
+    /// Creates the record of a directory that is copied. If `with_untracked` is false, the record does not contain the
+    /// content of files that the directory's repository does not track. Returns `None` if the repository cannot be
+    /// used.
     pub(super) fn of(
         directory: &Path,
         with_untracked: bool,
@@ -69,8 +71,8 @@ impl GivenRecord {
         })
     }
 
-    /// The record of a directory that is not copied, in which the agent works. `None` if its repository has a commit, with
-    /// which the work is compared.
+    /// Creates the record of a directory in which the agent works and which is not copied. Returns `None` if the
+    /// directory's repository has a commit, because the agent's work is then compared with this commit.
     pub(super) fn of_live(directory: &Path, user_rules: Option<PathBuf>, path: PathBuf) -> Option<Self> {
         let has_commit =
             |(repository, _): &(Arc<Repository>, PathBuf)| !matches!(repository.head(), Ok(None));
@@ -79,7 +81,7 @@ impl GivenRecord {
         is_needed.then_some(Self { used: Use::Changed, ..record })
     }
 
-    /// Makes the record of a directory that is not copied.
+    /// Reads a directory that is not copied and writes its record.
     pub(super) fn make(&self, directory: &Path, selection: FileSelection<'_>) {
         self.begin();
         let stop = Stop::after(MAX_TIME);
@@ -97,8 +99,8 @@ impl GivenRecord {
         }
     }
 
-    /// For a directory that the bottle uses directly, records the files that git does not compare. Nothing is recorded
-    /// of a directory that is not the top of a repository.
+    /// Records the files that git does not compare, for a directory that the bottle uses directly. Records nothing if
+    /// the directory is not the top of a repository.
     pub(super) fn write_not_compared(directory: &Path, path: &Path) {
         let repository =
             locate::at(directory).ok().flatten().and_then(|located| Repository::open(located).ok());
@@ -107,9 +109,9 @@ impl GivenRecord {
         recorded.unwrap_or_else(|error| warn(&error));
     }
 
-    /// Starts a new record.
+    /// Starts a new recording.
     pub(super) fn begin(&self) {
-        // An earlier thread writes in the same directory.
+        // An earlier recording thread, which writes to the same directory, must end first.
         if let Some(earlier) = self.take() {
             let _ = earlier.end();
         }
@@ -129,7 +131,7 @@ impl GivenRecord {
         }
     }
 
-    /// Adds an entry that is copied.
+    /// Adds an entry to the record.
     pub(super) fn add(&self, entry: &Entry) {
         let mut recording = self.recording.lock().unwrap_or_else(PoisonError::into_inner);
         let is_added =
@@ -149,7 +151,7 @@ impl GivenRecord {
         }
     }
 
-    /// Ends without a record.
+    /// Ends the recording after an error, without a record.
     fn fail(&self, error: &io::Error) {
         if let Some(recording) = self.take() {
             let _ = recording.end();
@@ -173,7 +175,7 @@ impl Recording {
         Ok(Self { entries, thread })
     }
 
-    /// Waits for the thread.
+    /// Waits until the recording thread has ended.
     fn end(self) -> io::Result<GivenFiles> {
         drop(self.entries);
         self.thread.join().unwrap_or_else(|_| Err(io::Error::other("its thread panicked")))

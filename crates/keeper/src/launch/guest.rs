@@ -59,20 +59,22 @@ pub(super) async fn provision(
     copy_in(guest, "/", plan.files.clone()).await
 }
 
-/// The directories whose changes count as work; `None` for the workspace. A live workspace without a repository has no
-/// such directory, because nothing in it could be lost.
+/// Returns the directories in which changes are unsaved work. Returns `None` if this is the whole workspace. A live
+/// workspace without a repository has no such directories, because its files are the user's and cannot be lost with the
+/// bottle.
 fn work_directories(plan: &Plan) -> Option<Vec<String>> {
     let live = plan.live.as_ref()?;
     Some(live.repository.map(|_| LiveDirectory::work_directories()).unwrap_or_default())
 }
 
-/// Writes files, whose paths are relative to `directory`. Unlike the files of [`Provision`], they need not be text.
+/// Writes files into the bottle. Their paths are relative to `directory`. Unlike the files of [`Provision`], these
+/// files can be binary.
 async fn copy_in(guest: &Channel, directory: &str, files: Vec<PlannedFile>) -> Result<(), LaunchError> {
     let mut stream = open(guest, &GuestRequest::CopyIn(CopyIn { path: directory.to_owned() })).await?;
     send(&mut stream, workspace::planned_files_archive(files)).await
 }
 
-/// Runs the isolation probe on backends that isolate.
+/// Runs the isolation probe, if the backend isolates bottles.
 pub(super) async fn probe_isolation(context: &LaunchContext<'_>, guest: &Channel) -> Result<(), LaunchError> {
     if !context.backend.capabilities().isolates {
         return Ok(());
@@ -102,7 +104,8 @@ pub(super) async fn probe_isolation(context: &LaunchContext<'_>, guest: &Channel
 pub(super) async fn start_agent(context: &LaunchContext<'_>, guest: &Channel) -> Result<Stream, LaunchError> {
     let agent = &context.order.plan.agent;
     let mut argv = match &context.order.resumed {
-        // An agent started with its resume option exits with an error when it finds no conversation.
+        // If no conversation exists, the agent is started without its resume option, because with this option it would
+        // exit with an error.
         Some(resumed) if !conversation::exists(guest, &context.order.plan.transcript).await => {
             resumed.anew.clone()
         }
@@ -128,7 +131,8 @@ pub(super) async fn start_agent(context: &LaunchContext<'_>, guest: &Channel) ->
         && failure.kind == FailureKind::BadPath
         && process.cwd.take().is_some()
     {
-        // An earlier run of a resumed bottle may have removed the directory.
+        // The working directory may not exist, because an earlier run of a resumed bottle may have removed it. The
+        // agent is then started without a working directory.
         (stream, event) = request_start(guest, process).await?;
     }
     match event {
@@ -151,8 +155,8 @@ async fn request_start(guest: &Channel, process: Process) -> Result<(Stream, Gue
     Ok((stream, event))
 }
 
-/// Waits for the agent's exit on a stream from [`start_agent`] or from an attach request, and ignores the agent's
-/// output. Returns `None` when pid 1 disconnects before the agent exits.
+/// Waits until the agent exits, and ignores the agent's output. `agent` is a stream from [`start_agent`] or from an
+/// attach request. Returns `None` when pid 1 disconnects before the agent exits.
 pub async fn agent_end(agent: &mut Stream) -> Option<Exit> {
     loop {
         match agent.next().await? {

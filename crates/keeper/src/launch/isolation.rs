@@ -1,13 +1,13 @@
-//! Runs the isolation probe. The guest tries to reach targets outside the bottle; as a control, this machine then tries
-//! the same targets.
+//! Runs the isolation probe. The guest tries to reach targets outside the bottle. As a control, the host then tries the
+//! same targets.
 //!
 //! ```text
 //!  listen on every address of this machine ──► the guest tries these and others ──► the machine tries them
 //!                    │ any other contact came from the bottle                               │ the control
 //! ```
-//! An attempt counts as blocked when the bottle's kernel reports that the target is unreachable. If the attempt timed
-//! out, it counts as blocked only when the control reached the same address. Without such a control the result is
-//! unknown, and the probe fails.
+//! An attempt is blocked if the bottle's kernel reports that the target is unreachable. An attempt that timed out is
+//! blocked only if the control reached the same address. If an attempt timed out and no control reached the address,
+//! the result is unknown and the probe fails.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -24,30 +24,30 @@ use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::sync::Notify;
 use tokio::task::{JoinHandle, JoinSet};
 
-/// The maximum number of addresses to listen on. Where a machine has more, they belong to bottles and containers, and
-/// any one of the addresses shows whether the bottle reaches this machine.
+/// The maximum number of addresses to listen on. A machine with more addresses has them for bottles and containers. A
+/// single address is sufficient to show whether the bottle reaches this machine.
 const MAX_ADDRESSES: usize = 64;
 
-/// The maximum number of attempts to find a port of an address that is free for both TCP and UDP. After the last one,
-/// the address is skipped.
+/// The maximum number of attempts to find a port that is free for both TCP and UDP. After the last attempt, the address
+/// is skipped.
 const MAX_BIND_ATTEMPTS: usize = 16;
 
-/// Time limit of the control connection from this machine. After it, the control counts as unanswered.
+/// How long the control connection from this machine may take. After this time, the control has no answer.
 const ANSWERS_WITHIN: Duration = Duration::from_millis(1000);
 
-/// The maximum number of contacts recorded for each listener. Further contacts are ignored.
+/// The maximum number of contacts that are recorded for each listener. Further contacts are ignored.
 const MAX_VISITS: usize = 256;
 
 /// An attempt of the guest and the result of its control.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JudgedAttempt {
-    /// The guest's attempt with its final result.
+    /// The guest's attempt, with the result after the comparison with the control.
     pub attempt: Attempt,
     /// The result of the control.
     pub control: Control,
 }
 
-/// The result of trying the target from this machine, outside the bottle.
+/// The result of the control, which tries the target from this machine, outside the bottle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Control {
@@ -55,17 +55,17 @@ pub enum Control {
     Answered,
     /// The guest's result is conclusive without a control.
     NotNeeded,
-    /// The guest's result needs a control, but none exists.
+    /// The guest's result is not conclusive, and no control reached the target.
     Missing,
 }
 
-/// Whether there are attempts and all of them were blocked.
+/// Whether there is at least one attempt and all attempts were blocked.
 #[must_use]
 pub fn all_blocked(attempts: &[Attempt]) -> bool {
     !attempts.is_empty() && attempts.iter().all(|attempt| attempt.result == Reach::Blocked)
 }
 
-/// The control listeners on this machine's addresses. Dropping this value closes them.
+/// The control listeners on this machine's addresses. Dropping this value closes the listeners.
 pub struct Controls(Vec<Listener>);
 
 impl Controls {
@@ -86,14 +86,15 @@ impl Controls {
         Ok(Self(listeners))
     }
 
-    /// The probe request for the guest.
+    /// Creates the probe request for the guest.
     #[must_use]
     pub fn request(&self, others: Vec<SocketAddr>, isolation_only: bool) -> Probe {
         let host = self.0.iter().map(|listener| without_scope(listener.address)).collect();
         Probe { host, others, isolation_only }
     }
 
-    /// Judges the guest's attempts, after trying the same addresses from this machine.
+    /// Tries the addresses of the listeners from this machine, and then decides the final results of the guest's
+    /// attempts.
     pub async fn judge(&self, attempts: Vec<Attempt>) -> Vec<JudgedAttempt> {
         let controls = join_all(self.0.iter().map(Listener::control)).await;
         let of = |attempt: &Attempt| {
@@ -111,12 +112,12 @@ impl Controls {
     }
 }
 
-/// What a control listener observed.
+/// The contacts that a control listener observed.
 #[derive(Debug, Clone, Copy)]
 struct ListenerResult {
-    /// The control connection reached the listener.
+    /// Whether the control connection reached the listener.
     answered: bool,
-    /// Something other than the control reached the listener: the bottle.
+    /// Whether a contact that is not from the control, and therefore from the bottle, reached the listener.
     contacted: bool,
 }
 
@@ -145,11 +146,11 @@ fn judge(attempt: Attempt, found: Option<ListenerResult>) -> JudgedAttempt {
     }
 }
 
-/// Marks contacts that the control made. The source address cannot mark them, because a firewall may translate a
-/// bottle's address.
+/// A random number that identifies the contacts of the control. The source address cannot identify them, because a
+/// firewall may translate a bottle's address.
 type Nonce = [u8; 16];
 
-/// One address of this machine, with one port for TCP and UDP.
+/// A control listener on one address of this machine, with the same port for TCP and UDP.
 struct Listener {
     address: SocketAddr,
     visits: Arc<Visits>,
@@ -185,12 +186,12 @@ impl Visits {
         self.changed.notify_waiters();
     }
 
-    /// Waits until `count` contacts have sent this nonce.
+    /// Waits until `count` contacts have sent `nonce`.
     async fn wait_for(&self, nonce: Nonce, count: usize) {
         loop {
             let changed = self.changed.notified();
             tokio::pin!(changed);
-            // The waiter is registered before the check, so that it misses no notification.
+            // The waiter is registered before the check, so that it misses no notifications.
             changed.as_mut().enable();
             if self.recorded().iter().filter(|record| **record == Some(nonce)).count() >= count {
                 return;
@@ -206,7 +207,7 @@ impl Listener {
             let tcp = TcpListener::bind(address).await?;
             let address = tcp.local_addr()?;
             let Ok(udp) = UdpSocket::bind(address).await else { continue };
-            // The port identifies the listener that an attempt addressed, so each listener needs a different port.
+            // The port of an attempt's target identifies the listener, so each listener needs a different port.
             if !ports.insert(address.port()) {
                 continue;
             }
@@ -218,7 +219,8 @@ impl Listener {
         Err(io::Error::other("no port is free"))
     }
 
-    /// Whether the listener answers this machine, and whether the bottle contacted it.
+    /// Connects to the listener from this machine. Returns whether the listener answered, and whether the bottle
+    /// contacted it.
     async fn control(&self) -> ListenerResult {
         let nonce: Nonce = rand::random();
         let answered =
@@ -247,7 +249,7 @@ impl Drop for Listener {
 /// Accepts contacts concurrently until the listener is dropped.
 async fn accept(listener: TcpListener, visits: Arc<Visits>) {
     let mut tasks = JoinSet::new();
-    // A failed `accept` ends the task. The control then gets no answer.
+    // A failed `accept` ends this task. The control then receives no answer.
     while let Ok((mut contact, _)) = listener.accept().await {
         let Some(number) = visits.admit() else { continue };
         let visits = visits.clone();
@@ -269,7 +271,7 @@ async fn receive(socket: UdpSocket, visits: Arc<Visits>) {
     }
 }
 
-/// Removes the scope id from the address, because interface numbers differ inside the bottle.
+/// Removes the scope id from the address, because the scope id is an interface number, which differs inside the bottle.
 fn without_scope(mut address: SocketAddr) -> SocketAddr {
     if let SocketAddr::V6(v6) = &mut address {
         v6.set_scope_id(0);

@@ -1,4 +1,5 @@
-//! Opens the files of a kept bottle: starts only pid 1 on them, without an agent, sidecars, secrets or network.
+//! Opens the files of a kept bottle: starts only pid 1 with these files, without an agent, sidecars, secrets or a
+//! network.
 
 use std::collections::BTreeSet;
 
@@ -12,10 +13,10 @@ use super::connection::{connect, done, open};
 use super::environment;
 use super::error::{LaunchError, Peer};
 
-/// Starts pid 1 on the kept files, and provisions it with an environment, so that it can run programs.
+/// Starts pid 1 with the kept files, and sends it an environment, so that it can run programs.
 ///
 /// # Errors
-/// [`LaunchError`]. The caller then runs [`super::remove_launch`].
+/// [`LaunchError`]. After an error, the caller must call [`super::remove_launch`].
 pub async fn open_kept(
     host: &Host,
     backend: &dyn Backend,

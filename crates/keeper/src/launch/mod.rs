@@ -1,15 +1,18 @@
-//! Launches an agent from a plan. The types of the phases enforce their order.
+//! Launches an agent from a plan. Each phase of the launch is a type, so that the compiler enforces the order of the
+//! phases.
 //!
 //! ```text
 //! Planned ──network──► Networked ──start_sidecars──► SidecarsReady ──provision──► Provisioned ──start_agent──► Running
 //!                                   │ bundle started, provisioned, healthy
 //!                                   │ pid 1 started (in parallel; only the guest runs in it)
 //! ```
-//! [`open_kept`] instead opens the files of a kept bottle: only pid 1 runs, with neither network nor secrets.
+//! [`open_kept`] opens the files of a kept bottle without a launch: only pid 1 runs, with neither a network nor
+//! secrets.
 //!
-//! Only a [`Provisioned`] value can start an agent, and it exists only if every sidecar is ready. Each phase records a
-//! resource in the resource log before creating it, or immediately afterwards if the engine assigns its id. After a
-//! failure, an interrupt or a crash, [`undo`] finds every resource in the resource log or by its label.
+//! Only a [`Provisioned`] value can start an agent. Such a value exists only if every sidecar is ready. Each phase
+//! records a resource in the resource log before it creates the resource. If the container engine assigns the
+//! resource's id, the phase records the resource immediately after its creation. After a failure, an interrupt or a
+//! crash, [`undo`] finds every resource in the resource log or by its label.
 
 mod canary;
 mod connection;
@@ -53,17 +56,17 @@ use tokio::task::JoinHandle;
 use self::context::Trust;
 use self::workspace::PendingReadyTime;
 
-/// Phase in which only the claim on the bottle's directory exists.
+/// The phase in which only the claim on the bottle's directory exists.
 pub struct Planned<'a>(LaunchContext<'a>);
 
-/// Phase in which the private network and the directory of the proxy's sockets exist.
+/// The phase in which the private network and the directory of the proxy's sockets exist.
 pub struct Networked<'a> {
     context: LaunchContext<'a>,
     roots: JoinHandle<String>,
 }
 
-/// Phase in which every sidecar is ready and has its secrets. Pid 1 runs, but has not received its configuration and
-/// files.
+/// The phase in which every sidecar is ready and has its secrets. Pid 1 runs, but has not received its configuration
+/// and files.
 pub struct SidecarsReady<'a> {
     context: LaunchContext<'a>,
     bundle: Channel,
@@ -72,14 +75,14 @@ pub struct SidecarsReady<'a> {
     ready: Option<PendingReadyTime>,
 }
 
-/// Phase in which pid 1 has everything that the agent needs.
+/// The phase in which pid 1 has received everything that the agent needs.
 pub struct Provisioned<'a> {
     context: LaunchContext<'a>,
     bundle: Channel,
     guest: Channel,
 }
 
-/// Phase in which the agent runs.
+/// The phase in which the agent runs.
 pub struct Running {
     /// The channel to the bundle.
     pub bundle: Channel,
@@ -90,7 +93,7 @@ pub struct Running {
 }
 
 impl<'a> Planned<'a> {
-    /// Enters the first phase. Changes nothing.
+    /// Creates the first phase. Has no side effects.
     #[must_use]
     pub fn new(context: LaunchContext<'a>) -> Self {
         Self(context)
@@ -99,10 +102,10 @@ impl<'a> Planned<'a> {
     /// Creates the private network and the directory of the proxy's sockets.
     ///
     /// # Errors
-    /// [`LaunchError`]; the caller then runs [`undo`].
+    /// [`LaunchError`]. After an error, the caller must call [`undo`].
     pub async fn network(self) -> Result<Networked<'a>, LaunchError> {
-        // Reading the roots opens hundreds of small files on many machines, so it runs in parallel with the following
-        // phases.
+        // The root certificates are read in parallel with the next phases, because on many machines they are hundreds
+        // of small files.
         let roots = tokio::task::spawn_blocking(roots::of_this_machine);
         self.0.backend.make_network(&self.0.launch()).await?;
         Ok(Networked { context: self.0, roots })
@@ -113,7 +116,8 @@ impl<'a> Networked<'a> {
     /// Starts the bundle and pid 1 in parallel, and waits until every sidecar is ready.
     ///
     /// # Errors
-    /// [`LaunchError`] of the bundle or of pid 1, after both start attempts finished.
+    /// The [`LaunchError`] of the bundle or of pid 1. The error is returned only after both start attempts have
+    /// finished.
     pub async fn start_sidecars(self) -> Result<SidecarsReady<'a>, LaunchError> {
         // The start attempts of the bundle and of pid 1 both finish before a failure is reported, so that neither
         // creates resources while the launch is undone.
@@ -134,12 +138,12 @@ impl<'a> SidecarsReady<'a> {
     /// probe in parallel.
     ///
     /// # Errors
-    /// [`LaunchError`], for example [`LaunchError::Isolation`]. The caller then runs [`undo`].
+    /// [`LaunchError`], for example [`LaunchError::Isolation`]. After an error, the caller must call [`undo`].
     pub async fn provision(mut self) -> Result<Provisioned<'a>, LaunchError> {
         let ready = self.ready.take();
         let (probed, filled) =
             tokio::join!(guest::probe_isolation(&self.context, &self.guest), self.fill(ready));
-        // The failure of the isolation probe takes precedence over other failures.
+        // If both futures fail, the failure of the isolation probe is reported.
         probed.and(filled)?;
         Ok(Provisioned { context: self.context, bundle: self.bundle, guest: self.guest })
     }
@@ -157,10 +161,10 @@ impl<'a> SidecarsReady<'a> {
 }
 
 impl Provisioned<'_> {
-    /// Starts the bottle's services, and waits until each is ready.
+    /// Starts the bottle's services, and waits until all services are ready.
     ///
     /// # Errors
-    /// [`LaunchError::Service`] if one does not become ready. The caller then runs [`undo`].
+    /// [`LaunchError::Service`] if a service does not become ready. After an error, the caller must call [`undo`].
     pub async fn start_services(self) -> Result<Self, LaunchError> {
         services::start(&self.guest, &self.context.order.plan.services).await?;
         Ok(self)
@@ -169,7 +173,7 @@ impl Provisioned<'_> {
     /// Starts the agent.
     ///
     /// # Errors
-    /// [`LaunchError`]; `ProgramMissing` or `ProgramRefused` when the agent's program cannot be executed.
+    /// [`LaunchError`], for example `ProgramMissing` or `ProgramRefused` when the agent's program cannot be executed.
     pub async fn start_agent(self) -> Result<Running, LaunchError> {
         let agent = guest::start_agent(&self.context, &self.guest).await?;
         Ok(Running { bundle: self.bundle, guest: self.guest, agent })
@@ -177,17 +181,19 @@ impl Provisioned<'_> {
 }
 
 /// Undoes a launch. Removes every resource in the resource log, newest first, and resources of an interrupted launch
-/// that the resource log does not contain. Revokes the launch's deploy keys. Kept layers of an earlier launch stay.
-/// Returns the failures.
+/// that the resource log does not contain. Revokes the launch's deploy keys. Does not remove the kept layers of an
+/// earlier launch. Returns messages about failures.
 pub async fn undo(host: &Host, backend: &dyn Backend, claim: &Claim, tokens: &Tokens) -> Vec<String> {
-    // Revoking and removing run in parallel, so that a forge that does not respond does not delay the removal.
+    // The deploy keys are revoked while the resources are removed, so that a forge that does not respond does not delay
+    // the removal.
     let (mut left, keys) =
         tokio::join!(remove_launch(backend, claim), deploy_keys::revoke(host, claim, tokens));
     left.extend(keys);
     left
 }
 
-/// Removes every resource of a launch as [`undo`] does, but keeps its deploy keys. Returns the failures.
+/// Removes every resource of a launch as [`undo`] does, but does not revoke the deploy keys. Returns messages about
+/// failures.
 pub async fn remove_launch(backend: &dyn Backend, claim: &Claim) -> Vec<String> {
     let record = claim.record();
     let kept = record.kept;

@@ -9,56 +9,56 @@ use bottle_policy::names::Slug;
 use bottle_protocol::session::guest::SecretText;
 use serde::{Deserialize, Serialize};
 
-/// The inputs of a launch, including the secrets. They are never written to disk: they exist only in memory and on the
-/// socket that the keeper inherits.
+/// The inputs of a launch, including the secrets. The launch order is never written to disk. It exists only in memory
+/// and on the socket that the keeper inherits.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LaunchOrder {
     /// The plan of the bottle.
     pub plan: Plan,
-    /// The inputs that the backend prepared for the plan.
+    /// The image or program that the backend prepared for the plan.
     pub prepared: Prepared,
-    /// The engine on which the inputs were prepared.
+    /// The container engine on which the image or program was prepared.
     #[serde(default)]
     pub engine: Option<EngineIdentity>,
-    /// The values of [`Plan::secrets`], by id. For a route whose secret is missing, the proxy answers
-    /// `credential-missing`.
+    /// The values of [`Plan::secrets`], by id. If the secret of a route is missing, the proxy answers requests of this
+    /// route with `credential-missing`.
     pub secrets: BTreeMap<String, SecretText>,
     /// The values of sensitive environment variables that the plan does not use. The proxy blocks requests that contain
-    /// one ([`bottle_plan::sensitive_env`]).
+    /// such a value ([`bottle_plan::sensitive_env`]).
     #[serde(default)]
     pub marked: Vec<SecretText>,
-    /// Where the bottle's files come from.
+    /// The origin of the bottle's files.
     #[serde(default)]
     pub origin: Origin,
-    /// Set when the agent continues a conversation. Without [`LaunchOrder::forked`], the launch then resumes the
-    /// kept bottle of its slug.
+    /// Set if the agent continues a conversation. If [`LaunchOrder::forked`] is not set too, the launch resumes the
+    /// kept bottle with the plan's slug.
     #[serde(default)]
     pub resumed: Option<Resumed>,
-    /// Set when the launch makes a new bottle from the files of another one.
+    /// Set if the launch makes a new bottle from the files of another bottle.
     #[serde(default)]
     pub forked: Option<Forked>,
 }
 
-/// What a forked bottle has in common with the bottle that it was forked from.
+/// The facts that a forked bottle takes from the bottle from which it was forked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Forked {
-    /// The bottle that it was forked from.
+    /// The slug of the bottle from which the new bottle was forked.
     pub from: Slug,
-    /// As [`bottle_instance::record::Record::repositories`].
+    /// See [`bottle_instance::record::Record::repositories`].
     #[serde(default)]
     pub repositories: Vec<CopiedRepository>,
-    /// As [`bottle_instance::record::Record::copied_cwd`].
+    /// See [`bottle_instance::record::Record::copied_cwd`].
     pub copied_cwd: bool,
-    /// As [`bottle_instance::record::Record::copied_all`].
+    /// See [`bottle_instance::record::Record::copied_all`].
     pub copied_all: bool,
-    /// As [`bottle_instance::record::Record::image`].
+    /// See [`bottle_instance::record::Record::image`].
     #[serde(default)]
     pub image: Option<ImageSource>,
-    /// Whether the copied workspace contains unsaved work. All of it then counts as unsaved in the new bottle too.
+    /// Whether the copied workspace contains unsaved work. If so, this work is unsaved in the new bottle too.
     pub unsaved: bool,
 }
 
-/// How a launch continues the conversation of an earlier one.
+/// How a launch continues the conversation of an earlier launch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resumed {
     /// The command that starts the agent when it has no conversation to resume.
@@ -68,13 +68,14 @@ pub struct Resumed {
 }
 
 impl LaunchOrder {
-    /// Whether the launch resumes the kept bottle of its slug, so that the bottle's directory exists.
+    /// Whether the launch resumes a kept bottle. If so, the bottle's directory exists.
     #[must_use]
     pub fn resumes(&self) -> bool {
         self.resumed.is_some() && self.forked.is_none()
     }
 
-    /// Whether the record already says which changes in the workspace are unsaved work.
+    /// Whether the bottle's record already contains the time at which the workspace was ready. Later changes in the
+    /// workspace are unsaved work.
     #[must_use]
     pub fn has_ready_time(&self) -> bool {
         self.origin == Origin::Kept || self.forked.as_ref().is_some_and(|forked| forked.unsaved)
@@ -83,7 +84,7 @@ impl LaunchOrder {
     /// Creates the launch order of a new bottle after its secrets are resolved.
     ///
     /// # Errors
-    /// As [`Plan::settle`].
+    /// The errors of [`Plan::settle`].
     pub fn new(
         plan: Plan,
         prepared: Prepared,

@@ -14,13 +14,14 @@ use super::error::{LaunchError, Peer};
 /// The number of lines of a failed service's output in the error message.
 const SHOWN_LINES: u64 = 5;
 
-/// The maximum size of that output, in bytes.
+/// The maximum number of bytes of a failed service's output in the error message.
 const SHOWN_BYTES: u32 = 2048;
 
-/// Starts services in the order of the plan, as many at the same time as possible.
+/// Starts the services. A service starts when all services in its `after` list are ready. Services that do not depend
+/// on each other start at the same time.
 ///
 /// # Errors
-/// [`LaunchError::Service`] if one does not become ready.
+/// [`LaunchError::Service`] if a service does not become ready.
 pub(super) async fn start(guest: &Channel, services: &[PlannedService]) -> Result<(), LaunchError> {
     let mut ready: Vec<&ProcessName> = Vec::new();
     while ready.len() < services.len() {
@@ -29,7 +30,7 @@ pub(super) async fn start(guest: &Channel, services: &[PlannedService]) -> Resul
         });
         let next: Vec<&PlannedService> = next.collect();
         if next.is_empty() {
-            // The resolver refuses such services.
+            // All remaining services wait for each other. The resolver refuses plans with such services.
             return Err(LaunchError::Refused(
                 Peer::Guest,
                 "has services that wait for each other".to_owned(),
@@ -43,12 +44,12 @@ pub(super) async fn start(guest: &Channel, services: &[PlannedService]) -> Resul
 
 async fn start_one(guest: &Channel, planned: &PlannedService) -> Result<(), LaunchError> {
     let mut stream = open(guest, &GuestRequest::StartService(planned.service.clone())).await?;
-    // The guest answers after the start period at the latest.
+    // The guest answers at the latest when the service's start period ends.
     let event = stream.receive().await.map_err(|error| LaunchError::Disconnected(Peer::Guest, error))?;
     let name = &planned.service.name;
     match event {
         GuestEvent::Service(ServiceInfo { state: ServiceState::Ready, .. }) => Ok(()),
-        // The service was ready, and its policy decides what follows.
+        // The service was ready once and is not ready now. Its restart policy determines what happens next.
         GuestEvent::Service(info) if info.ready_at.is_some() => Ok(()),
         GuestEvent::Service(info) => Err(LaunchError::Service {
             name: name.to_string(),
@@ -63,7 +64,7 @@ async fn start_one(guest: &Channel, planned: &PlannedService) -> Result<(), Laun
     }
 }
 
-/// The last lines of a process's output, safe for a terminal.
+/// Returns the last lines of a process's output, without control characters that could affect a terminal.
 async fn last_output(guest: &Channel, process: ProcessName) -> Option<String> {
     let from = ReadFrom::LastLines(SHOWN_LINES);
     let request =

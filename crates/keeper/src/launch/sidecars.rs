@@ -1,4 +1,4 @@
-//! Starts the bundle, sends each sidecar its configuration and secrets, and waits until all are ready.
+//! Starts the bundle, sends each sidecar its configuration and secrets, and waits until all sidecars are ready.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -20,8 +20,8 @@ use super::connection::connect;
 use super::context::{LaunchContext, Trust};
 use super::error::{LaunchError, Peer};
 
-/// Time limit for the bundle to answer one provisioning request, after which the launch fails. The bundle generates one
-/// key and opens a few sockets.
+/// How long the bundle may take to answer one provisioning request before the launch fails. To answer, the bundle
+/// generates one key and opens a few sockets.
 const READY_WITHIN: Duration = Duration::from_secs(20);
 
 /// Starts the bundle and provisions it.
@@ -57,16 +57,17 @@ pub(super) async fn start(
     let gate = open(&channel, gate, "open the git gate", |event| matches!(event, BundleEvent::GateOpen));
     let supervise =
         open(&channel, supervise, "open the MCP server", |event| matches!(event, BundleEvent::SuperviseOpen));
-    // The requests run in parallel, because a different process answers each of them.
+    // The requests run in parallel, because each request is answered by a different process.
     let (authority, (), ()) = tokio::try_join!(egress, gate, supervise)?;
     Ok((channel, Trust { authority, roots }))
 }
 
-/// The configuration that several sidecars share. It is read only once for each launch.
+/// The configuration that several sidecars share. Each launch reads it only once.
 struct SidecarConfig {
     /// The trusted roots for upstream connections: this machine's roots, and the roots that the bottle's manifest adds.
     upstream_roots: String,
-    /// The user's scanner rules. They are read again here; `bottle start` has already reported errors in them.
+    /// The user's scanner rules. The launch reads these rules again, after `bottle start` has already reported errors
+    /// in them.
     rules: Vec<RuleFile>,
 }
 
@@ -77,7 +78,8 @@ impl SidecarConfig {
     }
 }
 
-/// Sends one request and returns the bundle's answer. `what` describes the request in errors (`open the git gate`).
+/// Sends one request and returns the bundle's answer. `what` describes the request in errors, for example `open the git
+/// gate`.
 async fn ask(
     channel: &Channel,
     request: BundleRequest,
@@ -97,7 +99,7 @@ async fn ask(
     }
 }
 
-/// Sends a request, if there is one, and checks with `is_done` that the bundle confirms it.
+/// Sends the request and checks with `is_done` that the bundle confirms it. Does nothing if `request` is `None`.
 async fn open(
     channel: &Channel,
     request: Option<BundleRequest>,
@@ -111,7 +113,8 @@ async fn open(
     }
 }
 
-/// The git gate's configuration: the repositories' keys, and the secrets for which it scans pushes.
+/// Builds the git gate's configuration: the keys of the repositories, and the secrets for which the git gate scans
+/// pushes.
 fn gate(context: &LaunchContext<'_>, config: SidecarConfig) -> Result<GateProvision, LaunchError> {
     let plan = &context.order.plan;
     let secrets = &context.order.secrets;
@@ -168,8 +171,8 @@ fn gate(context: &LaunchContext<'_>, config: SidecarConfig) -> Result<GateProvis
     })
 }
 
-/// The trusted host keys of a repository. No key is trusted on first use; `bottle start` has already reported missing
-/// keys.
+/// Returns the trusted host keys of a repository. No host key is trusted on first use. `bottle start` has already
+/// reported missing host keys.
 fn known_hosts(repo: &PlannedRepo) -> Result<String, LaunchError> {
     Ok(repo.host_keys()?.unwrap_or_default())
 }
@@ -207,7 +210,7 @@ fn provision(context: &LaunchContext<'_>, config: &SidecarConfig) -> Result<Prov
     })
 }
 
-/// The hosts that a budget of this launch or of this home names.
+/// Returns the hosts for which this launch or the settings of this home declare a budget.
 fn budgeted_hosts(context: &LaunchContext<'_>) -> Result<Vec<String>, LaunchError> {
     let settings = Settings::load(context.host)
         .map_err(io::Error::other)
@@ -217,7 +220,7 @@ fn budgeted_hosts(context: &LaunchContext<'_>) -> Result<Vec<String>, LaunchErro
     Ok(hosts.cloned().collect::<BTreeSet<_>>().into_iter().collect())
 }
 
-/// The secrets in the agent's environment.
+/// Returns the values of the secrets in the agent's environment.
 fn environment_secrets(context: &LaunchContext<'_>) -> Vec<SecretText> {
     let values = context.order.plan.env.values().filter_map(|value| match value {
         Value::Secret(id) => context.order.secrets.get(id).cloned(),

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use bottle_repository::Entry;
 
-/// Adds a directory that everybody may read.
+/// Adds a directory with the mode 0755.
 pub(super) fn append_directory(archive: &mut tar::Builder<&mut dyn Write>, inside: &Path) -> io::Result<()> {
     let mut header = tar::Header::new_gnu();
     header.set_entry_type(tar::EntryType::Directory);
@@ -14,7 +14,7 @@ pub(super) fn append_directory(archive: &mut tar::Builder<&mut dyn Write>, insid
     archive.append_data(&mut header, inside, io::empty())
 }
 
-/// Adds one entry. Skips sockets, devices and pipes, and files that were removed in the meantime.
+/// Adds one entry. Skips sockets, devices and pipes. Also skips a file that was removed after it was listed.
 pub(super) fn append(
     archive: &mut tar::Builder<&mut dyn Write>,
     entry: &Entry,

@@ -1,8 +1,8 @@
 //! Builds the truststore of Java programs, which read neither PEM files nor the variables for certificates.
 //!
-//! The format is JKS, because every version of Java reads it, also without its password; entries of PKCS#12 need
-//! attributes of Oracle. Java's documentation of `KeyStore` describes no bytes; this is the layout that
-//! `sun.security.provider.JavaKeyStore` reads. All numbers are big-endian:
+//! The format of the truststore is JKS, because every version of Java reads JKS, even without the password. In PKCS#12,
+//! the entries would need attributes that Oracle defines. Java's documentation of `KeyStore` does not describe the
+//! bytes of the format. `sun.security.provider.JavaKeyStore` reads the layout below. All numbers are big-endian:
 //!
 //! ```text
 //! | FEEDFEED | 2 | count | entry … | SHA-1 of the password (UTF-16), "Mighty Aphrodite" and everything before |
@@ -22,11 +22,11 @@ const TRUSTED_CERTIFICATE: u32 = 2;
 /// The password of the truststores that come with Java. The hash protects a file only against accidental changes.
 const PASSWORD: &str = "changeit";
 
-/// Returns a truststore with the certificates of a PEM text. A certificate that cannot be parsed is omitted, because
-/// Java rejects a truststore that contains one.
+/// Returns a truststore with the certificates of a PEM text. Omits a certificate that cannot be parsed, because Java
+/// rejects a truststore that contains such a certificate.
 ///
 /// # Errors
-/// An error of the PEM encoding, or more certificates than the format can count.
+/// When the PEM encoding is not valid, or when there are more certificates than the format can count.
 pub(super) fn of_pem(pem: &str) -> io::Result<Vec<u8>> {
     let mut certificates = CertificateDer::pem_slice_iter(pem.as_bytes())
         .collect::<Result<Vec<_>, _>>()

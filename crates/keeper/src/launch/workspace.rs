@@ -1,9 +1,10 @@
 //! Copies the initial workspace and the plan's files into a bottle.
 //!
-//! A backend that stores the files of bottles in directories of this machine copies a directory itself
-//! ([`bottle_backend::Lifecycle::copy_files`]), and shares the objects of its git repository
-//! ([`bottle_backend::Lifecycle::share_objects`]). Everything else is a tar stream to pid 1, which sets the owner of
-//! the files and keeps the paths inside the target directory. The same walk chooses the files in both cases.
+//! A backend that stores the files of bottles in directories of the host copies a directory itself
+//! ([`bottle_backend::Lifecycle::copy_files`]), and shares the objects of the directory's git repository
+//! ([`bottle_backend::Lifecycle::share_objects`]). In all other cases, the keeper sends a tar stream to pid 1, which
+//! sets the owner of the files and keeps the paths inside the target directory. Both methods use the same directory
+//! walk to choose the files.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -30,12 +31,12 @@ use super::workspace_archive::{
 };
 use super::workspace_files::{FileSelection, Objects};
 
-/// A request for the time at which the workspace was ready; pid 1 has not answered it yet.
+/// A request for the time at which the workspace was ready. Pid 1 has not answered the request yet.
 pub(super) struct PendingReadyTime(Stream);
 
-/// Requests the workspace's ready time early when nothing will be copied into the workspace. For a workspace that came
-/// from a snapshot, pid 1 answers only after a tick of its clock, and the launch continues meanwhile. Returns `None`
-/// when files will be copied, or when a kept workspace already has a ready time.
+/// If no files will be copied into the workspace, requests the workspace's ready time early. For a workspace from a
+/// snapshot, pid 1 answers only after the next tick of its clock, and the launch continues in the meantime. Returns
+/// `None` if files will be copied, or if the bottle's record already contains the ready time.
 pub(super) async fn request_ready_time(
     context: &LaunchContext<'_>,
     guest: &Channel,
@@ -43,13 +44,14 @@ pub(super) async fn request_ready_time(
     if copied(context).is_some() || context.order.has_ready_time() {
         return Ok(None);
     }
-    // In a workspace that starts empty, any file is a change. Pid 1 does not need to wait for a tick.
+    // In a workspace that is empty at the start, every file is a change, so pid 1 does not need to wait for a tick of
+    // its clock.
     let empty = context.order.origin == Origin::New;
     let request = if empty { GuestRequest::Now } else { GuestRequest::Moment };
     open(guest, &request).await.map(PendingReadyTime).map(Some)
 }
 
-/// The workspace's initial content, if the launch copies any.
+/// The initial content of the workspace. `None` if the launch copies no files.
 fn copied(context: &LaunchContext<'_>) -> Option<Workspace> {
     let workspace = context.order.plan.workspace;
     (workspace != Workspace::Empty).then_some(workspace)
@@ -88,7 +90,8 @@ pub(super) async fn fill(
         Some(PendingReadyTime(stream)) => stream,
         None => open(guest, &GuestRequest::Moment).await?,
     };
-    // The ready time is from the clock that stamps the bottle's files, which can differ from this machine's clock.
+    // The ready time comes from the clock that sets the time stamps of the bottle's files. This clock can differ from
+    // the host's clock.
     let GuestEvent::Moment { at: ready } = answer(&mut stream).await? else {
         return Err(LaunchError::Unexpected(Peer::Guest));
     };
@@ -101,12 +104,12 @@ pub(super) async fn fill(
         .map_err(LaunchError::host("write the bottle's record"))
 }
 
-/// A directory of the user that is copied.
+/// A directory of the user that is copied into the workspace.
 struct Directory<'a> {
     path: &'a Path,
     /// Selects the files to copy.
     content: Workspace,
-    /// The name of its directory in the workspace; `None` if it is the whole workspace.
+    /// The name of the copy in the workspace. `None` if the copy is the whole workspace.
     name: Option<&'a str>,
 }
 
@@ -115,7 +118,7 @@ impl Directory<'_> {
         self.name.map_or_else(|| names::WORKSPACE.to_owned(), |name| format!("{}/{name}", names::WORKSPACE))
     }
 
-    /// The git directory of this directory, if it is copied.
+    /// Returns the git directory of this directory, if the git directory is copied.
     fn git_dir(&self, plan: &Plan) -> Result<Option<Arc<GitDir>>, LaunchError> {
         if self.content == Workspace::Files {
             return Ok(None);
@@ -124,11 +127,11 @@ impl Directory<'_> {
         Ok(found.map_err(LaunchError::host("copy the git directory"))?.map(Arc::new))
     }
 
-    /// The record of the files copied from this directory.
+    /// Creates the record of the files that are copied from this directory.
     fn given(&self, state: &Path, plan: &Plan) -> Option<GivenRecord> {
         let with_untracked = match self.content {
             Workspace::Copy => true,
-            // The record would otherwise contain build output too.
+            // `CopyAll` also copies ignored files, so the record would otherwise contain build output.
             Workspace::CopyAll => false,
             _ => return None,
         };
@@ -136,7 +139,7 @@ impl Directory<'_> {
         GivenRecord::of(self.path, with_untracked, plan.user_ignore_file.clone(), record)
     }
 
-    /// The objects of its git repository, if they are transferred separately.
+    /// The objects of the directory's git repository, if the objects are transferred separately.
     fn objects(&self, git_dir: Option<&Arc<GitDir>>) -> Option<RepositoryObjects> {
         let (from, borrowed) = git_dir?.objects().split_first()?;
         let (from, borrowed) = (Arc::clone(from), borrowed.to_vec());
@@ -144,8 +147,8 @@ impl Directory<'_> {
     }
 }
 
-/// Copies a directory into the workspace. The objects of its git repository come last, so that they include every
-/// object that a copied reference names.
+/// Copies a directory into the workspace. The objects of the directory's git repository are copied last, so that they
+/// include every object that a copied reference names.
 async fn copy_directory(
     context: &LaunchContext<'_>,
     transfer: &Transfer<'_>,
@@ -167,7 +170,7 @@ async fn copy_directory(
         git_dir: git_dir.as_ref(),
         given: given.as_ref(),
     };
-    // A cancelled launch does not wait for the walk.
+    // Dropping this guard stops the directory walk, so that a cancelled launch does not wait for it.
     let stop = Stop::default();
     let _stopped = stop.on_drop();
     if !copy_directly(context, transfer, &directory, files, &stop).await? {
@@ -193,7 +196,7 @@ async fn copy_directory(
         ended.map_err(LaunchError::host("record the given files"))?;
     }
     if let Some(objects) = objects {
-        // The list of alternates has one path on each line.
+        // The file of alternates has one path on each line, so a path with a line break cannot be an alternate.
         let is_line = !objects.inside().contains('\n');
         if is_line && context.backend.share_objects(&context.launch(), &objects).await? {
             transfer.run(&target, move |out| archive_alternate(&objects, out)).await?;
@@ -208,8 +211,9 @@ async fn copy_directory(
     }
 }
 
-/// Records the files of a directory in which the agent is about to work (`--cwd=live`): all of them, or, if its
-/// repository has a commit, only those that git does not compare.
+/// Records the files of a directory in which the agent will work directly (`--cwd=live`). If the directory's repository
+/// has a commit, records only the files that git does not compare. Otherwise, records all files that git does not
+/// ignore.
 async fn record_live(context: &LaunchContext<'_>, directory: &Path) -> Result<(), LaunchError> {
     let (directory, state) = (directory.to_owned(), context.claim.directory().to_owned());
     let user = context.order.plan.user_ignore_file.clone();
@@ -224,7 +228,8 @@ async fn record_live(context: &LaunchContext<'_>, directory: &Path) -> Result<()
     recorded.map_err(LaunchError::host("record the files of the directory"))
 }
 
-/// Copies the files of a directory if the backend can copy them without pid 1. Otherwise returns false.
+/// Copies the files of a directory if the backend can copy them without pid 1. Returns false if the backend cannot, or
+/// if the files cannot be listed.
 async fn copy_directly(
     context: &LaunchContext<'_>,
     transfer: &Transfer<'_>,
@@ -232,10 +237,11 @@ async fn copy_directly(
     files: SelectedFiles<'_>,
     stop: &Stop,
 ) -> Result<bool, LaunchError> {
-    // This value is set when the copy ends. It is separate from `stop`, so that later walks continue.
+    // The backend sets `copying` when the copy ends. `copying` is separate from `stop`, because later directory walks
+    // must continue.
     let copying = Stop::default();
     let objects = files.objects;
-    // If a file cannot be read, the archive reports the error.
+    // If the directory cannot be read, the caller sends an archive instead, and the archive reports the error.
     let Ok(initial) = InitialFiles::of(files, &copying) else { return Ok(false) };
     let files = HostFiles {
         from: directory.path.to_owned(),
@@ -256,7 +262,7 @@ async fn copy_directly(
     Ok(true)
 }
 
-/// Sends archives of the workspace's files to pid 1, and reports the bytes of all of them as progress.
+/// Sends archives of the workspace's files to pid 1, and reports the sum of their bytes as progress.
 struct Transfer<'a> {
     guest: &'a Channel,
     progress: &'a ProgressSink,
@@ -278,7 +284,8 @@ impl Transfer<'_> {
         send(&mut stream, counted).await
     }
 
-    /// A progress sink for a further copy. Adds its bytes to those of the earlier copies.
+    /// Creates a progress sink for another copy. The sink adds the bytes of this copy to the bytes of the earlier
+    /// copies.
     fn further_bytes(&self) -> ProgressSink {
         let (progress, bytes) = (self.progress.clone(), self.bytes.clone());
         let before = bytes.load(Ordering::Relaxed);
@@ -290,7 +297,7 @@ impl Transfer<'_> {
     }
 }
 
-/// Counts the bytes written and reports them as progress.
+/// A writer that counts the written bytes and reports the count as progress.
 struct CountingWriter<'a> {
     out: &'a mut dyn Write,
     bytes: &'a AtomicU64,

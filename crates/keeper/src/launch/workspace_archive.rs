@@ -1,4 +1,4 @@
-//! Archives the initial files of a workspace for pid 1.
+//! Creates the archives of a workspace's initial files for pid 1.
 
 use std::collections::HashSet;
 use std::io::{self, Write};
@@ -21,21 +21,21 @@ use super::workspace_files::{
 pub(super) struct SelectedFiles<'a> {
     pub(super) directory: &'a Path,
     pub(super) content: Workspace,
-    /// The user's own ignore file.
+    /// The path of the user's own ignore file.
     pub(super) user_ignore_file: Option<&'a Path>,
     pub(super) objects: Objects,
     pub(super) git_dir: Option<&'a Arc<GitDir>>,
-    /// Where the files are recorded.
+    /// The record to which the files are added.
     pub(super) given: Option<&'a GivenRecord>,
 }
 
 /// The files of a directory that are a workspace's initial content.
 pub(super) struct InitialFiles {
-    /// The files. A git directory elsewhere than at `.git` is not among them.
+    /// The files, without a git directory that is not at `.git`.
     pub(super) entries: HostEntries,
-    /// The git directory. The copy gets the remaining files of this directory after `entries`.
+    /// The git directory. The files of the git directory that are not in `entries` are copied after `entries`.
     pub(super) git_dir: Option<Arc<GitDir>>,
-    /// The linked worktrees among the files so far.
+    /// The linked worktrees among the files that were read so far.
     pub(super) worktrees: CopiedWorktrees,
 }
 
@@ -85,7 +85,7 @@ impl InitialFiles {
     }
 }
 
-/// Archives these files for the path `place` in the bottle, until `stop` is set.
+/// Archives these files until `stop` is set. `place` is the path in the bottle at which pid 1 extracts the files.
 pub(super) fn archive_directory(
     files: SelectedFiles<'_>,
     place: &str,
@@ -119,7 +119,7 @@ pub(super) fn archive_git_dir(
     archive.finish()
 }
 
-/// Archives the objects of a git repository, with those that it borrows, until `stop` is set.
+/// Archives the objects of a git repository, including borrowed objects, until `stop` is set.
 pub(super) fn archive_objects(
     objects: &RepositoryObjects,
     stop: &Stop,
@@ -141,8 +141,9 @@ pub(super) fn archive_objects(
     archive.finish()
 }
 
-/// Whether a file in a repository's object directory is valid only there: the list of alternates, and with `several`,
-/// also the commit graphs and multi-pack indexes.
+/// Whether a file in an object directory is valid only in this directory and must not be copied. The file of alternates
+/// is always such a file. If `several` object directories are merged, commit graphs and multi-pack indexes are such
+/// files too.
 fn is_of_one(path: &Path, several: bool) -> bool {
     let is_index = |path: &Path| {
         let name =
@@ -152,8 +153,7 @@ fn is_of_one(path: &Path, several: bool) -> bool {
     path == Path::new("info/alternates") || several && is_index(path)
 }
 
-/// Archives the directory of a repository's own objects, which names the shared objects as an alternate
-/// (gitrepository-layout(5)).
+/// Archives an empty object directory that names the shared objects as an alternate (gitrepository-layout(5)).
 pub(super) fn archive_alternate(objects: &RepositoryObjects, out: &mut dyn Write) -> io::Result<()> {
     let mut archive = tar::Builder::new(out);
     for directory in ["", "info", "pack"] {
@@ -187,7 +187,7 @@ mod tests {
             .entries()
             .expect("entries")
             .map(|entry| {
-                // The path of a directory can end with a slash.
+                // `components` removes the slash at the end of a directory's path.
                 let entry = entry.expect("entry");
                 let path: PathBuf = entry.path().expect("path").components().collect();
                 path.to_string_lossy().into_owned()
@@ -277,7 +277,7 @@ mod tests {
         assert_eq!(names_in(&objects), [".git/objects", ".git/objects/pack", ".git/objects/pack/a.pack"]);
     }
 
-    /// The copy contains borrowed objects like the repository's own ones, and no path of this machine.
+    /// The copy contains borrowed objects in the same way as the repository's own objects, and no path of the host.
     #[test]
     fn borrowed_objects_are_archived_as_those_of_the_repository() {
         let root = tempfile::tempdir().expect("a temporary directory");
@@ -383,7 +383,7 @@ mod tests {
         assert_eq!(names_in(&bytes), ["b.log", "target", "target/tracked"]);
     }
 
-    /// Another thread exchanges a directory and a link to a private one while archives are made.
+    /// While archives are made, another thread exchanges a directory with a link to a private directory.
     #[test]
     #[cfg(target_os = "linux")]
     fn nothing_outside_is_archived_while_a_directory_and_a_link_are_exchanged() {
@@ -408,7 +408,7 @@ mod tests {
                     exchanged.fetch_add(1, Ordering::Relaxed);
                 }
             });
-            // The other thread also ends if an assertion fails.
+            // Dropping this guard ends the other thread, even if an assertion fails.
             let _stopped = stop.on_drop();
             let mut rounds = 0;
             while rounds < 300 || exchanged.load(Ordering::Relaxed) < 300 {

@@ -1,7 +1,8 @@
 //! Chooses the files of a directory that become the initial content of a workspace.
 //!
-//! The agent of another bottle may change the directory meanwhile (`--cwd=live`), and its whole content may be
-//! untrusted. The walk therefore uses descriptors. It reads ignore files as git does, within limits.
+//! The agent of another bottle may change the directory during the walk (`--cwd=live`), and the complete content of the
+//! directory may be untrusted. The walk therefore opens files through descriptors of their directories. It reads ignore
+//! files as git does, within limits.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,9 +17,9 @@ use super::git_dir::GitDir;
 /// Whether a walk includes the objects of the directory's git repository.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Objects {
-    /// It includes them.
+    /// The walk includes the objects.
     Included,
-    /// They are transferred separately.
+    /// The objects are transferred separately.
     Separate,
 }
 
@@ -27,12 +28,13 @@ pub enum Objects {
 pub enum FileSelection<'a> {
     /// All files.
     All,
-    /// Those that git does not ignore. The user's own ignore file applies too.
+    /// The files that git does not ignore. If this variant has a path, it is the user's own ignore file, which applies
+    /// too.
     NotIgnored(Option<&'a Path>),
 }
 
 impl<'a> FileSelection<'a> {
-    /// The files that git does not ignore, by the rules of the plan's user ignore file too.
+    /// Selects the files that git does not ignore. The user's ignore file in the plan applies too.
     pub fn not_ignored(plan: &'a Plan) -> Self {
         Self::NotIgnored(plan.user_ignore_file.as_deref())
     }
@@ -44,17 +46,17 @@ pub(super) const GIT_DIR: &str = ".git";
 /// The directory of a git repository's objects, relative to its working tree.
 pub(super) const OBJECTS: &str = ".git/objects";
 
-/// The files of a directory that `--cwd` copies. The files of its git repository come last; no ignore rule affects
-/// them.
+/// The files of a directory that `--cwd` copies. The files of the directory's git repository come last. Ignore rules do
+/// not affect these files.
 pub struct WorkspaceFiles {
     working_tree: Walk,
     repository: Walk,
-    /// Whether git would read a `.gitignore` in the directory, or above it in its repository.
+    /// Whether there is a `.gitignore` that git would read, in the directory itself or above it in the same repository.
     pub has_ignore_file: bool,
 }
 
 impl WorkspaceFiles {
-    /// Chooses files of a directory, whose git directory is `git_dir`.
+    /// Chooses the files of a directory. `git_dir` is the directory's git directory.
     ///
     /// # Errors
     /// When the directory or the ignore rules for it cannot be read.
@@ -67,7 +69,7 @@ impl WorkspaceFiles {
     ) -> Result<Self, WalkError> {
         let repository = repository_files(directory, objects, git_dir, stop)?;
         let walk = Walk::content(open(directory)?).except(GIT_DIR).until(stop.clone());
-        // The copy has this directory as `.git`.
+        // This walk leaves out the git directory, because the path of the git directory in the copy is `.git`.
         let walk = match git_dir.and_then(GitDir::inside) {
             Some(inside) => walk.except(inside),
             None => walk,
@@ -80,7 +82,7 @@ impl WorkspaceFiles {
         Ok(Self { working_tree: place.without_ignored(walk, user)?, repository, has_ignore_file })
     }
 
-    /// The ignore files found so far whose rules do not apply, because they are links or not regular files.
+    /// The ignore files that were found so far and were not read, because they are not regular files.
     pub fn ignore_files_not_read(&self) -> &[PathBuf] {
         self.working_tree.ignore_files_not_read()
     }
@@ -94,20 +96,20 @@ impl Iterator for WorkspaceFiles {
     }
 }
 
-/// The position of a directory in its repository.
+/// The position of a directory in its git repository.
 struct Place {
-    /// The top of the working tree; outside of a repository, the directory.
+    /// The top of the working tree. For a directory outside of a repository, the directory itself.
     top: Directory,
     /// The path of the directory below the top.
     below: PathBuf,
-    /// The repository, if it belongs to the working tree.
+    /// The repository, if it is proven that the repository belongs to the working tree.
     repository: Option<Located>,
 }
 
 impl Place {
     fn of(directory: &Path) -> Result<Self, WalkError> {
         let real = directory.canonicalize().map_err(|error| unreadable(directory, error))?;
-        // The rules of a repository that git would not use do not apply.
+        // If git would not use the repository, the repository's ignore rules do not apply.
         let found = locate(&real).ok().flatten().filter(|found| found.kind != Kind::Bare);
         if let Some(found) = found
             && let Ok(below) = real.strip_prefix(found.top.path())
@@ -119,14 +121,13 @@ impl Place {
         Ok(Self { top: open(&real)?, below: PathBuf::new(), repository: None })
     }
 
-    /// The walk of the directory's content without the files that git ignores. The files that it tracks are never
-    /// ignored.
+    /// Returns the walk without the files that git ignores. Files that git tracks are never ignored.
     fn without_ignored(self, walk: Walk, user: Option<&Path>) -> Result<Walk, WalkError> {
         let Self { top, below, repository } = self;
         let git_directory = repository.as_ref().map(|found| &found.common);
         let rules = IgnoreRules::of(&RuleSources { top: &top, below: &below, git_directory, user })?;
         let walk = walk.with_rules(rules);
-        // If the index cannot be read, no file counts as tracked.
+        // If the index cannot be read, all files are treated as untracked.
         let Some(index) = repository.and_then(|found| Index::read(&found.git).ok()) else { return Ok(walk) };
         Ok(walk.keeping(Box::new(move |path, kind| index.tracks(&below.join(path), kind))))
     }
@@ -137,7 +138,8 @@ impl Place {
     }
 }
 
-/// Walks the files of the git repository in `directory`, if there is one, that a copy gets unchanged.
+/// Walks the files of the git repository in `directory` that are copied unchanged. Finds no files if there is no git
+/// repository.
 pub(super) fn repository_files(
     directory: &Path,
     objects: Objects,

@@ -1,24 +1,24 @@
-//! Errors of the ledger, each with the user's next step.
+//! Errors of the ledger, with hints about what the user can do next.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use rusqlite::ErrorCode;
 
-/// Why the ledger cannot be used. A bottle that runs never depends on the ledger: its usage stays in `usage/`, and is
-/// ingested as soon as the ledger can be used again.
+/// Why the ledger cannot be used. The usage of a running bottle is never lost: it stays in `usage/`, and is ingested as
+/// soon as the ledger can be used again.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {verb} {}: {cause}", path.display())]
 pub struct LedgerError {
-    /// What was done: `open`, `read` or `write`.
+    /// The operation that failed, for example `open`, `read` or `write`.
     pub verb: &'static str,
     /// The path of the file.
     pub path: PathBuf,
-    /// The reason.
+    /// The reason why the operation failed.
     pub cause: Cause,
 }
 
-/// The reason why the ledger cannot be used.
+/// The reason why an operation on the ledger failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Cause {
     /// A newer version of the program wrote the file.
@@ -29,7 +29,7 @@ pub enum Cause {
         /// The newest schema that this version knows.
         known: i64,
     },
-    /// The file is damaged, or is no database.
+    /// The file is damaged or is not a database.
     #[error("the database is damaged")]
     Damaged(#[source] rusqlite::Error),
     /// The file or its directory cannot be written.
@@ -70,7 +70,7 @@ impl LedgerError {
         Self { verb, path: path.to_owned(), cause: cause.into() }
     }
 
-    /// The database could not be used, for a cause outside of it.
+    /// Creates the error for a database that could not be used because of an error outside of the database.
     pub fn failed(path: &Path, cause: std::io::Error) -> Self {
         Self::new("use", path, cause)
     }

@@ -1,8 +1,8 @@
 //! Ingests usage files into the ledger, each record exactly once.
 //!
-//! The ledger stores for each file how far it was ingested, in the same transaction as the records. If the bytes before
-//! this position differ, something replaced or shortened the file, and it is read again from the beginning: the records
-//! that the ledger has already are recognized by their ids.
+//! For each file, the ledger stores the position up to which the file was ingested. It stores the position in the same
+//! transaction as the records. If the bytes before the position have changed, the file was replaced or shortened, and
+//! ingestion reads the file again from the beginning. The ledger recognizes records that it already has by their ids.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
@@ -17,15 +17,15 @@ use sha2::{Digest, Sha256};
 use super::error::LedgerError;
 use super::repository::{Ledger, Mark, Response, Totals};
 
-/// The maximum number of lines that one transaction ingests. It bounds the memory, and the time for which other
-/// processes wait.
+/// The maximum number of lines that one transaction ingests. The maximum bounds the memory use, and the time for which
+/// other processes wait.
 const BATCH: usize = 4096;
 
-/// The number of bytes after which a transaction ingests no more lines.
+/// The number of bytes after which one transaction ingests no more lines.
 const BATCH_BYTES: u64 = 8 << 20;
 
-/// The maximum number of bytes before a position that are compared. This is longer than a usual line, and the id in a
-/// line makes these bytes unique.
+/// The maximum number of bytes before a position that are compared. This number is larger than the length of a usual
+/// line, so the compared bytes include the id of a record. The id makes the bytes unique.
 const TAIL: u64 = 4096;
 
 /// The result of an ingestion.
@@ -33,16 +33,16 @@ const TAIL: u64 = 4096;
 pub struct Ingested {
     /// The number of records that were new.
     pub added: usize,
-    /// The number of lines that are no usage records.
+    /// The number of lines that are not usage records.
     pub skipped: usize,
 }
 
 impl Ledger {
-    /// Ingests all usage files of a home. Bottles may append records meanwhile.
+    /// Ingests all usage files of a home. Running bottles may append records at the same time.
     ///
     /// # Errors
-    /// [`LedgerError`] if a file cannot be read or the database cannot be written. What was ingested before stays, and
-    /// the next call continues.
+    /// [`LedgerError`] if a file cannot be read or the database cannot be written. Records that were ingested before
+    /// the error stay in the ledger, and the next call continues after them.
     pub fn ingest(&mut self, home: &Path) -> Result<Ingested, LedgerError> {
         let mut ingested = Ingested::default();
         let slugs =
@@ -58,7 +58,7 @@ impl Ledger {
     /// Ingests the usage file of one bottle.
     ///
     /// # Errors
-    /// As [`Ledger::ingest`].
+    /// The errors of [`Ledger::ingest`].
     pub fn ingest_bottle(&mut self, home: &Path, slug: &Slug) -> Result<Ingested, LedgerError> {
         let mut ingested = Ingested::default();
         let path = usage::path(home, slug);
@@ -66,7 +66,7 @@ impl Ledger {
         Ok(ingested)
     }
 
-    /// Ingests the next lines of a file. Returns whether more may follow.
+    /// Ingests the next lines of a file. Returns whether more lines may follow.
     fn ingest_batch(&mut self, path: &Path, slug: &Slug, sum: &mut Ingested) -> Result<bool, LedgerError> {
         let unread = |error| LedgerError::new("read", path, error);
         let mut file = match File::open(path) {
@@ -94,17 +94,18 @@ impl Ledger {
     }
 }
 
-/// Complete lines of a file.
+/// The complete lines of a usage file that one transaction ingests.
 struct Lines {
     lines: Vec<Vec<u8>>,
-    /// The number of bytes of the lines.
+    /// The total number of bytes of the lines.
     length: u64,
     /// Whether more lines may follow.
     more: bool,
 }
 
-/// Reads the complete lines of one transaction. A line without an end is being written, or is removed by the next append. A
-/// line of more than [`MAX_STORED_LINE`] bytes is split; its pieces are no records.
+/// Reads the complete lines for one transaction. A last line without a line break is not read: it is still being
+/// written, or the next append removes it. A line of more than [`MAX_STORED_LINE`] bytes is split, and the pieces are
+/// not valid records.
 fn read_lines(file: &mut File, offset: u64) -> io::Result<Lines> {
     file.seek(SeekFrom::Start(offset))?;
     let mut reader = BufReader::new(file);
@@ -122,7 +123,7 @@ fn read_lines(file: &mut File, offset: u64) -> io::Result<Lines> {
     Ok(read)
 }
 
-/// A hash of the bytes before a position. Empty if the file is shorter.
+/// Returns a hash of the bytes before a position. Returns an empty hash if the file is shorter than the position.
 fn tail(file: &mut File, offset: u64) -> io::Result<Vec<u8>> {
     let length = offset.min(TAIL);
     file.seek(SeekFrom::Start(offset - length))?;
@@ -131,7 +132,7 @@ fn tail(file: &mut File, offset: u64) -> io::Result<Vec<u8>> {
     Ok(if bytes.len() as u64 == length { Sha256::digest(&bytes).to_vec() } else { Vec::new() })
 }
 
-/// Parses a line of a usage file. None if it is no usage record.
+/// Parses a line of a usage file. Returns `None` if the line is not a usage record.
 fn parse(line: &[u8], slug: &Slug) -> Option<Response> {
     let StoredUsage { mut labels, usage } = serde_json::from_slice(line).ok()?;
     if labels.lineage.is_empty() {
@@ -158,8 +159,8 @@ fn parse(line: &[u8], slug: &Slug) -> Option<Response> {
     })
 }
 
-/// The key of budgets. A record of an older version does not say which route allowed the request, so its key is the
-/// host.
+/// Returns the budget key of a record. A record of an older version does not contain the route that allowed the
+/// request, so its budget key is the host.
 fn key(labels: &Labels, usage: &Usage) -> String {
     match labels.template {
         Some(template) if template != Template::Command && usage.provider_route => template.to_string(),
@@ -175,7 +176,8 @@ fn name(api: Api) -> &'static str {
     }
 }
 
-/// The counts in the form of the ledger. Those of an interrupted or doubtful response count as estimated.
+/// Converts the counts of a response to the form of the ledger. The counts of an interrupted or doubtful response are
+/// marked as estimated.
 fn normalized(usage: &Usage) -> Totals {
     let Counts { input, output, cache_read, cache_write, doubtful } = usage.tokens.counts(usage.api);
     let estimated = usage.estimated || usage.interrupted || doubtful;

@@ -1,8 +1,10 @@
-//! Grants leases on budgets: spent, reserved and granted tokens together never exceed a limit.
+//! Grants leases on budgets. A lease is granted only if the spent and reserved tokens, including the new lease, do not
+//! exceed a limit.
 //!
-//! Each grant is one transaction, and only one process writes at a time, so no interleaving of bottles can exceed a
-//! limit. The proxy counts what it received since the launch. If an answer was lost, the tokens are already reserved, and
-//! the same answer is given again.
+//! Each grant is one transaction, and only one process writes at a time, so concurrent requests of bottles cannot
+//! exceed a limit. The proxy sends the sum of the tokens that it received since the launch. If an answer was lost, this
+//! sum is smaller than the sum in the ledger: the tokens are already reserved, and the ledger gives the same answer
+//! again.
 
 use std::collections::HashSet;
 
@@ -16,16 +18,16 @@ use super::error::LedgerError;
 use super::repository::{Ledger, Reader, StoredLease};
 use super::standing::Standing;
 
-/// The part of the remaining tokens that a bottle gets in addition to what it needs, so that it asks less often. Other
-/// bottles cannot use these tokens before it gives them back.
+/// In addition to the tokens that a bottle needs, it gets up to one eighth of the remaining tokens, so that it sends
+/// fewer requests. Other bottles cannot use these tokens before the bottle returns them.
 const SPARE_PART: u64 = 8;
 
 /// The launch that needs a lease.
 #[derive(Debug, Clone, Copy)]
 pub struct Lessee<'l> {
-    /// The name of the bottle.
+    /// The slug of the bottle.
     pub slug: &'l Slug,
-    /// The facts about the launch.
+    /// The labels of the launch, such as its agent and its bottle manifests.
     pub labels: &'l Labels,
     /// The budget key: a template or a host.
     pub key: &'l str,
@@ -34,32 +36,34 @@ pub struct Lessee<'l> {
 /// The result of a request for a lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LeaseGrant {
-    /// The tokens that were granted since the launch.
+    /// The tokens were granted. Contains the sum of all tokens that were granted since the launch.
     Granted(u64),
-    /// A limit has too little left.
+    /// A limit has too few tokens left.
     Short(Shortage),
 }
 
-/// A limit that has too little left for a request.
+/// A limit that has too few tokens left for a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shortage {
     /// The limit.
     pub declared: Declared,
-    /// What is spent of it.
+    /// The spent and reserved tokens of the limit.
     pub standing: Standing,
-    /// The tokens that the request needs, with those of the bottle's lease that no request uses.
+    /// The number of tokens that the request needs, plus the tokens of the bottle's lease that no request in progress
+    /// uses.
     pub needed: u64,
-    /// Whether the tokens suffice if the requests in progress use few of their reservations, and other bottles give
-    /// their leases back; for a limit for each minute, whether they suffice after a while.
+    /// Whether a later attempt can succeed without a raised limit. For a per-minute limit, the tokens of the next
+    /// minutes can be sufficient. For other limits, the tokens can be sufficient if requests in progress use less than
+    /// they have reserved and other bottles return their leases.
     pub may_pass: bool,
 }
 
 impl Ledger {
-    /// Grants a launch the tokens that its proxy needs, if each of the `governing` limits has that many left. Records
-    /// what the proxy gave back.
+    /// Grants a launch the tokens that its proxy needs, if each of the `governing` limits has enough tokens left.
+    /// Records the tokens that the proxy returned.
     ///
     /// # Errors
-    /// [`LedgerError`] if the database cannot be written. Nothing is granted then.
+    /// [`LedgerError`] if the database cannot be written. In this case, no tokens are granted.
     pub fn lease(
         &mut self,
         lessee: Lessee<'_>,
@@ -81,7 +85,8 @@ impl Ledger {
                     lease.granted = lease.granted.saturating_add(tokens);
                 }
                 Err(shortage) => {
-                    // A request that waits asks every second, and must not write each time.
+                    // The lease is written only if it changed, because the keeper repeats a waiting request every
+                    // second.
                     if lease != before {
                         batch.set_lease(launch, key, &lease)?;
                         batch.commit()?;
@@ -95,7 +100,7 @@ impl Ledger {
         Ok(LeaseGrant::Granted(lease.granted))
     }
 
-    /// Ends the leases of a launch that ended. Its usage must be ingested before.
+    /// Ends the leases of a launch that has ended. The usage of the launch must be ingested before this call.
     ///
     /// # Errors
     /// [`LedgerError`] if the database cannot be written.
@@ -105,8 +110,9 @@ impl Ledger {
         batch.commit()
     }
 
-    /// Ends the leases of all launches except the `live` ones. The keeper of a launch that is not live was killed before
-    /// it could end them. Ends none if `live` returns `None`, because it is unknown which launches are live.
+    /// Ends the leases of all launches except the `live` launches. A launch that is not live still has leases if its
+    /// keeper was killed before it could end them. Ends no leases if `live` returns `None`, which means that the live
+    /// launches are not known.
     ///
     /// # Errors
     /// [`LedgerError`] if the database cannot be written.
@@ -119,7 +125,8 @@ impl Ledger {
         if leased.is_empty() {
             return Ok(());
         }
-        // A launch is live before it gets a lease, so this set contains all that have one.
+        // `live` is called after the leases were read. A launch is live before it gets a lease, so the set contains
+        // every live launch among `leased`.
         let Some(live) = live() else { return Ok(()) };
         for run in leased.iter().filter(|run| !live.contains(*run)) {
             batch.remove_leases(run)?;
@@ -127,7 +134,7 @@ impl Ledger {
         batch.commit()
     }
 
-    /// Records that a limit was enforced, and with which result.
+    /// Records that a limit was enforced, and the result.
     ///
     /// # Errors
     /// [`LedgerError`] if the database cannot be written.
@@ -152,8 +159,8 @@ fn take_back(lease: &mut StoredLease, returned: u64) {
     lease.reserved = lease.reserved.saturating_sub(more);
 }
 
-/// The number of tokens to grant: those that are missing, and a part of the rest. The error is the first limit that has
-/// too little left.
+/// Returns the number of tokens to grant: the `missing` tokens, and a part of the remaining tokens. The inner error is
+/// the first limit that has too few tokens left.
 fn most(
     reader: &Reader<'_>,
     governing: &[&Declared],
@@ -171,7 +178,7 @@ fn most(
             let needed = unused.saturating_add(missing);
             let waits_for_others = standing.reserved > unused;
             let may_pass = match declared.limit.window {
-                // The tokens of the last minute soon belong to an earlier minute.
+                // After at most a minute, the spent tokens no longer count against a per-minute limit.
                 Window::Minute => needed <= standing.limit,
                 _ => waits_for_others && standing.spent.saturating_add(needed) <= standing.limit,
             };

@@ -1,4 +1,5 @@
-//! Leases must never exceed a limit, and must neither lose a token nor count it twice, whatever is lost or repeated.
+//! Leases must never exceed a limit. They must neither lose a token nor count a token twice, even if messages are lost
+//! or repeated.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -14,7 +15,7 @@ use jiff::{Timestamp, Zoned};
 
 use super::{LeaseGrant, Ledger, Lessee, Shortage, Standing};
 
-/// A bottle of the test.
+/// A bottle that requests leases in the test.
 struct Bottle {
     slug: Slug,
     labels: Labels,
@@ -51,7 +52,7 @@ impl Bottle {
 }
 
 fn home() -> tempfile::TempDir {
-    // In memory, because each of thousands of grants is written to disk.
+    // The home is in memory if possible, because the tests write thousands of grants to the home's file system.
     let memory = Path::new("/dev/shm");
     let home = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
     let home = home.expect("home");
@@ -90,14 +91,14 @@ fn grants_what_every_limit_has_left() {
     let (agent, ceiling) = (total("agent:worker", 800), total("ceiling", 1000));
     let limits = [&agent, &ceiling];
     let now = Zoned::now();
-    // 100 tokens, and an eighth of the rest of the narrower limit.
+    // The 100 requested tokens, and an eighth of the tokens that then remain of the narrower limit.
     assert_eq!(granted(ledger.lease(one.lessee(), &limits, &asks(0, 100), &now).expect("lease")), 187);
     assert_eq!(granted(ledger.lease(two.lessee(), &limits, &asks(0, 600), &now).expect("lease")), 601);
     let rest = short(ledger.lease(two.lessee(), &limits, &asks(601, 13), &now).expect("lease"));
     assert_eq!(rest.standing, Standing { spent: 0, reserved: 788, limit: 800 });
     assert_eq!((rest.declared, rest.needed, rest.may_pass), (agent.clone(), 614, true));
     assert_eq!(granted(ledger.lease(two.lessee(), &limits, &asks(601, 12), &now).expect("lease")), 613);
-    // The bottle's own unused tokens and those of the other one do not suffice.
+    // The bottle's own unused tokens and the unused tokens of the other bottle are not sufficient.
     let never = short(ledger.lease(one.lessee(), &limits, &asks(187, 614), &now).expect("lease"));
     assert_eq!((never.needed, never.may_pass), (801, false));
     ledger.top_up(&agent, None, 200, "me").expect("top up");
@@ -154,7 +155,8 @@ fn a_clock_that_crosses_midnight_and_returns_grants_no_more() {
     assert!(all >= today + 900, "{all}");
     let standing = ledger.standing(&limit, None, &tomorrow).expect("standing");
     assert_eq!((standing.spent, standing.reserved), (0, all - today));
-    // The clock is set back: this day counts what was spent in it and what is reserved.
+    // The clock is set back. The tokens that were spent on the first day and the reserved tokens both count against the
+    // limit of this day.
     let back = short(ledger.lease(one.lessee(), &[&limit], &asks(all, 1), &now).expect("lease"));
     assert_eq!((back.standing.spent, back.standing.reserved), (today, all - today));
     let most = 1000 - (all - today);
@@ -191,13 +193,13 @@ fn an_ingested_response_is_taken_from_the_lease() {
         [(1, 150, 150, first - 150), (1, 150, 150, first - 150), (2, 900, 1050, 0)]
     {
         one.respond(home.path(), id, tokens);
-        // Any process may ingest it.
+        // Any process may ingest the usage record.
         Ledger::open(home.path()).expect("ledger").ingest(home.path()).expect("ingest");
         assert_eq!(standing(&ledger), Standing { spent, reserved, limit: 1000 });
     }
     let spent = short(ledger.lease(one.lessee(), &[&limit], &asks(first, 1), &now).expect("lease"));
     assert!(!spent.may_pass);
-    // A response of a launch without a lease takes nothing from others.
+    // A response of a launch without a lease does not use reserved tokens of other launches.
     Bottle::new("two").respond(home.path(), 3, 5);
     ledger.ingest(home.path()).expect("ingest");
     assert_eq!(standing(&ledger).spent, 1055);
@@ -223,7 +225,8 @@ fn a_launch_that_ended_gives_its_lease_back() {
     assert!(reserved(&ledger) < two && reserved(&ledger) >= 100);
 }
 
-/// Eight bottles need more tokens than a limit has. A trigger of the database checks the sum at each grant.
+/// Eight bottles together need more tokens than a limit has. A database trigger checks the sum of spent and reserved
+/// tokens at each grant.
 #[test]
 fn bottles_that_race_for_a_limit_never_exceed_it_together() {
     const LIMIT: u64 = 300_000;

@@ -1,19 +1,20 @@
-//! The ledger: what all bottles of this home used, in the database `$BOTTLE_HOME/bottle.db`.
+//! The ledger: the tokens that all bottles of this home used, in the database `$BOTTLE_HOME/bottle.db`.
 //!
 //! ```text
 //! proxy ─► keeper ─► usage/<slug>.jsonl ─► ingest ─► bottle.db ─► report
 //!   ▲      (adds what only the host knows)  (by id)    ▲    │
 //!   └─ lease ─────── keeper ◄──────────────────────────┴────┘
 //! ```
-//! Only host processes open the database: commands, and the keepers of bottles with a budget. Sidecars never do. The
-//! usage files are the source: a record is on
-//! disk in its usage file before it is ingested, and its id is unique in the database. A process that is killed at any
-//! time therefore loses no record and counts none twice, and a database that cannot be used stops no bottle.
+//! Only host processes open the database: commands, and the keepers of bottles with a budget. Sidecars never open the
+//! database. The usage files are the source of the data: a record is on disk in a usage file before it is ingested, and
+//! the record's id is unique in the database. A process that is killed at any time therefore loses no records and
+//! counts no record twice. A bottle continues to run if the database cannot be used.
 //!
 //! - `repository`, `series`: the only modules that contain SQL for data · `schema`: the tables and their migrations
-//! - `ingest`: reads the usage files · `report`: sums up usage by day, provider and more · `error`: errors with hints
-//! - `standing`: what is spent of a budget · `lease`: reserves tokens for bottles
-//! - `series`: the data that dashboards show about the last minutes and about one bottle
+//! - `ingest`: reads the usage files · `report`: sums up usage by day, provider and other properties · `error`: errors
+//!   with hints
+//! - `standing`: the spent and reserved tokens of a budget · `lease`: reserves tokens for bottles
+//! - `series`: the data for dashboards, about the last minutes and about one bottle
 
 mod error;
 mod ingest;

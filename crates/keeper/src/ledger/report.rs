@@ -1,4 +1,4 @@
-//! Sums up usage by day, provider and more.
+//! Sums up usage by day, provider and other properties.
 
 use std::collections::BTreeMap;
 
@@ -13,9 +13,9 @@ use super::repository::{Ledger, Summed, Totals};
 pub enum GroupBy {
     /// The day in the user's time zone.
     Day,
-    /// The budget key: the agent's template, otherwise the host.
+    /// The budget key, which is the agent's template or the host.
     Provider,
-    /// The agent manifest.
+    /// The name of the agent manifest.
     Agent,
     /// The bottle, by its name.
     Bottle,
@@ -28,9 +28,9 @@ pub enum GroupBy {
 /// The sum of the responses in one group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Group {
-    /// The common value; empty if it is unknown.
+    /// The value of the property that all responses in the group have. Empty if the value is unknown.
     pub name: String,
-    /// The tokens.
+    /// The sums of the tokens.
     pub totals: Totals,
 }
 
@@ -39,14 +39,15 @@ pub struct Group {
 pub struct ModelGroup {
     /// The name of the group.
     pub name: String,
-    /// The model; empty if it is unknown.
+    /// The name of the model. Empty if the model is unknown.
     pub model: String,
-    /// The tokens.
+    /// The sums of the tokens.
     pub totals: Totals,
 }
 
 impl Ledger {
-    /// Sums up the responses since `since` by group and model, sorted by name. Models have different prices.
+    /// Sums up the responses since `since` by group and model, sorted by name. The sums are separate for each model,
+    /// because models have different prices.
     ///
     /// # Errors
     /// [`LedgerError`] if the database cannot be read.

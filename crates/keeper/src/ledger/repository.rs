@@ -1,4 +1,4 @@
-//! Opens the database. Only this module and `series` contain SQL for its data.
+//! Opens the database, and reads and writes its data. Only this module and `series` contain SQL for the data.
 
 use std::collections::HashMap;
 use std::fs::OpenOptions;
@@ -16,14 +16,16 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension, Row, Transaction, Trans
 use super::error::{Cause, LedgerError};
 use super::schema;
 
-/// Pause before the next attempt to lock a database that another process has locked. SQLite's own pauses grow to 100 ms,
-/// so a process among many writers finds the database locked at each of its few attempts.
+/// The pause between two attempts to lock a database that another process has locked. This pause is shorter than
+/// SQLite's own pauses, which grow to 100 ms. With SQLite's pauses, a process among many writers makes only a few
+/// attempts and may find the database locked at each attempt.
 const BUSY_PAUSE: Duration = Duration::from_millis(2);
 
-/// The maximum number of attempts to lock the database. With their pauses, they take at least five seconds.
+/// The maximum number of attempts to lock the database. All attempts together, with the pauses between them, take at
+/// least five seconds.
 const BUSY_ATTEMPTS: i32 = 2_500;
 
-/// The ledger of one home. A thin layer over the database, so that a server can replace it.
+/// The ledger of one home. It is a thin layer over the database, so that a server can replace the database.
 #[derive(Debug)]
 pub struct Ledger {
     path: PathBuf,
@@ -35,29 +37,31 @@ pub struct Ledger {
 pub struct Response {
     /// The id of the record.
     pub id: String,
-    /// When the response ended.
+    /// The time at which the response ended.
     pub time: Timestamp,
-    /// The name of the bottle.
+    /// The slug of the bottle.
     pub slug: String,
-    /// The facts about the launch.
+    /// The labels of the launch, such as its agent and its bottle manifests.
     pub labels: Labels,
-    /// The budget key: the agent's template if the response came through its provider route, otherwise the host.
+    /// The budget key. This is the agent's template if the response came through the template's provider route, and
+    /// otherwise the host.
     pub key: String,
     /// The host that sent the response.
     pub host: String,
-    /// The wire format.
+    /// The wire format of the provider's API.
     pub api: String,
-    /// The model; empty if it is unknown.
+    /// The name of the model. Empty if the model is unknown.
     pub model: String,
-    /// `main`, `subagent`, or empty if the client did not say.
+    /// The part of the agent that sent the request: `main`, `subagent`, or empty if the client did not name it.
     pub source: String,
-    /// The tokens.
+    /// The numbers of tokens.
     pub totals: Totals,
     /// Whether the response was interrupted.
     pub interrupted: bool,
 }
 
-/// Numbers of tokens of one or more responses. Comparable across APIs: `input` excludes the cache.
+/// The numbers of tokens of one or more responses. The numbers of different APIs are comparable, because `input` always
+/// excludes tokens of the cache.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Totals {
     /// The number of responses.
@@ -81,7 +85,7 @@ impl Totals {
         [self.output, self.cache_read, self.cache_write].into_iter().fold(self.input, u64::saturating_add)
     }
 
-    /// The counts that have different prices.
+    /// The numbers of tokens by kind. Each kind has a different price.
     #[must_use]
     pub fn kinds(&self) -> Kinds {
         let Self { input, output, cache_read, cache_write, .. } = *self;
@@ -119,7 +123,7 @@ pub(super) enum Measured {
 }
 
 impl Measured {
-    /// The query for the ids of the launches. Its first parameter is [`Measured::name`].
+    /// Returns the query for the ids of the launches. The query's first parameter is [`Measured::name`].
     fn launches(&self) -> &'static str {
         match self {
             Self::Run(_) => "SELECT id FROM launches WHERE run = ?1",
@@ -138,7 +142,7 @@ impl Measured {
     }
 }
 
-/// A limit that can be raised.
+/// The limit that a top-up raises.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct TopUp {
     pub(super) scope: String,
@@ -149,24 +153,25 @@ pub(super) struct TopUp {
 /// A lease as the ledger stores it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct StoredLease {
-    /// The tokens that no response has used and that were not given back.
+    /// The granted tokens that no response has used and that the bottle has not returned.
     pub(super) reserved: u64,
-    /// The tokens that were granted since the launch.
+    /// The sum of the tokens that were granted since the launch.
     pub(super) granted: u64,
-    /// The tokens that were given back since the launch.
+    /// The sum of the tokens that were returned since the launch.
     pub(super) returned: u64,
 }
 
 /// The position up to which a usage file was ingested.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Mark {
-    /// The number of bytes.
+    /// The number of bytes before the position.
     pub(super) offset: u64,
-    /// A hash of the bytes before the offset, which shows whether the file was replaced.
+    /// A hash of the bytes before the position. A different hash shows that the file was replaced.
     pub(super) tail: Vec<u8>,
 }
 
-/// The sum of all responses within a quarter of an hour that have equal values in these columns.
+/// The sum of all responses that ended in the same quarter of an hour and have equal values in all columns except
+/// `totals`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Summed {
     /// The start of the quarter of an hour.
@@ -179,22 +184,25 @@ pub(super) struct Summed {
     pub(super) totals: Totals,
 }
 
-/// The length in milliseconds of the periods for which the table `sums` stores sums of responses.
+/// The length of a period in milliseconds. The table `sums` stores the sums of responses for each period.
 const PERIOD: i64 = 15 * 60 * 1000;
 
 impl Ledger {
     /// The name of the database in the directory `$BOTTLE_HOME`.
     pub const FILE: &str = "bottle.db";
 
-    /// Opens the ledger of a home. Creates it if it does not exist, and migrates it if an older version wrote it.
+    /// Opens the ledger of a home. Creates the ledger if it does not exist. Migrates the ledger if an older version of
+    /// this program wrote it.
     ///
     /// # Errors
-    /// [`LedgerError`] if the database is damaged, locked, not writable, or from a newer version.
+    /// [`LedgerError`] if the database is damaged, locked or not writable, or if a newer version of this program wrote
+    /// it.
     pub fn open(home: &Path) -> Result<Self, LedgerError> {
         Self::open_with_busy_handler(home, pause_while_busy)
     }
 
-    /// `busy` gets the number of failed attempts to lock the database, and returns whether to try again.
+    /// Opens the ledger with a handler for a locked database. `busy` receives the number of failed attempts to lock the
+    /// database, and returns whether to try again.
     pub(super) fn open_with_busy_handler(home: &Path, busy: fn(i32) -> bool) -> Result<Self, LedgerError> {
         let path = home.join(Self::FILE);
         let opened = open(&path, busy);
@@ -216,7 +224,7 @@ impl Ledger {
         &self.connection
     }
 
-    /// Begins to write. Waits while another process writes.
+    /// Begins a write transaction. Waits while another process writes.
     pub(super) fn begin(&mut self) -> Result<Batch<'_>, LedgerError> {
         let begun = self.connection.transaction_with_behavior(TransactionBehavior::Immediate);
         match begun {
@@ -228,7 +236,7 @@ impl Ledger {
     /// Calls `each` with every response since `since`, in chronological order.
     ///
     /// # Errors
-    /// [`LedgerError`] if the database cannot be read; an error of `each`.
+    /// [`LedgerError`] if the database cannot be read, or an error that `each` returns.
     pub fn for_each_response<E: From<LedgerError>>(
         &self,
         since: Timestamp,
@@ -250,7 +258,7 @@ impl Ledger {
         mut each: impl FnMut(Summed),
     ) -> Result<(), LedgerError> {
         let since = since.as_millisecond();
-        // The responses of the period that contains `since` are read one by one.
+        // Responses between `since` and the first whole period are read one by one.
         let whole_period = -(-since).div_euclid(PERIOD) * PERIOD;
         self.read(|connection| {
             let mut statement = connection.prepare(SUMMED)?;
@@ -270,12 +278,12 @@ impl Ledger {
         })
     }
 
-    /// Reads outside of a transaction.
+    /// Returns a reader that reads outside of a transaction.
     pub(super) fn reader(&self) -> Reader<'_> {
         Reader { connection: &self.connection, path: &self.path }
     }
 
-    /// Raises a limit.
+    /// Records that a limit was raised.
     pub(super) fn add_top_up(
         &mut self,
         top_up: &TopUp,
@@ -307,8 +315,8 @@ pub(super) struct Reader<'l> {
 }
 
 impl Reader<'_> {
-    /// The tokens of responses since `since`, for one key or for all keys. `since` must be the start of a quarter of an
-    /// hour, as the start of every day is in every time zone.
+    /// Returns the tokens of responses since `since`, for one budget key or for all keys. `since` must be the start of
+    /// a quarter of an hour. The start of a day has this property in every time zone.
     pub(super) fn spent(
         &self,
         measured: &Measured,
@@ -318,7 +326,8 @@ impl Reader<'_> {
         self.spent_in("sums WHERE period >= ?2", measured, key, since)
     }
 
-    /// As [`Self::spent`], but `since` can be any recent time. Reads each response since then.
+    /// Like [`Self::spent`], but `since` can be any time. Reads each response since `since`, so `since` should be
+    /// recent.
     pub(super) fn recently_spent(
         &self,
         measured: &Measured,
@@ -342,7 +351,7 @@ impl Reader<'_> {
         self.sum(&query, measured, since, key)
     }
 
-    /// The tokens of all leases, for one key or for all keys.
+    /// Returns the reserved tokens of all leases, for one budget key or for all keys.
     pub(super) fn reserved(&self, measured: &Measured, key: Option<&str>) -> Result<u64, LedgerError> {
         let query = format!(
             "SELECT coalesce(sum(reserved), 0) FROM leases WHERE launch IN ({}) AND ?2 <= 0",
@@ -369,7 +378,7 @@ impl Reader<'_> {
         sum.map(|sum: i64| u64::try_from(sum).unwrap_or(0))
     }
 
-    /// The tokens by which a limit was raised since `since`.
+    /// Returns the number of tokens by which a limit was raised since `since`.
     pub(super) fn topped_up(&self, top_up: &TopUp, since: Timestamp) -> Result<u64, LedgerError> {
         let TopUp { scope, key, period } = top_up;
         let query =
@@ -389,7 +398,7 @@ SELECT usage.*, slug, run, agent, template, bottles, lineage, 1 AS responses
 FROM usage JOIN launches ON launches.id = usage.launch
 WHERE time >= ?1 ORDER BY time, number";
 
-/// The statement that reads sums: those of whole periods, and the responses before the first whole period.
+/// The statement that reads the sums of whole periods, and the single responses before the first whole period.
 const SUMMED: &str = "
 SELECT period, slug, agent, key, host, model, responses, input, output, cache_read, cache_write, estimated
 FROM sums JOIN launches ON launches.id = sums.launch WHERE period >= ?2
@@ -403,10 +412,11 @@ fn pause_while_busy(attempts: i32) -> bool {
 }
 
 fn open(path: &Path, busy: fn(i32) -> bool) -> Result<Connection, Cause> {
-    // SQLite gives its other files the permissions of the database file.
+    // The file is created with private permissions, because SQLite gives its other files the permissions of the
+    // database file.
     match OpenOptions::new().create_new(true).write(true).mode(0o600).open(path) {
         Ok(_) => {}
-        // For any other error, SQLite reports the cause.
+        // Other errors are ignored, because SQLite then fails and reports the cause.
         Err(error) if error.kind() == ErrorKind::StorageFull => return Err(Cause::Usage(error)),
         Err(_) => {}
     }
@@ -430,7 +440,7 @@ pub(super) struct Batch<'l> {
 }
 
 impl Batch<'_> {
-    /// How far a file was ingested.
+    /// Returns the position up to which a file was ingested.
     pub(super) fn mark(&self, file: &str) -> Result<Mark, LedgerError> {
         let query = "SELECT offset, tail FROM ingested WHERE file = ?1";
         let mark = self.transaction.query_row(query, [file], |row| {
@@ -439,7 +449,7 @@ impl Batch<'_> {
         Ok(mark.optional().map_err(|error| self.failed(error))?.unwrap_or_default())
     }
 
-    /// Stores how far a file was ingested.
+    /// Stores the position up to which a file was ingested.
     pub(super) fn set_mark(&self, file: &str, mark: &Mark) -> Result<(), LedgerError> {
         let statement = "INSERT INTO ingested VALUES (?1, ?2, ?3)
             ON CONFLICT (file) DO UPDATE SET offset = excluded.offset, tail = excluded.tail";
@@ -447,7 +457,7 @@ impl Batch<'_> {
         stored.map(drop).map_err(|error| self.failed(error))
     }
 
-    /// Adds the responses whose ids are new. Returns their number.
+    /// Adds the responses that are not in the database yet. Returns the number of added responses.
     pub(super) fn add(&mut self, responses: &[Response]) -> Result<usize, LedgerError> {
         self.insert(responses).map_err(|error| self.failed(error))
     }
@@ -484,7 +494,7 @@ impl Batch<'_> {
         Ok(added)
     }
 
-    /// The id of a launch. Adds the launch if it is new.
+    /// Returns the id of a launch. Adds a new launch to the database.
     fn launch(&mut self, slug: &str, labels: &Labels) -> rusqlite::Result<i64> {
         let key = (slug.to_owned(), labels.clone());
         if let Some(id) = self.launches.get(&key) {
@@ -515,7 +525,8 @@ impl Batch<'_> {
         Ok(id)
     }
 
-    /// The lease of a launch on a key. Empty if there is none.
+    /// Returns the id of a launch and its lease for a budget key. The lease is empty if the launch has no lease for
+    /// this key.
     pub(super) fn lease(
         &mut self,
         slug: &str,
@@ -544,7 +555,7 @@ impl Batch<'_> {
         self.transaction.execute(statement, columns).map(drop).map_err(|error| self.failed(error))
     }
 
-    /// The runs that have leases.
+    /// Returns the ids of the runs that have leases.
     pub(super) fn leased_runs(&self) -> Result<Vec<String>, LedgerError> {
         let runs = || -> rusqlite::Result<Vec<String>> {
             let query = "SELECT DISTINCT run FROM leases JOIN launches ON launches.id = leases.launch";
@@ -575,7 +586,7 @@ impl Batch<'_> {
         self.transaction.execute(statement, columns).map(drop).map_err(|error| self.failed(error))
     }
 
-    /// Reads within the transaction.
+    /// Returns a reader that reads within the transaction.
     pub(super) fn reader(&self) -> Reader<'_> {
         Reader { connection: &self.transaction, path: self.path }
     }
@@ -637,8 +648,8 @@ pub(super) fn unsigned(row: &Row<'_>, column: &str) -> rusqlite::Result<u64> {
     Ok(u64::try_from(row.get::<_, i64>(column)?).unwrap_or(0))
 }
 
-/// Converts a sum of top-ups. SQLite computes it as a floating-point number, so that no sequence of top-ups overflows;
-/// it is exact up to 2^53.
+/// Converts a sum of top-ups to an integer. SQLite computes the sum as a floating-point number, so that it cannot
+/// overflow. The sum is exact up to 2^53.
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
 fn whole(sum: f64) -> u64 {
     sum as u64
@@ -648,7 +659,8 @@ fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// The stored form of an id. The proxy's ids are 32 hexadecimal digits, which are stored as 16 bytes.
+/// Returns the form of an id that the database stores. The proxy's ids are 32 hexadecimal digits, which are stored as
+/// 16 bytes.
 fn short_id(id: &str) -> Value {
     let canonical = id.len() == 32 && !id.bytes().any(|byte| byte.is_ascii_uppercase());
     let bytes = canonical.then(|| hex::decode(id).ok()).flatten();
@@ -659,7 +671,7 @@ fn long_id(stored: Value) -> String {
     match stored {
         Value::Blob(bytes) => hex::encode(bytes),
         Value::Text(text) => text,
-        // No statement stores another type.
+        // Unreachable, because no statement stores an id of another type.
         Value::Null | Value::Integer(_) | Value::Real(_) => String::new(),
     }
 }

@@ -1,7 +1,7 @@
 //! The database schema and its migrations.
 //!
-//! Each migration runs once, in the transaction that also stores its number. A migration is never changed after a
-//! release; a change of the schema is a new migration.
+//! Each migration runs once, in the transaction that also stores the migration's number. After a release, a migration
+//! is never changed. Each later change of the schema is a new migration.
 
 use rusqlite::{Connection, TransactionBehavior};
 
@@ -15,9 +15,9 @@ const MIGRATIONS: &[&str] = &[LEDGER, LEASES];
 /// Times are milliseconds since 1970 in UTC. `usage.input` excludes tokens read from or written to the cache, in every
 /// API. `usage.key` is the budget key: a provider template or a host.
 ///
-/// `sums` has the same numbers, summed up for each quarter of an hour, so that budgets and reports do not read every
-/// response. A trigger keeps it equal to `usage`. The offsets of all time zones are multiples of a quarter of an hour,
-/// so each period is in one local day.
+/// `sums` contains the numbers of `usage`, summed up for each quarter of an hour, so that budgets and reports do not
+/// read every response. A trigger updates `sums` for each new row of `usage`. The offsets of all time zones are
+/// multiples of a quarter of an hour, so each quarter of an hour lies within one local day.
 const LEDGER: &str = "
 CREATE TABLE launches (
     id INTEGER PRIMARY KEY,
@@ -108,9 +108,9 @@ CREATE TABLE enforcement (
 ) STRICT;
 ";
 
-/// Leases on budgets. They replace the table of reservations, which no version used.
+/// The table of leases on budgets. It replaces the table `reservations`, which no version used.
 ///
-/// `reserved` is the part of a lease that neither a response has used nor the bottle has given back. A trigger
+/// `reserved` is the part of a lease that no response has used and that the bottle has not returned. A trigger
 /// subtracts the tokens of each response from `reserved`, so the sum of spent and reserved tokens does not change when
 /// any process ingests a response. `granted` and `returned` are totals since the launch.
 const LEASES: &str = "
@@ -130,11 +130,11 @@ CREATE TRIGGER usage_is_taken_from_the_lease AFTER INSERT ON usage BEGIN
 END;
 ";
 
-/// Migrates the schema to the newest version. Does nothing if it is already up to date.
+/// Migrates the schema to the newest version. Does nothing if the schema is already up to date.
 ///
 /// # Errors
-/// [`Cause::Newer`] if a newer version of the program migrated the database; other causes if the database fails. The
-/// schema is then unchanged.
+/// [`Cause::Newer`] if a newer version of the program migrated the database, and other causes if the database fails.
+/// After an error, the schema is unchanged.
 pub(super) fn migrate(connection: &mut Connection) -> Result<(), Cause> {
     if version(connection)? == Some(known()) {
         return Ok(());
@@ -161,7 +161,7 @@ pub(super) fn known() -> i64 {
     i64::try_from(MIGRATIONS.len()).unwrap_or(i64::MAX)
 }
 
-/// The schema version of the database. `None` if the database has no version.
+/// Returns the schema version of the database, or `None` if the database has no version yet.
 fn version(connection: &Connection) -> Result<Option<i64>, rusqlite::Error> {
     let exists = "SELECT count(*) FROM sqlite_schema WHERE name = 'schema_version'";
     if connection.query_row(exists, (), |row| row.get::<_, i64>(0))? == 0 {

@@ -1,4 +1,5 @@
-//! Reads what dashboards show: the tokens of the last minutes, the tokens of each bottle, and one bottle's models.
+//! Reads the data for dashboards: the tokens of the last minutes, the tokens of each bottle, and the models that one
+//! bottle used.
 
 use std::collections::BTreeMap;
 
@@ -16,31 +17,32 @@ pub struct Minute {
     pub start: Timestamp,
     /// The name of the bottle.
     pub slug: String,
-    /// The id of the launch; empty in records of older versions.
+    /// The id of the launch. Empty in records of older versions.
     pub run: String,
-    /// The agent manifest's name.
+    /// The name of the agent manifest.
     pub agent: String,
-    /// All bottle manifests that were merged.
+    /// The names of all bottle manifests that were merged for the launch.
     pub lineage: Vec<String>,
-    /// The budget key: the agent's template, otherwise the host.
+    /// The budget key, which is the agent's template or the host.
     pub key: String,
     /// The sum of all tokens.
     pub tokens: u64,
 }
 
-/// The usage of one model by one part of a bottle's agent.
+/// The usage of one model by one part of a bottle's agent, such as a subagent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourceUsage {
-    /// The model; empty if it is unknown.
+    /// The name of the model. Empty if the model is unknown.
     pub model: String,
-    /// `main`, `subagent`, or empty if the client did not say.
+    /// The part of the agent: `main`, `subagent`, or empty if the client did not name it.
     pub source: String,
-    /// The tokens.
+    /// The sums of the tokens.
     pub totals: Totals,
 }
 
 impl Ledger {
-    /// The tokens since `since`, minute by minute. Reads every response since then, so `since` should be recent.
+    /// Returns the tokens of each minute since `since`. Reads every response since `since`, so `since` should be
+    /// recent.
     ///
     /// # Errors
     /// [`LedgerError`] if the database cannot be read.
@@ -64,7 +66,7 @@ impl Ledger {
         })
     }
 
-    /// The tokens of all launches of each bottle, by its name.
+    /// Returns the sum of the tokens of all launches of each bottle, by the bottle's name.
     ///
     /// # Errors
     /// [`LedgerError`] if the database cannot be read.
@@ -76,8 +78,8 @@ impl Ledger {
         })
     }
 
-    /// The usage of a bottle since `since`, by model and source, largest first. Reads every response of all bottles
-    /// since then.
+    /// Returns the usage of a bottle since `since` by model and source, largest first. Reads the responses of all
+    /// bottles since `since`.
     ///
     /// # Errors
     /// [`LedgerError`] if the database cannot be read.
@@ -91,7 +93,7 @@ impl Ledger {
         })
     }
 
-    /// The budget keys of which each bottle used tokens, sorted by name.
+    /// Returns the budget keys from which each bottle used tokens, sorted by name.
     ///
     /// # Errors
     /// [`LedgerError`] if the database cannot be read.
@@ -108,26 +110,27 @@ impl Ledger {
     }
 }
 
-/// Responses since a time, summed up for each launch, key and minute.
+/// The query for the responses since a time, summed up for each launch, budget key and minute.
 const MINUTES: &str = "
 SELECT time / 60000 * 60000 AS start, slug, run, agent, lineage, key,
     sum(input + output + cache_read + cache_write) AS tokens
 FROM usage JOIN launches ON launches.id = usage.launch
 WHERE time >= ?1 GROUP BY launch, key, start ORDER BY start, launch, key";
 
-/// The tokens of each bottle. The table `sums` is sorted by launch.
+/// The query for the tokens of each bottle. The inner query groups by launch, because the table `sums` is sorted by
+/// launch.
 const BY_BOTTLE: &str = "
 SELECT slug, sum(tokens) AS tokens
 FROM (SELECT launch, sum(input + output + cache_read + cache_write) AS tokens FROM sums GROUP BY launch)
 JOIN launches ON launches.id = launch GROUP BY slug";
 
-/// The keys of each bottle.
+/// The query for the budget keys of each bottle.
 const KEYS: &str = "
 SELECT DISTINCT slug, key FROM (SELECT DISTINCT launch, key FROM sums)
 JOIN launches ON launches.id = launch ORDER BY slug, key";
 
-/// The responses of one bottle since a time, by model and source. The `+` keeps SQLite from reading the table without the
-/// index of times.
+/// The query for the responses of one bottle since a time, summed up by model and source. The `+` prevents a query plan
+/// that does not use the index on `time`.
 const SOURCES: &str = "
 SELECT model, source, count(*) AS responses, sum(input) AS input, sum(output) AS output, sum(cache_read) AS cache_read,
     sum(cache_write) AS cache_write, sum(estimated) AS estimated

@@ -1,4 +1,4 @@
-//! What is spent of a budget.
+//! The spent and reserved tokens of a budget.
 
 use bottle_host::budget::{ALL, Declared, Scope, Window};
 use jiff::{Timestamp, Zoned};
@@ -6,25 +6,25 @@ use jiff::{Timestamp, Zoned};
 use super::error::LedgerError;
 use super::repository::{Ledger, Measured, Reader, TopUp};
 
-/// What is spent of a limit.
+/// The spent and reserved tokens of a limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Standing {
-    /// Tokens of responses.
+    /// The tokens that responses have used.
     pub spent: u64,
-    /// Tokens that are reserved for requests without a response yet.
+    /// The tokens that leases reserve for requests without a response.
     pub reserved: u64,
-    /// The declared limit and the top-ups of the window.
+    /// The declared limit plus the top-ups in the current window.
     pub limit: u64,
 }
 
 impl Standing {
-    /// The tokens that may still be reserved.
+    /// The number of tokens that can still be reserved.
     #[must_use]
     pub fn left(&self) -> u64 {
         self.limit.saturating_sub(self.spent).saturating_sub(self.reserved)
     }
 
-    /// Whether nothing is left.
+    /// Whether no tokens are left.
     #[must_use]
     pub fn is_spent(&self) -> bool {
         self.left() == 0
@@ -32,8 +32,8 @@ impl Standing {
 }
 
 impl Ledger {
-    /// Returns what is spent of a limit. `run` is the launch that a limit of [`Window::Run`] counts; without a launch,
-    /// nothing is spent. `now` defines the day and the month.
+    /// Returns the spent and reserved tokens of a limit. `run` is the launch that a limit with [`Window::Run`] counts.
+    /// Without a launch, no tokens of such a limit are spent. `now` determines the day and the month.
     ///
     /// # Errors
     /// [`LedgerError`] if the database cannot be read.
@@ -46,7 +46,7 @@ impl Ledger {
         self.reader().standing(declared, run, now)
     }
 
-    /// Raises a limit in its current window. `who` is the user's name.
+    /// Raises a limit in the limit's current window. `who` is the name of the user who raises it.
     ///
     /// # Errors
     /// [`LedgerError`] if the database cannot be written.
@@ -62,7 +62,7 @@ impl Ledger {
 }
 
 impl Reader<'_> {
-    /// As [`Ledger::standing`].
+    /// Implements [`Ledger::standing`].
     pub(super) fn standing(
         &self,
         declared: &Declared,
@@ -91,7 +91,8 @@ impl Reader<'_> {
     }
 }
 
-/// The account that a top-up raises. For a limit on one launch, the account is the launch, not the manifest.
+/// Returns the account to which a top-up is added. For a limit with [`Window::Run`], the account is the launch and not
+/// the manifest that declares the limit.
 fn account(declared: &Declared, run: Option<&str>) -> TopUp {
     let Declared { scope, limit, .. } = declared;
     let scope = match (limit.window, run) {

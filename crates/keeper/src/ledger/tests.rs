@@ -1,5 +1,5 @@
-//! The ledger must contain each record of the usage files exactly once, whatever happens to the files and to the
-//! database.
+//! The ledger must contain each record of the usage files exactly once, even if the files are changed, processes are
+//! killed or the database fails.
 
 use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions};
@@ -69,11 +69,11 @@ fn makes_the_counts_of_all_apis_comparable() {
         ),
         // The counts contradict each other.
         ("responses", "\"input\":10,\"output\":1,\"cached\":11", [0, 1, 11, 0], true),
-        // A hand-edited file.
+        // A line that was edited by hand.
         ("messages", "\"input\":1152921504606846976,\"output\":1", [1_000_000_000, 1, 0, 0], true),
         ("messages", "\"input\":0,\"output\":0", [0, 0, 0, 0], false),
     ] {
-        // Ids of older versions, some as long as the stored form of the current ones.
+        // Ids of older versions. Some of these ids are as long as the form of current ids that the database stores.
         let id = format!("{api}-{input}-{estimated}");
         append(
             home.path(),
@@ -112,7 +112,7 @@ fn takes_in_the_records_of_old_versions_and_of_this_one() {
     assert_eq!(ledger.ingest(home.path()).expect("ingest"), Ingested { added: 3, skipped: 1 });
     let all = responses(&ledger);
     let keys: Vec<&str> = all.iter().map(|response| response.key.as_str()).collect();
-    // Only a response on the provider route counts for the template.
+    // Only a response that came through the provider route has the template as its budget key.
     assert_eq!(keys, ["api.anthropic.com", "claude", "api.anthropic.com"]);
     assert_eq!((all[0].id.as_str(), all[0].labels.run.as_deref(), all[0].totals.estimated), ("old", None, 1));
     let new = &all[1];
@@ -154,7 +154,7 @@ fn groups_by_the_day_of_the_users_time_zone() {
              \"model\":\"{model}\",\"input\":{input},\"output\":0,\"interrupted\":false}}\n"
         )
     };
-    // In the zone, the second record is after midnight, by one millisecond.
+    // In this time zone, the second record is at midnight, one millisecond after the first record.
     append(home.path(), &at("a", "2026-01-31T18:14:59.999Z", "m", 1));
     append(home.path(), &at("b", "2026-01-31T18:15:00Z", "m", 2));
     append(home.path(), &at("c", "2026-01-31T20:00:00Z", "n", 4));
@@ -168,7 +168,7 @@ fn groups_by_the_day_of_the_users_time_zone() {
     assert_eq!(groups(GroupBy::Day, "2026-01-01T00:00:00Z"), [pair("2026-01-31", 1), pair("2026-02-01", 6)]);
     assert_eq!(groups(GroupBy::Model, "2026-01-01T00:00:00Z"), [pair("n", 4), pair("m", 3)]);
     assert_eq!(groups(GroupBy::Bottle, "2026-01-31T18:15:00Z"), [pair("one", 6)]);
-    // A time within a quarter of an hour.
+    // `since` may be a time within a quarter of an hour.
     assert_eq!(groups(GroupBy::Bottle, "2026-01-31T18:14:59.999Z"), [pair("one", 7)]);
     assert_eq!(groups(GroupBy::Bottle, "2026-01-31T18:15:00.001Z"), [pair("one", 4)]);
 }
@@ -176,15 +176,15 @@ fn groups_by_the_day_of_the_users_time_zone() {
 /// A change of the usage file, or an ingestion.
 #[derive(Debug, Clone)]
 enum Step {
-    /// Appends this many new records.
+    /// Appends the given number of new records.
     Append(u8),
     /// Appends earlier records again.
     Replay,
-    /// Appends a part of a record, as a killed keeper leaves it.
+    /// Appends an incomplete record, as a killed keeper does.
     Cut(u16),
     /// Removes an incomplete last line, as a keeper does before it appends.
     Repair,
-    /// Replaces the file by one without its first lines, as a cleanup does.
+    /// Replaces the file by a file without the first lines, as a cleanup does.
     Shorten(u8),
     /// Removes the file.
     Remove,
@@ -306,18 +306,18 @@ fn only_the_user_can_read_the_database() {
 
 #[test]
 fn says_what_is_wrong_with_a_database_that_cannot_be_used() {
-    // Another kind of file.
+    // The file is not a database.
     let other = home();
     fs::write(other.path().join("bottle.db"), "a text that is no database, and long enough to look at")
         .expect("write");
     let error = Ledger::open(other.path()).expect_err("no database");
     assert!(matches!(error.cause, Cause::Damaged(_)) && error.hint().contains("bottle.db away"), "{error:?}");
-    // A directory.
+    // The path is a directory.
     let other = home();
     fs::create_dir(other.path().join("bottle.db")).expect("directory");
     let error = Ledger::open(other.path()).expect_err("a directory");
     assert!(matches!(error.cause, Cause::Unopened(_)), "{error:?}");
-    // Damaged in the middle.
+    // The database is damaged in the middle.
     let damaged = home();
     append(damaged.path(), &(0..5_000).map(ordinary).collect::<String>());
     open(damaged.path()).ingest(damaged.path()).expect("ingest");
@@ -328,7 +328,7 @@ fn says_what_is_wrong_with_a_database_that_cannot_be_used() {
     let failed = Ledger::open(damaged.path())
         .and_then(|ledger| ledger.for_each_response(Timestamp::UNIX_EPOCH, |_| Ok::<_, LedgerError>(())));
     assert!(matches!(failed.expect_err("damaged").cause, Cause::Damaged(_)));
-    // Locked by another process.
+    // Another process has locked the database.
     let locked = home();
     append(locked.path(), &ordinary(1));
     let blocker = open(locked.path());
@@ -339,7 +339,7 @@ fn says_what_is_wrong_with_a_database_that_cannot_be_used() {
     assert!(matches!(error.cause, Cause::Locked(_)), "{error:?}");
     blocker.connection().execute_batch("COMMIT").expect("unlock");
     assert_eq!(waiting.ingest(locked.path()).expect("later").added, 1);
-    // A full disk.
+    // The disk is full.
     let full = home();
     append(full.path(), &(0..5_000).map(ordinary).collect::<String>());
     let mut ledger = open(full.path());
@@ -348,7 +348,7 @@ fn says_what_is_wrong_with_a_database_that_cannot_be_used() {
     ledger.connection().pragma_update(None, "max_page_count", 100_000).expect("pragma");
     ledger.ingest(full.path()).expect("there is room again");
     assert_eq!(responses(&ledger).len(), 5_000);
-    // Read-only.
+    // The database is read-only.
     let read_only = home();
     append(read_only.path(), &ordinary(1));
     let mut ledger = open(read_only.path());
@@ -369,7 +369,7 @@ mod standings {
         Declared { scope: Scope::parse(scope).expect("scope"), limit, origin: "settings.yml:1".to_owned() }
     }
 
-    /// A record of 10 tokens, of claude on its provider route or of another host.
+    /// Returns a usage record of 10 tokens, either of claude through its provider route or of another host.
     fn spent(id: u64, time: &str, agent: &str, run: &str, lineage: &str, claude: bool) -> String {
         let (template, route) = if claude { ("claude", true) } else { ("command", false) };
         format!(
@@ -396,7 +396,7 @@ mod standings {
         }
         let mut ledger = open(home.path());
         ledger.ingest(home.path()).expect("ingest");
-        // One hour ahead of UTC, so the second record is of February.
+        // `now` is one hour ahead of UTC, so the second record belongs to February.
         let now: Zoned = "2026-02-01T12:00:00+01:00[Europe/Berlin]".parse().expect("time");
         for (scope, key, window, run, expected) in [
             ("host", "claude", Window::Total, None, 30),
@@ -448,7 +448,7 @@ mod standings {
         ] {
             assert_eq!(limit(&other, None, &now), 5, "{other}");
         }
-        // The top-ups of a launch belong to the launch, in whichever file the limit stands.
+        // The top-ups of a limit per launch apply only to one launch, no matter which manifest declares the limit.
         let per_run = declared("agent:a", "claude", Window::Run, 5);
         ledger.top_up(&per_run, Some("r1"), 2, "me").expect("top up");
         let standing = |run| ledger.standing(&per_run, Some(run), &now).expect("standing");

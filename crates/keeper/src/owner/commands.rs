@@ -21,11 +21,11 @@ use crate::protocol::{EndCause, EndChoice, KeeperEvent, Notice};
 use crate::shared::{Attached, Command, Fact, Shared};
 use crate::teardown::{self, End};
 
-/// How long the keeper of an attached bottle waits, after the agent exited, for a first client to attach and read the
-/// agent's output. After that, the keeper tears the bottle down.
+/// After the agent of an attached bottle has exited, the keeper waits for this time for a first client to attach and
+/// read the agent's output. After this time, the keeper tears the bottle down.
 const FIRST_ATTACH_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The bottle, and what its owner waits for.
+/// The owner of a running bottle: its access to the bottle, and the sources of the events that it handles.
 pub(super) struct Owner<'a> {
     backend: &'a dyn Backend,
     claim: &'a Claim,
@@ -35,9 +35,9 @@ pub(super) struct Owner<'a> {
     /// Whether a signal arrived earlier.
     interrupted: bool,
     guest: Channel,
-    /// The running snapshot job. Only one runs at a time.
+    /// The running snapshot job. Only one snapshot job runs at a time.
     job: Option<Job<'a>>,
-    /// What `job` does.
+    /// The kind of `job`.
     making: Making,
     /// The running measurement of the bottle's size.
     measure: Option<Job<'a>>,
@@ -68,17 +68,17 @@ impl<'a> Owner<'a> {
         }
     }
 
-    /// Behaves as if a signal arrived.
+    /// Makes the owner behave as if SIGTERM arrived.
     pub(super) fn interrupt(&mut self) {
         self.interrupted = true;
     }
 
-    /// The channel to pid 1.
+    /// Returns the channel to pid 1.
     pub(super) fn guest(&self) -> &Channel {
         &self.guest
     }
 
-    /// Continues with a new channel to pid 1.
+    /// Replaces the channel to pid 1 after a reconnect.
     pub(super) fn reconnected(&mut self, guest: Channel) {
         self.guest = guest;
     }
@@ -96,8 +96,8 @@ impl<'a> Owner<'a> {
         }
     }
 
-    /// Handles events and commands until `connected`, which reconnects to the bottle, is ready. Returns an error if an
-    /// event or a command ends the bottle.
+    /// Handles events and commands until `connected` is ready. The future `connected` reconnects to the bottle. Returns
+    /// an error if an event or a command ends the bottle.
     pub(super) async fn until_connected<T>(&mut self, connected: impl Future<Output = T>) -> Result<T, End> {
         self.serve(Stage::Reconnects, connected).await
     }
@@ -107,7 +107,8 @@ impl<'a> Owner<'a> {
         let mut awaited = pin!(awaited);
         loop {
             let event = tokio::select! {
-                // With a fixed order, an exit of the agent that arrives together with the end of pid 1 is not lost.
+                // `awaited` is polled first, so that an exit of the agent is not lost if the channel to pid 1 closes at
+                // the same time.
                 biased;
                 done = &mut awaited => return Ok(done),
                 event = self.event(stage) => event,
@@ -131,7 +132,7 @@ impl<'a> Owner<'a> {
         }
     }
 
-    /// Carries out what the event requires. Returns how the bottle ends, if it ends.
+    /// Handles an event as [`super::transition`] decides. If the event ends the bottle, returns how the bottle ends.
     async fn handle(&mut self, stage: Stage, event: Event) -> Option<End> {
         let step = self.situation(stage).next(&event);
         match (step, event) {
@@ -183,7 +184,8 @@ impl<'a> Owner<'a> {
             }
             Command::Measure => self.measure(),
             Command::FindPause { answer } => {
-                // An engine pauses the bottle during a snapshot; the client waits until it is complete.
+                // While a snapshot job runs, the container engine may have paused the bottle. The client must then wait
+                // and needs no hint.
                 let state = match self.job {
                     Some(_) => None,
                     None => self.backend.run_state(&self.claim.record().slug).await.ok(),
@@ -210,7 +212,7 @@ impl<'a> Owner<'a> {
         }
     }
 
-    /// Starts a measurement of the bottle's size, unless a measurement is running or the last one is recent.
+    /// Starts a measurement of the bottle's size, unless a measurement is running or the last measurement is recent.
     fn measure(&mut self) {
         let (backend, claim, size) = (self.backend, self.claim, self.shared.size.clone());
         if self.measure.is_none() && activity::is_due(*size.borrow(), jiff::Timestamp::now()) {
@@ -222,8 +224,8 @@ impl<'a> Owner<'a> {
         }
     }
 
-    /// If the bottle ends because a budget freezes it, saves a snapshot. If that fails, the bottle's files are kept as
-    /// after every stop.
+    /// If the bottle ends because a budget freezes it, saves a snapshot. If the snapshot fails, the bottle's files are
+    /// kept, as after every stop.
     pub(super) async fn save_if_frozen(&mut self, cause: EndCause) {
         if cause != EndCause::Budget(OnSpent::Freeze) {
             return;
@@ -240,7 +242,7 @@ impl<'a> Owner<'a> {
         }
     }
 
-    /// Waits for the running snapshot job, because the job needs the bottle's files.
+    /// Waits until the running snapshot job has finished, because the job needs the bottle's files.
     pub(super) async fn finish_job(&mut self) {
         while self.job.is_some() {
             let event = self.event(Stage::Ends).await;
@@ -248,7 +250,7 @@ impl<'a> Owner<'a> {
         }
     }
 
-    /// If a snapshot job runs, sends the notice that the bottle ends after it.
+    /// If a snapshot job is running, sends a notice that the bottle ends after the job.
     async fn report_job(&self, events: &mpsc::Sender<KeeperEvent>) {
         if self.job.is_some() {
             let slug = self.claim.record().slug;
@@ -261,8 +263,9 @@ impl<'a> Owner<'a> {
         }
     }
 
-    /// Waits, after the agent exited, for clients that read its output, among them the `first`, and for the user's
-    /// decision about unsaved work. A stop ends both waits, and the work is kept.
+    /// After the agent has exited, waits until clients have read the agent's output, and then for the user's decision
+    /// about unsaved work. `first` is the first client's connection. A stop of the bottle ends both waits, and the
+    /// unsaved work is kept.
     pub(super) async fn after_exit(&mut self, first: Option<&Channel>) -> EndChoice {
         let read = match first {
             Some(first) => self.wait_for_readers(first).await,
@@ -272,12 +275,12 @@ impl<'a> Owner<'a> {
             Ok(()) => self.ask_about_work().await,
             Err(_) => EndChoice::Keep,
         };
-        // A client may have started a snapshot job meanwhile.
+        // A client may have started a snapshot job during the waits.
         self.finish_job().await;
         choice
     }
 
-    /// If a client offered to decide about unsaved work, asks that client while it is connected.
+    /// If a client offered to decide about unsaved work, asks this client while it is connected.
     async fn ask_about_work(&mut self) -> EndChoice {
         let offer = self.shared.offer.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(mut offer) = offer else { return EndChoice::Keep };
@@ -293,8 +296,8 @@ impl<'a> Owner<'a> {
         }
     }
 
-    /// Waits for clients to read the output of the exited agent, which the guest still buffers. Returns an error if an
-    /// event ends the wait.
+    /// Waits until clients have read the output of the exited agent, which the guest still buffers. Returns an error if
+    /// an event ends the wait.
     async fn wait_for_readers(&mut self, first: &Channel) -> Result<(), End> {
         let mut attached = self.shared.attached.subscribe();
         let expected = self.claim.record().mode == Mode::Attached;

@@ -1,4 +1,5 @@
-//! The tasks that use one connection to a bottle: they write what it reports, and send notices to the user.
+//! The tasks that use one connection to a bottle. These tasks write the bottle's reports to files and send notices to
+//! the user.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,8 +27,8 @@ use crate::protocol::{Notice, ParentChange};
 use crate::shared::{Fact, Shared};
 use crate::{access_log, questions, usage};
 
-/// Time limit for the guest's channel to close after the bundle's channel, if both close because the container engine
-/// ended.
+/// If the container engine ends, the channels to the bundle and to the guest both close. After the bundle's channel has
+/// closed, the keeper waits for this time whether the guest's channel closes too.
 const CLOSES_WITHIN: Duration = Duration::from_millis(500);
 
 /// The tasks that use one connection to the bundle and to pid 1.
@@ -54,13 +55,13 @@ impl Tasks {
             decisions: shared.decisions.clone(),
             notifier: Notifier::new(host),
         };
-        // The task that waits for a lock ends only with the bundle, because a bottle can also be locked during its
-        // teardown.
+        // The task that waits for a lock-out ends only when the bundle ends, because a bottle can also be locked during
+        // its teardown.
         tokio::spawn(lock.run(bundle.clone(), shared.clone()).in_current_span());
         let mut others = JoinSet::new();
         let events = forward_bundle_events(bundle.clone(), guest.clone(), shared.clone());
         others.spawn(events.in_current_span());
-        // If this task is cancelled, pending questions stay in the queue and are marked as stale.
+        // When this task is cancelled, pending questions stay in the supervise queue and are marked as stale.
         others.spawn(questions::serve(bundle.clone(), shared.clone()).in_current_span());
         let budgets = Budgets::of(host, &record);
         let budgets = budget::serve(bundle.clone(), guest.clone(), shared.clone(), budgets);
@@ -76,7 +77,8 @@ impl Tasks {
         }
         let labels = Labels::of(&record);
         let usage = usage::record(host.home.clone(), record.slug, labels, bundle.clone(), shared.clone());
-        // Settings that cannot be read prevent starts, but must not end a bottle that runs.
+        // If the settings cannot be read, no bottle can be started. This must not end a running bottle, so the default
+        // settings are used.
         let log_keep = Settings::load(host).unwrap_or_default().log_keep;
         let log = access_log::record(claim.directory().to_owned(), log_keep, bundle.clone());
         let of_processes = guest.clone();
@@ -91,19 +93,19 @@ impl Tasks {
         Self { records: tokio::spawn(records.in_current_span()), others }
     }
 
-    /// Ends all tasks except the one that writes records, and returns that one.
+    /// Ends all tasks except the task that writes records, and returns this task.
     pub(super) fn into_records(mut self) -> JoinHandle<()> {
         self.others.abort_all();
         self.records
     }
 
-    /// Ends the tasks after their connection closed.
+    /// Ends all tasks, after the connection to the bottle was closed.
     pub(super) fn end(self) {
         self.into_records().abort();
     }
 }
 
-/// Waits for the bundle to report that it locked the bottle.
+/// A task that waits until the bundle reports that it has locked the bottle.
 struct LockOutWatch {
     slug: Slug,
     /// Whether an earlier keeper already notified the user.
@@ -113,7 +115,8 @@ struct LockOutWatch {
 }
 
 impl LockOutWatch {
-    /// Waits until the bottle is locked, notifies the user if no earlier keeper did, and sends a notice to each client.
+    /// Waits until the bottle is locked, and then sends a notice to each client. Notifies the user, unless an earlier
+    /// keeper did so.
     async fn run(self, bundle: Channel, shared: Arc<Shared>) {
         let Ok(mut stream) = bundle.open(&BundleRequest::LockOut).await else { return };
         let Ok(BundleEvent::LockedOut(why)) = stream.receive().await else { return };
@@ -134,7 +137,7 @@ impl LockOutWatch {
     }
 }
 
-/// The notice that a bottle is locked, with the reason and the next steps.
+/// Returns the text of the notice that a bottle is locked, with the reason and the next steps.
 fn lock_out_message(slug: &Slug, why: &LockOut) -> String {
     let LockOut { hits, places, parent, .. } = why;
     let whose = match parent {
@@ -151,16 +154,16 @@ fn lock_out_message(slug: &Slug, why: &LockOut) -> String {
     )
 }
 
-/// What the keeper does about an event of the bundle.
+/// The keeper's reaction to an event of the bundle.
 #[derive(Debug, PartialEq, Eq)]
 enum Effect {
-    /// It sends the user a notice.
+    /// The keeper sends this notice to the user.
     Notice(Notice),
-    /// It sends the user a notice, and records that this sidecar ended.
+    /// The keeper sends this notice to the user, and records that this sidecar ended.
     Down(String, Notice),
-    /// It removes the one-time grant of this proposal.
+    /// The keeper removes the one-time grant of this proposal.
     Spent(Id),
-    /// Nothing.
+    /// The keeper does nothing.
     Nothing,
 }
 
@@ -196,7 +199,8 @@ async fn forward_bundle_events(bundle: Channel, guest: Channel, shared: Arc<Shar
             }
         }
     }
-    // If the engine ended, both channels close, and the keeper may connect again.
+    // If the container engine ended, the guest's channel closes too, and the keeper may reconnect. No notice is sent in
+    // this case.
     if tokio::time::timeout(CLOSES_WITHIN, guest.closed()).await.is_ok() {
         return;
     }

@@ -47,14 +47,15 @@ use super::tool_calls::{Handler, ToolCalls};
 use super::{parent, teardown, watcher};
 use crate::launch::{LaunchError, Running};
 
-/// How long the keeper waits at most before it exits, so that clients receive the event that the bottle ended.
+/// The maximum time for which the keeper delays its exit, so that clients receive the event that the bottle ended.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long the removal of a bottle's files may delay the report that the bottle ended. After that, the removal
-/// continues in the background.
+/// How long the removal of a bottle's files may delay the report that the bottle ended. After this time, the removal
+/// continues while the report is sent.
 const PROMPT_REMOVAL: Duration = Duration::from_millis(200);
 
-/// The interval at which the keeper checks whether a bottle whose channel closed is still paused.
+/// After the channel to a paused bottle has closed, the interval at which the keeper checks whether the bottle is still
+/// paused.
 const PAUSE_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A running bottle and the keeper's state for it.
@@ -69,11 +70,12 @@ pub(super) struct Owned<'a> {
     pub(super) first: First,
     pub(super) inherited: Inherited,
     pub(super) adopted: bool,
-    /// Whether an interrupt came when the launch could no longer fail.
+    /// Whether an interrupt came in the last phase of the launch, so that the running bottle must be stopped.
     pub(super) interrupted: bool,
 }
 
-/// What the keeper of a running bottle needs from this machine. Without it, a launch is undone.
+/// The signal handler and the socket that the keeper of a running bottle needs. If they cannot be created, the launch
+/// is undone.
 pub(super) struct Serving {
     terminate: Signal,
     listener: UnixListener,
@@ -87,7 +89,8 @@ impl Serving {
     /// # Errors
     /// When the record cannot be written, or the socket cannot be bound.
     pub(super) async fn begin(host: &Host, claim: &Claim, bundle: &Channel) -> Result<Self, LaunchError> {
-        // A signal that arrives while the keeper does something else is handled afterwards.
+        // The handler is installed early. If a signal arrives before the owner waits for signals, the owner handles it
+        // later.
         let terminate = signal(SignalKind::terminate()).map_err(LaunchError::host("catch signals"))?;
         let daemons = health(bundle).await;
         let live = daemons.iter().find_map(|daemon| daemon.revision);
@@ -97,13 +100,14 @@ impl Serving {
         let listener = listener::listen(&socket).map_err(LaunchError::host("bind the keeper's socket"))?;
         let recorded = claim.update(|record| {
             record.status = Status::Running;
-            // A bundle that ended does not answer. Its sidecars stay in the record, and are soon marked as ended.
+            // A bundle that has ended does not answer, so `services` is empty. The record then keeps the earlier list
+            // of sidecars, and a task soon marks them as ended.
             if !services.is_empty() {
                 record.services = services;
             }
         });
         recorded.map_err(|error| {
-            // Clients would wait at a socket that no process serves.
+            // The socket is removed, because clients would wait at a socket that no process serves.
             let _ = std::fs::remove_file(&socket);
             LaunchError::Host("write the bottle's record", error)
         })?;
@@ -179,7 +183,8 @@ impl Owned<'_> {
         let first = self.first.channel.clone();
         tokio::spawn(serve_first(self.first, shared.clone()).in_current_span());
         send_last(report, &KeeperEvent::Running { slug }).await;
-        // The keeper idles from here on, and needs little of the memory that the launch used.
+        // From this point on, the keeper is mostly idle, and needs only a small part of the memory that the launch
+        // used.
         bottle_heap::trim();
 
         let (backend, claim) = (self.backend, &self.claim);
@@ -217,13 +222,14 @@ impl Owned<'_> {
         };
         owner.finish_job().await;
         if end.cause == EndCause::AgentExited {
-            // The first client of an adopted bottle does not read its output.
+            // The keeper does not wait for the first client of an adopted bottle, because this client does not read the
+            // agent's output.
             end.choice = owner.after_exit((!self.adopted).then_some(&first)).await;
         }
         owner.save_if_frozen(end.cause).await;
         end.attached = shared.attached.borrow().ever;
         let guest = owner.into_guest();
-        // From here on sidecars end because the bottle ends, so the user needs no warning.
+        // From this point on, sidecars end because the bottle ends, so the tasks that would warn the user are ended.
         drop(helpers);
         shared.detached.send_replace(false);
         let records_task = tasks.into_records();
@@ -245,7 +251,8 @@ impl Owned<'_> {
         if let Ok(Err(error)) = &removed {
             ended.left.push(causes::one_line(error));
         }
-        // A client that connected before this gets its answer. A later client finds no socket.
+        // A client that connected before the removal of the socket still receives its answer. A later client finds no
+        // socket.
         let _ = std::fs::remove_file(&socket);
         drop(close);
         let closed = accepting.await.map_err(io::Error::other).flatten();
@@ -257,15 +264,16 @@ impl Owned<'_> {
         let _ = tokio::time::timeout(CLOSE_TIMEOUT, connected.wait_for(|connected| *connected == 0)).await;
         tool_calls.ended().await;
         if removed.is_err() {
-            // The bottle's name is already free. If this process is killed, a cleanup finds the rest.
+            // The removal of the files has not finished yet, but the bottle's name is already free. If this process is
+            // killed, a cleanup finds the remaining files.
             removal.await?;
         }
         bound_records(self.host, own_slug).await;
         Ok(())
     }
 
-    /// Loads the bottle's decisions. If the routes file cannot be read, the routes cannot be changed and the rest
-    /// works.
+    /// Creates the [`Decisions`] of the bottle. If the routes file cannot be read, the routes cannot be changed, but
+    /// all other decisions work.
     fn decisions(&self, slug: &Slug, bundle: &Channel) -> Decisions {
         let directory = self.claim.directory().to_owned();
         let routes = routes::read(&directory).unwrap_or_else(|error| {
@@ -276,8 +284,9 @@ impl Owned<'_> {
     }
 }
 
-/// Reconnects to a bottle whose channel closed, if the bottle still runs and only its engine restarted. `None` if the
-/// bottle ended, stays paused, or the engine does not answer.
+/// Reconnects to a bottle after its channel closed, if the bottle still runs, for example because only its container
+/// engine was restarted. Returns `None` if the bottle has ended or stays paused, if the engine does not answer, or if
+/// the connection fails.
 async fn reconnect(backend: &dyn Backend, slug: &Slug) -> Option<Running> {
     let begun = Instant::now();
     loop {
@@ -303,7 +312,7 @@ async fn serve_first(first: First, shared: Arc<Shared>) {
     let _ = shared.commands.send(Command::FirstGone).await;
 }
 
-/// Removes the oldest logs and records of ended bottles, if there are too many.
+/// Removes the oldest logs and records of ended bottles, if there are too many or they are too old.
 async fn bound_records(host: &Host, slug: Slug) {
     let host = host.clone();
     let settings = Settings::load(&host).unwrap_or_default();

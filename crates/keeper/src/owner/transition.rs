@@ -1,4 +1,5 @@
-//! Decides what the owner of a bottle does about an event. Pure: no clock, no message, no process.
+//! Decides how the owner of a bottle reacts to an event. This module is pure: it reads no clock, sends no messages and
+//! starts no processes.
 
 use std::time::Duration;
 
@@ -11,33 +12,34 @@ use crate::protocol::{EndCause, EndChoice};
 use crate::shared::{Command, Fact};
 use crate::teardown::End;
 
-/// The agent's default time between SIGTERM and SIGKILL, which equals that of `docker stop`.
+/// The default time between SIGTERM and SIGKILL for the agent. `docker stop` has the same default.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// The bottle ends when its channel has closed at once this many times in a row.
+/// If the channel to the bottle closes soon after it was opened this many times in a row, the bottle ends.
 const RECONNECTS: u32 = 5;
 
-/// A channel that was open for this long does not count as closed at once.
+/// A channel that was open for at least this time is not counted by [`RECONNECTS`].
 const STABLE_AFTER: Duration = Duration::from_secs(10);
 
-/// How long the keeper waits for a paused bottle whose channel closed. After that, it ends the bottle.
+/// How long the keeper waits for a paused bottle after the bottle's channel closed. After this time, the keeper ends
+/// the bottle.
 const PAUSED_WITHIN: Duration = Duration::from_secs(60);
 
-/// What the owner of a bottle does at present.
+/// The current activity of a bottle's owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stage {
     /// The bottle runs.
     Runs,
-    /// The agent exited, and clients read its output or decide about unsaved work.
+    /// The agent exited. Clients read its output or decide about unsaved work.
     Waits,
-    /// The keeper connects again to the bottle, whose channel closed.
+    /// The channel to the bottle closed, and the keeper reconnects.
     Reconnects,
     /// The bottle ends when the running snapshot job has finished, because the job needs the bottle's files.
     Ends,
 }
 
 impl Stage {
-    /// Whether the end of pid 1 ends the stage.
+    /// Whether this stage ends when pid 1 ends.
     pub(super) fn needs_guest(self) -> bool {
         matches!(self, Self::Runs | Self::Waits)
     }
@@ -46,9 +48,9 @@ impl Stage {
 /// A snapshot job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Making {
-    /// It saves a snapshot.
+    /// The job saves a snapshot.
     Commit,
-    /// It removes snapshots.
+    /// The job removes snapshots.
     Removal,
 }
 
@@ -61,28 +63,28 @@ pub(super) enum Event {
     Terminated,
     /// A snapshot job or a measurement finished.
     JobDone,
-    /// A client sent a command, or a task of the keeper did.
+    /// A client or a task of the keeper sent a command.
     Sent(Command),
 }
 
-/// What the owner does about an event.
+/// The owner's reaction to an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
-    /// It ends the bottle. A bottle that is already ending keeps its first cause.
+    /// The owner ends the bottle. If the bottle is already ending, the first cause stays in force.
     End(End),
-    /// It carries out the command.
+    /// The owner carries out the command.
     CarryOut,
-    /// It refuses the command for this reason.
+    /// The owner refuses the command for this reason.
     Refuse(&'static str),
-    /// Nothing. The client of a command that waits for an answer learns that the bottle is ending.
+    /// The owner does nothing. If the client of a command waits for an answer, it is told that the bottle is ending.
     Nothing,
 }
 
-/// The facts that decide about an event and a command.
+/// The facts that determine the reaction to an event or a command.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Situation {
     pub(super) stage: Stage,
-    /// Whether the bottle ends with its first client.
+    /// The mode of the bottle. An attached bottle ends when its first client disconnects.
     pub(super) mode: Mode,
     pub(super) job: Option<Making>,
 }
@@ -127,7 +129,7 @@ impl Situation {
             (Stage::Reconnects, Command::Commit { .. } | Command::RemoveSnapshot { .. }) => {
                 Step::Refuse("the connection to this bottle is lost; try again when the bottle runs on")
             }
-            // A client that keeps requesting snapshots cannot keep the bottle from ending.
+            // The command is dropped, so that a client that keeps requesting snapshots cannot prevent the bottle's end.
             (Stage::Ends, Command::Commit { .. } | Command::RemoveSnapshot { .. }) => Step::Nothing,
             (
                 _,
@@ -142,7 +144,8 @@ impl Situation {
     }
 }
 
-/// The end of a bottle whose agent exited. `exit` is `None` if the agent's stream closed before it reported the exit.
+/// Returns the end of a bottle after the agent's stream ended. `exit` is `None` if the stream closed before it reported
+/// the agent's exit.
 pub(super) fn agent_ended(exit: Option<Exit>) -> End {
     match exit {
         Some(exit) => End { exit: Some(exit), ..end(EndCause::AgentExited) },
@@ -150,7 +153,7 @@ pub(super) fn agent_ended(exit: Option<Exit>) -> End {
     }
 }
 
-/// The end of a bottle for this cause, while nothing else about the end is known yet.
+/// Returns an end with this cause. All other fields have their defaults.
 fn end(cause: EndCause) -> End {
     End { cause, exit: None, grace: GRACE, attached: false, choice: EndChoice::Keep }
 }
@@ -160,27 +163,27 @@ fn end(cause: EndCause) -> End {
 pub(super) struct Reconnects(u32);
 
 impl Reconnects {
-    /// Whether the keeper reconnects to a bottle that ended for this cause. The last connection was open for the time
-    /// `connected`.
+    /// Whether the keeper tries to reconnect after the connection ended for this cause. `connected` is the time for
+    /// which the connection was open.
     pub(super) fn allow(&mut self, cause: EndCause, connected: Duration) -> bool {
         self.0 = if connected < STABLE_AFTER { self.0 + 1 } else { 0 };
         cause == EndCause::GuestDied && self.0 < RECONNECTS
     }
 }
 
-/// What the keeper does about a bottle whose channel closed.
+/// The keeper's decision after the channel to a bottle closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reconnect {
-    /// It connects: the bottle runs.
+    /// The bottle runs. The keeper reconnects.
     Now,
-    /// It checks again later: the bottle is paused.
+    /// The bottle is paused. The keeper checks again later.
     Later,
-    /// It ends the bottle.
+    /// The keeper ends the bottle.
     Never,
 }
 
 impl Reconnect {
-    /// Decides by the bottle's state. `waited` is the time since the channel closed.
+    /// Decides from the bottle's state. `waited` is the time since the channel closed.
     pub(super) fn of(state: &RunState, waited: Duration) -> Self {
         match state {
             RunState::Running => Self::Now,

@@ -1,4 +1,5 @@
-//! Decides what is kept of a bottle that ended, and why. Pure: no clock, no message, no file.
+//! Decides what is kept of a bottle that ended, and why. This module is pure: it reads no clock, sends no messages and
+//! uses no files.
 
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use bottle_protocol::session::guest::Exit;
 
 use crate::protocol::{EndCause, EndChoice, Resumable};
 
-/// Why the bottle ends, and how.
+/// Why and how the bottle ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct End {
     pub(crate) cause: EndCause,
@@ -21,19 +22,19 @@ pub(crate) struct End {
     pub(crate) choice: EndChoice,
 }
 
-/// What a bottle had when it ended.
+/// The state of a bottle at its end.
 #[derive(Debug, Clone)]
 pub(super) struct Found {
-    /// What would be lost with its files.
+    /// The unsaved work that would be lost with the bottle's files.
     pub(super) unsaved: Unsaved,
-    /// Whether its files are gone.
+    /// Whether something other than `bottle` removed the bottle's files.
     pub(super) lost: bool,
-    /// Whether it belongs to a task.
+    /// Whether the bottle is the environment of a task.
     pub(super) is_task: bool,
     pub(super) conversation: Talked,
-    /// Whether it has a snapshot.
+    /// Whether the bottle has a snapshot.
     pub(super) snapshot: bool,
-    /// Whether the user learns routes from its log.
+    /// Whether the bottle was started with `--learn`, so that the user needs its access log.
     pub(super) learn: bool,
 }
 
@@ -41,36 +42,36 @@ pub(super) struct Found {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Talked {
     No,
-    /// They are copied out.
+    /// The conversations were copied out of the bottle.
     Copied,
-    /// The agent may have had conversations, which are only in its bottle.
+    /// The conversations could not be copied. If there are any, they exist only in the bottle.
     Unknown,
 }
 
 /// What is kept of a bottle.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Keeping {
-    /// Why its files, or its conversation, are kept. `None` if neither is.
+    /// Why the bottle's files or conversation are kept. `None` if neither is kept.
     pub(super) why: Option<KeptFor>,
-    /// What it can be resumed from. `None` if it cannot.
+    /// The files or conversation from which the bottle can be resumed. `None` if it cannot be resumed.
     pub(super) resumable: Option<Resumable>,
-    /// Whether its directory stays for the logs in it, if it is not resumable.
+    /// Whether the bottle's directory is kept for its logs even if the bottle cannot be resumed.
     logs: bool,
 }
 
-/// What becomes of a bottle's directory.
+/// The decision about a bottle's directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Directory {
-    /// It is kept, because the bottle can be resumed.
+    /// The directory is kept, because the bottle can be resumed.
     Kept,
-    /// It stays for its logs, or for a cleanup.
+    /// The bottle cannot be resumed. The directory stays for its logs or for a cleanup.
     Ended,
-    /// It is removed.
+    /// The directory is removed.
     Removed,
 }
 
 impl Keeping {
-    /// Decides what is kept of a bottle that ended like this. `exit` is the agent's exit, if it is known.
+    /// Decides what is kept of a bottle. `exit` is the agent's exit, if it is known.
     pub(super) fn of(end: &End, exit: Option<Exit>, found: Found) -> Self {
         let failed = exit != Some(Exit::Code(0));
         let by_itself = matches!(end.cause, EndCause::AgentExited | EndCause::GuestDied);
@@ -91,12 +92,12 @@ impl Keeping {
         self.resumable == Some(Resumable::Kept)
     }
 
-    /// Whether a resource of the bottle is kept with its files.
+    /// Whether this resource of the bottle is kept, because it contains the bottle's files.
     pub(super) fn keeps(&self, resource: &Resource) -> bool {
         self.files() && resource.kind == LAYERS
     }
 
-    /// What becomes of the directory. `cleared` says that everything else of the bottle is removed.
+    /// Returns the decision about the directory. `cleared` is set if all other resources of the bottle are removed.
     pub(super) fn directory(&self, cleared: bool) -> Directory {
         match (self.resumable, self.logs, cleared) {
             (Some(_), ..) => Directory::Kept,
@@ -106,8 +107,8 @@ impl Keeping {
     }
 }
 
-/// Why a bottle's files, or its conversation, are kept. `None` if nothing is. `failed` says that the agent failed, and
-/// was not stopped.
+/// Returns why a bottle's files or conversation are kept, or `None` if neither is kept. `failed` is set if the agent
+/// failed by itself and was not stopped.
 fn kept_for(choice: EndChoice, failed: bool, found: Found) -> Option<KeptFor> {
     let Found { unsaved, lost, is_task, conversation, .. } = found;
     match (choice, conversation) {
@@ -174,7 +175,7 @@ mod tests {
             assert_eq!(kept_for(EndChoice::Keep, failed, found.clone()), wanted, "{failed} {found:?}");
             assert_eq!(kept_for(EndChoice::Discard, failed, found.clone()), None, "{found:?}");
         }
-        // A conversation that could not be copied is only in the files.
+        // A conversation that could not be copied exists only in the bottle's files, so the files are kept.
         let kept = kept_for(EndChoice::Keep, false, found(unknown));
         assert!(matches!(kept, Some(KeptFor::Unsaved(Unsaved { unknown: Some(_), .. }))), "{kept:?}");
     }
@@ -239,7 +240,7 @@ mod tests {
     }
 
     proptest! {
-        /// Nobody's work is removed unless the user discards it or it is lost.
+        /// Unsaved work is removed only if the user discards it. Work that is already lost cannot be kept.
         #[test]
         fn unsaved_work_is_kept(
             lost: bool, is_task: bool, snapshot: bool, learn: bool, attached: bool, discards: bool, code: u8, talked in 0_usize..3,

@@ -10,8 +10,8 @@
 //!   nothing: everything is removed, except the logs if the agent failed, no client attached, or `learn` is set
 //! ```
 //!
-//! - `decision`: what is kept, and why · `unsaved`: what would be lost with the workspace
-//! - `report`: what the end report says about the files
+//! - `decision`: decides what is kept, and why · `unsaved`: finds the unsaved work in the workspace
+//! - `report`: the facts about the bottle's files for the report at the bottle's end
 
 mod decision;
 mod report;
@@ -49,7 +49,7 @@ use super::protocol::Ended;
 use super::{activity, budget, log, transcript};
 use crate::launch::agent_end;
 
-/// Time limit to measure the kept files, which runs in parallel with other steps.
+/// How long the measurement of the kept files may take. The measurement runs in parallel with other steps.
 const MEASURED_WITHIN: Duration = Duration::from_millis(300);
 
 /// The inputs of the teardown.
@@ -69,9 +69,9 @@ pub(super) struct Teardown<'a> {
 }
 
 impl Teardown<'_> {
-    /// Ends the bottle and reports the result. Every step that waits for the bottle's processes has a deadline; the
-    /// backend then removes the processes and resources that remain. Also returns files of the bottle that were only
-    /// moved away; the caller removes them after it reported the result.
+    /// Ends the bottle and returns the result. Every step that waits for the bottle's processes has a deadline. After
+    /// these steps, the backend removes all remaining processes and resources. Also returns files of the bottle that
+    /// were only moved away. The caller removes these files after it has reported the result.
     pub(super) async fn run(mut self, end: End) -> (Ended, Vec<Resource>) {
         let _ = self.claim.update(|record| record.status = Status::Ending);
         let search = search(self.backend, &self.claim).await;
@@ -79,26 +79,26 @@ impl Teardown<'_> {
             self.unpause().await;
         }
         self.save_terminal_size().await;
-        // An agent that is being stopped can still write output meanwhile.
+        // If the agent still runs, it can write output until it is stopped, so the log is followed.
         let output = Logs { tail: None, follow: end.exit.is_none() };
         let output = tokio::spawn(read_output(self.guest.open(&GuestRequest::Logs(output)).await));
         let exit = match end.exit {
             Some(exit) => Some(exit),
             None => self.stop_agent(end).await,
         };
-        // If nothing of the bottle is kept, its directory is removed with the output.
+        // The output is saved in the bottle's directory. If the directory is not kept, the output is removed with it.
         self.save_output(output).await;
         let overrun = self.overrun().await;
         let conversation = self.save_conversations().await;
-        // Pid 1 searches for unsaved work after all other processes ended. A process that still ran could write files
-        // after the search, and those files would be lost.
+        // Pid 1 searches for unsaved work after all other processes have ended. If a process still ran, it could write
+        // files after the search, and these files would be lost.
         let found = self.end_processes(search.as_ref()).await;
         let lost = search.is_some() && found.is_none() && is_lost(self.backend, &self.claim).await;
         let unsaved = match lost {
             true => Unsaved::default(),
             false => unsaved_at_end(self.backend, &self.claim, search.as_ref(), found).await,
         };
-        // If this fails, a cleanup removes the abandoned snapshots.
+        // An error is ignored, because a cleanup removes abandoned snapshots later.
         let _ = snapshots::remove_abandoned(self.backend, &self.claim).await;
         let had = Found {
             unsaved,
@@ -113,7 +113,8 @@ impl Teardown<'_> {
             record.lost = lost;
             record.kept_for = keeping.why.clone();
         });
-        // Revoking runs in parallel with the removal, so that a forge that does not respond does not delay the removal.
+        // The deploy keys are revoked while the resources are removed, so that a forge that does not respond does not
+        // delay the removal.
         let revoking = deploy_keys::revoke(self.host, &self.claim, &self.tokens);
         let ((mut left, moved), keys, size) =
             tokio::join!(self.remove_resources(&keeping), revoking, self.measure(keeping.files()));
@@ -121,7 +122,7 @@ impl Teardown<'_> {
         if size.is_some() {
             let _ = self.claim.update(|record| record.size = size);
         }
-        // The task ends after pid 1 and the bundle ended and all received records are written.
+        // `records_task` ends when pid 1 and the bundle have ended and all received records are written.
         if tokio::time::timeout(STEP_TIMEOUT, &mut self.records_task).await.is_err() {
             self.records_task.abort();
         }
@@ -166,7 +167,7 @@ impl Teardown<'_> {
         }
     }
 
-    /// Records the size of the agent's terminal, which a reader needs to render the output.
+    /// Records the size of the agent's terminal. `bottle` needs this size to render the saved output.
     async fn save_terminal_size(&self) {
         let query = async {
             let mut stream = self.guest.open(&GuestRequest::Status).await.ok()?;
@@ -180,7 +181,7 @@ impl Teardown<'_> {
         }
     }
 
-    /// The resource limit that the bottle exceeded, as the backend reports it; if it reports none, as pid 1 reports it.
+    /// Returns the resource limit that the bottle exceeded. Asks pid 1 if the backend reports no exceeded limit.
     async fn overrun(&self) -> Option<Overrun> {
         let query = async {
             if let Some(overrun) = self.backend.overrun(&self.claim.record().slug).await {
@@ -206,13 +207,13 @@ impl Teardown<'_> {
             },
             Err(why) => {
                 tracing::warn!("{why:#}");
-                // The agent may have had conversations. They are then only in the bottle.
+                // If the agent had conversations, they now exist only in the bottle.
                 Conversation { found: Talked::Unknown, copied_to: None }
             }
         }
     }
 
-    /// Stops the agent, and all other processes except pid 1. Returns the agent's exit, if it is known.
+    /// Stops all processes of the bottle except pid 1. Returns the agent's exit, if it is known.
     async fn stop_agent(&mut self, end: End) -> Option<Exit> {
         let grace_ms = u64::try_from(end.grace.as_millis()).unwrap_or(u64::MAX);
         let stopping = async {
@@ -223,13 +224,14 @@ impl Teardown<'_> {
         tokio::time::timeout(end.grace + STEP_TIMEOUT, stopping).await.ok().flatten()
     }
 
-    /// Whether the bottle belongs to a task of `bottle env`, whose files stay until `bottle env rm`.
+    /// Whether the bottle is the environment of a task. The files of such a bottle stay until the user runs `bottle env
+    /// rm`.
     fn is_task(&self) -> bool {
         let slug = self.claim.record().slug;
         Environments::has(&self.host.home, &slug)
     }
 
-    /// The size of the kept files: measured now, or the last measured size if measuring takes too long.
+    /// Returns the size of the kept files. If the measurement takes too long, returns the last measured size.
     async fn measure(&self, keep: bool) -> Option<Measured> {
         if !keep {
             return None;
@@ -238,7 +240,7 @@ impl Teardown<'_> {
         tokio::time::timeout(MEASURED_WITHIN, measured).await.ok().flatten().or(self.size)
     }
 
-    /// Writes the agent's buffered output to `logs/agent.log`. Secrets in it are masked.
+    /// Writes the agent's buffered output to `logs/agent.log`. Masks the secrets in the output.
     async fn save_output(&self, mut output: JoinHandle<Vec<u8>>) {
         let path = self.claim.directory().join("logs/agent.log");
         let Ok(Ok(output)) = tokio::time::timeout(STEP_TIMEOUT, &mut output).await else {
@@ -261,7 +263,7 @@ impl Teardown<'_> {
         }
     }
 
-    /// Ends pid 1 and the bundle. Returns what pid 1 found, if it answered.
+    /// Ends pid 1 and the bundle. Returns the unsaved work that pid 1 found, or `None` if pid 1 did not answer.
     async fn end_processes(&self, search: Option<&Changed>) -> Option<Unsaved> {
         let bundle = async {
             if let Ok(mut stream) = self.bundle.open(&BundleRequest::Stop).await {
@@ -276,11 +278,11 @@ impl Teardown<'_> {
         }
     }
 
-    /// Removes the bottle's resources. Returns the failures, and the files that were only moved away.
+    /// Removes the bottle's resources. Returns messages about failures, and the files that were only moved away.
     async fn remove_resources(&self, keeping: &Keeping) -> (Vec<String>, Vec<Resource>) {
         if !keeping.files() {
-            // The record says before the removal that nothing is kept, so that no command mistakes the remaining
-            // resources for kept work.
+            // The record is updated before the removal. Otherwise, after a crash, a command could mistake the remaining
+            // resources for kept files.
             let _ = self.claim.update(|record| record.kept = false);
         }
         let mut resources: Vec<Resource> = self.claim.record().resources;
@@ -293,7 +295,8 @@ impl Teardown<'_> {
     }
 }
 
-/// Gives the bottle's unused tokens back to its budgets. If that fails, the next command that needs them does so.
+/// Returns the bottle's unused tokens to its budgets. If this fails, a later process that needs these tokens ends the
+/// leases.
 async fn end_leases(host: &Host, directory: &Path, record: &Record) {
     let (host, directory, record) = (host.clone(), directory.to_owned(), record.clone());
     let ended = spawn_blocking(move || budget::end_leases(&host, &directory, &record)).await;
@@ -308,10 +311,11 @@ struct Conversation {
     copied_to: Option<PathBuf>,
 }
 
-/// Finishes with the bottle's directory: keeps it, leaves it for its logs or a later cleanup, or removes it. Returns
-/// the failures.
+/// Keeps the bottle's directory, leaves it for its logs or a later cleanup, or removes it. Returns messages about
+/// failures.
 fn finish(claim: Claim, exit: Option<Exit>, keeping: &Keeping, mut left: Vec<String>) -> Vec<String> {
-    // The directory stays while it contains usage records that could not be collected.
+    // If usage records cannot be collected from the directory, this counts as a failure, so that the directory is not
+    // removed.
     let collected = claim.collect_usage();
     left.extend(collected.err().map(|error| error.to_string()));
     let cleared = left.is_empty();
@@ -336,7 +340,8 @@ fn finish(claim: Claim, exit: Option<Exit>, keeping: &Keeping, mut left: Vec<Str
     left
 }
 
-/// Reads the agent's output to the end of the stream. Of more than `2 * SCROLLBACK` bytes, the last half stays.
+/// Reads the agent's output to the end of the stream. Whenever the output exceeds `2 * SCROLLBACK` bytes, keeps only
+/// the last `SCROLLBACK` bytes.
 async fn read_output(stream: Result<Stream, ChannelError>) -> Vec<u8> {
     let mut output = Vec::new();
     let Ok(mut stream) = stream else { return output };

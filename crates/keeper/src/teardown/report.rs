@@ -1,4 +1,4 @@
-//! What the end report says about a bottle's files.
+//! The facts about a bottle's files for the report at the bottle's end.
 
 use std::path::Path;
 
@@ -12,8 +12,8 @@ use tokio::task::spawn_blocking;
 
 use crate::protocol::Retrieval;
 
-/// What the agent changed in the directory of `--cwd=live`. `None` without such a directory, and if no agent ran. All
-/// processes of the bottle have ended.
+/// Finds the agent's changes in the directory of `--cwd=live`. Returns `None` if the bottle has no such directory, or
+/// if no agent ran. Must be called after all processes of the bottle have ended.
 pub(super) async fn live_changes(record: &Record, state: &Path) -> Option<LiveChanges> {
     let live = record.live()?.clone();
     let since = record.changed_since(clock::boot_offset())?;
@@ -34,7 +34,8 @@ pub(super) async fn live_changes(record: &Record, state: &Path) -> Option<LiveCh
     })
 }
 
-/// The commands that retrieve the work from a bottle with this record, whose state is in this directory.
+/// Returns the commands that can retrieve the agent's work from the kept files of a bottle. `state` is the bottle's
+/// state directory.
 pub(super) fn retrieval(record: &Record, state: &Path) -> Retrieval {
     let is_recorded = |name: &str| matches!(Given::origin(&given::record(state, name)), Ok(Some(_)));
     let mut names = record.directories.iter().map(|directory| directory.name.as_str()).chain([""]);

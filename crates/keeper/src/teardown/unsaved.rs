@@ -1,4 +1,4 @@
-//! What would be lost with the workspace of a bottle.
+//! Finds the unsaved work that would be lost with the workspace of a bottle.
 
 use std::time::Duration;
 
@@ -10,15 +10,16 @@ use bottle_instance::work::{self, Unsaved};
 use bottle_instance::{Claim, engines};
 use bottle_protocol::session::guest::{Changed, Changes, GuestEvent, GuestRequest, Stop};
 
-/// Time limit of a teardown step that waits for pid 1, for the bundle or for the last usage records. After it, the
-/// teardown continues without the result. Stopping the agent additionally has the agent's grace period.
+/// How long a teardown step may wait for pid 1, for the bundle or for the last usage records. After this time, the
+/// teardown continues without the result. The step that stops the agent also waits for the agent's grace period.
 pub(super) const STEP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Time limit for pid 1 to report the changes in the workspace. Pid 1 itself ends a long search, so a late answer only
-/// means a lack of processor time. After this limit, the backend searches, or the bottle counts as having unsaved work.
+/// How long pid 1 may take to report the changes in the workspace. Pid 1 limits the time of its search, so it answers
+/// late only if it lacks processor time. After this time, the backend searches for changes, or the bottle is treated as
+/// having unsaved work.
 const WORK_TIMEOUT: Duration = SEARCH_WITHIN.saturating_add(Duration::from_secs(20));
 
-/// What would be lost with the workspace of a running bottle. Asks pid 1 through the guest's open channel.
+/// Asks pid 1 of a running bottle for the unsaved work that would be lost with its workspace.
 pub(crate) async fn unsaved(backend: &dyn Backend, claim: &Claim, guest: &Channel) -> Unsaved {
     let Some(search) = search(backend, claim).await else { return kept_before(&claim.record()) };
     let query = async {
@@ -31,10 +32,10 @@ pub(crate) async fn unsaved(backend: &dyn Backend, claim: &Claim, guest: &Channe
     }
 }
 
-/// Ends pid 1, after it searched for changes. Returns what it found, if it answered.
+/// Makes pid 1 search for changes and then exit. Returns the changes, or `None` if pid 1 did not answer.
 ///
-/// A search takes longer than other steps, above all on a busy machine. The backend's own search is no substitute before
-/// pid 1 is gone, because both would use its transport.
+/// A search can take longer than other steps, especially on a busy machine. The backend cannot search instead while pid
+/// 1 runs, because both would use pid 1's transport.
 pub(super) async fn end_guest(guest: &Channel, search: Option<&Changed>) -> Option<Changes> {
     let answer = async {
         let stop = GuestRequest::Stop(Stop { grace_ms: 0, work: search.cloned() });
@@ -49,12 +50,12 @@ pub(super) async fn search(backend: &dyn Backend, claim: &Claim) -> Option<Chang
     work::search(backend, claim.directory(), &claim.record()).await
 }
 
-/// What would be lost with a workspace in which no agent ran: the work that an earlier launch kept.
+/// Returns the unsaved work in a workspace in which no agent ran in this launch: the work that an earlier launch kept.
 fn kept_before(record: &Record) -> Unsaved {
     if record.kept { Unsaved::work() } else { Unsaved::default() }
 }
 
-/// What pid 1 found; `None` if it did not answer.
+/// Returns the changes that pid 1 reported, or `None` if pid 1 did not report changes.
 fn changes_in(answer: Result<GuestEvent, ChannelError>) -> Option<Changes> {
     match answer {
         Ok(GuestEvent::Changed(changes)) => Some(changes),
@@ -69,9 +70,10 @@ fn unknown(error: &BackendError) -> Unsaved {
     found
 }
 
-/// What would be lost with the files of a bottle whose processes ended: as pid 1 `found`; if it did not answer, as the
-/// backend finds. A workspace that cannot be searched counts as unsaved work. If the workspace never became ready for an
-/// agent, only layers that an earlier launch kept count.
+/// Returns the unsaved work that would be lost with the files of a bottle, after the bottle's processes have ended.
+/// `found` is the result of pid 1's search. If pid 1 did not answer, the backend searches. A workspace that cannot be
+/// searched is treated as unsaved work. If the workspace never became ready for an agent, `search` is `None`, and only
+/// work that an earlier launch kept is unsaved.
 pub(super) async fn unsaved_at_end(
     backend: &dyn Backend,
     claim: &Claim,
@@ -104,7 +106,7 @@ mod tests {
 
     use super::*;
 
-    /// A pid 1 that answers after this delay.
+    /// Creates a channel to a simulated pid 1 that answers after this delay.
     async fn guest_that_answers_after(delay: Duration) -> Channel {
         let (ours, theirs) = tokio::io::duplex(1 << 16);
         tokio::spawn(async move {
@@ -124,7 +126,7 @@ mod tests {
         channel
     }
 
-    /// On a busy machine, pid 1 needs more than the time of other steps.
+    /// On a busy machine, the search of pid 1 may take longer than other steps.
     #[tokio::test(start_paused = true)]
     async fn a_slow_search_is_waited_for() {
         let search = Changed::since(Timestamp::MIN);

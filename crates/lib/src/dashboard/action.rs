@@ -1,4 +1,4 @@
-//! The actions of the dashboards. Both dashboards ask once before an action.
+//! The actions of the two dashboards. Both dashboards ask the user once before they carry out an action.
 
 use std::time::Duration;
 
@@ -23,20 +23,20 @@ const GRACE: Duration = Duration::from_secs(10);
 pub enum Action {
     /// Ends the bottle. Its unsaved work is kept.
     Stop {
-        /// The bottle.
+        /// The slug of the bottle.
         slug: Slug,
     },
-    /// Stops a bottle's requests to models, or the bottle itself, as if a budget were spent. Or lets the bottle
-    /// continue.
+    /// Stops a bottle's requests to models, or the bottle itself, as if a budget were spent. `BudgetChange::Continue`
+    /// lets the bottle continue.
     Order {
-        /// The bottle.
+        /// The slug of the bottle.
         slug: Slug,
-        /// What is done.
+        /// What to do with the bottle.
         order: BudgetChange,
     },
     /// Deletes the kept files of a bottle.
     Discard {
-        /// The bottle.
+        /// The slug of the bottle.
         slug: Slug,
     },
     /// Raises a budget in its current window.
@@ -107,7 +107,7 @@ impl Action {
     /// Carries out the action, and waits for its end. Returns the result in words.
     ///
     /// # Errors
-    /// Returns an error if the action fails. The action may then be partly done, as the error says.
+    /// Returns an error if the action fails. A failed action may be partly done.
     pub async fn carry_out(&self, host: &Host) -> Result<String, Failure> {
         match self {
             Self::Stop { slug } => {
@@ -169,7 +169,7 @@ fn order_effect(order: BudgetChange) -> &'static str {
     }
 }
 
-/// How a bottle ended.
+/// Describes how a bottle ended.
 fn end_words(slug: &Slug, ended: &Ended) -> String {
     let kept = match ended.resumable {
         Some(Resumable::Kept) => format!("; its files are kept: `bottle resume {slug}`"),

@@ -1,7 +1,7 @@
-//! Gathers what the dashboards show: from the bottles' records, the ledger, the queue and the proxy's logs. Only reads,
-//! except that it ingests usage files into the ledger.
+//! Gathers the data that the dashboards show: from the bottles' records, the ledger, the supervise queue and the
+//! proxy's logs. Changes nothing, except that usage files are ingested into the ledger.
 //!
-//! A source that cannot be read is a problem that the dashboards show; the other sources are still shown.
+//! If a source cannot be read, the dashboards show this as a problem, and still show the data of the other sources.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -30,46 +30,47 @@ use crate::failure::Failure;
 /// How often a dashboard is updated.
 pub const INTERVAL: Duration = Duration::from_secs(1);
 
-/// The ratio of idle time to gathering time: after gathering, the thread rests at least this many times as long.
+/// The minimum ratio of idle time to gathering time. After each gathering, the thread sleeps at least this many times
+/// as long as the gathering took.
 const REST: u32 = 4;
 
 /// The number of [`Wanted`] messages that are buffered while the thread gathers.
 const BUFFERED: usize = 64;
 
-/// The number of decisions of the proxy that are shown.
+/// The maximum number of decisions of the proxy that are shown.
 const DECISIONS: usize = 100;
 
 /// The longest period for which a bottle's usage by source is shown. The ledger reads every response of this period.
 const SOURCES_WITHIN: SignedDuration = SignedDuration::from_hours(7 * 24);
 
-/// What is gathered in addition to the bottles.
+/// The data to gather in addition to the list of bottles.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Wanted {
-    /// The bottle that is shown in full.
+    /// The bottle whose details are shown.
     pub detail: Option<Slug>,
-    /// The usage table that is shown.
+    /// The grouping and the period of the usage table that is shown.
     pub usage: Option<(GroupBy, Period)>,
 }
 
-/// What was gathered.
+/// The gathered data.
 #[derive(Debug, Clone)]
 pub struct Gathered {
     /// All bottles.
     pub snapshot: Snapshot,
-    /// The bottle that is shown in full.
+    /// The bottle whose details are shown.
     pub detail: Option<Detail>,
     /// The usage table.
     pub usage: Option<UsageTable>,
 }
 
-/// Gathers the data of one home.
+/// Gathers the data of one `$BOTTLE_HOME`.
 pub struct Gatherer {
     host: Host,
     ledger: Option<Ledger>,
 }
 
 impl Gatherer {
-    /// Creates the gatherer. It opens the ledger when it needs it.
+    /// Creates the gatherer. The ledger is opened when it is first used.
     pub fn new(host: Host) -> Self {
         Self { host, ledger: None }
     }
@@ -91,7 +92,7 @@ impl Gatherer {
         self.ledger.as_mut().ok_or_else(|| Failure::failed("the ledger is not open"))
     }
 
-    /// Gathers everything that is shown now.
+    /// Gathers all data for one update of a dashboard.
     pub fn gather(&mut self, wanted: &Wanted) -> Gathered {
         let now = Zoned::now();
         let mut problems = Vec::new();
@@ -123,7 +124,7 @@ impl Gatherer {
         Gathered { snapshot, detail, usage }
     }
 
-    /// Reads from the ledger. None if that fails, or if the ledger is not open.
+    /// Reads from the ledger. Returns `None` if reading fails, or if the ledger is not open.
     fn read<T>(
         &self,
         problems: &mut Vec<String>,
@@ -227,18 +228,19 @@ impl Gatherer {
     }
 }
 
-/// The midnight with which a period begins.
+/// Returns the midnight at which a period begins.
 fn start(period: Period, now: &Zoned) -> Timestamp {
     let Some(days) = period.days() else { return Timestamp::MIN };
     let first = now.date().saturating_sub(jiff::Span::new().days(days));
     first.to_zoned(now.time_zone().clone()).map_or(Timestamp::MIN, |start| start.timestamp())
 }
 
-/// The amount spent of each budget and launch, cached so that each is read only once.
+/// A cache of the standings, which say how much of each budget is spent. The keys are the budget and the launch. Each
+/// standing is read from the ledger only once.
 #[derive(Default)]
 struct Standings(HashMap<(String, Option<String>), Standing>);
 
-/// What all bottles used.
+/// The token usage of all bottles.
 #[derive(Default)]
 struct Used {
     minutes: Vec<Minute>,
@@ -292,8 +294,8 @@ fn of_listed(listed: &Listed, used: &Used, now: Timestamp) -> Bottle {
     }
 }
 
-/// Gathers on a thread until the returned receiver is dropped. The thread gathers at once when it receives something, and
-/// otherwise after [`INTERVAL`].
+/// Starts a thread that gathers until the returned sender or receiver is dropped. The thread gathers immediately when
+/// it receives a [`Wanted`], and otherwise after [`INTERVAL`], or later if gathering takes long.
 pub fn start_thread(mut gatherer: Gatherer) -> (SyncSender<Wanted>, Receiver<Gathered>) {
     let (ask, asked) = sync_channel(BUFFERED);
     let (send, gathered) = sync_channel(1);

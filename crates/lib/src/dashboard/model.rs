@@ -1,4 +1,5 @@
-//! What the dashboards show: plain data, and what can be computed from it. This module does no input or output.
+//! The data that the dashboards show, as plain values, and functions that compute values from the data. This module
+//! does no I/O.
 
 use std::collections::BTreeMap;
 
@@ -10,85 +11,85 @@ use jiff::Timestamp;
 
 use crate::access_log::Shown;
 
-/// The number of minutes whose tokens are shown one by one.
+/// The number of minutes for which the tokens of each minute are shown.
 pub const RECENT_MINUTES: usize = 30;
 
-/// The number of minutes over which the rate is the average.
+/// The number of minutes over which the token rate is averaged.
 pub const RATE_MINUTES: usize = 10;
 
 /// The used share of a limit, in percent, from which the limit is shown as nearly spent.
 const NEARLY_SPENT: u64 = 80;
 
-/// All bottles at one moment.
+/// The state of all bottles at one moment.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Snapshot {
     /// The time at which the snapshot was gathered.
     pub at: Timestamp,
-    /// The bottles, running ones first.
+    /// The bottles, with the running bottles first.
     pub bottles: Vec<Bottle>,
-    /// The tokens of all bottles in the last minutes, oldest first.
+    /// The tokens that all bottles used in each of the last [`RECENT_MINUTES`] minutes, the oldest minute first.
     pub recent: Vec<u64>,
-    /// The number of proposals for which a process waits for an answer.
+    /// The number of pending proposals. A process waits for the answer to each of them.
     pub proposals: u32,
-    /// The currency of amounts, if there are rates.
+    /// The currency of the costs, if the user has configured rates.
     pub currency: Option<String>,
-    /// What could not be read, as sentence fragments.
+    /// Descriptions of the data that could not be read, as sentence fragments.
     pub problems: Vec<String>,
 }
 
 /// One bottle.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Bottle {
-    /// Its name.
+    /// The slug of the bottle.
     pub slug: Slug,
-    /// Its label.
+    /// The label of the bottle.
     pub label: Option<String>,
-    /// The colour of its label.
+    /// The colour of the label.
     pub color: Option<String>,
-    /// The agent manifest.
+    /// The name of the agent manifest.
     pub agent: String,
-    /// The bottle manifests that the user chose.
+    /// The names of the bottle manifests that the user chose.
     pub bottles: Vec<String>,
-    /// The backend that runs it.
+    /// The backend that runs the bottle.
     pub backend: String,
-    /// What can be done with it.
+    /// What the user can do with the bottle.
     pub state: BottleState,
-    /// The state in a word, as `bottle list` shows it.
+    /// The state of the bottle in a word, as `bottle list` shows it.
     pub status: &'static str,
-    /// Whether a terminal is attached.
+    /// `attached` or `detached`. `None` if the bottle's record cannot be read.
     pub mode: Option<&'static str>,
-    /// Why all traffic is denied, or why the record cannot be read.
+    /// Why all traffic of the bottle is denied, or why the bottle's record cannot be read.
     pub problem: Option<String>,
-    /// The reason if a budget paused the bottle. `None` if it is not paused.
+    /// Why a budget paused the bottle. `None` if the bottle is not paused.
     pub paused: Option<String>,
-    /// Whether the user ordered that its requests to models are denied.
+    /// Whether the user cut off the bottle, so that its requests to models are denied.
     pub cut_off: bool,
-    /// When its last launch began.
+    /// The time at which the last launch of the bottle began.
     pub started_at: Option<Timestamp>,
-    /// The number of its proposals for which a process waits for an answer.
+    /// The number of pending proposals of the bottle. A process waits for the answer to each of them.
     pub proposals: u32,
-    /// The tokens of all its launches.
+    /// The tokens that all launches of the bottle used.
     pub tokens: u64,
-    /// Its tokens in the last minutes, oldest first.
+    /// The tokens that the bottle used in each of the last [`RECENT_MINUTES`] minutes, the oldest minute first.
     pub recent: Vec<u64>,
     /// The budgets that govern the bottle. The budget that runs out first is at the front.
     pub meters: Vec<Meter>,
 }
 
-/// What can be done with a bottle.
+/// The state of a bottle, which decides what the user can do with the bottle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum BottleState {
-    /// It runs, or can continue with a new keeper.
+    /// The bottle runs, or can continue with a new keeper.
     Running,
-    /// It is being launched or torn down.
+    /// The bottle is being launched or torn down.
     Changing,
-    /// It ended, and its files are kept.
+    /// The bottle ended, and its files are kept.
     Kept,
-    /// It ended, and has a snapshot but no files.
+    /// The bottle ended, and has a snapshot but no kept files.
     Snapshot,
-    /// It ended, and only its conversation is kept.
+    /// The bottle ended, and only its conversation is kept.
     Conversation,
-    /// It needs `bottle cleanup`, or its record cannot be read.
+    /// The bottle needs `bottle cleanup`, or its record cannot be read.
     Broken,
 }
 
@@ -99,65 +100,66 @@ pub struct Meter {
     pub declared: Declared,
     /// The launch, if the budget counts only one launch.
     pub run: Option<String>,
-    /// How much of the budget was spent.
+    /// The tokens of the budget that are spent and reserved, and the budget's limit.
     pub standing: Standing,
-    /// The tokens per minute of all launches that it counts.
+    /// The tokens per minute of all launches that the budget counts.
     pub rate: u64,
 }
 
 /// How long a budget lasts at the current rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outlook {
-    /// Nothing is left.
+    /// The budget is spent.
     Spent,
-    /// This many minutes.
+    /// The budget lasts this many minutes.
     Minutes(u64),
-    /// Nothing uses it at present.
+    /// No bottle uses the budget at present.
     Idle,
 }
 
 /// How much of a budget is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Level {
-    /// Less than [`Level::High`].
+    /// The used share is smaller than for [`Level::High`].
     Low,
-    /// Nearly all.
+    /// The budget is nearly spent.
     High,
-    /// All.
+    /// No tokens of the budget are left.
     Spent,
 }
 
 impl Bottle {
-    /// The average tokens per minute of the last [`RATE_MINUTES`].
+    /// The bottle's average number of tokens per minute over the last [`RATE_MINUTES`] minutes.
     pub fn rate(&self) -> u64 {
         rate(&self.recent)
     }
 
-    /// Whether it can be stopped.
+    /// Whether the user can stop the bottle.
     pub fn can_stop(&self) -> bool {
         self.state == BottleState::Running
     }
 
-    /// Whether its kept files can be discarded.
+    /// Whether the user can discard the bottle's kept files.
     pub fn can_discard(&self) -> bool {
         self.state == BottleState::Kept
     }
 }
 
-/// The average tokens per minute at the end of these minutes.
+/// The average number of tokens per minute over the last [`RATE_MINUTES`] of these minutes.
 pub fn rate(recent: &[u64]) -> u64 {
     let last = &recent[recent.len().saturating_sub(RATE_MINUTES)..];
     last.iter().copied().fold(0, u64::saturating_add) / RATE_MINUTES as u64
 }
 
 impl Meter {
-    /// The used share in percent, with reservations. At most 100, and 100 only if nothing is left.
+    /// The used share of the budget in percent, including reserved tokens. The result is at most 100, and is 100 only
+    /// if no tokens are left.
     pub fn percent(&self) -> u64 {
         let Standing { spent, reserved, limit } = self.standing;
         share(spent.saturating_add(reserved), limit)
     }
 
-    /// How much of it is used.
+    /// How much of the budget is used.
     pub fn level(&self) -> Level {
         match self.percent() {
             100 => Level::Spent,
@@ -166,7 +168,7 @@ impl Meter {
         }
     }
 
-    /// How long it lasts at the current rate.
+    /// How long the budget lasts at the current rate.
     pub fn outlook(&self) -> Outlook {
         match (self.standing.left(), self.rate) {
             (0, _) => Outlook::Spent,
@@ -175,7 +177,8 @@ impl Meter {
         }
     }
 
-    /// The cells of a bar of this width: spent, and reserved. The rest is free.
+    /// Returns the number of cells for spent tokens and the number of cells for reserved tokens, in a bar of this
+    /// width. The remaining cells are free.
     pub fn cells(&self, width: usize) -> (usize, usize) {
         let Standing { spent, reserved, limit } = self.standing;
         let width_tokens = width as u64;
@@ -183,7 +186,7 @@ impl Meter {
             let cells = u128::from(tokens.min(limit)) * u128::from(width_tokens) / u128::from(limit.max(1));
             usize::try_from(cells).unwrap_or(width).min(width)
         };
-        // Any use is visible in the bar, and a full bar means that nothing is left.
+        // Even the smallest use fills a cell, and the bar is full only if no tokens are left.
         let used =
             part(spent.saturating_add(reserved)).max(usize::from(spent > 0 || reserved > 0)).min(width);
         let used = if self.standing.left() > 0 { used.min(width.saturating_sub(1)) } else { width };
@@ -191,7 +194,8 @@ impl Meter {
         (spent_cells, used - spent_cells)
     }
 
-    /// The sort key: spent budgets first, then those that run out soonest, then those with the largest used share.
+    /// The sort key of a budget. Spent budgets come first, then the budgets that run out soonest. Of budgets that last
+    /// equally long, the budget with the largest used share comes first.
     fn urgency(&self) -> (u64, u64) {
         let minutes = match self.outlook() {
             Outlook::Spent => 0,
@@ -202,7 +206,7 @@ impl Meter {
     }
 }
 
-/// A share in percent, rounded down: 100 only if the part reaches the whole.
+/// Returns `part` as a percentage of `whole`, rounded down. The result is 100 only if `part` reaches `whole`.
 pub fn share(part: u64, whole: u64) -> u64 {
     match whole {
         0 => 100,
@@ -210,13 +214,14 @@ pub fn share(part: u64, whole: u64) -> u64 {
     }
 }
 
-/// Sorts the budget that runs out first to the front.
+/// Sorts the budgets so that the budget that runs out first is at the front.
 pub fn sort_meters(meters: &mut [Meter]) {
     meters.sort_by_key(Meter::urgency);
 }
 
-/// The budgets that govern a bottle, each once. `declared` begins with the nearest scope. `template` is the key of the
-/// bottle's provider route, `used` are the keys whose tokens it used.
+/// Returns the budgets that govern a bottle, without duplicates. `declared` begins with the nearest scope, and its
+/// first `own` budgets are the bottle's own. `template` is the budget key of the bottle's provider route. `used`
+/// contains the budget keys for which the bottle used tokens.
 pub fn governing_budgets(
     declared: &[Declared],
     own: usize,
@@ -224,7 +229,7 @@ pub fn governing_budgets(
     used: &[String],
 ) -> Vec<Declared> {
     let is_template = |key: &str| matches!(key, "claude" | "codex" | "pi");
-    // A budget of the bottle itself counts for its host even if nothing was used yet.
+    // A budget of the bottle itself is included even if the bottle has not used tokens for its key yet.
     let named = declared[..own].iter().map(|one| one.limit.key.as_str()).filter(|key| *key != ALL);
     let mut keys: Vec<&str> =
         template.into_iter().chain(used.iter().map(String::as_str)).chain(named).collect();
@@ -241,7 +246,8 @@ pub fn governing_budgets(
     found
 }
 
-/// The tokens per minute of the launches that a budget counts. `run` is the launch, for a budget of one launch.
+/// Returns the tokens per minute of the launches that a budget counts. If the budget counts only one launch, `run` is
+/// this launch.
 pub fn rate_of(declared: &Declared, run: Option<&str>, minutes: &[Minute], now: Timestamp) -> u64 {
     let counts = |minute: &&Minute| {
         (declared.limit.key == ALL || declared.limit.key == minute.key)
@@ -256,7 +262,7 @@ pub fn rate_of(declared: &Declared, run: Option<&str>, minutes: &[Minute], now: 
     rate(&by_minute(minutes.iter().filter(counts), now))
 }
 
-/// The tokens of the last [`RECENT_MINUTES`], oldest first.
+/// Returns the tokens of each of the last [`RECENT_MINUTES`] minutes, the oldest minute first.
 pub fn by_minute<'m>(minutes: impl Iterator<Item = &'m Minute>, now: Timestamp) -> Vec<u64> {
     let mut recent = vec![0; RECENT_MINUTES];
     for minute in minutes {
@@ -286,7 +292,7 @@ impl Period {
     /// All periods, the shortest first.
     pub const ALL: [Self; 4] = [Self::Today, Self::Week, Self::Month, Self::All];
 
-    /// The words of a heading.
+    /// The period in the words of a heading.
     pub fn words(self) -> &'static str {
         match self {
             Self::Today => "today",
@@ -296,7 +302,7 @@ impl Period {
         }
     }
 
-    /// The name in a URL.
+    /// The name of the period in a URL.
     pub fn name(self) -> &'static str {
         match self {
             Self::Today => "today",
@@ -306,7 +312,7 @@ impl Period {
         }
     }
 
-    /// The next longer period. After the longest period, the shortest.
+    /// Returns the next longer period. After the longest period, returns the shortest.
     pub fn next(self) -> Self {
         let at = Self::ALL.iter().position(|period| *period == self).unwrap_or(0);
         Self::ALL[(at + 1) % Self::ALL.len()]
@@ -337,32 +343,33 @@ pub fn grouping_name(by: GroupBy) -> &'static str {
     GROUPINGS.iter().find(|(known, _)| *known == by).map_or("host", |(_, name)| name)
 }
 
-/// Usage, summed up.
+/// A table of usage. Each row is the sum of a group.
 #[derive(Debug, Clone, PartialEq)]
 pub struct UsageTable {
-    /// What a row stands for.
+    /// The property by which the usage is grouped into rows.
     pub by: GroupBy,
-    /// The time of the usage.
+    /// The period of the usage.
     pub period: Period,
-    /// The rows in the order in which they are shown.
+    /// The rows, in display order.
     pub rows: Vec<UsageRow>,
-    /// All rows together.
+    /// The sum of all rows.
     pub sum: UsageRow,
 }
 
-/// A line of [`UsageTable`].
+/// A row of [`UsageTable`].
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct UsageRow {
-    /// The common value; empty if it is unknown.
+    /// The value of the property that the row's usage has in common. Empty if the value is unknown.
     pub name: String,
-    /// What it used.
+    /// The usage of the row.
     pub totals: Totals,
-    /// The cost, if there are rates.
+    /// The cost, if the user has configured rates.
     pub cost: Option<Cost>,
 }
 
 impl UsageTable {
-    /// Sums up the models of each group. Days are sorted newest first, other groups largest first.
+    /// Sums the usage of all models in each group. Days are sorted with the newest first, other groups with the largest
+    /// usage first.
     pub fn new(by: GroupBy, period: Period, groups: Vec<ModelGroup>, rates: Option<&Rates>) -> Self {
         let mut rows: BTreeMap<String, UsageRow> = BTreeMap::new();
         let mut sum = UsageRow::default();
@@ -384,14 +391,14 @@ impl UsageTable {
     }
 }
 
-/// One bottle in full.
+/// The details of one bottle.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Detail {
-    /// The bottle.
+    /// The slug of the bottle.
     pub slug: Slug,
-    /// What it used by model and source since [`Detail::since`].
+    /// The bottle's usage since [`Detail::since`], by model and source.
     pub sources: Vec<SourceUsage>,
-    /// The costs of `sources`, if there are rates.
+    /// The costs of `sources`, if the user has configured rates.
     pub costs: Vec<Cost>,
     /// The start of the period that `sources` covers.
     pub since: Timestamp,

@@ -1,4 +1,4 @@
-//! Data for tests.
+//! Sample data for tests of the dashboards.
 
 use bottle_host::budget::{Declared, Limit, Scope, Window};
 use bottle_host::rates::Cost;
@@ -16,7 +16,7 @@ pub fn now() -> Timestamp {
     Timestamp::from_second(1_767_225_600).expect("a time")
 }
 
-/// A budget.
+/// A budget with this scope, key, window and limit.
 pub fn declared(scope: &str, key: &str, window: Window, tokens: u64) -> Declared {
     Declared {
         scope: Scope::parse(scope).expect("a scope"),
@@ -25,7 +25,7 @@ pub fn declared(scope: &str, key: &str, window: Window, tokens: u64) -> Declared
     }
 }
 
-/// What a launch used in one minute, `age` minutes ago.
+/// The tokens that a launch used in one minute, `age` minutes ago.
 pub fn minute(
     age: i64,
     slug: &str,
@@ -116,7 +116,7 @@ pub fn snapshot() -> Snapshot {
     Snapshot { at: now(), bottles, recent, proposals: 2, currency: None, problems: Vec::new() }
 }
 
-/// A bottle in full.
+/// The details of a bottle.
 pub fn detail() -> Detail {
     let source = |model: &str, source: &str, responses, output| SourceUsage {
         model: model.to_owned(),
@@ -164,7 +164,7 @@ pub fn detail() -> Detail {
     }
 }
 
-/// A usage table. With `costs`, it has costs.
+/// A usage table. With `costs`, each row has a cost.
 pub fn usage(by: GroupBy, costs: bool) -> UsageTable {
     let group = |name: &str, output: u64| ModelGroup {
         name: name.to_owned(),
@@ -193,7 +193,7 @@ pub fn usage(by: GroupBy, costs: bool) -> UsageTable {
     table
 }
 
-/// [`snapshot`] alone.
+/// Gathered data that contains only [`snapshot`].
 pub fn gathered() -> Gathered {
     Gathered { snapshot: snapshot(), detail: None, usage: None }
 }

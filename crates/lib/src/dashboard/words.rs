@@ -1,11 +1,11 @@
-//! Numbers and times in words, the same in both dashboards.
+//! Formats numbers and times as text, in the same way for both dashboards.
 
 use bottle_host::budget::Declared;
 use jiff::{SignedDuration, Timestamp};
 
 use super::model::{Outlook, UsageRow};
 
-/// A number of tokens in at most six characters: `950`, `9,999`, `12.3k`, `1.24M`.
+/// Formats a number of tokens in at most six characters: `950`, `9,999`, `12.3k`, `1.24M`.
 pub fn tokens(count: u64) -> String {
     match count {
         0..10_000 => grouped(count),
@@ -16,7 +16,7 @@ pub fn tokens(count: u64) -> String {
     }
 }
 
-/// Three digits of a number, rounded down.
+/// Formats the first three digits of a number, rounded down, and appends the suffix of the unit.
 fn scaled(count: u64, unit: u64, suffix: &str) -> String {
     let whole = count / unit;
     let rest = count % unit;
@@ -27,12 +27,12 @@ fn scaled(count: u64, unit: u64, suffix: &str) -> String {
     }
 }
 
-/// A number with its digits in groups of three.
+/// Formats a number with its digits in groups of three.
 pub fn grouped(count: u64) -> String {
     indicatif::HumanCount(count).to_string()
 }
 
-/// A number of minutes: `0 min`, `59 min`, `3 h 20 min`, `5 d 2 h`.
+/// Formats a number of minutes: `< 1 min`, `59 min`, `3 h 20 min`, `5 d 2 h`.
 pub fn minutes(count: u64) -> String {
     let (hours, days) = (count / 60, count / (24 * 60));
     match count {
@@ -46,7 +46,7 @@ pub fn minutes(count: u64) -> String {
     }
 }
 
-/// How long a budget lasts.
+/// Formats how long a budget lasts.
 pub fn outlook(outlook: Outlook) -> String {
     match outlook {
         Outlook::Spent => "spent".to_owned(),
@@ -55,7 +55,7 @@ pub fn outlook(outlook: Outlook) -> String {
     }
 }
 
-/// How long ago something began, in its largest units.
+/// Formats the time since `since`, in the largest units.
 pub fn age(since: Timestamp, now: Timestamp) -> String {
     let duration = now.duration_since(since).max(SignedDuration::ZERO);
     match duration.as_secs() {
@@ -64,18 +64,18 @@ pub fn age(since: Timestamp, now: Timestamp) -> String {
     }
 }
 
-/// A budget: `bottle:dev claude, today`.
+/// Formats a budget: `bottle:dev claude day`.
 pub fn budget(declared: &Declared) -> String {
     let Declared { scope, limit, .. } = declared;
     format!("{scope} {} {}", limit.key, limit.window)
 }
 
-/// The name of a row of usage.
+/// The name of a usage row, or `unknown`.
 pub fn row_name(row: &UsageRow) -> &str {
     if row.name.is_empty() { "unknown" } else { &row.name }
 }
 
-/// A count with its noun: `1 proposal`, `3 proposals`.
+/// Formats a count with its noun: `1 proposal`, `3 proposals`.
 pub use crate::text::counted;
 
 #[cfg(test)]

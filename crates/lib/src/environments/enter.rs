@@ -1,4 +1,5 @@
-//! Creates the bottle of a task exactly once, even with concurrent callers, and marks the bottle as in use.
+//! Creates the bottle of a task exactly once, even if several callers ask for it concurrently, and marks the bottle as
+//! in use.
 
 use std::time::Duration;
 
@@ -25,18 +26,19 @@ const RETRIES: u32 = 5;
 /// The pause before the first retry. Each further pause is twice as long.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// A use of the bottle of a task.
+/// A request to use the bottle of a task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Use {
     /// The id of the task.
     pub task: String,
-    /// How the bottle is made. Absent choices come from `environments` in `settings.yml`.
+    /// The choices for a new bottle. Absent choices come from `environments` in `settings.yml`.
     pub choices: Choices,
-    /// Whether the bottle must have been started by this client, which [`bottle_host::PARENT`] names.
+    /// Whether the bottle must have been started by the client that the variable [`bottle_host::PARENT`] names.
     pub is_own: bool,
 }
 
-/// The bottle of a task while a command uses it: it is neither stopped as idle nor removed. Dropping the value ends the use.
+/// The bottle of a task while a command uses it. While this value exists, the bottle is neither stopped as idle nor
+/// removed.
 pub struct InUse<'e> {
     environments: &'e Environments<'e>,
     task: String,
@@ -46,12 +48,12 @@ pub struct InUse<'e> {
 }
 
 impl InUse<'_> {
-    /// The bottle.
+    /// The slug of the bottle.
     pub fn slug(&self) -> &Slug {
         &self.slug
     }
 
-    /// Records that a command begins or ends.
+    /// Records the current time as the last use of the bottle.
     fn record(&self) -> Result<(), Failure> {
         let Environments { host, records } = self.environments;
         let recorded = records.record_use(&self.task, &self.slug, Timestamp::now(), host.parent());
@@ -61,17 +63,18 @@ impl InUse<'_> {
 
 impl Drop for InUse<'_> {
     fn drop(&mut self) {
-        // The result of the command matters more than this failure, so the failure is only a warning.
+        // The result of the command matters more than a failure to record the use, so this failure is only a warning.
         self.record().unwrap_or_else(|failure| (self.notify)(Notice::Warning(failure.message)));
     }
 }
 
 impl Environments<'_> {
     /// Runs a command in the bottle of a task to its end, with this input and the time limit `limit`. Creates the
-    /// bottle if there is none. If the future is dropped, a start is undone, and the command is ended.
+    /// bottle if the task has none. If the future is dropped, an unfinished start is undone, and a running command is
+    /// ended.
     ///
     /// # Errors
-    /// As [`Environments::enter`] and [`exec::run`].
+    /// Returns the errors of [`Environments::enter`] and [`exec::run`].
     pub async fn run(
         &self,
         wanted: Use,
@@ -84,11 +87,11 @@ impl Environments<'_> {
         exec::run((self.host, used.slug(), Place::Running), process, input, limit).await
     }
 
-    /// Makes sure that the bottle of a task runs, and that commands can connect to it. Waits until no other command starts,
-    /// stops or removes it. If the future is dropped, a start is undone.
+    /// Makes sure that the bottle of a task runs, and that commands can connect to it. Waits while another command
+    /// starts, stops or removes the bottle. If the future is dropped, an unfinished start is undone.
     ///
     /// # Errors
-    /// When the bottle cannot be started, when its agent ends at once, or when it does not belong to the client.
+    /// When the bottle cannot be started, when its agent ends immediately, or when another client started the bottle.
     pub async fn enter<'e>(&'e self, wanted: Use, notify: Notify<'e>) -> Result<InUse<'e>, Failure> {
         let Use { task, choices, is_own } = wanted;
         let slug = slug_of(&task)?;
@@ -114,7 +117,7 @@ impl Environments<'_> {
         Ok(used)
     }
 
-    /// Checks that the client for which this command runs started the bottle.
+    /// Checks that the bottle was started by the client for which this command runs.
     fn require_own(&self, slug: &Slug) -> Result<(), Failure> {
         match Store::of(self.host).state(slug) {
             Some(State::Alive(record)) if record.parent == self.host.parent() => Ok(()),
@@ -124,8 +127,9 @@ impl Environments<'_> {
         }
     }
 
-    /// Connects to the bottle, so that a command can run in it. Retries only after a failed connection, before the
-    /// command runs. A bottle that ended meanwhile is started again, unless this command started it.
+    /// Checks that a connection to the bottle succeeds, so that a command can run in the bottle. Retries only failed
+    /// connections, and only before the command runs. If the bottle has ended, starts it again, unless this command
+    /// already started it.
     async fn reach(
         &self,
         slug: &Slug,
@@ -143,7 +147,7 @@ impl Environments<'_> {
             }
             match client::connect(self.host, slug).await {
                 Ok(_) => return Ok(()),
-                // The bottle's keeper may need a moment to exit.
+                // The keeper of a bottle that ended may need a moment to exit.
                 Err(ClientError::NotRunning { .. }) => tokio::time::sleep(PAUSE).await,
                 Err(error) if is_transport(&error) => {
                     notify(Notice::Note(format!(
@@ -152,7 +156,7 @@ impl Environments<'_> {
                     tokio::time::sleep(pause).await;
                     pause *= 2;
                 }
-                // The command reports this error.
+                // The command connects again and reports this error.
                 Err(_) => return Ok(()),
             }
         }
@@ -160,7 +164,7 @@ impl Environments<'_> {
     }
 }
 
-/// Whether the same connection may succeed later.
+/// Whether another attempt to connect may succeed later.
 fn is_transport(error: &ClientError) -> bool {
     matches!(
         error,

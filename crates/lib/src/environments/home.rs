@@ -1,4 +1,4 @@
-//! The environments of a home.
+//! The environments of one `$BOTTLE_HOME`.
 
 use std::io;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::report::ListedEnvironment;
 /// The pause between two attempts to get a lock.
 const LOCK_POLL: Duration = Duration::from_millis(20);
 
-/// The environments of a home.
+/// The environments of one `$BOTTLE_HOME`.
 #[derive(Debug, Clone)]
 pub struct Environments<'h> {
     pub(super) host: &'h Host,
@@ -23,7 +23,7 @@ pub struct Environments<'h> {
 }
 
 impl<'h> Environments<'h> {
-    /// The environments of this home. Creates their directory.
+    /// Returns the environments of this `$BOTTLE_HOME`. Creates their directory if it is missing.
     ///
     /// # Errors
     /// When the directory cannot be created.
@@ -32,7 +32,7 @@ impl<'h> Environments<'h> {
         Ok(Self { host, records })
     }
 
-    /// The tasks that have a bottle, by their ids.
+    /// Lists the tasks that have a bottle, sorted by id.
     ///
     /// # Errors
     /// When the directory cannot be read, or a lock file cannot be used.
@@ -43,7 +43,7 @@ impl<'h> Environments<'h> {
     /// Checks that a task has an environment.
     ///
     /// # Errors
-    /// When it has none, or its id cannot be used.
+    /// When the task has no environment, or its id cannot be used.
     pub fn require(&self, task: &str) -> Result<(), Failure> {
         match self.records.get(&slug_of(task)?) {
             Some(_) => Ok(()),
@@ -72,16 +72,16 @@ impl<'h> Environments<'h> {
         matches!(Store::of(self.host).state(slug), Some(State::Alive(_)))
     }
 
-    /// Prevents every use of the environment. `None` if a command uses it.
+    /// Takes a lock that prevents every use of the environment. `None` if a command uses the environment.
     pub(super) fn unused(&self, slug: &Slug) -> Result<Option<FileLock>, Failure> {
         self.records.keep_unused(slug).map_err(|error| unusable(&error))
     }
 }
 
-/// The slug of a task's bottle.
+/// Returns the slug of a task's bottle.
 ///
 /// # Errors
-/// When the id cannot be used.
+/// When the task id cannot be used.
 pub fn slug_of(task: &str) -> Result<Slug, Failure> {
     environments::slug_of(task).map_err(|why| {
         Failure::usage(format!("cannot use the task id {task:?}: {why}"))
@@ -90,7 +90,7 @@ pub fn slug_of(task: &str) -> Result<Slug, Failure> {
     })
 }
 
-/// Waits until `take` returns a lock. Other asynchronous tasks of this process continue meanwhile.
+/// Waits until `take` returns a lock. Other asynchronous tasks of this process can run during the wait.
 pub(super) async fn locked(take: impl Fn() -> io::Result<Option<FileLock>>) -> Result<FileLock, Failure> {
     loop {
         if let Some(lock) = take().map_err(|error| unusable(&error))? {

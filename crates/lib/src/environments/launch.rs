@@ -18,12 +18,13 @@ use crate::launch::start::{CopyIn, StartOrder};
 use crate::launch::unattended;
 use crate::notice::{Notice, Notify};
 
-/// The free space below which a start warns, in bytes. On a small disk, a tenth of the disk's size is used instead.
+/// The amount of free disk space, in bytes, below which a start shows a warning. On a disk of less than 50 GiB, a tenth
+/// of the disk's size is used instead.
 const LOW_SPACE: u64 = 5 << 30;
 
 impl Environments<'_> {
-    /// Makes sure that the bottle of a task runs. Only one process does that at a time. The other processes then find
-    /// the bottle running. Returns whether this call started it.
+    /// Makes sure that the bottle of a task runs. Only one process at a time starts the bottle. The other processes
+    /// wait, and then find the bottle running. Returns whether this call started it.
     ///
     /// # Errors
     /// Returns the failure of the start, or a failure if no agent is chosen.
@@ -51,7 +52,7 @@ impl Environments<'_> {
         warn_of_low_space(&host.home, notify);
         let _slot = locked(|| self.records.start_slot()).await?;
         notify(Notice::Note(format!("starting {slug}")));
-        // The bottle is not the subject of the command.
+        // The user asked for a command and not for a start, so notes about the start are not shown.
         let warn = &|notice| match notice {
             Notice::Warning(_) => notify(notice),
             Notice::Note(_) => {}
@@ -65,7 +66,7 @@ impl Environments<'_> {
     }
 }
 
-/// The start of a new bottle for a task.
+/// Returns the order that starts a new bottle for a task.
 fn start(slug: &Slug, choices: &Choices) -> Result<StartOrder, Failure> {
     let agent = choices.agent.as_ref().ok_or_else(|| {
         Failure::usage(format!("cannot start {slug}: no agent is chosen"))
@@ -80,7 +81,7 @@ fn start(slug: &Slug, choices: &Choices) -> Result<StartOrder, Failure> {
     Ok(order)
 }
 
-/// The resume of a task's bottle from its kept files.
+/// Returns the order that resumes a task's bottle from its kept files.
 fn resume(slug: &Slug) -> ResumeOrder {
     ResumeOrder { slug: slug.clone(), snapshot: None, bottles: Vec::new(), flags: Flags::default() }
 }

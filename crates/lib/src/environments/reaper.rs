@@ -1,5 +1,5 @@
-//! The process that stops idle bottles of tasks. There is one such process for each home. It runs as long as a bottle
-//! of a task runs.
+//! The process that stops idle bottles of tasks. Each `$BOTTLE_HOME` has at most one reaper. The reaper runs as long as
+//! a bottle of a task runs.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::failure::Failure;
 use crate::processes::ask;
 use crate::stop::stop;
 
-/// The role of the process on its command line.
+/// The role of the reaper process on its command line.
 pub const ROLE: &str = "__reaper";
 
 /// The shortest and the longest pause between two checks of the bottles.
@@ -28,11 +28,11 @@ const PAUSE_MAX: Duration = Duration::from_secs(60);
 /// The time between SIGTERM and SIGKILL of an idle bottle's agent.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// The longest wait for an answer of a bottle.
+/// The maximum time to wait until a bottle says which processes it runs.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
 
-/// Starts the reaper in the background if there is none. The caller's bottle already runs, so a reaper that is about to
-/// exit finds it.
+/// Starts the reaper in the background if no reaper runs. The caller's bottle already runs, so a reaper that is about
+/// to exit finds the bottle and continues.
 ///
 /// # Errors
 /// When the process cannot be started.
@@ -42,23 +42,24 @@ pub(super) fn spawn(host: &Host, records: &Records) -> Result<(), Failure> {
     }
     let mut command = client::background(host, ROLE);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    // The process usually outlives this one. If it ends earlier, the runtime reaps it.
+    // The reaper usually outlives this process. If the reaper ends earlier, the async runtime collects its exit status.
     let spawned = command.spawn().map(drop);
     spawned.map_err(|error| Failure::cannot("start the process that stops idle bottles", error))
 }
 
-/// Stops bottles of tasks that are idle, until none runs.
+/// Stops idle bottles of tasks, until no bottle of a task runs.
 ///
 /// # Errors
 /// When the directory of environments or the settings cannot be used.
 pub async fn run(host: &Host) -> Result<(), Failure> {
-    // An error means that the process already leads a session.
+    // `setsid` fails only if the process already leads a session.
     let _ = rustix::process::setsid();
     let environments = Environments::of(host)?;
     while let Some(lock) = environments.records.reap().map_err(|error| unusable(&error))? {
         let is_off = environments.watch().await?;
         drop(lock);
-        // A command that found the lock taken relies on this second check.
+        // A command that starts a bottle while this process holds the lock starts no other reaper, and relies on this
+        // check.
         if is_off || environments.running()?.is_empty() {
             break;
         }
@@ -67,11 +68,11 @@ pub async fn run(host: &Host) -> Result<(), Failure> {
 }
 
 impl Environments<'_> {
-    /// Stops idle bottles until no bottle of a task runs. Returns true at once if the user turned off the stopping of
-    /// idle bottles.
+    /// Stops idle bottles until no bottle of a task runs. Returns true immediately if the settings turn off the
+    /// stopping of idle bottles.
     async fn watch(&self) -> Result<bool, Failure> {
         loop {
-            // The user may change the settings meanwhile.
+            // The settings are read in each round, because the user may change them.
             let Some(idle) = Settings::load(self.host)?.environments.idle else { return Ok(true) };
             let running = self.running()?;
             if running.is_empty() {
@@ -92,7 +93,7 @@ impl Environments<'_> {
     async fn stop_if_idle(&self, environment: &Environment, idle: Duration) -> Result<(), Failure> {
         let Environment { task, slug, last_used, parent, .. } = environment;
         let Some(_unused) = self.unused(slug)? else { return Ok(()) };
-        // A command may have used the bottle since the list was read.
+        // A command may have used the bottle after the list of environments was read.
         let last_used = self.records.get(slug).map_or(*last_used, |found| found.last_used);
         if !is_idle(last_used, Timestamp::now(), idle) {
             return Ok(());
@@ -106,7 +107,7 @@ impl Environments<'_> {
 }
 
 fn is_idle(last_used: Timestamp, now: Timestamp, idle: Duration) -> bool {
-    // If the clock was set back, no bottle counts as idle.
+    // If the clock was set back, the duration is negative, and the bottle is not idle.
     now.duration_since(last_used) >= SignedDuration::try_from(idle).unwrap_or(SignedDuration::MAX)
 }
 

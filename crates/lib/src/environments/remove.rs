@@ -11,21 +11,21 @@ use crate::failure::Failure;
 use crate::report::RemovedEnvironment;
 use crate::stop::stop;
 
-/// The time between SIGTERM and SIGKILL for the agent. Its files are deleted afterwards.
+/// The time between SIGTERM and SIGKILL for the agent of a bottle that is removed.
 const GRACE: Duration = Duration::from_secs(3);
 
-/// The time limit for a keeper to exit after the end of its bottle.
+/// The maximum time to wait until a keeper exits after its bottle ended.
 const ENDS_WITHIN: Duration = Duration::from_secs(10);
 
 /// The pause between two checks of the bottle's state.
 const POLL: Duration = Duration::from_millis(20);
 
 impl Environments<'_> {
-    /// Stops the bottle of a task, and deletes its files. If the bottle ends only after a snapshot is saved, reports
-    /// this delay to `report_delay`.
+    /// Stops the bottle of a task, and deletes the bottle's files. If the bottle ends only after a snapshot is saved,
+    /// calls `report_delay` with the reason for the delay.
     ///
     /// # Errors
-    /// When a command runs in it, or a part of it cannot be deleted.
+    /// When a command runs in the bottle, or when some of its files cannot be deleted.
     pub async fn remove(
         &self,
         task: &str,
@@ -46,7 +46,7 @@ impl Environments<'_> {
             let _ = stop(self.host, slug, GRACE, report_delay).await?;
             self.ended(slug).await?;
         }
-        // The keeper may have removed the files of a bottle without unsaved work.
+        // If the bottle had no unsaved work, the keeper may have removed its files already.
         if matches!(Store::of(self.host).state(slug), Some(State::Kept(record)) if is_discardable(&record)) {
             let _ = discard(self.host, slug).await?;
         }

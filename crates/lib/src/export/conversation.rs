@@ -1,7 +1,7 @@
 //! Adds the agent's newest conversations to an exported image.
 //!
-//! When a bottle ends, its conversations are copied to this home. If the bottle leaves no work, its files are removed,
-//! so the copy is newer than the bottle's snapshots.
+//! When a bottle ends, its conversations are copied to `$BOTTLE_HOME`. If the bottle has no unsaved work, its files are
+//! removed. The copied conversations are then newer than the bottle's snapshots.
 
 use std::io;
 use std::path::Path;
@@ -11,10 +11,10 @@ use bottle_backend::trees::portable::add_to_home;
 use bottle_instance::transcripts::Transcripts;
 use bottle_policy::names::AGENT_USER;
 
-/// Adds the conversations at these paths of the bottle as a separate layer. Blocks.
+/// Adds the conversations at `paths` in the bottle to the image, as a separate layer. Blocks the thread.
 ///
 /// # Errors
-/// When they cannot be read, or the layer cannot be written.
+/// When a conversation cannot be read, or when the layer cannot be written.
 pub(super) fn add(
     mut image: ExportedImage,
     transcripts: &Transcripts,

@@ -1,11 +1,11 @@
-//! The export of a bottle as an archive, for another machine or another backend.
+//! Exports a bottle as an archive, for another machine or another backend.
 //!
 //! ```text
 //!   the bottle ──commit──► a temporary snapshot ─┐
 //!   SLUG@NAME ───────────────────────────────────┴─► layers ─scan─► archive ─► file
 //!   conversations that are newer than the files ───────┘
 //! ```
-//! The bottle continues to run. The file appears only when the archive is complete.
+//! The bottle continues to run during the export. The archive appears at its path only when it is complete.
 
 #[cfg(target_os = "linux")]
 mod conversation;
@@ -41,28 +41,28 @@ use crate::snapshot_selector::SnapshotSelector;
 use crate::text::{counted, inert};
 use crate::work::require_copy;
 
-/// The prefix of the name of the temporary snapshot for an export of the bottle's current state.
+/// The name prefix of the temporary snapshot that an export makes of the bottle's current state.
 const TEMPORARY: &str = "export";
 
 /// The maximum number of findings that are reported. Further findings are only counted.
 const MAX_SHOWN: usize = 20;
 
-/// A bottle that is exported.
+/// A request to export a bottle.
 #[derive(Debug, Clone)]
 pub struct ExportOrder {
-    /// The bottle, or one of its snapshots.
+    /// The bottle or snapshot to export.
     pub bottle: SnapshotSelector,
     /// The path of the archive. `None` to get the archive as an open file.
     pub file: Option<PathBuf>,
-    /// Whether the archive is signed with the key of this home, which is made at its first use.
+    /// Whether the archive is signed with the signing key of `$BOTTLE_HOME`. The key is created when it is first used.
     pub sign: bool,
-    /// The rules of the scanner whose findings do not stop the export.
+    /// The names of scanner rules. Findings of these rules do not stop the export.
     pub accept: Vec<String>,
     /// Whether an existing file is replaced.
     pub force: bool,
 }
 
-/// An export whose bottle and target were checked and can be used.
+/// An export whose bottle and target path have been checked.
 pub struct Export<'h> {
     host: &'h Host,
     order: ExportOrder,
@@ -70,21 +70,22 @@ pub struct Export<'h> {
     backend: Box<dyn Backend>,
 }
 
-/// An archive that is complete.
+/// A complete archive.
 #[derive(Debug)]
 pub struct Archive {
-    /// What it contains.
+    /// The output document about the archive.
     pub document: Exported,
-    /// The archive, positioned at its beginning, if no path was named for it.
+    /// The open archive, positioned at its beginning, if the order has no path.
     pub file: Option<File>,
 }
 
 impl ExportOrder {
-    /// Makes all checks that are possible before the bottle is copied, and finds the snapshot to export. The caller
-    /// saves the snapshot if necessary, passes it to [`Export::write`], and releases it.
+    /// Makes all checks that are possible before the bottle's files are copied, and finds the snapshot to export. The
+    /// caller saves the snapshot if necessary, passes it to [`Export::write`], and releases it.
     ///
     /// # Errors
-    /// When the file exists or cannot be made, or the bottle has no files that can be copied.
+    /// When the archive's file exists already, when its directory does not exist, or when the bottle has no files that
+    /// can be copied.
     pub async fn begin<'h>(self, host: &'h Host, notify: Notify<'_>) -> Result<(Export<'h>, Found), Failure> {
         self.require_target()?;
         let record = record(host, &self.bottle.slug).await?;
@@ -99,7 +100,7 @@ impl ExportOrder {
         Ok((Export { host, order: self, record, backend }, found))
     }
 
-    /// Checks that the archive can be written.
+    /// Checks that no file at the archive's path prevents the export, and that the path's directory exists.
     fn require_target(&self) -> Result<(), Failure> {
         let Some(file) = &self.file else { return Ok(()) };
         if !self.force && file.symlink_metadata().is_ok() {
@@ -114,7 +115,8 @@ impl ExportOrder {
         Ok(())
     }
 
-    /// Creates the file for the archive, on the disk of its target. If the file is dropped, it is removed.
+    /// Creates a temporary file for the archive, on the disk of the archive's path. Dropping the returned value removes
+    /// the file.
     fn create(&self, staging: &Staging) -> io::Result<NamedTempFile> {
         match &self.file {
             None => NamedTempFile::new_in(staging.directory()),
@@ -122,7 +124,7 @@ impl ExportOrder {
         }
     }
 
-    /// The failure if the archive cannot be written.
+    /// Returns the failure for an archive that cannot be written.
     pub fn not_written(&self, error: io::Error) -> Failure {
         let file = self.path();
         match error.kind() {
@@ -137,7 +139,7 @@ impl ExportOrder {
         self.file.as_deref().unwrap_or(Path::new("-"))
     }
 
-    /// Checks the findings of the scan. Returns the accepted rules that found something.
+    /// Fails if the scan has findings of rules that are not accepted. Returns the accepted rules that have findings.
     fn accepted(&self, findings: &[ContentFinding], notify: Notify<'_>) -> Result<Vec<String>, Failure> {
         let (accepted, refused): (Vec<_>, Vec<_>) =
             findings.iter().partition(|finding| self.accept.contains(&finding.rule));
@@ -165,7 +167,7 @@ impl ExportOrder {
         Err(Failure::state(message).hint(format!("remove them from the bottle, or accept them: `{command}`")))
     }
 
-    /// Builds this command again, with the findings of these rules also accepted.
+    /// Returns a `bottle export` command that repeats this export and also accepts the findings of these rules.
     fn accepting(&self, rules: Vec<String>) -> String {
         let (bottle, file) = (self.bottle.to_string(), self.path().to_string_lossy());
         let mut words = vec!["bottle", "export", &bottle, "-o", &file];
@@ -175,7 +177,7 @@ impl ExportOrder {
         inert(&shlex::try_join(words).unwrap_or_default())
     }
 
-    /// The metadata, without the parts that are known only from the exported files.
+    /// Returns the metadata of the archive, without the values that are known only after the files are exported.
     fn metadata(&self, record: &Record, snapshot: &Snapshot) -> Metadata {
         Metadata {
             format: FORMAT,
@@ -196,11 +198,11 @@ impl ExportOrder {
 }
 
 impl Export<'_> {
-    /// Scans the files, and writes the archive. If the future is dropped, no archive is left.
+    /// Scans the files, and writes the archive. If the future is dropped, no archive remains.
     ///
     /// # Errors
-    /// When the scan finds a secret that is not accepted, or the archive cannot be written. `notify` gets a warning for
-    /// such a secret.
+    /// When the scan finds a secret that is not accepted, or the archive cannot be written. `notify` receives warnings
+    /// about such secrets.
     pub async fn write(
         &self,
         point: &ForkPoint,
@@ -249,7 +251,7 @@ impl Export<'_> {
         metadata.home.clone_from(&image.home);
         metadata.canaries = match accepted.iter().any(|rule| rule == CANARY) {
             true => texts(&canaries),
-            // The imported image can contain these texts, and is not scanned again.
+            // The image that was imported can contain the imported canaries, and is not scanned again.
             false => texts(&imported),
         };
         metadata.accepted.clone_from(&accepted);
@@ -274,9 +276,9 @@ impl Export<'_> {
         Ok(Archive { document, file })
     }
 
-    /// Adds the agent's conversations stored in this home, if they are newer than the exported files.
+    /// Adds the agent's conversations that `$BOTTLE_HOME` contains, if they are newer than the exported files.
     async fn with_conversation(&self, image: ExportedImage, point: &ForkPoint) -> io::Result<ExportedImage> {
-        // Only the backends for Linux have the code that writes the layer.
+        // Only the backends for Linux contain the code that writes the layer with the conversations.
         #[cfg(target_os = "linux")]
         if let Some(transcripts) = self.conversation(point) {
             let paths = self.record.transcript.clone();
@@ -287,8 +289,9 @@ impl Export<'_> {
         Ok(image)
     }
 
-    /// The agent's conversations of this home, if they are newer than the exported files. This is the case if the
-    /// bottle ended and its last launch left no work, because then only an earlier snapshot has its files.
+    /// Returns the agent's conversations that `$BOTTLE_HOME` contains, if they are newer than the exported files. They
+    /// are newer if the bottle ended and its last launch left no work, because the exported files then come from an
+    /// earlier snapshot.
     #[cfg(target_os = "linux")]
     fn conversation(&self, point: &ForkPoint) -> Option<Transcripts> {
         if self.order.bottle.name.is_some() || point.is_temporary() {
@@ -300,7 +303,7 @@ impl Export<'_> {
     }
 }
 
-/// The image on which the bottle was first started.
+/// Returns the image from which the bottle was first started.
 fn base_of(record: &Record) -> Option<&str> {
     if let Some(ImageSource::Imported(image)) = &record.image {
         return Some(image);
@@ -309,7 +312,7 @@ fn base_of(record: &Record) -> Option<&str> {
     Some(&inside.image)
 }
 
-/// Gives the complete archive its name, or returns the archive if it has no target. Blocks.
+/// Moves the complete archive to its target path. Without a target path, returns the open archive. Blocks the thread.
 fn finish(mut archive: NamedTempFile, target: Option<&Path>, force: bool) -> io::Result<Option<File>> {
     let Some(path) = target else {
         archive.rewind()?;
@@ -320,7 +323,7 @@ fn finish(mut archive: NamedTempFile, target: Option<&Path>, force: bool) -> io:
     moved.map(|_| None).map_err(|error| error.error)
 }
 
-/// Does blocking work on a thread.
+/// Runs `work`, which may block, on a separate thread.
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
     tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(error.into()))
 }
@@ -342,10 +345,11 @@ fn texts<'c>(canaries: impl IntoIterator<Item = &'c SecretText>) -> Vec<String> 
     canaries.into_iter().map(|canary| canary.0.expose().to_owned()).collect()
 }
 
-/// Gives the file its name, unless another file has this name.
+/// Moves the file to `path`, unless another file has this path.
 fn persist_new(file: NamedTempFile, path: &Path) -> Result<File, PersistError> {
     match file.persist_noclobber(path) {
-        // Network disks can neither rename without replacing nor make links.
+        // Network file systems may support neither hard links nor a rename that fails if the target exists. The file is
+        // then renamed without this guarantee.
         Err(PersistError { file, error })
             if error.kind() != io::ErrorKind::AlreadyExists && path.symlink_metadata().is_err() =>
         {

@@ -1,4 +1,4 @@
-//! Chooses the backend: the one that the user named, otherwise the first that can run the plan.
+//! Chooses the backend of a launch: the backend that the user named, otherwise the first backend that can run the plan.
 
 use crate::registry;
 use bottle_backend::{Backend, Check};
@@ -10,17 +10,17 @@ use bottle_plan::Plan;
 use crate::failure::{Failure, Kind};
 use bottle_text::suggest::suggest;
 
-/// Returns the backend that the manifest names, otherwise the one that the settings name.
+/// Returns the name of the backend from the manifest, otherwise the name from the settings.
 pub fn preferred(resolved: &Resolved, settings: &Settings) -> Option<String> {
     let own = resolved.manifest.backend.as_ref().map(|backend| backend.value.to_string());
     own.or_else(|| settings.backend.clone())
 }
 
-/// Chooses the backend and records it in the plan.
+/// Chooses the backend, and records its name in the plan.
 ///
 /// # Errors
-/// When the named backend is unknown, unusable here or cannot run the plan. Without a name, when this is true of each
-/// backend.
+/// When the named backend is unknown, is unusable on this machine or cannot run the plan. Without a name, when every
+/// backend is unusable or cannot run the plan.
 pub async fn choose(host: &Host, plan: &mut Plan, named: Option<&str>) -> Result<Box<dyn Backend>, Failure> {
     let backend = match named {
         Some(name) => named_backend(host, plan, name).await?,
@@ -40,10 +40,10 @@ async fn named_backend(host: &Host, plan: &Plan, name: &str) -> Result<Box<dyn B
     Ok(backend)
 }
 
-/// Fails unless this backend can run the plan on this machine.
+/// Checks that this backend can run the plan on this machine.
 ///
 /// # Errors
-/// When it is unusable here, or cannot run the plan.
+/// When the backend is unusable on this machine, or cannot run the plan.
 pub async fn require(backend: &dyn Backend, plan: &Plan) -> Result<(), Failure> {
     let check = backend.check_use().await;
     if !check.usable {
@@ -72,7 +72,7 @@ async fn first_usable(host: &Host, plan: &Plan) -> Result<Box<dyn Backend>, Fail
         }
     }
     match (only, reasons.len()) {
-        // If there is only one cause, its own hint is shown.
+        // If there is only one cause, the error about this cause is returned with its own hint.
         (Some(error), 1) => Err(error),
         _ => Err(Failure::new(Kind::Backend, format!("no backend can run this: {}", reasons.join("; ")))
             .hint("`bottle doctor` shows what each one lacks")),

@@ -1,4 +1,4 @@
-//! How manifests changed, as a unified diff.
+//! Shows how manifests changed, as a unified diff.
 
 use bottle_host::Host;
 use bottle_instance::Store;
@@ -6,8 +6,8 @@ use bottle_plan::Plan;
 use bottle_policy::names::Slug;
 use similar::TextDiff;
 
-/// Returns a unified diff from the manifest of the bottle's last start to the plan's manifest. `None` if they are
-/// equal.
+/// Returns a unified diff from the manifest of the bottle's last start to the plan's manifest. `None` if both manifests
+/// are equal.
 pub fn changes(host: &Host, slug: &Slug, plan: &Plan) -> Option<String> {
     let store = Store::of(host);
     let Some(before) = store.manifest(slug) else {

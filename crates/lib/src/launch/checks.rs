@@ -6,7 +6,8 @@ use bottle_plan::{Plan, PlanError};
 
 use crate::failure::{Failure, Kind};
 
-/// Checks host keys before any resource is created. The launch reads them again.
+/// Checks the host keys of the plan's repositories before any resource is created. The launch reads the host keys
+/// again.
 ///
 /// # Errors
 /// When a repository has no usable host key.
@@ -20,8 +21,8 @@ pub fn require_host_keys(plan: &Plan) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Checks that the slug is unused, before any secret is read. Only the keeper's later claim of the slug is
-/// binding.
+/// Checks that the slug is unused, before any secret is read. The check does not reserve the slug: the keeper claims
+/// the slug later.
 ///
 /// # Errors
 /// When a bottle already has the slug.

@@ -24,15 +24,16 @@ const MOST_SHOWN: usize = 3;
 pub struct Child {
     parent: Record,
     rules: Children,
-    /// The parent's current routes. `None` if its start wrote none.
+    /// The parent's current routes. `None` if the parent's start wrote no routes.
     live: Option<RouteTable>,
-    /// Other starts for this parent wait for this lock, so that no start exceeds the maximum number of bottles.
+    /// A lock that only one start for this parent holds at a time, so that concurrent starts do not exceed the maximum
+    /// number of bottles.
     _lock: FileLock,
 }
 
 impl Child {
-    /// The parent for which this process starts a bottle. `None` if the client is not a bottle. Waits for other starts
-    /// of this parent.
+    /// Returns the parent for which this process starts a bottle. `None` if the client of this process is not a bottle.
+    /// Waits until other starts for this parent are done.
     ///
     /// # Errors
     /// Returns an error if the parent ended, may not start bottles or this agent, or has reached its maximum number of
@@ -66,7 +67,8 @@ impl Child {
             return refused(text)
                 .map_err(|error| error.hint("stop one, and discard it if its files are kept"));
         }
-        // The record is read under the lock. A later change is passed on to the new bottle.
+        // The parent's record is read while the lock is held. A change of the record after that is passed on to the new
+        // bottle.
         let now = parent.record(&store).unwrap_or(record);
         if now.locked.is_some() {
             return refused(format!("{} is locked", parent.slug));
@@ -83,7 +85,7 @@ impl Child {
         self.parent.backend.clone()
     }
 
-    /// Checks that the plan grants nothing that the parent does not have.
+    /// Checks that the plan grants only permissions that the parent has.
     ///
     /// # Errors
     /// Returns an error that names the first differences.
@@ -115,7 +117,7 @@ fn parent(host: &Host) -> Result<Option<Parent>, Failure> {
     parsed.map(Some).map_err(invalid)
 }
 
-/// Refuses a command that starts bottles without a comparison with the parent.
+/// Refuses a command that starts bottles without [`Child::check`].
 ///
 /// # Errors
 /// Returns an error if the client of this process is a bottle.

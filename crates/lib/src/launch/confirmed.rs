@@ -16,9 +16,9 @@ use crate::notice::{Notice, Notify};
 
 /// A launch that the user confirmed.
 pub struct Confirmed {
-    /// The backend that launches it.
+    /// The backend that launches the bottle.
     pub backend: Box<dyn Backend>,
-    /// What is launched.
+    /// The plan of the bottle.
     pub plan: Plan,
     /// Notes about the image that the user has already seen.
     shown_notes: Vec<String>,
@@ -27,7 +27,7 @@ pub struct Confirmed {
 }
 
 impl Preflight {
-    /// The launch, after the user confirmed it.
+    /// Converts the preflight to the launch that the user confirmed.
     pub fn confirmed(self) -> Confirmed {
         let Self { backend, plan, preview, origin, resumed, .. } = self;
         Confirmed { backend, plan, shown_notes: preview.notes, origin, resumed }
@@ -35,8 +35,8 @@ impl Preflight {
 }
 
 impl Confirmed {
-    /// Finds or builds the images. `marked` are the values of sensitive variables, and `secrets` are the values of
-    /// [`Plan::secrets`].
+    /// Finds or builds the images, and returns the order for the launch. `marked` contains the values of sensitive
+    /// environment variables, and `secrets` contains the values of [`Plan::secrets`].
     ///
     /// # Errors
     /// When an image is unavailable. Dropping the future cancels a build.
@@ -49,7 +49,7 @@ impl Confirmed {
     ) -> Result<LaunchOrder, Failure> {
         let Self { backend, plan, shown_notes, origin, resumed } = self;
         let preparing = prepare(&*backend, &plan, &secrets, &shown_notes, progress, notify);
-        // The engine takes a few milliseconds to return its identity, and prepares the images meanwhile.
+        // The engine takes a few milliseconds to return its identity, so the images are prepared concurrently.
         let (prepared, engine) = tokio::join!(preparing, backend.identity());
         let (prepared, engine) = (prepared?, engine?);
         Ok(LaunchOrder { origin, resumed, marked, engine, ..LaunchOrder::new(plan, prepared, secrets)? })
@@ -74,7 +74,7 @@ pub async fn prepare(
     Ok(prepared)
 }
 
-/// Returns the values of the variables that [`sensitive_env::VARIABLE`] names.
+/// Returns the values of the environment variables that [`sensitive_env::VARIABLE`] names.
 ///
 /// # Errors
 /// When the variable cannot be read.

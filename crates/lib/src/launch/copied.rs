@@ -1,4 +1,5 @@
-//! Describes what `--cwd` copies into a bottle: how much, and which private files. Refuses the home directory.
+//! Describes the files that `--cwd` copies into a bottle: their number and size, and the private files among them. Also
+//! refuses to copy the home directory.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -18,49 +19,49 @@ use crate::text::{counted, one_line};
 /// The maximum number of files that are counted.
 const COUNTED_FILES: usize = 50_000;
 
-/// The maximum number of paths that a line names. Further ones are only counted.
+/// The maximum number of paths that a line names. Further paths are only counted.
 const MAX_NAMED: usize = 6;
 
 /// The estimated number of bytes that are copied per second on a typical disk.
 const BYTES_PER_SECOND: u64 = 200 << 20;
 const FILES_PER_SECOND: u64 = 10_000;
 
-/// Copies that probably take less time are not announced.
+/// The duration of a copy is shown only if the estimate is at least this long.
 const SHORT: Duration = Duration::from_secs(2);
 
 /// Names of directories that contain keys or credentials.
 const PRIVATE_DIRECTORIES: [&str; 8] =
     [".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".password-store", "git-crypt"];
 
-/// Names and suffixes of files that contain keys or credentials, besides those that the git gate reports.
+/// Names and suffixes of files that contain keys or credentials, besides the files that the git gate reports.
 const PRIVATE_FILES: [&str; 2] = [".vault-token", "credentials.json"];
 const PRIVATE_SUFFIXES: [&str; 2] = [".pem", ".key"];
 
-/// What a copy of a directory contains.
+/// A description of the files in a copy of a directory.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Copied {
     files: usize,
     bytes: u64,
-    /// Whether the directory has more than [`COUNTED_FILES`] files.
+    /// Whether counting stopped before all files were counted.
     more: bool,
     /// The private files and directories.
     private: Named,
-    /// Whether the directory has no `.gitignore`, and is copied without ignored files.
+    /// Whether ignored files should be left out, but git would find no `.gitignore` for the directory.
     without_ignore_file: bool,
-    /// The git directory outside of the directory, whose files are copied too.
+    /// The git directory, if it is outside of the copied directory. Its files are copied too.
     git_dir: Option<PathBuf>,
-    /// The directories from which the repository borrows objects, which are copied too.
+    /// The directories from which the repository borrows objects. The borrowed objects are copied too.
     borrowed: Named,
-    /// Ignore files whose rules are not read, because they are links or not regular files.
+    /// The ignore files that are not read, because they are links or not regular files.
     not_read: Named,
-    /// The settings and hooks of the repository that the copy does not have.
+    /// The settings and hooks of the repository that are not copied.
     left_out: Named,
 }
 
 impl Copied {
-    /// Walks the files that are copied. The objects of a repository are not copied if `shares_objects` is set. Stops
-    /// after [`COUNTED_FILES`] and when `stop` is set, so that a large directory does not delay the question to the
-    /// user.
+    /// Counts the files that are copied. If `shares_objects` is set, the objects of a repository are not copied, and so
+    /// not counted. Counting stops after [`COUNTED_FILES`] files or when `stop` is set, so that a large directory does
+    /// not delay the question to the user.
     ///
     /// # Errors
     /// When the copy would fail, because the ignore rules cannot be read or the directory has too many levels or files.
@@ -90,7 +91,7 @@ impl Copied {
                 break;
             }
         }
-        // The records of worktrees are not counted.
+        // Git's records of linked worktrees are not counted.
         for file in git_dir
             .as_ref()
             .map(|git_dir| git_dir.files(objects, &CopiedWorktrees::default(), "", stop))
@@ -104,7 +105,7 @@ impl Copied {
                 Ok(GitFile::Made(_, text) | GitFile::Index(text, _)) => copied.add(text.len() as u64),
                 Ok(GitFile::Directory(_)) => true,
                 Err(GitFileError::Walk(error)) => copied.count(Err(error))?,
-                // The later copy reports an unreadable file.
+                // An unreadable file is no error here, because the copy reports it later.
                 Err(_) => true,
             };
             if !goes_on {
@@ -126,7 +127,7 @@ impl Copied {
         Ok(copied)
     }
 
-    /// Counts an entry. Returns false when the limit is reached.
+    /// Counts an entry. Returns false if counting has to stop.
     fn count(&mut self, entry: Result<Entry, WalkError>) -> Result<bool, WalkError> {
         let entry = match entry {
             Ok(entry) => entry,
@@ -134,7 +135,7 @@ impl Copied {
                 self.more = true;
                 return Ok(false);
             }
-            // The later copy reports an unreadable file.
+            // An unreadable file is no error here, because the copy reports it later.
             Err(WalkError::System { .. }) => return Ok(true),
             Err(error) => return Err(error),
         };
@@ -159,7 +160,7 @@ impl Copied {
         true
     }
 
-    /// The number of files, their size, and the duration of the copy if it is long.
+    /// Describes the number of files and their size, and the duration of the copy if it is long.
     pub(super) fn size(&self) -> String {
         let more = if self.more { "more than " } else { "" };
         let size = format!("{more}{}, {more}{}", counted(self.files, "file"), HumanBytes(self.bytes));
@@ -170,8 +171,8 @@ impl Copied {
         format!("{size}; the copy takes about {more}{seconds} s")
     }
 
-    /// What the user should know before the copy. `name` is the name of the directory in the workspace, if there are
-    /// several directories.
+    /// Returns the warnings about the copy for the user. `name` is the name of the directory in the workspace, if there
+    /// are several directories.
     pub(super) fn warnings(&self, name: Option<&str>) -> Vec<String> {
         let (of, there) = match name.map(one_line) {
             Some(name) => (format!(" of {name}"), "in it"),
@@ -216,14 +217,14 @@ impl Named {
         }
     }
 
-    /// Adds the private part of a file's path, if it has one.
+    /// Adds the path of the file, or of a directory above it, if this path usually contains keys or credentials.
     pub(super) fn note_private(&mut self, file: &Path) {
         if let Some(private) = private_part(file) {
             self.note(private);
         }
     }
 
-    /// The paths, if there are any.
+    /// Returns the paths as one text. `None` if there are no paths.
     pub(super) fn shown(&self) -> Option<String> {
         let mut names: Vec<String> =
             self.first.iter().map(|path| one_line(&path.display().to_string())).collect();
@@ -233,13 +234,14 @@ impl Named {
         (self.count > 0).then(|| names.join(", "))
     }
 
-    /// A line that introduces these paths with `what`, if there are any.
+    /// Returns a line with `what` and the paths. `None` if there are no paths.
     pub(super) fn line(&self, what: &str) -> Option<String> {
         self.shown().map(|names| format!("{what}: {names}"))
     }
 }
 
-/// The file itself, or the directory in its path, if it usually contains keys or credentials.
+/// Returns the outermost directory in the file's path that usually contains keys or credentials. Without such a
+/// directory, returns the file itself if it usually contains them.
 fn private_part(file: &Path) -> Option<&Path> {
     let name_of = |path: &Path| path.file_name().map(|name| name.to_string_lossy().to_lowercase());
     let directory = file
@@ -260,10 +262,11 @@ fn private_part(file: &Path) -> Option<&Path> {
     is_private.then_some(file)
 }
 
-/// Refuses to copy or mount (`verb`) the home directory, or a directory that contains it.
+/// Refuses to copy or mount the home directory, or a directory that contains the home directory. `verb` is the verb in
+/// the error message.
 ///
 /// # Errors
-/// [`Failure`] of kind usage.
+/// Returns a [`Failure`] of kind usage if the directory is or contains the home directory.
 pub(crate) fn require_no_home(host: &Host, directory: &Path, verb: &str) -> Result<(), Failure> {
     let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let (cwd, home) = (real(directory), real(&host.user_home));

@@ -1,4 +1,4 @@
-//! Several directories in one workspace.
+//! Checks several directories that are copied into one workspace.
 
 use std::path::Path;
 
@@ -8,10 +8,10 @@ use crate::failure::Failure;
 use crate::text::{one_line, shown};
 use crate::work::is_inside;
 
-/// A directory with its name in the workspace.
+/// Returns a directory to copy, with the name that it gets in the workspace.
 ///
 /// # Errors
-/// When it does not exist, or a workspace cannot have a directory of its name.
+/// When the directory does not exist, or when a workspace cannot contain a directory of this name.
 pub fn named(path: &Path, all: bool) -> Result<CopiedDirectory, Failure> {
     let path = path.canonicalize().map_err(|error| Failure::path("copy", path, error))?;
     let unnamed = |why: &str, hint: &str| {
@@ -34,7 +34,7 @@ pub fn named(path: &Path, all: bool) -> Result<CopiedDirectory, Failure> {
 /// Refuses the directories if two of them are the same, contain each other, or have the same name.
 ///
 /// # Errors
-/// [`Failure`] of kind usage.
+/// Returns a [`Failure`] of kind usage for the first two directories in conflict.
 pub fn require_different(directories: &[CopiedDirectory]) -> Result<(), Failure> {
     for (index, one) in directories.iter().enumerate() {
         for other in &directories[index + 1..] {
@@ -52,7 +52,7 @@ pub fn require_different(directories: &[CopiedDirectory]) -> Result<(), Failure>
     Ok(())
 }
 
-/// Why these different directories cannot be in one workspace, and the next step. `None` if they can.
+/// Returns why these two directories cannot be in one workspace, and a hint. `None` if there is no conflict.
 fn conflict(one: &CopiedDirectory, other: &CopiedDirectory) -> Option<(String, String)> {
     let (outer, inner) = if other.path.starts_with(&one.path) { (one, other) } else { (other, one) };
     if inner.path.starts_with(&outer.path) {

@@ -1,11 +1,11 @@
-//! New bottles from the files of a bottle that runs or is kept.
+//! Starts new bottles from the files of a running or kept bottle, the original.
 //!
 //! ```text
 //!   the bottle ──commit──► a temporary snapshot ──launch──► new bottles, each with its own identity
 //!   SLUG@NAME ─────────────────────────────────────┘  the temporary snapshot is removed
 //! ```
-//! The first bottle continues. A new bottle has its own slug, host name, certificate authority and canary, and none of
-//! the first bottle's secrets.
+//! The original bottle is not stopped. A new bottle has its own slug, host name, certificate authority and canary, and
+//! none of the original bottle's secrets.
 
 use std::time::Duration;
 
@@ -37,19 +37,19 @@ use crate::record::backend_of;
 use crate::snapshot_selector::SnapshotSelector;
 use crate::text::shown;
 
-/// Time limit of the search for unsaved work, which may have to visit millions of files.
+/// The time limit of the search for unsaved work. The search may have to visit millions of files.
 const WORK_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// New bottles from the files of another bottle.
+/// A request to start new bottles from the files of another bottle.
 #[derive(Debug)]
 pub struct ForkOrder {
-    /// The bottle, or one of its snapshots.
+    /// The bottle or snapshot whose files are copied.
     pub from: SnapshotSelector,
     /// The number of new bottles.
     pub count: u16,
-    /// The label of the new bottle. With several new bottles, a number follows it.
+    /// The label of the new bottle. With several new bottles, a number is appended to each label.
     pub label: Option<String>,
-    /// The task, the colour and similar flags. Flags that the first bottle or the settings decide are ignored.
+    /// The task, the colour and similar flags. Flags that the original bottle or the settings decide are ignored.
     pub flags: Flags,
 }
 
@@ -57,9 +57,10 @@ pub struct ForkOrder {
 pub struct ForkPreflight {
     /// The launch of the first new bottle.
     pub launch: Preflight,
-    /// How the manifests changed since the bottle was started, as a unified diff. `None` if they did not change.
+    /// How the manifests changed since the original bottle was started, as a unified diff. `None` if the manifests did
+    /// not change.
     pub changes: Option<String>,
-    /// The host, with the working directory of the first bottle.
+    /// The host, with the working directory of the original bottle.
     pub host: Host,
     from: SnapshotSelector,
     record: Record,
@@ -69,13 +70,13 @@ pub struct ForkPreflight {
     unsaved: bool,
 }
 
-/// A confirmed fork.
+/// A fork that the user has confirmed.
 pub struct Fork {
     /// The launch of the first new bottle.
     pub confirmed: Confirmed,
     /// The launches of all new bottles.
     pub orders: ForkOrders,
-    /// The snapshot. It has to be released.
+    /// The snapshot with the copied files. The caller has to release it with [`ForkPoint::release`].
     pub point: ForkPoint,
 }
 
@@ -86,10 +87,10 @@ pub struct ForkOrders {
 }
 
 impl ForkOrders {
-    /// The orders of all new bottles. `first` is the order of the first new bottle.
+    /// Returns the launch orders of all new bottles. `first` is the order of the first new bottle.
     ///
     /// # Errors
-    /// As [`Plan::settle`].
+    /// Returns the errors of [`Plan::settle`].
     pub fn of(self, first: &LaunchOrder) -> Result<Vec<LaunchOrder>, Failure> {
         let Self { plans, forked } = self;
         let order = |plan: Plan| {
@@ -104,7 +105,7 @@ impl ForkOrder {
     /// Determines what the fork would start.
     ///
     /// # Errors
-    /// When it cannot be started.
+    /// When the fork cannot be started.
     pub async fn preflight(
         &self,
         host: &Host,
@@ -134,7 +135,7 @@ impl ForkOrder {
             plan,
             preview,
             backend,
-            // The snapshot is made when the user has confirmed the fork.
+            // The snapshot that replaces this origin is made after the user has confirmed the fork.
             origin: Origin::New,
             resumed: Some(Resumed { anew, give_back: false }),
             files: Some(format!("a copy of the files of {}", self.from)),
@@ -156,7 +157,7 @@ impl ForkOrder {
         })
     }
 
-    /// The plans of the new bottles, at least one.
+    /// Returns the plans of the new bottles. There is at least one.
     fn plans(
         &self,
         host: &Host,
@@ -205,10 +206,11 @@ impl ForkOrder {
     }
 }
 
-/// The path, as text, of the directory that is the bottle's workspace. `None` if there is no such directory.
+/// Returns the path, as text, of the host directory that is mounted as the bottle's workspace. `None` if no directory
+/// is mounted.
 ///
 /// # Errors
-/// When the directory was replaced by another one since the start, so that it cannot be copied.
+/// When another directory has replaced the mounted directory since the start.
 fn shared(record: &Record) -> Result<Option<String>, Failure> {
     let Some(live) = record.live() else { return Ok(None) };
     let path = shown(&live.path);
@@ -221,10 +223,10 @@ fn shared(record: &Record) -> Result<Option<String>, Failure> {
 }
 
 impl ForkPreflight {
-    /// Finds the snapshot from which the new bottles start, or prepares it.
+    /// Finds the snapshot from which the new bottles start, or prepares a new snapshot.
     ///
     /// # Errors
-    /// When there is no such snapshot, or the bottle cannot be committed.
+    /// When the snapshot does not exist, or when no snapshot of the bottle can be made.
     pub async fn snapshot(&mut self, notify: Notify<'_>) -> Result<Found, Failure> {
         self.unsaved = self.has_unsaved_work().await;
         let host = &self.host;
@@ -232,7 +234,7 @@ impl ForkPreflight {
         ForkPoint::find(host, &*self.launch.backend, &self.record, &self.from, temporary, notify).await
     }
 
-    /// The fork, after [`Self::snapshot`].
+    /// Converts the preflight to a confirmed fork that starts from `point`. Call [`Self::snapshot`] first.
     pub fn fork(self, point: ForkPoint) -> Fork {
         let Self { launch, record, plans, is_live, unsaved, .. } = self;
         let forked = Forked {
@@ -248,8 +250,8 @@ impl ForkPreflight {
         Fork { confirmed, orders: ForkOrders { plans, forked }, point }
     }
 
-    /// Whether the copied files contain unsaved work. A named snapshot is saved work. An unknown result counts as
-    /// unsaved work.
+    /// Whether the copied files contain unsaved work. The files of a named snapshot are saved work. If the search has
+    /// no result, the files are treated as unsaved work.
     async fn has_unsaved_work(&self) -> bool {
         let (host, backend, record) = (&self.host, &*self.launch.backend, &self.record);
         if self.from.name.is_some() {
@@ -277,8 +279,8 @@ impl ForkPreflight {
     }
 }
 
-/// The name of the temporary snapshot for these new bottles. The name contains the slug of the first new bottle, which
-/// no other bottle has.
+/// Returns the name of the temporary snapshot for these new bottles. The name is unique, because it contains the slug
+/// of the first new bottle.
 fn temporary_name(plans: &[Plan]) -> Result<Name, Failure> {
     let first = plans.first().map_or("", |plan| plan.identity.slug.as_str());
     format!("fork-{first}").parse().map_err(|error| Failure::cannot("name a snapshot", error))

@@ -1,8 +1,8 @@
 //! Finds the git directories and borrowed objects outside of the directories that a bottle gets.
 //!
-//! A project can name any directory as its git directory, and the objects of any repository. A git directory that does
-//! not refer back to the project, and objects of another repository, are copied only if the user confirms them by their
-//! path.
+//! A project can name any directory as its git directory, and can borrow the objects of any repository. The user must
+//! confirm two kinds of directories by their path before they are copied: a git directory that does not refer back to
+//! the project, and the objects of another repository.
 
 use std::path::{Path, PathBuf};
 
@@ -14,36 +14,37 @@ use bottle_repository::{LenderError, Located, ObjectSources};
 use crate::failure::Failure;
 use crate::text::{one_line, shown};
 
-/// The advice if the files of a repository are in several places.
+/// The hint for a repository whose files are in several places.
 const CLONE: &str = "copy a clone of the repository, which `git clone` makes";
 
-/// A git directory outside of a directory that is copied or mounted. It is used only if the user confirms it.
+/// A git directory outside of a directory that is copied or mounted. The git directory is used only if the user
+/// confirms it.
 #[derive(Debug)]
 pub struct Outside {
     /// The git directory.
     directory: GitDirectory,
     /// How the git directory is related to the repository.
     pub kind: OutsideKind,
-    /// Whether the user has named it already.
+    /// Whether the user has already named the git directory.
     is_named: bool,
     /// The directory that is copied or mounted.
     top: String,
-    /// The path by which the user can name it.
+    /// The path by which the user can name the git directory.
     path: String,
 }
 
-/// The kind of an outside directory.
+/// How an outside git directory is related to the directory that is copied or mounted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OutsideKind {
-    /// A git directory that does not refer back to the directory.
+    /// The git directory that the directory names, but that does not refer back to the directory.
     GitDirectory,
-    /// Objects of another repository.
+    /// The objects of another repository, which the directory's repository borrows.
     Lender,
 }
 
 impl Outside {
-    /// Finds the git directories outside of these directories, in the order in which a user is asked. `named` are paths
-    /// that the user has named.
+    /// Finds the git directories outside of these directories, in the order in which the user is asked about them.
+    /// `named` contains the paths that the user has named.
     ///
     /// # Errors
     /// When the repository of a directory cannot be used.
@@ -85,11 +86,12 @@ impl Outside {
         Ok(found)
     }
 
-    /// Returns the git directories outside of these directories that the user has confirmed, either by name or through
-    /// `asks`.
+    /// Returns the git directories outside of these directories. The user has to confirm each of them, either by a path
+    /// in `named` or when `asks` asks.
     ///
     /// # Errors
-    /// When one is not confirmed, or the repository of a directory cannot be used; or the error of `asks`.
+    /// When a git directory is not confirmed, when the repository of a directory cannot be used, or when `asks` returns
+    /// an error.
     pub async fn confirm<'a, E: From<Failure>>(
         directories: impl IntoIterator<Item = &'a Path>,
         host: &Host,
@@ -108,7 +110,7 @@ impl Outside {
         Ok(confirmed)
     }
 
-    /// The question whether to use it.
+    /// The question to the user whether to use the git directory.
     pub fn question(&self) -> String {
         let Self { top, path, .. } = self;
         match self.kind {
@@ -121,7 +123,7 @@ impl Outside {
         }
     }
 
-    /// The failure if the user does not confirm it.
+    /// The failure if the user does not confirm the git directory.
     fn not_confirmed(&self) -> Failure {
         let Self { top, path, .. } = self;
         let (cause, when) = match self.kind {
@@ -140,13 +142,13 @@ impl Outside {
     }
 }
 
-/// Whether a directory with objects belongs to this git directory, or to the repository at this path.
+/// Whether `path` names this directory of objects, or a git directory or repository that contains it.
 fn is_of(objects: &GitDirectory, path: &Path) -> bool {
     ["", "objects", ".git/objects"].iter().any(|below| objects.is_at(&path.join(below)))
 }
 
-/// Fails if files of the git directory are links, as older versions of Android's `repo` create them. Such links are not
-/// followed.
+/// Fails if files of the git directory are links, because links are not followed. Older versions of Android's `repo`
+/// create such links.
 fn require_no_links(located: &Located) -> Result<(), Failure> {
     let is_link = |name: &&str| located.common.link(Path::new(name)).is_ok_and(|target| target.is_some());
     let Some(name) = ["config", "packed-refs", "refs", "shallow"].into_iter().find(is_link) else {

@@ -1,4 +1,4 @@
-//! Launches by keeper processes: one launch, or several side by side.
+//! Launches bottles in keeper processes: one bottle, or several concurrently.
 
 use std::cell::RefCell;
 use std::pin::Pin;
@@ -26,19 +26,19 @@ const AT_ONCE: usize = 4;
 pub enum Progress {
     /// The launch began this phase.
     Phase(&'static str),
-    /// The launch has copied this many bytes.
+    /// The launch has copied this many bytes during the activity with this description.
     Copied(&'static str, u64),
 }
 
 /// The failure of a bottle's start.
 #[derive(Debug)]
 pub struct NotStarted {
-    /// Why.
+    /// Why the bottle did not start.
     pub failure: Failure,
-    /// The resources that could not be removed. A cleanup tries again.
+    /// The bottle's resources that could not be removed. A cleanup tries again to remove them.
     pub left: Vec<String>,
-    /// Whether the keeper reported the end. Otherwise the connection to the keeper was lost, or the keeper did not
-    /// start.
+    /// Whether the keeper reported that the launch failed and was undone. Otherwise the connection to the keeper was
+    /// lost, or the keeper did not start.
     pub is_undone: bool,
 }
 
@@ -64,7 +64,7 @@ impl NotStarted {
 }
 
 /// A launch that a keeper carries out. If the value is dropped before the launch has ended, the keeper removes
-/// everything that it created.
+/// everything that the launch created.
 #[derive(Debug)]
 pub struct Launching {
     slug: Slug,
@@ -75,7 +75,7 @@ pub struct Launching {
 }
 
 impl Launching {
-    /// Starts a keeper.
+    /// Starts a keeper, which launches the bottle.
     ///
     /// # Errors
     /// When there is no runtime directory, or no keeper can be started.
@@ -91,7 +91,7 @@ impl Launching {
     /// Waits until the agent runs. Can be called again if the future was dropped.
     ///
     /// # Errors
-    /// When the bottle did not start. The keeper has then removed what it could.
+    /// When the bottle did not start. The keeper has then removed the bottle's resources as far as possible.
     pub async fn started(&mut self, report: &(dyn Fn(Progress) + Sync)) -> Result<(), NotStarted> {
         loop {
             let event = self.events.message::<KeeperEvent>().await;
@@ -100,7 +100,7 @@ impl Launching {
                     self.phase = Some(phase);
                     report(Progress::Phase(phase_text(phase, self.workspace)));
                 }
-                // The last report of copied bytes may arrive after the next phase has begun.
+                // The last report of copied bytes may arrive after the next phase has begun, and is then ignored.
                 KeeperEvent::Copied(copied) if self.phase == Some(Phase::Provision) => {
                     report(Progress::Copied("copying the directory", copied.bytes));
                 }
@@ -114,19 +114,19 @@ impl Launching {
         }
     }
 
-    /// Ends the launch. [`Self::started`] then reports when it is undone.
+    /// Interrupts the launch. [`Self::started`] then returns after the launch is undone.
     pub fn interrupt(&self, host: &Host) {
         interrupt(host, &self.slug);
     }
 
-    /// The connection of the first client. Dropping the connection ends a bottle that is not detached.
+    /// Returns the connection of the bottle's first client. Dropping the connection ends a bottle that is not detached.
     pub fn into_channel(self) -> Channel {
         self.channel
     }
 }
 
 /// Sends SIGINT to the keeper, which is in another process group and so does not get the terminal's signal. If the
-/// keeper cannot be found, it notices the closed connection instead.
+/// keeper cannot be found, it still notices that the client's connection closes.
 fn interrupt(host: &Host, slug: &Slug) {
     if let Some(State::Alive(record)) = Store::of(host).state(slug)
         && let Some(Ok(keeper)) = record.keeper.map(|keeper| keeper.parse::<ProcessId>())
@@ -139,14 +139,15 @@ fn interrupt(host: &Host, slug: &Slug) {
 /// A launch order and the result of its launch.
 type Ended<'a> = (&'a LaunchOrder, Result<(), NotStarted>);
 
-/// Launches of bottles that run in the background, a few at the same time. After a failure, no further launch begins.
+/// Several launches of background bottles. Only a few of the launches run at the same time. After a failure, no further
+/// launch begins.
 pub struct SideBySide<'a> {
     host: &'a Host,
     shared: &'a Running,
     launches: Pin<Box<dyn Stream<Item = Option<Ended<'a>>> + 'a>>,
 }
 
-/// The launches that run side by side.
+/// The launches of a [`SideBySide`] that currently run.
 #[derive(Debug, Default)]
 pub struct Running(RefCell<RunningNow>);
 
@@ -157,7 +158,7 @@ struct RunningNow {
 }
 
 impl<'a> SideBySide<'a> {
-    /// Launches these orders. `shared` must be empty.
+    /// Creates the launches of these orders. `shared` must be empty.
     pub fn begin(host: &'a Host, orders: &'a [LaunchOrder], shared: &'a Running) -> Self {
         let launches = stream::iter(orders).map(move |order| async move {
             let slug = &order.plan.identity.slug;
@@ -171,8 +172,8 @@ impl<'a> SideBySide<'a> {
         Self { host, shared, launches: Box::pin(launches.buffered(AT_ONCE)) }
     }
 
-    /// The next launch that ended, in the order of the orders. `None` at the end. Can be called again if the future was
-    /// dropped.
+    /// Returns the next launch that ended, in the order of the launch orders. `None` after the last launch. Can be
+    /// called again if the future was dropped.
     pub async fn next(&mut self) -> Option<Ended<'a>> {
         loop {
             // A launch that did not begin has no result.
@@ -182,7 +183,7 @@ impl<'a> SideBySide<'a> {
         }
     }
 
-    /// Ends the running launches, and begins no further launch.
+    /// Interrupts the running launches. No further launch begins.
     pub fn interrupt(&self) {
         let mut running = self.shared.0.borrow_mut();
         running.stopped = true;
@@ -191,7 +192,7 @@ impl<'a> SideBySide<'a> {
 }
 
 impl Running {
-    /// Begins a launch. Returns false if no further launch may begin.
+    /// Records that a launch begins. Returns false if no further launch may begin.
     fn begin(&self, slug: &Slug) -> bool {
         let mut running = self.0.borrow_mut();
         if !running.stopped {
@@ -200,7 +201,8 @@ impl Running {
         !running.stopped
     }
 
-    /// Ends a launch. After a failure, the others would fail for the same reason.
+    /// Records that a launch ended. After a failed launch, no further launch begins, because it would fail for the same
+    /// reason.
     fn end(&self, slug: &Slug, succeeded: bool) {
         let mut running = self.0.borrow_mut();
         running.slugs.retain(|one| one != slug);

@@ -1,5 +1,5 @@
-//! Checks the directory that `--cwd=live` mounts. The agent may change the files of this directory, but nothing else
-//! that matters to the user.
+//! Checks the directory that `--cwd=live` mounts. The agent may change the files of this directory. The checks refuse a
+//! directory through which the agent could reach other things of the user, such as keys, sockets or repositories.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStringExt;
@@ -33,16 +33,16 @@ const COPY_INSTEAD: &str = "`--cwd` copies the directory instead";
 
 /// A checked directory.
 pub(crate) struct Live {
-    /// The directory, as the plan has it.
+    /// The directory, in the form that the plan contains.
     pub directory: LiveDirectory,
-    /// What the user should know before the start.
+    /// The warnings for the user before the start.
     pub warnings: Vec<String>,
 }
 
-/// Checks a directory for a new bottle.
+/// Checks the directory that a new bottle mounts.
 ///
 /// # Errors
-/// [`Failure`] of kind usage, if the agent could reach more than the directory's files.
+/// Returns a [`Failure`] of kind usage if the agent could reach more than the directory's files.
 pub(crate) fn check(host: &Host, directory: &Path) -> Result<Live, Failure> {
     require_no_home(host, directory, "mount")?;
     let live = identify(directory).map_err(|error| refused(directory, &error.to_string(), COPY_INSTEAD))?;
@@ -59,11 +59,11 @@ pub(crate) fn check(host: &Host, directory: &Path) -> Result<Live, Failure> {
     Ok(Live { directory: live, warnings })
 }
 
-/// Checks the directory of a bottle that is resumed. Files that the bottle left in the directory are reported, and do
-/// not prevent the start.
+/// Checks the directory of a bottle that is resumed. Repositories, sockets and pipes in the directory only cause
+/// warnings, because the bottle may have created them.
 ///
 /// # Errors
-/// [`Failure`] of kind state, if the directory was replaced since then.
+/// Returns a [`Failure`] of kind state if the directory was replaced since the bottle's last start.
 pub(crate) fn check_again(host: &Host, slug: &Slug, before: &LiveDirectory) -> Result<Live, Failure> {
     let live = identify_again(before).map_err(|changed| {
         let path = before.path.display();
@@ -84,7 +84,7 @@ pub(crate) fn check_again(host: &Host, slug: &Slug, before: &LiveDirectory) -> R
     Ok(Live { directory: live, warnings: warnings.into_iter().flatten().collect() })
 }
 
-/// Refuses directories that are more than the directory of a project.
+/// Refuses a directory that is not only the directory of a project, for example a system directory.
 fn require_project(host: &Host, live: &LiveDirectory) -> Result<(), Failure> {
     const PROJECT: &str = "use the directory of a project";
     let path = &live.path;
@@ -111,7 +111,7 @@ fn require_project(host: &Host, live: &LiveDirectory) -> Result<(), Failure> {
     }
 }
 
-/// What the search in a directory found.
+/// The result of the search in a directory.
 #[derive(Default)]
 struct Contents {
     repositories: Named,
@@ -127,7 +127,7 @@ impl Contents {
         let walked = walk(&live.path, BOUNDS, &mut |entry| {
             let name = entry.name();
             if name.eq_ignore_ascii_case(".git") {
-                // A `.git` at the top is covered by the bottle's repository.
+                // The bottle's own repository hides a `.git` at the top of the directory.
                 if entry.path.components().count() > 1 || live.repository.is_none() {
                     found.repositories.note(entry.path);
                 }
@@ -166,7 +166,7 @@ impl Contents {
         if let Some(names) = self.keys.shown() {
             return Err(refused(path, &format!("it contains keys: {names}"), COPY_INSTEAD));
         }
-        // The agent could make a directory of the user readable.
+        // An unreadable directory of the user is refused, because the agent could make it readable.
         let own = |inside: &&PathBuf| path.join(inside).symlink_metadata().is_ok_and(|it| is_own(it.uid()));
         match self.unreadable.iter().find(own) {
             Some(inside) => {
@@ -192,8 +192,8 @@ fn refused(path: &Path, why: &str, hint: &str) -> Failure {
         .hint(hint)
 }
 
-/// A mount point below a directory, from the kernel's list of mounts. A system without this list has no mount points
-/// that matter here.
+/// Returns a mount point below a directory, from the kernel's list of mounts. A system without this list has no mount
+/// points that matter for this check.
 fn mount_below(directory: &Path) -> Option<PathBuf> {
     let list = std::fs::read("/proc/self/mountinfo").ok()?;
     let points = list.split(|byte| *byte == b'\n').filter_map(|line| line.split(|byte| *byte == b' ').nth(4));
@@ -203,7 +203,8 @@ fn mount_below(directory: &Path) -> Option<PathBuf> {
     })
 }
 
-/// A path of the list of mounts, in which some bytes are three octal digits after a backslash (proc(5)).
+/// Decodes a path of the kernel's list of mounts. The list contains some bytes as three octal digits after a backslash
+/// (proc(5)).
 fn unescaped(escaped: &[u8]) -> PathBuf {
     let mut bytes = Vec::with_capacity(escaped.len());
     let mut rest = escaped;

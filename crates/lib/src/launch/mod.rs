@@ -1,17 +1,22 @@
-//! Launches of bottles: new ones, kept ones, and copies of others.
+//! Launches new bottles, kept bottles, and copies of other bottles.
 //!
 //! ```text
 //! StartOrder ──┐
 //! ResumeOrder ─┼─► Preflight ── the user confirms ─► Confirmed ── secrets, images ─► LaunchOrder ─► Launching
 //! ForkOrder ───┘
 //! ```
-//! No resource is created, and no secret is read, before the preflight is confirmed.
+//! No resource is created, and no secret is read, before the user confirms the preflight.
 //!
-//! - `start`, `resume`, `fork`: the orders of launches · `preflight`: the information that the user gets before ·
-//!   `confirmed`: the inputs of the launch · `launching`: the launch itself
-//! - `backend`: the backend of a plan · `child`: the bottle whose agent starts this one · `directories`, `copied`,
-//!   `live_directory`, `git_directories`: the user's files that a bottle gets · `changed_manifests`: how manifests
-//!   changed · `checks`: refusals before any secret is read · `unattended`: launches without a question
+//! - `start`, `resume`, `fork`: the orders of launches
+//! - `preflight`: the information that the user gets before a launch
+//! - `confirmed`: the inputs of a launch that the user confirmed
+//! - `launching`: the launch itself
+//! - `backend`: the choice of the backend
+//! - `child`: the start of a bottle on behalf of the agent in another bottle
+//! - `directories`, `copied`, `live_directory`, `git_directories`: the user's files that a bottle gets
+//! - `changed_manifests`: how manifests changed
+//! - `checks`: refusals before any secret is read
+//! - `unattended`: launches that ask no question
 
 pub mod backend;
 pub mod changed_manifests;

@@ -19,18 +19,20 @@ use crate::failure::Failure;
 use crate::report::{DryRun, SecretUse};
 use crate::text::{from_home, names, one_line};
 
-/// The time limit for scanning the directories to copy. When it passes, the size covers only the files found so far.
+/// The time limit for scanning the directories to copy. When the limit passes, the shown size covers only the files
+/// found so far.
 const LOOKED_FOR: Duration = Duration::from_secs(5);
 
-/// A launch that the user has not confirmed yet. Nothing was created, and no secret was read.
+/// A launch that the user has not confirmed yet. No resource was created, and no secret was read.
 pub struct Preflight {
-    /// The manifest.
+    /// The resolved manifest.
     pub resolved: Resolved,
-    /// What would be launched.
+    /// The plan of the bottle that would be launched.
     pub plan: Plan,
-    /// The resources that the backend would create first, and the features that it lacks.
+    /// The backend's preview, such as the resources that the backend would create first, and the features that it
+    /// lacks.
     pub preview: Preview,
-    /// The backend that launches it.
+    /// The backend that would launch the bottle.
     pub backend: Box<dyn Backend>,
     /// Where the bottle's files come from.
     pub origin: Origin,
@@ -40,19 +42,19 @@ pub struct Preflight {
     pub files: Option<String>,
     /// The directories that are copied into the workspace.
     pub copied: Vec<Source>,
-    /// What the user should know about the directory that is mounted as the workspace.
+    /// The warnings about the directory that is mounted as the workspace.
     pub live: Vec<String>,
 }
 
 impl Preflight {
-    /// The command, how it is started, and the backend.
+    /// Describes the agent's command, how the command is started, and the backend.
     pub fn started_as(&self) -> Vec<String> {
         let plan = &self.plan;
         let way = if plan.agent.terminal.is_some() { "on a terminal" } else { "on pipes" };
         vec![format!("{} {way}, on the backend {}", shown_argv(&plan.agent.argv), plan.backend)]
     }
 
-    /// The files in the workspace. Paths below the user's home directory `home` begin with `~`.
+    /// Describes the files in the workspace. Paths below the user's home directory `home` begin with `~`.
     pub fn works_in(&self, home: &Path) -> Vec<String> {
         let Self { plan, copied, .. } = self;
         let begins = plan.identity.start_directory();
@@ -78,7 +80,8 @@ impl Preflight {
         copied.iter().map(line).collect()
     }
 
-    /// The author of the commits in a copy of the user's directory, and which part of the author is only a default.
+    /// Describes the author of the agent's commits, and says which part of the author is only a default. Empty if the
+    /// workspace is empty and the whole author is a default.
     pub fn commits_as(&self) -> Vec<String> {
         let plan = &self.plan;
         let GitIdentity { name, email } = &plan.git_identity;
@@ -96,7 +99,7 @@ impl Preflight {
         vec![format!("as {} <{}>{default}", name.value, email.value)]
     }
 
-    /// What the user should know about the copies.
+    /// The warnings about the directories that are copied.
     pub fn copy_warnings(&self) -> Vec<String> {
         self.copied.iter().flat_map(|source| source.copied.warnings(source.name.as_deref())).collect()
     }
@@ -113,7 +116,7 @@ impl Preflight {
         exposed.map(|exposed| format!("{}  ({})", exposed.path.display(), exposed.why)).collect()
     }
 
-    /// All settings that weaken the isolation.
+    /// Descriptions of everything that weakens the isolation.
     pub fn weaker(&self) -> Vec<String> {
         let mut lines = self.weaker_beside_the_manifest();
         lines.extend(
@@ -124,7 +127,7 @@ impl Preflight {
         lines
     }
 
-    /// The weaknesses that do not come from the manifest.
+    /// Descriptions of what weakens the isolation, without the settings of the manifest.
     pub fn weaker_beside_the_manifest(&self) -> Vec<String> {
         let isolates = self.backend.capabilities().isolates;
         let unisolated = || format!("the {} backend does not isolate anything", self.backend.name());
@@ -143,7 +146,8 @@ impl Preflight {
         (!isolates).then(unisolated).into_iter().chain(live).chain(unmetered).chain(sockets).collect()
     }
 
-    /// The document of this launch, without the slug if the slug is random.
+    /// Returns the output document of this launch. The document contains the slug only if `is_labelled` is set, because
+    /// a slug without a label is random.
     pub fn document(&self, is_labelled: bool) -> DryRun<'_> {
         let Self { plan, preview, resolved, .. } = self;
         DryRun {
@@ -197,7 +201,7 @@ pub fn of_project(resolved: &Resolved) -> Vec<String> {
     lines
 }
 
-/// Formats arguments, and quotes those that contain spaces or quotes or are empty.
+/// Formats the arguments of a command. Quotes the arguments that are empty or contain spaces or quotes.
 fn shown_argv(argv: &[String]) -> String {
     let plain = |word: &str| !word.is_empty() && !word.contains(|c: char| c.is_whitespace() || c == '\'');
     let words = argv.iter().map(|word| if plain(word) { word.clone() } else { format!("{word:?}") });
@@ -206,7 +210,7 @@ fn shown_argv(argv: &[String]) -> String {
 
 /// A directory that is copied.
 pub struct Source {
-    /// The name of its directory in the workspace, if there are several.
+    /// The name of the copy in the workspace, if several directories are copied.
     name: Option<String>,
     path: PathBuf,
     /// Whether ignored files are copied too.

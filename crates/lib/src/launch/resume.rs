@@ -1,10 +1,10 @@
-//! The resume of a kept bottle, with the same name, agent and bottle manifests.
+//! Resumes a kept bottle, with the same slug and agent, and by default with the same bottle manifests.
 //!
 //! ```text
 //! record ─► origin: kept files │ snapshot │ new, with a warning ─► plan ─► changed manifests ─► launch
 //! ```
-//! A resumed bottle gets new values of everything that belongs to a single launch: the certificate authority,
-//! the proxy, the secrets.
+//! A resumed bottle gets a new certificate authority and a new proxy, and its secrets are read again, because all of
+//! this belongs to a single launch.
 
 use std::path::Path;
 
@@ -30,12 +30,12 @@ use crate::notice::{Notice, Notify};
 use crate::record::{backend_of, kept};
 use crate::snapshot_selector::SnapshotSelector;
 
-/// A kept bottle that starts again.
+/// A request to resume a kept bottle.
 #[derive(Debug)]
 pub struct ResumeOrder {
-    /// The bottle.
+    /// The bottle to resume.
     pub slug: Slug,
-    /// The snapshot to start from: the one with this name, otherwise the newest. `None` for the kept files.
+    /// The snapshot to start from. `Some(None)` means the newest snapshot, and `None` means the kept files.
     pub snapshot: Option<Option<Name>>,
     /// The bottle manifests, in order. Empty for the manifests of the last start.
     pub bottles: Vec<Name>,
@@ -43,7 +43,7 @@ pub struct ResumeOrder {
     pub flags: Flags,
 }
 
-/// The bottle that is resumed, and the files that it starts from.
+/// The bottle to resume, and the files from which it starts.
 pub struct Resuming {
     record: Record,
     /// The host with the working directory of the first start. The working directory decides which project's agents are
@@ -55,18 +55,18 @@ pub struct Resuming {
     live: Option<Live>,
 }
 
-/// The files that the bottle starts from.
+/// The files from which the bottle starts.
 struct StartPoint {
     origin: Origin,
-    /// Whether starting from them discards kept files.
+    /// Whether starting from `origin` discards kept files.
     discards: bool,
 }
 
 /// A resume that the user has not confirmed yet.
 pub struct ResumePreflight {
-    /// The launch.
+    /// The launch of the resumed bottle.
     pub launch: Preflight,
-    /// How the manifests changed since the last start, as a unified diff. `None` if they did not change.
+    /// How the manifests changed since the last start, as a unified diff. `None` if the manifests did not change.
     pub changes: Option<String>,
     /// Whether the resume discards kept files.
     pub discards: bool,
@@ -90,7 +90,8 @@ impl ResumeOrder {
         Ok(Resuming { record, host, backend, start_point, resolved, live })
     }
 
-    /// Chooses kept files, which are newer than the snapshots, unless the user asks for a snapshot.
+    /// Chooses the files from which the bottle starts: the kept files, which are newer than the snapshots, unless the
+    /// user asks for a snapshot. Without kept files, chooses the newest snapshot.
     async fn start_point(
         &self,
         host: &Host,
@@ -101,8 +102,8 @@ impl ResumeOrder {
         let (store, slug) = (Store::of(host), &record.slug);
         let directory = store.directory(slug);
         let layers = async { Ok(record.kept && engines::has_layers(backend, record).await?) };
-        // Both questions go to the engine at the same time. The answer about the layers counts only if this is the
-        // right engine.
+        // Both requests go to the engine concurrently. The result of `layers` is used only if this is the engine of the
+        // bottle's record.
         let (right, kept) = tokio::join!(engines::require(backend, &directory, record), layers);
         let kept = right.and(kept)?;
         let list = store.snapshots(slug).map_err(|error| Failure::state(error.to_string()))?;
@@ -156,7 +157,7 @@ impl ResumeOrder {
 }
 
 impl Resuming {
-    /// The directories that are copied into the workspace again.
+    /// Returns the directories that are copied into the workspace again.
     pub fn copied(&self) -> Vec<&Path> {
         let record = &self.record;
         if self.workspace() == Workspace::Empty {
@@ -171,10 +172,10 @@ impl Resuming {
         &self.host
     }
 
-    /// Determines what the resume would start. `git_directories` are the git directories that the user confirmed.
+    /// Determines what the resume would start. `git_directories` contains the git directories that the user confirmed.
     ///
     /// # Errors
-    /// When it cannot be started.
+    /// When the bottle cannot be started.
     pub async fn preflight(
         self,
         order: &ResumeOrder,
@@ -184,7 +185,7 @@ impl Resuming {
     ) -> Result<ResumePreflight, Failure> {
         let flags = self.flags(&order.flags, settings, git_directories);
         let Self { record, host, backend, start_point, resolved, live } = self;
-        // The slug is given, so no random bytes are needed.
+        // The flags contain the slug, so the plan needs no random bytes.
         let build = |flags: &Flags| bottle_plan::build(&host, &resolved.manifest, flags, &mut |_| {});
         let plan = build(&flags)?;
         let anew = build(&Flags { resumed: false, ..flags })?.agent.argv;
@@ -244,7 +245,8 @@ impl Resuming {
     }
 }
 
-/// The error for `--snapshot` without such a snapshot. `was_deleted` says whether there was one.
+/// Returns the error for `--snapshot` if the snapshot does not exist. `was_deleted` says whether the snapshot existed
+/// before.
 fn no_snapshot(slug: &Slug, name: Option<&Name>, was_deleted: bool, kept: bool) -> Failure {
     let snapshot = match name {
         Some(name) => format!("the snapshot {slug}@{name}"),

@@ -1,4 +1,4 @@
-//! The start of a new bottle.
+//! Starts a new bottle.
 
 use std::path::Path;
 
@@ -24,10 +24,10 @@ use crate::notice::{Notice, Notify};
 /// The environment variable that names the backend.
 pub const BACKEND_VARIABLE: &str = "BOTTLE_BACKEND";
 
-/// How much of a directory a bottle gets.
+/// Which files of a directory a bottle gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CopyIn {
-    /// A copy of all files except those that `.gitignore` excludes.
+    /// A copy of all files, except the files that `.gitignore` excludes.
     Tracked,
     /// A copy of all files.
     All,
@@ -38,18 +38,18 @@ pub enum CopyIn {
 /// The user's files that a new bottle gets.
 #[derive(Debug, Default)]
 pub struct NewWorkspace {
-    /// How much of the working directory the bottle gets. `None` for an empty workspace. Each of several directories
-    /// has its own mode.
+    /// Which files of the working directory the bottle gets. `None` for an empty workspace. If there are several
+    /// directories, each of them has its own mode.
     pub mode: Option<CopyIn>,
     /// The repository that is copied instead of the working directory.
     pub repository: Option<InRepository>,
-    /// The directories, if there are several.
+    /// The directories to copy, if there are several.
     pub directories: Vec<CopiedDirectory>,
-    /// The git directories outside of these directories that the user confirmed.
+    /// The git directories outside of the copied directories that the user confirmed.
     pub git_directories: Vec<GitDirectory>,
 }
 
-/// A new bottle.
+/// A request to start a new bottle.
 #[derive(Debug)]
 pub struct StartOrder {
     /// The agent.
@@ -58,11 +58,12 @@ pub struct StartOrder {
     pub bottles: Vec<Name>,
     /// Whether bottle manifests that a project suggests may be used. Only the user may accept a suggestion.
     pub accepts_suggestion: bool,
-    /// The backend. `None` for the backend of the manifest or the settings, otherwise the first usable backend.
+    /// The backend. If `None`, the backend that the manifest or the settings name is used, otherwise the first usable
+    /// backend.
     pub backend: Option<String>,
     /// The user's files that the bottle gets.
     pub workspace: NewWorkspace,
-    /// The bottle whose agent starts this one.
+    /// The parent, if the agent of another bottle starts this bottle.
     pub child: Option<Child>,
     /// The task, the terminal, the label and similar flags. Flags that the other fields or the settings decide are
     /// ignored.
@@ -70,7 +71,7 @@ pub struct StartOrder {
 }
 
 impl NewWorkspace {
-    /// Checks the directories that are copied or mounted. Returns the mounted one.
+    /// Checks the directories that are copied or mounted. Returns the mounted directory, if there is one.
     fn check(&self, host: &Host) -> Result<Option<Live>, Failure> {
         for directory in &self.directories {
             require_no_home(host, &directory.path, "copy")?;
@@ -100,7 +101,7 @@ impl NewWorkspace {
     fn kind(&self) -> Workspace {
         match self.mode {
             None => Workspace::Empty,
-            // Each of several directories has its own mode.
+            // If there are several directories, each of them has its own mode.
             Some(_) if !self.directories.is_empty() => Workspace::Copy,
             Some(CopyIn::Tracked) => Workspace::Copy,
             Some(CopyIn::All) => Workspace::CopyAll,
@@ -110,7 +111,7 @@ impl NewWorkspace {
 }
 
 impl StartOrder {
-    /// The start of an agent with its own bottle manifests and an empty workspace, without a terminal.
+    /// Creates an order that starts an agent with its own bottle manifests and an empty workspace, without a terminal.
     pub fn new(agent: Name) -> Self {
         Self {
             agent,
@@ -126,7 +127,7 @@ impl StartOrder {
     /// Determines what the order would start.
     ///
     /// # Errors
-    /// When it cannot be started.
+    /// When the bottle cannot be started.
     pub async fn preflight(
         &self,
         host: &Host,
@@ -141,7 +142,8 @@ impl StartOrder {
         let backend = backend::choose(host, &mut plan, named.as_deref()).await?;
         if let Some(child) = &self.child {
             child.check(&plan)?;
-            // A bottle that was started by another bottle cannot start bottles itself. This limits the total number.
+            // A bottle that was started by another bottle cannot start bottles itself. This limits the total number of
+            // bottles.
             plan.mcp = None;
         }
         require_utf8_cwd(host)?;
@@ -188,7 +190,7 @@ impl StartOrder {
     ) -> Result<Plan, Failure> {
         let NewWorkspace { mode, repository, directories, git_directories } = &self.workspace;
         let flags = Flags {
-            // Only a bottle with a copy of the working directory works in the user's repository.
+            // Only a bottle that gets the files of the working directory works in the user's repository.
             git_user: mode.map(|_| HostGitUser::of(host, &host.cwd)).unwrap_or_default(),
             workspace: self.workspace.kind(),
             live,

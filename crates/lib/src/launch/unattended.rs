@@ -1,6 +1,8 @@
-//! Launches in the background, for callers that have no user to ask. Each question to the user becomes a failure.
+//! Launches bottles in the background, for callers that cannot ask the user. If the user would have to answer a
+//! question, the launch fails.
 //!
-//! Dropping the future of a launch undoes it: a build is cancelled, and the keeper removes what it created.
+//! Dropping the future of a launch undoes the launch: an image build is cancelled, and the keeper removes everything
+//! that it created.
 
 use std::path::Path;
 use std::time::Duration;
@@ -29,11 +31,11 @@ use crate::scanner_rules;
 use crate::stop::stop;
 use crate::threads::{self, cancelled};
 
-/// Starts a bottle in the background. If the client is a bottle, [`bottle_host::PARENT`] names this parent. Returns the
-/// slug of the new bottle.
+/// Starts a bottle in the background. If the client is a bottle, the variable [`bottle_host::PARENT`] names this
+/// bottle, the parent. Returns the slug of the new bottle.
 ///
 /// # Errors
-/// When it cannot be started, or when a user would have to be asked.
+/// When the bottle cannot be started, or when the start would have to ask the user a question.
 pub async fn start(
     host: &Host,
     settings: &Settings,
@@ -53,7 +55,8 @@ pub async fn start(
 /// Starts a kept bottle again, in the background.
 ///
 /// # Errors
-/// When it cannot be started, when files would be discarded, or when a user would have to be asked.
+/// When the bottle cannot be started, when files would be discarded, or when the start would have to ask the user a
+/// question.
 pub async fn resume(
     host: &Host,
     settings: &Settings,
@@ -75,21 +78,21 @@ pub async fn resume(
     launch(found.launch, host, notify).await.map(drop)
 }
 
-/// What a fork started.
+/// The result of a fork.
 #[derive(Debug)]
 pub struct Forked {
-    /// The bottles that run.
+    /// The slugs of the new bottles that run.
     pub slugs: Vec<Slug>,
-    /// Why further bottles do not run.
+    /// Why the other new bottles do not run. `None` if all new bottles run.
     pub failure: Option<Failure>,
 }
 
 /// Starts bottles in the background, from the files of another bottle. If the future is dropped, a separate thread
-/// removes the bottles that it started, and the temporary snapshot. If this process ends before that, a cleanup removes
-/// the snapshot.
+/// removes the new bottles that were already started, and the temporary snapshot. If this process ends before the
+/// thread is done, a cleanup removes the snapshot.
 ///
 /// # Errors
-/// When nothing was started.
+/// When no bottle was started.
 pub async fn fork(host: &Host, order: ForkOrder) -> Result<Forked, Failure> {
     let host = host.clone();
     let forking = async move |mut caller: Caller| {
@@ -102,8 +105,8 @@ pub async fn fork(host: &Host, order: ForkOrder) -> Result<Forked, Failure> {
             Ok::<_, Failure>((found, snapshot))
         };
         let (found, snapshot) = caller.waits_for(preparing).await.unwrap_or_else(|| Err(cancelled()))?;
-        // Saving the snapshot is not cancelled, because the keeper would continue. The snapshot is removed when it is
-        // complete.
+        // Saving the snapshot is not cancelled, because the keeper would continue to save it. A temporary snapshot is
+        // removed after it is complete.
         let point = snapshot.saved().await?;
         let host = found.host.clone();
         let Fork { confirmed, orders, point } = found.fork(point);
@@ -146,7 +149,7 @@ async fn launch(preflight: Preflight, host: &Host, notify: Notify<'_>) -> Result
     Ok(slug)
 }
 
-/// Launches the bottles of a fork, and adds those that run to `slugs`.
+/// Launches the bottles of a fork, and adds the slugs of the bottles that run to `slugs`.
 async fn launch_all(
     confirmed: Confirmed,
     orders: ForkOrders,
@@ -167,7 +170,7 @@ async fn launch_all(
     result
 }
 
-/// Reads the secrets, and prepares the images.
+/// Reads the secrets, prepares the images, and returns the launch order.
 async fn order(confirmed: Confirmed, host: &Host, notify: Notify<'_>) -> Result<LaunchOrder, Failure> {
     let marked = marked(host, &confirmed.plan, notify)?;
     let secrets = read_secrets(host, &confirmed.plan).await?;
@@ -182,7 +185,7 @@ fn failure(not_started: NotStarted, slug: &Slug, notify: Notify<'_>) -> Failure 
     not_started.failure.about(slug)
 }
 
-/// Reads every secret of the plan. A secret that the user would have to enter counts as missing.
+/// Reads every secret of the plan. A secret that the user would have to enter is treated as missing.
 async fn read_secrets(host: &Host, plan: &Plan) -> Result<Secrets, Failure> {
     let (host, needs) = (host.clone(), plan.secrets.clone());
     let runtime = tokio::runtime::Handle::current();
@@ -192,7 +195,7 @@ async fn read_secrets(host: &Host, plan: &Plan) -> Result<Secrets, Failure> {
     Ok(read?)
 }
 
-/// Refuses git directories outside of these directories, because a user would have to confirm each of them.
+/// Refuses git directories outside of these directories, because the user would have to confirm each of them.
 async fn require_nothing_outside<'a>(
     directories: impl IntoIterator<Item = &'a Path>,
     host: &Host,

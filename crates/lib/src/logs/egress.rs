@@ -1,4 +1,4 @@
-//! The access log of a bottle's proxy: a ring of files with a JSON line for each decision.
+//! Reads the access log of a bottle's proxy. The log is a ring of files with a JSON line for each decision.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -21,23 +21,23 @@ use crate::threads;
 /// The maximum number of bytes that [`last`] returns.
 const LAST_BYTES: usize = 4 << 20;
 
-/// The directory of the log.
+/// The directory of the access log.
 pub fn directory(host: &Host, slug: &Slug) -> PathBuf {
     Store::of(host).directory(slug).join(SIDECAR_LOGS)
 }
 
-/// The error if nothing was logged.
+/// The error if the access log is empty.
 pub fn empty(slug: &Slug) -> Failure {
     Failure::state("the proxy's access log is empty")
         .about(slug)
         .hint("set `egress.log` in the bottle: `1` logs denied requests, `2` every request")
 }
 
-/// Returns the last lines of the log as the proxy wrote them, with control characters escaped. Returns fewer lines if
-/// they exceed 4 MiB in total.
+/// Returns the last lines of the log as the proxy wrote them, with control characters escaped. Returns fewer than
+/// `lines` lines if they would exceed 4 MiB in total.
 ///
 /// # Errors
-/// When there is no such bottle, when nothing was logged, or when the log cannot be read.
+/// When no bottle has this slug, when nothing was logged, or when the log cannot be read.
 pub async fn last(host: &Host, slug: &Slug, lines: usize) -> Result<Vec<String>, Failure> {
     let (host, slug) = (host.clone(), slug.clone());
     let reading = threads::cancelled_on_drop(async move || {
@@ -59,11 +59,11 @@ pub async fn last(host: &Host, slug: &Slug, lines: usize) -> Result<Vec<String>,
     reading.await
 }
 
-/// Passes on each line of the log in `directory` that is not older than `since`. Returns the file to which the proxy
-/// adds lines. `None` if there is no file.
+/// Calls `each` with each line of the log in `directory` that is not older than `since`. Returns the file to which the
+/// proxy appends new lines. `None` if the log has no file.
 ///
 /// # Errors
-/// When a file cannot be read, or the error of `each`.
+/// When a file cannot be read, or when `each` returns an error.
 pub fn read<E: From<Failure>>(
     directory: &Path,
     since: Option<Timestamp>,
@@ -90,13 +90,13 @@ pub struct Tail {
 }
 
 impl Tail {
-    /// Keeps at most `lines` lines and `bytes` bytes.
+    /// Creates a tail that keeps at most `lines` lines and `bytes` bytes.
     pub fn new(lines: usize, bytes: usize) -> Self {
         Self { lines, bytes_left: bytes, last: VecDeque::new() }
     }
 
-    /// Adds a line, and removes the oldest lines that exceed a limit. A line that alone exceeds the byte limit is left
-    /// out.
+    /// Adds a line, and removes the oldest lines if a limit is exceeded. A line that alone exceeds the byte limit is
+    /// left out.
     pub fn push(&mut self, line: String) {
         let (length, lines) = (line.len(), self.lines);
         while self.last.len() >= lines || self.bytes_left < length {
@@ -120,14 +120,15 @@ impl Followed {
     /// Opens the file.
     ///
     /// # Errors
-    /// When it cannot be opened, or is not a regular file.
+    /// When the file cannot be opened, or is not a regular file.
     pub fn open(path: &Path) -> std::io::Result<Self> {
         let file = plain_file::open(path)?;
         let inode = file.metadata()?.ino();
         Ok(Self { reader: BufReader::new(file), inode, part: Vec::new() })
     }
 
-    /// Returns the next complete line that is not older than `since`. `None` if there is no such line yet.
+    /// Returns the next complete line that is not older than `since`. `None` if the file does not contain another such
+    /// line yet.
     ///
     /// # Errors
     /// When the file cannot be read.
@@ -145,7 +146,7 @@ impl Followed {
         }
     }
 
-    /// Whether another file is at this path now.
+    /// Whether a different file is now at `path`.
     pub fn was_replaced(&self, path: &Path) -> bool {
         std::fs::symlink_metadata(path).is_ok_and(|now| now.ino() != self.inode)
     }

@@ -1,4 +1,4 @@
-//! What was logged of a bottle: the output of its agent, and the decisions of its proxy ([`egress`]).
+//! The logs of a bottle: the output of its agent, and the decisions of its proxy ([`egress`]).
 
 pub mod egress;
 
@@ -17,28 +17,29 @@ use bottle_protocol::session::guest::{GuestEvent, GuestRequest, Logs, STDERR, ST
 use super::connect::{connect, guest_failure, keeper_lost, open_guest};
 use super::failure::Failure;
 
-/// The maximum number of bytes of output that are kept. Longer output would be truncated. This does not occur, because
-/// the guest keeps only 1 MiB of each stream.
+/// The maximum number of bytes that are read of an agent's output. Longer output would be truncated. Truncation does
+/// not occur, because the guest keeps only 1 MiB of each stream.
 pub const AGENT_LOG_MAX: usize = 8 << 20;
 
-/// Time limit for the guest to report the size of the agent's terminal.
+/// The time limit for the guest to report the size of the agent's terminal.
 const SIZE_WITHIN: Duration = Duration::from_secs(2);
 
 /// The output of an agent.
 #[derive(Debug, Default)]
 pub struct AgentLog {
-    /// The bytes, with escape sequences.
+    /// The output, including its terminal escape sequences.
     pub bytes: Vec<u8>,
-    /// The size of the agent's terminal. `None` if the agent has no terminal, or if this is unknown.
+    /// The size of the agent's terminal. `None` if the agent has no terminal, or if the size is unknown.
     pub terminal: Option<Size>,
-    /// Why the output is not complete.
+    /// Why the output is incomplete. `None` if the output is complete.
     pub lost: Option<Failure>,
 }
 
-/// The output of a bottle's agent, as the guest has kept it, or as the keeper saved it when the bottle ended.
+/// Returns the output of a bottle's agent. The output comes from the guest of a running bottle, or from the file that
+/// the keeper saved when the bottle ended.
 ///
 /// # Errors
-/// When there is no such bottle, its output was not saved, or it cannot be read.
+/// When no bottle has this slug, when its output was not saved, or when the output cannot be read.
 pub async fn of_agent(host: &Host, slug: &Slug) -> Result<AgentLog, Failure> {
     match saved_record(host, slug) {
         Some(record) => saved(host, &record),
@@ -46,8 +47,8 @@ pub async fn of_agent(host: &Host, slug: &Slug) -> Result<AgentLog, Failure> {
     }
 }
 
-/// The record of a bottle whose keeper saved the output. For a bottle that does not exist, a later connection attempt
-/// reports the error.
+/// Returns the record of a bottle that ended. The keeper of such a bottle may have saved the agent's output. `None` for
+/// any other bottle. If the bottle does not exist, a later connection attempt reports the error.
 pub fn saved_record(host: &Host, slug: &Slug) -> Option<Record> {
     match Store::of(host).state(slug) {
         Some(State::Dead(record)) if record.agent_exit.is_some() => Some(*record),
@@ -56,10 +57,10 @@ pub fn saved_record(host: &Host, slug: &Slug) -> Option<Record> {
     }
 }
 
-/// The output that the keeper saved.
+/// Returns the output that the keeper saved.
 ///
 /// # Errors
-/// When it was not saved, or cannot be read.
+/// When the output was not saved, or cannot be read.
 pub fn saved(host: &Host, record: &Record) -> Result<AgentLog, Failure> {
     let path = Store::of(host).directory(&record.slug).join("logs/agent.log");
     match read(&path) {
@@ -79,7 +80,7 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The output that the guest of a running bottle has kept.
+/// Returns the output that the guest of a running bottle has kept.
 ///
 /// # Errors
 /// When the bottle does not run, or its guest does not return the output.
@@ -113,7 +114,7 @@ pub fn refused(failure: bottle_protocol::session::guest::Failure, slug: &Slug) -
     guest_failure(failure).about(slug)
 }
 
-/// The size of the agent's terminal. `None` if the agent has no terminal, or if this is unknown.
+/// The size of the agent's terminal. `None` if the agent has no terminal, or if the size is unknown.
 pub async fn terminal_size(channel: &Channel) -> Option<Size> {
     let query = async {
         match open_guest(channel, GuestRequest::Status).await.ok()?.receive().await.ok()? {

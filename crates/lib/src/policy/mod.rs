@@ -1,8 +1,8 @@
-//! What the egress proxy would allow, and why.
+//! Determines which requests the egress proxy would allow, and why.
 //!
-//! The decision comes from the function that the proxy itself uses, and from the proxy's scanner. The
-//! decision uses the current routes of a running bottle, or the routes that a bottle would be started with. Checks that
-//! need a connection or a secret's value (addresses, certificates, known values) are not included.
+//! The decision is made by the function and the scanner that the proxy itself uses. It is based on the current routes
+//! of a running bottle, or on the routes with which a bottle would be started. Checks that need a connection or a
+//! secret's value (addresses, certificates, known values) are not included.
 //!
 //! - `replay`: decides recorded requests again
 
@@ -40,12 +40,12 @@ pub enum Whose {
     Bottle(Slug),
     /// The routes of the only running bottle.
     OnlyRunning,
-    /// The routes with which this agent would start, with these bottle manifests. Without manifests, with its default
-    /// ones.
+    /// The routes with which this agent would start, with these bottle manifests. If the list is empty, the agent's
+    /// default bottle manifests are used.
     Agent(Name, Vec<Name>),
 }
 
-/// The input of a decision: the routes, where each comes from, and the user's own rules.
+/// The input of a decision: the routes, the manifest that defines the routes, and the user's own scanner rules.
 pub struct Decider {
     table: RouteTable,
     manifest: ResolvedManifest,
@@ -53,10 +53,11 @@ pub struct Decider {
 }
 
 impl Decider {
-    /// Finds the routes.
+    /// Finds the routes and the rules that decide.
     ///
     /// # Errors
-    /// When there is no such bottle or agent, or its manifests or the user's own rules cannot be used.
+    /// When the bottle or the agent does not exist, or when its manifests or the user's own scanner rules cannot be
+    /// used.
     pub fn of(host: &Host, whose: Whose, notify: Notify<'_>) -> Result<Self, Failure> {
         let (agent, bottles, record) = select(host, whose)?;
         let resolved = resolve(&Selection { agent, bottles }, &manifests(host))?;
@@ -99,7 +100,8 @@ impl Decider {
     }
 }
 
-/// Returns the agent, its bottles, and the record of the bottle if there is one.
+/// Returns the agent, its bottle manifests, and the record of the bottle. The record is `None` if `whose` names an
+/// agent.
 fn select(host: &Host, whose: Whose) -> Result<(Name, Vec<Name>, Option<Record>), Failure> {
     let store = Store::of(host);
     let record = match whose {
@@ -143,7 +145,7 @@ fn the_only_one(store: &Store) -> Result<Record, Failure> {
     }
 }
 
-/// Builds the plan of a launch. Only the routes and the hash of this plan are used.
+/// Builds the plan of a launch. Only the routes and the manifest hash of this plan are used.
 fn plan_of(host: &Host, manifest: &ResolvedManifest) -> Result<Plan, Failure> {
     let (label, task) = (Some("policy-check".to_owned()), Some(String::new()));
     let flags = Flags { label, task, ..Flags::default() };
@@ -185,12 +187,12 @@ fn answer(verdict: &Verdict<'_, '_>, table: &RouteTable, manifest: &ResolvedMani
 #[derive(Default)]
 struct Found {
     blocking: Findings,
-    /// Descriptions of the findings that do not block.
+    /// Descriptions of the findings that do not block the request.
     warnings: Vec<String>,
 }
 
-/// Scans the parts of a request that the proxy would send: method, host, path, query, headers, and the body if it is
-/// known. The values of secrets are unknown here, so the scan does not find them.
+/// Scans the parts of a request that the proxy would send: method, path, query, headers, and the body if it is known.
+/// The values of secrets are unknown here, so the scan does not find these values.
 fn found(
     allowed: &Allowed<'_, '_>,
     method: &str,
@@ -243,7 +245,7 @@ fn found(
     Ok(Found { blocking: Findings::new(weighed.collect()).described(words), warnings })
 }
 
-/// Path and query as the proxy sends them.
+/// Returns path and query in the form in which the proxy sends them.
 fn sent_target(allowed: &Allowed<'_, '_>) -> String {
     match &allowed.target.query {
         Some(query) if !allowed.route.pass_credentials => {
@@ -253,8 +255,8 @@ fn sent_target(allowed: &Allowed<'_, '_>) -> String {
     }
 }
 
-/// Returns the findings that are exempt at the place of `finding` in `text`, whose lines are the method, the target and
-/// one header for each of `names`.
+/// Returns which findings are exempt at the position of `finding` in `text`. The first line of `text` is the method,
+/// and the second line is the target. Each further line is a header, in the order of `names`.
 fn exemption(text: &str, finding: &Finding, names: &[&str], passes_credentials: bool) -> Option<Exempt> {
     let span = finding.span.within(text.len());
     let before = text.get(..span.start)?;

@@ -1,8 +1,8 @@
 //! Decides recorded requests again with the current routes.
 //!
-//! A record is a line of the proxy's access log, as `bottle logs --egress --json` prints it, or a handwritten
-//! line with at least `host`, `method` and `path`. Only the routes' decisions are compared. The log is
-//! redacted, so a request that a content scan blocked counts as allowed.
+//! A record is a line of the proxy's access log, as `bottle logs --egress --json` prints it, or a handwritten line with
+//! at least `host`, `method` and `path`. Only the decisions of the routes are compared. The log is redacted, so a
+//! request that a content scan blocked is treated as allowed.
 
 use std::io::{self, BufRead, Read};
 use std::path::Path;
@@ -15,11 +15,11 @@ use super::Decider;
 use crate::failure::Failure;
 use crate::report::{ChangedVerdict, RecordedVerdict, Replayed};
 
-/// The maximum length of a record in bytes; a longer one is an error. Records that the proxy writes are much
+/// The maximum length of a record in bytes. A longer record is an error. Records that the proxy writes are much
 /// shorter.
 const MAX_RECORD: u64 = 1 << 20;
 
-/// The maximum number of distinct changes that are listed. Further changes are only reported as "more".
+/// The maximum number of distinct changes that are listed. Further changes only set [`Replayed::more`].
 const MAX_CHANGES: usize = 1000;
 
 /// The fields that are read from a record. Other fields are ignored.
@@ -54,7 +54,7 @@ fn unreadable(path: &Path, error: &io::Error) -> Failure {
         .hint("name a file of recorded requests: `bottle logs --egress --json SLUG > FILE` writes one")
 }
 
-/// Decides each request of the recording that `open` opens. `path` is its path, for messages.
+/// Decides each request of a recording again. `open` opens the recording, and `path` is its path for messages.
 ///
 /// # Errors
 /// When the recording cannot be read, or a line is not a record.
@@ -95,7 +95,7 @@ pub fn replay(
     Ok(replayed)
 }
 
-/// Parses the request in a line. `None` if the line records another event.
+/// Parses the request in a line. `None` if the line records another event, or a request that cannot be decided again.
 fn record(text: &[u8]) -> Result<Option<Record>, serde_json::Error> {
     if serde_json::from_slice::<Other>(text).is_ok_and(|other| other.event != "request") {
         return Ok(None);
@@ -107,8 +107,9 @@ fn record(text: &[u8]) -> Result<Option<Record>, serde_json::Error> {
 }
 
 impl Record {
-    /// Returns the recorded verdict as far as the routes decided it. Returns `None` for a mismatch of host names,
-    /// because a record does not contain both names.
+    /// Returns the recorded verdict of the routes. A denial that the routes did not decide is returned as allowed.
+    /// Returns `None` if the request was denied because of two different host names, because a record does not contain
+    /// both names.
     fn was(&self) -> Option<RecordedVerdict> {
         let allow = RecordedVerdict { verdict: "allow".to_owned(), reason: None };
         let Some(reason) =
@@ -157,7 +158,7 @@ fn is_by_routes(reason: Reason) -> bool {
     )
 }
 
-/// Decides a request again, and notes whether its verdict changed.
+/// Decides a request again. If the verdict changed, adds the request to `replayed`.
 fn put(replayed: &mut Replayed, line: usize, record: &Record, decider: &Decider) -> Result<(), Failure> {
     let Some(was) = record.was() else { return Ok(()) };
     let (url, headers) = (record.url(), record.headers());

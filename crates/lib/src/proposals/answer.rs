@@ -1,7 +1,7 @@
 //! Answers a proposal. No other module answers proposals.
 //!
-//! If the answer changes routes, the bottle's keeper applies the answer and reports the result. Any other answer
-//! is written as a file to the queue. If a proposal gets several answers, only the first one counts.
+//! If the answer changes routes, the bottle's keeper applies the answer and reports the result. Any other answer is
+//! written as a file to the queue. If a proposal gets several answers, only the first answer has an effect.
 
 use std::path::PathBuf;
 
@@ -26,7 +26,7 @@ pub enum Decision {
     Approve {
         /// The reason that the user gave.
         reason: Option<String>,
-        /// Routes to apply instead of the proposed ones, as [`canonical_routes`] renders them.
+        /// Routes to apply instead of the proposed routes, in the form that [`canonical_routes`] returns.
         routes: Option<String>,
         /// The scope of the approval.
         grant: GrantScope,
@@ -47,16 +47,16 @@ pub struct AnswerOutcome {
     pub words: String,
     /// The changes that the answer made, in words.
     pub effects: Vec<String>,
-    /// The bottle manifest that the routes were to be added to.
+    /// The file to which the routes or the approval had to be added.
     pub saved: Option<Saved>,
 }
 
-/// A bottle manifest, and whether it was written.
+/// A bottle manifest or the settings file, and whether the file was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Saved {
-    /// The file.
+    /// The path of the file.
     pub path: PathBuf,
-    /// Why the manifest was not written, with the routes. `None` if it was written.
+    /// Why the file was not written, and the text to add to it by hand. `None` if the file was written.
     pub unsaved: Option<UnsavedManifest>,
 }
 
@@ -101,7 +101,7 @@ pub async fn answer(host: &Host, pending: &Pending, decision: Decision) -> Resul
     }
 }
 
-/// Saves the approval of a command to the settings, and reports it.
+/// Saves the approval of a command to the settings, and returns the result.
 fn remembered(addition: &SettingsAddition) -> AnswerOutcome {
     let path = addition.path.clone();
     let (words, unsaved) = match addition.write() {
@@ -115,7 +115,7 @@ fn remembered(addition: &SettingsAddition) -> AnswerOutcome {
     AnswerOutcome { saved: Some(Saved { path, unsaved }), ..AnswerOutcome::new("approved", words) }
 }
 
-/// Reports the activated routes, and saves them to a manifest if the user requested this.
+/// Returns the result for routes that the keeper has activated. Saves the routes to a manifest if `grant` says so.
 fn live(host: &Host, grant: &GrantScope) -> AnswerOutcome {
     let addition = match grant {
         GrantScope::Once => {

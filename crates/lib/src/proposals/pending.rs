@@ -13,7 +13,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::failure::Failure;
 use crate::text::one_line;
 
-/// The title of the scanner's warnings.
+/// The title above the scanner's warnings.
 pub const WARNINGS_TITLE: &str = "Last warnings of the scanner for this bottle";
 
 /// Returns the number of this bottle's pending proposals.
@@ -25,7 +25,7 @@ pub fn count_pending(home: &Path, slug: &Slug) -> u32 {
         .map_or(0, |listing| u32::try_from(listing.pending.iter().filter(waits).count()).unwrap_or(u32::MAX))
 }
 
-/// Returns all pending proposals, and a warning for each unreadable one.
+/// Returns all pending proposals, and a warning for each unreadable file in the queue.
 pub fn all(host: &Host, now: Timestamp) -> Result<(Vec<Pending>, Vec<String>), Failure> {
     let Listing { mut pending, damaged } = bottle_queue::list(&host.home, now).map_err(queue_error)?;
     // An answered proposal is not listed, because it is about to be removed from the queue.
@@ -33,7 +33,7 @@ pub fn all(host: &Host, now: Timestamp) -> Result<(Vec<Pending>, Vec<String>), F
     Ok((pending, damaged.iter().map(skipped_file).collect()))
 }
 
-/// Returns the scanner's last warnings in the proxy's log of a bottle, newest first. These warnings are not part of a
+/// Returns the scanner's last warnings in the proxy's log of a bottle, newest first. These warnings do not belong to a
 /// proposal.
 pub fn scanner_warnings(host: &Host, slug: &Slug) -> Vec<Warning> {
     proxy_log::warnings(&Store::of(host).directory(slug).join(SIDECAR_LOGS))
@@ -72,7 +72,7 @@ pub fn span(duration: SignedDuration) -> String {
     }
 }
 
-/// The first line of a text, without control characters.
+/// Returns the first line of a text, without control characters.
 pub fn first_line(text: &str) -> String {
     one_line(text.lines().next().unwrap_or_default())
 }

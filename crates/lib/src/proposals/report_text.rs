@@ -1,12 +1,12 @@
-//! The report of a finding, as text.
+//! Formats the report of a finding as text.
 
 use serde_json::Value;
 
-/// The maximum nesting of a report; a value nested deeper is shown as JSON on one line.
+/// The maximum nesting depth of a report. A value at a greater depth is shown as JSON on one line.
 const DEEP: usize = 6;
 
-/// Formats a complete JSON report with one line per field, because an approval covers the whole report. Text that is
-/// not JSON is returned unchanged.
+/// Formats a JSON report with one line per field. No field is omitted, because an approval covers the whole report.
+/// Text that is not a JSON object is returned unchanged.
 pub fn report_text(text: &str) -> String {
     match serde_json::from_str::<Value>(text) {
         Ok(value @ Value::Object(_)) => {
@@ -18,7 +18,7 @@ pub fn report_text(text: &str) -> String {
     }
 }
 
-/// Formats a field as `key: value`. Nested values are indented, and list entries start with a dash.
+/// Formats each field of `value` as `key: value`. Nested values are indented, and list entries start with a dash.
 fn fields(value: &Value, depth: usize, dash: &str, lines: &mut Vec<String>) {
     let indent = "  ".repeat(depth);
     let plain = |value: &Value| match value {

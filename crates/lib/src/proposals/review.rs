@@ -1,7 +1,7 @@
 //! Proposals for the web dashboard: the request of a proposal, the effect of an approval, and the answer.
 //!
-//! The user approves what a page showed. The page's digest is a part of the answer, and the answer is refused if the
-//! proposal or its effect changed meanwhile.
+//! The user approves the content that a page showed. The answer contains a digest of this content. The answer is
+//! refused if the proposal or its effect has changed since the page was shown.
 
 use bottle_host::Host;
 use bottle_protocol::queue::{Id, Proposal, Tool};
@@ -23,61 +23,62 @@ use crate::line_diff::Changed;
 pub struct Listed {
     /// The id of the proposal.
     pub id: Id,
-    /// The bottle.
+    /// The slug of the bottle.
     pub slug: String,
     /// What the bottle asks for, as a sentence.
     pub title: String,
-    /// The first line of the bottle's justification. The text comes from the bottle.
+    /// The first line of the bottle's justification, which is untrusted text.
     pub why: String,
-    /// The time left, or why no process waits for the answer.
+    /// The time that is left for an answer, or why no process waits for the answer.
     pub state: String,
     /// Whether a process waits for the answer.
     pub waits: bool,
 }
 
-/// A proposal in full.
+/// A proposal with all its details.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Review {
     /// The proposal as a list shows it.
     pub listed: Listed,
     /// When and how often the bottle made the proposal.
     pub asked: String,
-    /// The whole justification. The text comes from the bottle.
+    /// The whole justification, which is untrusted text from the bottle.
     pub justification: String,
-    /// The proposed routes in their canonical form, or the report of a finding. The text comes from the bottle.
+    /// The proposed routes in their canonical form, or the report of a finding. This is untrusted text from the bottle.
     pub request: String,
-    /// The text around a finding, with the values redacted. The text comes from the bottle.
+    /// The text around a finding, with the found values redacted. This is untrusted text from the bottle.
     pub excerpt: Vec<String>,
-    /// The requests that an approval would newly allow. `None` for a report, or if the routes are unknown.
+    /// The requests that an approval would newly allow, or why the proposal cannot be applied. `None` for a report, or
+    /// if the bottle's routes are unknown.
     pub gains: Option<Result<Vec<String>, String>>,
-    /// The changed lines of the routes: whether each is added, and its text.
+    /// The changed lines of the routes: for each line, whether it is added or removed, and its text.
     pub diff: Vec<(bool, String)>,
-    /// Warnings about names that can be mistaken for others, and warnings of the scanner.
+    /// Warnings about host names that can be mistaken for other names, and warnings of the scanner.
     pub warnings: Vec<String>,
     /// The kind of the proposal.
     pub tool: Tool,
-    /// The digest of the shown content, which identifies it.
+    /// The digest that identifies the shown content.
     pub digest: String,
 }
 
 /// The user's answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
-    /// The agent gets what it asked for.
+    /// Approves the proposal.
     Approve {
         /// The text that the agent gets with the approval.
         reason: Option<String>,
         /// Limits an approval of routes to the next request.
         once: bool,
     },
-    /// The agent does not get it.
+    /// Rejects the proposal.
     Reject {
-        /// The text that the agent gets.
+        /// The text that the agent gets with the rejection.
         reason: String,
     },
 }
 
-/// Returns the pending proposals, oldest first, and the files that were skipped.
+/// Returns the pending proposals, oldest first, and a warning for each file that was skipped.
 pub fn list(host: &Host, now: Timestamp) -> Result<(Vec<Listed>, Vec<String>), Failure> {
     let (mut pending, skipped) = all(host, now)?;
     pending.sort_by_key(|pending| (pending.proposal.arrival_timestamp, pending.proposal.id.clone()));
@@ -85,12 +86,12 @@ pub fn list(host: &Host, now: Timestamp) -> Result<(Vec<Listed>, Vec<String>), F
     Ok((listed, skipped))
 }
 
-/// Returns a pending proposal in full. `None` if it is no longer pending.
+/// Returns a pending proposal with all its details. `None` if the proposal is no longer pending.
 pub fn find(host: &Host, id: &Id, now: Timestamp) -> Result<Option<Review>, Failure> {
     Ok(pending(host, id, now)?.map(|pending| review(host, &pending, now)))
 }
 
-/// Answers the proposal whose page had this digest when the user saw it. Returns the result as a sentence.
+/// Answers a proposal. `digest` is the digest of the page that the user saw. Returns the result as a sentence.
 ///
 /// # Errors
 /// Returns an error if the approval would cover something other than the shown content, or if the answer is not
@@ -171,7 +172,8 @@ fn review(host: &Host, pending: &Pending, now: Timestamp) -> Review {
     }
 }
 
-/// A hash of what is shown and decided: the whole proposal, what an approval would allow, and how it changes the routes.
+/// Returns a hash of the content that the user sees and decides about: the proposal, the requests that an approval
+/// would allow, and the changed lines of the routes.
 fn digest(
     proposal: &Proposal,
     gains: Option<&Result<Vec<String>, String>>,
@@ -181,7 +183,8 @@ fn digest(
     hex::encode(Sha256::digest(shown.to_string()))
 }
 
-/// All parts of a proposal that an approval covers. Excludes parts that do not affect the approval, such as the time.
+/// Returns all parts of a proposal that an approval covers. Parts that do not affect the approval, such as the time,
+/// are excluded.
 pub fn content(proposal: &Proposal) -> impl PartialEq + Serialize {
     let Proposal { bottle_slug, tool, proposed_file, justification, excerpt, .. } = proposal;
     (bottle_slug, tool.name(), proposed_file, justification, excerpt)

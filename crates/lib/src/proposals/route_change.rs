@@ -16,7 +16,7 @@ use crate::line_diff::{Changed, changed};
 /// The effect of a proposal on a bottle's routes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RouteChange {
-    /// The requests that become allowed, in words. Empty if everything is already allowed.
+    /// Descriptions of the requests that become allowed. Empty if all requested routes are already allowed.
     pub gains: Vec<String>,
     /// Hosts whose names can be mistaken for other names.
     pub disguised: Vec<String>,
@@ -26,8 +26,9 @@ pub struct RouteChange {
     pub revision: u64,
 }
 
-/// Computes the effect of a proposal on the current routes. Returns an error if the proposal cannot be applied, and
-/// `None` if it changes no routes or the current routes are unknown. `text` is the proposed text or its replacement.
+/// Computes the effect of a proposal on the current routes. Returns an error if the proposal cannot be applied. Returns
+/// `None` if the proposal is not about routes, or if the current routes are unknown. `text` contains the proposed
+/// routes, or the routes that replace them.
 pub fn route_change(
     host: &Host,
     proposal: &Proposal,
@@ -41,7 +42,7 @@ pub fn route_change(
 }
 
 impl RouteChange {
-    /// Computes the effect of the text on these routes.
+    /// Computes how the routes in `text` change the current routes `now`.
     pub fn new(now: &Routes, text: &str) -> Result<Self, ProposalError> {
         let table = &now.table;
         let asked = proposal::parse(text)?;
@@ -56,8 +57,8 @@ impl RouteChange {
     }
 }
 
-/// Lists the requests that became allowed after the revision `from`, up to the revision `to`, in words. An
-/// error says why these requests are unknown.
+/// Returns descriptions of the requests that became allowed after the revision `from`, up to and including the revision
+/// `to`. An error says why these requests are unknown.
 pub fn live_between(host: &Host, slug: &Slug, from: u64, to: u64) -> Result<Vec<String>, String> {
     let (records, _) = Trail::of(&host.home, slug).read().map_err(|error| causes::one_line(&error))?;
     let is_live = |of: &bottle_protocol::queue::Id, number: u64| {
@@ -77,8 +78,8 @@ pub fn live_between(host: &Host, slug: &Slug, from: u64, to: u64) -> Result<Vec<
     Ok(gained.flatten().collect())
 }
 
-/// Returns the proposed routes in their canonical form, because the agent's own text can mislead. If the routes do not
-/// parse, returns the agent's text.
+/// Returns the proposed routes in their canonical form, because the agent's own text can mislead the user. If the
+/// routes do not parse, returns the agent's text.
 pub fn proposed_text(proposal: &Proposal) -> String {
     let own = if proposal.tool.reports() { None } else { proposal::parse(&proposal.proposed_file).ok() };
     own.map_or_else(|| proposal.proposed_file.clone(), |own| own.render())

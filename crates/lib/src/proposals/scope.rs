@@ -1,4 +1,4 @@
-//! The scope of an approval, and what an approval with the scope `save` writes.
+//! The scope of an approval, and the changes of files that an approval with the scope `save` makes.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -23,8 +23,8 @@ pub enum RequestedScope {
     /// The approval is valid while the bottle runs.
     #[default]
     Run,
-    /// The routes are also added to this bottle manifest. Without a name, the routes are added to the manifest that the
-    /// bottle was started from.
+    /// The routes are also added to this bottle manifest. Without a name, the routes are added to the manifest from
+    /// which the bottle was started.
     Saved(Option<Name>),
 }
 
@@ -72,7 +72,7 @@ impl RequestedScope {
     }
 }
 
-/// A prepared scope.
+/// The scope of an approval, with the prepared change of a file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum GrantScope {
     /// The approval is valid for the next request only.
@@ -80,14 +80,14 @@ pub enum GrantScope {
     /// The approval is valid while the bottle runs.
     #[default]
     Run,
-    /// The routes are also saved. Contains the change of the manifest that the user saw.
+    /// The routes are also saved to a manifest. Contains the change of the manifest that the user saw.
     Saved(Box<Addition>),
-    /// The approval of a command is also saved. Contains the change of the settings that the user saw.
+    /// The approval of a command is also saved to the settings. Contains the change of the settings that the user saw.
     Remembered(Box<SettingsAddition>),
 }
 
 impl GrantScope {
-    /// Returns the scope as the keeper's protocol expresses it.
+    /// Converts the scope to the type that the keeper's protocol uses.
     pub fn scope(&self) -> Scope {
         match self {
             Self::Once => Scope::Once,
@@ -100,18 +100,18 @@ impl GrantScope {
 /// Approvals of commands to add to the user's settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SettingsAddition {
-    /// The file of the settings.
+    /// The path of the settings file.
     pub path: PathBuf,
-    /// The entries of `commands.allow`.
+    /// The entries to add to `commands.allow`.
     pub entries: Vec<String>,
-    /// The current text of the settings.
+    /// The text of the settings before the change.
     before: String,
-    /// The new text, if entries can be added.
+    /// The new text of the settings. `None` if the entries cannot be added.
     after: Option<String>,
 }
 
 impl SettingsAddition {
-    /// Prepares the change. Writes no file.
+    /// Prepares the change of the settings. Writes no file.
     ///
     /// # Errors
     /// Returns an error if the settings cannot be read, or the proposal contains no command.
@@ -125,7 +125,7 @@ impl SettingsAddition {
         Ok(Self { path, entries, before, after })
     }
 
-    /// Writes the new text as the user saw it.
+    /// Writes the new text of the settings.
     ///
     /// # Errors
     /// Returns an error if the settings changed after the entries were shown, or cannot be written.
@@ -138,7 +138,7 @@ impl SettingsAddition {
     }
 }
 
-/// The text of the settings. Empty if there is no such file.
+/// Returns the text of the settings. Empty if the file does not exist.
 fn text_of_settings(path: &Path) -> Result<String, Failure> {
     match std::fs::read_to_string(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
@@ -146,7 +146,7 @@ fn text_of_settings(path: &Path) -> Result<String, Failure> {
     }
 }
 
-/// The approvals that the report of a [`Tool::CommandAllow`] proposal asks for.
+/// Returns the approvals for which the report of a [`Tool::CommandAllow`] proposal asks.
 fn approvals_of(proposal: &Proposal) -> Option<Vec<Approval>> {
     let report: serde_json::Value = serde_json::from_str(&proposal.proposed_file).ok()?;
     let approval = |finding: &serde_json::Value| {

@@ -1,4 +1,4 @@
-//! The backends that isolate bottles with the kernel of this machine, and their order on Linux.
+//! The backends on Linux other than the container engine, in their order of preference.
 
 use bottle_backend::Backend;
 use bottle_containers::apple::AppleBackend;

@@ -1,5 +1,6 @@
 //! Lists the backends by name. A bottle's record stores the backend's name, so that resume and cleanup can find the
-//! backend. The backends other than the container engine depend on the system: `linux` and `macos` list them.
+//! backend. The backends other than the container engine depend on the operating system: the modules `linux` and
+//! `macos` list them.
 
 #[cfg(target_os = "linux")]
 mod linux;
@@ -17,8 +18,8 @@ use self::macos as native;
 
 pub use self::native::has_program;
 
-/// Every backend of this build, the preferred one first. In a test build, the fake backend is last. It runs only when
-/// it is selected by name.
+/// Returns every backend of this build, the preferred backend first. In a test build, the fake backend is last. The
+/// fake backend is used only if it is selected by name.
 #[must_use]
 pub fn all(host: &Host) -> Vec<Box<dyn Backend>> {
     let mut all = native::preferred(host);
@@ -28,13 +29,13 @@ pub fn all(host: &Host) -> Vec<Box<dyn Backend>> {
     all
 }
 
-/// The backend of this name. `None` if this build has none.
+/// Returns the backend of this name. `None` if this build contains no backend of this name.
 #[must_use]
 pub fn by_name(host: &Host, name: &str) -> Option<Box<dyn Backend>> {
     all(host).into_iter().find(|backend| backend.name() == name)
 }
 
-/// The backends to choose from when the user names none, the preferred one first.
+/// Returns the backends to choose from if the user names no backend, the preferred backend first.
 #[must_use]
 pub fn choosable(host: &Host) -> Vec<Box<dyn Backend>> {
     all(host).into_iter().filter(|backend| backend.capabilities().isolates).collect()

@@ -14,13 +14,13 @@ use serde::Serialize;
 /// An element of the array that `bottle list active --json` prints.
 #[derive(Debug, Default, Serialize)]
 pub struct ActiveBottle {
-    /// Its name.
+    /// The slug of the bottle.
     pub slug: String,
-    /// The name that the user gave it, if any.
+    /// The label that the user gave the bottle, if any.
     pub label: Option<String>,
-    /// The colour given with `--color-label`.
+    /// The colour of the label, as given with `--color-label`.
     pub color: Option<String>,
-    /// The name of its agent manifest. `None` if its record cannot be read. The same holds for each `None` below.
+    /// The name of the bottle's agent manifest. `None` if the bottle's record cannot be read.
     pub agent: Option<String>,
     /// The bottle manifests that were chosen, in order.
     pub bottles: Vec<String>,
@@ -28,36 +28,36 @@ pub struct ActiveBottle {
     pub forked_from: Option<String>,
     /// The client of `bottle mcp` that started the bottle.
     pub parent: Option<String>,
-    /// The name of its backend.
+    /// The name of the bottle's backend.
     pub backend: Option<String>,
-    /// The address of the engine that has the bottle, if the backend has an engine.
+    /// The address of the engine that holds the bottle, if the backend has an engine.
     pub engine: Option<String>,
-    /// `attached` or `detached`: whether it ends with the client that started it.
+    /// `attached` if the bottle ends with the client that started it, otherwise `detached`.
     pub mode: Option<&'static str>,
-    /// `starting`, `running`, `ending`, `ended` or `kept`, or another word if its keeper or record is missing.
+    /// `starting`, `running`, `ending`, `ended` or `kept`, or another word if the bottle's keeper or record is missing.
     pub status: &'static str,
     /// The reason why a kept bottle is kept, as in `bottle stop --json`. `None` if the bottle has only a snapshot.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kept_for: Option<&'static str>,
-    /// When it was started, or last resumed.
+    /// When the bottle was started, or last resumed.
     pub started_at: Option<Timestamp>,
     /// The directory in which `bottle start` was run.
     pub cwd: Option<String>,
-    /// Whether the bottle has a copy of that directory. With [`ActiveBottle::live`], whether it has a copy of its
-    /// repository only.
+    /// Whether the bottle has a copy of the directory [`ActiveBottle::cwd`]. With [`ActiveBottle::live`], whether the
+    /// bottle has a copy of that directory's repository only.
     pub copied_cwd: bool,
-    /// Whether the directory itself is the bottle's workspace (`--cwd=live`).
+    /// Whether the directory [`ActiveBottle::cwd`] itself is the bottle's workspace (`--cwd=live`).
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub live: bool,
-    /// The directories that were copied into the workspace, if there are several. The first one is `cwd`.
+    /// The directories that were copied into the workspace, if there are several. The first directory is `cwd`.
     #[serde(rename = "folders", skip_serializing_if = "Vec::is_empty")]
     pub directories: Vec<CopiedDirectory>,
     /// The number of this bottle's pending proposals.
     pub pending: u32,
     /// What the agent of a running bottle does: `working`, `asking` (a proposal needs an answer) or `idle`. `None` if
-    /// that is not known.
+    /// the activity is unknown.
     pub activity: Option<&'static str>,
-    /// When the agent last wrote output, or a model last answered it.
+    /// When the agent last wrote output, or when a model last answered the agent.
     pub active_at: Option<Timestamp>,
     /// The disk space in bytes of the bottle's own files, if it was measured.
     pub disk_bytes: Option<u64>,
@@ -65,13 +65,13 @@ pub struct ActiveBottle {
     pub measured_at: Option<Timestamp>,
     /// The sidecars of a running bottle.
     pub services: Vec<Service>,
-    /// Why this bottle is locked, so that all its traffic is denied. `None` if it is not locked.
+    /// Why this bottle is locked, so that all its traffic is denied. `None` if the bottle is not locked.
     pub locked: Option<LockOut>,
-    /// Why a budget paused the bottle. `None` if it is not paused.
+    /// Why a budget paused the bottle. `None` if the bottle is not paused.
     pub paused: Option<String>,
-    /// Whether its requests to models are denied because of `bottle budget stop --policy cutoff`.
+    /// Whether the bottle's requests to models are denied because of `bottle budget stop --policy cutoff`.
     pub cut_off: bool,
-    /// Why the bottle's record cannot be read. `None` if it can be read.
+    /// Why the bottle's record cannot be read. `None` if the record can be read.
     pub problem: Option<String>,
     /// The address of the engine that commands use now.
     #[serde(skip)]
@@ -79,13 +79,14 @@ pub struct ActiveBottle {
 }
 
 impl ActiveBottle {
-    /// The address of the engine that has the bottle, if commands use another engine now.
+    /// The address of the engine that holds the bottle, if commands now use another engine.
     pub fn other_engine(&self) -> Option<&str> {
         self.engine.as_deref().filter(|address| self.selected_engine.as_deref() != Some(*address))
     }
 }
 
-/// The output of `bottle cleanup --json`. With `--dry-run`, the lists contain what would be stopped and removed.
+/// The output of `bottle cleanup --json`. With `--dry-run`, the lists contain the items that would be stopped and
+/// removed.
 #[derive(Debug, Serialize)]
 pub struct CleanupReport {
     /// Whether nothing was removed, because of `--dry-run`.
@@ -94,7 +95,7 @@ pub struct CleanupReport {
     pub stopped: Vec<String>,
     /// Bottles without a keeper that were removed, or kept because of the work in their workspace.
     pub removed: Vec<Leftover>,
-    /// References of removed snapshots that no bottle refers to.
+    /// References of the removed snapshots, to which no bottle refers.
     pub snapshots: Vec<String>,
     /// Removed images, volumes and other resources that no bottle used.
     pub unused: Vec<Unused>,
@@ -108,7 +109,7 @@ pub struct CleanupReport {
     pub errors: Vec<String>,
 }
 
-/// The output of `bottle prune --json`. With `--dry-run`, the lists contain what would be removed.
+/// The output of `bottle prune --json`. With `--dry-run`, the lists contain the items that would be removed.
 #[derive(Debug, Serialize)]
 pub struct PruneReport {
     /// Whether nothing was removed, because of `--dry-run`.
@@ -126,26 +127,26 @@ pub struct PruneReport {
 /// A record that `prune` removed.
 #[derive(Debug, Serialize)]
 pub struct PrunedRecord {
-    /// `conversations`, `proposal`, `audit-log` or `crash-log`.
+    /// `bottle`, `conversations`, `proposal`, `audit-log` or `crash-log`.
     pub kind: &'static str,
-    /// The bottle that it belonged to. `None` for a crash log.
+    /// The bottle to which the record belonged. `None` for a crash log.
     pub slug: Option<String>,
-    /// Its file or directory.
+    /// The path of the record's file or directory.
     pub path: String,
-    /// The disk space that its removal frees.
+    /// The disk space in bytes that the removal of the record frees.
     pub bytes: u64,
 }
 
 /// A bottle without a keeper that `cleanup` removed or kept.
 #[derive(Debug, Serialize)]
 pub struct Leftover {
-    /// The bottle.
+    /// The slug of the bottle.
     pub slug: String,
-    /// The name of its backend.
+    /// The name of the bottle's backend.
     pub backend: String,
-    /// Why it had no keeper.
+    /// Why the bottle had no keeper.
     pub why: String,
-    /// Whether the bottle was stopped and kept, because its workspace has work. Otherwise it was removed.
+    /// Whether the bottle was stopped and kept, because its workspace contains work. Otherwise the bottle was removed.
     pub work_kept: bool,
     /// Deploy keys that were revoked at forges. `errors` names the keys that could not be revoked.
     pub deploy_keys: Vec<String>,
@@ -154,7 +155,7 @@ pub struct Leftover {
 /// The output of `bottle discard --json`.
 #[derive(Debug, Serialize)]
 pub struct Discarded {
-    /// The bottle.
+    /// The slug of the bottle.
     pub slug: String,
     /// Whether the bottle's snapshot still exists.
     pub snapshot: bool,
@@ -165,15 +166,15 @@ pub struct Discarded {
 pub struct ListedEnvironment {
     /// The id of the task, which the client chose.
     pub task: String,
-    /// The bottle of the task.
+    /// The slug of the task's bottle.
     pub slug: String,
     /// `running`, `kept`, or `gone` if the bottle does not exist any more.
     pub state: &'static str,
-    /// Whether a command of `bottle env run` runs in it.
+    /// Whether a command of `bottle env run` runs in the bottle.
     pub in_use: bool,
-    /// When the bottle was made.
+    /// When the bottle was created.
     pub created_at: Timestamp,
-    /// When a command last began or ended.
+    /// When a command in the bottle last began or ended.
     pub last_used: Timestamp,
 }
 
@@ -182,47 +183,49 @@ pub struct ListedEnvironment {
 pub struct RemovedEnvironment {
     /// The id of the task.
     pub task: String,
-    /// The bottle that was removed.
+    /// The slug of the bottle that was removed.
     pub slug: String,
 }
 
 /// The output of `bottle stop --json`.
 #[derive(Debug, Serialize)]
 pub struct Stopped {
-    /// The bottle.
+    /// The slug of the bottle.
     pub slug: String,
     /// The code with which the agent exited, if it exited by itself or after SIGTERM.
     pub code: Option<u8>,
     /// The signal that ended the agent.
     pub signal: Option<u8>,
-    /// What `bottle resume` would start from: `files`, `snapshot` or `conversation`. `None` if nothing is kept.
+    /// The state from which `bottle resume` would start: `files`, `snapshot` or `conversation`. `None` if nothing is
+    /// kept.
     pub kept: Option<&'static str>,
     /// Why the files or the conversation are kept: `work`, `ignored-files`, `unknown` (the workspace could not be
     /// searched), `failure`, `task` or `conversation`.
     pub kept_for: Option<&'static str>,
-    /// The path of the kept workspace on the host, if its files are kept. Git does not work there, because the
-    /// workspace's repository borrows objects from a path in the bottle.
+    /// The path of the workspace on the host, if the bottle's files are kept. Git does not work in this directory,
+    /// because the workspace's repository borrows objects from a path in the bottle.
     pub workspace: Option<String>,
     /// The directory of the agent's copied conversations.
     pub conversations: Option<String>,
-    /// What the agent changed in the directory of `--cwd=live`. `None` for other bottles, and if no agent ran.
+    /// The agent's changes in the directory of `--cwd=live`. `None` for a bottle without such a directory, and if no
+    /// agent ran.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub live: Option<Live>,
-    /// What could not be removed. `bottle cleanup` tries again.
+    /// The resources that could not be removed. `bottle cleanup` tries again to remove them.
     pub left: Vec<String>,
 }
 
 /// The agent's changes in the directory of `--cwd=live` that have an effect outside of the bottle.
 #[derive(Debug, Serialize)]
 pub struct Live {
-    /// The directory.
+    /// The path of the directory.
     #[serde(rename = "folder")]
     pub directory: String,
-    /// The first changed files.
+    /// The first of the changed files.
     pub files: Vec<LiveFile>,
-    /// How many further files there are.
+    /// The number of changed files that `files` does not contain.
     pub more: usize,
-    /// Why some files are unknown. `None` if all were checked.
+    /// Why some files could not be checked. `None` if all files were checked.
     pub unknown: Option<String>,
     /// Whether the `.git` of the directory was moved or replaced while the bottle ran.
     pub repository_moved: bool,
@@ -266,7 +269,7 @@ pub fn kept_word(kept_for: &KeptFor) -> &'static str {
 }
 
 impl Stopped {
-    /// The document of a bottle that ended.
+    /// Returns the output document about a bottle that ended.
     pub fn of(slug: &Slug, ended: &Ended) -> Self {
         let (code, signal) = match ended.agent {
             Some(Exit::Code(code)) => (Some(code), None),

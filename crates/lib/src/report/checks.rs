@@ -10,11 +10,11 @@ use serde::Serialize;
 pub struct NamedManifest {
     /// The name, without `.md`.
     pub name: String,
-    /// Where the file comes from.
+    /// Where the file comes from: `shipped`, `yours` or `this project`.
     pub from: &'static str,
     /// The path of the file.
     pub file: String,
-    /// If this file shadows another of the same name: where the shadowed file comes from.
+    /// If this file shadows another file of the same name: where the shadowed file comes from.
     pub replaces: Option<&'static str>,
 }
 
@@ -23,7 +23,7 @@ pub struct NamedManifest {
 pub struct BackendHealth {
     /// The name of the backend.
     pub backend: &'static str,
-    /// What was found.
+    /// The result of the check.
     #[serde(flatten)]
     pub check: Check,
 }
@@ -33,7 +33,7 @@ pub struct BackendHealth {
 pub struct ProbeAttempt {
     /// The target that the probe tried to reach.
     pub target: String,
-    /// The route on which the probe tried to reach it.
+    /// How the probe tried to reach the target, such as `tcp 198.51.100.1:443`.
     pub via: String,
     /// Whether the probe reached the target.
     pub result: Reach,

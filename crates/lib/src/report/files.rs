@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::ComparedDirectory;
 
-/// The document about one request.
+/// The output document about the answer to one request.
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
 pub enum FileDocument {
@@ -22,19 +22,19 @@ pub enum FileDocument {
     Content(FileContent),
     /// A written file.
     Written(WrittenFile),
-    /// Changed files.
+    /// The files that a patch changed.
     Patched(PatchedFiles),
     /// Removed entries.
     Removed(RemovedFiles),
-    /// Unpacked entries.
+    /// The entries of an unpacked archive.
     Imported(ImportedFiles),
-    /// Lines of files.
+    /// The lines of files that match a pattern.
     Matches(FileMatches),
 }
 
 impl FileDocument {
-    /// The document about the only answer to a request. With `check`, the request changed nothing. `None` for an answer
-    /// that is accompanied by other answers or data.
+    /// Returns the document about an answer that is the only answer to its request. `check` says that the request
+    /// changed no files. `None` for an answer that can have further answers or data.
     pub fn of(event: FileEvent, check: bool) -> Option<Self> {
         Some(match event {
             FileEvent::Entry(info) => Self::Entry(info.into()),
@@ -56,7 +56,7 @@ impl FileDocument {
 /// An entry of a workspace: the document that `bottle fs stat --json` prints.
 #[derive(Debug, Serialize)]
 pub struct FileEntry {
-    /// The path, from the workspace on.
+    /// The path, relative to the workspace.
     #[serde(flatten)]
     pub path: FileEntryPath,
     /// `file`, `directory`, `symlink` or `other`.
@@ -65,20 +65,20 @@ pub struct FileEntry {
     pub size_bytes: u64,
     /// The permission bits as octal digits.
     pub mode: String,
-    /// The time of its last change, if its file system has one.
+    /// The time of the entry's last change, if the file system stores it.
     pub modified: Option<Timestamp>,
-    /// The number of its hard links.
+    /// The number of the entry's hard links.
     pub links: u64,
-    /// The target of a symlink. Bytes that are not UTF-8 are U+FFFD.
+    /// The target of a symlink. Bytes that are not UTF-8 are replaced by U+FFFD.
     pub target: Option<String>,
 }
 
 /// A path of a workspace.
 #[derive(Debug, Serialize)]
 pub struct FileEntryPath {
-    /// The path from the workspace on. Bytes that are not UTF-8 are U+FFFD.
+    /// The path, relative to the workspace. Bytes that are not UTF-8 are replaced by U+FFFD.
     pub path: String,
-    /// The path, if it is not UTF-8.
+    /// The path in Base64, if it is not UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path_base64: Option<String>,
 }
@@ -103,7 +103,7 @@ impl From<FileInfo> for FileEntry {
 }
 
 impl FileEntryPath {
-    /// The path as text, and as Base64 if it is not UTF-8.
+    /// Converts a path to text, and also to Base64 if the path is not UTF-8.
     pub fn of(path: &FilePath) -> Self {
         let bytes = path.as_bytes();
         let path_base64 = std::str::from_utf8(bytes).is_err().then(|| STANDARD.encode(bytes));
@@ -116,7 +116,7 @@ impl FileEntryPath {
 pub struct FileEntries {
     /// The entries, sorted by path.
     pub entries: Vec<FileEntry>,
-    /// The value of `--after` for the next part. `None` at the end.
+    /// The value of `--after` for the next part of the list. `None` after the last part.
     pub next: Option<String>,
     /// The number of directories that could not be read.
     pub unreadable: u64,
@@ -125,21 +125,22 @@ pub struct FileEntries {
 /// The document that `bottle fs read --json` prints.
 #[derive(Debug, Serialize)]
 pub struct FileContent {
-    /// `None` if the part is not UTF-8.
+    /// The part as text. `None` if the part is not UTF-8.
     pub text: Option<String>,
-    /// The part, if it is not UTF-8.
+    /// The part in Base64, if it is not UTF-8.
     pub base64: Option<String>,
-    /// The position of the first byte.
+    /// The position of the part's first byte in the file.
     pub offset: u64,
-    /// The position at which the next part begins.
+    /// The position of the next part in the file.
     pub next: u64,
     /// The size of the whole file in bytes.
     pub size_bytes: u64,
 }
 
 impl FileContent {
-    /// The document of the part that begins at `offset`. `next` is the position after the part, and `size` is the size
-    /// of the file. If the end of the part splits a character, the character is left to the next part.
+    /// Returns the document about the part of a file that begins at `offset`. `next` is the position after the part,
+    /// and `size` is the size of the file. If the part ends inside a character, the bytes of this character are left
+    /// for the next part.
     pub fn of(part: &[u8], offset: u64, next: u64, size: u64) -> Self {
         let cut = if next < size { incomplete(part) } else { 0 };
         let part = &part[..part.len() - cut];
@@ -149,8 +150,8 @@ impl FileContent {
     }
 }
 
-/// The number of bytes of an incomplete character at the end of a text. 0 if the text consists only of this character,
-/// or if the bytes are not text.
+/// The number of bytes of an incomplete character at the end of a text. Returns 0 if the text consists only of this
+/// character, or if the bytes are not text.
 fn incomplete(bytes: &[u8]) -> usize {
     match std::str::from_utf8(bytes) {
         Err(error) if error.error_len().is_none() && error.valid_up_to() > 0 => {
@@ -181,12 +182,12 @@ pub struct PatchedFiles {
 /// A file of a patch.
 #[derive(Debug, Serialize)]
 pub struct PatchedFile {
-    /// The path, from the workspace on.
+    /// The path, relative to the workspace.
     #[serde(flatten)]
     pub path: FileEntryPath,
     /// `created`, `changed` or `deleted`.
     pub change: &'static str,
-    /// The number of hunks, or of replaced texts.
+    /// The number of changes in the file: hunks of a patch, or replaced texts.
     pub places: u64,
 }
 
@@ -211,10 +212,10 @@ pub struct RemovedFiles {
 /// The document that `bottle fs reset --json` prints.
 #[derive(Debug, Serialize)]
 pub struct ResetFiles {
-    /// The bottle.
+    /// The slug of the bottle.
     pub slug: String,
-    /// The commit to which the files were reset. Absent if the workspace was empty at its start, and with
-    /// `directories`.
+    /// The commit to which the files were reset. Absent if the workspace was empty when the bottle was started, or if
+    /// `directories` has entries.
     pub base: Option<String>,
     /// The directories of the workspace, if several directories were copied.
     #[serde(rename = "folders", skip_serializing_if = "Vec::is_empty")]
@@ -225,10 +226,10 @@ pub struct ResetFiles {
     pub applied: bool,
 }
 
-/// A file that differs from the start.
+/// A file that differs from its state at the start of the bottle.
 #[derive(Debug, Serialize)]
 pub struct ResetFile {
-    /// The path, from the workspace on.
+    /// The path, relative to the workspace.
     #[serde(flatten)]
     pub path: FileEntryPath,
     /// `remove` for a file that was created since the start, otherwise `restore`.
@@ -251,19 +252,19 @@ pub struct FileMatches {
     pub files: u64,
     /// The number of files and directories that were left out, because they are binary or cannot be read.
     pub skipped: u64,
-    /// Why the search ended early. `None` if it did not.
+    /// Why the search ended early. `None` if the search was complete.
     pub stopped: Option<String>,
 }
 
-/// A line that matches.
+/// A line that matches the pattern.
 #[derive(Debug, Serialize)]
 pub struct FileMatch {
-    /// The path, from the workspace on.
+    /// The path, relative to the workspace.
     #[serde(flatten)]
     pub path: FileEntryPath,
-    /// The number of the line, from 1.
+    /// The number of the line, counted from 1.
     pub line: u64,
-    /// The line, or a part of a long one around the match. Bytes that are not UTF-8 are U+FFFD.
+    /// The line, or the part of a long line around the match. Bytes that are not UTF-8 are replaced by U+FFFD.
     pub text: String,
     /// Whether the line is longer than the text.
     pub cut: bool,

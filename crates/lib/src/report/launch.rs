@@ -7,10 +7,10 @@ use bottle_manifest::resolve::{ResolvedManifest, WeakeningSetting};
 use bottle_plan::CopiedDirectory;
 use serde::Serialize;
 
-/// The output of `start --dry-run --json`. A later version may add fields, but does not remove or rename any.
+/// The output of `start --dry-run --json`. A later version may add fields, but does not remove or rename any field.
 #[derive(Debug, Serialize)]
 pub struct DryRun<'a> {
-    /// The slug; absent if it would be random.
+    /// The slug of the bottle. Absent if the slug would be random.
     pub slug: Option<&'a str>,
     /// The name of the backend.
     pub backend: &'a str,
@@ -22,12 +22,13 @@ pub struct DryRun<'a> {
     pub secrets: Vec<SecretUse>,
     /// The paths of this machine that the bottle can read or write.
     pub exposed: &'a [Exposed],
-    /// The machine's sockets and pipes in these paths. They weaken the isolation (`home_allow_sockets`).
+    /// The machine's sockets and pipes below the paths in `exposed`. Such sockets and pipes weaken the isolation
+    /// (`home_allow_sockets`).
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     pub sockets: &'a [String],
     /// Images that would be built, pulled or loaded first, and why.
     pub makes: &'a [String],
-    /// A unified diff from the Dockerfile that was last built.
+    /// How the Dockerfile changed since it was last built, as a unified diff.
     pub changed: &'a [String],
     /// Parts of the image that have no effect, or that do not persist.
     pub notes: &'a [String],
@@ -35,14 +36,14 @@ pub struct DryRun<'a> {
     pub limits: &'a [String],
     /// The settings that weaken the isolation.
     pub weaker: Vec<WeakeningSetting>,
-    /// The directory that is mounted as the workspace (`--cwd=live`), which weakens the isolation too.
+    /// The directory that is mounted as the workspace (`--cwd=live`). Such a mount weakens the isolation too.
     pub live: Option<&'a Path>,
     /// The directories that are copied into the workspace, if there are several.
     #[serde(rename = "folders", skip_serializing_if = "<[_]>::is_empty")]
     pub directories: &'a [CopiedDirectory],
     /// The resolved manifest.
     pub manifest: &'a ResolvedManifest,
-    /// The routes, as `egress.routes` writes them.
+    /// The routes, in the YAML form of `egress.routes`.
     pub routes: String,
 }
 

@@ -1,4 +1,4 @@
-//! The JSON output that scripts rely on. A later version may add fields, but does not remove or rename any.
+//! The JSON output that scripts rely on. A later version may add fields, but does not remove or rename any field.
 
 mod bottles;
 mod checks;

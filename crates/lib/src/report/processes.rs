@@ -1,4 +1,4 @@
-//! The JSON output of programs, processes and services of a bottle.
+//! The JSON output of the commands for programs, processes and services of a bottle.
 
 use std::time::Duration;
 
@@ -16,25 +16,25 @@ use crate::exec::Captured;
 pub struct Executed {
     /// The exit code of `bottle exec`.
     pub exit: u8,
-    /// The exit code of the command. `None` if a signal ended it, or if its end is unknown.
+    /// The exit code of the command. `None` if a signal ended the command, or if the command's end is unknown.
     pub code: Option<u8>,
     /// The signal that ended the command.
     pub signal: Option<u8>,
     /// Whether the command was ended because its time limit passed.
     pub timed_out: bool,
-    /// Whether the user interrupted the command. Its end is then unknown.
+    /// Whether the user interrupted the command. The command's end is then unknown.
     pub interrupted: bool,
-    /// The time from the start of the command to its end.
+    /// The time from the start of the command to its end, in milliseconds.
     pub duration_ms: u64,
-    /// The standard output; with `--merge`, both outputs.
+    /// The standard output. With `--merge`, also contains the standard error.
     pub stdout: ExecutedOutput,
-    /// `None` with `--merge`.
+    /// The standard error. `None` with `--merge`.
     pub stderr: Option<ExecutedOutput>,
 }
 
 impl Executed {
-    /// The document about a command that exited as `exit` says, or whose end is unknown. `code` is the exit code of
-    /// `bottle exec`; with `merged`, the standard output has both outputs.
+    /// Returns the document about a command. `exit` is how the command exited, and is `None` if this is unknown. `code`
+    /// is the exit code of `bottle exec`. With `merged`, the standard output also contains the standard error.
     pub fn of(
         code: u8,
         exit: Option<Exit>,
@@ -61,28 +61,28 @@ impl Executed {
 /// An element of the array that `bottle ps --json` prints.
 #[derive(Debug, Serialize)]
 pub struct BottleProcess {
-    /// `None` for the agent.
+    /// The handle of the process. `None` for the agent.
     pub handle: Option<String>,
-    /// The name given at its start, if any.
+    /// The name that was given to the process at its start, if any.
     pub name: Option<String>,
     /// The process id inside the bottle.
     pub pid: u32,
-    /// The words of its command.
+    /// The program and the arguments of the process.
     pub command: Vec<String>,
-    /// Whether it has a terminal.
+    /// Whether the process has a terminal.
     pub terminal: bool,
-    /// When it was started.
+    /// When the process was started.
     pub started_at: Timestamp,
-    /// When it ended. `None` while it runs.
+    /// When the process ended. `None` while the process runs.
     pub ended_at: Option<Timestamp>,
-    /// Whether it runs, and how it ended.
+    /// Whether the process runs, or how it ended.
     #[serde(flatten)]
     pub state: ProcessEnd,
-    /// The number of its processes that run.
+    /// The number of running processes in the session of this process.
     pub processes: u32,
-    /// The processor time that its processes used.
+    /// The processor time that the processes in the session used.
     pub cpu_seconds: f64,
-    /// The memory that its processes use.
+    /// The memory that the processes in the session use.
     pub memory_bytes: u64,
 }
 
@@ -105,14 +105,14 @@ impl From<ProcessInfo> for BottleProcess {
     }
 }
 
-/// Whether a process runs, and how it ended.
+/// Whether a process runs, or how it ended.
 #[derive(Debug, Serialize)]
 pub struct ProcessEnd {
     /// `running`, `exited` or `killed`.
     pub state: &'static str,
-    /// The exit code, if it exited.
+    /// The exit code, if the process exited.
     pub code: Option<u8>,
-    /// The signal that ended it, if one did.
+    /// The signal that ended the process, if any.
     pub signal: Option<u8>,
 }
 
@@ -130,7 +130,7 @@ impl From<ProcessState> for ProcessEnd {
 /// The document that `bottle process start --json` prints.
 #[derive(Debug, Serialize)]
 pub struct StartedProcess {
-    /// The handle. Other commands use it to name the process.
+    /// The handle by which other commands name the process.
     pub handle: String,
     /// The process id inside the bottle.
     pub pid: u32,
@@ -139,31 +139,31 @@ pub struct StartedProcess {
 /// The document that `bottle process wait --until REGEX --json` prints.
 #[derive(Debug, Serialize)]
 pub struct MatchedLine {
-    /// The line, without its break.
+    /// The line, without its line break.
     pub line: String,
-    /// The position after the line.
+    /// The position after the line in the output.
     pub next: u64,
 }
 
-/// An entry of the document that `bottle service list --json` prints, and the document of `bottle service start` and
-/// `bottle service stop`.
+/// An entry of the document that `bottle service list --json` prints. Also the document that `bottle service start` and
+/// `bottle service stop` print.
 #[derive(Debug, Serialize)]
 pub struct BottleService {
-    /// Its name.
+    /// The name of the service.
     pub name: String,
     /// `starting`, `ready`, `restarting`, `exited`, `failed` or `stopped`.
     pub state: &'static str,
-    /// When it was last ready, in UTC.
+    /// When the service was last ready, in UTC.
     pub ready_at: Option<Timestamp>,
-    /// How often it was started again.
+    /// How often the service was started again.
     pub restarts: u64,
-    /// The handle of the process of its last run.
+    /// The handle of the process of the service's last run.
     pub handle: Option<String>,
-    /// The exit code of its last run.
+    /// The exit code of the service's last run.
     pub code: Option<u8>,
-    /// The signal that killed its last run.
+    /// The signal that killed the service's last run.
     pub signal: Option<u8>,
-    /// Why it failed, exited or is started again.
+    /// Why the service failed, exited or is started again.
     pub why: Option<String>,
 }
 
@@ -187,23 +187,23 @@ impl From<ServiceInfo> for BottleService {
 /// The document that `bottle process log --json` prints.
 #[derive(Debug, Serialize)]
 pub struct ProcessOutput {
-    /// Bytes that are not UTF-8 are U+FFFD.
+    /// The text of the part. Bytes that are not UTF-8 are replaced by U+FFFD.
     pub text: String,
     /// The position of the first byte of the text, counted from the first byte of the output.
     pub from: u64,
-    /// The position at which the next part begins.
+    /// The position of the next part of the output.
     pub next: u64,
-    /// The position after the last byte so far.
+    /// The position after the last byte that was written so far.
     pub end: u64,
-    /// The number of bytes after the wanted position that are no longer kept.
+    /// The number of bytes after the requested position that are no longer kept.
     pub lost: u64,
-    /// Whether the process runs, and how it ended.
+    /// Whether the process runs, or how it ended.
     #[serde(flatten)]
     pub state: ProcessEnd,
 }
 
 impl ProcessOutput {
-    /// The document about a part of an output.
+    /// Returns the document about a part of a process's output.
     pub fn of(bytes: &[u8], read: OutputRead) -> Self {
         let OutputRead { from, next, lost, end, state } = read;
         let text = String::from_utf8_lossy(bytes).into_owned();
@@ -214,16 +214,16 @@ impl ProcessOutput {
 /// An output stream of a command.
 #[derive(Debug, Serialize)]
 pub struct ExecutedOutput {
-    /// The whole output, or its beginning and its end. Bytes that are not UTF-8 are U+FFFD.
+    /// The whole output, or its beginning and its end. Bytes that are not UTF-8 are replaced by U+FFFD.
     pub text: String,
-    /// The size of the whole output.
+    /// The size of the whole output in bytes.
     pub bytes: u64,
     /// The number of bytes that are missing in the middle of the text.
     pub omitted: u64,
 }
 
 impl ExecutedOutput {
-    /// The text of a clipped output, with its size.
+    /// Returns the document about a clipped output.
     pub fn of(clip: &Clip) -> Self {
         Self { text: clip.text(), bytes: clip.bytes(), omitted: clip.omitted() }
     }

@@ -10,9 +10,9 @@ pub struct RuleAnswer {
     pub verdict: &'static str,
     /// The mode of the command policy.
     pub mode: &'static str,
-    /// Whether the command was proved to only read.
+    /// Whether the command was proven to only read.
     pub read_only: bool,
-    /// What the rules found.
+    /// The findings of the rules.
     pub findings: Vec<RuleFinding>,
 }
 
@@ -23,11 +23,11 @@ pub struct RuleFinding {
     pub rule: &'static str,
     /// Whether the rule denies in every mode.
     pub floor: bool,
-    /// The words of the command that the rule is about.
+    /// The words of the command to which the finding applies.
     pub command: Vec<String>,
     /// What the rule found, as one sentence.
     pub why: String,
-    /// The entry of the settings that approves it, as a file and a line.
+    /// The file and line of the settings entry that approves the finding.
     pub approved_by: Option<String>,
 }
 
@@ -77,7 +77,7 @@ pub struct PolicyAnswer {
     pub route: Option<String>,
     /// The file and line of the manifest that defines this route.
     pub origin: Option<String>,
-    /// The scanner's findings that did not block the request, in the form of the log.
+    /// The scanner's findings that did not block the request, in the form of the proxy's log.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
 }
@@ -99,7 +99,7 @@ pub struct Replayed {
 /// A request whose verdict changed.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub struct ChangedVerdict {
-    /// The number of its first line in the file, from 1.
+    /// The number of the line, from 1, that contains the request first.
     pub line: usize,
     /// How many times the request occurs in the file.
     pub times: usize,

@@ -5,7 +5,7 @@ use serde::Serialize;
 /// The output of `bottle dashboard --web --json`.
 #[derive(Debug, Serialize)]
 pub struct WebDashboard {
-    /// The link that opens the dashboard once.
+    /// The link to the dashboard. The link works only once.
     pub url: String,
 }
 
@@ -19,7 +19,7 @@ pub struct McpServer {
 /// The output of `bottle mcp token --json`.
 #[derive(Debug, Serialize)]
 pub struct McpToken {
-    /// The token, which the program does not store.
+    /// The token. The program does not store the token.
     pub token: String,
     /// The entry for the token file, in YAML.
     pub entry: String,

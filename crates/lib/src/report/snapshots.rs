@@ -22,17 +22,17 @@ pub struct Committed {
 /// The output of `bottle export --json`.
 #[derive(Debug, Serialize)]
 pub struct Exported {
-    /// The bottle.
+    /// The slug of the bottle.
     pub slug: String,
-    /// The name of the exported snapshot; absent when the bottle was exported as it was.
+    /// The name of the exported snapshot. Absent when the bottle's current state was exported.
     pub name: Option<String>,
     /// The path of the archive.
     pub file: String,
-    /// The size of the archive.
+    /// The size of the archive in bytes.
     pub bytes: u64,
     /// `complete` for a root file system; `home` for only the agent's home and the workspace.
     pub root: RootKind,
-    /// The public key that signed the archive; absent when it is not signed.
+    /// The public key that signed the archive. Absent when the archive is not signed.
     pub key: Option<String>,
     /// The rules whose findings were accepted.
     pub accepted: Vec<String>,
@@ -43,7 +43,7 @@ pub struct Exported {
 /// A finding of the secret scanner in a bottle's files.
 #[derive(Debug, Serialize)]
 pub struct FoundSecret {
-    /// The name of the rule of the scanner.
+    /// The name of the scanner rule.
     pub rule: String,
     /// The path of the file inside the bottle.
     pub path: String,
@@ -60,21 +60,21 @@ impl From<&ContentFinding> for FoundSecret {
 /// The output of `bottle import --json`.
 #[derive(Debug, Serialize)]
 pub struct Imported {
-    /// The new bottle.
+    /// The slug of the new bottle.
     pub slug: String,
-    /// Its label, if it has one.
+    /// The label of the bottle, if it has one.
     pub label: Option<String>,
-    /// The name of its agent manifest.
+    /// The name of the bottle's agent manifest.
     pub agent: String,
     /// The bottle manifests that were chosen, in order.
     pub bottles: Vec<String>,
-    /// The name of its backend.
+    /// The name of the bottle's backend.
     pub backend: String,
-    /// As in the output of `bottle export --json`.
+    /// `complete` or `home`, as in the output of `bottle export --json`.
     pub root: RootKind,
     /// The bottle's slug on the machine of the exporter.
     pub exported_from: String,
-    /// When the archive was made.
+    /// When the exporter made the archive.
     pub made_at: Timestamp,
     /// The rules whose findings the exporter accepted.
     pub accepted: Vec<String>,
@@ -87,7 +87,8 @@ pub struct Imported {
 /// The signature of an archive.
 #[derive(Debug, Serialize)]
 pub struct SignedBy {
-    /// `none`; `own` for the key of this home; `known` for a key in `settings.yml`; `unknown`.
+    /// `none` without a signature, `own` for the key of this `$BOTTLE_HOME`, `known` for a key in `settings.yml`, or
+    /// `unknown` for any other key.
     pub status: &'static str,
     /// The public key. `None` without a signature.
     pub key: Option<String>,
@@ -98,25 +99,26 @@ pub struct SignedBy {
 /// An element of the array that `bottle list snapshots --json` prints.
 #[derive(Debug, Serialize)]
 pub struct ListedSnapshot {
-    /// The bottle.
+    /// The slug of the bottle.
     pub slug: String,
     /// The label of the bottle, if it has one.
     pub label: Option<String>,
     /// The name of the agent manifest; absent without a record of the bottle.
     pub agent: Option<String>,
-    /// The name of the backend that has the snapshot.
+    /// The name of the backend that holds the snapshot.
     pub backend: String,
-    /// The address of the engine that has the snapshot, if the backend has an engine.
+    /// The address of the engine that holds the snapshot, if the backend has an engine.
     pub engine: Option<String>,
-    /// The reference. Other commands use it to name the snapshot.
+    /// The reference by which other commands name the snapshot.
     pub reference: String,
-    /// The name that the user gave it, if any.
+    /// The name that the user gave the snapshot, if any.
     pub name: Option<String>,
-    /// The reference of the snapshot that this snapshot continues. The earlier snapshot may have been removed.
+    /// The reference of the earlier snapshot on which this snapshot is based. The earlier snapshot may have been
+    /// removed.
     pub parent: Option<String>,
-    /// When it was made.
+    /// When the snapshot was made.
     pub made_at: Timestamp,
-    /// Its size, if the backend knows it.
+    /// The size of the snapshot in bytes, if the backend knows it.
     pub bytes: Option<u64>,
     /// `ready`; `gone` when the snapshot was removed by other means; `elsewhere` when it is on another
     /// engine, or its engine does not answer; `unknown` when the backend did not answer; `unnamed` when the snapshot's

@@ -9,11 +9,11 @@ use serde::Serialize;
 /// A proposal as `bottle supervise list --json` and `bottle supervise show --json` print it.
 #[derive(Debug, Serialize)]
 pub struct Question {
-    /// The id. `supervise approve` and `supervise reject` use it to name the proposal.
+    /// The id by which `supervise approve` and `supervise reject` name the proposal.
     pub id: String,
-    /// The bottle.
+    /// The slug of the bottle.
     pub slug: String,
-    /// The tool of the agent that made the proposal.
+    /// The name of the tool that made the proposal.
     pub tool: &'static str,
     /// The first line of the justification.
     pub summary: String,
@@ -21,19 +21,19 @@ pub struct Question {
     pub justification: String,
     /// The proposed routes, or the report: untrusted text from the bottle.
     pub proposed_file: String,
-    /// For a finding: lines of the request or push around it, with the values redacted; untrusted text from the
-    /// bottle.
+    /// For a finding: the lines of the request or push around the finding, with the found values redacted. This is
+    /// untrusted text from the bottle.
     pub excerpt: Vec<String>,
     /// Requests that the proposed routes would newly allow.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gains: Option<Vec<String>>,
-    /// With `show`: the scanner's last warnings in the proxy's log of this bottle, newest first; untrusted text from
-    /// the bottle.
+    /// With `show`: the scanner's last warnings in the proxy's log of this bottle, newest first. This is untrusted text
+    /// from the bottle.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub warnings: Option<Vec<Warning>>,
-    /// When it arrived.
+    /// When the proposal arrived.
     pub arrived_at: Timestamp,
-    /// When it expires.
+    /// When the proposal expires.
     pub expires_at: Timestamp,
     /// How many times the agent made the same proposal after it was rejected.
     pub asked_before: u32,
@@ -67,14 +67,14 @@ impl From<&Pending> for Question {
 pub struct Answered {
     /// The id of the proposal.
     pub id: String,
-    /// The bottle.
+    /// The slug of the bottle.
     pub slug: String,
     /// `approved`, `rejected`, or `dismissed` for a stale proposal.
     pub status: &'static str,
-    /// With `--scope save`: the file that the routes were added to.
+    /// With `--scope save`: the file to which the routes or the approval were added.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub saved: Option<String>,
-    /// With `--scope save`: the routes, and why they were not written to a file.
+    /// With `--scope save`: the text that was not written to a file, and why.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unsaved: Option<UnsavedManifest>,
 }
@@ -82,13 +82,13 @@ pub struct Answered {
 /// The output of `bottle allow --json` and `bottle deny --json`.
 #[derive(Debug, Serialize)]
 pub struct ChangedRoutes {
-    /// The bottle.
+    /// The slug of the bottle.
     pub slug: String,
-    /// The changed hosts, in canonical form.
+    /// The host or host pattern whose routes were changed, in canonical form.
     pub host: String,
     /// The revision of the routes after the change.
     pub revision: u64,
-    /// Whether the routes differ from the previous ones.
+    /// Whether the routes differ from the previous routes.
     pub changed: bool,
     /// The routes that now decide about these hosts, each as an entry of `egress.routes`, in YAML.
     pub routes: Vec<String>,
@@ -111,22 +111,22 @@ pub struct ChangedRoutes {
 /// An element of the array that `bottle audit show --json` prints: the entry of the audit log, without its hashes.
 #[derive(Debug, Serialize)]
 pub struct AuditLine {
-    /// The bottle.
+    /// The slug of the bottle.
     pub slug: String,
     /// The number of the entry, from 1.
     pub seq: u64,
-    /// When it happened.
+    /// When the event happened.
     pub time: Timestamp,
-    /// Who did it.
+    /// Who caused the event.
     pub by: String,
-    /// What happened.
+    /// The event.
     pub entry: Entry,
 }
 
 /// An element of the array that `bottle audit verify --json` prints.
 #[derive(Debug, Serialize)]
 pub struct VerifiedLog {
-    /// The bottle.
+    /// The slug of the bottle.
     pub slug: String,
     /// Whether the chain of hashes is intact.
     pub whole: bool,
@@ -141,9 +141,9 @@ pub struct VerifiedLog {
 /// The output of `bottle learn --json`.
 #[derive(Debug, Serialize)]
 pub struct LearnReport {
-    /// The bottle.
+    /// The slug of the bottle.
     pub slug: String,
-    /// The learned routes, as `egress.routes` writes them.
+    /// The learned routes, in the YAML form of `egress.routes`.
     pub routes: Option<String>,
     /// Requests that the routes newly allow.
     pub opens: Vec<String>,
@@ -173,15 +173,15 @@ pub struct LeftOut {
     pub host: String,
     /// The number of requests.
     pub times: usize,
-    /// Why there is no route.
+    /// Why no route was learned.
     pub why: String,
 }
 
-/// A bottle manifest that was not written.
+/// The text that could not be added to a bottle manifest or to the settings.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct UnsavedManifest {
-    /// Why the manifest was not written.
+    /// Why the file was not written.
     pub why: String,
-    /// The routes, for the user to add by hand.
+    /// The routes or approvals, which the user can add by hand.
     pub routes: String,
 }

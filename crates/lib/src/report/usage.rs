@@ -10,7 +10,7 @@ use serde::Serialize;
 pub struct UsageRecord {
     /// When the response ended.
     pub time: Timestamp,
-    /// The bottle.
+    /// The slug of the bottle.
     pub slug: String,
     /// The id of the launch; absent in records of older versions.
     pub run: Option<String>,
@@ -20,13 +20,13 @@ pub struct UsageRecord {
     pub bottles: Vec<String>,
     /// All bottle manifests that were merged, in order.
     pub lineage: Vec<String>,
-    /// The agent's template for a response on its provider route, otherwise the host.
+    /// The name of the agent's template if the response came over the agent's provider route, otherwise the host.
     pub provider: String,
     /// The host that answered.
     pub host: String,
-    /// The API of the request. It determines how the tokens were counted.
+    /// The API of the request. The API determines how the tokens were counted.
     pub api: String,
-    /// The model that answered. `None` if the response does not say so.
+    /// The model that answered. `None` if the response names no model.
     pub model: Option<String>,
     /// `main` or `subagent`, if the client says so.
     pub source: Option<String>,
@@ -36,22 +36,22 @@ pub struct UsageRecord {
     pub estimated: bool,
     /// Whether the response was interrupted.
     pub interrupted: bool,
-    /// The id of the response. It prevents a response from being counted twice.
+    /// The id of the response. The id prevents a response from being counted twice.
     pub id: String,
 }
 
 /// Numbers of tokens. `input` excludes the tokens read from or written to the provider's cache.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Tokens {
-    /// Tokens that were read, without the tokens of the cache.
+    /// Tokens that the model read, without the tokens of the cache.
     pub input: u64,
-    /// Tokens that were written.
+    /// Tokens that the model wrote.
     pub output: u64,
     /// Tokens that were read from the cache.
     pub cache_read: u64,
     /// Tokens that were written to the cache.
     pub cache_write: u64,
-    /// The sum.
+    /// The sum of all tokens.
     pub total: u64,
 }
 
@@ -93,7 +93,7 @@ impl From<Response> for UsageRecord {
 /// An element of the array that `bottle usage --by … --json` prints.
 #[derive(Debug, Serialize)]
 pub struct UsageGroup {
-    /// The common value; empty if it is unknown.
+    /// The value that the responses of the group have in common. Empty if the value is unknown.
     pub name: String,
     /// The tokens of all responses.
     pub tokens: Tokens,
@@ -101,7 +101,7 @@ pub struct UsageGroup {
     pub responses: u64,
     /// The number of responses with an estimated count.
     pub estimated: u64,
-    /// The cost by `rates.yml`, if there is such a file.
+    /// The cost, computed with `rates.yml`, if this file exists.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cost: Option<Money>,
 }
@@ -134,9 +134,9 @@ impl From<&Group> for UsageGroup {
 pub struct BudgetLine {
     /// `host`, `ceiling`, `agent:NAME`, `bottle:NAME` or `run:SLUG`.
     pub scope: String,
-    /// A template for its provider route, a host, or `all`.
+    /// The name of a template for the template's provider route, a host, or `all`.
     pub provider: String,
-    /// The time after which the count begins again.
+    /// The period after which the count of tokens begins again.
     pub window: Window,
     /// Tokens that responses used in the current window.
     pub spent: u64,
@@ -146,11 +146,11 @@ pub struct BudgetLine {
     pub limit: u64,
     /// The declared limit.
     pub declared: u64,
-    /// What is left of the limit.
+    /// The number of tokens of the limit that are neither spent nor reserved.
     pub left: u64,
-    /// With `--agent`: whether it governs this agent.
+    /// With `--agent`: whether the budget governs this agent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub governs: Option<bool>,
-    /// The file and line, or the flag.
+    /// The file and line, or the flag, that declares the budget.
     pub origin: String,
 }

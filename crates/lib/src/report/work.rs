@@ -12,30 +12,32 @@ pub enum OneOrSeveral<T> {
     Several(Vec<T>),
 }
 
-/// The output of `bottle pull --json`. An array of these with `--all-forks`, and if several directories were copied.
+/// The output of `bottle pull --json`. With `--all-forks`, or if several directories were copied, the output is an
+/// array of these documents.
 #[derive(Debug, Serialize)]
 pub struct Pulled {
-    /// The bottle.
+    /// The slug of the bottle.
     pub slug: String,
-    /// The directory of the workspace; absent for the workspace itself.
+    /// The name of the directory in the workspace. Absent for the workspace itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// The updated branch, without `refs/heads/`.
     pub branch: String,
     /// The branch's previous commit; absent when the branch is new.
     pub before: Option<String>,
-    /// The commit of the branch now.
+    /// The branch's commit after the pull.
     pub after: String,
-    /// The commit of earlier uncommitted work that the branch no longer has; absent when there is none.
+    /// The commit of earlier uncommitted work that the pull removed from the branch. Absent when the pull removed no
+    /// commit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replaced: Option<String>,
     /// The number of fetched commits that are not reachable from `HEAD`.
     pub commits: u64,
-    /// The number of uncommitted files that the last commit of the branch contains, with `--uncommitted`.
+    /// With `--uncommitted`: the number of uncommitted files that the last commit of the branch contains.
     pub taken: usize,
     /// The number of uncommitted files in the bottle that were not pulled.
     pub uncommitted: usize,
-    /// The number of branches in the bottle with commits that this repository does not have.
+    /// The number of branches in the bottle with commits that the user's repository does not have.
     pub elsewhere: usize,
     /// The submodules in which the bottle has work, with the result for each.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -45,16 +47,16 @@ pub struct Pulled {
 /// The output of `bottle diff --json`.
 #[derive(Debug, Serialize)]
 pub struct Difference {
-    /// The bottle.
+    /// The slug of the bottle.
     pub slug: String,
-    /// The directories of the workspace that were compared, if several directories were copied. Paths in the texts
-    /// begin with the directory.
+    /// The directories of the workspace that were compared, if several directories were copied. Paths in `diff` and
+    /// `committed` begin with the name of the directory.
     #[serde(rename = "folders", skip_serializing_if = "Vec::is_empty")]
     pub directories: Vec<ComparedDirectory>,
-    /// The bottle that the workspace is compared with; absent when it is compared with a commit.
+    /// The bottle with which the workspace is compared. Absent when the workspace is compared with a commit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub other: Option<String>,
-    /// The base commit of the comparison; absent when there is none, and with `directories`.
+    /// The base commit of the comparison. Absent when there is no base commit, and when `directories` has entries.
     pub base: Option<String>,
     /// A patch from the base to the workspace, or from the workspace to the other bottle's workspace. With `--stat` or
     /// `--name-only`, the text that these flags show.
@@ -71,16 +73,16 @@ pub struct Difference {
 pub struct ComparedDirectory {
     /// The name of the directory.
     pub name: String,
-    /// The base commit of the comparison; absent when there is none.
+    /// The base commit of the comparison. Absent when there is no base commit.
     pub base: Option<String>,
 }
 
-/// The output of `bottle apply --json`. An array of these if several directories were copied.
+/// The output of `bottle apply --json`. If several directories were copied, the output is an array of these documents.
 #[derive(Debug, Serialize)]
 pub struct Applied {
-    /// The bottle.
+    /// The slug of the bottle.
     pub slug: String,
-    /// The directory of the workspace; absent for the workspace itself.
+    /// The name of the directory in the workspace. Absent for the workspace itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// The directory whose files change.
@@ -92,9 +94,9 @@ pub struct Applied {
     pub changed: Vec<String>,
     /// The changed paths that are deleted.
     pub deleted: Vec<String>,
-    /// The paths that both sides changed, without a conflict.
+    /// The paths that both the agent and the user changed, without a conflict.
     pub merged: Vec<String>,
-    /// The number of changed files of the bottle that the directory already has.
+    /// The number of changed files of the bottle that the directory already contains in the same version.
     pub already: usize,
     /// The files that cannot be merged.
     pub conflicts: Vec<Conflict>,
@@ -107,8 +109,8 @@ pub struct Applied {
 pub struct Conflict {
     /// The path, relative to the directory.
     pub path: String,
-    /// Why it cannot be merged.
+    /// Why the file cannot be merged.
     pub cause: &'static str,
-    /// Whether the file now has conflict markers. Otherwise it is unchanged.
+    /// Whether the file now contains conflict markers. Otherwise the file is unchanged.
     pub markers: bool,
 }

@@ -1,8 +1,8 @@
-//! Records which files of a bottle `bottle apply` last merged into the user's files. The next merge begins from these
-//! files.
+//! Records which files of a bottle `bottle apply` last merged into the user's files. The next merge uses these files as
+//! its base.
 //!
 //! The record is a directory in the bottle's state directory, and is deleted with the bottle. It contains a pack with
-//! the objects that the user's repository does not have, and the name of their tree.
+//! the objects that the user's repository does not have, and the id of the tree of the applied files.
 //!
 //! ```text
 //! applied/pack/pack-*    the objects
@@ -23,11 +23,11 @@ use super::scratch::{Base, FILES};
 use super::{ObjectId, Root, Work};
 use crate::failure::Failure;
 
-/// The name of the record in the bottle's state directory. For a directory of the workspace, the name also has a hash
-/// of the directory's name.
+/// The name of the record's directory in the bottle's state directory. For a directory of the workspace, a hash of that
+/// directory's name is appended.
 const DIRECTORY: &str = "applied";
 
-/// The file with the name of the tree.
+/// The name of the file that contains the id of the tree.
 const TREE: &str = "tree";
 
 fn directory(host: &Host, root: &Root) -> PathBuf {
@@ -40,7 +40,8 @@ fn directory(host: &Host, root: &Root) -> PathBuf {
 }
 
 impl Work<'_> {
-    /// Reads which files were last applied, unless the user has taken over later commits since then.
+    /// Reads which files were last applied. Ignores the record if the base has changed since then, because the user's
+    /// repository then contains later commits of the bottle.
     ///
     /// # Errors
     /// Returns an error if the record cannot be read.
@@ -73,7 +74,7 @@ impl Work<'_> {
         let pack = self.scratch.store.pack(&tree, &known).await.map_err(store_failed)?;
         let packs = directory.join("pack");
         fs::create_dir_all(&packs).map_err(failed)?;
-        // The pack of an earlier record is no longer needed, unless it is the same pack.
+        // The pack of an earlier record is no longer needed, unless the new record has the same pack.
         let earlier = names(&packs).map_err(failed)?;
         let mut kept = Vec::new();
         if let Some(mut pack) = pack {
@@ -96,7 +97,7 @@ fn names(directory: &Path) -> io::Result<Vec<String>> {
     fs::read_dir(directory)?.map(name).collect()
 }
 
-/// The id of the base's commit, with which the record begins.
+/// Returns the id of the base's commit, in the form that the record contains. `none` if the base has no commit.
 fn base_id(base: &Base) -> &str {
     base.commit.as_ref().map_or("none", ObjectId::as_str)
 }

@@ -17,24 +17,24 @@ use crate::notice::{Notice, Notify};
 use crate::report::{self, OneOrSeveral};
 use crate::text::{counted, inert};
 
-/// The work of a bottle, merged with the user's files. Nothing is written yet.
+/// The work of a bottle, merged with the user's files. No file is written yet.
 pub struct Merges<'a> {
     slug: Slug,
-    /// Whether text with conflicts is part of the result, with conflict markers.
+    /// Whether the result contains text files with conflicts, with conflict markers in the text.
     markers: bool,
-    /// The work of each directory.
+    /// The merged work of each root.
     pub roots: Vec<Merged<'a>>,
-    /// The entries of the workspace outside of the directories, which do not belong to the work.
+    /// The entries of the workspace outside of the roots. These entries do not belong to the work.
     pub beside: Beside,
 }
 
-/// The work of a workspace, or of a directory of it, merged with the files of a directory.
+/// The work of one root, merged with the files of a directory on the host.
 pub struct Merged<'a> {
     /// The work of the bottle.
     pub work: Work<'a>,
-    /// The directory.
+    /// The directory on the host.
     pub directory: PathBuf,
-    /// The result.
+    /// The result of the merge.
     pub merge: Merge,
     /// The files that were not compared.
     pub left_out: LeftOut,
@@ -48,11 +48,13 @@ impl Merged<'_> {
 }
 
 impl<'a> Merges<'a> {
-    /// Merges the work in these roots with the files of their directories. `is_whole` says whether these are all roots
-    /// of the workspace. With `markers`, text with conflicts is part of the result, with conflict markers.
+    /// Merges the work in these roots with the files of their directories on the host. `is_whole` says whether `roots`
+    /// are all roots of the workspace. With `markers`, the result contains text files with conflicts, with conflict
+    /// markers in the text.
     ///
     /// # Errors
-    /// When a root cannot be merged. A root without a repository is left out, with a warning, if there are others.
+    /// When a root cannot be merged. A root without a repository is left out with a warning, if another root can be
+    /// merged.
     pub async fn of(
         host: &'a Host,
         (record, channel): (&Record, &Channel),
@@ -65,22 +67,23 @@ impl<'a> Merges<'a> {
             all.push(merge(host, &root, channel, markers, notify).await.map_err(|error| (root, error)));
         }
         let beside = if is_whole { Beside::find(channel, record).await? } else { Beside::default() };
-        // A failure in one directory prevents changes in the others.
+        // If one directory cannot be merged, the other directories are not changed either.
         let roots = compared(all, is_without_repository, notify)?;
         Ok(Self { slug: record.slug.clone(), markers, roots, beside })
     }
 
-    /// Whether a file changes.
+    /// Whether the merge changes any file.
     pub fn has_changes(&self) -> bool {
         self.roots.iter().any(Merged::has_changes)
     }
 
-    /// Whether a file cannot be merged.
+    /// Whether any file cannot be merged.
     pub fn has_conflicts(&self) -> bool {
         self.roots.iter().any(|merged| !merged.merge.conflicts.is_empty())
     }
 
-    /// Changes the directories: all of them, or none. Records what was applied, so that the next merge begins there.
+    /// Changes the files of all directories, or of none. Records which files were applied, as the base of the next
+    /// merge.
     ///
     /// # Errors
     /// When a file has changed since the merge, or cannot be written.
@@ -99,7 +102,7 @@ impl<'a> Merges<'a> {
         self.roots.iter().find(is_refused).map(|merged| many_deletions(&self.slug, merged))
     }
 
-    /// The document about the changes. `applied` says whether they were written.
+    /// Returns the output document about the changes. `applied` says whether the changes were written.
     pub fn document(&self, applied: bool) -> OneOrSeveral<report::Applied> {
         match &self.roots[..] {
             [one] => OneOrSeveral::One(described(one, applied)),
@@ -108,10 +111,10 @@ impl<'a> Merges<'a> {
     }
 }
 
-/// Refuses a bottle whose workspace is a directory of the user: this directory already has the changes.
+/// Refuses a bottle whose workspace is a directory of the user, because this directory already contains the changes.
 ///
 /// # Errors
-/// When the workspace is such a directory.
+/// When the workspace is a directory of the user.
 pub fn require_copy_to_apply(record: &Record) -> Result<(), Failure> {
     require_copy(record, &format!("apply the changes of {}", record.slug), instead(record))
 }
@@ -126,7 +129,7 @@ fn instead(record: &Record) -> String {
     format!("the changes are in the directory already; {road}")
 }
 
-/// Merges the work in a workspace, or in a directory of it, with the files of its directory.
+/// Merges the work in one root with the files of the root's directory on the host.
 async fn merge<'a>(
     host: &'a Host,
     root: &Root,
@@ -143,7 +146,7 @@ async fn merge<'a>(
     Ok(Merged { work, directory, merge, left_out })
 }
 
-/// Changes the directories: all of them, or none.
+/// Changes the files of all directories, or of none.
 fn apply_all(all: &[Merged<'_>]) -> Result<(), Failure> {
     let changed: Vec<&Merged<'_>> = all.iter().filter(|merged| merged.has_changes()).collect();
     for Merged { work, directory, merge, .. } in &changed {
@@ -163,7 +166,7 @@ fn apply_all(all: &[Merged<'_>]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Records what was applied, so that the next merge begins there.
+/// Records which files were applied, as the base of the next merge.
 async fn record_all(host: &Host, all: &[Merged<'_>], notify: Notify<'_>) {
     for Merged { work, .. } in all.iter().filter(|merged| merged.has_changes()) {
         if let Err(error) = work.record_applied(host).await {
@@ -173,7 +176,8 @@ async fn record_all(host: &Host, all: &[Merged<'_>], notify: Notify<'_>) {
     }
 }
 
-/// The directory that a bottle's changes are applied to. The paths of the comparison are relative to it.
+/// Returns the host directory to which a bottle's changes are applied. The paths of the changes are relative to this
+/// directory.
 fn directory(work: &Work<'_>) -> Result<PathBuf, Failure> {
     let directory = &work.root.directory;
     if !directory.is_dir() {

@@ -1,4 +1,5 @@
-//! Finds the entries of a workspace other than the directories that were copied into it. The agent chose the names.
+//! Finds the entries of a workspace other than the directories that were copied into it. The agent chose the names of
+//! these entries.
 
 use std::time::Duration;
 
@@ -24,15 +25,15 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// The entries of a workspace, except the copied directories.
 #[derive(Debug, Default)]
 pub struct Beside {
-    /// Their names, escaped.
+    /// The escaped names of the entries.
     names: Vec<String>,
     /// Whether the workspace has more entries than were read.
     more: bool,
 }
 
 impl Beside {
-    /// Lists the entries. If at most one directory was copied, there are no such entries, because this directory is the
-    /// workspace.
+    /// Lists the entries of the workspace, except the copied directories. If at most one directory was copied, the
+    /// result is empty, because this directory is the workspace.
     ///
     /// # Errors
     /// Returns an error if the bottle does not answer in time.
@@ -57,12 +58,13 @@ impl Beside {
         Ok(Self { names: names.map(|name| one_line(&name)).collect(), more: entries.next.is_some() })
     }
 
-    /// Whether there are no such entries.
+    /// Whether no entries were found.
     pub fn is_empty(&self) -> bool {
         self.names.is_empty() && !self.more
     }
 
-    /// The warning about the entries. `verb` says what was not done with them. `None` if there are none.
+    /// Returns the warning about the entries. `verb` names the operation that left the entries out, such as `pulled`.
+    /// `None` if there are no entries.
     pub fn warning(&self, slug: &Slug, verb: &str) -> Option<String> {
         if self.is_empty() {
             return None;

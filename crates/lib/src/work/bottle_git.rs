@@ -11,7 +11,7 @@ use crate::connect::{keeper_lost, open_guest};
 use crate::failure::{Failure, Kind};
 
 /// The time limit for one git command in the bottle. The commands read a few small files, but the agent may have
-/// replaced these by pipes, on which git blocks.
+/// replaced these files with pipes, which block git.
 const TIMEOUT: Duration = Duration::from_secs(15);
 
 /// The exit code of a shell for a program that does not exist.
@@ -28,9 +28,9 @@ const BRANCHES: usize = 1000;
 
 /// A bottle in which git commands run.
 pub(crate) struct BottleGit<'a> {
-    /// The connection to its keeper.
+    /// The connection to the bottle's keeper.
     pub channel: &'a Channel,
-    /// The part of its workspace with the repository.
+    /// The root of the workspace that contains the repository.
     pub root: &'a Root,
 }
 
@@ -100,8 +100,9 @@ impl<'a> BottleGit<'a> {
         let mut argv = vec!["git", "--no-pager", "-C", &path];
         argv.extend(arguments);
         let argv: Vec<String> = argv.into_iter().map(str::to_owned).collect();
-        // Prevents git from writing to the repository, which would count as a change of the work. A repository that
-        // contains the directory does not count as the directory's own.
+        // `GIT_OPTIONAL_LOCKS` prevents git from writing to the repository, because this would be treated as a change
+        // of the work. `GIT_CEILING_DIRECTORIES` prevents git from using a repository that contains the root's
+        // directory.
         let ceiling = path.rsplit_once('/').map_or("", |(parent, _)| parent);
         let env = [("LC_ALL", "C"), ("GIT_OPTIONAL_LOCKS", "0"), ("GIT_CEILING_DIRECTORIES", ceiling)];
         let process = Process {

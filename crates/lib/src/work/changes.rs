@@ -1,4 +1,4 @@
-//! Lists the files of a workspace that differ from its base, and packs their content in the base.
+//! Lists the files of a workspace that differ from its base, and packs the content that these files have in the base.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -23,14 +23,14 @@ const MAX_TARGET: u64 = 4096;
 /// A file that differs from the base.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
-    /// The path from the workspace on.
+    /// The path, relative to the workspace.
     path: Vec<u8>,
-    /// The file's mode and content in the base. `None` for a file that was created since then.
+    /// The file's mode and content in the base. `None` for a file that the base does not contain.
     before: Option<Entry>,
 }
 
 impl Change {
-    /// The path from the workspace on.
+    /// The path, relative to the workspace.
     pub fn path(&self) -> &Path {
         Path::new(OsStr::from_bytes(&self.path))
     }
@@ -40,14 +40,14 @@ impl Change {
         self.before.is_none()
     }
 
-    /// What a reset does with the file.
+    /// The name of what a reset does with the file: `remove` or `restore`.
     pub fn action(&self) -> &'static str {
         if self.is_new() { "remove" } else { "restore" }
     }
 }
 
 impl Work<'_> {
-    /// Imports the workspace's files, and lists those that differ from the base, sorted by path.
+    /// Imports the workspace's files, and lists the files that differ from the base, sorted by path.
     ///
     /// # Errors
     /// Returns an error if the import or git fails, or if too many files differ.
@@ -69,7 +69,7 @@ impl Work<'_> {
     }
 
     /// Returns a function that writes the changed files as an archive, with the content and mode that they have in the
-    /// base. Created files are left out.
+    /// base. Files that the base does not contain are left out.
     pub fn restoring(
         &self,
         changes: &[Change],
@@ -85,7 +85,7 @@ impl Work<'_> {
 fn pack(git: &Git, files: &[(Vec<u8>, Entry)], out: &mut dyn Write) -> io::Result<()> {
     let mut archive = Builder::new(out);
     let mut blobs = Blobs::start(git)?;
-    // Build tools compare the times of files, so a restored file gets the time of a change.
+    // Build tools compare the modification times of files, so a restored file gets the current time.
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |now| now.as_secs());
     for (path, (mode, object)) in files {
         let path = Path::new(OsStr::from_bytes(path));

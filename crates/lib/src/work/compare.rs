@@ -1,4 +1,5 @@
-//! Compares a workspace with the commit or the files with which it began, or with the workspace of another bottle.
+//! Compares a workspace with the commit or the files from which the bottle started, or with the workspace of another
+//! bottle.
 
 use bottle_channel::Channel;
 use bottle_host::Host;
@@ -13,27 +14,29 @@ use crate::notice::Notify;
 use crate::report;
 use crate::text::one_line;
 
-/// The comparison of a bottle's workspace with its start.
+/// The comparison of a bottle's workspace with its state at the start of the bottle.
 pub struct Comparison<'a> {
-    /// The roots that could be compared.
+    /// The comparisons of the roots that could be compared.
     pub roots: Vec<ComparedRoot<'a>>,
     /// Whether all roots could be compared.
     pub is_all: bool,
-    /// The entries of the workspace outside of the roots, which were not compared.
+    /// The entries of the workspace outside of the roots. These entries were not compared.
     pub beside: Beside,
 }
 
-/// The comparison of a workspace, or of a directory of it.
+/// The comparison of one root.
 pub struct ComparedRoot<'a> {
-    /// The directory with which the paths begin. `None` if the paths are those in the user's repository.
+    /// The name of the directory with which the paths in the result begin. `None` if the paths are the same as in the
+    /// user's repository.
     pub shown_in: Option<String>,
     /// The work of the bottle.
     pub work: Work<'a>,
-    /// The result.
+    /// The result of the comparison.
     pub compared: Compared,
 }
 
-/// The parts of a workspace, each with the directory with which the paths begin.
+/// Returns each root with the name of the directory with which its paths in the result begin. The name is `None` if
+/// there is only one root.
 fn each_root(roots: Vec<Root>) -> impl Iterator<Item = (Root, Option<String>)> {
     let several = roots.len() > 1;
     roots.into_iter().map(move |root| {
@@ -60,7 +63,8 @@ async fn compare_root<'a>(
     }
 }
 
-/// Compares the roots of a workspace with their start. `is_whole` says whether `roots` are all roots of the workspace.
+/// Compares the roots of a workspace with their state at the start of the bottle. `is_whole` says whether `roots` are
+/// all roots of the workspace.
 ///
 /// # Errors
 /// When a root cannot be compared. A root without a repository is skipped if another root can be compared.
@@ -83,7 +87,7 @@ pub async fn compare<'a>(
 }
 
 impl Comparison<'_> {
-    /// The document about the differences of the bottle `slug`.
+    /// Returns the output document about the differences of the bottle `slug`.
     pub fn document(self, slug: &Slug) -> report::Difference {
         let mut document = empty_document(slug, None);
         for ComparedRoot { shown_in, work, compared: Compared { diff, committed, .. } } in self.roots {
@@ -108,7 +112,7 @@ pub struct Pairs(Vec<[Root; 2]>);
 pub struct ComparedPair {
     /// The name of both roots.
     pub name: String,
-    /// The directory with which the paths begin. `None` if there is only one pair.
+    /// The name of the directory with which the paths in the result begin. `None` if there is only one pair.
     shown_in: Option<String>,
     /// The changes from the first root to the second.
     pub diff: Content,
@@ -117,7 +121,8 @@ pub struct ComparedPair {
 }
 
 impl Pairs {
-    /// Returns the roots of two bottles. With `directory`, returns only the roots of this directory.
+    /// Returns pairs of roots of two bottles that have the same name. With `directory`, returns only the pair of this
+    /// directory.
     ///
     /// # Errors
     /// When the workspaces have different directories.
@@ -153,7 +158,7 @@ impl Pairs {
     }
 }
 
-/// The document about the differences of two bottles.
+/// Returns the output document about the differences of two bottles.
 pub fn document_of_pairs([slug, other]: [&Slug; 2], pairs: Vec<ComparedPair>) -> report::Difference {
     let mut document = empty_document(slug, Some(other));
     for ComparedPair { shown_in, diff, .. } in pairs {
@@ -201,7 +206,8 @@ async fn compare_two(
     bottles: [(&Channel, &Root); 2],
     form: (Form, Option<&str>),
 ) -> Result<(Content, [LeftOut; 2]), Failure> {
-    // Without a repository that is known to be the user's, the files are compared without its ignore rules.
+    // The repository of the first root is used only if it is known to be the copied repository. Without a repository,
+    // no ignore rules apply.
     let own = bottles[0].1.repository().ok().flatten();
     let head = own.as_ref().map(Repository::head).transpose()?.flatten();
     let scratch = Scratch::create(host, own.as_ref(), None)?;

@@ -1,4 +1,5 @@
-//! Reads the files of a directory on the host into a temporary repository, and checks where paths of a bottle lead.
+//! Reads the files of a directory on the host into a temporary repository, and checks that paths of a bottle stay
+//! inside a directory.
 
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::OsStr;
@@ -18,19 +19,20 @@ use super::workspace::MAX_FILE;
 const MAX_LEVELS: usize = 128;
 const MAX_EMPTY: usize = 1000;
 
-/// The result of looking up a path in a directory.
+/// The result of importing a path of a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Found {
     /// A file or link was imported, or there was nothing to import.
     Imported,
-    /// A file of Git LFS with the content that it had at the start, which was imported.
+    /// A file was imported, and it has the same content as at the start of the bottle.
     AsAtStart,
-    /// An entry that no file may replace. The text is the reason.
+    /// The path has an entry that no file may replace, for this reason.
     Blocked(&'static str),
 }
 
-/// Imports the file or link at this path of the directory, if there is one. Follows no links. `deleted` are the files
-/// that the merge may delete, and `pointers` have the content that Git LFS files had at the start.
+/// Imports the file or link at this path of the directory, if there is one. Follows no links. `deleted` contains the
+/// files that the merge may delete. `pointers` identifies the content that Git LFS files had at the start of the
+/// bottle.
 ///
 /// # Errors
 /// Returns an error if a file cannot be read, or git fails.
@@ -90,7 +92,7 @@ fn existing(directory: &Directory, path: &Path) -> io::Result<Option<Stat>> {
     }
 }
 
-/// Whether `files` contains all files in the directory `below` of `top`.
+/// Whether the directory `below` in `top` contains only files that are in `files`.
 fn has_only(top: &Directory, below: &Path, files: &BTreeSet<Vec<u8>>, levels: usize) -> io::Result<bool> {
     let Some(directory) = top.directory(below)? else { return Ok(true) };
     let (names, more) = directory.names(files.len() + MAX_EMPTY)?;
@@ -141,7 +143,7 @@ pub(super) fn leads_inside(path: &Path, target: &Path) -> bool {
     true
 }
 
-/// The path of these bytes.
+/// Converts bytes to a path.
 pub(super) fn path_of(bytes: Vec<u8>) -> PathBuf {
     std::ffi::OsString::from_vec(bytes).into()
 }

@@ -1,4 +1,5 @@
-//! The repository that contains the working directory, if a bottle gets only a part of it.
+//! The repository that contains the working directory. A bottle gets the whole repository, or only the working
+//! directory.
 
 use std::path::{Path, PathBuf};
 
@@ -8,17 +9,17 @@ use bottle_plan::InRepository;
 use super::Repository;
 use crate::failure::Failure;
 
-/// A repository of which the working directory is a part.
+/// A repository that contains the working directory.
 pub struct Enclosing {
     repository: Repository,
-    /// The root of its files.
+    /// The root of the repository's files.
     pub top: PathBuf,
-    /// The working directory, below the root.
+    /// The working directory: `top`, or a directory below `top`.
     pub here: PathBuf,
 }
 
 impl Enclosing {
-    /// Finds the repository. `None` if the working directory is in no repository.
+    /// Finds the repository that contains the working directory. `None` if no repository contains it.
     ///
     /// # Errors
     /// When the repository cannot be used.
@@ -30,7 +31,7 @@ impl Enclosing {
         if !here.starts_with(&real_top) {
             return Ok(None);
         }
-        // If the path contains no link, the paths stay as the user wrote them.
+        // If the working directory's path contains no link, both paths stay as the user wrote them.
         let is_written = host.cwd.starts_with(&top);
         let (top, here) = if is_written { (top, host.cwd.clone()) } else { (real_top, here) };
         Ok(Some(Self { repository, top, here }))
@@ -41,7 +42,8 @@ impl Enclosing {
         self.top == self.here
     }
 
-    /// Whether a copy without ignored files would not contain the working directory.
+    /// Whether the ignore rules exclude the working directory, so that a copy without ignored files would not contain
+    /// it.
     ///
     /// # Errors
     /// When the path of the working directory is not UTF-8.
@@ -62,13 +64,13 @@ impl Enclosing {
         self.here.strip_prefix(&self.top).unwrap_or(&self.here)
     }
 
-    /// The choice to give the whole repository to a bottle.
+    /// Returns the option that gives the whole repository to a bottle.
     pub fn chosen(self) -> InRepository {
         let inside = self.inside().to_owned();
         InRepository { top: self.top, inside }
     }
 
-    /// The failure if the whole repository was chosen, but there is no repository.
+    /// The failure if the whole repository was chosen, but no repository contains the working directory.
     pub fn missing(host: &Host) -> Failure {
         Failure::usage(format!("cannot copy the repository: {} is in none", host.cwd.display()))
             .about("--repository")

@@ -22,18 +22,18 @@ use super::{ObjectId, Root};
 use crate::failure::Failure;
 use crate::text::{inert, one_line, shown};
 
-/// The author of a branch's change, in the branch's reflog.
+/// The name and the address in the reflog entry of a branch that a pull changed.
 const NAME: &str = "bottle";
 const EMAIL: &str = "pull@bottle.invalid";
 
-/// The maximum length of an ignore file in bytes. A longer file contributes no rules, as in a diff.
+/// The maximum length of an ignore file in bytes. The rules of a longer file are not applied, as in a diff.
 const MAX_IGNORE_FILE: u64 = ignored::MAX_FILE as u64;
 
 /// A repository of the user on the host.
 #[derive(Debug)]
 pub struct Repository {
     data: bottle_repository::Repository,
-    /// The real path of the directory from which the repository was found. It is inside the repository.
+    /// The real path of the directory from which the repository was found. This directory is inside the repository.
     directory: PathBuf,
     /// The directories from which the repository may borrow objects.
     lenders: Vec<PathBuf>,
@@ -49,12 +49,12 @@ pub struct Fetched {
     pub replaced: Option<ObjectId>,
     /// The commit that the branch points to after the pull.
     pub after: ObjectId,
-    /// The number of commits that are not reachable from the repository's `HEAD`.
+    /// The number of fetched commits that are not reachable from the repository's `HEAD`.
     pub commits: u64,
 }
 
 impl Repository {
-    /// Finds the repository that contains this directory. `None` if no repository does.
+    /// Finds the repository that contains this directory. `None` if no repository contains it.
     ///
     /// # Errors
     /// When the repository is not the user's, does not belong to the directory, or cannot be read.
@@ -86,12 +86,12 @@ impl Repository {
     /// The directories from which the repository borrows objects.
     ///
     /// # Errors
-    /// When their list cannot be read.
+    /// When the list of these directories cannot be read.
     pub(super) fn lenders(&self) -> Result<Vec<PathBuf>, Failure> {
         self.data.lenders().map_err(unusable)
     }
 
-    /// The identity of its git directory. `None` if it cannot be read.
+    /// The file id of the repository's git directory. `None` if the git directory cannot be read.
     pub(super) fn id(&self) -> Option<FileId> {
         self.data.located().common.id().ok()
     }
@@ -114,17 +114,18 @@ impl Repository {
         text
     }
 
-    /// Its git directory, references and settings.
+    /// The repository's git directory, references and settings.
     pub fn data(&self) -> &bottle_repository::Repository {
         &self.data
     }
 
-    /// The kind of a git directory of ours with the same objects.
+    /// The kind of a temporary git directory that can contain the same objects.
     pub(super) fn kind(&self) -> StoreKind {
         self.data.kind()
     }
 
-    /// The path of the directory in the repository, which ends with a slash; empty for the root of its files.
+    /// The path of `self.directory` in the repository, with a slash at the end. Empty for the root of the repository's
+    /// files.
     ///
     /// # Errors
     /// When the path is not UTF-8.
@@ -140,7 +141,7 @@ impl Repository {
     /// The root of the repository's files.
     ///
     /// # Errors
-    /// In a bare repository.
+    /// When the repository is bare.
     pub fn top(&self) -> Result<PathBuf, Failure> {
         let located = self.data.located();
         if located.kind == Kind::Bare {
@@ -152,15 +153,16 @@ impl Repository {
         Ok(located.top.path().to_owned())
     }
 
-    /// The content of a file of the directory. `None` if no readable file of at most `most` bytes exists.
+    /// Returns the content of a file in `self.directory`. `None` if `path` is not a readable file of at most `most`
+    /// bytes.
     pub(super) fn file(&self, path: &Path, most: u64) -> Option<Vec<u8>> {
         Directory::open(&self.directory).ok()?.read(path, most).ok().flatten()
     }
 
-    /// Whether ignore rules of the repository exclude the directory.
+    /// Whether ignore rules of the repository exclude `self.directory`.
     ///
     /// # Errors
-    /// When its path is not UTF-8.
+    /// When the path of the directory is not UTF-8.
     pub fn ignores_own_directory(&self) -> Result<bool, Failure> {
         let prefix = self.prefix()?;
         let directory = Path::new(prefix.trim_end_matches('/'));
@@ -176,7 +178,7 @@ impl Repository {
         Ok(rules.exclude_directory(directory))
     }
 
-    /// The ignore rules of the repository that are in no commit.
+    /// The ignore rules of the repository's `info/exclude`, which are in no commit.
     pub(super) fn exclude(&self) -> Option<String> {
         self.data.exclude()
     }
@@ -202,12 +204,13 @@ impl Repository {
     /// The commit that `HEAD` points to.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// When `HEAD` cannot be read.
     pub fn head(&self) -> Result<Option<ObjectId>, Failure> {
         self.data.head().map_err(unusable)
     }
 
-    /// Lets git in `store` read the objects, and the list of shallow commits extended by `more`.
+    /// Lets git in `store` read the repository's objects. Marks the repository's shallow commits and `more` as shallow
+    /// in `store`.
     ///
     /// # Errors
     /// When the objects cannot be read.
@@ -220,12 +223,12 @@ impl Repository {
     /// The commit of the branch with this full name.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// When the branch cannot be read.
     pub(super) fn branch(&self, name: &str) -> Result<Option<ObjectId>, Failure> {
         self.data.refs().find(name).map_err(|error| unusable(error.into()))
     }
 
-    /// Fails if the branch of `root` is checked out.
+    /// Fails if the branch `name` of `root` is checked out.
     pub(super) fn require_not_checked_out(&self, root: &Root, name: &str) -> Result<(), Failure> {
         match self.data.refs().checked_out(name).map_err(|error| unusable(error.into()))? {
             Some(_) => Err(checked_out(&root.branch)),
@@ -233,8 +236,8 @@ impl Repository {
         }
     }
 
-    /// Adds the objects that the commit `after` needs, and points the branch of `root` at this commit. `store` has all
-    /// of these objects, and can read the objects of this repository.
+    /// Adds the objects that the commit `after` needs to the repository, and points the branch of `root` at this
+    /// commit. `store` contains all of these objects, and can read the objects of this repository.
     ///
     /// # Errors
     /// When an object is missing, or the repository cannot be written.
@@ -245,8 +248,8 @@ impl Repository {
         after: &ObjectId,
         store: &Store,
     ) -> Result<(), Failure> {
-        // If the history of a commit were cut off at other commits than in this repository, the commit would be
-        // incomplete here.
+        // `store` must have the same shallow commits as this repository. Otherwise the history of `after` could be
+        // incomplete in this repository.
         store.set_shallow(&self.data.shallow().map_err(unusable)?).map_err(store_failed)?;
         let tips = self.data.refs().all().map_err(|error| unusable(error.into()))?;
         let tips = store.present(&tips).await.map_err(store_failed)?;
@@ -268,18 +271,18 @@ pub(super) fn branch_of(root: &Root) -> String {
 /// Finds git on this machine.
 ///
 /// # Errors
-/// When it is not installed.
+/// When git is not installed.
 pub(super) fn program(host: &Host) -> Result<Program, Failure> {
     git_user::program(host).map_err(git_failed)
 }
 
-/// The error when git fails, or is missing. Parts of the text may come from a bottle.
+/// The error when git fails, or is missing. The text is escaped, because parts of it may come from a bottle.
 pub(super) fn git_failed(error: GitError) -> Failure {
     let missing = matches!(error, GitError::Missing);
     Failure::failed(inert(&error.to_string())).hint_if(missing.then_some("install git on this machine"))
 }
 
-/// The error when something fails in a temporary git directory.
+/// The error when an operation in a temporary git directory fails.
 pub(super) fn store_failed(error: StoreError) -> Failure {
     match error {
         StoreError::Git(error) => git_failed(error),

@@ -4,8 +4,8 @@
 //!  base ─┬─ the directory's files ───┐
 //!        └─ the workspace's files ─┴─► result ──► edits that make the result of the directory's files
 //! ```
-//! Everything happens in the temporary repository. The directory changes only when the edits are applied. Applying them
-//! checks all files before it changes the first one.
+//! The merge happens in the temporary repository. The directory changes only when the edits are applied. All files are
+//! checked before the first file is changed.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ffi::OsStr;
@@ -35,7 +35,7 @@ const RESULT: &str = "refs/bottle/result";
 /// The prefixes of paths in a patch.
 const PREFIXES: [&str; 2] = ["--src-prefix=a/", "--dst-prefix=b/"];
 
-/// The maximum length of a link's target in bytes; the rest is ignored.
+/// The maximum length of a link's target in bytes. The rest of a longer target is ignored.
 const MAX_LINK: usize = 4096;
 
 /// The files of a tree, by path.
@@ -45,13 +45,13 @@ type Files = HashMap<Vec<u8>, Entry>;
 pub struct Merge {
     /// The changed files and lines of the directory, as `git diff --stat` shows them.
     pub stat: String,
-    /// The paths that change.
+    /// The paths of the files that change.
     pub changed: Vec<PathBuf>,
-    /// The changed paths that are deleted.
+    /// The files of the user that the merge deletes.
     pub deletions: Deletions,
-    /// The paths that both sides changed, without a conflict.
+    /// The paths that both the user and the agent changed, without a conflict.
     pub merged: Vec<PathBuf>,
-    /// The number of files of the bottle that the directory already has.
+    /// The number of changed files of the bottle that the directory already contains.
     pub already: usize,
     /// The files that cannot be merged.
     pub conflicts: Vec<Conflict>,
@@ -61,11 +61,12 @@ pub struct Merge {
 /// The files of the user that a merge deletes.
 #[derive(Debug, Default)]
 pub struct Deletions {
-    /// Their paths.
+    /// The paths of the deleted files.
     pub paths: Vec<PathBuf>,
     /// The number of deleted files whose content is in no other file of the bottle. A renamed file is not counted.
     pub lost: usize,
-    /// The number of files in the user's last commit. Without a commit, the number of files that the bottle was given.
+    /// The number of files in the user's last commit. Without a commit, the number of files that the bottle received at
+    /// its start.
     pub tracked: usize,
 }
 
@@ -94,19 +95,19 @@ impl Deletions {
 pub struct Conflict {
     /// The path, relative to the directory.
     pub path: PathBuf,
-    /// Why it cannot be merged.
+    /// Why the file cannot be merged.
     pub why: &'static str,
-    /// Whether the result has the file with conflict markers. Otherwise the file stays as it is.
+    /// Whether the result contains the file with conflict markers. Otherwise the file is not changed.
     pub marked: bool,
 }
 
 /// The version of a file in the result.
 enum Version {
-    /// As the directory has it.
+    /// The version in the user's directory.
     Ours,
-    /// As the bottle has it.
+    /// The version in the bottle.
     Theirs,
-    /// A content made of both, with a mode.
+    /// A mode, and a content that was merged from both versions.
     Mixed(String, Vec<u8>),
 }
 
@@ -123,8 +124,8 @@ fn shown_stat(text: &Text) -> String {
 
 impl Scratch<'_> {
     /// Merges the imported workspace with the files of `directory`. `tip` is the last commit of the workspace.
-    /// `applied` are the files of the workspace that an earlier merge applied. With `markers`, text with conflicts is
-    /// part of the result, with conflict markers.
+    /// `applied` is the tree of the files that an earlier merge applied. With `markers`, the result contains text files
+    /// with conflicts, with conflict markers in the text.
     ///
     /// # Errors
     /// Returns an error if a path or link of the workspace leads outside of the directory, or git fails.
@@ -153,8 +154,8 @@ impl Scratch<'_> {
         let paths: Vec<Vec<u8>> = all.into_iter().filter(is_changed).cloned().collect();
         self.check(&paths, &to, began, tip).await?;
         require_no_git_directory(directory, &paths, &to, began)?;
-        // If the bottle was not given a file, this file cannot be the base of a file that the agent created at the same
-        // path.
+        // A file that the bottle did not receive at its start cannot be the base of a file that the agent created at
+        // the same path.
         for path in
             paths.iter().filter(|path| began.start.files.get(*path).is_some_and(|file| !file.is_given))
         {
@@ -167,7 +168,8 @@ impl Scratch<'_> {
         let ours = self.listed(&self.tree_of_reference(OURS).await?).await?;
         let as_at_start = self.as_at_start(began, &ours).await?;
         for (path, found) in paths.iter().zip(&mut found) {
-            // A file that the user has taken over from a commit does not count as unchanged since the start.
+            // If the base has another version of the file than the commit at the start, the user has merged a commit
+            // that changes the file. The file is then not treated as unchanged since the start.
             let is_base = began.start.is_in(&reference, path) && as_at_start.contains(path);
             if *found == Found::Imported && is_base {
                 *found = Found::AsAtStart;
@@ -200,14 +202,14 @@ impl Scratch<'_> {
         Ok(Merge { stat, changed, deletions, merged, already, conflicts, edits })
     }
 
-    /// The edits that turn the directory's files into the result.
+    /// Returns the edits that change the directory's files to the files of the result.
     async fn edits(&self, ours: &Files) -> Result<Edits, Failure> {
         let result = self.listed(&self.tree_of_reference(RESULT).await?).await?;
         let stored = |entry: Option<&Entry>| {
             let file = |(mode, object): &Entry| {
                 Some(StoredFile { mode: FileMode::parse(mode)?, object: object.clone() })
             };
-            // `check` has refused submodules.
+            // Submodules do not reach this code, because `check` has refused them.
             entry.map(|entry| file(entry).ok_or_else(|| Failure::failed("cannot apply a file of this type")))
         };
         let mut edits = Vec::new();
@@ -223,15 +225,15 @@ impl Scratch<'_> {
     /// Checks that [`Self::apply`] can change the directory, and changes nothing.
     ///
     /// # Errors
-    /// When it cannot, for example because a file has changed since the merge.
+    /// When the directory cannot be changed, for example because a file has changed since the merge.
     pub fn check_apply(&self, merge: &Merge, top: &Path) -> Result<(), Failure> {
         self.edit(top, |directory, blobs| merge.edits.check(directory, blobs))
     }
 
-    /// Changes the directory, after [`Self::check_apply`].
+    /// Changes the files of the directory. The caller calls [`Self::check_apply`] first.
     ///
     /// # Errors
-    /// When a file cannot be written. The other files are then changed back.
+    /// When a file cannot be written. The files that were already changed are then changed back.
     pub fn apply(&self, merge: &Merge, top: &Path) -> Result<(), Failure> {
         self.edit(top, |directory, blobs| merge.edits.apply(directory, blobs))
     }
@@ -239,7 +241,7 @@ impl Scratch<'_> {
     /// Reverts [`Self::apply`].
     ///
     /// # Errors
-    /// When a file has changed since then, or cannot be written.
+    /// When a file has changed since [`Self::apply`], or cannot be written.
     pub fn revert_apply(&self, merge: &Merge, top: &Path) -> Result<(), Failure> {
         let reversed = merge.edits.reversed();
         self.edit(top, |directory, blobs| reversed.apply(directory, blobs))
@@ -287,7 +289,7 @@ impl Scratch<'_> {
         Ok(())
     }
 
-    /// Why this path is not applied. `None` if it is applied.
+    /// Why the file at `place` must not be applied. `None` if it can be applied.
     async fn refusal(&self, place: &Path, mode: &str, object: &str) -> Result<Option<&'static str>, Failure> {
         if !is_inside(place) {
             return Ok(Some("its path is not allowed"));
@@ -304,7 +306,7 @@ impl Scratch<'_> {
         Ok(None)
     }
 
-    /// Whether the last commit of the workspace has this object at this path.
+    /// Whether the last commit of the workspace contains this object at the path `place`.
     async fn is_committed(
         &self,
         tip: Option<&ObjectId>,
@@ -316,7 +318,7 @@ impl Scratch<'_> {
         Ok(self.object(&name).await?.is_some_and(|found| found.as_str() == object))
     }
 
-    /// Imports the directory's files at these paths, and points [`OURS`] at the result.
+    /// Imports the directory's files at these paths, and points [`OURS`] at the imported files.
     async fn import_directory(
         &self,
         directory: &Path,
@@ -341,8 +343,9 @@ impl Scratch<'_> {
         imported.map_err(|error| Failure::path("read", &shown, error))
     }
 
-    /// Merges the changes between `base` and `theirs` into `ours`. Returns the merged text, and whether it has conflict
-    /// markers. Returns `None` for files that are not text.
+    /// Merges the changes from `base` to `theirs` into `ours`. `sides` contains the objects of `ours`, `base` and
+    /// `theirs`, in this order. Returns the merged text, and whether it has conflict markers. Returns `None` for files
+    /// that are not text.
     async fn merge_file(&self, sides: [Option<&str>; 3]) -> Result<Option<(Vec<u8>, bool)>, Failure> {
         let mut command = self.store.git().command();
         command.args(["merge-file", "-p", "-q", "-L", "yours", "-L", "start", "-L", "bottle"]);
@@ -360,7 +363,7 @@ impl Scratch<'_> {
         }
         let most = usize::try_from(MAX_FILE * 3).unwrap_or(usize::MAX);
         let merged = self.store.git().run_command(command, &[], None, most).await.map_err(git_failed)?;
-        // The exit code is the number of conflicts, at most 127.
+        // The exit code of `git merge-file` is the number of conflicts, at most 127.
         Ok(match merged.code {
             _ if merged.stdout.cut => None,
             Some(0) => Some((merged.stdout.bytes, false)),
@@ -387,15 +390,16 @@ impl Scratch<'_> {
     }
 }
 
-/// Refuses changes in a directory that is, or becomes, a git directory by its content. Git obeys the configuration of
-/// such a directory as soon as the user, or a shell prompt, runs git in it.
+/// Refuses changes in a directory that git recognizes as a git directory because of its content, either before or after
+/// the changes. When the user or a shell prompt runs git in such a directory, git uses the configuration in this
+/// directory.
 fn require_no_git_directory(
     directory: &Path,
     paths: &[Vec<u8>],
     to: &Files,
     began: &Began,
 ) -> Result<(), Failure> {
-    // File systems of macOS do not distinguish upper and lower case.
+    // Paths are compared in lower case, because file systems of macOS do not distinguish upper and lower case.
     let folded = |path: &Path| path.as_os_str().as_bytes().to_ascii_lowercase();
     let above = |path: &Vec<u8>| path_of(path.clone()).ancestors().map(folded).collect::<Vec<_>>();
     let made: HashSet<Vec<u8>> = to.keys().flat_map(above).collect();
@@ -413,7 +417,7 @@ fn require_no_git_directory(
     .hint(not_applied(began, "bottle pull --uncommitted")))
 }
 
-/// The hint that says how to get the files that were not applied.
+/// Returns the hint about how to get the files that were not applied.
 fn not_applied(began: &Began, pull: &str) -> String {
     if began.is_without_repository() {
         "nothing was changed; `bottle cp` copies it out".to_owned()
@@ -433,9 +437,9 @@ struct Merging<'a, 'b> {
     scratch: &'a Scratch<'b>,
     markers: bool,
     began: &'a Began,
-    /// The files at the start.
+    /// The files at the start of the bottle.
     start: Files,
-    /// The files that were last applied, otherwise those at the start.
+    /// The files that were last applied. If no files were applied, the files at the start of the bottle.
     from: Files,
     ours: Files,
     to: Files,
@@ -444,14 +448,14 @@ struct Merging<'a, 'b> {
 }
 
 impl Merging<'_, '_> {
-    /// Decides the version of one file.
+    /// Decides which version of one file is in the result.
     async fn file(&mut self, path: Vec<u8>, found: &Found) -> Result<(), Failure> {
         let (base, ours, theirs) = (self.from.get(&path), self.ours.get(&path), self.to.get(&path));
         let version = if let Found::Blocked(why) = found {
             self.conflict(&path, why, false);
             Version::Ours
         } else if ours == theirs || (base == theirs && ours != self.start.get(&path)) {
-            // The second case is a file that the user changed after it was applied.
+            // If the two versions differ here, the user changed the file after it was applied, and the agent did not.
             self.result.already += 1;
             Version::Ours
         } else if theirs.is_some_and(|theirs| self.began.has_no_content(&path, theirs)) {
@@ -479,7 +483,7 @@ impl Merging<'_, '_> {
         Ok(())
     }
 
-    /// Merges a file that both sides have and changed.
+    /// Merges a file that exists in both versions and that both the user and the agent changed.
     async fn both(
         &mut self,
         path: &[u8],
@@ -599,7 +603,7 @@ mod tests {
         assert!(refused.hint.is_some_and(|hint| hint.starts_with("nothing was changed")));
     }
 
-    /// Points [`FILES`] at a commit whose tree has a single entry that no git would check out.
+    /// Points [`FILES`] at a commit whose tree has a single entry that git refuses to check out.
     async fn forge(scratch: &Scratch<'_>, mode: &str, kind: &str, object: &str, name: &str) {
         let entry = format!("{mode} {kind} {object}\t{name}\0");
         let git = scratch.store.git();
@@ -660,7 +664,7 @@ mod tests {
         }
         forge(&scratch, "160000", "commit", &"1".repeat(40), "module").await;
         assert!(merge().await.err().expect("a submodule").message.ends_with("it is a submodule"));
-        // The bottle has a directory where the user has a link.
+        // The bottle has a directory at the path of a link of the user.
         forge(&scratch, "040000", "tree", &tree, "out").await;
         assert_eq!(merge().await.expect("merged").conflicts.len(), 1);
         assert_eq!(files(&directory), before);
@@ -672,8 +676,8 @@ mod tests {
         assert_eq!(fs::read(directory.join("a\n\"b\u{1b}")).expect("read"), b"evil");
     }
 
-    /// Git obeys the configuration of a directory that has entries with these names, even if the bottle created only
-    /// some of them.
+    /// Git uses the configuration in a directory that contains the entries of a git directory, even if the bottle
+    /// created only some of these entries.
     #[tokio::test]
     async fn applies_no_git_directory_of_another_name() {
         let home = tempfile::tempdir().expect("a directory");
@@ -711,7 +715,7 @@ mod tests {
         assert_eq!(text(" a | 1 +\n b | ", true), " a | 1 +\n … and more files");
     }
 
-    /// Something appears in a directory after the check.
+    /// A file appears in a directory after the check.
     #[tokio::test]
     async fn changes_nothing_if_a_file_cannot_be_written() {
         let home = tempfile::tempdir().expect("a directory");

@@ -1,33 +1,33 @@
-//! An agent's work: the differences from the start of a bottle, and how the user takes them over.
+//! Compares an agent's work with the start of its bottle, and transfers the work to the user.
 //!
 //! A bottle's workspace has one or several roots ([`Root`]): the workspace itself, or the directories that several
-//! `--cwd` copied. A repository of the user that is not known to be the copied one is used only after the user confirms
-//! it ([`Root::unconfirmed`]). With these roots, a caller
+//! `--cwd` flags copied. If a repository of the user is not known to be the copied repository, it is used only after
+//! the user confirms it ([`Root::unconfirmed`]). With these roots, a caller
 //!
 //! - compares the workspace with its start ([`compare()`]), or with the workspace of another bottle ([`Pairs`])
 //! - fetches commits and uncommitted work into a branch of the user's repository ([`pull()`])
-//! - merges the files with those of the user, and writes the result ([`Merges`])
-//! - puts files back to their state at the start ([`Differences`])
+//! - merges the files with the user's files, and writes the result ([`Merges`])
+//! - resets files to their state at the start ([`Differences`])
 //!
 //! ```text
 //!  a git directory of ours ◄── fetch ── keeper ──► exec in the bottle: git upload-pack
 //! ```
 //! The program on the host chooses the command that runs in the bottle. The command's output is a pack and text. The
 //! host's git checks the pack object by object in a temporary git directory. The text is shown escaped. No git runs in
-//! the user's repository: an agent or a project may have written its configuration. The agent controls the git in the
-//! bottle, so its output may be false. The output can affect which message is shown, but not which changes the user
-//! sees.
+//! the user's repository, because an agent or a project may have written the repository's configuration. The agent
+//! controls the git in the bottle, so the output of this git may be false. False output can affect which message is
+//! shown, but not which changes the user sees.
 //!
 //! | what | files |
 //! |---|---|
 //! | the operations | `compare`, `pull`, `apply`, `reset` |
-//! | the parts of a workspace, and what is in none of them | `root`, `submodules`, `beside` |
+//! | the roots of a workspace, and the entries outside of them | `root`, `submodules`, `beside` |
 //! | the work of a root, opened for a comparison | `opened`, `changes`, `merge`, `uncommitted` |
-//! | the temporary repository in which all is compared | `scratch`, `workspace` (imports files) |
-//! | the files with which a bottle began, and how git would commit those of its workspace | `start` |
+//! | the temporary repository in which the work is compared | `scratch`, `workspace` (imports files) |
+//! | the files at the start of a bottle, and the form in which git would commit the files of its workspace | `start` |
 //! | the bottle's git, whose output is limited | `bottle_git`, `transport` |
 //! | the user's repository, which is read as data, and the user's files | `host`, `enclosing`, `directory` |
-//! | which files were last applied | `applied` |
+//! | the record of the files that were last applied | `applied` |
 
 mod applied;
 mod apply;

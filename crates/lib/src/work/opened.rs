@@ -18,9 +18,10 @@ use crate::text::{inert, shown};
 
 /// A bottle's history and the user's history, together in a temporary repository.
 pub struct Work<'a> {
-    /// The part of the workspace with the work.
+    /// The root of the workspace that contains the work.
     pub root: Root,
-    /// The user's repository: the one that the workspace was copied from, or that the user named.
+    /// The user's repository: either the repository from which the workspace was copied, or a repository that the user
+    /// named.
     pub own: Option<Repository>,
     /// The user's last commit.
     pub head: Option<ObjectId>,
@@ -28,17 +29,17 @@ pub struct Work<'a> {
     pub tip: Option<ObjectId>,
     /// The git directory in which both sides are compared.
     pub scratch: Scratch<'a>,
-    /// The commit from which the bottle began.
+    /// The base with which the work is compared.
     pub base: Base,
-    /// The files with which the bottle began.
+    /// The files at the start of the bottle.
     pub(super) began: Began,
     /// The tree of the files that `bottle apply` last applied.
     pub(super) applied: Option<ObjectId>,
 }
 
 impl<'a> Work<'a> {
-    /// Fetches the bottle's history. Notifies if the history cannot be fetched but the files can be compared without
-    /// it.
+    /// Fetches the bottle's history. If the history cannot be fetched, but the files can be compared without it, warns
+    /// the user.
     ///
     /// # Errors
     /// Returns an error if git fails.
@@ -73,7 +74,8 @@ impl<'a> Work<'a> {
                 notify(Notice::Warning(format!("{label}the bottle's history is ignored: {cause}")));
                 None
             }
-            // A pull needs a repository of the user.
+            // The user has no repository, so only the bottle's repository or a record of the start could be the base,
+            // and both are missing.
             Err(error) if root.is_copy && own.is_none() => return Err(not_recorded(host, &root, error)),
             Err(error) => return Err(error),
         };
@@ -85,8 +87,8 @@ impl<'a> Work<'a> {
         let mut base = scratch.base(head.as_ref(), tip.as_ref(), copied).await?;
         let began = scratch.began(given, own.as_ref(), &base).await?;
         if began.is_recorded() && !base.is_own {
-            // Without a commit of the user, the agent's work, committed or not, starts from the files that the bottle
-            // was given.
+            // If no commit of the user is the base, all of the agent's work is compared with the files that the bottle
+            // received at its start. This includes work that the agent committed.
             base = scratch.empty_base().await?;
         }
         if let Some(own) = own.as_ref().filter(|own| !own.data().has_working_tree()) {
@@ -99,8 +101,8 @@ impl<'a> Work<'a> {
         Ok(Self { root, own, head, tip, scratch, base, began, applied: None })
     }
 
-    /// The work in a copy of a directory without a repository. A repository that the bottle made there is not part of
-    /// the work.
+    /// Opens the work in a copy of a directory without a repository. A repository that the agent created in the copy is
+    /// not part of the work.
     async fn of_directory(host: &'a Host, root: Root, given: Given) -> Result<Self, Failure> {
         let scratch = Scratch::create(host, None, None)?;
         let base = scratch.empty_base().await?;
@@ -113,8 +115,8 @@ impl<'a> Work<'a> {
         self.began.is_without_repository()
     }
 
-    /// Replaces a base that is not a commit of the user with an empty base, because the user has none of the bottle's
-    /// commits.
+    /// Replaces a base that is not a commit of the user with an empty base, because the user's repository contains none
+    /// of the bottle's commits.
     ///
     /// # Errors
     /// Returns an error if git fails.
@@ -125,8 +127,8 @@ impl<'a> Work<'a> {
         Ok(())
     }
 
-    /// Whether the state of the copied directory's files at the start is unknown, because no commit of the user has
-    /// them.
+    /// Whether the state of the copied directory's files at the start is unknown, because no commit of the user
+    /// contains these files.
     ///
     /// # Errors
     /// Returns an error if git fails.
@@ -141,7 +143,7 @@ impl<'a> Work<'a> {
     /// Compares the workspace with the base, as [`Scratch::compare`] does.
     ///
     /// # Errors
-    /// As [`Scratch::compare`].
+    /// Returns the errors of [`Scratch::compare`].
     pub async fn compare(
         &mut self,
         channel: &Channel,
@@ -153,7 +155,7 @@ impl<'a> Work<'a> {
         self.scratch.compare(self.own.as_ref(), start, self.tip.as_ref(), form, left_out).await
     }
 
-    /// Says which commit the comparison begins with, if this is not the user's last commit.
+    /// Returns a notice about the base commit of the comparison, if the base is not the user's last commit.
     pub fn base_notice(&self) -> Option<Notice> {
         let Self { root, base, head, .. } = self;
         let commit = base.commit.as_ref().filter(|_| base.is_own && base.commit != *head)?;
@@ -162,7 +164,7 @@ impl<'a> Work<'a> {
         Some(Notice::Note(format!("{label}compared with {commit}, {shared}")))
     }
 
-    /// Whether the paths of the comparison begin at the root of the user's repository.
+    /// Whether the paths of the comparison are relative to the root of the user's repository.
     pub fn is_of_whole_repository(&self) -> bool {
         self.base.is_own && self.base.prefix.is_empty()
     }
@@ -182,7 +184,7 @@ impl<'a> Work<'a> {
     /// Merges the imported workspace with the files of `directory`, as [`Scratch::merge`] does.
     ///
     /// # Errors
-    /// As [`Scratch::merge`].
+    /// Returns the errors of [`Scratch::merge`].
     pub async fn merge(&self, directory: &Path, markers: bool) -> Result<Merge, Failure> {
         let start = (&self.base, &self.began);
         let (tip, applied) = (self.tip.as_ref(), self.applied.as_ref());
@@ -196,8 +198,8 @@ impl<'a> Work<'a> {
     }
 }
 
-/// The error for a copy of a directory without a repository whose files at the start are not known, and for `--cwd=live`.
-/// `unread` says why there is no repository of the bottle either.
+/// Returns the error for a copied or mounted directory without a repository, if its files at the start were not
+/// recorded. `unread` says why the bottle's repository cannot be used either.
 fn not_recorded(host: &Host, root: &Root, unread: Failure) -> Failure {
     let road = match root.is_live {
         true => format!("its files are in {}", shown(&root.directory)),

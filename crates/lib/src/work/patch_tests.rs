@@ -15,7 +15,7 @@ use bottle_repository::fast_import::quoted;
 
 const START: &str = "refs/heads/start";
 
-/// The mode and content of each file.
+/// The mode and content of each file, by path.
 type Tree = BTreeMap<String, (&'static str, Vec<u8>)>;
 
 pub(super) fn host(home: &Path) -> Host {
@@ -57,7 +57,7 @@ fn git(directory: &Path, arguments: &[&str], input: &[u8]) -> String {
 }
 
 fn tree() -> impl Strategy<Value = Tree> {
-    // Two names may contain each other's directory, so that a file becomes a directory.
+    // The name of a file can be a directory in another file's name, so that a file can become a directory.
     let name =
         prop::sample::select(vec!["a", "b b", "-c", "ü\"\\", "tab\tx", "line\nx", " ", "a/x", "deep/er/f"]);
     let text = prop_oneof![
@@ -69,7 +69,8 @@ fn tree() -> impl Strategy<Value = Tree> {
         (prop::sample::select(vec!["100644", "100755", "120000"]), text).prop_map(|(mode, mut text)| {
             if mode == "120000" {
                 text.retain(|byte| *byte != 0);
-                // `git apply` follows a link in the place of a directory, and fails on a name that is too long.
+                // `git apply` follows a link that is at the path of a directory, and fails if the link's target is too
+                // long for a file name.
                 text.truncate(200);
                 text.push(b'x');
             }
@@ -82,7 +83,7 @@ fn tree() -> impl Strategy<Value = Tree> {
     })
 }
 
-/// Compares two trees, and applies the patch to a checkout of the first one.
+/// Compares two trees, and applies the patch to a checkout of the first tree.
 async fn round_trip(start: &Tree, end: &Tree) {
     let home = tempfile::tempdir().expect("directory");
     let host = host(home.path());

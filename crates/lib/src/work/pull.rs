@@ -22,31 +22,31 @@ use crate::text::{inert, shown};
 
 /// The result of a pull from one repository.
 pub struct Pulled {
-    /// The branch and its commits.
+    /// The branch that was updated, and its commits.
     pub fetched: Fetched,
     /// The number of uncommitted files that the pull committed.
     pub taken: usize,
     /// The number of uncommitted files in the bottle that were not pulled.
     pub uncommitted: usize,
-    /// The number of branches with commits that the user's repository does not have.
+    /// The number of branches in the bottle with commits that the user's repository does not have.
     pub elsewhere: usize,
     /// The files that were not compared.
     pub left_out: LeftOut,
     /// Why the bottle's commits could not be read.
     pub unread: Option<String>,
-    /// The submodules of the user's commit.
+    /// The paths of the submodules in the user's commit with which the bottle is compared.
     submodules: Vec<PathBuf>,
 }
 
 impl Pulled {
-    /// Whether the bottle has no further changes that could be lost.
+    /// Whether the pull fetched all changes in the bottle, so that no change can be lost.
     fn is_complete(&self) -> bool {
         let Self { uncommitted, elsewhere, left_out, unread, .. } = self;
         *uncommitted == 0 && *elsewhere == 0 && left_out.places.is_empty() && unread.is_none()
     }
 }
 
-/// The bottles that were forked from this bottle or from its forks. Excludes bottles of which only logs remain.
+/// Returns the bottles that were forked from this bottle or from its forks. Excludes bottles that have only logs.
 ///
 /// # Errors
 /// When the bottles cannot be listed.
@@ -75,14 +75,14 @@ pub fn forks(host: &Host, slug: &Slug) -> Result<Vec<Slug>, Failure> {
 /// Which work a pull fetches.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Wanted<'a> {
-    /// This branch instead of the bottle's HEAD.
+    /// The bottle's branch to fetch. `None` for the bottle's `HEAD`.
     pub branch: Option<&'a str>,
-    /// The uncommitted files too.
+    /// Whether to fetch the uncommitted files too.
     pub uncommitted: bool,
-    /// Only this directory of the workspace.
+    /// The only directory of the workspace to pull from. `None` for the whole workspace.
     pub directory: Option<&'a str>,
-    /// The parts of the workspace, with the repositories that the user has confirmed. `None` for the parts in the
-    /// record.
+    /// The roots of the workspace, with the repositories that the user has confirmed. If `None`, the roots are created
+    /// from the bottle's record.
     pub roots: Option<&'a [Root]>,
 }
 
@@ -92,13 +92,13 @@ impl Wanted<'_> {
     }
 }
 
-/// The result of a pull from a workspace, or from a directory of it. `None` if the directory is in no repository.
+/// A root, and the result of the pull from this root. `None` if the root's directory is in no repository.
 type RootResult = (Root, Result<Option<Pulled>, Failure>);
 
-/// The result of a pull: from the workspace, or from each of its directories.
+/// The result of a pull from all roots of a workspace.
 pub struct PulledWork {
     slug: Slug,
-    /// The results, of which at least one is a success. The results of submodules come last.
+    /// The results of the roots. The pull from at least one root succeeded. The results of submodules come last.
     roots: Vec<RootResult>,
     /// The number of results without the results of submodules.
     without_submodules: usize,
@@ -107,11 +107,11 @@ pub struct PulledWork {
     is_whole: bool,
 }
 
-/// Fetches the commits, from each directory if the workspace has several. If the pull saved all work in the bottle,
+/// Fetches the commits of a bottle, from each root of its workspace. If the pull fetched all work in the bottle,
 /// reports this to the keeper.
 ///
 /// # Errors
-/// Returns an error if nothing could be fetched.
+/// Returns an error if the pull failed for all roots.
 pub async fn pull(
     host: &Host,
     record: &Record,
@@ -143,8 +143,9 @@ pub async fn pull(
     Ok(work)
 }
 
-/// Pulls from the submodules of the pulled repositories, each into the user's repository of the submodule, and adds the
-/// results. A pulled commit that names a submodule's commits is useless without them.
+/// Pulls the work in the submodules of the pulled repositories, and adds the results to `roots`. The work in a
+/// submodule is pulled into the user's repository of this submodule. A pulled commit can refer to a submodule's
+/// commits, and is useless without them.
 async fn pull_submodules(
     host: &Host,
     record: &Record,
@@ -158,7 +159,7 @@ async fn pull_submodules(
         let Ok(Some(pulled)) = pulled else { continue };
         let mut found = Vec::new();
         for path in std::mem::take(&mut pulled.submodules) {
-            // A submodule for which the user has no usable repository stays left out.
+            // A submodule for which the user has no usable repository is not pulled.
             let Ok(Some(submodule)) = root.submodule(&path) else { continue };
             // The submodule's work is pulled, so the submodule is not left out.
             pulled.left_out.places.retain(|(place, _)| !place.starts_with(&path));
@@ -178,7 +179,7 @@ fn is_in_repository(root: &Root) -> bool {
     !matches!(root.repository(), Ok(None))
 }
 
-/// The error if nothing could be fetched: the first error of a directory.
+/// Returns the error if the pull failed for all roots: the first error of a root.
 fn nothing_pulled(slug: &Slug, roots: Vec<RootResult>) -> Failure {
     let several = roots.len() > 1;
     let failed = roots.into_iter().find_map(|(root, pulled)| Some((root, pulled.err()?)));
@@ -192,7 +193,7 @@ fn nothing_pulled(slug: &Slug, roots: Vec<RootResult>) -> Failure {
     }
 }
 
-/// Fetches the commits of a workspace, or of a directory of it.
+/// Fetches the commits of one root, and its uncommitted files if the caller wants them.
 async fn pull_root(
     host: &Host,
     record: &Record,
@@ -204,7 +205,7 @@ async fn pull_root(
     let repository = repository(root)?;
     let (History { head, tips }, unread) = match history(channel, root, wanted).await {
         Ok(history) => (history, None),
-        // The files can be pulled without the bottle's commits.
+        // The uncommitted files can be pulled without the bottle's commits.
         Err(error) if wanted.uncommitted => (History::default(), Some(error.message)),
         Err(error) => return Err(error),
     };
@@ -223,7 +224,7 @@ async fn pull_root(
     let copied = Some(&repository).filter(|_| root.is_copy);
     let base = scratch.base(own_head.as_ref(), tip.as_ref(), copied).await?;
     let count = async {
-        // The user has the files of a live workspace already.
+        // The user already has the files of a workspace that is a directory of the user.
         if record.live().is_some() && !wanted.uncommitted {
             return Ok(Uncommitted::default());
         }
@@ -256,14 +257,14 @@ async fn pull_root(
         (fetched, uncommitted)
     };
     let elsewhere = scratch.count_missing(&tips).await?;
-    // A branch that the user names can have other submodules.
+    // A branch that the user names can have other submodules than the base.
     let submodules = if wanted.branch.is_none() { scratch.submodules(&base).await? } else { Vec::new() };
     let Uncommitted { files, left_out, .. } = uncommitted;
     let (taken, uncommitted) = if wanted.uncommitted { (files, 0) } else { (0, files) };
     Ok(Pulled { fetched, taken, uncommitted, elsewhere, left_out, unread, submodules })
 }
 
-/// The error for a workspace without commits whose files are those of the user's last commit.
+/// Returns the error for a workspace that has no commits, and whose files are the same as in the user's last commit.
 fn nothing_changed(root: &Root, unread: Option<String>, left_out: &LeftOut) -> Failure {
     if let Some((path, why)) = left_out.places.first() {
         let path = shown(path);
@@ -275,7 +276,7 @@ fn nothing_changed(root: &Root, unread: Option<String>, left_out: &LeftOut) -> F
         .hint(copy_out_hint(&root.slug))
 }
 
-/// The name of the place that has the commits: the bottle, or one of its directories.
+/// Names the root in a message: the bottle, or one of the directories in its workspace.
 fn named(root: &Root) -> String {
     if root.is_directory() { root.to_string() } else { root.slug.to_string() }
 }
@@ -296,7 +297,7 @@ async fn history(channel: &Channel, root: &Root, wanted: Wanted<'_>) -> Result<H
     Ok(History { head: workspace.head, tips })
 }
 
-/// Reports that the user has all changes that are older than this time.
+/// Reports to the keeper that the user has all changes that are older than the time `at`.
 async fn report_to_keeper(channel: &Channel, at: Timestamp) -> Result<(), Failure> {
     let mut stream = channel.open(&KeeperRequest::Pulled { at }).await.map_err(keeper_lost)?;
     match stream.receive::<KeeperEvent>().await {
@@ -307,7 +308,8 @@ async fn report_to_keeper(channel: &Channel, at: Timestamp) -> Result<(), Failur
     Ok(())
 }
 
-/// The author of the bottle's commits. A name without letters and digits, which git refuses, is replaced.
+/// Returns the author of the bottle's commits. A name without letters and digits is replaced by the agent's name,
+/// because git refuses such a name.
 fn author(record: &Record) -> Author {
     let known = record.author.clone();
     let (name, email) = known.map(|author| (author.name.value, author.email.value)).unzip();
@@ -335,14 +337,14 @@ fn repository(root: &Root) -> Result<Repository, Failure> {
 }
 
 impl PulledWork {
-    /// Whether the bottle has no further changes that could be lost.
+    /// Whether the pull fetched all changes in the bottle, so that no change can be lost.
     pub fn is_complete(&self) -> bool {
         let is_complete =
             |(_, pulled): &RootResult| matches!(pulled, Ok(Some(pulled)) if pulled.is_complete());
         self.is_whole && self.beside.is_empty() && self.roots.iter().all(is_complete)
     }
 
-    /// The branches of repositories with uncommitted work that was not taken.
+    /// Returns the branches of the roots that have uncommitted work that was not pulled.
     pub fn branches_with_more(&self) -> Vec<String> {
         let has_more = |(root, pulled): &RootResult| match pulled {
             Ok(Some(pulled)) if pulled.uncommitted > 0 => Some(pulled.fetched.branch.clone()),
@@ -354,12 +356,12 @@ impl PulledWork {
         branches
     }
 
-    /// What was pulled from each root.
+    /// Returns each root that was pulled, with the result of the pull.
     pub fn pulled(&self) -> impl Iterator<Item = (&Root, &Pulled)> {
         self.roots.iter().filter_map(|(root, pulled)| Some((root, pulled.as_ref().ok()?.as_ref()?)))
     }
 
-    /// The document about what was pulled.
+    /// Returns the output document about the pull.
     pub fn document(&self) -> OneOrSeveral<report::Pulled> {
         match &self.roots[..self.without_submodules] {
             [(root, Ok(Some(pulled)))] => {
@@ -370,12 +372,12 @@ impl PulledWork {
         }
     }
 
-    /// One document for each root.
+    /// Returns one document for each root that was pulled.
     pub fn documents(&self) -> Vec<report::Pulled> {
         self.pulled().map(|(root, pulled)| described(root, pulled)).collect()
     }
 
-    /// The warnings about what was not pulled, except the first failure.
+    /// Returns the warnings about work that was not pulled, except the first failure.
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings: Vec<String> = self.failures().skip(1).collect();
         for (root, _) in self.roots.iter().filter(|(_, pulled)| matches!(pulled, Ok(None))) {
@@ -389,13 +391,13 @@ impl PulledWork {
         warnings
     }
 
-    /// Why roots were not pulled.
+    /// Returns the reasons why roots were not pulled.
     pub fn failures(&self) -> impl Iterator<Item = String> {
         let failed = self.roots.iter().filter_map(|(root, pulled)| Some((root, pulled.as_ref().err()?)));
         failed.map(|(root, error)| not_pulled(root, &error.message))
     }
 
-    /// The first failure of a root.
+    /// Returns the first failure of a root.
     pub fn failure(self) -> Option<Failure> {
         let failed = self.roots.into_iter().find_map(|(root, pulled)| Some((root, pulled.err()?)));
         failed.map(|(root, error)| error.reworded(|message| not_pulled(&root, message)))

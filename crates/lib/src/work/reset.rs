@@ -1,4 +1,4 @@
-//! Puts files of a workspace back to their state at the start.
+//! Resets files of a workspace to their state at the start of the bottle.
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
@@ -17,19 +17,19 @@ use crate::failure::{Failure, Kind};
 use crate::notice::Notify;
 use crate::report::{ComparedDirectory, FileEntryPath, ResetFile, ResetFiles};
 
-/// The maximum number of paths in one request, and the maximum of their total bytes. In JSON, each byte of a path takes
-/// at most six bytes, and a request has at most 1 MiB.
+/// The maximum number of paths in one request, and the maximum total size of these paths in bytes. In JSON, each byte
+/// of a path takes at most six bytes, and the maximum size of a request is 1 MiB.
 const MAX_PATHS: usize = 1000;
 const MAX_PATH_BYTES: usize = 128 << 10;
 
-/// The files of a bottle's workspace that differ from the start.
+/// The files of a bottle's workspace that differ from their state at the start of the bottle.
 pub struct Differences<'a> {
     slug: Slug,
-    /// The files of each directory.
+    /// The files of each root that differ.
     pub roots: Vec<RootDifferences<'a>>,
 }
 
-/// The files of a workspace, or of a directory of it, that differ from the start.
+/// The files of one root that differ from their state at the start of the bottle.
 pub struct RootDifferences<'a> {
     /// The work of the bottle.
     pub work: Work<'a>,
@@ -42,17 +42,17 @@ pub struct RootDifferences<'a> {
 /// Refuses a bottle whose workspace is a directory of the user.
 ///
 /// # Errors
-/// When the workspace is such a directory.
+/// When the workspace is a directory of the user.
 pub fn require_copy_to_reset(record: &Record) -> Result<(), Failure> {
     let slug = &record.slug;
     let instead = format!("`bottle diff {slug}` shows the changes; `git` in the directory puts files back");
     require_copy(record, &format!("reset {slug}"), instead)
 }
 
-/// Checks a path of the user. Returns it relative to the workspace.
+/// Converts a path that the user wrote to a path relative to the workspace.
 ///
 /// # Errors
-/// When it is outside of the workspace.
+/// When the path is outside of the workspace.
 pub fn in_workspace(path: &OsStr) -> Result<PathBuf, Failure> {
     FilePath::from(path).in_workspace().ok_or_else(|| {
         Failure::usage(format!("cannot reset {path:?}: it is outside the workspace"))
@@ -61,7 +61,7 @@ pub fn in_workspace(path: &OsStr) -> Result<PathBuf, Failure> {
     })
 }
 
-/// Keeps only the roots that contain one of these paths. Without paths, keeps all.
+/// Keeps only the roots that contain one of these paths. If `paths` is empty, keeps all roots.
 pub fn retain_roots(roots: &mut Vec<Root>, paths: &[PathBuf]) {
     if paths.is_empty() {
         return;
@@ -71,10 +71,11 @@ pub fn retain_roots(roots: &mut Vec<Root>, paths: &[PathBuf]) {
 }
 
 impl<'a> Differences<'a> {
-    /// Finds the files in these roots.
+    /// Finds the files in these roots that differ from their state at the start of the bottle.
     ///
     /// # Errors
-    /// When a root cannot be compared. A root without a repository is left out, with a warning, if there are others.
+    /// When a root cannot be compared. A root without a repository is left out with a warning, if another root can be
+    /// compared.
     pub async fn find(
         host: &'a Host,
         slug: &Slug,
@@ -90,13 +91,13 @@ impl<'a> Differences<'a> {
         Ok(Self { slug: slug.clone(), roots })
     }
 
-    /// The files.
+    /// Returns the files that differ.
     pub fn changes(&self) -> impl Iterator<Item = &Change> {
         self.roots.iter().flat_map(|root| &root.changes)
     }
 
-    /// Keeps only the files in these paths. Without paths, keeps all. Returns the paths that match no file, which may
-    /// be misspelled.
+    /// Keeps only the files at or below these paths. If `paths` is empty, keeps all files. Returns the paths that match
+    /// no file, because the user may have misspelled them.
     pub fn select<'p>(&mut self, paths: &'p [PathBuf]) -> Vec<&'p PathBuf> {
         if paths.is_empty() {
             return Vec::new();
@@ -109,7 +110,7 @@ impl<'a> Differences<'a> {
         unchanged
     }
 
-    /// Removes the files that were created, and restores the others. The channel allows writes.
+    /// Removes the files that were created since the start, and restores all other files. `channel` must allow writes.
     ///
     /// # Errors
     /// When a file cannot be removed or restored. Some files may already be reset.
@@ -126,7 +127,7 @@ impl<'a> Differences<'a> {
         work: &Work<'_>,
         changes: &[Change],
     ) -> Result<(), Failure> {
-        // A new file can be in the place of a directory that is restored, so new files are removed first.
+        // A new file can have the path of a directory that is restored, so new files are removed first.
         for paths in parts(changes.iter().filter(|change| change.is_new())) {
             let stream = open_guest(channel, GuestRequest::Files(FileRequest::RemoveFiles { paths })).await?;
             self.answer(stream).await?;
@@ -159,7 +160,7 @@ impl<'a> Differences<'a> {
         format!("`bottle fs reset {}` continues", self.slug)
     }
 
-    /// The document about the files. `applied` says whether they were reset.
+    /// Returns the output document about the files. `applied` says whether the files were reset.
     pub fn document(&self, applied: bool) -> ResetFiles {
         let base = |work: &Work<'_>| work.base.commit.as_ref().map(|base| base.as_str().to_owned());
         let roots = self.roots.iter().filter(|found| found.work.root.is_directory());
@@ -176,7 +177,7 @@ impl<'a> Differences<'a> {
     }
 }
 
-/// Finds the files that differ from the start in a workspace, or in a directory of it.
+/// Finds the files of one root that differ from their state at the start of the bottle.
 async fn find_in<'a>(
     host: &'a Host,
     root: &Root,
@@ -196,7 +197,7 @@ async fn find_in<'a>(
     Ok(RootDifferences { work, changes, left_out })
 }
 
-/// Splits the paths into requests.
+/// Splits the paths of these changes into lists that each fit into one request.
 fn parts<'a>(changes: impl Iterator<Item = &'a Change>) -> Vec<Vec<FilePath>> {
     let mut parts: Vec<Vec<FilePath>> = Vec::new();
     let mut bytes = 0;

@@ -1,5 +1,5 @@
-//! The parts of a bottle's workspace that `diff`, `apply`, `pull` and `fs reset` work on: the workspace itself, or its
-//! directories if several directories were copied into it.
+//! The roots of a bottle's workspace, on which `diff`, `apply`, `pull` and `fs reset` work. If several directories were
+//! copied into the workspace, each of them is a root. Otherwise, the workspace itself is the only root.
 
 use std::fmt;
 use std::fs::Metadata;
@@ -21,39 +21,42 @@ use crate::failure::{self, Failure};
 use crate::notice::{Notice, Notify};
 use crate::text::{inert, one_line, quoted, shown};
 
-/// The workspace of a bottle or a directory of it, and the directory on the host that it belongs to.
+/// The workspace of a bottle or one of its directories, and the corresponding directory on the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Root {
     /// The bottle's slug.
     pub slug: Slug,
-    /// The path of the directory in the workspace; empty for the workspace itself.
+    /// The path of the directory in the workspace. Empty for the workspace itself.
     pub name: String,
-    /// The directory that was copied, otherwise the working directory.
+    /// The host directory that was copied. If no directory was copied, the working directory.
     pub directory: PathBuf,
-    /// The copied directory. Its repository is the user's repository. `None` if no directory was copied.
+    /// The host directory in which the user's repository is found: the copied directory, or the directory that the user
+    /// confirmed. `None` if there is neither.
     repository: Option<PathBuf>,
-    /// The repository that was copied. `None` if nothing is known about it.
+    /// The repository that was copied, from the bottle's record. `None` if the record does not describe it.
     known: Option<CopiedRepository>,
-    /// The repository that the user has confirmed in place of the copied one.
+    /// The identity of the repository that the user has confirmed instead of the copied repository.
     confirmed: Option<FileId>,
-    /// The objects of a repository that the bottle was given. `None` if nothing is known about them.
+    /// The git objects that the bottle received at its start. `None` if they are unknown.
     pub(super) given: Option<Given>,
-    /// The origin of the given files, as their record says. `None` without a record.
+    /// The origin of the files that the bottle received at its start, from the record of these files. `None` without a
+    /// record.
     origin: Option<Origin>,
-    /// Whether the files were copied from this directory, or are the files in it.
+    /// Whether the workspace's files were copied from `directory`, or are the files of `directory` itself.
     pub is_copy: bool,
-    /// Whether the directory itself is the workspace.
+    /// Whether `directory` itself is the workspace (`--cwd=live`).
     pub is_live: bool,
     /// The branch into which `pull` fetches, without `refs/heads/`.
     pub branch: String,
 }
 
 impl Root {
-    /// If several `--cwd` flags copied directories, returns these directories, otherwise the workspace. With `chosen`,
-    /// returns only this directory of the workspace. If `chosen` was not copied, it belongs to the working directory.
+    /// Returns the roots of a bottle's workspace. If several `--cwd` flags copied directories, these directories are
+    /// the roots. Otherwise, the workspace is the only root. With `chosen`, returns only the root of this directory of
+    /// the workspace. If this directory was not copied, its work is compared with the working directory.
     ///
     /// # Errors
-    /// Returns an error if there is no such directory.
+    /// Returns an error if the workspace has no directory `chosen`.
     pub fn of(host: &Host, record: &Record, chosen: Option<&str>) -> Result<Vec<Self>, Failure> {
         let Some(chosen) = chosen else {
             return if record.directories.is_empty() {
@@ -88,7 +91,7 @@ impl Root {
         if found.is_empty() { Err(no_directory(record, chosen, "it was not copied")) } else { Ok(found) }
     }
 
-    /// Whether the user has a repository that can take the work of a root.
+    /// Whether the user has a repository into which the work of at least one root can be pulled.
     pub fn any_has_repository(host: &Host, record: &Record) -> bool {
         let is_usable = |root: &Self| matches!(root.repository(), Ok(Some(_)));
         Self::of(host, record, None).is_ok_and(|roots| roots.iter().any(is_usable))
@@ -139,15 +142,17 @@ impl Root {
         record.directories.iter().zip(branches).map(root).collect()
     }
 
-    /// Whether the files were given from a directory without a repository, and the user has not named one since.
+    /// Whether the files at the start came from a directory without a repository, and the user has not confirmed a
+    /// repository since then.
     pub fn is_without_repository(&self) -> bool {
         self.origin == Some(Origin::Directory) && self.confirmed.is_none()
     }
 
-    /// The record of the given files. `None` if there is none, or it does not belong to the user's repository `own`.
+    /// Returns the record of the files that the bottle received at its start. `None` if there is no record, or if the
+    /// record does not belong to the user's repository `own`.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// When the record cannot be read.
     pub(super) fn given_files(
         &self,
         host: &Host,
@@ -160,12 +165,13 @@ impl Root {
         GivenRecord::read(&record).map_err(|error| Failure::path("read", &record, error))
     }
 
-    /// The user's repository. `None` if the files were not given from one.
+    /// Returns the user's repository. `None` if the files at the start did not come from a repository.
     ///
     /// # Errors
     /// When the repository cannot be read, or when it is neither the copied repository nor confirmed by the user.
     pub fn repository(&self) -> Result<Option<Repository>, Failure> {
-        // A repository that the user made there after the start has no information about the files of the start.
+        // A repository that the user created in the directory after the start has no information about the files at the
+        // start.
         if self.is_without_repository() {
             return Ok(None);
         }
@@ -187,8 +193,8 @@ impl Root {
         .hint("`--repository PATH` confirms it, or names another one"))
     }
 
-    /// The submodule at this path of the workspace or directory. `None` if the user has no repository there that
-    /// belongs to the copied one.
+    /// Returns the root of the submodule at `path` in this root. `None` if the user's repository has no usable
+    /// submodule at this path.
     ///
     /// # Errors
     /// When a repository cannot be read.
@@ -202,7 +208,7 @@ impl Root {
         let directory = self.directory.join(path);
         let Some(found) = Repository::containing(&directory)? else { return Ok(None) };
         let (own, located) = (own.data().located(), found.data().located());
-        // The path of a git directory can contain `..`.
+        // Real paths are compared, because the path of a git directory can contain `..`.
         let real = |directory: &Directory| directory.path().canonicalize().ok();
         let is_below = real(&located.git)
             .is_some_and(|git| real(&own.common).is_some_and(|common| git.starts_with(common)));
@@ -221,7 +227,7 @@ impl Root {
         }))
     }
 
-    /// Uses the repository that contains the directory `chosen`, instead of the one that was copied.
+    /// Uses the repository that contains the directory `chosen`, instead of the copied repository.
     ///
     /// # Errors
     /// When there are several roots, or no repository contains the directory.
@@ -238,9 +244,9 @@ impl Root {
         Ok(())
     }
 
-    /// The repository that the user has to confirm before it is used, because it is not known to be the one that was
-    /// copied. Without a copy, the repository of the directory `instead` is proposed. `None` if there is nothing to
-    /// confirm.
+    /// Returns the repository that the user has to confirm before it is used, because it is not known to be the copied
+    /// repository. If no directory was copied, proposes the repository that contains the directory `instead`. `None` if
+    /// no repository has to be confirmed.
     pub fn unconfirmed(&self, instead: Option<&Path>) -> Option<Unconfirmed> {
         if self.is_without_repository() && instead.is_none() {
             return None;
@@ -252,10 +258,10 @@ impl Root {
         (!is_known).then(|| Unconfirmed { label: self.label(), is_copy: self.is_copy, directory, found })
     }
 
-    /// Refuses roots whose repository the user would have to confirm. For callers that have no user to ask.
+    /// Refuses roots whose repository the user would have to confirm. For callers that cannot ask the user.
     ///
     /// # Errors
-    /// When there is one.
+    /// When the user would have to confirm the repository of a root.
     pub fn require_confirmed(roots: &[Self], instead: Option<&Path>) -> Result<(), Failure> {
         match roots.iter().find_map(|root| root.unconfirmed(instead)) {
             Some(unconfirmed) => Err(unconfirmed.not_asked()),
@@ -275,22 +281,22 @@ impl Root {
         self.confirmed = found.id();
     }
 
-    /// Whether this is one of several directories, and not the workspace.
+    /// Whether this root is a directory in the workspace, and not the workspace itself.
     pub fn is_directory(&self) -> bool {
         !self.name.is_empty()
     }
 
-    /// The path in the bottle.
+    /// The path of the root in the bottle.
     pub fn path(&self) -> String {
         if self.is_directory() { format!("{WORKSPACE}/{}", self.name) } else { WORKSPACE.to_owned() }
     }
 
-    /// The beginning of a line about this directory; empty for the workspace.
+    /// The prefix of a message about this root. Empty for the workspace itself.
     pub fn label(&self) -> String {
         if self.is_directory() { format!("{}: ", one_line(&self.name)) } else { String::new() }
     }
 
-    /// The path in the bottle, for `bottle cp` in a shell.
+    /// The argument of `bottle cp` for this root, quoted for a shell.
     pub fn source(&self) -> String {
         quoted(&format!("{}:{}", self.slug, if self.is_directory() { &self.name } else { "." }))
     }
@@ -306,7 +312,7 @@ impl fmt::Display for Root {
     }
 }
 
-/// Refuses an operation that needs a copy of the directory. `what` is the action and its object.
+/// Refuses an operation that needs a workspace that is a copy. `what` describes the operation in the message.
 ///
 /// # Errors
 /// When the workspace of the bottle is a directory of the user.
@@ -317,11 +323,11 @@ pub fn require_copy(record: &Record, what: &str, hint: impl Into<String>) -> Res
     Err(Failure::state(why).about(&record.slug).hint(hint))
 }
 
-/// Returns the comparisons that succeeded. If `skipped` accepts the error of a directory, and another directory could
-/// be compared, only notifies about this error.
+/// Returns the results of the roots that could be compared. If `skipped` returns true for the error of a root, and
+/// another root could be compared, this error only causes a warning.
 ///
 /// # Errors
-/// Returns the first other error.
+/// Returns the first error that is not skipped.
 pub(super) fn compared<T>(
     all: Vec<Result<T, (Root, Failure)>>,
     skipped: impl Fn(&Failure) -> bool,
@@ -352,24 +358,25 @@ pub(super) fn compared<T>(
     Ok(done)
 }
 
-/// Whether a directory cannot be compared because neither the bottle nor the user has a repository of it.
+/// Whether the error says that neither the bottle nor the user has a repository of a directory.
 pub(super) fn is_without_repository(error: &Failure) -> bool {
     error.kind == failure::Kind::NothingCommitted
 }
 
-/// The origin of the given files of the directory `name`, or of the workspace if `name` is empty.
+/// Returns the origin of the files that the bottle received at its start, for the directory `name`, or for the
+/// workspace if `name` is empty.
 fn origin(host: &Host, record: &Record, name: &str) -> Option<Origin> {
     GivenRecord::origin(&given::record(&Store::of(host).directory(&record.slug), name)).ok().flatten()
 }
 
-/// The record's entry for the repository of the directory `name`, or of the workspace if `name` is empty.
+/// Returns the record's entry for the repository of the directory `name`, or of the workspace if `name` is empty.
 fn known(record: &Record, name: &str) -> Option<CopiedRepository> {
     record.repositories.iter().find(|known| known.name == name).cloned()
 }
 
 /// A repository that is used only if the user confirms it.
 pub struct Unconfirmed {
-    /// The beginning of a line about the root.
+    /// The prefix of a message about the root.
     label: String,
     is_copy: bool,
     /// The directory from which the repository was found.
@@ -378,7 +385,7 @@ pub struct Unconfirmed {
 }
 
 impl Unconfirmed {
-    /// The question to the user.
+    /// Returns the question to the user whether to use the repository.
     pub fn question(&self) -> String {
         let question = match self.is_copy {
             true => "It is not known to be the one that was copied. Use the repository",
@@ -387,7 +394,7 @@ impl Unconfirmed {
         format!("{}{question} {}?", self.label, self.found.described())
     }
 
-    /// The failure if there is nobody to ask.
+    /// The failure if there is no terminal to ask the user.
     pub fn not_asked(&self) -> Failure {
         let directory = quoted(&self.directory.display().to_string());
         Failure::usage(format!(
@@ -399,25 +406,26 @@ impl Unconfirmed {
         .hint(format!("`--repository {directory}` confirms it"))
     }
 
-    /// The failure if the user does not confirm it.
+    /// The failure if the user does not confirm the repository.
     pub fn denied() -> Failure {
         Failure::state("the repository was not confirmed; nothing was changed")
             .hint("`--repository PATH` names another one")
     }
 }
 
-/// The objects of a repository that a bottle was given at its start.
+/// The git objects that a bottle received at its start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Given {
     /// The directory with the objects, to which no process in the bottle can write.
     objects: PathBuf,
-    /// The commit with which the bottle began, if it is known. A fetch offers it, so that the bottle does not send its
-    /// history again.
+    /// The commit from which the bottle started, if it is known. A fetch offers this commit, so that the bottle does
+    /// not send the commit's history again.
     pub(super) commit: Option<ObjectId>,
 }
 
 impl Given {
-    /// Finds what the bottle was given: for the directory `name`, or for the workspace.
+    /// Finds the git objects that the bottle received for the directory `name`, or for the workspace if `name` is
+    /// `None`.
     fn find(
         host: &Host,
         record: &Record,
@@ -430,7 +438,7 @@ impl Given {
             Some(name) => objects.join(GIT_OBJECTS_OF_SEVERAL).join(name),
             None => objects,
         };
-        // For a directory without a repository, the bottle was given no objects.
+        // For a directory without a repository, the bottle received no objects.
         objects.symlink_metadata().ok().filter(Metadata::is_dir)?;
         Some(Self { objects, commit: known.and_then(CopiedRepository::head) })
     }
@@ -438,7 +446,7 @@ impl Given {
     /// Opens the objects.
     ///
     /// # Errors
-    /// When they cannot be read.
+    /// When the objects cannot be read.
     pub(super) fn open(&self) -> Result<Objects, Failure> {
         let failed = |error| Failure::path("read", &self.objects, error);
         let directory = Directory::open_without_link(&self.objects).map_err(failed)?;
@@ -446,8 +454,8 @@ impl Given {
     }
 }
 
-/// The branch of each directory: `bottle/SLUG`, or `bottle/SLUG.NAME` if another directory has the same repository. No
-/// slug contains a dot, so no other bottle has this branch.
+/// Returns the branch of each directory: `bottle/SLUG`, or `bottle/SLUG.NAME` if another directory has the same
+/// repository. No slug contains a dot, so no other bottle uses this branch.
 fn branches<R: PartialEq>(slug: &Slug, names: &[&str], repositories: &[Option<R>]) -> Vec<String> {
     let is_plain = |c: char| c.is_alphanumeric() || c == '-' || c == '_';
     let plain = |name: &str| name.replace(|c| !is_plain(c), "-");

@@ -5,8 +5,9 @@
 //!  the user's objects ── a view, only read ─────► │ scratch │ ──► diff by the host's git
 //!  the workspace's files ── the guest's archive ──►└─────────┘
 //! ```
-//! The bottle cannot influence the comparison: its configuration is not copied, its attributes are
-//! overridden, and its index and replace references are not used. Dropping the value deletes the repository.
+//! The bottle cannot influence the comparison. The bottle's git configuration is not copied, its attributes are
+//! overridden, and its index and replace references are not used. Dropping [`Scratch`] deletes the temporary
+//! repository.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
@@ -38,10 +39,10 @@ pub(super) const FILES: &str = "refs/bottle/workspace";
 /// The references for the old and the new versions of the files that differ.
 const CHANGED: [&str; 2] = ["refs/bottle/changed-from", "refs/bottle/changed-to"];
 
-/// The reference for the workspace's files of the first bottle, when two bottles are compared with each other.
+/// The reference for the files of the first bottle's workspace, when two bottles are compared with each other.
 const FIRST_FILES: &str = "refs/bottle/first-workspace";
 
-/// The references for two trees in a directory.
+/// The references for two compared trees, after each was moved into a directory.
 const IN_DIRECTORY: [&str; 2] = ["refs/bottle/from-directory", "refs/bottle/to-directory"];
 
 /// The maximum number of bytes read from a diff, and from a list of files. A longer diff is truncated. A longer list is
@@ -52,15 +53,16 @@ pub(super) const MAX_LISTING: usize = 256 << 20;
 /// The maximum number of ignore files read from one commit. The rules of further files are not applied.
 const MAX_IGNORE_FILES: usize = 200;
 
-/// The maximum number of paths in the arguments of one `git diff`, and the maximum of their total bytes. Beyond
-/// one of these limits, the diff covers all paths.
+/// The maximum number of paths in the arguments of one `git diff`, and the maximum total size of these paths in bytes.
+/// Beyond one of these limits, the diff covers all paths.
 const MAX_PATHS: usize = 500;
 const MAX_PATH_BYTES: usize = 64 << 10;
 
-/// A temporary git directory; see the diagram at the top of this file.
+/// A temporary git directory in which a bottle's work is compared. See the diagram at the top of this file.
 pub struct Scratch<'a> {
     pub(super) host: &'a Host,
-    /// Threads that import or read files have clones of this value, so the repository exists as long as they do.
+    /// Threads that import or read files hold clones of this value, so the git directory exists until these threads
+    /// end.
     pub(super) store: Store,
 }
 
@@ -69,41 +71,42 @@ pub struct Scratch<'a> {
 pub struct Tip {
     /// The commit.
     pub commit: ObjectId,
-    /// The commits whose parents the bottle lacks on purpose.
+    /// The shallow commits: commits without their parents, because the bottle has a shallow copy of the history.
     shallow: Vec<ObjectId>,
 }
 
 /// The base of a comparison.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Base {
-    /// The commit. `None` stands for an empty tree.
+    /// The commit. `None` if the base is an empty tree.
     pub commit: Option<ObjectId>,
     /// The tree that is compared with the workspace: the commit's whole tree, or a directory in it.
     pub(super) tree: ObjectId,
-    /// The path of this directory, which ends with a slash; empty for the whole tree.
+    /// The path of the directory in the commit, with a slash at the end. Empty for the whole tree.
     pub(super) prefix: String,
     /// Whether the base is a commit of the user's repository.
     pub is_own: bool,
 }
 
 impl Base {
-    /// The commit whose ignore rules apply, if it is the user's, and the path of the workspace in it.
+    /// Returns the base commit, whose ignore rules apply, and the path of the workspace in it. `None` if the base is
+    /// not a commit of the user.
     pub(super) fn rules(&self) -> Option<(&ObjectId, &str)> {
         self.commit.as_ref().filter(|_| self.is_own).map(|commit| (commit, self.prefix.as_str()))
     }
 }
 
-/// The trees that give an import its known files and ignore rules.
+/// The trees from which an import gets its known files and its ignore rules.
 #[derive(Clone, Copy)]
 pub(super) struct Known<'a> {
     /// Trees or commits whose files are not ignored. A file that cannot be imported gets its version from the first of
     /// these trees that contains it.
     pub(super) trees: [Option<&'a ObjectId>; 2],
-    /// A commit or tree of the user, whose ignore rules apply, and the path of the workspace in it.
+    /// A commit or tree of the user, whose ignore rules apply, and the path of the workspace in this commit or tree.
     pub(super) rules: Option<(&'a ObjectId, &'a str)>,
-    /// The user's repository, whose exclude file applies together with these rules.
+    /// The user's repository, whose `info/exclude` file applies together with `rules`.
     pub(super) own: Option<&'a Repository>,
-    /// The files with which the bottle began.
+    /// The files at the start of the bottle.
     pub(super) began: Option<&'a Began>,
 }
 
@@ -112,9 +115,9 @@ pub(super) struct Known<'a> {
 pub enum Form {
     /// A unified diff for reading, of limited length.
     Text,
-    /// A complete patch, which `git apply` takes.
+    /// A complete patch for `git apply`.
     Patch,
-    /// A complete patch of limited length.
+    /// A patch in the format of [`Self::Patch`], of limited length.
     BoundedPatch,
     /// The number of changed lines of each file.
     Stat,
@@ -142,7 +145,8 @@ pub enum Content {
 }
 
 impl Content {
-    /// The text, and whether it was truncated. A complete patch has no bounded text.
+    /// Returns the text, and whether it was truncated. For a complete patch, which is in a file, the returned text is
+    /// empty.
     pub(super) fn into_text(self) -> (String, bool) {
         match self {
             Self::Text(Text { bytes, cut }) => (String::from_utf8_lossy(&bytes).into_owned(), cut),
@@ -163,11 +167,11 @@ pub struct Compared {
 }
 
 impl<'a> Scratch<'a> {
-    /// Creates an empty git directory of the same kind as the user's repository `own`. Without `own`, it is of the kind
-    /// of `like`.
+    /// Creates an empty git directory of the same kind as the user's repository `own`. Without `own`, the git directory
+    /// has the object format of the commit `like`.
     ///
     /// # Errors
-    /// When it cannot be created, or git is not installed.
+    /// When the git directory cannot be created, or git is not installed.
     pub fn create(
         host: &'a Host,
         own: Option<&Repository>,
@@ -181,8 +185,8 @@ impl<'a> Scratch<'a> {
         Ok(Self { host, store: new_store(host, kind)? })
     }
 
-    /// Fetches the bottle's `HEAD`. `None` if the bottle's repository has no commits. Before [`Self::lend`], the fetch
-    /// uses no objects of the user except those that the bottle was given.
+    /// Fetches the bottle's `HEAD`. `None` if the bottle's repository has no commits. Called before [`Self::lend`], so
+    /// that the fetch uses no objects of the user except the objects that the bottle received at its start.
     ///
     /// # Errors
     /// When the fetch fails. The bottle's git may be the cause.
@@ -190,10 +194,10 @@ impl<'a> Scratch<'a> {
         self.fetch_reference(bottle, "HEAD").await
     }
 
-    /// Fetches a branch of the bottle, as [`Self::fetch`].
+    /// Fetches a branch of the bottle, in the same way as [`Self::fetch`].
     ///
     /// # Errors
-    /// When the branch's name is invalid, the bottle has no such branch, or the fetch fails.
+    /// When the branch's name is invalid, when the bottle has no branch of this name, or when the fetch fails.
     pub async fn fetch_branch(
         &self,
         (channel, root): (&Channel, &Root),
@@ -217,7 +221,8 @@ impl<'a> Scratch<'a> {
         (channel, root): (&Channel, &Root),
         reference: &str,
     ) -> Result<Option<Tip>, Failure> {
-        // Each bottle sends its objects into a separate git directory, which contains only what this bottle was given.
+        // Each bottle sends its objects into a separate git directory. This directory contains only the objects that
+        // the bottle received at its start.
         let incoming = new_store(self.host, self.store.kind())?;
         let given = root.given.as_ref();
         let objects = given.map(|given| given.open()).transpose()?;
@@ -241,17 +246,17 @@ impl<'a> Scratch<'a> {
         Ok(Some(Tip { commit: fetched.tip, shallow: fetched.shallow }))
     }
 
-    /// Lets git read the objects of the user's repository.
+    /// Lets git in the temporary repository read the objects of the user's repository.
     ///
     /// # Errors
-    /// When they cannot be read.
+    /// When the objects cannot be read.
     pub fn lend(&self, own: &Repository, tip: Option<&Tip>) -> Result<(), Failure> {
         own.lend(&self.store, tip.map(|tip| &tip.shallow[..]).unwrap_or_default())
     }
 
-    /// Returns the base of the comparison: the merge base of the bottle's last commit and the user's `head`.
-    /// Without a common history, the base is the user's `head` if the workspace was `copied` from it,
-    /// otherwise the bottle's last commit.
+    /// Returns the base of the comparison: the merge base of the bottle's last commit and the user's `head`. If both
+    /// have no common history, and the workspace was copied from the repository `copied`, the base is the user's
+    /// `head`. Otherwise the base is the bottle's last commit.
     ///
     /// # Errors
     /// Returns an error if git is not installed.
@@ -272,7 +277,7 @@ impl<'a> Scratch<'a> {
             let tree = self.tree_of(tip).await?;
             return Ok(Base { commit: tip.cloned(), tree, prefix: String::new(), is_own: false });
         };
-        // Without a repository of its own, the workspace is a copy of the directory.
+        // Without a common history, the workspace is treated as a copy of the user's directory.
         let prefix = own.prefix()?;
         let tree = match prefix.as_str() {
             "" => head.clone(),
@@ -284,7 +289,7 @@ impl<'a> Scratch<'a> {
         Ok(Base { commit: Some(head.clone()), tree, prefix, is_own: true })
     }
 
-    /// The base for files that are in no commit of the user.
+    /// Returns the base for files that no commit of the user contains.
     ///
     /// # Errors
     /// Returns an error if git fails.
@@ -293,16 +298,16 @@ impl<'a> Scratch<'a> {
         Ok(Base { commit: None, tree, prefix: String::new(), is_own: false })
     }
 
-    /// Returns the tree of a directory in a commit. `None` if the commit has no such directory.
+    /// Returns the tree of a directory in a commit. `None` if the commit does not contain the directory.
     async fn tree_at(&self, commit: &ObjectId, directory: &str) -> Result<Option<ObjectId>, Failure> {
         let name = format!("{}:{}", commit.as_str(), directory.trim_end_matches('/'));
         let Some(found) = self.object(&name).await? else { return Ok(None) };
-        // This lookup fails if `found` is a file.
+        // This lookup returns `None` if `found` is a file.
         self.object(&format!("{found}^{{tree}}")).await
     }
 
     /// Compares the imported workspace with the base. With `directory`, the paths of the result begin with this
-    /// directory. Otherwise they are paths in the user's repository.
+    /// directory. Otherwise the paths are the same as in the user's repository.
     ///
     /// # Errors
     /// Returns an error if git fails.
@@ -330,8 +335,8 @@ impl<'a> Scratch<'a> {
         Ok(Compared { diff, committed, left_out })
     }
 
-    /// Points [`CHANGED`] at the files that differ, in the directory `prefix`. Files that git cannot
-    /// convert here are compared as they are in the working tree.
+    /// Points the references [`CHANGED`] at commits of the files that differ, below the directory `prefix`. Files for
+    /// which git's conversion is not possible are compared in the version of the working tree.
     fn write_changed(&self, prefix: &str, began: &Began, work: &Committed) -> Result<(), Failure> {
         let write = || {
             for (side, reference) in CHANGED.into_iter().enumerate() {
@@ -353,8 +358,8 @@ impl<'a> Scratch<'a> {
         write().map_err(|error: std::io::Error| Failure::cannot("compare the files", error))
     }
 
-    /// Imports the workspace. The ignore rules of the base apply, if it is a commit of the user. If the user has no
-    /// commit, the ignore rules of the given files apply.
+    /// Imports the workspace. If the base is a commit of the user, the ignore rules of the base apply. If the user has
+    /// no commit, the ignore rules of the files at the start of the bottle apply.
     pub(super) async fn import_beside(
         &self,
         bottle: (&Channel, &Root),
@@ -367,7 +372,7 @@ impl<'a> Scratch<'a> {
         self.import(bottle, FILES, known).await
     }
 
-    /// Imports the workspaces of two bottles, and compares the first one with the second one. Files that the user's
+    /// Imports the workspaces of two bottles, and compares the first workspace with the second. Files that the user's
     /// commit `head` or a bottle's last commit tracks are not ignored.
     ///
     /// # Errors
@@ -381,7 +386,7 @@ impl<'a> Scratch<'a> {
     ) -> Result<(Content, [LeftOut; 2]), Failure> {
         let known = |tip| Known { trees: [head, tip], rules: head.map(|head| (head, "")), own, began: None };
         let [first, second] = bottles;
-        // A bottle without a git repository is compared by its files.
+        // If a bottle has no git repository, only the files of its workspace are compared.
         let tips = [self.fetch(first).await.ok().flatten(), self.fetch(second).await.ok().flatten()];
         let [first_tip, second_tip] = tips.each_ref().map(|tip| tip.as_ref().map(|tip| &tip.commit));
         if let Some(own) = own {
@@ -402,7 +407,7 @@ impl<'a> Scratch<'a> {
         Ok((diff, [left_out_of_first, left_out_of_second]))
     }
 
-    /// Imports the workspace of a bottle as a commit, and points `reference` at it.
+    /// Imports the workspace of a bottle as a commit, and points `reference` at this commit.
     pub(super) async fn import(
         &self,
         (channel, root): (&Channel, &Root),
@@ -452,7 +457,8 @@ impl<'a> Scratch<'a> {
         bottle_archive::receive(stream, take).await.map_err(|error| receive_failed(error, &root.slug, unread))
     }
 
-    /// Reads the ignore rules of the user's commit, of the user's repository, and of the user.
+    /// Reads the ignore rules of the files `tracked`, of the repository's `info/exclude`, and of the user's own ignore
+    /// file.
     async fn rules(
         &self,
         tracked: &HashMap<Vec<u8>, Entry>,
@@ -476,7 +482,8 @@ impl<'a> Scratch<'a> {
         }
         let exclude = own.and_then(Repository::exclude);
         exclude.into_iter().for_each(|text| ignored.own.add(Path::new(""), &text));
-        // The user's own rules have the lowest precedence. An unreadable file adds no rules, so a diff shows more.
+        // The rules of the user's own ignore file have the lowest precedence. If this file cannot be read, no rules are
+        // added, and a diff shows more files.
         let users = git_user::ignore_file(self.host).and_then(|path| ignore_rules::read_users(&path).ok());
         users.into_iter().for_each(|text| ignored.own.add(Path::new(""), &String::from_utf8_lossy(&text)));
         Ok(())
@@ -499,9 +506,9 @@ impl<'a> Scratch<'a> {
         Ok(listed.bytes.split(|byte| *byte == 0).filter_map(entry).collect())
     }
 
-    /// Compares the base with the bottle's last commit, for files that differ between this commit and the
-    /// workspace, because a pull fetches the commit. Lines that the workspace's diff also contains are
-    /// included, because the same lines can have another meaning in another order or inside a comment.
+    /// Compares the base with the bottle's last commit, because a pull fetches this commit. Covers only the files that
+    /// differ between this commit and the workspace. Lines that the workspace's diff also contains are included,
+    /// because the same lines can have another meaning in another order or inside a comment.
     async fn committed(
         &self,
         own: Option<&Repository>,
@@ -520,7 +527,7 @@ impl<'a> Scratch<'a> {
         self.committed_at(base.tree.as_str(), tip, (&since, paths), directory).await
     }
 
-    /// Compares the base with the bottle's last commit for those paths that are also in `since`.
+    /// Compares the base with the bottle's last commit, for the paths that are in both lists: `since` and `paths`.
     async fn committed_at(
         &self,
         from: &str,
@@ -539,11 +546,11 @@ impl<'a> Scratch<'a> {
         self.diff(from, tip.as_str(), &paths, directory).await
     }
 
-    /// Returns the paths that differ, sorted.
+    /// Returns the paths at which two trees differ, sorted.
     pub(super) async fn changed(&self, from: &str, to: &str) -> Result<Vec<Vec<u8>>, Failure> {
         let arguments = ["diff", "--name-only", "-z", "--no-renames", "--no-ext-diff", from, to, "--"];
         let listed = self.read(&arguments, MAX_LISTING).await?;
-        // A path that is missing here would be changed without being shown.
+        // A path that is missing in a truncated list would be changed without being shown to the user.
         if listed.cut {
             return Err(Failure::failed("cannot compare: too many files differ"));
         }
@@ -568,12 +575,12 @@ impl<'a> Scratch<'a> {
         ];
         let listed = self.read(&arguments, MAX_OUTPUT).await?;
         let fields: Vec<&[u8]> = listed.bytes.split(|byte| *byte == 0).collect();
-        // Each file has its similarity, its old path and its new one.
+        // Each renamed file has three fields: its similarity, its old path and its new path.
         let files = fields.chunks_exact(3).map(|file| (file[1].to_vec(), file[2].to_vec()));
         Ok(files.collect())
     }
 
-    /// Compares two trees.
+    /// Compares two trees, and returns the result in this form.
     pub(super) async fn content(
         &self,
         form: Form,
@@ -587,7 +594,7 @@ impl<'a> Scratch<'a> {
             return self.diff_with(&options, from, to, &[]).await.map(Content::Text);
         }
         let path = self.store.path().join("patch");
-        // A patch file that was returned earlier keeps its content.
+        // An earlier patch file is removed and not overwritten, because a caller may still read it.
         let _ = fs::remove_file(&path);
         let to_file = format!("--output={}", path.display());
         options.push(&to_file);
@@ -618,7 +625,7 @@ impl<'a> Scratch<'a> {
         paths: &[String],
         directory: Option<&str>,
     ) -> Result<Text, Failure> {
-        // The prefixes do not depend on the user's git configuration.
+        // The prefixes are set, so that they do not depend on the user's git configuration.
         let directory = directory.map(|directory| format!("{directory}/")).unwrap_or_default();
         let prefixes = [format!("--src-prefix=a/{directory}"), format!("--dst-prefix=b/{directory}")];
         self.diff_with(&prefixes.each_ref().map(String::as_str), from, to, paths).await
@@ -654,12 +661,12 @@ impl<'a> Scratch<'a> {
         ObjectId::from_bytes(&written.bytes).ok_or_else(|| Failure::failed("git cannot create an empty tree"))
     }
 
-    /// The object to which a revision expression resolves. `None` if there is none.
+    /// Returns the object to which a revision expression resolves. `None` if it resolves to no object.
     pub(super) async fn object(&self, expression: &str) -> Result<Option<ObjectId>, Failure> {
         self.store.object(expression).await.map_err(store_failed)
     }
 
-    /// The commit to which a name resolves. `None` if there is none.
+    /// Returns the commit to which a name resolves. `None` if it resolves to no commit.
     pub(super) async fn commit_of(&self, name: &str) -> Result<Option<ObjectId>, Failure> {
         self.store.commit(name).await.map_err(store_failed)
     }
@@ -698,7 +705,7 @@ mod tests {
     use super::super::patch_tests::{commit, host};
     use super::*;
 
-    /// An agent could hide a file behind many long paths, which come before it.
+    /// An agent could try to hide a changed file after many long paths, which come first in a sorted list.
     #[tokio::test]
     async fn no_changed_file_is_left_out_of_a_long_list() {
         let home = tempfile::tempdir().expect("a directory");

@@ -1,4 +1,4 @@
-//! The files with which a bottle began, and how git would commit the files of its workspace.
+//! The files at the start of a bottle, and the form in which git would commit the files of its workspace.
 //!
 //! ```text
 //!  record of the start, or the base ──► Start: each file as it was, and as git would commit it
@@ -28,40 +28,42 @@ use super::workspace::{LeftOut, MAX_FILE};
 use crate::failure::Failure;
 use crate::text::one_line;
 
-/// The references for the files at the start, for the contents that pointers stood for, and for the converted files.
+/// The references for the files at the start, for the contents to which pointers refer, and for the converted files.
 const RAW: &str = "refs/bottle/start-raw";
 const CONTENTS: &str = "refs/bottle/start-contents";
 const CONVERTED: &str = "refs/bottle/converted";
 
-/// The maximum number of attribute files read from a tree. Their patterns are bounded too.
+/// The maximum number of attribute files read from a tree. The patterns in these files are bounded too.
 const MAX_ATTRIBUTE_FILES: usize = 2_000;
 
-/// The files with which a bottle began.
+/// The files at the start of a bottle.
 #[derive(Debug, Default)]
 pub(super) struct Began {
     pub(super) start: Start,
-    /// How git would have converted these files.
+    /// How git would have converted the files at the start.
     conversions: Conversions,
-    /// The files for which only a pointer to the content is known: a Git LFS pointer, or a pointer in the record of
-    /// given files.
+    /// The files whose content is known only as a pointer: a Git LFS pointer, or the hash and size in the record of the
+    /// files at the start.
     pub(super) pointers: HashMap<Vec<u8>, Pointer>,
-    /// The record of given files.
+    /// The record of the files that the bottle received at its start.
     given: Option<Given>,
-    /// The files of the record whose content is replaced by a pointer, each with its pointer.
+    /// The files of the record that were imported as a pointer instead of their content, each with its pointer.
     behind: HashMap<Vec<u8>, Version>,
-    /// The files of the workspace whose content at the start is not kept. Their changes are therefore unknown.
+    /// The files of the workspace whose content at the start is not kept. The changes of these files are therefore
+    /// unknown.
     pub(super) unknown: BTreeSet<Vec<u8>>,
-    /// The tree of the files.
+    /// The tree of the files at the start, as they were in the working tree.
     raw: Option<ObjectId>,
 }
 
 impl Began {
-    /// Whether the files that the bottle was given are known.
+    /// Whether a record lists all files that the bottle received at its start.
     pub(super) fn is_recorded(&self) -> bool {
         self.given.as_ref().is_some_and(|given| !given.is_partial)
     }
 
-    /// The directories that were repositories of their own. No commit of the outer repository has their files.
+    /// Returns the directories that were nested repositories at the start. No commit of the outer repository contains
+    /// the files of these directories.
     pub(super) fn nested(&self) -> HashSet<Vec<u8>> {
         self.given.iter().flat_map(|given| given.nested.iter().cloned()).collect()
     }
@@ -71,7 +73,8 @@ impl Began {
         self.given.as_ref().is_some_and(|given| given.origin == Origin::Directory)
     }
 
-    /// The tree whose ignore rules apply if the user has no commit, and the path of the workspace in it.
+    /// If the user has no commit, returns the tree of the files at the start, whose ignore rules apply, and the path of
+    /// the workspace in this tree.
     pub(super) fn rules(&self) -> Option<(&ObjectId, &str)> {
         self.raw
             .as_ref()
@@ -88,13 +91,13 @@ impl Began {
         self.unknown.iter().for_each(|path| left_out.add(path_of(path.clone()), why.clone()));
     }
 
-    /// Whether a pointer stands for the content of this version of a file, and the content is not available.
+    /// Whether this version of a file is only a pointer, and the content to which the pointer refers is not available.
     pub(super) fn has_no_content(&self, path: &[u8], version: &Version) -> bool {
         let is_raw = |started: &Started| started.raw.as_ref() == Some(version);
         self.pointers.contains_key(path) && self.start.files.get(path).is_some_and(is_raw)
     }
 
-    /// Replaces pointers with the contents that they stand for.
+    /// Replaces pointers in `files` with the contents to which they refer.
     pub(super) fn with_contents(&self, files: &mut Files) {
         for (path, pointer) in &self.behind {
             let raw = self.start.files.get(path).and_then(|started| started.raw.as_ref());
@@ -118,23 +121,23 @@ pub(super) struct Conversions {
 #[derive(Debug, Clone)]
 pub(super) struct Source {
     pub(super) path: Vec<u8>,
-    /// Its mode, and the object with its bytes.
+    /// The file's mode, and the object with the file's bytes in the working tree.
     pub(super) raw: Version,
-    /// The file's earlier blob.
+    /// The file's earlier version.
     pub(super) before: Option<Version>,
 }
 
-/// What git would commit of a file.
+/// The result of git's conversion of a file for a commit.
 #[derive(Debug, Clone)]
 pub(super) struct Converted {
     pub(super) version: Version,
-    /// The pointer, if the content is elsewhere.
+    /// The Git LFS pointer, if `version` contains a new pointer instead of the content.
     pub(super) pointer: Option<Pointer>,
-    /// Whether the file has text that `version` lacks.
+    /// Whether the file contains text that the conversion drops from `version`.
     hides_text: bool,
 }
 
-/// The path of a file, and what git would commit of it.
+/// The path of a file, and the result of its conversion.
 type ConvertedFile = (Vec<u8>, Result<Converted, Unconverted>);
 
 /// The purpose of a comparison of the agent's work.
@@ -151,9 +154,11 @@ pub(super) enum Purpose {
 pub(super) struct Committed {
     /// The paths that differ, each with its old and its new version.
     pub(super) changes: Vec<(Vec<u8>, Option<Version>, Option<Version>)>,
-    /// Files that only a program could convert: the path, the old version, the current bytes, and the reason.
+    /// Files that cannot be converted as git would, for example because git runs a program for them. Each entry
+    /// contains the path, the old version, the version in the working tree, and the reason.
     pub(super) unconverted: Vec<(Vec<u8>, Option<Version>, Version, Unconverted)>,
-    /// The contents to which new Git LFS pointers refer: the path, the object with the content, and the pointer.
+    /// The contents to which new Git LFS pointers refer. Each entry contains the file's path, the object with the
+    /// content, and the pointer.
     pub(super) contents: Vec<(Vec<u8>, String, Pointer)>,
 }
 
@@ -164,7 +169,7 @@ impl Conversions {
 }
 
 impl Scratch<'_> {
-    /// Finds the files with which the bottle began. Without a record, these are the files of the base.
+    /// Finds the files at the start of the bottle. Without a record, these are the files of the base.
     ///
     /// # Errors
     /// When the record cannot be read, or git fails.
@@ -183,7 +188,7 @@ impl Scratch<'_> {
             None => Files::new(),
         };
         let conversions = match given.as_ref().map(|given| &given.origin) {
-            // The files of a directory without a repository are compared byte by byte.
+            // The files of a directory without a repository are compared byte by byte, without a conversion.
             Some(Origin::Directory) => Conversions::default(),
             _ => self.conversions(own, base, &head).await?,
         };
@@ -224,9 +229,9 @@ impl Scratch<'_> {
         Ok(Began { start, conversions, pointers, given, behind, unknown: BTreeSet::new(), raw: Some(tree) })
     }
 
-    /// Finds the contents of the given files for which a pointer stands. Only files that differ in the imported
-    /// workspace, or in what an earlier `apply` took from it, are considered. The content comes from the record, or
-    /// from `directory` if the user has not changed the file.
+    /// Finds the contents of the files at the start that were imported as pointers. Considers only files that differ in
+    /// the imported workspace, or in the files that an earlier `apply` applied. The content comes from the record, or
+    /// from the user's file in `directory` if the user has not changed this file.
     ///
     /// # Errors
     /// When the record cannot be read, or git fails.
@@ -260,7 +265,7 @@ impl Scratch<'_> {
         let differ: BTreeSet<&Vec<u8>> = differ.map(|(path, _)| path).collect();
         if !differ.is_empty() {
             let write = || {
-                // Even if the directory no longer exists, the record has contents.
+                // The directory may no longer exist. The record contains contents even then.
                 let directory = Directory::open(directory).ok();
                 let mut import = FastImport::start(self.store.git().command(), CONTENTS)?;
                 for path in differ {
@@ -287,20 +292,20 @@ impl Scratch<'_> {
         Ok(())
     }
 
-    /// The tree that was checked out at the start: the tree of the workspace in the recorded commit. `None` without a
-    /// commit.
+    /// Returns the tree that was checked out at the start: the tree of the workspace in the recorded commit. `None` if
+    /// the record contains no commit.
     async fn tree_of_start(&self, given: &Given, base: &Base) -> Result<Option<ObjectId>, Failure> {
         let Some(head) = given.head() else { return Ok(None) };
         let name = match base.prefix.trim_end_matches('/') {
             "" => format!("{head}^{{tree}}"),
             directory => format!("{head}:{directory}"),
         };
-        // If the user's repository no longer has the commit, the base is the nearest commit.
+        // If the user's repository no longer contains the recorded commit, the nearest commit is the base.
         Ok(Some(self.object(&name).await?.unwrap_or_else(|| base.tree.clone())))
     }
 
-    /// The files of the record, and those files of the commit that the bottle was not given. Without a record, only the
-    /// files of the commit. A file has its blob only if the blob can be read.
+    /// Returns the files of the record, and the files of the commit that the bottle did not receive. Without a record,
+    /// returns only the files of the commit. A file has a `blob` only if the blob can be read.
     async fn known(
         &self,
         record: Option<&Given>,
@@ -308,14 +313,15 @@ impl Scratch<'_> {
         head: &Files,
     ) -> Result<HashMap<Vec<u8>, KnownFile>, Failure> {
         let mut files = HashMap::new();
-        // A full record has every file that the bottle was given.
+        // A complete record contains every file that the bottle received, so files that only the commit contains were
+        // not received.
         let is_given = record.is_none_or(|record| record.is_partial);
         for (path, (mode, object)) in head {
             let blob = Some(object.clone());
             files.insert(path.clone(), KnownFile { mode: mode.clone(), blob, given: None, is_given });
         }
         if let Some(given) = record {
-            // The files of a submodule have a history of their own.
+            // The files of a submodule are left out, because they belong to a separate history.
             let submodules: HashSet<&[u8]> =
                 head.iter().filter(|(_, (mode, _))| mode == SUBMODULE).map(|(path, _)| &path[..]).collect();
             let is_in_submodule = |path: &[u8]| {
@@ -339,7 +345,7 @@ impl Scratch<'_> {
         Ok(files)
     }
 
-    /// Removes the blobs that cannot be read, as in a partial clone.
+    /// Sets `blob` to `None` if the blob cannot be read, for example in a partial clone.
     async fn forget_missing(&self, files: &mut HashMap<Vec<u8>, KnownFile>) -> Result<(), Failure> {
         let mut input = String::new();
         let paths: Vec<Vec<u8>> =
@@ -363,8 +369,8 @@ impl Scratch<'_> {
         Ok(())
     }
 
-    /// Points [`RAW`] at the files of the start, as they were in the working tree. Returns the pointers that stand for
-    /// the content of files.
+    /// Points [`RAW`] at a commit of the files at the start, as they were in the working tree. Returns the pointers
+    /// that were imported instead of contents.
     fn write_start(
         &self,
         record: Option<&Given>,
@@ -425,8 +431,8 @@ impl Scratch<'_> {
         write().map_err(|error: io::Error| Failure::cannot("read the files of the start", error))
     }
 
-    /// How git would convert the files of a tree. This depends on the attributes of the tree and of the user's
-    /// repository, and on the settings of the user and of the repository.
+    /// Determines how git would convert the files of a tree. The conversion depends on the attributes of the tree and
+    /// of the user's repository, and on the settings of the user and of the repository.
     pub(super) async fn conversions(
         &self,
         own: Option<&Repository>,
@@ -469,7 +475,8 @@ impl Scratch<'_> {
         Ok(Conversions { attributes, settings, prefix })
     }
 
-    /// The attribute files of a tree, each with its directory in the repository, from the top down.
+    /// Returns the attribute files of a tree, each with its directory in the repository. The files of upper directories
+    /// come first.
     async fn attribute_files(
         &self,
         base: &Base,
@@ -529,8 +536,8 @@ impl Scratch<'_> {
         Ok(converted)
     }
 
-    /// The agent's work since `reference` in the imported workspace, as git would commit it. For [`Purpose::Shown`],
-    /// the agent's attributes have no effect, because they could hide text.
+    /// Returns the agent's work since `reference` in the imported workspace, as git would commit it. For
+    /// [`Purpose::Shown`], attributes that the agent wrote have no effect, because they could hide text.
     pub(super) async fn committed_work(
         &self,
         began: &Began,
@@ -559,8 +566,8 @@ impl Scratch<'_> {
                 After::Absent => work.changes.push((path, before, None)),
                 After::Committed(version) => work.changes.push((path, before, Some(version))),
                 After::Raw(raw) => {
-                    // A file that needed a program at the start is not committed without the program, even if its
-                    // attribute is gone.
+                    // If the conversion of a file needed a program at the start, the file is not committed without this
+                    // program. This holds even if the attribute that names the program no longer exists.
                     if let Some(why) = began.conversions.of(&path).obstacle() {
                         work.unconverted.push((path, before, raw, why));
                         continue;
@@ -573,7 +580,8 @@ impl Scratch<'_> {
         for (path, converted) in self.convert(sources, conversions).await? {
             let Some((before, raw)) = befores.remove(&path) else { continue };
             match converted {
-                // A text that git hides was not recorded if the user's file had it at the start.
+                // The conversion drops text of this file, and the rest is unchanged. If the user's file has the same
+                // content, the agent did not add the dropped text.
                 Ok(Converted { hides_text: true, version, .. })
                     if before.as_ref() == Some(&version) && self.is_users(own, &path, &raw)? => {}
                 Ok(Converted { hides_text: true, .. }) if purpose == Purpose::Shown => {
@@ -591,7 +599,7 @@ impl Scratch<'_> {
         Ok(work)
     }
 
-    /// Whether the user's file has this content too.
+    /// Whether the user's file at this path has the same content.
     fn is_users(&self, own: Option<&Repository>, path: &[u8], raw: &Version) -> Result<bool, Failure> {
         let Some(users) = own.and_then(|own| own.file(&path_of(path.to_vec()), MAX_FILE)) else {
             return Ok(false);
@@ -601,7 +609,7 @@ impl Scratch<'_> {
         Ok(content.is_some_and(|content| content == users))
     }
 
-    /// The files of a tree for which git would commit the same version as at the start.
+    /// Returns the files of a tree for which git would commit the same version as at the start.
     pub(super) async fn as_at_start(
         &self,
         began: &Began,
@@ -625,8 +633,8 @@ impl Scratch<'_> {
         Ok(found)
     }
 
-    /// Copies the contents of new Git LFS pointers into the user's repository. Returns the contents that could not be
-    /// added.
+    /// Copies the contents of new Git LFS pointers into the user's repository. Returns the paths of the files whose
+    /// content could not be added.
     pub(super) fn add_lfs_contents(
         &self,
         own: &Repository,
@@ -648,7 +656,7 @@ impl Scratch<'_> {
     }
 }
 
-/// A known file of the start.
+/// A file at the start of the bottle.
 struct KnownFile {
     mode: String,
     blob: Option<String>,
@@ -657,17 +665,17 @@ struct KnownFile {
     is_given: bool,
 }
 
-/// The pointers that stand for the content of files.
+/// The pointers that were imported instead of the content of files.
 #[derive(Default)]
 struct Pointers {
     /// The pointers of Git LFS.
     lfs: HashMap<Vec<u8>, Pointer>,
-    /// The pointers of given files.
+    /// The hashes and sizes of files in the record.
     given: HashMap<Vec<u8>, Pointer>,
 }
 
-/// The pointer that stands for the content of a given file, so that the content is read only if the agent changed the
-/// file. `None` for a file whose content is always read, or is not known.
+/// Returns the pointer to import instead of the content of a file in the record, so that the content is read only if
+/// the agent changed the file. `None` if the content is always read, or is unknown.
 fn behind_pointer(
     record: &Given,
     path: &[u8],
@@ -699,7 +707,7 @@ fn require_few(files: &[(Vec<u8>, String)]) -> Result<(), Failure> {
     .hint(format!("the first one that is not read is {first}; move its lines into a file above it")))
 }
 
-/// Converts files, and points [`CONVERTED`] at the results.
+/// Converts files, and points [`CONVERTED`] at a commit of the results.
 fn convert_all(git: &Git, sources: Vec<Source>, conversions: &Conversions) -> io::Result<Vec<ConvertedFile>> {
     let mut import = FastImport::start(git.command(), CONVERTED)?;
     let mut blobs = Blobs::start(git)?;

@@ -1,5 +1,5 @@
-//! Submodules of a workspace. Each submodule has its own repository, both in the bottle and on the host. An agent's
-//! work in a submodule is therefore pulled into the user's repository of the submodule.
+//! Finds the submodules of a workspace. Each submodule has its own repository, both in the bottle and on the host. An
+//! agent's work in a submodule is therefore pulled into the user's repository of the submodule.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -20,12 +20,13 @@ const SUBMODULE: &str = "160000";
 const MAX_SUBMODULES: usize = 1000;
 
 impl Scratch<'_> {
-    /// The sorted workspace paths of the submodules of the user's commit with which a workspace is compared.
+    /// Returns the sorted paths of the submodules in the base, which is the user's commit with which a workspace is
+    /// compared. Empty if the base is not a commit of the user.
     ///
     /// # Errors
     /// When git fails.
     pub async fn submodules(&self, base: &Base) -> Result<Vec<PathBuf>, Failure> {
-        // A path in a commit of the bottle could name any directory.
+        // In a commit of the bottle, the path of a submodule could name any directory.
         if !base.is_own {
             return Ok(Vec::new());
         }
@@ -46,7 +47,7 @@ impl Root {
     /// When git in the bottle or on this machine fails.
     pub async fn has_work(&self, host: &Host, channel: &Channel) -> Result<bool, Failure> {
         let Some(own) = self.repository()? else { return Ok(false) };
-        // Neither the user nor the bottle has checked out the submodule.
+        // The submodule is not checked out in the bottle.
         let Some(inside) = (BottleGit { channel, root: self }).find_workspace().await? else {
             return Ok(false);
         };

@@ -32,8 +32,8 @@ pub(super) struct Source<'a> {
     pub(super) reference: &'a str,
 }
 
-/// Fetches a reference. `None` if the bottle has no reference of this name. `have` is a commit that the bottle was
-/// given, and that the store can read with its history.
+/// Fetches a reference. `None` if the bottle has no reference of this name. `have` is a commit that the bottle received
+/// at its start. The store can read this commit and its history.
 ///
 /// # Errors
 /// When the fetch fails. The bottle's git may be the cause.
@@ -63,7 +63,7 @@ pub(super) async fn fetch(
     };
     fetched.map_err(|error| {
         let cause = match (&error, failure.into_inner()) {
-            // Git in the bottle ended first, and its failure gives the reason.
+            // Git in the bottle ended first, and its error message contains the reason.
             (FetchError::Closed | FetchError::Pack(_), Some(failure)) => failure,
             _ => error.to_string(),
         };
@@ -71,7 +71,7 @@ pub(super) async fn fetch(
     })
 }
 
-/// Forwards this side's output to the bottle, and then the end of the output.
+/// Forwards the output of [`Store::fetch`] to git in the bottle, and then signals the end of the output.
 async fn send(sender: &StreamSender, mut from: DuplexStream) {
     let mut buffer = vec![0; 16 << 10];
     loop {
@@ -82,7 +82,8 @@ async fn send(sender: &StreamSender, mut from: DuplexStream) {
     }
 }
 
-/// Forwards the bottle's output to this side, and notes why git in the bottle failed.
+/// Forwards the output of git in the bottle to [`Store::fetch`]. If git in the bottle fails, stores the reason in
+/// `failure`.
 async fn receive(mut receiver: StreamReceiver, mut to: DuplexStream, failure: &RefCell<Option<String>>) {
     let mut stderr = Vec::new();
     while let Some(event) = receiver.next().await {

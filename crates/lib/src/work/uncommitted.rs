@@ -1,4 +1,4 @@
-//! Uncommitted work of a bottle: how much there is, and a commit of it for `pull --uncommitted`.
+//! Finds the uncommitted work of a bottle, and commits it for `pull --uncommitted`.
 
 use std::io;
 
@@ -13,11 +13,11 @@ use super::workspace::LeftOut;
 use super::{ObjectId, Root};
 use crate::failure::Failure;
 
-/// The reference for the files of a commit that is pulled.
+/// The reference for the commit of uncommitted work that is pulled.
 const PULLED: &str = "refs/bottle/pulled";
 
-/// The committer of a commit of uncommitted work. The next pull replaces such a commit. When the user amends such a
-/// commit, its committer changes, and the commit counts as the user's.
+/// The committer of a commit of uncommitted work. The next pull replaces a commit with this committer. When the user
+/// amends such a commit, its committer changes, so that a pull does not replace it.
 const COMMITTER: (&str, &str) = ("bottle", "uncommitted@bottle.invalid");
 
 /// The author of a commit.
@@ -32,7 +32,7 @@ pub struct Author {
 #[derive(Default)]
 pub struct Uncommitted {
     /// The number of files that differ from the bottle's last commit. Without a last commit, the number of files that
-    /// differ from the commit that the workspace was copied from.
+    /// differ from the commit from which the workspace was copied.
     pub files: usize,
     /// The files that were not compared.
     pub left_out: LeftOut,
@@ -40,8 +40,8 @@ pub struct Uncommitted {
 }
 
 impl Scratch<'_> {
-    /// Imports the workspace, and finds its uncommitted files. Their content is compared on the host, because the
-    /// agent controls the git in the bottle, which could hide changes that would be lost with the bottle.
+    /// Imports the workspace, and finds its uncommitted files. The files are compared on the host, because the agent
+    /// controls the git in the bottle. That git could hide changes, which would then be lost with the bottle.
     ///
     /// # Errors
     /// Returns an error if the import or git fails.
@@ -52,8 +52,8 @@ impl Scratch<'_> {
         base: &Base,
         tip: Option<&ObjectId>,
     ) -> Result<Uncommitted, Failure> {
-        // All files of a directory in which the agent worked are committed, except those that git does not compare: the
-        // user has them already.
+        // If the workspace is a directory of the user, all files of this directory are committed, except the files that
+        // git does not compare. The user already has those files.
         let given = root.given_files(self.host, Some(own))?.filter(|given| !root.is_live || given.is_partial);
         let mut began = self.began(given, Some(own), base).await?;
         let trees = [tip, Some(&base.tree)];
@@ -63,7 +63,7 @@ impl Scratch<'_> {
         began.name_unknown(&mut left_out, root);
         let files = self.listed(tip.unwrap_or(&base.tree)).await?;
         let mut work = self.committed_work(&began, Some(own), base, &files, Purpose::Committed).await?;
-        // A commit does not delete a file of the user that is in no commit.
+        // A commit cannot delete a file of the user that no commit contains.
         work.changes.retain(|(path, _, after)| after.as_ref() != files.get(path));
         for (path, _, _, why) in &work.unconverted {
             left_out.add(path_of(path.clone()), format!("{why}; `bottle apply {}` brings it", root.slug));
@@ -95,9 +95,9 @@ impl Scratch<'_> {
         Ok(())
     }
 
-    /// Points the branch of `root` in the user's repository at the bottle's commit `tip`, with all its objects. Updates
-    /// no other branch. Replaces an earlier commit of uncommitted work, but no other commits that the bottle does not
-    /// have.
+    /// Points the branch of `root` in the user's repository at the bottle's commit `tip`, and adds all objects of this
+    /// commit. Updates no other branch. Replaces an earlier commit of uncommitted work, but fails if the branch has
+    /// other commits that the bottle does not have.
     ///
     /// # Errors
     /// When the branch has other commits, is checked out, or cannot be written. The error has a hint.
@@ -126,8 +126,8 @@ impl Scratch<'_> {
         Ok(Fetched { branch, before, replaced, after: tip.clone(), commits })
     }
 
-    /// Whether a pull replaces this commit of the branch. It does if this is a commit of earlier uncommitted work on
-    /// top of a commit that the bottle has.
+    /// Whether a pull may replace `before`, the last commit of the branch. `before` must be a commit of earlier
+    /// uncommitted work, and its parent, if any, must be in the history of `tip`.
     async fn is_replaced(&self, before: &ObjectId, tip: &ObjectId) -> Result<bool, Failure> {
         if !self.is_replaceable(before).await? {
             return Ok(false);
@@ -154,9 +154,9 @@ impl Scratch<'_> {
         counted.map_err(|_| Failure::failed("git cannot count commits"))
     }
 
-    /// Commits the uncommitted work on top of the bottle's last commit `tip`. Without a last commit, on top of the
-    /// base, if the base is a commit of the user. If the branch of `root` in the user's repository already points to
-    /// this commit, returns it.
+    /// Commits the uncommitted work on top of the bottle's last commit `tip`. Without `tip`, commits it on top of the
+    /// base, if the base is a commit of the user. If the branch of `root` in the user's repository already points to a
+    /// commit with the same files and the same parent, returns that commit.
     ///
     /// # Errors
     /// Returns an error if git fails.
@@ -192,12 +192,13 @@ impl Scratch<'_> {
         ObjectId::from_bytes(&made.stdout.bytes).ok_or_else(|| git_failed(made.failed("commit-tree")))
     }
 
-    /// Points [`PULLED`] at the files of a commit with the changes in the directory `prefix`.
+    /// Points [`PULLED`] at a commit with the files of `parent`, in which the changes of `work` are made below the
+    /// directory `prefix`.
     fn write_changes(&self, parent: Option<&ObjectId>, prefix: &str, work: &Committed) -> io::Result<()> {
         let mut import = FastImport::start(self.store.git().command(), PULLED)?;
         parent.into_iter().try_for_each(|parent| import.from(parent))?;
         let path = |path: &[u8]| [prefix.as_bytes(), path].concat();
-        // A new file can be in the place of a directory.
+        // Deletions come first, because a new file can have the path of a deleted directory.
         for (name, ..) in work.changes.iter().filter(|(_, _, after)| after.is_none()) {
             import.delete(&path(name))?;
         }
@@ -207,7 +208,7 @@ impl Scratch<'_> {
         import.end()
     }
 
-    /// Whether this is a commit of uncommitted work, which [`Scratch::commit`] made.
+    /// Whether [`Scratch::commit`] made this commit, so that it contains uncommitted work.
     async fn is_replaceable(&self, commit: &ObjectId) -> Result<bool, Failure> {
         let shown = self.git(&["cat-file", "commit", commit.as_str()]).await?.stdout.bytes;
         let committer = format!("committer {} <{}> ", COMMITTER.0, COMMITTER.1);
@@ -220,7 +221,7 @@ impl Scratch<'_> {
         self.commit_of(&format!("{}^", commit.as_str())).await
     }
 
-    /// The number of these commits that are neither in the user's repository nor pulled.
+    /// The number of these commits that are neither in the user's repository nor were pulled.
     ///
     /// # Errors
     /// When git fails.

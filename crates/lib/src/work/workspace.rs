@@ -22,11 +22,12 @@ use bottle_repository::{FastImport, Git};
 use super::ObjectId;
 use crate::text::{counted, shown};
 
-/// The maximum size of a compared file in bytes, because git keeps a whole file in memory. A larger file is
-/// listed as not compared.
+/// The maximum size of a compared file in bytes. The limit is needed because git keeps a whole file in memory. A larger
+/// file is listed as not compared.
 pub(super) const MAX_FILE: u64 = 64 << 20;
 
-/// The maximum total size of all compared files, in bytes. A file that exceeds it is listed as not compared.
+/// The maximum total size of all compared files, in bytes. A file that would exceed this limit is listed as not
+/// compared.
 const MAX_TOTAL: u64 = 4 << 30;
 
 /// The maximum number of skipped paths that are listed individually. Further paths are only counted.
@@ -35,32 +36,32 @@ const MAX_LISTED: usize = 20;
 /// Why a git directory in the workspace is left out.
 const NESTED: &str = "it is a nested repository";
 
-/// Why the files of a repository that was in the workspace at the start are left out.
+/// Why the files of a nested repository that was in the workspace at the start are left out.
 const NESTED_FILES: &str = "it is a repository of its own; `bottle cp` brings its files";
 
 /// The files and rules that are known before the import.
 pub(super) struct Baseline {
     /// The files at the start, and the files of the known commits, by path.
     pub(super) tracked: HashMap<Vec<u8>, Entry>,
-    /// The tracked files that the workspace was not given, such as those that a sparse checkout leaves out. If the
-    /// workspace lacks them, this is not a deletion.
+    /// The tracked files that the workspace did not receive at the start, such as the files that a sparse checkout
+    /// leaves out. If such a file is missing in the workspace, it is not treated as deleted.
     pub(super) not_given: HashSet<Vec<u8>>,
-    /// The directories that were repositories of their own at the start. Their files are compared only if a known tree
-    /// has them. The agent cannot add such a directory to hide files.
+    /// The directories that were nested repositories at the start. A file in such a directory is compared only if a
+    /// known tree contains the file. The agent cannot add directories to this list to hide files.
     pub(super) nested: HashSet<Vec<u8>>,
-    /// The tracked files whose content at the start is behind a pointer of Git LFS.
+    /// The tracked files whose content at the start is known only as a pointer, with the pointer.
     pub(super) pointers: HashMap<Vec<u8>, Pointer>,
-    /// The temporary git directory, in which contents are stored for a time.
+    /// The temporary git directory, in which contents are stored temporarily.
     pub(super) scratch: PathBuf,
     pub(super) ignored: Ignored,
 }
 
-/// Files that were not compared, for a message to the user. The bottle chose their paths.
+/// Files that were not compared, for a message to the user. The agent chose the paths of these files.
 #[derive(Debug, Default)]
 pub struct LeftOut {
-    /// Paths that only ignore rules in the bottle match, each with its number of files.
+    /// Paths that match only ignore rules of the bottle, each with its number of files.
     pub ignored: Vec<(PathBuf, u64)>,
-    /// The number of further files that only ignore rules in the bottle match.
+    /// The number of further files that match only ignore rules of the bottle.
     pub more_ignored: u64,
     /// Paths that were left out for another reason, each with the reason.
     pub places: Vec<(PathBuf, Cow<'static, str>)>,
@@ -68,7 +69,7 @@ pub struct LeftOut {
     pub more: u64,
 }
 
-/// Imports a workspace from the guest's archive as a commit, and points `reference` at it.
+/// Imports a workspace from the guest's archive as a commit, and points `reference` at this commit.
 ///
 /// # Errors
 /// Returns an error if the archive is truncated, or git fails.
@@ -153,7 +154,7 @@ impl Importer {
                     return import.file(bytes, mode, size, &mut text.as_slice());
                 }
                 let pointer = self.baseline.pointers.get(bytes).filter(|pointer| pointer.size == size);
-                // With another mode, the file changes, and the pointer is not its content.
+                // If the mode has changed, the pointer must not replace the file, so the file's content is imported.
                 let unchanged = tracked.filter(|(tracked, _)| tracked == mode);
                 if let Some((pointer, entry)) = pointer.zip(unchanged) {
                     if size > MAX_FILE || size > room {
@@ -187,7 +188,7 @@ impl Importer {
                 import.file(bytes, "120000", target.len() as u64, &mut { target })
             }
             What::Directory | What::HardLink(_) | What::Other(_) => {
-                // A file that cannot be compared does not count as deleted.
+                // The committed version is kept, so that an entry that cannot be compared is not treated as deleted.
                 tracked.map_or(Ok(()), |entry| import.link(bytes, entry))?;
                 self.leave_out(&path, "it is not a file, directory or link");
                 Ok(())
@@ -195,16 +196,16 @@ impl Importer {
         }
     }
 
-    /// Whether the user's own rules ignore the path, such as a repository in `node_modules`. Such a path is never
-    /// compared, whatever its type.
+    /// Whether the user's own ignore rules exclude the path, for example the path of a repository in `node_modules`. An
+    /// excluded path is never compared, whatever its type.
     fn is_left_to_the_user(&mut self, path: &Path) -> bool {
         let is_known = self.baseline.tracked.contains_key(path.as_os_str().as_bytes())
             || path.ancestors().any(|place| self.submodules.contains(place.as_os_str().as_bytes()));
         !is_known && self.baseline.ignored.excludes_by_own(path)
     }
 
-    /// Whether the path is in a git directory, either the workspace's own or a nested repository's. The other
-    /// files of a nested repository are compared.
+    /// Whether the path is in a git directory, either that of the workspace's repository or that of a nested
+    /// repository. The other files of a nested repository are compared.
     fn is_in_git_dir(&mut self, path: &Path) -> bool {
         let is_git = |part: &Component<'_>| part.as_os_str().eq_ignore_ascii_case(".git");
         let Some(at) = path.components().position(|part| is_git(&part)) else { return false };
@@ -229,8 +230,8 @@ impl Importer {
         top.is_some()
     }
 
-    /// Whether the path is in a repository that was nested in the workspace at the start, and the outer repository does
-    /// not have the path.
+    /// Whether the path is in a repository that was nested in the workspace at the start, and no known tree contains
+    /// the path.
     fn is_in_nested(&mut self, path: &Path) -> bool {
         if self.baseline.nested.is_empty() || self.baseline.tracked.contains_key(path.as_os_str().as_bytes())
         {
@@ -267,9 +268,9 @@ impl LeftOut {
         }
     }
 
-    /// The warnings about these files, because an agent can cause files to be left out. `directory` is the part of the
-    /// workspace that contains the files, if the workspace has several parts. `verb` says what was not done with the
-    /// files.
+    /// Returns warnings about the files that were left out. The user must see these warnings, because an agent can
+    /// cause files to be left out. `directory` is the name of the root that contains the files, if the workspace has
+    /// several roots. `verb` names the operation that left the files out, such as `compared`.
     pub fn warnings(&self, directory: &str, verb: &str) -> Vec<String> {
         let name = |path: &PathBuf| shown(&Path::new(directory).join(path));
         let files = |count: u64| counted(count, "file");
@@ -292,7 +293,7 @@ impl LeftOut {
     }
 }
 
-/// Makes a commit with the content of `tree` in a directory, and points `reference` at it.
+/// Makes a commit with the content of `tree` in a directory, and points `reference` at this commit.
 ///
 /// # Errors
 /// Returns an error if git fails.
@@ -306,7 +307,7 @@ pub(super) fn commit_in_directory(
     import.end()
 }
 
-/// Stores the bytes of a file in an unnamed temporary file while their hash is computed.
+/// Stores the bytes of a file in an unnamed temporary file, and computes their hash and size.
 fn spooled(directory: &Path, content: &mut impl Read) -> io::Result<(File, Pointer)> {
     let mut file = tempfile::tempfile_in(directory)?;
     io::copy(content, &mut file)?;
@@ -322,7 +323,8 @@ mod tests {
 
     use super::*;
 
-    /// Only a repository that existed at the start counts as nested: an agent could hide its changes in a new one.
+    /// Only a repository that existed at the start is treated as nested, because an agent could hide changes in a new
+    /// repository.
     #[test]
     fn a_repository_that_the_agent_makes_hides_no_files() {
         let directory = tempfile::tempdir().expect("directory");

@@ -8,8 +8,8 @@ use bottle_policy::route::{Auth, AuthSource, HostPattern, PathMatch, RequestMatc
 use super::config::ProviderConfig;
 use super::{Login, LoginForm, LoginSource};
 
-/// The placeholder for an Anthropic API key. It has the prefix of a key, because some programs check this. It
-/// is too short for the scanner to detect it as a key.
+/// The placeholder for an Anthropic API key. The placeholder has the prefix of a key, because some programs check the
+/// prefix. The placeholder is too short for the scanner to detect it as a key.
 pub(super) const ANTHROPIC_KEY: &str = "sk-ant-api03-placeholder-the-proxy-adds-the-real-one";
 
 /// The placeholder for the long-lived token of `claude setup-token`.
@@ -42,7 +42,7 @@ pub(super) fn bearer(env: BTreeMap<String, String>) -> Vec<LoginForm> {
     vec![LoginForm { prefix: String::new(), scheme, header, env }]
 }
 
-/// Returns `auth_token` as the source of the login; without it, a prompt.
+/// Returns the source of the login: `auth_token` if it is set, otherwise a prompt.
 pub(super) fn token_or_prompt(provider: &ProviderConfig, question: &'static str) -> LoginSource {
     match &provider.auth_token {
         Some(token) => LoginSource::Token(token.value.clone()),

@@ -14,7 +14,7 @@ use super::{
 /// The host of Claude Code's model API.
 const HOST: &str = "api.anthropic.com";
 
-/// Claude Code identifies an approved key by this number of characters from its end.
+/// Claude Code identifies an approved key by the last 20 characters of the key.
 const APPROVED_SUFFIX: usize = 20;
 
 /// The provider for Claude Code.
@@ -72,8 +72,8 @@ impl Provider for Claude {
         }
         let settings = json!({
             "skipDangerousModePermissionPrompt": true,
-            // Turns off a check in which Claude Code asks its API about every site. In a bottle, the proxy
-            // decides.
+            // The setting turns off a check in which Claude Code asks its API about every site. In a bottle, the proxy
+            // decides which sites the agent may access.
             "skipWebFetchPreflight": true,
             "statusLine": {"type": "command", "command": status_line(run)},
         });
@@ -84,14 +84,15 @@ impl Provider for Claude {
         ".claude/skills"
     }
 
-    /// It contains one subdirectory for each working directory, with its conversations and memory.
+    /// The directory contains one subdirectory for each working directory, with the conversations and the memory of
+    /// this working directory.
     fn transcript(&self) -> &'static [&'static str] {
         &[".claude/projects"]
     }
 
     fn route(&self, provider: &ProviderConfig) -> Result<Option<Route>, UnsupportedSetting> {
         let posts = ["/v1/messages", "/v1/messages/count_tokens"];
-        // These requests read the settings and limits of the organisation that the key belongs to.
+        // These requests read the settings and limits of the organisation that owns the key.
         let reads = ["/api/claude_code/settings", "/api/claude_code/policy_limits"];
         let matches = vec![api::request("POST", &posts), api::request("GET", &reads)];
         let host = HostPattern::Exact(HOST.to_owned());

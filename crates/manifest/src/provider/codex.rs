@@ -20,7 +20,7 @@ const API_HOST: &str = "api.openai.com";
 /// The host of codex's model API with a ChatGPT login.
 const CHATGPT_HOST: &str = "chatgpt.com";
 
-/// The environment variable from which codex reads its API key if it has no terminal. On a terminal, it reads
+/// The environment variable from which codex reads its API key if it has no terminal. On a terminal, codex reads
 /// [`LOGIN_FILE`].
 const KEY_VARIABLE: &str = "CODEX_API_KEY";
 
@@ -30,9 +30,9 @@ const LOGIN_FILE: &str = ".codex/auth.json";
 /// A date in the far future, 2100-01-01, so that no program in the bottle tries to renew the login.
 const FAR_FUTURE: (i64, &str) = (4_102_444_800, "2100-01-01T00:00:00Z");
 
-/// The settings of codex. Its daemon is disabled because it would continue to run after the agent, and
-/// because it does not work with a standalone binary. The other disabled features need hosts that the
-/// provider route does not allow.
+/// The settings of codex. The daemon of codex is disabled because it would continue to run after the agent, and because
+/// it does not work with a standalone binary. The other disabled features need hosts that the provider route does not
+/// allow.
 const CONFIG: &str = r"check_for_update_on_startup = false
 
 [analytics]
@@ -54,7 +54,7 @@ impl Provider for Codex {
     fn argv(&self, run: &Run<'_>) -> Result<Vec<String>, ArgvError> {
         let words: &[&str] = match (run.terminal, run.resumed) {
             (true, false) => &["codex"],
-            // The flag includes conversations of runs without a terminal.
+            // `--include-non-interactive` includes conversations of runs without a terminal.
             (true, true) => &["codex", "resume", "--last", "--include-non-interactive"],
             (false, false) => &["codex", "exec", "--skip-git-repo-check"],
             (false, true) => &["codex", "exec", "resume", "--last", "--skip-git-repo-check"],
@@ -77,8 +77,8 @@ impl Provider for Codex {
     fn files(&self, run: &Run<'_>) -> Vec<HomeFile> {
         let mut config = format!("{CONFIG}\n[projects.\"{WORKSPACE}\"]\ntrust_level = \"trusted\"\n");
         if run.supervise {
-            // The entry that `codex mcp add --url` would write. By default, a tool call waits up to 45
-            // seconds for the user.
+            // The entry that `codex mcp add --url` would write. The timeout is 60 seconds, because by default a tool
+            // call waits up to 45 seconds for the user.
             let server = format!("url = \"{}\"\ntool_timeout_sec = 60\n", supervise_url());
             config.push_str(&format!("\n[mcp_servers.{SUPERVISE_HOST}]\n{server}"));
         }
@@ -129,8 +129,9 @@ fn forwards(provider: &ProviderConfig) -> bool {
     provider.forward_host_credentials.value
 }
 
-/// Creates a login file with placeholders for a ChatGPT login on the host. It has the structure of the real
-/// file. From the real login it contains only the account id, which is part of every request.
+/// Creates a login file with placeholders for a ChatGPT login on the host. The file has the structure of the real login
+/// file. It contains the account id of the real login, because this id is part of every request, and no other value of
+/// the real login.
 #[must_use]
 pub fn placeholder_login(account: &str) -> HomeFile {
     let token = placeholder_token(account);

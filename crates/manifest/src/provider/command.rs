@@ -46,8 +46,8 @@ impl Provider for Command {
     }
 }
 
-/// Replaces `{prompt_file}`, `{task_file}` and `{task}` in `command`, but not in the added arguments. A task
-/// is not split into words, and is passed only where `{task}` stands.
+/// Replaces `{prompt_file}`, `{task_file}` and `{task}` in `command`, but not in the added arguments. A task is not
+/// split into words, and is passed only if `command` contains `{task}`.
 fn argv(
     command: &[String],
     added: impl Iterator<Item = String>,

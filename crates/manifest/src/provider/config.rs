@@ -14,33 +14,33 @@ use crate::secret_ref::SecretRef;
 /// The key `agent_provider`. All its values come from the same layer.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct ProviderConfig {
-    /// `template`.
+    /// The key `template`.
     pub template: Traced<Template>,
-    /// `dockerfile`, relative to `$BOTTLE_HOME`. Without it, the provider's stage of `Dockerfile.agent` is
+    /// The key `dockerfile`, relative to `$BOTTLE_HOME`. If absent, the provider's stage of `Dockerfile.agent` is
     /// built.
     pub dockerfile: Option<Traced<PathBuf>>,
-    /// `build_args`: the arguments of the Dockerfile's build, by name.
+    /// The key `build_args`: the arguments of the Dockerfile's build, by name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub build_args: Option<Traced<BTreeMap<String, String>>>,
-    /// `build_secrets`: the secrets of the Dockerfile's build, by id.
+    /// The key `build_secrets`: the secrets of the Dockerfile's build, by id.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub build_secrets: Option<Traced<BTreeMap<String, SecretRef>>>,
-    /// `image`. Without it, an image is built.
+    /// The key `image`. If absent, an image is built.
     pub image: Option<Traced<Image>>,
-    /// `command`: the agent's argv. Present only for [`Template::Command`], and not empty.
+    /// The key `command`: the agent's argv. Present only for [`Template::Command`], and not empty.
     pub command: Option<Traced<Vec<String>>>,
-    /// `auth_token`.
+    /// The key `auth_token`.
     pub auth_token: Option<Traced<SecretRef>>,
-    /// `forward_host_credentials`.
+    /// The key `forward_host_credentials`.
     pub forward_host_credentials: Traced<bool>,
-    /// `route`: narrows the requests of the provider route, and sets its `connect_to` and `dlp`. `egress.routes`
-    /// already contains the changed route.
+    /// The key `route`: narrows the requests of the provider route, and sets its `connect_to` and `dlp`. The changed
+    /// route is already in `egress.routes`.
     pub route: Option<Traced<Narrowing>>,
-    /// `settings`.
+    /// The key `settings`.
     pub settings: ProviderSettings,
 }
 
-/// `agent_provider.settings`.
+/// The key `agent_provider.settings`.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct ProviderSettings {
     /// Arguments that are added after those of the template.
@@ -51,18 +51,18 @@ pub struct ProviderSettings {
     pub base_url: Option<Traced<String>>,
     /// The wire format of the model API, for example `anthropic-messages`.
     pub api: Option<Traced<String>>,
-    /// The API key that pi gets in the bottle. It is not serialised.
+    /// The API key that pi gets in the bottle. The key is not serialised.
     #[serde(serialize_with = "hidden")]
     pub api_key: Option<Traced<Secret>>,
     /// The environment variable from which pi reads its API key in the bottle.
     pub api_key_env: Option<Traced<String>>,
-    /// The ids of the models. Pi uses the first one.
+    /// The ids of the models. Pi uses the first model of the list.
     pub models: Traced<Vec<String>>,
     /// The name of the request field that limits the output tokens.
     pub max_tokens_field: Option<Traced<String>>,
-    /// Whether the API accepts the message role `developer`. None means that pi decides.
+    /// Whether the API accepts the message role `developer`. `None` means that pi decides.
     pub supports_developer_role: Option<Traced<bool>>,
-    /// Whether the API accepts the field `reasoning_effort`. None means that pi decides.
+    /// Whether the API accepts the field `reasoning_effort`. `None` means that pi decides.
     pub supports_reasoning_effort: Option<Traced<bool>>,
 }
 

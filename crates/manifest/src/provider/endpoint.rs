@@ -4,7 +4,7 @@ use bottle_policy::names::{HTTP_PORT, HTTPS_PORT};
 use bottle_policy::route::{ConnectTo, HostPattern, OWN_MACHINE};
 use url::{Host, Url};
 
-/// A model API.
+/// The address of a model API.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Endpoint {
     /// The URL for the agent, without a trailing slash.
@@ -20,8 +20,8 @@ pub(super) struct Endpoint {
 }
 
 impl Endpoint {
-    /// Parses a URL. A plain HTTP URL gets port 80 in the bottle. The proxy accepts that port and forwards to the
-    /// requested port. `localhost` and loopback addresses refer to the user's machine, not to the bottle.
+    /// Parses a URL. A plain HTTP URL gets port 80 in the bottle. The proxy accepts requests on port 80 and forwards
+    /// them to the requested port. `localhost` and loopback addresses refer to the user's machine, not to the bottle.
     ///
     /// # Errors
     /// Returns a sentence fragment that follows the name of the key and describes the problem.

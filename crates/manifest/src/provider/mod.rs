@@ -36,19 +36,19 @@ pub trait Provider: Sync {
     /// Returns [`ArgvError`] if the command line cannot be built.
     fn argv(&self, run: &Run<'_>) -> Result<Vec<String>, ArgvError>;
 
-    /// Returns environment variables. Variables of the manifest override them.
+    /// Returns environment variables. Variables of the manifest override the returned variables.
     fn env(&self, run: &Run<'_>) -> BTreeMap<String, String>;
 
-    /// Returns files to create in the agent's home before the agent starts: its settings, and the answers to
-    /// questions that it asks at its first start.
+    /// Returns files to create in the agent's home before the agent starts: its settings, and the answers to questions
+    /// that the agent asks at its first start.
     fn files(&self, run: &Run<'_>) -> Vec<HomeFile>;
 
     /// Returns the directory in which the agent searches for skills. Each skill is a directory in it.
     fn skills(&self) -> &'static str;
 
-    /// Returns the files or directories that contain the agent's conversations; none if they are unknown.
+    /// Returns the files or directories that contain the agent's conversations; an empty list if they are unknown.
     ///
-    /// When the bottle ends, they are copied out of it. If they are copied back before a start with
+    /// When the bottle ends, these files are copied out of the bottle. If the files are copied back before a start with
     /// [`Run::resumed`], the agent can continue its last conversation without other files.
     fn transcript(&self) -> &'static [&'static str];
 
@@ -56,7 +56,7 @@ pub trait Provider: Sync {
     /// [`Login`], the route's `auth` contains the login's last form and a description of the [`LoginSource`].
     ///
     /// # Errors
-    /// Returns [`UnsupportedSetting`] if a setting does not suit the provider.
+    /// Returns [`UnsupportedSetting`] if the provider does not support a setting.
     fn route(&self, provider: &ProviderConfig) -> Result<Option<Route>, UnsupportedSetting>;
 
     /// Returns the agent's login at the model API.
@@ -88,9 +88,9 @@ pub struct Run<'a> {
     pub name: &'a str,
     /// The colour in which the bottle's name is shown.
     pub color: Option<&'a str>,
-    /// The body of the agent manifest. The file [`bottle_policy::names::PROMPT_FILE`] contains it too.
+    /// The body of the agent manifest. The file [`bottle_policy::names::PROMPT_FILE`] also contains the prompt.
     pub prompt: &'a str,
-    /// The task given with `-p`. The file [`bottle_policy::names::TASK_FILE`] contains it too.
+    /// The task given with `-p`. The file [`bottle_policy::names::TASK_FILE`] also contains the task.
     pub task: Option<&'a str>,
     /// The arguments after `--`.
     pub arguments: &'a [String],
@@ -110,7 +110,7 @@ impl Run<'_> {
         !self.prompt.trim().is_empty()
     }
 
-    /// Returns the arguments from the manifest, then those from the user.
+    /// Returns the arguments from the manifest, and then the arguments from the user.
     fn extra_arguments(&self) -> impl Iterator<Item = String> {
         self.provider.settings.startup_args.value.iter().chain(self.arguments).cloned()
     }
@@ -136,14 +136,15 @@ impl HomeFile {
 pub struct Login {
     /// The source of the credential.
     pub source: LoginSource,
-    /// The ways in which the proxy can insert the credential; the credential's prefix selects one. Not empty.
+    /// The forms in which the proxy can insert the credential. The prefix of the credential selects the form. The list
+    /// is not empty.
     pub forms: Vec<LoginForm>,
 }
 
 /// The source of a login's credential.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LoginSource {
-    /// `auth_token`.
+    /// The key `auth_token`.
     Token(crate::secret_ref::SecretRef),
     /// The user is asked for the credential with this text, because the manifest names no source.
     Prompt(&'static str),

@@ -11,10 +11,10 @@ use super::endpoint::Endpoint;
 use super::{ArgvError, HomeFile, Login, LoginForm, Provider, Run, UnsupportedSetting, api, task_argument};
 use crate::origin::Traced;
 
-/// The model provider to use if the manifest names none.
+/// The model provider that is used if the manifest does not name a model provider.
 const DEFAULT: &str = "anthropic";
 
-/// The environment variable from which pi reads the API key of a model provider that it does not know. The variable
+/// The environment variable from which pi reads the API key of a model provider that is not in [`KNOWN`]. The variable
 /// contains a placeholder.
 const KEY_VARIABLE: &str = "MODEL_API_KEY";
 
@@ -72,8 +72,7 @@ impl Provider for Pi {
         }
         if let Some(task) = run.task {
             let task = task_argument(task)?;
-            // Pi does not support `--`. A leading space prevents a task from being parsed as an option or a
-            // file.
+            // Pi does not support `--`. A leading space prevents pi from parsing the task as an option or a file.
             argv.push(if task.starts_with(['-', '@']) { format!(" {task}") } else { task });
         }
         Ok(argv)
@@ -83,7 +82,7 @@ impl Provider for Pi {
         let settings = &run.provider.settings;
         let model = Model::new(settings);
         let on = |name: &str| (name.to_owned(), "1".to_owned());
-        // The proxy would deny the downloads of pi's first run, so they are turned off. The second variable
+        // The proxy would deny the downloads of pi's first run, so `PI_OFFLINE` turns them off. `NODE_NO_WARNINGS`
         // turns off Node's warnings about the proxy variables.
         let mut env: BTreeMap<String, String> = ["PI_OFFLINE", "NODE_NO_WARNINGS"].map(on).into();
         if settings.api_key.is_none() && self.login(run.provider).is_none() {
@@ -98,7 +97,7 @@ impl Provider for Pi {
             files.push(HomeFile::json(".pi/agent/models.json", &models(&run.provider.settings, &endpoint)));
         }
         if run.supervise {
-            // Pi does not support MCP, so it gets instructions instead.
+            // Pi does not support MCP, so pi gets instructions instead.
             files.push(HomeFile { path: ".pi/agent/AGENTS.md", content: PROPOSAL_INSTRUCTIONS.to_owned() });
         }
         files
@@ -183,8 +182,9 @@ impl<'a> Model<'a> {
         }
     }
 
-    /// Returns the API kind from the settings, otherwise that of the known model provider, otherwise the most
-    /// common one. Returns none for an unknown name.
+    /// Returns the API kind from the settings. If the settings name no kind, returns the kind of the known model
+    /// provider, or else [`Api::Chat`], which is the most common kind. Returns `None` if the settings name an unknown
+    /// kind.
     fn api(&self) -> Option<Api> {
         match &self.settings.api {
             Some(named) => APIS.iter().find(|(name, _)| *name == named.value).map(|(_, api)| *api),
@@ -198,7 +198,8 @@ impl<'a> Model<'a> {
         self.settings.api_key_env.as_ref().map_or(known, |name| name.value.as_str())
     }
 
-    /// Whether `models.json` must define the models. For a known model provider, pi's own data is better.
+    /// Whether `models.json` must define the models. For a known model provider, the data that is built into pi is
+    /// better.
     fn is_defined(&self) -> bool {
         self.known.is_none() || compat(self.settings).is_some()
     }
@@ -244,7 +245,7 @@ impl Api {
     }
 }
 
-/// In Google's API, the name of the model is part of the path.
+/// In Google's API, the name of the model is part of the path, so the path condition is a regular expression.
 fn google(base: &str) -> RequestMatch {
     let models = format!("{base}/models");
     let expression = format!("{}/[A-Za-z0-9._-]+:streamGenerateContent", regex_literal(&models));
@@ -260,9 +261,9 @@ fn regex_literal(text: &str) -> String {
     text.chars().map(|c| if plain(c) { c.to_string() } else { format!("\\{c}") }).collect()
 }
 
-/// Returns the content of `settings.json`. With several models, pi offers only these models when the user switches the
-/// model by a key press. Without the provider's name, pi would also offer models with the same ids from other
-/// providers.
+/// Returns the content of `settings.json`. If the manifest lists several models, pi offers only these models when the
+/// user presses the key that switches the model. Without the provider's name, pi would also offer models with the same
+/// ids from other providers.
 fn settings(settings: &ProviderSettings) -> Value {
     let mut all = json!({"enableInstallTelemetry": false, "collapseChangelog": true});
     let (provider, models) = (Model::new(settings).name, &settings.models.value);
@@ -291,7 +292,7 @@ fn models(settings: &ProviderSettings, endpoint: &Endpoint) -> Value {
     json!({"providers": {model.name: described}})
 }
 
-/// Returns the configured differences between the API and pi's expectations; none if nothing is configured.
+/// Returns the configured differences between the API and pi's expectations; `None` if no difference is configured.
 fn compat(settings: &ProviderSettings) -> Option<Map<String, Value>> {
     let settings = [
         ("maxTokensField", settings.max_tokens_field.as_ref().map(|field| json!(field.value))),

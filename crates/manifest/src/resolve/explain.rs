@@ -91,7 +91,7 @@ fn page(manifest: &ResolvedManifest) -> Page {
     page
 }
 
-/// Returns the number that stands for a log level in a manifest.
+/// Returns the number that represents a log level in a manifest.
 fn log_number(level: LogLevel) -> u8 {
     match level {
         LogLevel::Off => 0,
@@ -262,7 +262,7 @@ impl Page {
         self.render(depth, &[value], origin);
     }
 
-    /// Renders a value with the YAML writer. The comment `origin` is added to its first line.
+    /// Renders a value with the YAML writer. The comment `origin` is added to the first line of the value.
     fn render<T: Serialize>(&mut self, depth: usize, value: &T, mut origin: Option<String>) {
         let text = yaml::to_string(value).unwrap_or_else(|error| format!("# cannot render: {error}"));
         for line in text.lines() {

@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | `env` | union, later wins per name | [`Folded::merge`] |
 //! | `git-gate.user` | per field, later non-empty wins | [`Folded::merge`] |
-//! | `git-gate.repos` | union by name, later wins per field; `{}` removes the repositories of the file's ancestors | [`repos`] |
+//! | `git-gate.repos` | union by name, later wins per field; `{}` removes the ancestors' repositories | [`repos`] |
 //! | `egress.routes` | concatenated; two routes for one host must be equal | [`routes`] |
 //! | `services` | union by name, later wins as a whole | [`super::services`] |
 //! | `agent_provider` | as a whole, the last layer that declares it wins | [`provider`] |
@@ -101,9 +101,9 @@ impl Folded {
             source: _,
             extends: _,
             provider: _,
-            // Each layer's budget applies to its own scope.
+            // Budgets are not merged: each layer's budget applies to its own scope.
             budget: _,
-            // Merged by `services`.
+            // The function `services` merges this field.
             services: _,
             env,
             git_gate,
@@ -137,7 +137,7 @@ impl Folded {
     }
 }
 
-/// A field whose value comes from the last layer that sets it.
+/// A field that gets its value from the last layer that sets it.
 trait Field<T> {
     /// Overrides the value if the layer sets one.
     fn declare(&mut self, layer: &Layer, declared: &Option<Spanned<T>>);
@@ -192,8 +192,8 @@ fn routes(layers: &[Layer]) -> Result<Vec<Traced<Route>>, ManifestError> {
     Ok(routes)
 }
 
-/// Merges repositories by name. For each field of a repository, the last layer that sets it applies. Before
-/// that, an explicit `{}` in a layer removes the repositories of the manifests that this layer extends.
+/// Merges repositories by name. First, an explicit `{}` in a layer removes the repositories of the manifests that this
+/// layer extends. Then, each field of a repository gets its value from the last layer that sets the field.
 fn repos(layers: &[Layer]) -> Result<BTreeMap<Name, Repo>, ManifestError> {
     let mut declaring: Vec<&Layer> = Vec::new();
     for layer in layers {

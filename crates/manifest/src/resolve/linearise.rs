@@ -1,4 +1,4 @@
-//! Arranges the graph of `extends` in a linear order: a manifest follows all that it extends, parents are
+//! Arranges the graph of `extends` in a linear order: a manifest follows all manifests that it extends, parents are
 //! ordered left to right, and each manifest occurs once.
 //!
 //! The order is the post-order of a depth-first search. A shared ancestor gets its earliest possible
@@ -13,15 +13,15 @@ use super::error::{ResolveError, names_hint};
 use crate::origin::{Origin, Traced, Via};
 use crate::{BottleLayer, ManifestError, Position, Source, Spanned};
 
-/// The maximum number of bottle manifests that are merged. A larger number is an error. The limit is far above any
-/// sensible number.
+/// The maximum number of bottle manifests that are merged. A larger number is an error. The limit is far above the
+/// number that a user needs.
 const MAX_LAYERS: usize = 1_000;
 
 /// A bottle manifest in the linear order.
 #[derive(Debug)]
 pub(super) struct Layer {
     pub(super) body: BottleLayer,
-    /// The chain of `extends` that leads to the manifest; none if the bottle was selected.
+    /// The chain of `extends` that leads to the manifest; `None` if the bottle was selected.
     pub(super) via: Option<Arc<Via>>,
 }
 
@@ -45,8 +45,8 @@ impl RequestedBy {
         }
     }
 
-    /// Creates an error at the position in a file that names the bottle. A bottle that only the user named
-    /// does not cause such an error.
+    /// Creates an error at the position in a file that names the bottle. For a bottle that only the user named, no such
+    /// error occurs.
     fn fault(&self, message: String) -> ManifestError {
         match self {
             Self::User => ManifestError::in_selection(message),
@@ -58,7 +58,7 @@ impl RequestedBy {
 /// Reads a bottle manifest by name. An error names who requested the bottle.
 pub(super) type Load<'a> = dyn FnMut(&Name, &RequestedBy) -> Result<BottleLayer, ResolveError> + 'a;
 
-/// Arranges the selected bottles, and all that they extend, in a linear order.
+/// Arranges the selected bottles, and all bottles that they extend, in a linear order.
 pub(super) fn linearise(
     picks: &[(Name, RequestedBy)],
     load: &mut Load<'_>,
@@ -75,7 +75,7 @@ pub(super) fn linearise(
 /// stack.
 struct Walk<'a, 'b> {
     load: &'a mut Load<'b>,
-    /// The entered manifests. Each manifest is a parent of the manifest before it in the stack.
+    /// The manifests that were entered. Each manifest in the stack is a parent of the manifest below it.
     stack: Vec<Visit>,
     line: Vec<Layer>,
     /// The names of the manifests in `line`.

@@ -1,5 +1,5 @@
-//! Merges manifest layers into a resolved manifest. The same rules merge the layers of parents (`extends`) and those of
-//! several bottle manifests that the user selected.
+//! Merges manifest layers into a resolved manifest. The same rules merge the layers of parents (`extends`) and the
+//! layers of several bottle manifests that the user selected.
 //!
 //! ```text
 //! selection ──▶ linearise   the files, ancestors first, each once; only these are read
@@ -63,7 +63,7 @@ pub struct Resolved {
     /// Who selected the bottles. [`BottleChoice::Suggested`] requires the user's confirmation before a
     /// launch.
     pub choice: BottleChoice,
-    /// If the agent manifest shadows another of the same name: where the shadowed manifest comes from.
+    /// If the agent manifest shadows another manifest of the same name, the place of the shadowed manifest.
     pub agent_replaces: Option<Place>,
     /// Warnings about skipped files, one sentence each.
     pub warnings: Vec<String>,
@@ -72,12 +72,12 @@ pub struct Resolved {
 /// Who selected the bottles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BottleChoice {
-    /// The user selected them for this launch.
+    /// The user selected the bottles for this launch.
     Picked,
-    /// The agent manifest names them, and it is the user's or a shipped one.
+    /// The agent manifest names the bottles. This agent manifest is the user's or is shipped.
     AgentDefault,
-    /// The agent manifest names them, but it comes from a project. This is a suggestion that needs the user's
-    /// confirmation.
+    /// The agent manifest names the bottles, but the agent manifest comes from a project. Its choice is a suggestion
+    /// that the user must confirm.
     Suggested,
 }
 
@@ -93,7 +93,7 @@ pub fn resolve(selection: &Selection, manifests: &Manifests) -> Result<Resolved,
     let mut folded = fold::fold(&layers)?;
     fold::override_git_user(&mut folded.git_user, &agent);
     let replaces = manifests.find(Kind::Agent, &selection.agent)?.and_then(|entry| entry.replaces);
-    // If a project's agent shadows an agent of the user, the user's budget still holds.
+    // If a project's agent shadows an agent of the user, the budget of the user's agent still applies.
     let own = match agent.source.place {
         Place::Project => manifests.own_agent(&agent.name)?,
         Place::Home | Place::Shipped => None,
@@ -135,7 +135,7 @@ fn without_server(manifest: &ResolvedManifest) -> Option<String> {
     Some(format!("`mcp` ({}) has no effect, because `supervise` is false", rules.origin))
 }
 
-/// Collects the budgets, beginning with the nearest scope: the agent, then the bottles from the last to the first in
+/// Collects the budgets, beginning with the narrowest scope: the agent, then the bottles from the last to the first in
 /// the order of merging.
 fn budget(agent: &AgentManifest, layers: &[Layer]) -> Vec<Declared> {
     let of_agent = agent.budget.iter().map(|limit| Declared {

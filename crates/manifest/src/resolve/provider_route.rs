@@ -7,7 +7,7 @@ use crate::origin::{Origin, Traced};
 use crate::provider::{self, ProviderConfig, UnsupportedSetting};
 use crate::{ManifestError, Position};
 
-/// Returns the template's route, with the changes of `agent_provider.route`.
+/// Returns the template's route, with the changes that `agent_provider.route` makes.
 ///
 /// # Errors
 /// Returns an error if the provider does not support a value of `agent_provider`, or if `agent_provider.route`

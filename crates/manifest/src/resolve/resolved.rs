@@ -37,32 +37,32 @@ pub struct ResolvedManifest {
     pub bottles: Vec<Name>,
     /// The bottle manifests that were merged, in the order of merging.
     pub layers: Vec<LayerRef>,
-    /// `env`.
+    /// The key `env`.
     pub env: BTreeMap<String, Traced<EnvValue>>,
-    /// `agent_provider`.
+    /// The key `agent_provider`.
     pub provider: ProviderConfig,
-    /// `git-gate.user`.
+    /// The key `git-gate.user`.
     pub git_user: GitUser,
-    /// `git-gate.repos`.
+    /// The key `git-gate.repos`.
     pub repos: BTreeMap<Name, Repo>,
-    /// `egress`.
+    /// The key `egress`.
     pub egress: Egress,
-    /// `supervise`.
+    /// The key `supervise`.
     pub supervise: Traced<bool>,
-    /// `backend`. None means that any backend that can run the bottle may be used.
+    /// The key `backend`. `None` means that any backend that can run the bottle may be used.
     pub backend: Option<Traced<Name>>,
-    /// `resources`.
+    /// The key `resources`.
     pub resources: Resources,
-    /// `services`, in the order of their start.
+    /// The key `services`, in the order of their start.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub services: Vec<(ProcessName, Traced<ServiceLayer>)>,
-    /// The `budget` of the agent and of all bottles, beginning with the nearest scope.
+    /// The `budget` of the agent and of all bottles, beginning with the narrowest scope.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub budget: Vec<Declared>,
     /// The `cutoff` of the agent, or else of the bottles. `None` means that the `cutoff` of the settings applies.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cutoff: Option<Traced<OnSpent>>,
-    /// `mcp`. None means that the agent may start no bottle.
+    /// The key `mcp`. `None` means that the agent may start no bottle.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mcp: Option<Traced<ChildRules>>,
 }
@@ -95,31 +95,31 @@ impl From<&Layer> for LayerRef {
     }
 }
 
-/// `git-gate.user`. The agent's fields override those of the bottle.
+/// The key `git-gate.user`. The agent's fields override those of the bottle.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct GitUser {
-    /// `name`.
+    /// The key `name`.
     pub name: Option<Traced<String>>,
-    /// `email`.
+    /// The key `email`.
     pub email: Option<Traced<String>>,
 }
 
 /// An entry of `git-gate.repos`.
 #[derive(Debug, Clone, Serialize)]
 pub struct Repo {
-    /// `url`.
+    /// The key `url`.
     pub url: Traced<RepoUrl>,
-    /// `key`.
+    /// The key `key`.
     pub key: Traced<KeySource>,
-    /// `host_key`. Without it, a `known_hosts` file on the host must contain the upstream's host key.
+    /// The key `host_key`. If absent, a `known_hosts` file on the host must contain the upstream's host key.
     pub host_key: Option<Traced<String>>,
-    /// `alias`.
+    /// The key `alias`.
     pub alias: Option<Traced<String>>,
-    /// `refs`.
+    /// The key `refs`.
     pub refs: Traced<RefRules>,
-    /// `on_match`.
+    /// The key `on_match`.
     pub on_match: Traced<OnMatch>,
-    /// `stale_ok`.
+    /// The key `stale_ok`.
     pub stale_ok: Traced<bool>,
 }
 
@@ -127,8 +127,8 @@ pub struct Repo {
 const SSH_OVER_HTTPS_PREFIXES: [&str; 2] = ["ssh.", "altssh."];
 
 impl Repo {
-    /// Returns the forge's hosts for requests other than git: the host of the repository's URL, and the host
-    /// of the forge's API for deploy keys.
+    /// Returns the hosts at which the forge accepts requests other than git: the host of the repository's URL, and the
+    /// host of the forge's API for deploy keys.
     #[must_use]
     pub fn forges(&self) -> Vec<String> {
         let host = self.url.value.host();
@@ -142,22 +142,22 @@ impl Repo {
     }
 }
 
-/// `egress`.
+/// The key `egress`.
 #[derive(Debug, Clone, Serialize)]
 pub struct Egress {
-    /// `log`.
+    /// The key `log`.
     pub log: Traced<LogLevel>,
     /// The provider route, followed by the routes of `egress.routes` in the order of their declaration. Each host
     /// occurs once.
     #[serde(serialize_with = "as_specs")]
     pub routes: Vec<Traced<Route>>,
-    /// `ca_bundle`, an absolute path or one to be resolved with [`crate::host_path::absolute`].
+    /// The key `ca_bundle`: an absolute path, or a path that [`crate::host_path::absolute`] resolves.
     pub ca_bundle: Option<Traced<PathBuf>>,
-    /// `upstream_proxy`.
+    /// The key `upstream_proxy`.
     pub upstream_proxy: Option<Traced<UpstreamProxy>>,
 }
 
-/// `resources`. None means that the default of the container engine or backend applies.
+/// The key `resources`. In each field, `None` means that the default of the container engine or backend applies.
 #[derive(Debug, Clone, Serialize)]
 pub struct Resources {
     /// The maximum number of processors that the bottle's processes may use together.

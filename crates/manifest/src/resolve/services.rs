@@ -9,8 +9,8 @@ use crate::ManifestError;
 use crate::origin::Traced;
 use crate::services::ServiceLayer;
 
-/// Merges services by name: the last layer that declares one replaces it as a whole. Each service comes after those
-/// that it names in `after`.
+/// Merges services by name: the last layer that declares a service replaces the whole service. In the result, each
+/// service comes after the services that it names in `after`.
 pub(super) fn services(layers: &[Layer]) -> Result<Vec<(ProcessName, Traced<ServiceLayer>)>, ManifestError> {
     let mut declared: BTreeMap<&ProcessName, &Layer> = BTreeMap::new();
     for layer in layers {

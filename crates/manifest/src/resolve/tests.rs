@@ -40,8 +40,7 @@ fn names(layers: &[Layer]) -> Vec<String> {
     layers.iter().map(|layer| layer.body.name.to_string()).collect()
 }
 
-/// Returns the result of merging these bottles, without information on where values come from; none if routes
-/// conflict.
+/// Returns the result of merging these bottles, without the origins of the values. Returns `None` if routes conflict.
 fn meaning(files: &Files, picks: &[&str]) -> Option<serde_json::Value> {
     let layers = line(files, picks).expect("a line");
     let folded = fold(&layers).ok()?;
@@ -64,8 +63,8 @@ fn bottle(extends: &[&str], body: &str) -> String {
     format!("---\nextends: [{}]\n{body}---\n", extends.join(", "))
 }
 
-/// Generates the keys of a bottle manifest. Its repositories are always complete, so that only conflicting
-/// routes can make a merge fail.
+/// Generates the keys of a bottle manifest. The repositories are always complete, so that only conflicting routes can
+/// make a merge fail.
 fn body() -> impl Strategy<Value = String> {
     let word = || select(vec!["one", "two", "three"]);
     let env = subsequence(vec!["A", "B", "C"], 0..=3)
@@ -113,8 +112,8 @@ fn files(entries: &[(&str, String)]) -> Files {
     entries.iter().map(|(name, text)| ((*name).to_owned(), text.clone())).collect()
 }
 
-/// Whether the text contains `repos: {}`. The effect of this depends on the graph of `extends`, not only on
-/// the order of merging.
+/// Whether the text contains `repos: {}`. The effect of `repos: {}` depends on the graph of `extends`, not only on the
+/// order of merging.
 fn removes(body: &str) -> bool {
     body.contains("repos: {}")
 }
@@ -122,8 +121,8 @@ fn removes(body: &str) -> bool {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
 
-    /// (a · b) · c = a · (b · c), for the parents of one file, for several files, and for bottles that are
-    /// selected separately.
+    /// Merging is associative, (a · b) · c = a · (b · c): for the parents of one file, for several files, and for
+    /// bottles that are selected separately.
     #[test]
     fn merging_is_associative(a in body(), b in body(), c in body()) {
         prop_assume!(![&a, &b, &c].iter().any(|body| removes(body)));
@@ -137,7 +136,7 @@ proptest! {
         prop_assert_eq!(&meaning(&files, &["abc"]), &picked);
     }
 
-    /// a · a = a, both for the same file and for two files with the same content.
+    /// Merging is idempotent, a · a = a: for the same file, and for two files with the same content.
     #[test]
     fn merging_is_idempotent(a in body(), b in body()) {
         let files = files(&[("a", bottle(&[], &a)), ("again", bottle(&[], &a)), ("b", bottle(&[], &b))]);

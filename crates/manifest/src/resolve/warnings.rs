@@ -1,7 +1,8 @@
 //! Lists the settings of a resolved manifest that weaken the bottle's isolation. The preflight shows them as
 //! warnings.
 //!
-//! Each of these settings can be justified. All of them are shown before every launch.
+//! A user can have a good reason for each of these settings, so the settings are not refused. All of them are shown
+//! before every launch.
 
 use std::borrow::Cow;
 
@@ -27,11 +28,11 @@ pub struct WeakeningSetting {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Weakening {
-    /// `inspect: false`.
+    /// The route sets `inspect: false`.
     Uninspected,
-    /// `private: true`.
+    /// The route sets `private: true`.
     Private,
-    /// `pass_credentials: true`.
+    /// The route sets `pass_credentials: true`.
     PassesCredentials,
     /// No outbound detector runs.
     UnscannedOut,
@@ -42,13 +43,13 @@ pub enum Weakening {
     ForgeWrite,
     /// `agent_provider.route` adds requests to the provider route.
     Extended,
-    /// `resources.nested: true`.
+    /// The bottle sets `resources.nested: true`.
     Nested,
-    /// `mcp`, which lets the agent start bottles.
+    /// The bottle sets `mcp`, which lets the agent start bottles.
     StartsBottles,
     /// The host looks like a typing error of a well-known registry or forge.
     Misspelt,
-    /// The route covers all names below a public suffix.
+    /// The route covers all host names below a public suffix.
     ManyOwners,
 }
 
@@ -102,7 +103,8 @@ impl Weakening {
     }
 }
 
-/// Returns all weakening settings of a bottle: those of other keys first, then routes in their order.
+/// Returns all weakening settings of a bottle: first the settings outside of routes, then those of the routes in their
+/// order.
 #[must_use]
 pub fn weakening_settings(manifest: &ResolvedManifest) -> Vec<WeakeningSetting> {
     let narrowing = manifest.provider.route.as_ref().map(|narrowing| &narrowing.origin);

@@ -1,8 +1,9 @@
-//! Counts the maximum number of tokens that a text has with the tokenizers in use.
+//! Estimates the maximum number of tokens that a text has with the tokenizers in use.
 //!
-//! Tokenizers differ, so the count is an upper estimate and not the exact count of one tokenizer: a text that is dense
-//! for all of them (digits, punctuation, random letters, rare scripts) must not count as prose. Every byte counts
-//! somewhere, and no token of any of these tokenizers is shorter than a byte.
+//! Tokenizers differ, so the count is an upper estimate and not the exact count of one tokenizer. Digits, punctuation,
+//! random letters and rare scripts have few bytes per token with all tokenizers, so the count of such texts must be
+//! higher than that of prose. Every byte belongs to a counted token. No token of any of these tokenizers is shorter
+//! than a byte.
 
 /// The kind of a byte.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -13,11 +14,11 @@ enum Kind {
     Space,
     /// A tab, a line break, or a printable ASCII character of no other kind.
     Mark,
-    /// Any other control character. Each is a token of its own.
+    /// Any other control character. Each control character is a token of its own.
     Control,
-    /// The first byte of a longer character.
+    /// The first byte of a multi-byte UTF-8 character.
     Wide,
-    /// A later byte of a longer character.
+    /// A later byte of a multi-byte UTF-8 character.
     Inner,
 }
 
@@ -45,7 +46,7 @@ const fn kinds() -> [Kind; 256] {
     }
 }
 
-/// The tokens of a text, rounded up.
+/// Returns the estimated number of tokens of a text.
 pub(super) fn tokens(text: &str) -> u64 {
     let bytes = text.as_bytes();
     let kind = |at: usize| bytes.get(at).map(|byte| KINDS[usize::from(*byte)]);
@@ -55,21 +56,22 @@ pub(super) fn tokens(text: &str) -> u64 {
         at += 1;
         match first {
             Kind::Lower | Kind::Upper => {
-                // A word ends before a capital, as in `camelCase`.
+                // A word ends before an upper-case letter that follows a lower-case letter, as in `camelCase`.
                 while kind(at) == Some(Kind::Upper) && first == Kind::Upper {
                     at += 1;
                 }
                 while kind(at) == Some(Kind::Lower) {
                     at += 1;
                 }
-                // Prose has four letters in a token, random letters have two and a half.
+                // Prose has four letters per token and random letters have two and a half. The count assumes random
+                // letters.
                 total += (2 * (at - begin)).div_ceil(5);
             }
             Kind::Digit | Kind::Control => total += 1,
-            // The space before a word or a mark belongs to its token.
+            // A space before a word or a mark belongs to the token of that word or mark.
             Kind::Space if matches!(kind(at), Some(Kind::Lower | Kind::Upper | Kind::Mark)) => {}
             Kind::Space | Kind::Mark => {
-                // Runs of one character have tokens of their own.
+                // The vocabularies have tokens for runs of the same character.
                 while bytes.get(at) == Some(&bytes[begin]) {
                     at += 1;
                 }
@@ -82,7 +84,8 @@ pub(super) fn tokens(text: &str) -> u64 {
     total as u64
 }
 
-/// The tokens of a character of more than one byte: one for each byte, except in the blocks that the vocabularies cover.
+/// Returns the number of tokens of a multi-byte character: one for each byte, but fewer in the Unicode blocks that the
+/// vocabularies cover.
 fn character(first: u8, second: u8) -> usize {
     match (first, second) {
         // The letters of Latin, Greek, Cyrillic, Hebrew and Arabic.
@@ -125,7 +128,7 @@ mod tests {
         }
     }
 
-    /// The vocabularies have no token of more than one of these bytes, so each byte is a token.
+    /// No vocabulary has a token of more than one byte of these characters, so each byte is a token.
     #[test]
     fn counts_each_byte_of_what_no_vocabulary_covers() {
         for repeated in [

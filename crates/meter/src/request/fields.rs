@@ -1,4 +1,4 @@
-//! The fields of requests to models. States which fields a model reads, and which refer to something outside of the
+//! The fields of requests to models: which fields a model reads, and which fields refer to content outside of the
 //! request.
 //!
 //! Sources, read in November 2026: <https://platform.claude.com/docs/en/api/messages>,
@@ -8,30 +8,30 @@
 
 use bottle_protocol::usage::Api;
 
-/// What a field at the top of a request means.
+/// The meaning of a top-level field of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Field {
     Model,
-    /// Models that the gateway may use instead.
+    /// Other models that the gateway may use instead of `model`.
     Models,
     /// A limit for the tokens of the response.
     Output,
-    /// The number of responses.
+    /// The number of responses that the request asks for.
     Completions,
     Background,
     Streams,
     /// Text and blocks that the model reads.
     Content,
-    /// Items of a conversation, some of which may be stored.
+    /// Items of a conversation. An item may be a reference to an item that the provider stores.
     Items,
     /// Any JSON that the model reads.
     Data,
     Tools,
-    /// The name of something outside of the request that the model reads too.
+    /// A reference to content outside of the request that the model also reads. The value names this content.
     Refers(&'static str),
-    /// The server's handling of a long conversation.
+    /// How the server manages the context of a long conversation.
     ContextManagement,
-    /// The model does not read it.
+    /// The model does not read the field.
     Other,
     /// The field is not in the tables.
     Unknown,
@@ -45,8 +45,8 @@ use Field::{
 /// A table of fields by name.
 type Table = &'static [(&'static str, Field)];
 
-/// The fields of all three APIs. A gateway may serve one API through another, so a reference in one API
-/// counts as a reference in all.
+/// The fields of all three APIs. A gateway may serve one API through another, so a field that is a reference in one API
+/// is treated as a reference in all APIs.
 const COMMON: Table = &[
     ("model", Model),
     ("models", Models),
@@ -131,10 +131,10 @@ const RESPONSES: Table = &[
     ("text", Data),
     ("max_output_tokens", Output),
     ("prompt", Refers("a stored prompt")),
-    // Another form of a message of a WebSocket.
+    // A WebSocket message may nest the request in this field.
     ("response", Refers("a nested request")),
     ("context_management", ContextManagement),
-    // The type of a message of a WebSocket.
+    // The type of a WebSocket message.
     ("type", Other),
     ("generate", Other),
     ("client_metadata", Other),
@@ -157,8 +157,8 @@ const RESPONSES: Table = &[
 /// Returns the meaning of a field.
 ///
 /// # Errors
-/// The field is not in the tables, but a lenient server could read it as a field that is in them: its name
-/// differs only in case or dashes, or has non-ASCII characters.
+/// The field is not in the tables, but a lenient server could read the field as a listed one. Its name has non-ASCII
+/// characters, or differs only in case or punctuation from the name of a listed field other than [`Field::Other`].
 pub(super) fn field(api: Api, name: &str) -> Result<Field, ()> {
     let own = match api {
         Api::Messages => MESSAGES,
@@ -181,14 +181,15 @@ fn folded(name: &str) -> impl Iterator<Item = u8> + '_ {
     name.bytes().filter(u8::is_ascii_alphanumeric).map(|byte| byte.to_ascii_lowercase())
 }
 
-/// Whether a field of this name, which is not in the tables, could name something outside of the request.
+/// Whether a field that is not in the tables could refer to content outside of the request. The check uses the last
+/// word of the field's name.
 pub(super) fn names_a_reference(name: &str) -> bool {
     let last = name.rsplit(['_', '-']).next().unwrap_or(name).to_ascii_lowercase();
     ["id", "ids", "url", "urls", "uri", "uris", "file", "files"].contains(&last.as_str())
 }
 
-/// Whether a model of this name reads more than the request: OpenRouter's variants with a search, and its stored
-/// presets, as well as OpenAI's models that search.
+/// Whether a model of this name reads content outside of the request. OpenRouter's search variants, OpenRouter's stored
+/// presets and OpenAI's search models read such content.
 pub(super) fn has_own_references(model: &str) -> bool {
     model.contains(":online") || model.contains("@preset/") || model.contains("search")
 }
@@ -206,7 +207,7 @@ const CLIENT_TOOLS: [&str; 9] = [
     "client",
 ];
 
-/// The beginnings of types of tools that the agent runs itself. A date follows.
+/// The prefixes of types of tools that the agent runs itself. A date follows each prefix.
 const DATED_CLIENT_TOOLS: [&str; 4] = ["bash_", "text_editor_", "computer_", "memory_"];
 
 /// Whether the provider runs a tool of this type, so that the model may read more than the request contains.
@@ -219,12 +220,12 @@ pub(super) fn is_hosted_tool(kind: &str) -> bool {
 /// The kind of a block, a message or an item of a conversation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Block {
-    /// It has no type.
+    /// The block has no type.
     #[default]
     Untyped,
     Image,
     Reasoning,
-    /// It refers to something outside of the request.
+    /// The block refers to content outside of the request.
     Reference(&'static str),
     Other,
 }
@@ -236,7 +237,7 @@ impl Block {
             "reasoning" => Self::Reasoning,
             "item_reference" => Self::Reference("a stored item"),
             "container_upload" => Self::Reference("a container"),
-            // The length of a document says little about its pages.
+            // The length of a document in bytes says little about the number of its pages.
             "file" | "input_file" => Self::Reference("a document"),
             "image_generation_call" => Self::Reference("a stored image"),
             "video_url" | "input_video" | "video" => Self::Reference("a video"),

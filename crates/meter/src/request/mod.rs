@@ -1,12 +1,13 @@
-//! Reads a request to a model, strictly and once: everything that a budget needs to know before the request is sent.
+//! Reads a request to a model with a strict parser. The result is everything that a budget needs to know before the
+//! request is sent.
 //!
 //! ```text
 //! decoded body ─► JSON, no key twice ─► fields of the API ─► blocks, tools, data ─► counts and references
 //! ```
-//! The body is untrusted, and the provider reads it too. So nothing may have two meanings. Two equal keys, another
-//! spelling of a field that affects the cost, or a limit that is no whole number is an error. Content that the request
-//! only refers to has no known length; the reader names the reference, and the caller reserves the whole context of the
-//! model.
+//! The body is untrusted, and the provider parses the body too. So the reader rejects a body that the provider could
+//! read differently. Two equal keys, another spelling of a field that affects the cost, or a limit that is not a whole
+//! number is an error. Content that the request only refers to has no known length. The reader names the reference, and
+//! the caller then reserves the whole context of the model.
 
 mod count;
 mod fields;
@@ -19,51 +20,55 @@ use serde::de::DeserializeSeed as _;
 
 use walk::{Reader, Request};
 
-/// The maximum number of responses that one request can ask for. OpenAI rejects more.
+/// The maximum number of responses that one request can ask for. OpenAI rejects a request for more responses.
 const MAX_COMPLETIONS: u64 = 128;
 
-/// The tokens that a provider adds to each prompt: the instructions for tools have up to 530
+/// The maximum tokens that a provider adds to each prompt. The instructions for tools have up to 530 tokens
 /// (<https://platform.claude.com/docs/en/agents-and-tools/tool-use/overview>).
 const ADDED: u64 = 600;
 
-/// A request to a model, as far as it matters for its tokens.
+/// The parts of a request to a model that affect the number of its tokens.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MeteredRequest {
-    /// The model name, in printable ASCII. `None` if there is none, or if the gateway may use another model.
+    /// The model name, in printable ASCII. `None` if the request names no model, if the name is too long or has other
+    /// characters, or if the gateway may use another model.
     pub model: Option<String>,
-    /// The output limit of one response. `None` if the request has no limit, or 0, which some servers read as no limit.
+    /// The output limit of one response. `None` if the request has no limit, or a limit of 0. Some servers read 0 as no
+    /// limit.
     pub output: Option<u64>,
     /// The number of responses, at least 1.
     pub completions: u64,
-    /// Whether the provider may respond later, outside of this exchange.
+    /// Whether the provider may respond later, outside of the response to this request.
     pub background: bool,
     /// Whether the response is a stream of events.
     pub streams: bool,
-    /// The tokens of the text that the model reads, an upper estimate. The basis of a calibration.
+    /// An upper estimate of the tokens of the text that the model reads. The budget calibrates this estimate.
     pub text: u64,
-    /// The tokens of fields that the model should not read.
+    /// An upper estimate of the tokens of the fields that the model is not expected to read.
     pub other: u64,
-    /// The maximum number of images: those in the request, and those that it refers to.
+    /// The maximum number of images: the images in the request and the images that the request refers to.
     pub images: u64,
-    /// Something that the model reads but that is not in the request, if there is any.
+    /// Describes content that the model reads but that is not in the request. `None` if there is no such content.
     pub reference: Option<&'static str>,
-    /// A number that is equal for two requests with the same prompt, however they are written. `None` if it was not
-    /// wanted.
+    /// A hash that is equal for two requests with the same prompt, even if their JSON is formatted differently. `None`
+    /// if the caller did not ask for the fingerprint.
     pub fingerprint: Option<u64>,
 }
 
-/// Why a body is no request that can be metered. The text continues "a request whose body".
+/// The reason why a body is not a request that can be metered. The message completes the phrase "a request whose body
+/// ...".
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct NotARequest(&'static str);
 
 impl MeteredRequest {
-    /// Reads a decoded body. `keys` makes the fingerprint, and the check for equal keys, unpredictable for the agent.
-    /// `compares` states whether the fingerprint is wanted, which costs a second pass over the text.
+    /// Reads a decoded body. `keys` are the hash keys for the fingerprint and for the check for equal object keys. They
+    /// are secret, so the agent cannot predict a hash. `compares` states whether to compute the fingerprint, which
+    /// costs a second pass over the text.
     ///
     /// # Errors
-    /// [`NotARequest`] if the body is no JSON object, is nested deeper than 127 levels, has a key twice, or has a field
-    /// of another type than the API documents.
+    /// [`NotARequest`] if the body is not a JSON object, is nested deeper than 127 levels, has an object with two equal
+    /// keys, or has a field whose type differs from the API's documentation.
     pub fn read(api: Api, body: &[u8], keys: &RandomState, compares: bool) -> Result<Self, NotARequest> {
         let mut reader = Reader::new(api, keys, compares);
         let mut json = serde_json::Deserializer::from_slice(body);
@@ -74,7 +79,8 @@ impl MeteredRequest {
         }
     }
 
-    /// The tokens of the prompt, an upper estimate, without images and without content that the request only refers to.
+    /// Returns an upper estimate of the tokens of the prompt. The estimate excludes images and content that the request
+    /// only refers to.
     #[must_use]
     pub fn prompt(&self) -> u64 {
         self.text.saturating_add(self.other).saturating_add(ADDED)

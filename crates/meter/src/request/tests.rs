@@ -8,7 +8,7 @@ use serde_json::json;
 use super::walk::{BAD_COUNT, BAD_KEY, BAD_LIMIT, BAD_MODEL, BAD_NUMBER, BAD_SPELLING, BAD_STREAM};
 use super::*;
 
-/// Reads each body with the same keys, so that fingerprints can be compared.
+/// Reads each body with the same hash keys, so that fingerprints can be compared.
 fn read(api: Api, body: &str) -> Result<MeteredRequest, NotARequest> {
     static KEYS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
     MeteredRequest::read(api, body.as_bytes(), &KEYS, true)
@@ -238,7 +238,7 @@ fn counts_what_the_model_reads_and_not_the_padding() {
     }
     let escaped = body("").replace("Hello", r"\u0048ello");
     assert_eq!(good(Api::Messages, &escaped), plain);
-    // Keys of a schema are text too.
+    // The keys of a JSON schema are text that the model reads.
     let schema = |name: &str| {
         format!(r#"{{"tools":[{{"name":"t","input_schema":{{"properties":{{"{name}":{{}}}}}}}}]}}"#)
     };
@@ -279,7 +279,7 @@ proptest! {
         }
     }
 
-    /// Every string of a request counts somewhere.
+    /// The tokens of every string of a request are part of `text` or of `other`.
     #[test]
     fn no_text_is_hidden(key in "[a-z]{1,8}", text in "[a-z ]{0,40}", depth in 0_usize..40) {
         let value = (0..depth).fold(json!(text), |value, level| if level % 2 == 0 { json!([value]) } else { json!({ &key: value }) });

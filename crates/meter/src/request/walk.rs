@@ -1,4 +1,4 @@
-//! Walks through the JSON of a request. The recursion is that of `serde_json`, which limits it to 127 levels.
+//! Walks through the JSON of a request. `serde_json` recurses into nested values, up to 127 levels.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use super::fields::{self, Block, Field, field, is_hosted_tool, names_a_reference
 use super::{Api, BuildHasher, Hasher, MAX_COMPLETIONS, MeteredRequest, RandomState, count};
 use crate::MAX_MODEL;
 
-/// The error for a field with an object that has a key twice.
+/// The error for an object that has a key twice.
 pub(super) const BAD_KEY: &str = "has a key twice";
 pub(super) const BAD_SPELLING: &str = "has a field that differs from one of the API only in its spelling";
 pub(super) const BAD_MODEL: &str = "has a `model` that is no text";
@@ -17,18 +17,18 @@ pub(super) const BAD_COUNT: &str = "has a number of completions that is no whole
 pub(super) const BAD_STREAM: &str = "has a `stream` that is neither `true` nor `false`";
 pub(super) const BAD_NUMBER: &str = "has a number that no provider needs";
 
-/// The number of tokens for which a number with a fraction counts. The parser does not keep its digits.
+/// The number of tokens that each number with a fraction adds. The parser does not keep the digits of such a number.
 const FRACTION: u64 = 24;
 
-/// The smallest number that does not count as a quantity. Some servers keep all digits of such a number.
+/// The reader rejects floating-point numbers from this magnitude on. Some servers keep all digits of such a number.
 const LARGE: f64 = 1e18;
 
-/// What was read so far.
+/// The data that was read from the request so far.
 pub(super) struct Reader<'k> {
     api: Api,
     keys: &'k RandomState,
     request: MeteredRequest,
-    /// Whether the current field is one that the model reads.
+    /// Whether the model reads the current field.
     is_prompt: bool,
     fingerprint: Option<<RandomState as BuildHasher>::Hasher>,
     /// The hashes of the keys of all open objects.
@@ -66,7 +66,7 @@ impl<'k> Reader<'k> {
         Err(E::custom(problem))
     }
 
-    /// Adds tokens if the model reads the current field.
+    /// Adds tokens to `text` if the model reads the current field, and to `other` otherwise.
     fn add(&mut self, tokens: u64) {
         let sum = if self.is_prompt { &mut self.request.text } else { &mut self.request.other };
         *sum = sum.saturating_add(tokens);
@@ -85,7 +85,7 @@ impl<'k> Reader<'k> {
         }
     }
 
-    /// Adds a part of the structure to the fingerprint.
+    /// Adds a byte that represents a part of the JSON structure to the fingerprint.
     fn mark(&mut self, byte: u8) {
         if let Some(hash) = self.fingerprint.as_mut().filter(|_| self.is_prompt) {
             hash.write_u8(byte);
@@ -136,7 +136,8 @@ impl<'k> Reader<'k> {
         self.seen.push(hash);
     }
 
-    /// Ends an object whose first key has the index `begin`.
+    /// Ends the innermost object. `begin` is the index of its first key in `seen`. Fails if the object has two equal
+    /// keys.
     fn close<E: Error>(&mut self, begin: usize) -> Result<(), E> {
         let keys = &mut self.seen[begin..];
         keys.sort_unstable();
@@ -148,14 +149,14 @@ impl<'k> Reader<'k> {
     }
 }
 
-/// The place of a value, which determines the meaning of its parts.
+/// The position of a value in the request. It determines how the reader interprets the value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
     /// Any JSON without references.
     Data,
-    /// A text, a block, or several of them.
+    /// A text, a block, or a list of texts and blocks.
     Content,
-    /// The items of a conversation, some of which may be stored items.
+    /// The items of a conversation. An item may be a reference to a stored item.
     Items,
     Tools,
     /// The type of a block.
@@ -166,13 +167,13 @@ enum Place {
     Source,
     /// The type of a source.
     SourceType,
-    /// The content of a source that may be text.
+    /// The data of a source, which may be text.
     SourceText,
-    /// The content of a source in base64.
+    /// The base64 data of a source.
     SourceBytes,
-    /// An image: its data, or its address.
+    /// An image: a `data:` URL, or the image's address.
     ImageUrl,
-    /// A stored file, which may be an image.
+    /// The id of a stored file, which may be an image.
     FileId,
     /// A reference to something outside of the request, unless the value is empty.
     Refers(&'static str),
@@ -190,10 +191,10 @@ enum Seen {
     Number(u64),
     /// A text, a list or a block without any text.
     Empty,
-    /// A text, a list, an object, or a number that is not a count.
+    /// A text or a list that is not empty, an object, or a number that is negative or has a fraction.
     Other,
     Block(Block),
-    /// The bytes of a source, and the tokens of these bytes as text.
+    /// The data of a source. The value is the number of tokens if the data is text, and 0 if it is base64.
     Data(u64),
     Source(SourceKind, u64),
     HostedTool,
@@ -204,11 +205,11 @@ enum SourceKind {
     #[default]
     Unknown,
     Base64,
-    /// Text, or blocks.
+    /// Text or content blocks.
     Text,
 }
 
-/// A value at a place.
+/// Reads a value at the given [`Place`].
 struct Value<'r, 'k>(&'r mut Reader<'k>, Place);
 
 impl<'de> DeserializeSeed<'de> for Value<'_, '_> {
@@ -346,12 +347,12 @@ impl<'de> Visitor<'de> for Value<'_, '_> {
     }
 }
 
-/// The place below a key of a field that is not in the tables.
+/// Returns the place of the value of `key` in a field that is not in the tables.
 fn unknown(key: &str) -> Place {
     if names_a_reference(key) { Place::Refers("an unknown field") } else { Place::Unknown }
 }
 
-/// A key of an object. `T` is what the key means.
+/// Reads a key of an object. The function `F` returns the meaning of the key.
 struct Key<'r, 'k, F>(&'r mut Reader<'k>, F);
 
 impl<'de, T, F: FnOnce(&str) -> T> DeserializeSeed<'de> for Key<'_, '_, F> {
@@ -377,7 +378,7 @@ impl<'de, T, F: FnOnce(&str) -> T> Visitor<'de> for Key<'_, '_, F> {
     }
 }
 
-/// Walks through an object whose keys say what their values are.
+/// Walks through an object. `place` returns the place of a key's value.
 fn each<'de, A: MapAccess<'de>>(
     reader: &mut Reader<'_>,
     mut map: A,
@@ -389,7 +390,8 @@ fn each<'de, A: MapAccess<'de>>(
     Ok(Seen::Other)
 }
 
-/// A key of a block that shows whether the block contains its own content.
+/// The kind of a key of a block. These kinds show whether the request contains the content of the block or only refers
+/// to it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Own {
     Id,
@@ -398,7 +400,7 @@ enum Own {
     No,
 }
 
-/// The place below a key of a block.
+/// Returns the place of the value of `key` in a block, and the kind of the key.
 fn in_block(key: &str) -> (Place, Own) {
     let place = match key {
         "type" => Place::BlockType,
@@ -407,12 +409,12 @@ fn in_block(key: &str) -> (Place, Own) {
         "file_id" => Place::FileId,
         "file_url" | "file_data" | "file" => Place::Refers("a document"),
         "video_url" => Place::Refers("a video"),
-        // The audio of an earlier response, by its id.
+        // The value refers to the audio of an earlier response by id.
         "audio" => Place::Refers("stored audio"),
         "vector_store_ids" | "container_id" => Place::Refers("a store of the provider"),
         // Tools that an item adds in the middle of a conversation.
         "tools" => Place::Tools,
-        // The arguments of tools are any JSON.
+        // The arguments of a tool can be any JSON.
         "input" | "arguments" | "parameters" | "action" | "function" | "custom" => Place::Data,
         _ => Place::Content,
     };
@@ -425,7 +427,7 @@ fn in_block(key: &str) -> (Place, Own) {
     (place, own)
 }
 
-/// Walks through a block or a message, or with `is_item` through an item of a conversation.
+/// Walks through a block or a message. With `is_item`, the object is an item of a conversation.
 fn block<'de, A: MapAccess<'de>>(
     reader: &mut Reader<'_>,
     mut map: A,
@@ -449,7 +451,7 @@ fn block<'de, A: MapAccess<'de>>(
     }
     match (kind, source) {
         (Block::Reference(to), _) => reader.refer(to),
-        // An item that has only an id, so the API assumes its type.
+        // The item may have only an `id`. The API then reads the item as a reference to a stored item.
         (Block::Untyped, _) if is_item && !has_role => reader.refer("a stored item"),
         (Block::Reasoning, _) if has_id && !has_text => reader.refer("stored reasoning"),
         (Block::Image, Some((SourceKind::Base64, _))) => reader.add_image(),
@@ -502,7 +504,7 @@ fn tool<'de, A: MapAccess<'de>>(reader: &mut Reader<'_>, mut map: A) -> Result<S
     Ok(Seen::Other)
 }
 
-/// The whole request.
+/// Reads the whole request.
 pub(super) struct Request<'r, 'k>(pub(super) &'r mut Reader<'k>);
 
 impl<'de> DeserializeSeed<'de> for Request<'_, '_> {
@@ -550,7 +552,7 @@ impl<'de> Visitor<'de> for Request<'_, '_> {
     }
 }
 
-/// The name of the model.
+/// Reads the model name.
 struct Model<'r, 'k>(&'r mut Reader<'k>);
 
 impl<'de> DeserializeSeed<'de> for Model<'_, '_> {

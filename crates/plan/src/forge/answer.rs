@@ -5,10 +5,10 @@ use http::{HeaderMap, StatusCode};
 use jiff::Timestamp;
 use serde::Deserialize;
 
-/// The maximum number of characters of a forge's message that are shown. The rest is left out.
+/// The maximum number of characters of a forge's message that are shown. The rest of the message is not shown.
 const MESSAGE_MAX: usize = 200;
 
-/// One deploy key in a list that the forge returned.
+/// A deploy key in a list that the forge returned.
 #[derive(Debug, Deserialize)]
 pub(super) struct Listed {
     pub(super) id: u64,
@@ -22,7 +22,7 @@ impl Listed {
     }
 }
 
-/// The forge's id of the key that it created.
+/// Parses the forge's id of the key that the forge created.
 pub(super) fn id(body: &[u8]) -> Option<u64> {
     #[derive(Deserialize)]
     struct Created {
@@ -31,12 +31,13 @@ pub(super) fn id(body: &[u8]) -> Option<u64> {
     serde_json::from_slice::<Created>(body).ok().map(|created| created.id)
 }
 
-/// One page of the forge's list of keys.
+/// Parses one page of the forge's list of keys.
 pub(super) fn listed(body: &[u8]) -> Option<Vec<Listed>> {
     serde_json::from_slice(body).ok()
 }
 
-/// The forge's error message, to be appended to ours. Empty if the response contains none.
+/// Returns the forge's error message, as a suffix for the message of `bottle`. Empty if the response contains no
+/// message.
 pub(super) fn error_suffix(body: &[u8]) -> String {
     #[derive(Default, Deserialize)]
     #[serde(default)]
@@ -54,7 +55,7 @@ pub(super) fn error_suffix(body: &[u8]) -> String {
     }
 }
 
-/// The time at which to retry, if the response reports a rate limit.
+/// Returns the time at which to retry, if the response reports a rate limit.
 pub(super) fn rate_limited(status: StatusCode, headers: &HeaderMap) -> Option<String> {
     let number = |name: &str| headers.get(name)?.to_str().ok()?.trim().parse::<i64>().ok();
     let exhausted = number("x-ratelimit-remaining") == Some(0);

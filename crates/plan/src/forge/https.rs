@@ -23,7 +23,7 @@ pub(super) struct Answer {
     pub(super) body: Bytes,
 }
 
-/// Why a call has no response.
+/// Why a call did not receive a response.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
     /// The URL contains no host.
@@ -38,7 +38,7 @@ pub enum CallError {
     /// The response did not arrive in time.
     #[error("it did not answer within {} s", CALL_TIMEOUT.as_secs())]
     Late {
-        /// Whether the request was sent or may have been sent.
+        /// Whether the request was sent, or may have been sent.
         sent: bool,
     },
     /// The connection was lost after the request was sent.
@@ -47,18 +47,18 @@ pub enum CallError {
 }
 
 impl CallError {
-    /// Whether the request was sent or may have been sent. Its effect at the forge is then unknown.
+    /// Whether the request was sent, or may have been sent. The effect of the request at the forge is then unknown.
     pub(super) fn is_unsure(&self) -> bool {
         matches!(self, Self::Interrupted(_) | Self::Late { sent: true })
     }
 }
 
-/// Sends `request` to the host of `url`. The path is part of `request`.
+/// Sends `request` to the host of `url`. The path is in `request`.
 ///
 /// # Errors
-/// [`CallError`]. Its message contains nothing from the request.
+/// [`CallError`]. The error message contains nothing from the request.
 pub(super) async fn call(url: &Url, request: Request<Full<Bytes>>, roots: &str) -> Result<Answer, CallError> {
-    // The request counts as sent as soon as it is handed to a connection.
+    // The request is treated as sent as soon as it is handed to a connection.
     let sent = std::sync::atomic::AtomicBool::new(false);
     let answered = tokio::time::timeout(CALL_TIMEOUT, exchange(url, request, roots, &sent)).await;
     answered.unwrap_or_else(|_| Err(CallError::Late { sent: sent.into_inner() }))

@@ -1,4 +1,4 @@
-//! Registers and revokes deploy keys for one launch through a forge's API.
+//! Registers and revokes the deploy keys of one launch through a forge's API.
 //!
 //! ```text
 //! generated (memory) ─► intent on disk ─► POST …/keys ─► id on disk ─► used ─► DELETE …/keys/ID ─► removed from disk
@@ -30,10 +30,11 @@ use https::Answer;
 /// The URL of GitHub's public API.
 const GITHUB: &str = "https://api.github.com";
 
-/// The maximum number of pages of keys to search. More pages are an error. No repository has that many keys.
+/// The maximum number of pages of keys to search. More pages are an error, because no repository has that many keys.
 const PAGES: usize = 100;
 
-/// How long to wait before searching the forge's list for a key if the request to create it got no response.
+/// How long to wait before the second search for a key in the forge's list, if the request to create the key received
+/// no response.
 const LIST_DELAY: Duration = Duration::from_secs(1);
 
 /// The hint for an error of the forge that may be temporary.
@@ -49,7 +50,7 @@ pub enum Kind {
     Github,
 }
 
-/// The deploy keys of one repository: which API to call, and where.
+/// The deploy keys of one repository: the API to call, and its URL.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Keys {
     /// The kind of API.
@@ -60,7 +61,7 @@ pub struct Keys {
     pub repository: String,
 }
 
-/// A deploy key, as far as it is needed to register, find or revoke it.
+/// The properties of a deploy key that registering, finding or revoking the key needs.
 #[derive(Debug, Clone, Copy)]
 pub struct Named<'a> {
     /// The title that the forge shows.
@@ -84,7 +85,7 @@ pub struct ForgeError {
 }
 
 impl ForgeError {
-    /// The error for a key that could not be revoked.
+    /// Creates the error for a key that could not be revoked.
     #[must_use]
     pub fn still_there(keys: &Keys, key: Named<'_>, cause: Fault) -> Self {
         let id = key.id.map(|id| format!(" (id {id})")).unwrap_or_default();
@@ -95,7 +96,7 @@ impl ForgeError {
         }
     }
 
-    /// Whether the forge may have carried out the action although an error was reported.
+    /// Whether the forge may have carried out the action although the action reported an error.
     #[must_use]
     pub fn is_unsure(&self) -> bool {
         match &*self.source {
@@ -112,10 +113,10 @@ pub enum Fault {
     /// The token or the root certificates are missing.
     #[error(transparent)]
     Local(Box<dyn Error + Send + Sync>),
-    /// No response, or no complete response, came from the forge.
+    /// The forge sent no response, or only a part of a response.
     #[error(transparent)]
     Call(#[from] CallError),
-    /// The request is invalid, or its response cannot be used.
+    /// The request is invalid, or the response cannot be used.
     #[error("{problem}")]
     Problem {
         /// The problem.
@@ -137,7 +138,7 @@ impl Fault {
     }
 }
 
-/// A repository URL whose path is not of the form OWNER/NAME. The message is the end of a sentence.
+/// The error for a repository URL whose path is not of the form OWNER/NAME. The message is the end of a sentence.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("has the path `{0}`, but a forge's repositories have the form OWNER/NAME")]
 pub struct NoRepository(String);
@@ -167,7 +168,7 @@ impl Keys {
         Ok(Self { kind, api, repository: repository.to_owned() })
     }
 
-    /// The host name of the API, for messages.
+    /// Returns the host name of the API, for messages.
     #[must_use]
     pub fn host(&self) -> String {
         let url = Url::parse(&self.api).ok();
@@ -195,7 +196,7 @@ impl Api<'_> {
     /// Registers a key and returns its id.
     ///
     /// # Errors
-    /// [`ForgeError`]. If it is unsure whether the forge registered the key, [`Api::revoke`] without an id finds the
+    /// [`ForgeError`]. If it is unknown whether the forge registered the key, [`Api::revoke`] without an id finds the
     /// key.
     pub async fn register(&self, key: Named<'_>, read_only: bool) -> Result<u64, ForgeError> {
         let failed = |cause| ForgeError {
@@ -231,7 +232,7 @@ impl Api<'_> {
         match answer.status {
             StatusCode::NO_CONTENT | StatusCode::OK => Ok(()),
             // A forge sends 404 for a missing key, and also for a token without access. The list of keys distinguishes
-            // the two.
+            // the two cases.
             StatusCode::NOT_FOUND => match self.find(key.public).await.map_err(failed)? {
                 None => Ok(()),
                 Some(_) => Err(failed(self.refused(&answer))),
@@ -240,7 +241,7 @@ impl Api<'_> {
         }
     }
 
-    /// Finds the key that an earlier request without a response may have created. The forge may still be
+    /// Finds the key that an earlier request may have created without receiving a response. The forge may still be
     /// processing that request.
     async fn find_unanswered(&self, key: Named<'_>) -> Result<Option<u64>, Fault> {
         match self.find(key.public).await? {
@@ -319,7 +320,7 @@ impl Api<'_> {
         request.body(Full::from(body)).map_err(|error| bad(&format!("cannot build a request: {error}")))
     }
 
-    /// The cause and the hint for an error response.
+    /// Returns the cause and the hint for an error response.
     fn refused(&self, answer: &Answer) -> Fault {
         let Answer { status, headers, body } = answer;
         let code = status.as_u16();
@@ -360,7 +361,7 @@ impl Api<'_> {
                 format!("{repository} may have been renamed: fix `url` or `api_url`"),
             ),
             400..=499 => Fault::certain(format!("it answered {code}{detail}"), self.api_hint()),
-            // It is unknown what the forge did before the failure.
+            // It is unknown whether the forge carried out the action before the failure.
             _ => Fault::unsure(format!("it answered {code}{detail}"), AGAIN),
         }
     }

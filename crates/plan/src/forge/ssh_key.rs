@@ -1,7 +1,7 @@
 //! Generates an ssh key pair in memory, in the text formats of OpenSSH.
 //!
-//! The encoding is implemented here, because `ssh-key` 0.6 depends on a second version of `sha2` and `digest`, and 0.7
-//! is a release candidate with nine additional crates.
+//! This module implements the encoding itself. The crate `ssh-key` 0.6 depends on a second version of `sha2` and
+//! `digest`, and 0.7 is a release candidate with nine additional crates.
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -12,7 +12,7 @@ use ring::error::KeyRejected;
 use ring::signature::{Ed25519KeyPair, KeyPair as _};
 use zeroize::Zeroizing;
 
-/// The name of the algorithm in the ssh protocol.
+/// The name of the key algorithm in the ssh protocol.
 const ALGORITHM: &[u8] = b"ssh-ed25519";
 
 /// An ed25519 key pair for ssh.
@@ -58,7 +58,7 @@ impl SshKey {
     }
 }
 
-/// The public half in the wire format (RFC 8709).
+/// Returns the public half in the wire format (RFC 8709).
 fn blob(public: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     string(&mut bytes, ALGORITHM);
@@ -66,10 +66,12 @@ fn blob(public: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// The private half in OpenSSH's format (`PROTOCOL.key` in its sources), for one key without a passphrase.
+/// Returns the private half in OpenSSH's format (`PROTOCOL.key` in OpenSSH's sources), for one key without a
+/// passphrase.
 fn private(seed: &[u8], public: &[u8], blob: &[u8], check: [u8; 4]) -> Secret {
     let mut inner = Zeroizing::new(Vec::with_capacity(256));
-    // The same number twice. A wrong passphrase would make the two differ, which is how ssh detects it.
+    // The format contains the same random number twice. With a wrong passphrase, ssh decrypts two different numbers,
+    // and thereby detects the wrong passphrase.
     inner.extend_from_slice(&check);
     inner.extend_from_slice(&check);
     string(&mut inner, ALGORITHM);
@@ -113,7 +115,7 @@ fn string(bytes: &mut Vec<u8>, text: &[u8]) {
     bytes.extend_from_slice(text);
 }
 
-/// A length in ssh's encoding. No length in this module exceeds a few hundred bytes.
+/// Returns a length in ssh's encoding. No length in this module exceeds a few hundred bytes.
 fn length(length: usize) -> [u8; 4] {
     u32::try_from(length).unwrap_or(u32::MAX).to_be_bytes()
 }
@@ -125,7 +127,7 @@ mod tests {
 
     use super::*;
 
-    /// The test vector of RFC 8032, 7.1, test 1.
+    /// Test vector 1 of RFC 8032, section 7.1.
     #[test]
     fn derives_the_public_half_from_the_seed() {
         let seed =
@@ -143,7 +145,7 @@ mod tests {
         assert_ne!(one.private, other.private);
     }
 
-    /// If `ssh-keygen` is installed, checks the key with it.
+    /// Checks the key with `ssh-keygen`, if `ssh-keygen` is installed.
     #[test]
     fn ssh_keygen_parses_the_private_key() {
         if Command::new("ssh-keygen").arg("-?").output().is_err() {

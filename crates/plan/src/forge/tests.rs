@@ -1,4 +1,4 @@
-//! Tests the API client against a fake forge that checks its requests, over TLS.
+//! Tests the API client against a fake forge over TLS. The fake forge checks the client's requests.
 
 use bottle_host::causes::one_line;
 use bottle_test_support::authority::Authority;
@@ -68,7 +68,7 @@ async fn registers_a_key_and_revokes_it_by_id() {
 async fn finds_the_key_of_an_unanswered_request_by_its_public_half() {
     for dialect in BOTH {
         let scene = Scene::new(dialect);
-        // The keys fill more than one page, and one of them has the title of the new key.
+        // The keys fill more than one page, and one of these keys has the title of the new key.
         for number in 0..5 {
             scene.forge.add(&format!("bottle a-{number}"), &format!("ssh-ed25519 AAAA{number}"));
         }
@@ -138,7 +138,7 @@ async fn reports_keys_it_cannot_revoke_or_cannot_see() {
             assert!(one_line(&error).contains(&format!("(id {id})")), "{error:?}");
             assert!(error.hint.contains("by hand"), "{}", error.hint);
         }
-        // The token has no access to the repository any more.
+        // The token no longer has access to the repository.
         scene.forge.next(Method::DELETE, Trouble::Status(404, vec![], ""));
         scene.forge.next(Method::GET, Trouble::Status(404, vec![], ""));
         let _ = scene.revoke(Some(id)).await.expect_err("unknown");
@@ -150,8 +150,8 @@ async fn reports_keys_it_cannot_revoke_or_cannot_see() {
 async fn times_out_on_a_forge_that_hangs() {
     let scene = Scene::new(Dialect::Gitea);
     scene.forge.next(Method::POST, Trouble::HangsAfter);
-    // The test's clock is paused. It is advanced after the call has arrived; the fake forge runs on a thread with
-    // another clock.
+    // The test pauses its clock, and advances the clock after the call has arrived. The fake forge runs on a thread
+    // with another clock.
     let waiting = async {
         while scene.forge.calls().is_empty() {
             tokio::time::sleep(Duration::from_millis(5)).await;

@@ -1,7 +1,7 @@
 //! Reads codex's login on this machine.
 //!
-//! Codex writes the login to the file `auth.json`. After a ChatGPT login, `auth.json` contains tokens; after a login
-//! with an API key, it contains the key.
+//! Codex writes the login to the file `auth.json`. After a ChatGPT login, `auth.json` contains tokens. After a login
+//! with an API key, `auth.json` contains the key.
 
 use std::io;
 use std::path::Path;
@@ -31,7 +31,7 @@ struct Tokens {
     account_id: Option<String>,
 }
 
-/// The claim of a token that contains its expiry.
+/// The claim of a token that contains the token's expiry.
 #[derive(Deserialize)]
 struct Claims {
     exp: Option<i64>,
@@ -40,8 +40,8 @@ struct Claims {
 /// Reads one value of the ChatGPT login in `file`: the access token or the account's id.
 ///
 /// # Errors
-/// [`SecretError`] when there is no login, when it is not a ChatGPT login, or when the value is missing. Also
-/// when the access token has expired.
+/// [`SecretError`] when there is no login, when the login is not a ChatGPT login, when the value is missing, or when
+/// the access token has expired.
 pub(super) fn part(file: &Path, part: CodexPart, need: &SecretNeed) -> Result<Secret, SecretError> {
     let fault =
         |why: anyhow::Error, hint| unreadable_with_hint(need, why.context(file.display().to_string()), hint);
@@ -72,7 +72,7 @@ pub(super) fn part(file: &Path, part: CodexPart, need: &SecretNeed) -> Result<Se
     Ok(found)
 }
 
-/// Returns when the token expires. `None` if it never expires or its expiry cannot be read.
+/// Returns the time at which the token expires. `None` if the token never expires, or if its expiry cannot be read.
 fn expiry(token: &Secret) -> Option<Timestamp> {
     let claims = token.expose().split('.').nth(1)?;
     let claims: Claims = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(claims).ok()?).ok()?;

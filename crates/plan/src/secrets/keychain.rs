@@ -1,7 +1,7 @@
 //! Reads the password of an item in the user's keychain, with macOS's own program `security`.
 //!
-//! The program prints the password on its standard output, so the password is on no command line. macOS asks the user
-//! for consent in a window of its own, unless the user has allowed the program to read the item.
+//! The program prints the password on its standard output, so no command line contains the password. macOS asks the
+//! user for consent in a separate window, unless the user has allowed the program to read the item.
 
 use anyhow::anyhow;
 use bottle_host::Host;
@@ -10,21 +10,22 @@ use bottle_policy::secret::Secret;
 use super::{SecretError, from_command, unreadable_with_hint};
 use crate::SecretNeed;
 
-/// The program that reads the keychain, by its path, so that no other program in PATH is used instead.
+/// The absolute path of the program that reads the keychain. With an absolute path, no other program on `PATH` is used
+/// instead.
 #[cfg(target_os = "macos")]
 const SECURITY: Option<&str> = Some("/usr/bin/security");
 /// Other systems have no keychain.
 #[cfg(not(target_os = "macos"))]
 const SECURITY: Option<&str> = None;
 
-/// The next step of a user whose system has no keychain.
+/// The hint for a user whose system has no keychain.
 const OTHER_HINT: &str = "use `file:PATH`, or `cmd:COMMAND` with the program of your keyring, for example \
                           `cmd:secret-tool lookup service NAME`";
 
-/// Reads the password of the item whose service is `name`.
+/// Reads the password of the item whose service name is `name`.
 ///
 /// # Errors
-/// [`SecretError::Unreadable`] as for a command, and on a system without a keychain.
+/// [`SecretError::Unreadable`] when the program fails, and on a system without a keychain.
 pub(super) async fn read(host: &Host, name: &str, need: &SecretNeed) -> Result<Secret, SecretError> {
     read_with(SECURITY, host, name, need).await
 }
@@ -61,12 +62,12 @@ mod tests {
         }
     }
 
-    /// Reads the item `example` with a program that runs `script`.
+    /// Reads the item `example` with a test program that runs `script`.
     async fn read_by(script: &str) -> Result<Secret, String> {
         let home = tempfile::tempdir().expect("directory");
         let program = home.path().join("security");
-        // Another process writes the file. If this process wrote it, a child of another test could inherit the open
-        // descriptor, and the kernel would refuse to execute the file.
+        // Another process writes the program's file. If this process wrote it, a child process of another test could
+        // inherit the open descriptor, and the kernel would refuse to execute the file.
         let written = std::process::Command::new("/bin/sh")
             .args(["-c", r#"printf '#!/bin/sh\n%s\n' "$2" >"$1" && chmod 700 "$1""#, "sh"])
             .arg(&program)

@@ -1,7 +1,7 @@
-//! Resolves secret references to values. This happens only at launch, in the process that has the user's terminal.
+//! Resolves secret references to values. Only the process that has the user's terminal does this, and only at launch.
 //!
-//! Values exist only in memory and in the launch order, which is the message that hands them to the bottle's
-//! sidecars. Every read has a size limit, and every command has a deadline. No message to the user contains a
+//! Values exist only in memory and in the launch order. The launch order is the message that sends the values to the
+//! bottle's keeper. Every read has a size limit, and every command has a deadline. No message to the user contains a
 //! value.
 
 mod codex_login;
@@ -27,18 +27,17 @@ use zeroize::Zeroizing;
 use self::saved_references::SavedReferences;
 use crate::{SecretNeed, SecretSource};
 
-/// The size limit of a secret in bytes. A longer secret is an error. The limit is more than any token, key or
-/// certificate needs.
+/// The size limit of a secret in bytes. A longer secret is an error. Every token, key or certificate is shorter.
 const SECRET_MAX: usize = 64 * 1024;
 
 /// The time limit of a command that prints a secret. A command that takes longer is killed, and the launch
 /// fails. The limit is long because the user may have to unlock a vault or touch a security key.
 const COMMAND_DEADLINE: Duration = Duration::from_secs(120);
 
-/// Prompts the user for secrets. A command that runs without a terminal has no implementation, so it cannot
-/// prompt.
+/// Prompts the user for secrets. A command of `bottle` that runs without a terminal has no implementation of this
+/// trait, so it cannot prompt.
 pub trait Ask: Send {
-    /// Prompts for one secret without echo. `None` if the user cancels.
+    /// Prompts for one secret without echo. Returns `None` if the user cancels.
     ///
     /// # Errors
     /// When reading from the terminal fails.
@@ -48,7 +47,7 @@ pub trait Ask: Send {
 /// The resolved secrets of a launch.
 #[derive(Debug, Default)]
 pub struct Secrets {
-    /// The values, by the id of the secret that the plan needs.
+    /// The values, by the id of the secret in the plan.
     pub values: BTreeMap<String, SecretText>,
     /// Warnings about the sources, for example about a file that other users can read.
     pub warnings: Vec<String>,
@@ -79,7 +78,7 @@ pub enum SecretError {
 const FIX_HINT: &str = "fix the source or the reference: `bottle info AGENT --explain` shows its position";
 
 impl SecretError {
-    /// The user's next step.
+    /// Returns the user's next step.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
@@ -107,12 +106,12 @@ impl SecretError {
     }
 }
 
-/// Resolves every needed secret. Reads each source, or prompts for its value, only once. Without `ask`, a
-/// secret that needs a prompt counts as missing.
+/// Resolves every needed secret. Reads each source, or prompts for the source's value, only once. Without `ask`, a
+/// secret that needs a prompt is reported as missing.
 ///
 /// # Errors
-/// [`SecretError`], which names all missing secrets, or the first secret whose source cannot be read. Also if
-/// the user cancels a prompt.
+/// [`SecretError`] that names all missing secrets, or the first secret whose source cannot be read. Also when the user
+/// cancels a prompt.
 pub async fn resolve(
     host: &Host,
     needs: &[SecretNeed],
@@ -172,7 +171,7 @@ async fn prompt(
     let SecretSource::Env(name) = &need.source else { return Ok(value) };
     let Some(reference) = saved_references::parse_reference(value.expose()) else { return Ok(value) };
     let reference = reference.map_err(|why| unreadable(need, anyhow!("the typed reference {why}")))?;
-    // The reference is saved only after it yielded a value.
+    // The reference is saved only after reading it returned a value.
     let value = from_reference(host, &reference, need, warnings).await?;
     let saved = SavedReferences::load(host).map_err(|why| unreadable(need, why))?;
     match saved.save(host, name, reference) {
@@ -182,8 +181,8 @@ async fn prompt(
     Ok(value)
 }
 
-/// Returns the value of an environment variable of the host. If it is not set, returns the value of its saved
-/// reference; `None` if there is no saved reference either.
+/// Returns the value of an environment variable of the host. If the variable is not set, returns the value of its saved
+/// reference. `None` if there is no saved reference either.
 async fn from_env_or_saved(
     host: &Host,
     name: &str,
@@ -277,8 +276,8 @@ async fn from_command(host: &Host, argv: &[String], need: &SecretNeed) -> Result
     let run = async {
         let mut bytes = Zeroizing::new(Vec::with_capacity(SECRET_MAX + 1));
         output.take(SECRET_MAX as u64 + 1).read_to_end(&mut bytes).await?;
-        // If the output is too long, the command's exit is not awaited, because the command would block on the full
-        // pipe.
+        // If the output is too long, this code does not wait for the command to end, because the command would block on
+        // the full pipe.
         let status = if bytes.len() > SECRET_MAX { None } else { Some(child.wait().await?) };
         Ok::<_, io::Error>((bytes, status))
     };
@@ -335,7 +334,7 @@ fn missing(needs: &[SecretNeed]) -> String {
     words.join("; ")
 }
 
-/// Describes the source of a secret, for the check that `bottle start` shows before a launch.
+/// Describes the source of a secret, for the preflight of `bottle start`.
 #[must_use]
 pub fn describe(source: &SecretSource) -> String {
     match source {

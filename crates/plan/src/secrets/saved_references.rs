@@ -13,7 +13,7 @@ use bottle_host::{Host, files};
 use bottle_manifest::secret_ref::{BadSecretRef, SecretRef};
 use bottle_text::yaml;
 
-/// The file's first line.
+/// The first line of the file.
 const HEADING: &str = "# References for secrets whose variables are not set. Never a secret itself.\n";
 
 /// Secret references, by variable name.
@@ -54,16 +54,16 @@ impl SavedReferences {
         Ok(Self(references))
     }
 
-    /// Returns the saved reference for a variable; `None` if there is none.
+    /// Returns the saved reference for a variable. `None` if no reference is saved.
     #[must_use]
     pub(super) fn get(&self, name: &str) -> Option<&SecretRef> {
         self.0.get(name)
     }
 
-    /// Saves the reference for a variable, replacing an existing one. Returns the path of the file.
+    /// Saves the reference for a variable, and replaces an existing reference. Returns the path of the file.
     ///
     /// # Errors
-    /// When the file cannot be written. It is then unchanged.
+    /// When the file cannot be written. The file is then unchanged.
     pub(super) fn save(mut self, host: &Host, name: &str, reference: SecretRef) -> io::Result<PathBuf> {
         self.0.insert(name.to_owned(), reference);
         let path = path_of(host);
@@ -79,7 +79,7 @@ impl SavedReferences {
     }
 }
 
-/// Parses typed text as a secret reference. `None` if the text has no reference prefix.
+/// Parses typed text as a secret reference. Returns `None` if the text has no reference prefix.
 pub(super) fn parse_reference(typed: &str) -> Option<Result<SecretRef, BadSecretRef>> {
     let is_reference = ["file:", "keychain:", "cmd:"].iter().any(|prefix| typed.starts_with(prefix));
     is_reference.then(|| typed.trim().parse())

@@ -1,6 +1,6 @@
 use super::*;
 
-/// A user who gives the same answer to every prompt. Records the prompts.
+/// A user who gives the same answer to every prompt. The prompts are recorded.
 struct User {
     answer: Option<&'static str>,
     questions: Vec<String>,
@@ -146,7 +146,7 @@ async fn saves_a_typed_reference_for_later_launches() {
     assert!(text.contains("T: cmd:printf") && text.contains("U: cmd:printf"), "{text}");
     assert_eq!(file.metadata().expect("there").permissions().mode() & 0o777, 0o600);
 
-    // No prompt is needed, and a variable that is set takes precedence over its saved reference.
+    // No prompt is needed. A variable that is set takes precedence over its saved reference.
     let secrets = resolve(&host, &needs, None).await.expect("secrets");
     assert_eq!(value(&secrets, "b"), "s3cret value");
     let host =

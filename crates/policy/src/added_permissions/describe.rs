@@ -1,4 +1,4 @@
-//! Renders a gain as text for the user who decides on it.
+//! Renders a [`Gain`] (an added permission) as text for the user, who approves or rejects it.
 
 use std::fmt;
 

@@ -1,9 +1,8 @@
 //! Computes which permissions a change of routes adds.
 //!
-//! The approval screen shows these computed permissions and not a text diff: reordering a file adds no
-//! permission, and one widened path prefix is clearly visible. Every newly allowed request is covered by some
-//! [`Gain`]. A gain may cover requests that were already allowed, because regular expressions are compared as
-//! text.
+//! The approval screen shows these computed permissions instead of a text diff. A reordered file then shows no
+//! permission, and one widened path prefix is clearly visible. Every newly allowed request is covered by some [`Gain`].
+//! A gain may cover requests that were already allowed, because regular expressions are compared as text.
 
 mod describe;
 
@@ -16,7 +15,8 @@ pub struct Gain {
     pub host: HostPattern,
     /// The permission that is added.
     pub what: What,
-    /// The slot of the credential that the proxy adds to requests to these hosts, or `None` if it adds none.
+    /// The slot of the credential that the proxy adds to requests to these hosts, or `None` if the proxy adds no
+    /// credential.
     pub credential: Option<String>,
 }
 
@@ -51,15 +51,15 @@ pub enum What {
     Destination(Option<ConnectTo>),
     /// Requests may upgrade to WebSocket.
     WebSockets,
-    /// The scan uses other detectors, or takes another action on a match. Reported for a stricter scan too.
+    /// The scan uses other detectors, or takes another action on a match. A stricter scan is reported too.
     Scanning,
 }
 
 /// Returns the permissions that `new` grants and `old` does not, in the order of `new`'s routes.
 #[must_use]
 pub fn gains(old: &RouteTable, new: &RouteTable) -> Vec<Gain> {
-    // The longest matching pattern selects a host's route, so comparing at every pattern of both tables
-    // covers every host. The comparison includes hosts whose restricting route was removed.
+    // The longest matching pattern selects a host's route, so comparing at every pattern of both tables covers every
+    // host. The comparison includes hosts that lost a route which restricted them.
     let removed = old.routes().iter().filter(|route| new.declared(&route.host).is_none());
     let patterns = new.routes().iter().chain(removed).map(|route| &route.host);
     patterns
@@ -111,7 +111,7 @@ fn between(before: &Route, now: &Route) -> Vec<What> {
         gained.push(What::Destination(now.connect_to.clone()));
     }
     let refuses = |route: &Route| route.websocket == crate::route::WebSocket::Refuse;
-    // If the old route did not inspect requests, it already allowed everything that these gains cover.
+    // If the old route did not inspect requests, it already allowed every request that these gains cover.
     let inspected = before.inspect;
     let scanned = now.inspect && (now.dlp != before.dlp || now.on_match() != before.on_match());
     for (gain, what) in [

@@ -108,7 +108,7 @@ fn change() -> impl Strategy<Value = (RouteTable, RouteTable)> {
                 RouteChange::SetMatches(matches) => Route { matches, ..route.clone() },
                 RouteChange::SetInspect(inspect) => Route { inspect, ..route.clone() },
             };
-            // Ignores a change that violates a rule.
+            // The test ignores a change that violates a rule.
             Some(if RouteTable::new(vec![changed.clone()]).is_ok() { changed } else { route.clone() })
         });
         let new = RouteTable::new(routes.collect()).expect("hosts stay distinct");

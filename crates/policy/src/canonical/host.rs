@@ -84,7 +84,7 @@ pub struct Authority<'a> {
 
 /// Parses `host`, `host:port` or `[v6]:port`, as in `Host`, `:authority` and `CONNECT`.
 ///
-/// Rejects user information (`user:password@`), which none of the three allows.
+/// Rejects user information (`user:password@`), which none of these three fields allows.
 ///
 /// # Errors
 /// [`BadHost`] if the host is invalid, or the port is not a number from 1 to 65535.
@@ -120,8 +120,8 @@ fn is_name_byte(b: u8) -> bool {
     b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'-' | b'_' | b'.')
 }
 
-/// Whether `raw` is known to be canonical without full parsing. Does not allocate, and accepts nearly every
-/// host that clients send. International names (`xn--`) and text that may be an address are fully parsed.
+/// Whether a quick check without full parsing shows that `raw` is canonical. The check does not allocate, and accepts
+/// nearly every host that clients send. International names (`xn--`) and text that may be an address are fully parsed.
 fn is_plain_name(raw: &str) -> bool {
     let last_is_word =
         raw.rsplit('.').next().is_some_and(|label| label.starts_with(|c: char| c.is_ascii_lowercase()));

@@ -1,10 +1,9 @@
 //! Canonical forms of host, path and query.
 //!
-//! Servers may interpret one spelling in different ways. A request must not match a rule in one
-//! interpretation and be served in another. The proxy therefore converts each part to its canonical form
-//! once, decides on that form and forwards only that form. Some canonical forms can still be interpreted in
-//! several ways, for example an encoded slash. Such paths are marked [`Ambiguous`], and routes with `matches`
-//! deny them.
+//! Two servers may interpret the same spelling in different ways. A request must not match a rule in one interpretation
+//! if the server uses another interpretation. The proxy therefore converts each part to its canonical form once,
+//! decides on that form and forwards only that form. Some canonical forms can still be interpreted in several ways, for
+//! example an encoded slash. Such paths are marked [`Ambiguous`], and routes with `matches` deny them.
 
 mod host;
 mod path;

@@ -5,8 +5,8 @@ use std::borrow::Cow;
 /// A path in canonical form.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Path<'a> {
-    /// Begins with `/` (or is `*`, for `OPTIONS`). Contains only ASCII. Every `%` is followed by two
-    /// upper-case hex digits and encodes a character that is not unreserved. No segment is `.` or `..`.
+    /// The text of the path. Begins with `/` (or is `*`, for `OPTIONS`), and contains only ASCII. Every `%` is followed
+    /// by two upper-case hex digits and encodes a character that is not unreserved. No segment is `.` or `..`.
     pub text: Cow<'a, str>,
     /// The first reason why servers may interpret the path differently, if any.
     pub ambiguous: Option<Ambiguous>,
@@ -78,8 +78,8 @@ pub fn path(raw: &str) -> Path<'_> {
     Path { text: Cow::Owned(text), ambiguous }
 }
 
-/// Normalizes the encoding of each character. Returns false if a `%` is not followed by two hex digits. That
-/// `%` is then encoded, so that it cannot form a triplet with later characters.
+/// Normalizes the encoding of each character. Returns the new text, and false if a `%` is not followed by two hex
+/// digits. The function encodes such a `%`, so that it cannot form a triplet with later characters.
 fn respell(raw: &str) -> (String, bool) {
     let mut text = String::with_capacity(raw.len() + 16);
     let mut valid = true;
@@ -197,7 +197,7 @@ fn ambiguity(text: &str) -> Option<Ambiguous> {
     std::str::from_utf8(&decoded).is_err().then_some(Ambiguous::InvalidUtf8)
 }
 
-/// Whether `raw` is canonical and unambiguous. Does not allocate, and accepts nearly every API path.
+/// Whether `raw` is canonical and unambiguous. The check does not allocate, and accepts nearly every API path.
 fn is_plain(raw: &str) -> bool {
     let bytes = raw.as_bytes();
     if bytes.first() != Some(&b'/') {

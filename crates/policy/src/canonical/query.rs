@@ -36,7 +36,8 @@ fn is_query_byte(byte: u8) -> bool {
     byte.is_ascii_graphic() && !matches!(byte, b'"' | b'#' | b'<' | b'>')
 }
 
-/// Form-decoded key-value pairs. Both `&` and `;` separate pairs, because some servers split at `;`.
+/// Returns the form-decoded key-value pairs of a query. Both `&` and `;` separate pairs, because some servers split at
+/// `;`.
 pub fn decoded_pairs(query: &str) -> impl Iterator<Item = (Cow<'_, str>, Cow<'_, str>)> {
     query.split(['&', ';']).filter(|pair| !pair.is_empty()).map(|pair| {
         let (key, value) = pair.split_once('=').unwrap_or((pair, ""));

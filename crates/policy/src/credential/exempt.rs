@@ -1,9 +1,10 @@
 //! The parts of a request's head in which certain credentials are not reported as findings: parameters of pre-signed
 //! links, and the agent's own credentials on a route with `pass_credentials`.
 //!
-//! A pre-signed link contains the id of an access key and a signature. Neither lets its holder sign another request, so
-//! a finding there would stop downloads without protecting a secret. Only the exact form of such a parameter is exempt,
-//! so that the parameter cannot carry another credential. A known secret in such a parameter is always a finding.
+//! A pre-signed link contains the id of an access key and a signature. Neither of them lets its holder sign another
+//! request, so a finding in such a link would stop downloads without protecting a secret. Only the exact form of such a
+//! parameter is exempt, so that the parameter cannot carry another credential. A known secret in such a parameter is
+//! always a finding.
 
 use std::ops::Range;
 
@@ -11,13 +12,13 @@ use percent_encoding::percent_decode_str;
 
 use super::strip;
 
-/// The findings that are exempt at one place.
+/// The findings that are exempt in one part of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exempt {
-    /// All credentials, except those that the agent must never send. The user allowed the agent to send its own
+    /// All credentials, except credentials that the agent must never send. The user allowed the agent to send its own
     /// credentials in this header or query key.
     OwnCredential,
-    /// Matches of token patterns: an allowed host sent this link.
+    /// Matches of token patterns in a link that an allowed host sent to the agent.
     IssuedLink,
     /// Matches of the token patterns with these ids.
     Rules(&'static [&'static str]),
@@ -30,7 +31,7 @@ type Form = fn(&str) -> bool;
 struct SignatureScheme {
     /// The parameters that a link has to have.
     required: &'static [(&'static str, Form)],
-    /// The parameter with the exempt findings. It is also one of the required parameters.
+    /// The parameter with the exempt findings. This parameter is also one of the required parameters.
     exempt: &'static str,
     rules: &'static [&'static str],
 }
@@ -112,7 +113,7 @@ impl SignatureScheme {
             let pairs = query.split(['&', ';']).filter_map(|pair| pair.split_once('='));
             let mut values = pairs.filter(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value);
             match (values.next(), values.next()) {
-                // A `+` of a signature is not a space here.
+                // In these values, a `+` is part of the signature and does not encode a space.
                 (Some(value), None) => {
                     percent_decode_str(value).decode_utf8().is_ok_and(|value| form(&value))
                 }
@@ -130,12 +131,12 @@ fn is_number(value: &str) -> bool {
     (1..=20).contains(&value.len()) && value.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// A version of an Azure service: `2018-11-09`.
+/// Whether the value has the form of an Azure service version, for example `2018-11-09`.
 fn is_date(value: &str) -> bool {
     value.len() == 10 && value.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-')
 }
 
-/// HMAC-SHA1 or HMAC-SHA256 in base64.
+/// Whether the value has the form of an HMAC-SHA1 or HMAC-SHA256 in base64.
 fn is_signature(value: &str) -> bool {
     let body = value.trim_end_matches('=');
     let is_digit = |byte: u8| byte.is_ascii_alphanumeric() || b"+/-_".contains(&byte);
@@ -146,7 +147,7 @@ fn is_key_id(value: &str) -> bool {
     (12..=40).contains(&value.len()) && value.bytes().all(|byte| byte.is_ascii_alphanumeric())
 }
 
-/// `KEY/20260131/us-east-1/s3/aws4_request`.
+/// Whether the value has the form of an AWS credential scope: `KEY/20260131/us-east-1/s3/aws4_request`.
 fn is_aws_scope(value: &str) -> bool {
     let word = |part: &str| {
         (1..=32).contains(&part.len())

@@ -14,8 +14,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::route::{Route, RouteTable};
 
-/// Where a credential is sent. The launch fixes it, so that later routes cannot send the credential to
-/// another host or in another header.
+/// Where a credential is sent. The launch fixes the binding, so that later routes cannot send the credential to another
+/// host or in another header.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Binding {
@@ -29,7 +29,7 @@ pub struct Binding {
     pub header: String,
 }
 
-/// `auth.scheme`: the header format of a credential.
+/// The key `auth.scheme`: the header format of a credential.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Scheme {
     /// `Authorization: Bearer VALUE`.
@@ -55,7 +55,7 @@ pub enum Moved {
     Elsewhere {
         /// The slot of the credential.
         slot: String,
-        /// The route that uses it.
+        /// The route that uses the slot.
         to: String,
         /// The host and header that the slot is bound to.
         from: String,
@@ -65,7 +65,7 @@ pub enum Moved {
     Unknown {
         /// The slot of the credential.
         slot: String,
-        /// The route that uses it.
+        /// The route that uses the slot.
         to: String,
     },
 }
@@ -94,8 +94,8 @@ pub fn binding(route: &Route) -> Option<Binding> {
     })
 }
 
-/// Checks that the binding of every route with a credential in `table` is one of `fixed`, the bindings of the
-/// launch. A route may drop its credential but not change it.
+/// Checks that the binding of every route with a credential in `table` is one of `fixed`, the bindings of the launch. A
+/// route may drop its credential, but may not change it.
 ///
 /// # Errors
 /// [`Moved`] for the first route whose binding is not in `fixed`.

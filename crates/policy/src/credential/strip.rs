@@ -1,6 +1,5 @@
-//! Strips the agent's own credentials from every inspected request, unless the route sets `pass_credentials`.
-//! Otherwise an agent that obtains an attacker's key could store data in the attacker's account on an allowed
-//! host.
+//! Strips the agent's own credentials from every inspected request, unless the route sets `pass_credentials`. Without
+//! this rule, an agent that obtains an attacker's key could store data in the attacker's account on an allowed host.
 //!
 //! Signatures of pre-signed URLs (`X-Amz-Signature`, `sig`) are kept. Many servers use such URLs for package
 //! and release downloads, which would fail without the signature.
@@ -126,8 +125,8 @@ fn dashed(name: &str) -> Cow<'_, str> {
     if name.contains('_') { Cow::Owned(name.replace('_', "-")) } else { Cow::Borrowed(name) }
 }
 
-/// Lower-case headers that tell a backend server that the client requested another path or host. A server
-/// that trusts them would serve a request that the proxy did not check.
+/// Lower-case headers that tell a backend server that the client requested another path or host. A server that trusts
+/// these headers would serve a request that the proxy did not check.
 const REROUTING: &[&str] = &[
     "base-url",
     "forwarded",
@@ -211,9 +210,9 @@ const PARTIAL: &[&str] = &[
     "x-range",
 ];
 
-/// Whether the header `name` (lower case) requests something other than the complete plain response. If an
-/// honest server echoes an injected credential, such a header makes it send the credential in slices or in a
-/// form that the proxy cannot recognize.
+/// Whether the header `name` (lower case) requests something other than the complete plain response. If an honest
+/// server echoes an injected credential, such a header makes the server send the credential in slices or in a form that
+/// the proxy cannot recognize.
 #[must_use]
 pub fn is_partial_header(name: &str) -> bool {
     PARTIAL.contains(&&*dashed(name))
@@ -246,7 +245,7 @@ impl StrippedHeaders {
             // The response must contain an injected credential complete and in plain form, or the proxy
             // cannot recognize it.
             partial: route.auth.is_some(),
-            // Stripped only on routes with `matches`, which may contain path conditions.
+            // The header `Destination` is stripped only on routes with `matches`, which may contain path conditions.
             destination: !route.matches.is_empty(),
         }
     }
@@ -285,8 +284,8 @@ pub fn query_keys(query: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Returns `query` (canonical) without its credentials; borrowed if it has none. The other pairs keep their
-/// order.
+/// Returns `query` (canonical) without its credentials; the result is borrowed if `query` has none. The other pairs
+/// keep their order.
 #[must_use]
 pub fn query(query: &str) -> Cow<'_, str> {
     if !query.split(['&', ';']).any(is_credential_pair) {
@@ -305,7 +304,7 @@ pub fn query(query: &str) -> Cow<'_, str> {
 pub(super) fn is_credential_pair(pair: &str) -> bool {
     let Some((key, value)) = crate::canonical::decoded_pairs(pair).next() else { return false };
     let name = key.trim().to_ascii_lowercase().replace(['-', '.'], "_");
-    // Google's API keys use the query key `key`, which other APIs use for other things. The value's prefix
-    // decides.
+    // Google's API keys use the query key `key`, which other APIs use for other things. The prefix of the value shows
+    // whether it is one of Google's keys.
     QUERY_KEYS.contains(&name.as_str()) || (name == "key" && value.starts_with("AIza"))
 }

@@ -37,8 +37,8 @@ impl Findings {
         Self { found, ..Self::default() }
     }
 
-    /// The findings of a scan after [`Verdict::Redact`]. Such findings lead to a denial or a question, never
-    /// to another redaction.
+    /// The findings of a scan after [`Verdict::Redact`]. Such findings cause a denial or a question, never another
+    /// redaction.
     #[must_use]
     pub fn after_redaction(found: Vec<Finding>) -> Self {
         Self { found, after_redaction: true, ..Self::default() }

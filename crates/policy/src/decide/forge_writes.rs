@@ -1,10 +1,10 @@
 //! Denies API writes that would bypass the git gate, on forges whose repositories are behind the gate. Part
 //! of step 4 of [`decide`](super::decide()).
 //!
-//! Forges have hundreds of endpoints that change a repository, its settings or its members, and each release
-//! adds more. The proxy therefore denies every write to such a host, except writes that are known to change
-//! none of these: issues, comments, reviews, and pull request actions other than merging. The known paths are
-//! those of the APIs of GitHub, Gitea (and Forgejo), GitLab and Bitbucket, under any path prefix.
+//! Forges have hundreds of endpoints that change a repository, its settings or its members, and each release adds more.
+//! The proxy therefore denies every write to such a host, except writes that are known to change neither a repository
+//! nor its settings or members: issues, comments, reviews, and pull request actions other than merging. The known paths
+//! are those of the APIs of GitHub, Gitea (and Forgejo), GitLab and Bitbucket, under any path prefix.
 
 use http::HeaderMap;
 use http::header::CONTENT_TYPE;
@@ -42,8 +42,8 @@ const PULL_DISCUSSION: [&str; 18] = [
     "unsubscribe",
 ];
 
-/// Scopes outside a single repository, for example `orgs/NAME/members`. The number states how many path
-/// segments after the scope identify its owner.
+/// Scopes outside a single repository, for example `orgs/NAME/members`. The number is the count of path segments after
+/// the scope that identify the scope's owner.
 const SCOPES: [(&str, usize); 9] = [
     ("admin", 0),
     ("user", 0),
@@ -107,7 +107,8 @@ fn resource(methods: &Methods<'_>, path: &Path<'_>, headers: &HeaderMap) -> Opti
     let readings = readings(path);
     let mut resources = readings.iter().filter_map(|segments| written_resource(segments));
     if methods.only_read() {
-        // A GraphQL request with any method may be a mutation. Only the query or the body shows this.
+        // A GraphQL request with any method may be a mutation. Only the query or the body shows whether it is a
+        // mutation.
         return resources.find(|word| word == GRAPHQL);
     }
     if path.ambiguous.is_none() && readings.iter().all(|segments| is_fetch(methods, segments, headers)) {
@@ -139,9 +140,9 @@ fn segments(path: &str) -> Vec<String> {
     path.split('/').filter(|segment| !segment.is_empty()).map(str::to_ascii_lowercase).collect()
 }
 
-/// Returns the segments of a GitLab path that identifies the project by name (`projects/team%2Ftool/issues`),
-/// with a number in place of the name. Such a path has only one interpretation. Returns `None` if the encoded
-/// slashes may have another meaning.
+/// Returns the segments of a GitLab path that identifies the project by name (`projects/team%2Ftool/issues`), with a
+/// number instead of the name. Such a path has only one interpretation. Returns `None` if the encoded slashes may have
+/// another meaning.
 fn with_project_named(path: &str) -> Option<Vec<String>> {
     let mut segments = segments(path);
     let at = segments.iter().position(|segment| segment == "projects")? + 1;
@@ -160,7 +161,8 @@ fn with_project_named(path: &str) -> Option<Vec<String>> {
     canonical::path(&format!("/{}", segments.join("/"))).ambiguous.is_none().then_some(segments)
 }
 
-/// Returns the resource that would be written, as a word of the path, or `None` if the write is harmless.
+/// Returns the resource that would be written, as a word of the path, or `None` if the write changes neither a
+/// repository nor its settings or members.
 fn written_resource(segments: &[String]) -> Option<String> {
     let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
     if segments.last() == Some(&GRAPHQL) {
@@ -190,8 +192,8 @@ fn below_repository<'s, 'p>(segments: &'s [&'p str]) -> Option<(&'p str, &'s [&'
             "projects" if rest.get(1) == Some(&"repos") => 3,
             "projects" => 1,
             "repos" => 2,
-            // GitHub identifies a repository by number, Bitbucket by workspace and name, which may also be
-            // digits.
+            // GitHub identifies a repository by number, Bitbucket by workspace and name. A name on Bitbucket may also
+            // consist of digits.
             "repositories"
                 if !is_bitbucket(segments) && rest.first()?.bytes().all(|byte| byte.is_ascii_digit()) =>
             {

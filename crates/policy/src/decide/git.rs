@@ -1,9 +1,9 @@
 //! Step 3 of [`decide`](super::decide()): detects git over HTTP, in the most lenient interpretation of any
 //! server.
 //!
-//! Forges tolerate different spellings: a trailing slash, another case, nested encodings. A rule that is
-//! written for one forge could be bypassed on another. A request is therefore a push if any interpretation of
-//! its path makes it one, or if its headers indicate a push, whatever the path is.
+//! Forges tolerate different spellings: a trailing slash, another case, nested encodings. A rule that is written for
+//! one forge could be bypassed on another. A request is therefore treated as a push if any interpretation of its path
+//! is the path of a push, or if its headers indicate a push.
 
 use http::HeaderMap;
 use http::header::{ACCEPT, CONTENT_TYPE};
@@ -19,7 +19,7 @@ pub enum Git {
     Fetch,
     /// A push.
     Push,
-    /// Git LFS. Only the body shows whether it uploads or downloads.
+    /// Git LFS. Only the body shows whether the request uploads or downloads.
     Lfs,
 }
 
@@ -30,7 +30,7 @@ pub(super) enum Denied {
     Push,
     /// The route does not allow fetching.
     Fetch,
-    /// The route has a credential with which LFS could upload files.
+    /// The route has a credential that LFS could use to upload files.
     LfsWithCredential,
 }
 
@@ -62,8 +62,7 @@ pub(super) fn operation(methods: &Methods<'_>, target: &Target<'_>, headers: &He
     }
     let by_target = if may_be(target) { by_target(methods, target) } else { None };
     by_target.or(by_headers).or_else(|| {
-        // Git clients send this header only in git requests. A write to an unknown path therefore counts as a
-        // push.
+        // Git clients send this header only in git requests. A write to an unknown path is therefore treated as a push.
         let has_protocol = headers.contains_key("git-protocol");
         has_protocol.then(|| if methods.only_read() { Git::Fetch } else { Git::Push })
     })
@@ -78,7 +77,8 @@ fn by_media_type(headers: &HeaderMap) -> Option<Git> {
     if mentions("git-receive-pack") { Some(Git::Push) } else { mentions("git-upload-").then_some(Git::Fetch) }
 }
 
-/// Whether the target may belong to a git request. Does not allocate, and rejects nearly every target.
+/// Whether the target may belong to a git request. The check does not allocate, and rejects nearly every target that is
+/// not a git request.
 fn may_be(target: &Target<'_>) -> bool {
     let path = target.path.text.as_bytes();
     let query = target.query.as_deref().unwrap_or_default().as_bytes();
@@ -125,8 +125,8 @@ fn pushes_by_service(query: &str) -> bool {
 pub(super) struct Readings {
     /// The path in lower case, percent-decoded until it no longer changes.
     whole: String,
-    /// The segments without empty segments, parameters and trailing dots. In the first list `..` is dropped,
-    /// in the second it is resolved.
+    /// The segments without empty segments, parameters and trailing dots. In the first list, `..` is dropped. In the
+    /// second list, `..` is resolved.
     pub(super) segments: [Vec<String>; 2],
 }
 
@@ -156,8 +156,8 @@ impl Readings {
         pairs.filter_map(|pair| Some([pair.first()?, pair.get(1)?])).any(|[one, other]| are([one, other]))
     }
 
-    /// Whether the path contains the name of a service. `service` has only the letters of the name. If the
-    /// request may write, the name may be anywhere in the path. Otherwise it must be at the end.
+    /// Whether the path contains the name of a service. `service` contains only the letters of the name. If the request
+    /// may write, the name may be anywhere in the path. Otherwise, the name must be at the end of the path.
     fn names(&self, methods: &Methods<'_>, service: &str) -> bool {
         let last = |segments: &Vec<String>| segments.last().is_some_and(|last| letters(last) == service);
         self.segments.iter().any(last) || (!methods.only_read() && letters(&self.whole).contains(service))
@@ -209,7 +209,7 @@ pub(super) fn decoded(text: &str) -> String {
     text
 }
 
-/// Decodes sequences such as `%u002d` (`-`) and leaves others unchanged.
+/// Decodes sequences such as `%u002d` (`-`) and leaves all other text unchanged.
 fn decode_iis_escapes(text: &str) -> String {
     let mut parts = text.split("%u");
     let mut made = parts.next().unwrap_or_default().to_owned();

@@ -91,8 +91,8 @@ fn is_method(word: &str) -> bool {
     (1..=LONGEST).contains(&word.len()) && word.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'-')
 }
 
-/// Whether a header overrides the method. `Some(true)` means that any value is an override. `Some(false)`
-/// means that only a common method is. CGI-style servers treat `_` and `-` in header names as equal.
+/// Whether a header overrides the method. `Some(true)` means that any value is an override. `Some(false)` means that
+/// only a method in [`COMMON`] is an override. CGI-style servers treat `_` and `-` in header names as equal.
 fn is_override(name: &str) -> Option<bool> {
     if !name.contains("method") || name.starts_with("access-control-") {
         return None;
@@ -104,7 +104,7 @@ fn is_override(name: &str) -> Option<bool> {
     Some(certain)
 }
 
-/// Whether a query may contain an override key. Does not allocate.
+/// Whether a query may contain an override key. The check does not allocate.
 fn may_override(query: &str) -> bool {
     query.contains('%') || query.as_bytes().windows(6).any(|window| window.eq_ignore_ascii_case(b"method"))
 }
@@ -146,8 +146,8 @@ fn names_method(body: &[u8]) -> bool {
     escaped || body.windows(7).any(|window| window.eq_ignore_ascii_case(OVERRIDE_KEY.as_bytes()))
 }
 
-/// Returns the method override in a JSON object. Servers interpret duplicate values and values that are not
-/// strings differently. For these the result is `?`, which is never an allowed method.
+/// Returns the method override in a JSON object. Servers interpret duplicate values and values that are not strings
+/// differently. For such values, the result is `?`, which is never an allowed method.
 fn json_methods(body: &[u8]) -> Vec<String> {
     match serde_json::from_slice::<JsonForm>(body) {
         Ok(form) => form.method.map(|word| word.trim().to_ascii_uppercase()).into_iter().collect(),
@@ -163,7 +163,7 @@ struct JsonForm {
     method: Option<String>,
 }
 
-/// Returns the values of override fields. Searches every place in the text where a field may begin.
+/// Returns the values of override fields in a multipart form. Searches every place in the text where a field may begin.
 fn multipart_methods(text: &str) -> Vec<String> {
     let lower = text.to_ascii_lowercase();
     let fields = lower.match_indices("name=").filter_map(|(at, found)| {
@@ -176,9 +176,8 @@ fn multipart_methods(text: &str) -> Vec<String> {
     fields.collect()
 }
 
-/// Returns a key as the most lenient server interprets it: decoded, in lower case, without leading spaces,
-/// and with `_` in place of every character that PHP replaces with it. `_method[]` and `_method[x]` become
-/// `_method`.
+/// Returns a key as the most lenient server interprets it: decoded, in lower case, without leading spaces, and with the
+/// character `_` wherever PHP would put `_`. `_method[]` and `_method[x]` become `_method`.
 fn normalized_key(key: &str) -> String {
     let key = decoded(key).replace('+', " ").to_ascii_lowercase();
     let key = key.trim_matches(|c: char| c.is_whitespace() || c.is_control());
@@ -187,8 +186,8 @@ fn normalized_key(key: &str) -> String {
     format!("{first}{rest}").replace(['.', ' ', '-', '['], "_")
 }
 
-/// Whether the request matches an entry of the route's `matches`, or the route has no entries, and matches no
-/// entry of `except`.
+/// Whether the request matches an entry of the route's `matches` (or the route has no entries), and matches no entry of
+/// the route's `except`.
 pub(super) fn route_matches(route: &Route, methods: &Methods<'_>, path: &str, headers: &HeaderMap) -> bool {
     let allowed = route.matches.is_empty()
         || route.matches.iter().any(|entry| entry_matches(entry, methods, path, headers));
@@ -213,8 +212,8 @@ pub(super) fn entry_matches(
         && entry.headers.iter().all(|condition| header_matches(condition, headers))
 }
 
-/// Whether the header is present and all its values match. If there are two values, servers differ on which
-/// one they use.
+/// Whether the header is present and all its values match. If there are several values, servers differ on which value
+/// they use.
 fn header_matches(condition: &HeaderMatch, headers: &HeaderMap) -> bool {
     let mut values = headers.get_all(condition.name.as_str()).iter().peekable();
     values.peek().is_some() && values.all(|value| condition.value.matches(value.as_bytes()))

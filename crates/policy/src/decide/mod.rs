@@ -1,8 +1,8 @@
 //! The policy decision: (routes, request facts, loaded credentials, findings) → verdict. A pure function.
 //!
-//! The proxy calls it for every request, and `bottle policy check` calls it for a request that the user
-//! describes. The explanation and the enforcement therefore cannot disagree. Cheap rules are checked first,
-//! so that the proxy neither asks the user about a request that another rule denies, nor reads its body.
+//! The proxy calls [`decide`] for every request, and `bottle policy check` calls it for a request that the user
+//! describes. The explanation and the enforcement therefore cannot disagree. Cheap rules are checked first, so that the
+//! proxy neither asks the user about a request that another rule denies, nor reads the body of such a request.
 //!
 //! ```text
 //! 1 authority  CONNECT, SNI, :authority and Host must agree         authority-mismatch
@@ -14,8 +14,8 @@
 //! 5 credential the route's slot is loaded                           credential-missing
 //! 6 findings   of the outbound scan: ask, redact or block           secret-found, structure-refused
 //! ```
-//! The proxy runs the remaining steps (7 resolve and forward, 8 inspect the response). The proxy builds their
-//! denials with [`Refusal::later`], so that all messages have the same form.
+//! The proxy runs the remaining steps (7 resolve and forward, 8 inspect the response). The proxy builds the denials of
+//! these steps with [`Refusal::later`], so that all messages have the same form.
 
 mod facts;
 mod findings;
@@ -142,7 +142,7 @@ pub fn decide_canonical<'t, 'f>(
     }
 }
 
-/// Steps 2 to 5. The error is boxed because denials are rare and large.
+/// Runs steps 2 to 5 of [`decide`]. The error is boxed because denials are rare and large.
 fn allow<'t, 'f>(
     table: &'t RouteTable,
     facts: &RequestFacts<'_>,
@@ -165,8 +165,8 @@ fn allow<'t, 'f>(
     if let Some(git) = git {
         git.permitted(route).map_err(|why| Refusal::git(&host, route, why))?;
     }
-    // Checked before `matches`, so that the client gets the response that makes it fall back to HTTP even if
-    // no entry allows the upgrade.
+    // WebSocket is checked before `matches`, so that the client gets the response that makes it fall back to HTTP even
+    // if no entry allows the upgrade.
     if facts.websocket && route.websocket == WebSocket::Refuse {
         return Err(Refusal::websocket(&host).into());
     }

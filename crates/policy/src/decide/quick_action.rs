@@ -10,8 +10,8 @@ use super::git::decoded;
 /// The quick actions that change branches or the target of a merge request.
 const WORDS: [&str; 4] = ["create_merge_request", "merge", "rebase", "target_branch"];
 
-/// The deepest nesting at which a JSON document is searched. Strings below it are searched only as plain
-/// text, with their escapes.
+/// The deepest nesting at which a JSON document is searched. Strings at a deeper level are searched only as plain text,
+/// with their escapes.
 const DEPTH: usize = 16;
 
 /// Searches a request for quick actions that change a repository, and returns the first. The function reads

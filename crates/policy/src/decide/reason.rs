@@ -38,7 +38,7 @@ pub enum Reason {
     AddressForbidden,
     /// The response looks like a prompt injection.
     InjectionFound,
-    /// A budget is spent, or too little of it is left for the request (status 400).
+    /// A budget is spent, or its remaining tokens are too few for the request (status 400).
     BudgetSpent,
     /// The state of a budget is unknown, because the keeper process or the ledger does not answer (status 400).
     BudgetUnknown,
@@ -116,7 +116,7 @@ impl Reason {
         }
     }
 
-    /// Whether the cause is the content of a request or response, and not the destination.
+    /// Whether the cause of the denial is the content of a request or response, and not the destination.
     #[must_use]
     pub fn is_about_content(self) -> bool {
         matches!(
@@ -130,8 +130,8 @@ impl Reason {
         )
     }
 
-    /// Returns the HTTP status of the response. The status is never 421, 429 or 503, because clients retry
-    /// these. For a budget or a repeated request it is 400, which agents do not retry.
+    /// Returns the HTTP status of the response. The status is never 421, 429 or 503, because clients retry these. For a
+    /// budget or a repeated request, the status is 400, which agents do not retry.
     #[must_use]
     pub fn status(self) -> u16 {
         match self {

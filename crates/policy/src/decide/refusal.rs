@@ -13,8 +13,8 @@ use crate::route::Route;
 /// The supervise tool with which an agent can propose routes after a denial.
 const ASK_TOOL: &str = "egress-block";
 
-/// The end of a message if the agent may propose a route. The text is also correct in bottles without that
-/// tool.
+/// The end of a message if the agent may propose a route. The text is also correct in bottles without the tool
+/// `egress-block`.
 const ASK: &str = "Ask the user to allow it; where this bottle has the tool `egress-block` or the command `bottle-ask`, that asks for you.";
 /// The end of a message if only the user can change the policy.
 const USER_ONLY: &str = "Only the user can change that, in the bottle's manifest.";
@@ -147,8 +147,8 @@ impl Refusal {
         Self { status: if upgrade { UPGRADE_REQUIRED } else { refusal.status }, ..refusal }
     }
 
-    /// Denies a request to an endpoint that is not known to be metered or free, because a budget limits the host.
-    /// `request` is its method and path. The statuses are those of [`not_metered`](Self::not_metered).
+    /// Denies a request to an endpoint that is not known to be metered or free, because a budget limits the host. The
+    /// statuses are the same as for [`not_metered`](Self::not_metered).
     #[must_use]
     pub fn unknown_endpoint(host: &str, method: &str, path: &str, upgrade: bool) -> Self {
         let refusal = Self::not_metered(host, &format!("`{method} {path}`"), upgrade);
@@ -173,7 +173,7 @@ impl Refusal {
         Self::new(Reason::StructureRefused, host, sentence)
     }
 
-    /// Denies a response that contains a secret of this bottle which cannot be redacted.
+    /// Denies a response that contains a secret of this bottle, if the proxy cannot redact the secret.
     #[must_use]
     pub fn secret_in_answer(host: &str, detail: &str) -> Self {
         let sentence = format!("The response of `{host}` contains a secret of this bottle: {detail}.");
@@ -297,7 +297,8 @@ impl Refusal {
         Self { status: UPGRADE_REQUIRED, ..Self::new(Reason::RequestNotAllowed, host, sentence) }
     }
 
-    /// The message does not contain the slot's name, because agents must not learn slot names.
+    /// Denies a request to a host whose credential is not loaded. The message does not contain the slot's name, because
+    /// agents must not learn slot names.
     pub(super) fn credential(host: &str) -> Self {
         let sentence = format!(
             "The credential for `{host}` is not loaded, so requests to it are denied. The user can provide it by starting \

@@ -381,7 +381,7 @@ fn changed(change: u8, index: prop::sample::Index, path: &mut String, query: &mu
         (2, _) => path.push_str(";a=b"),
         (3, _) => path.push_str(["%20", "%00", "%20.", "%09"][index.index(4)]),
         (4, Some(at)) => path.insert_str(at, ["/", "/.", "/x/..", "//"][index.index(4)]),
-        // Skipped if the path contains `..`, which would then remove a different segment.
+        // This change is skipped if the path contains `..`, because `..` would then remove a different segment.
         (5, Some(at)) if !path.contains("..") => {
             path.replace_range(at..=at, ["%2f", "%5C", "\\", "%252F"][index.index(4)])
         }
@@ -603,8 +603,8 @@ proptest! {
         }
     }
 
-    /// The forwarded form of an allowed request is allowed again, so the server receives what the policy
-    /// decided on.
+    /// The forwarded form of an allowed request is allowed again, so the server receives the request on which the
+    /// policy decided.
     #[test]
     fn the_forwarded_form_is_allowed_again(table in arbitrary::table(Form::Runtime), path in "(/|\\.|%2e|%2F|;|a|b|\\\\){0,8}") {
         let none = HeaderMap::new();
@@ -705,7 +705,7 @@ fn denies_writes_to_a_gated_forge_that_bypass_the_gate() {
         ),
         ("POST", "https://fetch.gitea.example/o/r/settings/keys", &[], gate),
         ("PUT", "https://fetch.gitea.example/o/r/raw/main/a", &[], gate),
-        // Other spellings of the same paths.
+        // Writes in other spellings of their paths.
         ("PUT", "https://api.github.example/repos/o/r/x/../contents/a", &[], gate),
         ("PUT", "https://api.github.example/REPOS/o/r/Contents/a", &[], gate),
         ("PUT", "https://api.github.example/repos/o/r/%63ontents/a", &[], gate),

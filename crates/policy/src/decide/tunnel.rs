@@ -9,8 +9,8 @@ use crate::route::{Found, Route, RouteTable};
 /// The decision on a tunnel.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Tunnel<'t> {
-    /// Intercept TLS. The proxy decides on each request inside separately. The proxy sends denials inside the
-    /// tunnel, because clients show only those to the user.
+    /// Intercept TLS. The proxy decides separately on each request in the tunnel. The proxy sends denials inside the
+    /// tunnel, because clients show only such denials to the user.
     Inspect,
     /// Forward the bytes to this host without intercepting TLS.
     Passthrough(Passthrough<'t>),
@@ -63,7 +63,7 @@ pub fn decide_hello<'t>(table: &'t RouteTable, ingress: Ingress<'_>, sni: Option
             }
             decided => decided,
         },
-        // The proxy can explain the mismatch inside an intercepted tunnel.
+        // The tunnel is intercepted, because the proxy can explain the mismatch only inside an intercepted tunnel.
         Err(_) if matches!(ingress, Ingress::Connect { authority } if decide_connect(table, authority) == Tunnel::Inspect) => {
             Tunnel::Inspect
         }

@@ -25,7 +25,7 @@ pub fn decide_url<'t, 'f>(
     decide_url_with(table, method, url, headers, loaded, &Findings::none())
 }
 
-/// Like [`decide_url`], with the given findings.
+/// Like [`decide_url`], but with `findings` of the outbound scan.
 ///
 /// # Errors
 /// [`BadUrl`], as in [`decide_url`].

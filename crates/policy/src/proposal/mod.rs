@@ -1,9 +1,9 @@
 //! Routes that an agent proposes, and how an approved proposal is merged into the active routes.
 //!
-//! An agent may propose hosts, `matches` and `git.fetch`. Only the user can change credentials, ports,
-//! scanning and private addresses, or widen a route that has a credential or belongs to a provider. [`parse`]
-//! checks this. [`merge`] guarantees it by construction: a merged route takes all other settings from the
-//! previous route of its hosts. A merge removes no entry of `except`, with which the user denies requests.
+//! An agent may propose hosts, `matches` and `git.fetch`. Only the user can change credentials, ports, scanning and
+//! private addresses, or widen a route that has a credential or belongs to a provider. [`parse`] checks these limits.
+//! [`merge`] guarantees them by construction: a merged route takes all other settings from the previous route of its
+//! hosts. A merge removes no entry of `except`, with which the user denies requests.
 
 mod read;
 
@@ -23,7 +23,7 @@ pub struct Proposal {
 pub struct ProposedRoute {
     /// The hosts of the route.
     pub host: HostPattern,
-    /// The allowed requests. An empty list stands for every request.
+    /// The allowed requests. An empty list allows every request.
     pub matches: Vec<RequestMatch>,
     /// Whether the route allows git clone and fetch.
     pub git_fetch: bool,
@@ -74,7 +74,7 @@ pub enum ProposalError {
     Credentialed {
         /// The proposed host.
         host: HostPattern,
-        /// The current route of these hosts.
+        /// The host pattern of the current route, which has the credential.
         own: HostPattern,
     },
     /// The proposal would widen a provider route.
@@ -82,7 +82,7 @@ pub enum ProposalError {
     ProviderOwned {
         /// The proposed host.
         host: HostPattern,
-        /// The current route of these hosts.
+        /// The host pattern of the current route, which belongs to the provider.
         own: HostPattern,
     },
     /// The user denied the proposed requests.
@@ -113,7 +113,7 @@ impl Proposal {
         names.filter(|name| name.split('.').any(|label| label.starts_with("xn--"))).collect()
     }
 
-    /// The routes for hosts that have no route yet.
+    /// Converts the proposal to routes for hosts that have no route yet.
     #[must_use]
     pub fn to_routes(&self) -> Vec<Route> {
         self.routes.iter().map(ProposedRoute::to_route).collect()
@@ -159,9 +159,8 @@ fn widened(table: &RouteTable, proposed: &ProposedRoute) -> Result<Option<Route>
     if own.provider {
         return Err(ProposalError::ProviderOwned { host, own: own_host });
     }
-    // A host under a wildcard gets a separate route, which takes precedence over the wildcard's route. The
-    // new route starts with all settings of the wildcard's route (scanning, ports, addresses) and only widens
-    // it.
+    // A host under a wildcard gets a separate route, which takes precedence over the wildcard's route. The new route
+    // has all settings of the wildcard's route (scanning, ports, addresses), and allows only more requests.
     let mut route = Route { host, git_fetch: own.git_fetch || proposed.git_fetch, ..own.clone() };
     if proposed.matches.is_empty() {
         route.matches.clear();
@@ -185,7 +184,8 @@ impl ProposedRoute {
         route
     }
 
-    /// Whether an `except` entry of these hosts' route denies one of the proposed entries completely.
+    /// Whether an `except` entry of `own`, the current route of the hosts, denies one of the proposed entries
+    /// completely.
     fn excepted_by(&self, own: &Route) -> bool {
         let every = [RequestMatch::default()];
         let entries = if self.matches.is_empty() { &every[..] } else { &self.matches };
@@ -195,7 +195,7 @@ impl ProposedRoute {
         })
     }
 
-    /// Whether `own` already allows everything that is proposed, apart from exceptions of the user.
+    /// Whether `own` already allows every proposed request, apart from the user's exceptions.
     fn within(&self, own: &Route) -> bool {
         let requests = own.matches.is_empty()
             || (!self.matches.is_empty()

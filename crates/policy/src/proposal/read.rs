@@ -13,7 +13,7 @@ use bottle_text::yaml::{self, Spanned};
 /// The most routes in a proposal. A longer proposal is rejected, because a user has to read it.
 const MAX_PROPOSED: usize = 50;
 
-/// The keys besides `host` that an agent may set.
+/// The keys except `host` that an agent may set.
 const OPEN_KEYS: [&str; 2] = ["matches", "git"];
 
 /// Parses and validates a proposal. Because JSON is YAML, one parser accepts both.
@@ -45,7 +45,7 @@ fn proposed(written: &Spanned<RouteSpec>) -> Result<ProposedRoute, ProposalError
     Ok(ProposedRoute { host: route.host, matches: route.matches, git_fetch: route.git_fetch })
 }
 
-/// The routes of a proposal, written as a list or as a map with the key `routes`. A custom type, because an
+/// The routes of a proposal, written as a list or as a map with the key `routes`. This is a custom type, because an
 /// untagged enum would lose the positions.
 struct Written(Vec<Spanned<RouteSpec>>);
 

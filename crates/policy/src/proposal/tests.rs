@@ -151,7 +151,7 @@ proptest! {
             let reset = Route { matches: own.matches.clone(), git_fetch: own.git_fetch, ..now.clone() };
             prop_assert_eq!(&reset, own);
         }
-        // All gains are requests and git on hosts, never with a credential.
+        // All gains are requests and git operations of hosts. No gain has a credential.
         for gain in added_permissions::gains(&table, &merged) {
             let open = matches!(gain.what, What::Host | What::Requests(_) | What::EveryRequest | What::GitFetch);
             prop_assert!(open && gain.credential.is_none(), "{gain:?}");
@@ -204,7 +204,7 @@ fn refuses_every_name_below_a_public_suffix() {
             "{host}: {:?}",
             parse(&text)
         );
-        // The user may.
+        // The user may allow the host, in a document of routes.
         assert!(
             text.parse::<crate::route::RouteTable>().is_ok()
                 || format!("routes:\n{text}\n").parse::<crate::route::RouteTable>().is_ok()

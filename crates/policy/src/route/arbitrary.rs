@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Generates a table of up to six valid routes in one form.
+/// Generates a table of up to six valid routes for one [`Form`].
 pub(crate) fn table(form: Form) -> impl Strategy<Value = RouteTable> {
     vec(route(form), 0..6).prop_map(|routes| {
         let mut seen = std::collections::HashSet::new();
@@ -131,7 +131,7 @@ pub(crate) fn matches() -> impl Strategy<Value = Vec<RequestMatch>> {
     vec(entry, 0..3)
 }
 
-/// Generates valid `except`, which is often empty and sometimes excepts every request.
+/// Generates valid `except`, which is often empty and sometimes denies every request.
 fn except() -> impl Strategy<Value = Vec<RequestMatch>> {
     let some = matches().prop_map(|entries| {
         let entries = entries.into_iter().map(|entry| RequestMatch { headers: Vec::new(), ..entry });

@@ -79,7 +79,7 @@ pub fn parse_route(text: &str, form: Form) -> Result<Route, RoutesError> {
 }
 
 impl RouteSpec {
-    /// Converts to a validated route, by the rules for the kind of document that contains it.
+    /// Converts the entry to a validated route, by the rules for the kind of document that contains the entry.
     ///
     /// # Errors
     /// [`RouteError`], with the key and the correction.
@@ -149,7 +149,7 @@ impl RouteSpec {
         self.set_keys().find(|(name, _)| *name == key).map(|(_, at)| at).or(Some(self.host.at))
     }
 
-    /// Returns the keys besides `host` that are set, for rules about who may set them.
+    /// Returns the keys except `host` that are set, for rules about who may set them.
     pub(crate) fn keys(&self) -> impl Iterator<Item = &'static str> {
         self.set_keys().map(|(key, _)| key)
     }
@@ -221,7 +221,7 @@ impl Narrowing {
         if let Some(matches) = &self.matches {
             let declared = checker.matches(matches)?;
             let within = |entry: &_| route.matches.iter().any(|own| own.includes(entry));
-            // Empty `matches` stand for every request. Only a provider route without `matches` includes every request.
+            // Empty `matches` allow every request. They narrow only a provider route that also has empty `matches`.
             let narrower = route.matches.is_empty() || (!declared.is_empty() && declared.iter().all(within));
             match (self.extends(), route.matches.is_empty() || declared.is_empty()) {
                 (true, true) => narrowed.matches = Vec::new(),

@@ -2,8 +2,9 @@
 //!
 //! After [`Action::Allow`], the routes allow every request that the edit names. The exception: if the edit names a
 //! wildcard, a host below it that has its own route keeps that route. After [`Action::Deny`], the routes allow none of
-//! the requests. Neither changes the decision on any other request, except that a deny ignores the case of paths. An
-//! edit never adds, moves or changes a credential: a route keeps its `auth` only as long as it keeps its host.
+//! the requests that the edit names. Neither action changes the decision on any other request, except that a deny
+//! ignores the case of paths. An edit never adds, moves or changes a credential: a route keeps its `auth` only as long
+//! as it keeps its host.
 
 use serde::{Deserialize, Serialize};
 
@@ -39,24 +40,24 @@ pub enum Setting<T> {
 pub struct RouteEdit {
     /// Whether the requests are allowed or denied.
     pub action: Action,
-    /// The host, as a route has it: a name, `*.NAME` or an address.
+    /// The host, in the form of a route's `host`: a name, `*.NAME` or an address.
     pub host: String,
-    /// A path prefix. Without it, every path.
+    /// A path prefix. If absent, the edit names every path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
-    /// The methods. Without any, every method.
+    /// The methods. If empty, the edit names every method.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub methods: Vec<String>,
     /// Whether to allow git clone and fetch over https.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub git_fetch: bool,
-    /// `dlp.outbound_detectors`.
+    /// The key `dlp.outbound_detectors`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outbound_detectors: Option<Setting<Vec<OutboundDetector>>>,
-    /// `dlp.inbound_detectors`.
+    /// The key `dlp.inbound_detectors`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inbound_detectors: Option<Setting<Vec<InboundDetector>>>,
-    /// `dlp.outbound_on_match`.
+    /// The key `dlp.outbound_on_match`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outbound_on_match: Option<Setting<OnMatch>>,
 }
@@ -72,7 +73,7 @@ pub enum EditError {
         /// The problem and the correction.
         problem: String,
     },
-    /// A part of a wildcard's route would need its own credential.
+    /// The edit would copy a part of a wildcard's route, and the copy would need its own credential.
     #[error("the route `{own}` carries a credential that is bound to `{own}`; change `{own}` as a whole")]
     Bound {
         /// The wildcard's route.
@@ -84,13 +85,13 @@ pub enum EditError {
          changes it"
     )]
     NotInspected {
-        /// The route.
+        /// The host pattern of the route.
         own: HostPattern,
     },
     /// The route denies more than the edit allows.
     #[error("the route `{own}` denies {denied}; allow exactly that first")]
     Excepted {
-        /// The route.
+        /// The host pattern of the route.
         own: HostPattern,
         /// The denied requests, in words.
         denied: String,
@@ -152,7 +153,7 @@ impl RouteEdit {
         if let Some(path) = &self.path {
             let bare = path.strip_suffix('/').unwrap_or(path);
             valid(path, validation::path_value(if bare.is_empty() { "/" } else { bare }))?;
-            // The path `/` stands for every path.
+            // The path `/` means every path.
             entry.paths.extend((!bare.is_empty()).then(|| PathMatch::Prefix(bare.to_owned())));
         }
         for method in &self.methods {
@@ -236,7 +237,7 @@ impl RouteEdit {
     }
 }
 
-/// Adds or replaces the route of its host.
+/// Replaces the route that has the same host, or adds the route.
 fn put(routes: &mut Vec<Route>, route: Route) {
     match routes.iter_mut().find(|known| known.host == route.host) {
         Some(known) => *known = route,
@@ -247,7 +248,8 @@ fn put(routes: &mut Vec<Route>, route: Route) {
 /// Widens an inspected route, so that it allows every request of `entry`.
 fn allow_in(route: &mut Route, entry: &RequestMatch) -> Result<(), EditError> {
     if route.denies_all() {
-        // The route only excluded its host. From now on it allows exactly these requests.
+        // Before the edit, the route only excluded its host. After the edit, the route allows exactly the requests of
+        // `entry`.
         route.except.clear();
         route.matches = if *entry == RequestMatch::default() { Vec::new() } else { vec![entry.clone()] };
         return Ok(());
@@ -275,7 +277,7 @@ fn denied(table: &RouteTable, Subject { host, entry }: &Subject) -> Result<Vec<R
             routes.extend(narrowed(route, entry)?);
         }
     }
-    // Without a route of their own, the hosts would fall back to the route of a wider wildcard.
+    // If the denied hosts had no route of their own, the route of a wider wildcard would apply to them.
     let left = table.with_routes(routes.clone())?;
     let wider = left.effective(host).filter(|wider| wider.host != *host && !wider.denies_all());
     let Some(wider) = wider else { return Ok(routes) };
@@ -293,13 +295,13 @@ fn denied(table: &RouteTable, Subject { host, entry }: &Subject) -> Result<Vec<R
     Ok(routes)
 }
 
-/// Returns the route that denies every request to its host, which a wider route would allow.
+/// Returns a copy of the route that denies every request. This copy excludes its host from a wider route.
 pub(super) fn excluded(route: Route) -> Route {
     let except = vec![RequestMatch::default()];
     Route { auth: None, provider: false, matches: Vec::new(), except, ..route }
 }
 
-/// Returns the route without the requests of `entry`, or `None` if it then allows none.
+/// Returns the route without the requests of `entry`, or `None` if no allowed request remains.
 fn narrowed(route: &Route, entry: &RequestMatch) -> Result<Option<Route>, EditError> {
     if !route.inspect {
         return Err(EditError::NotInspected { own: route.host.clone() });
@@ -317,7 +319,7 @@ fn narrowed(route: &Route, entry: &RequestMatch) -> Result<Option<Route>, EditEr
     Ok(Some(narrowed))
 }
 
-/// Removes the requests of `entry` from a list of alternatives, as far as the list can express that.
+/// Removes the requests of `entry` from a list of alternatives, as far as the list can express the removal.
 fn cut(list: &mut Vec<RequestMatch>, entry: &RequestMatch) {
     list.retain_mut(|own| {
         if entry.includes(own) {
@@ -344,7 +346,7 @@ fn overlap(one: &RequestMatch, other: &RequestMatch) -> bool {
 
 fn paths_overlap(one: &PathMatch, other: &PathMatch) -> bool {
     match (one, other) {
-        // Regular expressions are not compared.
+        // Regular expressions are not compared, so they may overlap with every path.
         (PathMatch::Regex(_), _) | (_, PathMatch::Regex(_)) => true,
         (
             PathMatch::Exact(first) | PathMatch::Prefix(first),
@@ -353,8 +355,8 @@ fn paths_overlap(one: &PathMatch, other: &PathMatch) -> bool {
     }
 }
 
-/// Describes how a change of routes weakens a bottle's protection: requests with a credential, requests of a
-/// provider's route, and less scanning. Empty if it does not.
+/// Describes how a change of routes weakens a bottle's protection: requests with a credential, requests of a provider's
+/// route, and less scanning. The list is empty if the change weakens nothing.
 #[must_use]
 pub fn weakenings(old: &RouteTable, new: &RouteTable) -> Vec<String> {
     let mut weaker = Vec::new();
@@ -392,7 +394,7 @@ fn writes_to_forge(table: &RouteTable, gain: &Gain) -> bool {
     writes && table.forges().iter().flat_map(hosts).any(|host| gain.host.covers(&host))
 }
 
-/// The detectors and the action that `before` has and `now` lacks, in words.
+/// Describes in words the detectors and the action that `before` has and `now` lacks.
 fn less_scanning(before: &Route, now: &Route) -> impl Iterator<Item = String> {
     use InboundDetector as In;
     use OutboundDetector as Out;
@@ -667,8 +669,8 @@ mod tests {
     }
 
     proptest! {
-        /// After a deny, no named request is allowed; after an allow on a plain route, every one is. Other
-        /// requests are decided as before, and no credential is added or moved.
+        /// After a deny, no named request is allowed; after an allow on a plain route, every named request is allowed.
+        /// The decision on all other requests is as before, and no credential is added or moved.
         #[test]
         fn an_edit_decides_its_own_requests_only(
             table in arbitrary::table(Form::Runtime),
@@ -680,7 +682,7 @@ mod tests {
             let Subject { host, entry } = edit.subject().expect("valid");
             for request in &requests {
                 let (method, name, path) = request;
-                // An allowed wildcard leaves more specific routes as they are.
+                // An allow of a wildcard leaves more specific routes unchanged.
                 let specific = table
                     .route_for(name)
                     .is_some_and(|route| route.host != host && host.covers_pattern(&route.host));

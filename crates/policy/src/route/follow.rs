@@ -1,16 +1,16 @@
 //! Removes from a child's routes the permissions that its parent lost.
 //!
 //! A child is a bottle that the agent of another bottle, its parent, started. A child starts without any permission
-//! that its parent lacks, and must not keep permissions that the user takes from the parent.
+//! that its parent lacks, and must not keep permissions that the user removes from the parent.
 
 use super::edit::{Action, RouteEdit, excluded};
 use super::{HostPattern, Route, RouteError, RouteTable};
 use crate::added_permissions::{Gain, What, gains};
 
 /// Returns the routes of a child after the routes of its parent changed from `before` to `after`. `edit` is the edit
-/// that changed them, if known. The child loses the permissions that the parent lost, and gains none. If the child's
-/// own route cannot express the loss, the child loses the hosts. Permissions that the user gave only to the child
-/// remain.
+/// that changed the parent's routes, if known. The child loses the permissions that the parent lost, and gains none. If
+/// the child's own route cannot express the loss, the child loses all permissions for the hosts. Permissions that the
+/// user gave only to the child remain.
 ///
 /// # Errors
 /// [`RouteError`] if the routes would violate a rule.
@@ -52,7 +52,8 @@ pub fn follow(
     }
 }
 
-/// Returns the permissions that the child has beyond the parent's new routes and did not have beyond its old routes.
+/// Returns the child's permissions that the parent's new routes do not grant, except those that the parent's old routes
+/// did not grant either.
 fn beyond(child: &RouteTable, before: &RouteTable, after: &RouteTable) -> Vec<Gain> {
     let known = gains(before, child);
     gains(after, child).into_iter().filter(|gain| !known.contains(gain)).collect()
@@ -65,8 +66,8 @@ fn hosts(gains: &[Gain]) -> Vec<HostPattern> {
     hosts
 }
 
-/// Returns the parent's new route for `host` if the child had the parent's old route. Otherwise returns the child's own
-/// route with the parent's scanning settings if only these differ.
+/// Returns the parent's new route for `host` if the child had the parent's old route. Otherwise, if only the scanning
+/// settings differ, returns the child's own route with the parent's scanning settings.
 fn as_parent(
     own: &Route,
     host: &HostPattern,
@@ -114,8 +115,8 @@ mod tests {
             );
             assert_eq!(follow(&followed, &before, &after, edit).expect("routes"), followed);
         }
-        // The parent loses a part of a host. With the edit, the child loses exactly that part; without it, the child
-        // gets the parent's route.
+        // The parent loses a part of a host. If the edit is known, the child loses exactly that part. Otherwise, the
+        // child gets the parent's route.
         let (after, edit) = denied(&before, "api.test", Some("/admin"));
         for edit in [Some(&edit), None] {
             let followed = follow(&child, &before, &after, edit).expect("routes");

@@ -1,7 +1,7 @@
-//! Compares conditions: determines whether one condition allows every request that another allows.
+//! Compares conditions: determines whether one condition allows every request that another condition allows.
 //!
-//! The result `true` is always right. The result `false` may be wrong, because regular expressions are
-//! compared as text. Callers treat `false` as "allows more".
+//! The result `true` is always correct. The result `false` may be wrong, because regular expressions are compared as
+//! text. Callers treat `false` as "allows more".
 
 use super::{HeaderValueMatch, PathMatch, RequestMatch};
 
@@ -15,7 +15,7 @@ impl RequestMatch {
         let methods = self.methods.is_empty()
             || (!other.methods.is_empty()
                 && other.methods.iter().all(|method| self.methods.contains(method)));
-        // A request must satisfy all header conditions, so the wider entry has fewer of them.
+        // A request must satisfy all header conditions, so an entry with fewer conditions is wider.
         let headers = self.headers.iter().all(|header| other.headers.contains(header));
         paths && methods && headers
     }
@@ -32,8 +32,8 @@ impl PathMatch {
         }
     }
 
-    /// Like [`PathMatch::matches`], but without regard to the case of ASCII letters. A regular expression
-    /// decides about the case itself.
+    /// Like [`PathMatch::matches`], but without regard to the case of ASCII letters. A regular expression itself
+    /// determines whether the case matters.
     #[must_use]
     pub fn matches_any_case(&self, path: &str) -> bool {
         match self {

@@ -54,12 +54,12 @@ pub struct Route {
     /// The conditions for requests. A request must match at least one of these conditions. An empty list
     /// allows every request to the host.
     pub matches: Vec<RequestMatch>,
-    /// Requests that the route denies although `matches` allows them. An entry has no header conditions. An
-    /// entry without any condition stands for every request, see [`Route::denies_all`].
+    /// Requests that the route denies although `matches` allows them. An entry has no header conditions. An entry
+    /// without any condition denies every request, see [`Route::denies_all`].
     pub except: Vec<RequestMatch>,
     /// Whether git clone and fetch over smart HTTP are allowed.
     pub git_fetch: bool,
-    /// Whether the proxy intercepts TLS. If not, the proxy decides only by host, port and server name (SNI).
+    /// Whether the proxy intercepts TLS. If false, the proxy decides only by host, port and server name (SNI).
     pub inspect: bool,
     /// Whether the proxy may connect to an address that is otherwise forbidden ([`crate::address`]).
     pub private: bool,
@@ -69,12 +69,12 @@ pub struct Route {
     pub websocket: WebSocket,
     /// The detectors of the scan, and the action on a match.
     pub dlp: Dlp,
-    /// Whether this is a provider route. On such a route, outbound matches are by default redacted; on other
-    /// routes the user is asked for approval.
+    /// Whether this is a provider route. By default, the proxy redacts outbound matches on a provider route, and asks
+    /// the user for approval on other routes.
     pub provider: bool,
 }
 
-/// `auth`: the credential of a route.
+/// The key `auth`: the credential of a route.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Auth {
     /// The header format.
@@ -88,9 +88,9 @@ pub struct Auth {
 /// The source of a credential's value: a secret reference in a manifest, a slot in generated routes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AuthSource {
-    /// `token_ref`, a secret reference.
+    /// The key `token_ref`, a secret reference.
     Reference(String),
-    /// `slot`, in generated routes only.
+    /// The key `slot`, in generated routes only.
     Slot(String),
 }
 
@@ -105,7 +105,7 @@ pub struct RequestMatch {
     pub headers: Vec<HeaderMatch>,
 }
 
-/// `matches[].paths[]`: a path condition.
+/// The key `matches[].paths[]`: a path condition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PathMatch {
     /// A path prefix in whole segments: `/v1` matches `/v1` and `/v1/x`, but not `/v10`.
@@ -116,7 +116,7 @@ pub enum PathMatch {
     Regex(Pattern),
 }
 
-/// `matches[].headers[]`: a header condition.
+/// The key `matches[].headers[]`: a header condition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HeaderMatch {
     /// The header name, lower case.
@@ -137,7 +137,7 @@ pub enum HeaderValueMatch {
 /// The host name of the user's machine inside a bottle and in `connect_to`.
 pub const OWN_MACHINE: &str = "host";
 
-/// `connect_to`: `host:port`.
+/// The value of the key `connect_to`: `host:port`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConnectTo {
     /// A host name or an address. [`OWN_MACHINE`] means the user's machine.
@@ -152,7 +152,7 @@ impl std::fmt::Display for ConnectTo {
     }
 }
 
-/// `websocket`: the policy for WebSocket upgrades.
+/// The key `websocket`: the policy for WebSocket upgrades.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum WebSocket {
@@ -163,17 +163,17 @@ pub enum WebSocket {
     Refuse,
 }
 
-/// `dlp`: the detectors that run, and the action on an outbound match.
+/// The key `dlp`: the detectors that run, and the action on an outbound match.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Dlp {
-    /// `outbound_detectors`. If absent, the default detectors run; an empty list disables all of them.
+    /// The key `outbound_detectors`. If absent, the default detectors run; an empty list disables all of them.
     pub outbound_detectors: Option<Vec<OutboundDetector>>,
-    /// `inbound_detectors`: like `outbound_detectors`, for responses.
+    /// The key `inbound_detectors`: like `outbound_detectors`, for responses.
     pub inbound_detectors: Option<Vec<InboundDetector>>,
-    /// `outbound_on_match`. If absent, the action is `supervise` on a manifest's route and `redact` on a
+    /// The key `outbound_on_match`. If absent, the action is `supervise` on a manifest's route and `redact` on a
     /// provider route.
     pub outbound_on_match: Option<OnMatch>,
-    /// `inbound_on_match`. If absent, the action is `warn` for pages and `block` for all other responses.
+    /// The key `inbound_on_match`. If absent, the action is `warn` for pages and `block` for all other responses.
     pub inbound_on_match: Option<InboundOnMatch>,
 }
 
@@ -199,7 +199,7 @@ pub enum InboundDetector {
     NaiveInjectionDetection,
 }
 
-/// `dlp.outbound_on_match`.
+/// The key `dlp.outbound_on_match`: the action on a finding in a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnMatch {
@@ -211,7 +211,7 @@ pub enum OnMatch {
     Block,
 }
 
-/// `dlp.inbound_on_match`: the action on an injected instruction in a response.
+/// The key `dlp.inbound_on_match`: the action on an injected instruction in a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum InboundOnMatch {
@@ -254,7 +254,7 @@ impl Route {
         self.except.iter().any(|entry| *entry == RequestMatch::default())
     }
 
-    /// Returns the action on an outbound match, or its default if the route sets none.
+    /// Returns the action on an outbound match, or the default action if the route sets no action.
     #[must_use]
     pub fn on_match(&self) -> OnMatch {
         let default = if self.provider { OnMatch::Redact } else { OnMatch::Supervise };

@@ -4,10 +4,10 @@ use std::fmt;
 
 use regex::bytes::{Regex, RegexBuilder};
 
-/// The longest accepted expression, in bytes. A longer one is rejected.
+/// The longest accepted expression, in bytes. A longer expression is rejected.
 const MAX_TEXT: usize = 1024;
-/// Memory limit of one compiled expression, in bytes. An expression that needs more is rejected, because an
-/// agent may propose expressions and a proxy loads many of them.
+/// Memory limit of one compiled expression, in bytes. An expression that needs more is rejected, because an agent may
+/// propose expressions and the proxy compiles many of them.
 const MAX_COMPILED: usize = 256 * 1024;
 /// The deepest accepted nesting of groups.
 const MAX_NESTING: u32 = 32;
@@ -37,7 +37,7 @@ impl Pattern {
         if text.len() > MAX_TEXT {
             return Err(BadPattern(format!("the expression is longer than {MAX_TEXT} bytes")));
         }
-        // Compiled without the group first, because `a)|(b` is invalid although `(?:a)|(b)` is valid.
+        // The text is first compiled without the group, because `a)|(b` is invalid although `(?:a)|(b)` is valid.
         compile(text)?;
         // If `text` sets the flag `x` and ends in a comment, the comment hides the closing `)` and the
         // anchor. Compiling the expression then fails.
@@ -68,7 +68,7 @@ fn compile(text: &str) -> Result<Regex, BadPattern> {
         .map_err(|error| BadPattern(one_line(&error)))
 }
 
-/// Extracts the error from the library's message. The message prints the expression with a marker below it,
+/// Extracts the error from the message of the regex library. The message prints the expression with a marker below it,
 /// and the error on the last line.
 fn one_line(error: &regex::Error) -> String {
     match error {

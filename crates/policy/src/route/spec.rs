@@ -44,8 +44,8 @@ pub struct RouteSpec {
     pub(super) role: Option<Spanned<IgnoredAny>>,
 }
 
-/// `agent_provider.route`: how a bottle manifest narrows or extends the provider route. Sets which requests are
-/// allowed, how they are scanned, and where they are sent.
+/// The key `agent_provider.route`: how a bottle manifest narrows or extends the provider route. The key sets which
+/// requests are allowed, how they are scanned, and where they are sent.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Narrowing {
@@ -85,7 +85,7 @@ pub(super) struct MatchSpec {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct PathSpec {
-    /// The default is prefix.
+    /// The kind of the path condition. The default is prefix.
     #[serde(rename = "type", default)]
     pub(super) kind: PathKind,
     pub(super) value: Spanned<String>,
@@ -104,7 +104,7 @@ pub(super) enum PathKind {
 #[serde(deny_unknown_fields)]
 pub(super) struct HeaderSpec {
     pub(super) name: Spanned<String>,
-    /// The default is exact, as in the Kubernetes Gateway API.
+    /// The kind of the header condition. The default is exact, as in the Kubernetes Gateway API.
     #[serde(rename = "type", default)]
     pub(super) kind: HeaderKind,
     pub(super) value: Spanned<String>,

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use super::{HostPattern, Route, RouteError, validation};
 
-/// The most routes of a bottle. A table with more is rejected as a mistake, or as an attempt to overwhelm its
-/// reader.
+/// The most routes of a bottle. A table with more routes is rejected, because it is a mistake or an attempt to
+/// overwhelm the user who reads it.
 const MAX_ROUTES: usize = 1_000;
 
 /// Routes in declaration order. Each host pattern appears once, and each route satisfies every rule.
@@ -22,7 +22,7 @@ pub struct RouteTable {
 pub enum Found<'t> {
     /// The host has a route, which allows the port.
     Route(&'t Route),
-    /// The host has a route, but it does not allow the port.
+    /// The host has a route, but the route does not allow the port.
     OtherPorts(&'t Route),
     /// The host has no route.
     Nothing,
@@ -136,7 +136,7 @@ impl RouteTable {
         index.and_then(|&index| self.routes.get(index))
     }
 
-    /// Returns the route of those hosts of `pattern` that have no more specific route.
+    /// Returns the route that applies to the hosts of `pattern`, except hosts with a more specific route.
     #[must_use]
     pub fn effective(&self, pattern: &HostPattern) -> Option<&Route> {
         match pattern {

@@ -1,7 +1,7 @@
 //! Validation rules of routes, independent of their source.
 //!
-//! The parser checks each value where it knows the value's position. [`check_route`] checks all values again,
-//! and the rules between fields, so that routes that are built in code are validated too.
+//! The parser checks each value while it knows the value's position. [`check_route`] checks all values again, and the
+//! rules between fields. Routes that are built in code are therefore validated too.
 
 use http::{HeaderName, HeaderValue, Method};
 
@@ -12,8 +12,7 @@ use crate::credential::Scheme;
 use crate::names::HTTP_PORT;
 use bottle_text::yaml::Position;
 
-/// The most entries in `matches`, and the most values in each list of an entry. A route with more is
-/// rejected.
+/// The most entries in `matches`, and the most values in each list of an entry. A route with longer lists is rejected.
 const MAX_LIST: usize = 200;
 /// The longest accepted value, in bytes.
 const MAX_VALUE: usize = 2_048;
@@ -112,7 +111,7 @@ fn forbidden_literal(host: &HostPattern) -> Option<Forbidden> {
     address::forbidden(address, &[])
 }
 
-/// Rejects keys that have no effect with `inspect: false`, so that no user relies on them.
+/// Rejects keys that have no effect with `inspect: false`, so that no user relies on these keys.
 fn passthrough(route: &Route, plain: bool) -> Result<(), Violation> {
     let ineffective = [
         (route.auth.is_some(), "auth"),

@@ -95,8 +95,8 @@ impl Checker<'_> {
         }
     }
 
-    /// Reads `matches`. An entry without conditions (`{}`) matches every request, so the other entries have no
-    /// effect, and the result is the empty list, the canonical form of "every request".
+    /// Reads `matches`. An entry without conditions (`{}`) matches every request, so the other entries have no effect.
+    /// The result is then the empty list, which is the canonical form of "every request".
     pub(super) fn matches(
         &self,
         written: &Spanned<Vec<Spanned<MatchSpec>>>,
@@ -124,8 +124,8 @@ impl Checker<'_> {
         written.value.iter().map(|entry| self.exception(entry)).collect()
     }
 
-    /// Reads an entry of `except`. Unlike an entry of `matches`, it may be empty, and it cannot have headers:
-    /// an agent could avoid the denial by omitting the header.
+    /// Reads an entry of `except`. An entry without conditions denies every request. An entry cannot have header
+    /// conditions, because an agent could avoid the denial by omitting the header.
     fn exception(&self, written: &Spanned<MatchSpec>) -> Result<RequestMatch, RouteError> {
         let MatchSpec { paths, methods, headers } = &written.value;
         if let Some(headers) = headers {
@@ -222,7 +222,7 @@ impl Checker<'_> {
 }
 
 impl DlpSpec {
-    /// Converts the serialized form to the detectors and action of a route.
+    /// Converts the serialized form to the detectors and actions of a route.
     pub(super) fn read(&self) -> Dlp {
         Dlp {
             outbound_detectors: self.outbound_detectors.as_ref().map(|choice| choice.0.clone()),

@@ -1,8 +1,7 @@
 //! Messages between the keeper process and the bundle.
 //!
-//! The keeper provisions a bundle once, sends new routes whenever they change, and subscribes to events. Only
-//! these requests control a bundle. Signals, watched files and the inside of the bottle have no control over
-//! it.
+//! The keeper provisions a bundle once, sends new routes whenever the routes change, and subscribes to events. Only
+//! these requests control a bundle. Signals, watched files and processes in the bottle have no control over the bundle.
 
 use std::net::IpAddr;
 
@@ -34,17 +33,17 @@ pub enum BundleRequest {
     /// Sent once if a user can be asked, before the supervise (MCP) server listens. Returns
     /// [`BundleEvent::SuperviseOpen`] or [`BundleEvent::Rejected`].
     Supervise(SuperviseProvision),
-    /// New routes. Returns [`BundleEvent::Live`], or [`BundleEvent::Rejected`]; the previous routes then
-    /// still apply.
+    /// Sends new routes. Returns [`BundleEvent::Live`] or [`BundleEvent::Rejected`]. After a rejection, the previous
+    /// routes still apply.
     Routes(Routes),
-    /// Subscribes to events: first those that occurred since the last keeper disconnected, then new events.
+    /// Subscribes to events: first the events that occurred since the last keeper disconnected, then new events.
     Events,
     /// Waits for the next question from a daemon ([`BundleEvent::Asked`]). The keeper replies with one
     /// [`crate::queue::Answer`] on the same stream. If the stream closes first, the question goes to the next
     /// stream with this request. If the daemon stops waiting for an answer, the bundle resets the stream.
     Question,
-    /// Subscribes to token usage. The bundle repeatedly sends [`BundleEvent::Used`], and the keeper acknowledges
-    /// each one with [`Written`] when its records are on disk. Records without acknowledgement are sent again to
+    /// Subscribes to token usage. The bundle repeatedly sends [`BundleEvent::Used`], and the keeper acknowledges each
+    /// event with [`Written`] when the event's records are on disk. Records without acknowledgement are sent again to
     /// the next subscriber.
     Usage,
     /// Serves leases on budgets until the stream closes. The bundle sends [`super::lease::LeaseRequest`]s, and the
@@ -52,8 +51,8 @@ pub enum BundleRequest {
     /// the proxy uses the leases that it already has.
     Leases,
     /// Subscribes to the lines of the access log, if the keeper cannot read the proxy's log directory. The bundle
-    /// repeatedly sends [`BundleEvent::Logged`], and the keeper acknowledges each one with [`Written`] when its
-    /// lines are written. Lines without acknowledgement are sent again to the next subscriber.
+    /// repeatedly sends [`BundleEvent::Logged`], and the keeper acknowledges each event with [`Written`] when the
+    /// event's lines are written. Lines without acknowledgement are sent again to the next subscriber.
     Log,
     /// Waits for the next [`ToolRequest`] of the agent ([`BundleEvent::ToolCalled`]). The keeper replies with one
     /// [`super::tools::ToolAnswer`] on the same stream. If the agent stops waiting, the daemon resets the stream.
@@ -61,12 +60,12 @@ pub enum BundleRequest {
     /// Waits until the bottle is locked. Returns [`BundleEvent::LockedOut`], immediately if the bottle is
     /// already locked.
     LockOut,
-    /// The bundle sends this request to a daemon in order to count the pieces of secrets for the lock-out. The daemon
-    /// sends each new piece ([`BundleEvent::Hit`]). The bundle acknowledges the piece with [`Written`] after it has
-    /// counted the piece and, at the limit, after every daemon is locked.
+    /// The bundle sends this request to a daemon in order to count the pieces of secrets that the bottle sends
+    /// ([`bottle_policy::lock_out`]). The daemon sends each new piece ([`BundleEvent::Hit`]). The bundle acknowledges
+    /// the piece with [`Written`] after it has counted the piece and, at the limit, after every daemon is locked.
     Hits,
     /// Locks the bottle. A keeper sends this request to the bundle when the bottle's parent is locked. The bundle sends
-    /// it to each of its daemons. Returns [`BundleEvent::Locked`].
+    /// the request to each of its daemons. Returns [`BundleEvent::Locked`].
     Lock(LockOut),
     /// Checks the health of every daemon. Returns [`BundleEvent::Health`].
     Health,
@@ -82,28 +81,28 @@ pub struct Provision {
     pub slug: Slug,
     /// The routes of the first revision.
     pub routes: Routes,
-    /// Credentials. Each is bound to one host and header until the bundle exits.
+    /// The credentials. Each credential is bound to one host and header until the bundle exits.
     pub credentials: Vec<Credential>,
     /// Known secrets that the agent holds in its environment. The redactor masks them in every log line. The
     /// route's `outbound_on_match` applies to a request that contains a known secret.
     pub known_secrets: Vec<SecretText>,
-    /// Sensitive environment values that the agent does not hold. Such values are treated like
-    /// `known_secrets`.
+    /// Sensitive environment values that the agent does not hold. The sidecars treat these values like `known_secrets`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub marked: Vec<SecretText>,
     /// The user's scan rules. The host validates them before launch. The daemons validate them again and
     /// reject invalid rules.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<RuleFile>,
-    /// Values that the agent holds in place of credentials. Placeholders grant no access. A scan never reports
-    /// them as findings, even if they match a token pattern.
+    /// Values that the agent holds instead of credentials. Placeholders grant no access. A scan never reports them as
+    /// findings, even if they match a token pattern.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub placeholders: Vec<String>,
     /// A decoy secret that grants no access. If the agent sends it, the agent has searched for secrets. The
     /// user cannot approve such a request.
     #[serde(default)]
     pub canary: Option<SecretText>,
-    /// The canaries of earlier launches of the same files. They are treated like [`Provision::canary`].
+    /// The canaries of earlier launches that used the same files. The sidecars treat these canaries like
+    /// [`Provision::canary`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub earlier_canaries: Vec<SecretText>,
     /// How long a request waits for an approval, in seconds; `None` if no user can be asked.
@@ -118,8 +117,8 @@ pub struct Provision {
     /// The hosts that a budget names. The proxy denies requests to unknown endpoints of these hosts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub budgeted_hosts: Vec<String>,
-    /// Root certificates for upstream connections, PEM: those of the host and of `egress.ca_bundle`. If
-    /// empty, the compiled-in roots are used.
+    /// Root certificates for upstream connections, PEM: the host's root certificates and those of `egress.ca_bundle`.
+    /// If empty, the compiled-in roots are used.
     pub upstream_roots: String,
     /// `egress.upstream_proxy`: the `http://` URL of a corporate proxy.
     #[serde(default)]
@@ -129,13 +128,13 @@ pub struct Provision {
     pub host_addresses: Vec<IpAddr>,
     /// `egress.log`: the level of the access log.
     pub log: LogLevel,
-    /// `logs.keep`: the maximum size of the access log, over all its files, in bytes. The oldest file is
-    /// overwritten.
+    /// `logs.keep`: the maximum size of the access log, over all its files, in bytes. When the log reaches this size,
+    /// the oldest file is overwritten.
     pub log_keep: u64,
 }
 
 impl Provision {
-    /// Creates a provisioning with routes only: no credentials, secrets, approvals or log.
+    /// Creates a configuration with routes only: no credentials, secrets, approvals or log.
     #[must_use]
     pub fn of_routes(slug: Slug, table: RouteTable) -> Self {
         Self {
@@ -189,9 +188,9 @@ pub struct RuleFile {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Limits {
-    /// The largest allowed body of one request.
+    /// The maximum size of the body of one request.
     pub body: u64,
-    /// The total size of encrypted bodies on disk that wait for a decision.
+    /// The maximum total size of encrypted bodies on disk that wait for a decision.
     pub spool: u64,
 }
 
@@ -201,7 +200,7 @@ impl Default for Limits {
     }
 }
 
-/// The settings `metering`: the rules for requests to models.
+/// The `metering` settings: the rules for requests to models.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelRules {
@@ -218,7 +217,7 @@ pub struct ModelRules {
     pub unmetered: Vec<UnmeteredEndpoint>,
 }
 
-/// The revision of the routes in a provisioning.
+/// The revision of the routes in a [`Provision`].
 pub const FIRST_REVISION: u64 = 1;
 
 /// Routes with their revision number.
@@ -235,7 +234,7 @@ pub struct Routes {
 }
 
 impl Routes {
-    /// Creates the first revision, for a provisioning.
+    /// Creates the first revision, for a [`Provision`].
     #[must_use]
     pub fn first(table: RouteTable) -> Self {
         Self { revision: FIRST_REVISION, table, once: Vec::new() }
@@ -279,15 +278,15 @@ pub enum LogLevel {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum BundleEvent {
-    /// The bottle is locked ([`BundleRequest::LockOut`]).
+    /// The bottle is locked. Answers [`BundleRequest::LockOut`].
     LockedOut(LockOut),
-    /// The daemon is locked ([`BundleRequest::Lock`]).
+    /// The daemon is locked. Answers [`BundleRequest::Lock`].
     Locked,
     /// The bottle sent a piece of a secret that its agent does not hold ([`BundleRequest::Hits`]).
     Hit {
-        /// The piece.
+        /// The piece of the secret.
         piece: Piece,
-        /// The host or repository to which the agent sent it. It contains no secret.
+        /// The host or repository to which the agent sent the piece. This text contains no secret.
         place: String,
     },
     /// Every daemon listens and has its secrets.
@@ -300,7 +299,7 @@ pub enum BundleEvent {
     GateOpen,
     /// The MCP server listens.
     SuperviseOpen,
-    /// These routes are active: the proxy uses them for the next request.
+    /// The routes of a [`BundleRequest::Routes`] are active: the proxy uses them for the next request.
     Live {
         /// The revision of these routes.
         revision: u64,

@@ -1,7 +1,7 @@
 //! Messages about the files of the workspace.
 //!
 //! No request can reach a file outside the workspace: the guest opens every path beneath the workspace directory. The
-//! size of every request and answer is bounded. An answer that is truncated at a bound says so, and says where the next
+//! size of every request and answer is bounded. A truncated answer reports that it is truncated, and where the next
 //! answer continues.
 
 use std::ffi::{OsStr, OsString};
@@ -19,13 +19,13 @@ pub const ENTRIES_MAX: u32 = 5000;
 /// The maximum number of bytes that one request reads from a file.
 pub const READ_MAX: u64 = 1 << 30;
 
-/// The maximum size of a file that a request writes, in bytes. A copy has no such limit.
+/// The maximum size of a file that a request writes, in bytes. [`FileRequest::Import`] has no such limit.
 pub const WRITE_MAX: u64 = 256 << 20;
 
 /// The maximum size of a unified diff, and of each text of [`Replace`], in bytes.
 pub const PATCH_MAX: usize = 8 << 20;
 
-/// The maximum size of a file that is patched, in bytes.
+/// The maximum size of a file that a patch changes, in bytes.
 pub const PATCHED_FILE_MAX: u64 = 16 << 20;
 
 /// The maximum number of files that one patch changes.
@@ -125,8 +125,8 @@ pub enum FileRequest {
     /// stream ends. A reader sees either the complete old content or the complete new content. Returns
     /// [`FileEvent::Written`].
     Write(Write),
-    /// Applies a unified diff, which follows as data on `STDIN`. If one change cannot be made, the guest makes none.
-    /// Returns [`FileEvent::Patched`].
+    /// Applies a unified diff, which follows as data on `STDIN`. If the guest cannot make one of the changes, it makes
+    /// no change. Returns [`FileEvent::Patched`].
     Patch {
         /// If true, the guest checks that the change can be made, but does not make it.
         check: bool,
@@ -192,7 +192,8 @@ impl FileRequest {
 pub struct List {
     /// The directory.
     pub path: FilePath,
-    /// Whether to list directories below it too, each directly before its contents. Symlinks are not followed.
+    /// Whether to list the contents of subdirectories too. Each subdirectory directly precedes its contents. Symlinks
+    /// are not followed.
     pub recursive: bool,
     /// If set, the list omits this entry and all entries before it.
     #[serde(default)]
@@ -205,7 +206,7 @@ pub struct List {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Read {
-    /// The file. Symlinks that lead to a file of the workspace are followed.
+    /// The file. The guest follows symlinks that point to a file of the workspace.
     pub path: FilePath,
     /// The position of the first byte.
     pub offset: u64,
@@ -239,7 +240,7 @@ pub struct Replace {
     pub check: bool,
 }
 
-/// The entries below a directory that a search visits.
+/// The part of the workspace that a search visits: the entries below a directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scope {
@@ -260,7 +261,7 @@ pub struct Scope {
 pub struct Glob {
     /// Where to search.
     pub scope: Scope,
-    /// The pattern of paths. Without a slash, it applies to names in every directory.
+    /// The pattern of paths. A pattern without a slash applies to names in every directory.
     pub pattern: String,
     /// If set, the list omits this entry and all entries before it.
     #[serde(default)]
@@ -283,7 +284,7 @@ pub struct Grep {
     /// Whether the search ignores the case of letters.
     #[serde(default)]
     pub ignore_case: bool,
-    /// Patterns of files to search. If there are none, all files.
+    /// Patterns of files to search. If there is no pattern, the guest searches all files.
     #[serde(default)]
     pub include: Vec<String>,
     /// The maximum number of lines, at most [`ENTRIES_MAX`].
@@ -298,7 +299,7 @@ pub enum FileEvent {
     Entries(Entries),
     /// One entry.
     Entry(FileInfo),
-    /// The part of a file that was sent.
+    /// A part of a file was sent ([`FileRequest::Read`]).
     Read {
         /// The position after the last byte that was sent.
         next: u64,
@@ -312,7 +313,7 @@ pub enum FileEvent {
         /// Whether the file did not exist before the request.
         created: bool,
     },
-    /// Files were changed, or with `check` could be changed.
+    /// Files were changed or, if the request set `check`, could be changed.
     Patched {
         /// The files, in the order of the patch.
         files: Vec<PatchedFile>,
@@ -322,24 +323,24 @@ pub enum FileEvent {
         /// The number of entries, including those in removed directories.
         entries: u64,
     },
-    /// All of a directory was sent.
+    /// The complete directory was sent.
     Exported,
     /// An archive was unpacked.
     Imported {
-        /// The number of its entries.
+        /// The number of entries in the archive.
         entries: u64,
     },
-    /// Lines match.
+    /// The search found these lines ([`FileRequest::Grep`]).
     Matches(Matches),
 }
 
-/// A part of a list.
+/// A part of a list of entries.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Entries {
     /// The entries.
     pub entries: Vec<FileInfo>,
-    /// The value of `after` for the next part. `None` at the end.
+    /// The value of `after` for the next part; `None` if this part is the last.
     pub next: Option<FilePath>,
     /// The number of directories that could not be read.
     pub unreadable: u64,
@@ -351,7 +352,7 @@ pub struct Entries {
 pub struct FileInfo {
     /// The path, relative to the workspace.
     pub path: FilePath,
-    /// The kind.
+    /// The kind of the entry.
     pub kind: FileKind,
     /// The size in bytes: 0 for a directory, and the length of the target for a symlink.
     pub size: u64,
@@ -359,7 +360,7 @@ pub struct FileInfo {
     pub mode: u32,
     /// The time of the entry's last change. `None` if the file system reports an invalid time.
     pub modified: Option<Timestamp>,
-    /// The number of its hard links.
+    /// The number of hard links to the entry.
     pub links: u64,
     /// The target of a symlink.
     pub target: Option<FilePath>,
@@ -375,11 +376,11 @@ pub enum FileKind {
     Directory,
     /// A symlink.
     Symlink,
-    /// A device, a FIFO or a socket. The guest never opens it.
+    /// A device, a FIFO or a socket. The guest never opens an entry of this kind.
     Other,
 }
 
-/// A file of a patch.
+/// A file that a patch changes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PatchedFile {
@@ -403,7 +404,7 @@ pub enum FileChange {
     Deleted,
 }
 
-/// The result of a search.
+/// The result of [`FileRequest::Grep`].
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Matches {

@@ -4,22 +4,22 @@
 //! 0        4        8     9
 //! | length | stream | kind | payload …
 //! ```
-//! Both numbers are big-endian. `length` counts only the payload and is at most [`MAX_PAYLOAD`].
+//! `length` and `stream` are big-endian. `length` counts only the payload and is at most [`MAX_PAYLOAD`].
 
 use std::fmt;
 
 /// Length of a header, in bytes.
 pub const HEADER: usize = 9;
 
-/// Sent in place of a header to announce that no more frames follow. Needed only if the byte stream cannot be
-/// closed (`rejoin` in the channel crate).
+/// Sent instead of a header to announce that no more frames follow. A side sends this value only if the byte stream
+/// cannot be closed (`rejoin` in the channel crate).
 pub const CLOSING: [u8; HEADER] = [0; HEADER];
 
-/// The largest payload of a request or message, in bytes. A prompt with its files fits. A longer payload is
-/// rejected before memory is allocated for it.
+/// The largest payload of a request or message, in bytes. A prompt with its files fits into one payload. A longer
+/// payload is rejected before memory is allocated for it.
 pub const MAX_PAYLOAD: usize = 1 << 20;
 
-/// The largest payload of a hello or a reset, in bytes. The sender cuts the message of a longer reset.
+/// The largest payload of a hello or a reset, in bytes. The sender truncates the message of a longer reset.
 pub const MAX_SENTENCE: usize = 4096;
 
 /// The largest payload of a data frame, in bytes. One of these bytes is the descriptor. The limit is small so
@@ -33,9 +33,9 @@ pub const WINDOW: u32 = 256 * 1024;
 /// The cost of a frame in addition to its payload, so that empty frames cannot accumulate unread.
 pub const FRAME_COST: u32 = 64;
 
-/// The maximum cost of a frame, even of a message that is longer than the window. The receiver returns credit
-/// as soon as it owes this amount, or earlier. A frame of this cost can therefore always be sent once the
-/// receiver has read everything before it.
+/// The maximum cost of a frame, even of a message that is longer than the window. The receiver returns credit as soon
+/// as it owes this amount, or earlier. A sender can therefore always send a frame of this cost after the receiver has
+/// read all earlier frames.
 pub const MAX_COST: u32 = WINDOW / 2;
 
 /// The most streams that one side may have open at the same time. The other side refuses further streams.
@@ -166,7 +166,8 @@ impl Header {
         }
     }
 
-    /// Decodes a header. The payload is read, and memory for it allocated, only after this succeeds.
+    /// Decodes a header. The receiver allocates memory for the payload and reads the payload only after the header is
+    /// decoded.
     ///
     /// # Errors
     /// [`BadFrame`] if the kind is unknown, or does not allow the length or the stream.

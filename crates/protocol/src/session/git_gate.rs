@@ -24,8 +24,8 @@ pub struct GateProvision {
     /// The user's scan rules; see [`super::bundle::Provision::rules`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<RuleFile>,
-    /// Values that the agent holds in place of credentials. Placeholders grant no access. A scan never reports
-    /// them as findings, even if they match a token pattern.
+    /// Values that the agent holds instead of credentials. Placeholders grant no access. A scan never reports them as
+    /// findings, even if they match a token pattern.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub placeholders: Vec<String>,
     /// Root certificates for upstream repositories over https, PEM.
@@ -40,17 +40,17 @@ pub struct GateProvision {
 pub struct GateRepo {
     /// The name in the manifest and in the gate's URL.
     pub name: Name,
-    /// The URL of the upstream repository, as written.
+    /// The URL of the upstream repository, as written in the manifest.
     pub url: String,
-    /// `HOST/PATH` of the upstream repository, without `.git`. Requests can use this address instead of the name: as
-    /// requests to an HTTP proxy, or in the path of the gate's URL.
+    /// `HOST/PATH` of the upstream repository, without `.git`. Requests can use this address instead of the name:
+    /// either as the URL of a request to an HTTP proxy, or in the path of the gate's URL.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
     /// The credential for the upstream repository.
     pub key: GateKey,
     /// The rules for updates of refs.
     pub refs: GateRefs,
-    /// Whether the user may approve findings. If not, a push with findings is denied.
+    /// Whether the user may approve findings. If false, the gate denies a push with findings.
     pub supervise: bool,
     /// Whether the gate serves its mirror while it cannot reach the upstream repository.
     pub stale_ok: bool,
@@ -74,11 +74,12 @@ pub enum GateKey {
     },
 }
 
-/// `refs`: rules for refs, given as globs over full ref names.
+/// The key `refs`: rules for refs, given as globs over full ref names.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GateRefs {
-    /// The refs that may be updated. If absent, every branch except the upstream's default branch.
+    /// The refs that may be updated. If absent, the agent may update every branch except the default branch of the
+    /// upstream repository.
     pub allow: Option<Vec<String>>,
     /// Refs that may not be updated even if `allow` contains them.
     pub deny: Vec<String>,

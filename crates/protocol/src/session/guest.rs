@@ -1,8 +1,8 @@
 //! Messages between the guest and the keeper process, and between the guest and the keeper's clients.
 //!
-//! Each request opens a stream. Unless noted otherwise, the guest sends the listed events on the stream and
-//! ends it after the last one. Bytes of terminals and pipes are sent as data frames. The first byte of a data
-//! frame is [`STDIN`], [`STDOUT`] or [`STDERR`]; the output of a terminal is always `STDOUT`.
+//! Each request opens a stream. Unless noted otherwise, the guest sends the listed events on the stream and ends the
+//! stream after the last event. Bytes of terminals and pipes are sent as data frames. The first byte of a data frame is
+//! [`STDIN`], [`STDOUT`] or [`STDERR`]; the output of a terminal is always `STDOUT`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -68,7 +68,7 @@ pub enum GuestRequest {
     StartService(Service),
     /// Restarts a service that has ended. Returns `Service`, as [`GuestRequest::StartService`] does.
     StartServiceAgain {
-        /// Its name.
+        /// The name of the service.
         service: ProcessName,
     },
     /// Lists the services. Returns [`GuestEvent::Services`].
@@ -93,10 +93,10 @@ pub enum GuestRequest {
     /// Sends SIGTERM to the agent, and SIGKILL after `grace_ms`. Then returns `Done`, or
     /// [`GuestEvent::Changed`] if `work` is set, and pid 1 exits.
     Stop(Stop),
-    /// Ends all processes as [`GuestRequest::Stop`] does, but pid 1 keeps running, so that files can be copied. Returns
-    /// `Done`.
+    /// Ends all processes as [`GuestRequest::Stop`] does, but pid 1 keeps running, so that clients can copy files.
+    /// Returns `Done`.
     EndProcesses {
-        /// As in [`Stop`].
+        /// The time between SIGTERM and SIGKILL, in milliseconds.
         grace_ms: u64,
     },
     /// Pauses all processes of the bottle except pid 1, with SIGSTOP. Processes that start later are not paused.
@@ -110,8 +110,8 @@ pub enum GuestRequest {
     /// written before this request are not newer than the returned time; files that are written after the
     /// response are newer. Returns [`GuestEvent::Moment`] after one clock tick.
     Moment,
-    /// Like `Moment`, but without waiting. Files that are written from now on are newer than the returned
-    /// time; files that were written within the last clock tick may be newer too. Returns
+    /// Like `Moment`, but without waiting for a clock tick. Files that are written from now on are newer than the
+    /// returned time; files that were written within the last clock tick may be newer too. Returns
     /// [`GuestEvent::Moment`] immediately.
     Now,
     /// Asks what changed in the workspace after a given time. Allowed before and after
@@ -235,10 +235,11 @@ pub struct Stop {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Changed {
-    /// The given time, by the clocks from which files get their timestamps ([`GuestEvent::Moment`]).
+    /// The guest reports changes after this time. It is a time of the clocks from which files get their timestamps
+    /// ([`GuestEvent::Moment`]).
     pub since: jiff::Timestamp,
     /// The directories to search. If the list is empty, the guest searches the directories of [`Provision::work`], or
-    /// the workspace if that is not set.
+    /// the workspace if `work` is not set.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub directories: Vec<String>,
     /// Changes of ignored files are reported only from this time on. `None` means the time `since`.
@@ -251,7 +252,7 @@ pub struct Changed {
 }
 
 impl Changed {
-    /// Asks for any change after this time in the whole workspace.
+    /// Asks for every change after `since` in the default directories ([`Changed::directories`]).
     #[must_use]
     pub fn since(since: jiff::Timestamp) -> Self {
         Self { since, directories: Vec::new(), ignored_since: None, given: Vec::new() }
@@ -264,7 +265,7 @@ impl Changed {
 pub struct GivenDirectory {
     /// The directory's name in the workspace. Empty if the directory is the workspace itself.
     pub name: String,
-    /// The directory's path relative to the top of the working tree.
+    /// The directory's path relative to the top of the working tree from which it was copied.
     pub below: FilePath,
     /// The ignore files, in order of increasing precedence.
     pub rules: Vec<RuleFile>,
@@ -295,8 +296,8 @@ pub struct Changes {
     /// The paths of the first of these ignored files, relative to the workspace.
     #[serde(default)]
     pub named: Vec<FilePath>,
-    /// Directories that may have lost files. A directory lost files if the host knows of more files in it than
-    /// [`SuspectDirectory`] counts.
+    /// Directories that may have lost files. A directory lost files if the host recorded more files in it at the start
+    /// than [`SuspectDirectory`] counts.
     #[serde(default)]
     pub suspects: Vec<SuspectDirectory>,
     /// Whether the search ended before it was complete.
@@ -304,18 +305,18 @@ pub struct Changes {
     pub unfinished: bool,
 }
 
-/// A directory whose entries changed for a known reason, or that is empty. If it had more files at the start, it lost
-/// files.
+/// A directory that changed, and that contains ignored entries or is empty. The ignored entries can be the cause of the
+/// change. If the directory had more files at the start, it lost files.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SuspectDirectory {
     /// The index in [`Changed::given`] of the copied directory that contains this directory.
     pub given: usize,
-    /// The directory's path relative to that copied directory.
+    /// The directory's path relative to the copied directory.
     pub path: FilePath,
     /// The number of files in the directory that are not ignored.
     pub files: u64,
-    /// The number of its subdirectories, at any depth, that contain such files.
+    /// The number of subdirectories, at any depth, that contain files that are not ignored.
     pub directories: u64,
 }
 
@@ -339,7 +340,7 @@ pub enum GuestEvent {
     },
     /// The processes ([`GuestRequest::ListProcesses`]), in the order of their start.
     Processes {
-        /// The agent first.
+        /// The list of processes. The agent comes first.
         processes: Vec<ProcessInfo>,
     },
     /// The range of a process's output that was sent ([`GuestRequest::ReadOutput`]).
@@ -361,14 +362,13 @@ pub enum GuestEvent {
     Status {
         /// The agent's state.
         agent: AgentState,
-        /// Failures of the bottle's services, one sentence each. An example is a listener port that could not
-        /// be bound.
+        /// Failures of the guest itself, one sentence each. An example is a listener port that could not be bound.
         #[serde(default)]
         troubles: Vec<String>,
-        /// The limit that the bottle exceeded. All its processes were killed because of this.
+        /// The limit that the bottle exceeded. The guest killed all processes of the bottle for this reason.
         #[serde(default)]
         overrun: Option<Overrun>,
-        /// The time since the agent last wrote output, in milliseconds. `None` if it has not written any.
+        /// The time since the agent last wrote output, in milliseconds. `None` if the agent has not written output.
         #[serde(default)]
         quiet_ms: Option<u64>,
         /// The size of the agent's terminal, if it has one.
@@ -385,7 +385,7 @@ pub enum GuestEvent {
     Changed(Changes),
     /// The results of the isolation probe ([`GuestRequest::Probe`]).
     Probed {
-        /// The probe's attempts. Each one is a line of the result table.
+        /// The probe's attempts. Each attempt is a line of the result table.
         attempts: Vec<Attempt>,
     },
 }
@@ -410,8 +410,8 @@ pub enum FailureKind {
     NotExecutable,
     /// The path does not exist or is not allowed.
     BadPath,
-    /// The request is not allowed in the current state, for example a second `Provision`, or an attach before
-    /// it.
+    /// The request is not allowed in the current state, for example a second `Provision`, or an `Attach` before
+    /// `Provision`.
     BadState,
     /// Another failure.
     Other,
@@ -453,8 +453,7 @@ pub struct Overrun {
     pub resource: Limited,
     /// The limit, in bytes.
     pub limit: u64,
-    /// Whether the manifest sets the limit. If not, the limit is the default limit that keeps the machine
-    /// usable.
+    /// Whether the manifest sets the limit. If false, the limit is the default limit that keeps the machine usable.
     pub asked: bool,
 }
 
@@ -466,8 +465,8 @@ pub enum Limited {
     Memory,
     /// The bottle's directories on disk.
     Disk,
-    /// The free space of the disk that holds the bottle's directories. The bottle exceeds the limit if the free space
-    /// is smaller than the limit and the directories use more space than the limit.
+    /// Free space on the disk that holds the bottle's directories. The bottle exceeds the limit if the free space is
+    /// smaller than the limit and the directories use more space than the limit.
     FreeDisk,
 }
 

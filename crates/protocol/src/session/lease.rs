@@ -16,13 +16,14 @@ use bottle_policy::decide::Reason;
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum BudgetKey {
-    /// The bottle's provider routes. The keeper knows the agent's template.
+    /// The bottle's provider routes. The message does not name the provider, because the keeper knows the agent's
+    /// template.
     Provider,
     /// A host, in canonical form.
     Host(String),
 }
 
-/// The state of the proxy's lease for one key, and the tokens that it needs.
+/// The state of the proxy's lease for one key, and the tokens that the proxy needs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LeaseRequest {
@@ -34,8 +35,8 @@ pub struct LeaseRequest {
     pub returned: u64,
     /// The tokens that requests in progress have reserved. The rest of the lease is unused.
     pub in_progress: u64,
-    /// The tokens that the proxy needs in addition; 0 asks only whether a budget limits the key. `None` if the proxy
-    /// gives tokens back. The keeper then does not answer.
+    /// The tokens that the proxy needs in addition. With 0, the proxy asks only whether a budget limits the key. With
+    /// `None`, the proxy gives tokens back, and the keeper does not answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub needed: Option<u64>,
 }
@@ -62,7 +63,7 @@ pub enum LeaseAnswer {
         key: BudgetKey,
         /// The reason: [`Reason::BudgetSpent`] or [`Reason::BudgetUnknown`].
         reason: Reason,
-        /// A fragment for the agent and the user.
+        /// The cause, as a sentence fragment for the agent and the user.
         why: String,
     },
     /// The proxy must give back the tokens that no request has reserved, and ask again before each request. The

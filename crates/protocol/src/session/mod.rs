@@ -1,9 +1,9 @@
 //! The session protocol between the keeper process and its two peers, the guest and the bundle.
 //!
-//! One byte stream of any transport transfers [`frame`]s: a hello from each side, then any number of
-//! independent streams. A request ([`guest::GuestRequest`] or [`bundle::BundleRequest`]) opens a stream. Both
-//! sides then send messages and data under flow control, and each side ends its direction separately. Clients
-//! of the keeper's socket use the same frames, so the keeper forwards their streams without parsing them.
+//! One byte stream of any transport carries [`frame`]s: a hello from each side, then the frames of any number of
+//! independent streams. A request ([`guest::GuestRequest`] or [`bundle::BundleRequest`]) opens a stream. Both sides
+//! then send messages and data under flow control, and each side ends its direction separately. Clients of the keeper's
+//! socket use the same frames, so the keeper forwards their streams without parsing them.
 //!
 //! All input from a guest is untrusted. This module therefore bounds lengths, uses closed enums as types, and
 //! rejects unknown fields and kinds.
@@ -22,9 +22,9 @@ pub mod tools;
 
 use serde::{Deserialize, Serialize};
 
-/// The protocol version. Each side sends its version in the hello, and both must be equal, because guest,
-/// bundle and host run the same program. After an update, a running bottle may still use an older version. A
-/// keeper that takes over such a bottle reports this.
+/// The protocol version. Each side sends its version in the hello, and both must be equal, because guest, bundle and
+/// host run the same program. After an update, a running bottle may still use an older version. A keeper that takes
+/// over such a bottle reports the difference.
 pub const PROTOCOL: u32 = 2;
 
 /// The first message of each side, in a [`frame::Kind::Hello`] frame on stream 0.

@@ -1,4 +1,4 @@
-//! Serializes long texts compressed (zlib, in base64), because a message has a maximum length.
+//! Compresses long texts for serialization (zlib, in base64), because a message has a maximum length.
 
 use std::io::{Read, Write};
 
@@ -11,7 +11,7 @@ use serde::de::Error as _;
 use serde::ser::Error as _;
 use serde::{Deserialize, Deserializer, Serializer};
 
-/// The maximum length of a text after decompression, in bytes. A longer one is an error.
+/// The maximum length of a text after decompression, in bytes. A longer text is an error.
 const MAX_TEXT: u64 = 4 << 20;
 
 pub(super) fn serialize<S: Serializer>(text: &str, serializer: S) -> Result<S::Ok, S::Error> {

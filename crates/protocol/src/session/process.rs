@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use super::program::{Exit, Process};
 
-/// The maximum number of processes whose logs a guest keeps. When another process starts, the guest forgets the oldest
-/// process that has ended.
+/// The maximum number of processes whose logs a guest keeps. At this number, the start of another process makes the
+/// guest remove the oldest process that has ended.
 pub const PROCESSES_MAX: usize = 64;
 
 /// The maximum length of a name in bytes.
@@ -21,7 +21,7 @@ const NAME_MAX: usize = 64;
 #[serde(try_from = "String", into = "String")]
 pub struct ProcessName(String);
 
-/// Why a text is no [`ProcessName`].
+/// The error for a text that is not a [`ProcessName`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "a name consists of 1 to {NAME_MAX} letters, digits and `.`, `_`, `-`, and begins with a letter or digit"
@@ -35,14 +35,14 @@ impl ProcessName {
         Self(format!("p{number}"))
     }
 
-    /// Whether the text has the form of a handle. A process cannot be given such a name.
+    /// Whether the text has the form of a handle. A client cannot give a process a name of this form.
     #[must_use]
     pub fn is_handle(&self) -> bool {
         let digits = self.0.strip_prefix('p').unwrap_or_default();
         !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
     }
 
-    /// The text.
+    /// The handle or name as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -94,7 +94,7 @@ pub struct StartProcess {
     pub name: Option<ProcessName>,
 }
 
-/// A part of a process's output.
+/// A request for a part of a process's output.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReadOutput {
@@ -108,7 +108,7 @@ pub struct ReadOutput {
     #[serde(default)]
     pub wait_ms: u64,
     /// Whether to send further parts, each with its [`OutputRead`], until the process has ended and all its output is
-    /// sent. `wait_ms` is then ignored.
+    /// sent. If true, `wait_ms` is ignored.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub follow: bool,
 }
@@ -117,7 +117,7 @@ pub struct ReadOutput {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ReadFrom {
-    /// At this position, or at the oldest byte of the log if the log has already dropped the position.
+    /// At this position, or at the oldest byte of the log if the log has already dropped the byte at this position.
     Position(u64),
     /// This number of lines before the end of the output.
     LastLines(u64),
@@ -149,7 +149,8 @@ pub struct OutputRead {
 pub struct WriteInput {
     /// The process.
     pub process: ProcessName,
-    /// Whether to close the input after the data. In a terminal, this types the character for the end of input.
+    /// Whether to close the input after the data. If the process has a terminal, the guest writes the end-of-file
+    /// character to the terminal.
     #[serde(default)]
     pub close: bool,
 }
@@ -160,8 +161,9 @@ pub struct WriteInput {
 pub struct SignalProcess {
     /// The process.
     pub process: ProcessName,
-    /// The number of the signal (1 to 31). In a terminal, the signals that keys cause (SIGINT, SIGQUIT, SIGTSTP) go to
-    /// the foreground processes. All other signals go to the started process and its process group.
+    /// The number of the signal (1 to 31). If the process has a terminal, the signals that keys cause (SIGINT, SIGQUIT,
+    /// SIGTSTP) go to the foreground processes of the terminal. All other signals go to the started process and its
+    /// process group.
     pub signal: u8,
 }
 
@@ -175,7 +177,7 @@ pub struct EndProcess {
     pub grace_ms: u64,
 }
 
-/// The state of a process. It changes only when the process has been reaped.
+/// The state of a process. The state changes only when the process has been reaped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum ProcessState {
@@ -205,11 +207,11 @@ pub struct ProcessInfo {
     pub state: ProcessState,
     /// Whether the process runs in a terminal.
     pub terminal: bool,
-    /// The number of running processes in its session.
+    /// The number of running processes in the session of this process.
     pub processes: u32,
-    /// The processor time of these processes, and of their children that were reaped, in milliseconds.
+    /// The processor time of the processes in the session, and of their children that were reaped, in milliseconds.
     pub cpu_ms: u64,
-    /// The resident memory of these processes in bytes. Shared memory counts for each of them.
+    /// The resident memory of the processes in the session, in bytes. Shared memory is counted once for each process.
     pub memory_bytes: u64,
 }
 

@@ -23,14 +23,14 @@ pub struct Process {
     /// Whether the client sends data on `STDIN`. If not, the standard input of the process is empty.
     #[serde(default)]
     pub stdin: bool,
-    /// Whether a process with pipes writes standard error into the same pipe as standard output, which keeps the order
-    /// of the output.
+    /// Whether a process with pipes writes standard error into the same pipe as standard output, which preserves the
+    /// order of the output.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub merged: bool,
     /// Whether the values of the bottle's secret variables are redacted in the output of an `Exec` process.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub redact: bool,
-    /// The user inside the bottle, by name or number. If absent, the agent's user.
+    /// The user inside the bottle, by name or number. If absent, the process runs as the agent's user.
     #[serde(default)]
     pub user: Option<String>,
     /// For the agent only: whether to buffer all output until the first client attaches. If false, the agent

@@ -131,7 +131,7 @@ impl ServiceState {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ServiceInfo {
-    /// Its name.
+    /// The name of the service.
     pub name: ProcessName,
     /// The state of the service.
     pub state: ServiceState,
@@ -151,7 +151,7 @@ pub struct ServiceInfo {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StopService {
-    /// Its name.
+    /// The name of the service.
     pub name: ProcessName,
     /// The time between SIGTERM and SIGKILL, in milliseconds.
     pub grace_ms: u64,

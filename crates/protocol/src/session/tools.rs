@@ -9,7 +9,8 @@ use serde_json::{Map, Value};
 
 use super::frame::MAX_PAYLOAD;
 
-/// The maximum length of an answer's content, in bytes of JSON. The rest of a message's payload is for its names.
+/// The maximum length of an answer's content, in bytes of JSON. The remaining 4096 bytes of the payload are for the
+/// JSON around the content.
 pub const MAX_CONTENT: usize = MAX_PAYLOAD - 4096;
 
 /// A request of the agent.
@@ -22,7 +23,7 @@ pub enum ToolRequest {
     Call {
         /// The name of the tool.
         tool: String,
-        /// Its arguments.
+        /// The arguments of the tool.
         arguments: Map<String, Value>,
     },
 }
@@ -38,7 +39,7 @@ pub enum ToolAnswer {
     },
     /// The tool's result is a JSON object.
     Document {
-        /// The object.
+        /// The JSON object.
         document: Value,
     },
     /// The tool's result is text.

@@ -1,5 +1,5 @@
-//! The output of git itself is the expected value: each content is added to, and checked out of, a repository with each
-//! attribute.
+//! Compares conversions with git. Each content is added to a repository, and checked out of it, with each attribute.
+//! The output of git is the expected value.
 
 use std::path::Path;
 use std::process::Command;
@@ -52,7 +52,7 @@ fn contents() -> Vec<Vec<u8>> {
     contents
 }
 
-/// The attributes of the file `f`, and settings.
+/// The cases: the attributes of the file `f`, and the settings.
 const CASES: [(&str, &[(&str, &str)]); 27] = [
     ("", &[]),
     ("text", &[]),

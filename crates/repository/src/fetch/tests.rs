@@ -1,4 +1,5 @@
-//! Fetches from real and forged programs into our git directory, and pulls from there into a repository.
+//! Fetches from real and forged programs into `bottle`'s own git directory, and pulls from this directory into a
+//! repository.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -68,7 +69,7 @@ impl Scene {
         self.opened(name).objects(&[]).expect("objects")
     }
 
-    /// Fetches from the repository `name`. Also returns what this side sent.
+    /// Fetches from the repository `name`. Also returns the bytes that this side sent.
     async fn fetch(
         &self,
         store: &Store,
@@ -100,7 +101,7 @@ fn head(have: Option<&ObjectId>) -> Request<'_> {
     Request { reference: "HEAD", have }
 }
 
-/// The number of objects in the store's own packs.
+/// Returns the number of objects in the store's own packs.
 async fn received(store: &Store) -> u64 {
     let counted = store.git().expect(&["count-objects", "-v"]).await.expect("git");
     let text = String::from_utf8(counted.stdout.bytes).expect("text");
@@ -180,7 +181,8 @@ async fn a_reference_to_what_was_not_given_is_refused() {
     }
 }
 
-/// The answer of a forged program that offers one object of the bottle's repository, and sends only this one.
+/// Returns the output of a forged program that offers one object of the bottle's repository, and sends only this
+/// object.
 fn forged_upload(scene: &Scene, id: &str) -> Vec<u8> {
     let mut git = Command::new("git");
     git.args(["pack-objects", "--stdout", "-q"]).current_dir(scene.path("bottle"));
@@ -243,8 +245,8 @@ async fn repeat(mut to: impl AsyncWrite + Unpin, begin: &str, packet: &str, wait
     }
 }
 
-/// Packets that arrive just in time cannot extend a fetch beyond its deadline, and the number of packets without a part
-/// of the pack is bounded.
+/// Packets that arrive before the idle timeout cannot extend a fetch beyond its deadline. The number of packets without
+/// a part of the pack is bounded.
 #[tokio::test(start_paused = true)]
 async fn packets_that_come_in_time_do_not_hold_a_fetch() {
     let id = "1".repeat(40);
@@ -264,7 +266,7 @@ async fn packets_that_come_in_time_do_not_hold_a_fetch() {
         let scene = Scene::new();
         let store = scene.store(StoreKind::default());
         let (ours, theirs) = tokio::io::duplex(1 << 20);
-        // Several at once, so that the bound is reached soon.
+        // Many packets are sent at once, so that the limit is reached soon.
         let packets = if wait == fast { packet.repeat(10_000) } else { packet.to_owned() };
         let sending = tokio::spawn(async move { repeat(theirs, &begin, &packets, wait).await });
         let started = tokio::time::Instant::now();
@@ -289,7 +291,7 @@ async fn fetches_from_a_shallow_repository() {
     assert_eq!(fetched.shallow, [scene.id("bottle", "HEAD~1")]);
     let counted = store.git().expect(&["rev-list", "--count", fetched.tip.as_str()]).await.expect("git");
     assert_eq!(counted.stdout.bytes, b"2\n");
-    // A repository with the whole history gets only the new part of it.
+    // If a repository has the whole history, a pack for it contains only the new objects.
     store.borrow(scene.objects("from")).expect("borrowed");
     store.set_shallow([]).expect("set");
     let tips: Vec<_> = scene.opened("from").refs().all().expect("read").into_iter().collect();
@@ -332,7 +334,7 @@ async fn pulls_into_a_repository_that_names_programs() {
     fs::create_dir_all(hook.parent().expect("a parent")).expect("made");
     fs::write(&hook, format!("#!/bin/sh\ntouch {}\n", ran.display())).expect("written");
     fs::set_permissions(&hook, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("set");
-    // Git would read these beside the objects.
+    // Git would read these files in addition to the objects.
     fs::write(scene.path("user/.git/objects/info/http-alternates"), "http://127.0.0.1:1/\n")
         .expect("written");
     fs::write(scene.path("user/.git/objects/info/commit-graph"), "CGPH").expect("written");
@@ -384,7 +386,7 @@ fn opens_no_objects_that_are_links_or_pipes() {
         assert!(opens().is_err(), "{name}");
         fs::remove_file(objects.join(name)).expect("removed");
     }
-    // Git opens a chain of multi-pack indexes in a directory, if it may read them.
+    // If git may read this directory, it opens a chain of multi-pack indexes.
     let chain = objects.join("pack/multi-pack-index.d");
     fs::create_dir(&chain).expect("made");
     fs::write(chain.join("multi-pack-index-chain"), "").expect("written");
@@ -407,7 +409,8 @@ fn opens_no_objects_that_are_links_or_pipes() {
     assert!(opens().is_err(), "a link to a directory");
 }
 
-/// Git in our directory does not wait for a chain of multi-pack indexes, even if the chain appears after the check.
+/// Git in `bottle`'s own directory does not wait for a chain of multi-pack indexes, even if the chain appears after the
+/// check.
 #[tokio::test]
 async fn no_chain_of_indexes_is_awaited() {
     let scene = Scene::new();
@@ -426,7 +429,7 @@ async fn no_chain_of_indexes_is_awaited() {
     listed.expect("git does not wait").expect("whole");
 }
 
-/// Objects of other repositories are read only if they are known.
+/// Objects of another repository are read only if its directory is among the permitted lenders.
 #[tokio::test]
 async fn borrows_only_from_known_repositories() {
     let scene = Scene::new();
@@ -447,7 +450,7 @@ async fn borrows_only_from_known_repositories() {
     assert_eq!(user.lenders().expect("read").len(), 1);
 }
 
-/// A view shows the directories that were opened, whatever their names lead to later.
+/// A view shows the directories that were opened, even if their names later lead to other directories.
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn a_view_does_not_follow_a_replaced_directory() {

@@ -1,4 +1,4 @@
-//! The contents in a record of given files.
+//! Stores the contents of files in a record of given files.
 //!
 //! ```text
 //! packed      small contents, one after another
@@ -20,13 +20,14 @@ const SHARED: &str = "shared";
 /// The maximum size in bytes of a content that shares blocks. Larger files are not compared.
 const MAX_SHARED: u64 = 64 << 20;
 
-/// The minimum size in bytes of a content that shares blocks. Copying a smaller content costs less than sharing it.
+/// The minimum size in bytes of a content that shares blocks. Copying a smaller content is cheaper than sharing its
+/// blocks.
 const MIN_SHARED: u64 = 64 << 10;
 
 /// The maximum number of contents that share blocks, each in a file of its own.
 const MAX_SHARED_COUNT: usize = 100_000;
 
-/// The maximum total number of bytes to hash in files whose content is not kept.
+/// The maximum total number of bytes that are hashed in files whose content is not stored.
 const MAX_HASHED: u64 = 4 << 30;
 
 const BUFFER: usize = 64 << 10;
@@ -43,22 +44,22 @@ pub(super) struct Bounds {
 /// The position of a content in its record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
-    /// Among the packed contents.
+    /// The content is among the packed contents, in the file `packed`.
     Packed {
-        /// Where it begins, in bytes.
+        /// The offset in bytes at which the content begins.
         offset: u64,
-        /// Its size in bytes.
+        /// The size of the content in bytes.
         size: u64,
     },
-    /// In the file with this number.
+    /// The content is in the file with this number in the directory `shared`.
     Shared(usize),
 }
 
-/// The known facts about a content; none if it exceeds the bounds.
+/// The facts about a content that are recorded. If the content exceeds the bounds, neither fact is known.
 #[derive(Debug, Default)]
 pub(super) struct Known {
     pub(super) place: Option<Place>,
-    /// The hash of a content that was read.
+    /// The hash of the content, if the content was read.
     pub(super) hash: Option<Pointer>,
 }
 
@@ -72,7 +73,7 @@ impl Place {
         Some(Self::Packed { offset: offset.parse().ok()?, size: size.parse().ok()? })
     }
 
-    /// Opens the content in the record in this directory.
+    /// Opens the content. `record` is the directory of the record.
     pub(super) fn open(self, record: &Path) -> io::Result<Take<File>> {
         match self {
             Self::Packed { offset, size } => {
@@ -98,7 +99,7 @@ impl std::fmt::Display for Place {
     }
 }
 
-/// Copies the contents of a record into another one.
+/// Copies the contents of a record into another record.
 pub(super) fn copy(from: &Path, to: &Path) -> io::Result<()> {
     make_directories(to)?;
     for content in fs::read_dir(from.join(SHARED))? {
@@ -123,7 +124,7 @@ pub(super) struct Contents {
     packed: BufWriter<File>,
     size: u64,
     shared: usize,
-    /// Whether files can share blocks with those of the user, as far as known so far.
+    /// Whether files of the record can share blocks with files of the user, as far as known.
     can_share: bool,
     hashed: u64,
     buffer: Vec<u8>,
@@ -139,7 +140,7 @@ impl Contents {
         Ok(Self { directory, bounds, packed, size, shared, can_share: true, hashed, buffer })
     }
 
-    /// Adds a text.
+    /// Adds `text` as a content.
     pub(super) fn add_text(&mut self, text: &[u8]) -> io::Result<Known> {
         if text.len() as u64 > self.room() {
             return Ok(Known::default());
@@ -147,7 +148,8 @@ impl Contents {
         self.add_packed(&mut { text }).map(|known| known.unwrap_or_default())
     }
 
-    /// Adds a file of this size: keeps its content if it can share blocks or is small, otherwise only its hash.
+    /// Adds a file of this size. Its content is stored if the content can share blocks or is small. Otherwise only its
+    /// hash is recorded.
     pub(super) fn add(&mut self, file: &mut File, size: u64) -> io::Result<Known> {
         if let Some(place) = self.share(file, size)? {
             return Ok(Known { place: Some(place), hash: None });
@@ -157,7 +159,7 @@ impl Contents {
             if let Some(known) = known {
                 return Ok(known);
             }
-            // The file has grown.
+            // The file has grown since its size was read.
             file.rewind()?;
         }
         let left = MAX_HASHED.saturating_sub(self.hashed);
@@ -169,7 +171,7 @@ impl Contents {
         Ok(Known { place: None, hash: (hash.size < left).then_some(hash) })
     }
 
-    /// Writes the contents that are not written yet.
+    /// Writes the buffered contents to disk.
     pub(super) fn end(mut self) -> io::Result<()> {
         self.packed.flush()
     }
@@ -178,7 +180,7 @@ impl Contents {
         self.bounds.all.saturating_sub(self.size).min(self.bounds.each)
     }
 
-    /// Copies a content, and hashes it. `None` if it is beyond the bounds.
+    /// Copies and hashes a content. `None` if the content exceeds the bounds.
     fn add_packed(&mut self, from: &mut impl Read) -> io::Result<Option<Known>> {
         let (offset, room) = (self.size, self.room());
         let (mut hash, mut size) = (Sha256::new(), 0);
@@ -199,8 +201,8 @@ impl Contents {
         Ok(Some(Known { place: Some(Place::Packed { offset, size }), hash: Some(hash) }))
     }
 
-    /// Makes a file that shares its blocks with `file`. `None` if the file system cannot do that, or if sharing is not
-    /// worthwhile.
+    /// Makes a file that shares its blocks with `file`. `None` if the file system does not support sharing, or if the
+    /// file is too small or too large.
     fn share(&mut self, file: &File, size: u64) -> io::Result<Option<Place>> {
         let is_worth = (MIN_SHARED..=MAX_SHARED).contains(&size) && self.shared < MAX_SHARED_COUNT;
         if !self.can_share || !is_worth {
@@ -217,7 +219,7 @@ impl Contents {
     }
 }
 
-/// Lets an empty file share the blocks of another one, if that is possible.
+/// Makes the empty file `to` share the blocks of `from`. Returns whether that succeeded.
 #[cfg(target_os = "linux")]
 fn shares_blocks(to: &File, from: &File) -> bool {
     rustix::fs::ioctl_ficlone(to, from).is_ok()

@@ -1,4 +1,4 @@
-//! Makes a record of given files while they are copied.
+//! Makes a record of given files while these files are copied.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ffi::OsStr;
@@ -20,23 +20,24 @@ use crate::locate::{self, GIT};
 use crate::repository::Repository;
 use crate::walk::Entry;
 
-/// Bounds that cover all files that are compared. In a repository, most contents follow from blobs, so few are copied.
+/// Bounds that suffice for all files that are compared. In a repository, most contents can be derived from blobs, so
+/// few contents are copied.
 const COMPARED: Bounds = Bounds { each: 64 << 20, all: 256 << 20 };
 
-/// Bounds for a copied directory without a repository, where the content of every file is new. Large files are rarely
-/// merged, and the user's file keeps the content until the user changes it.
+/// Bounds for a copied directory without a repository, in which the content of every file is recorded. Large files are
+/// rarely merged, and the user's file has the content until the user changes it.
 const OF_DIRECTORY: Bounds = Bounds { each: 1 << 20, all: 256 << 20 };
 
 /// How the recorded files are used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Use {
-    /// They are copied, and the agent changes the copy.
+    /// The files are copied, and the agent changes the copy.
     Copied,
-    /// The agent changes them.
+    /// The agent changes the files themselves.
     Changed,
 }
 
-/// The filter whose content the blob determines, because the blob is a pointer with a hash.
+/// A filter whose output can be derived from the blob, because the blob is a pointer with a hash.
 const LFS: &[u8] = b"lfs";
 
 /// Makes a record while the files are copied.
@@ -45,9 +46,9 @@ pub struct GivenFiles {
     origin: Origin,
     index: Checked,
     attributes: Attributes,
-    /// The directories whose attribute file was read.
+    /// The directories whose attribute files were read.
     read: HashSet<PathBuf>,
-    /// The path of the copied directory below the top of the working tree; ends with a slash unless it is empty.
+    /// The path of the copied directory below the top of the working tree. It ends with a slash unless it is empty.
     prefix: Vec<u8>,
     with_untracked: bool,
     /// Whether any attribute file names a filter.
@@ -58,26 +59,26 @@ pub struct GivenFiles {
     is_partial: bool,
     /// The ignore rules. `None` if they are unknown.
     rules: Option<GivenRules>,
-    /// The tracked files.
+    /// The paths of the tracked files, relative to the copied directory.
     tracked: HashSet<Vec<u8>>,
     contents: Contents,
 }
 
 impl GivenFiles {
-    /// Begins the record of a directory that is in no repository, in a new directory of ours.
+    /// Begins the record of a directory that is not in a repository. `record` is a new directory.
     ///
     /// # Errors
-    /// When the record cannot be written.
+    /// Fails if the record cannot be written.
     pub fn begin_without_repository(record: &Path, used: Use) -> io::Result<Self> {
         let bounds = if used == Use::Copied { OF_DIRECTORY } else { COMPARED };
         Self::new(record, Origin::Directory, bounds)
     }
 
-    /// Begins the record of a directory of this repository, in a new directory of ours. Without `with_untracked`, the
-    /// content of files that the index does not know is not recorded. `user_rules` is the user's own ignore file.
+    /// Begins the record of a directory of this repository. `record` is a new directory. If `with_untracked` is false,
+    /// the content of files that are not in the index is not recorded. `user_rules` is the user's own ignore file.
     ///
     /// # Errors
-    /// When the record cannot be written.
+    /// Fails if the record cannot be written.
     pub fn begin(
         repository: &Repository,
         below: &Path,
@@ -87,7 +88,7 @@ impl GivenFiles {
     ) -> io::Result<Self> {
         let origin = Origin::Repository { head: repository.head().ok().flatten() };
         let mut given = Self::new(record, origin, COMPARED)?;
-        // Without an index, the content of each file is recorded.
+        // Without an index, the content of every file is recorded.
         given.index = repository.checked().unwrap_or_default();
         given.with_untracked = with_untracked;
         below.as_os_str().as_bytes().clone_into(&mut given.prefix);
@@ -127,11 +128,11 @@ impl GivenFiles {
     }
 
     /// Records the files of a whole working tree that git does not compare, for a bottle that works in the working tree
-    /// itself: those whose changes the user hides from git (`assume-unchanged`, `skip-worktree`), and unchanged ones
-    /// that a filter made.
+    /// itself. These are the files whose changes the user hides from git (`assume-unchanged`, `skip-worktree`), and the
+    /// unchanged files that a filter produced.
     ///
     /// # Errors
-    /// When the record cannot be written, or a file cannot be read.
+    /// Fails if the record cannot be written, or a file cannot be read.
     pub fn record_not_compared(repository: &Repository, record: &Path) -> io::Result<()> {
         let mut given = Self::begin(repository, Path::new(""), true, None, record)?;
         given.is_partial = true;
@@ -165,14 +166,14 @@ impl GivenFiles {
         given.end()
     }
 
-    /// Adds an entry of the walk that copies the files. A directory comes before its content.
+    /// Adds an entry of the walk that copies the files. A directory must be added before its content.
     ///
     /// # Errors
-    /// When the record cannot be written, or the file cannot be read.
+    /// Fails if the record cannot be written, or the file cannot be read.
     pub fn add(&mut self, entry: &Entry) -> io::Result<()> {
         let path = entry.path();
         let is_nested = path.ends_with(GIT) && path.iter().count() > 1;
-        // Outside of a repository, the files of nested repositories are compared like others.
+        // Outside of a repository, the files of nested repositories are compared like other files.
         if is_nested && self.origin != Origin::Directory && is_repository(entry.parent()) {
             self.nested.extend(path.parent().map(Path::to_owned));
         }
@@ -201,10 +202,10 @@ impl GivenFiles {
     /// Writes the list of files, which completes the record.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// Fails if the list cannot be written.
     pub fn end(mut self) -> io::Result<()> {
         self.contents.end()?;
-        // Git does not look into a nested repository, unless it tracks files in it.
+        // Git ignores the files of a nested repository, unless it tracks files in that directory.
         self.nested.retain(|nested| {
             let nested = [&self.prefix, nested.as_os_str().as_bytes()].concat();
             !self.index.has_below(&nested)
@@ -235,7 +236,7 @@ impl GivenFiles {
         fs::rename(unfinished, self.directory.join(FILES))
     }
 
-    /// Whether a program converts the blob to the file, so that the bytes do not follow from the blob.
+    /// Whether a program converts the blob to the file, so that the file's bytes cannot be derived from the blob.
     fn has_program(&self, path: &[u8]) -> bool {
         if !self.has_filters {
             return false;
@@ -257,7 +258,7 @@ impl GivenFiles {
     fn read_attributes(&mut self, from: &Directory, at: &Path, directory: &Path) {
         let text = from.read(&at.join(ATTRIBUTES_FILE), MAX_ATTRIBUTES as u64);
         if let Ok(Some(text)) = text {
-            // Attributes that cannot be added only cause an unnecessary copy of a content.
+            // If attributes cannot be added, the only effect is that a content may be copied without need.
             let _ = self.attributes.add(directory.as_os_str().as_bytes(), &text);
             // The attributes of each file are evaluated only if some attribute file names a filter.
             self.has_filters = self.attributes.has_value("filter");
@@ -272,7 +273,7 @@ impl GivenFiles {
             return target.map_or_else(|| Ok(Known::default()), add);
         }
         let opened = match entry.open() {
-            // The copy itself reports a file that cannot be read.
+            // If a file cannot be read, the copy itself reports the error.
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Ok(Known::default()),
             opened => opened?,
         };

@@ -1,8 +1,8 @@
-//! The record of the files that a copy of a working tree, or of another directory, received.
+//! The record of the files that the copy of a working tree, or of another directory, received at the start.
 //!
 //! The agent's changes are the difference between this record and the files of its workspace. A commit cannot replace
-//! the record: a copy lacks tracked files and has files that no commit has, and the bytes of a file can differ from
-//! those of its blob.
+//! the record: a copy lacks some tracked files, it has files that are in no commit, and the bytes of a file can differ
+//! from those of its blob.
 //!
 //! ```text
 //! record/files             for each file: its mode, the id of its blob, its hash, the place of its content, its path
@@ -10,13 +10,14 @@
 //! record/rules             the ignore rules, and the files that git tracks although these rules ignore them
 //! record/packed, shared/   the bytes of files that cannot be derived from a blob ([`contents`])
 //! ```
-//! A file that git would see as unchanged needs no content, because its bytes follow from the blob and its attributes. So
-//! only other files are read while they are copied. For a file whose content exceeds the bounds, only the hash is
-//! recorded. The hash shows whether the user's file still has the content of the start, so that this file can supply
-//! the content.
+//! If git would see that a file is unchanged, the record needs no content for it, because its bytes can be derived from
+//! the blob and its attributes. Only the other files are read while they are copied. If the content of a file exceeds
+//! the bounds, only its hash is recorded. The hash shows whether the user's file still has the same content as at the
+//! start. If so, the user's file can supply the content.
 //!
 //! If the bottle works in the working tree itself, each difference from the last commit is the agent's work. The record
-//! then has only the files that git does not compare: files that the user hides from git, and files of filters.
+//! then contains only the files that git does not compare: files whose changes the user hides from git, and files that
+//! a filter produced.
 
 mod contents;
 mod files;
@@ -39,51 +40,51 @@ pub use rules::{GivenRules, IgnoredPaths};
 /// The maximum size of the list of files in bytes.
 const MAX_LIST: u64 = 256 << 20;
 
-/// The maximum size in bytes of a user's file that is read to supply its recorded content.
+/// The maximum size in bytes of a user's file that is read instead of the record to get its content.
 const MAX_OWN: u64 = 64 << 20;
 
 /// The name of the list of files.
 const FILES: &str = "files";
 
-/// The mode of a nested repository in the list.
+/// The mode that marks a nested repository in the list.
 const NESTED: &str = "040000";
 
-/// The mode of a file that is missing although the index knows it.
+/// The mode that marks a file that is missing although it is in the index.
 const MISSING: &str = "000000";
 
 /// The end of the first line of a partial record.
 const PARTIAL: &str = " partial";
 
-/// The version of the form of the list.
+/// The format version of the list.
 const VERSION: &str = "2";
 
-/// The source of the given files.
+/// The kind of directory from which the given files come.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Origin {
-    /// A directory that was in no repository.
+    /// A directory that was not in a repository.
     #[default]
     Directory,
     /// A directory of a repository.
     Repository {
-        /// The commit of `HEAD`. `None` if there was none.
+        /// The commit of `HEAD`. `None` if `HEAD` had no commit.
         head: Option<ObjectId>,
     },
 }
 
-/// A file that a copy was given.
+/// A file that a copy received at the start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GivenFile {
-    /// Its mode, as git prints it.
+    /// The mode of the file, as git prints it.
     pub mode: String,
-    /// The id of its blob, if it was unchanged.
+    /// The id of the file's blob. `None` if the file was changed or is not in the index.
     pub blob: Option<ObjectId>,
-    /// The hash and size of its content, if it was read.
+    /// The hash and the size of the file's content. `None` if the content was not read.
     pub hash: Option<Pointer>,
-    /// The place of its content in the record.
+    /// The place of the file's content in the record. `None` if the record does not have the content.
     pub content: Option<Place>,
 }
 
-/// The files that a copy was given, by path.
+/// The files that a copy received at the start, by path.
 #[derive(Debug, Default)]
 pub struct Given {
     directory: PathBuf,
@@ -93,17 +94,18 @@ pub struct Given {
     pub files: BTreeMap<Vec<u8>, GivenFile>,
     /// The directories that were repositories of their own.
     pub nested: BTreeSet<Vec<u8>>,
-    /// The files that were missing although the user's git does not report them as deleted.
+    /// The files that were missing, but that the user's git does not report as deleted.
     pub missing: BTreeSet<Vec<u8>>,
-    /// Whether the record has only files that git does not compare. At the start, all others equal the last commit.
+    /// Whether the record contains only files that git does not compare. All other files were equal to the last commit
+    /// at the start.
     pub is_partial: bool,
 }
 
 impl Given {
-    /// Reads a record. `None` if there is none, it is not complete, or it has a form of another version.
+    /// Reads a record. `None` if there is no record, if it is not complete, or if it has another format version.
     ///
     /// # Errors
-    /// When it cannot be read, or is damaged.
+    /// Fails if the record cannot be read or is damaged.
     pub fn read(directory: &Path) -> io::Result<Option<Self>> {
         let Some(file) = open_list(directory)? else { return Ok(None) };
         let mut list = Vec::new();
@@ -114,10 +116,11 @@ impl Given {
         Self::parse(&list, directory).map(Some).ok_or_else(damaged)
     }
 
-    /// The source of the files of a record, without reading its list. `None` if there is no complete record.
+    /// Reads only the source of the files from a record, and not its list of files. `None` if there is no complete
+    /// record.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// Fails if the record cannot be read.
     pub fn origin(directory: &Path) -> io::Result<Option<Origin>> {
         let Some(file) = open_list(directory)? else { return Ok(None) };
         let mut line = Vec::new();
@@ -145,7 +148,7 @@ impl Given {
         Some(given)
     }
 
-    /// The commit of `HEAD` at the start. `None` if there was none.
+    /// Returns the commit of `HEAD` at the start. `None` if `HEAD` had no commit.
     #[must_use]
     pub fn head(&self) -> Option<&ObjectId> {
         match &self.origin {
@@ -154,18 +157,19 @@ impl Given {
         }
     }
 
-    /// Opens a content of the record.
+    /// Opens a content in the record.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// Fails if the content cannot be read.
     pub fn content(&self, place: Place) -> io::Result<Take<File>> {
         place.open(&self.directory)
     }
 
-    /// The hash and size of a file at the start. `None` if the record does not have its content.
+    /// Returns the hash and the size of a file's content at the start. `None` if the record has neither the hash nor
+    /// the content.
     ///
     /// # Errors
-    /// When a content of the record cannot be read.
+    /// Fails if a content of the record cannot be read.
     pub fn hash(&self, file: &GivenFile) -> io::Result<Option<Pointer>> {
         match (&file.hash, file.content) {
             (Some(hash), _) => Ok(Some(hash.clone())),
@@ -174,11 +178,12 @@ impl Given {
         }
     }
 
-    /// The content of a file at the start: that of the record, or that of the user's file in `directory` if that file
-    /// still has the same hash. `None` if neither is known, or the user's file is larger than 64 MiB.
+    /// Returns the content of a file at the start. The content comes from the record, or from the user's file in
+    /// `directory` if that file still has the same hash. `None` if the content is unknown, or if it is larger than 64
+    /// MiB and not in the record.
     ///
     /// # Errors
-    /// When a content of the record cannot be read.
+    /// Fails if a content of the record cannot be read.
     pub fn content_of(
         &self,
         path: &Path,
@@ -191,17 +196,17 @@ impl Given {
             return Ok(Some(content));
         }
         let Some(hash) = file.hash.as_ref().filter(|hash| hash.size <= MAX_OWN) else { return Ok(None) };
-        // A file that cannot be read does not count as the file that was there at the start.
+        // If the user's file cannot be read, its content is treated as unknown.
         match directory.and_then(|directory| directory.read(path, MAX_OWN).ok().flatten()) {
             Some(own) if Pointer::of(&mut &own[..])? == *hash => Ok(Some(own)),
             _ => Ok(None),
         }
     }
 
-    /// Copies a complete record, for a copy of the bottle.
+    /// Copies a complete record for a bottle that is forked from this bottle.
     ///
     /// # Errors
-    /// When it cannot be read or written.
+    /// Fails if the record cannot be read or written.
     pub fn copy(from: &Path, to: &Path) -> io::Result<()> {
         let Some(list) = open_list(from)? else { return Ok(()) };
         if Self::origin(from)?.is_none() {
@@ -261,7 +266,7 @@ fn is_of_other_version(list: &[u8]) -> bool {
     version != VERSION.as_bytes() && !version.is_empty() && version.iter().all(u8::is_ascii_digit)
 }
 
-/// The source of the files, and whether the record is partial.
+/// Parses the first line of the list: the source of the files, and whether the record is partial.
 fn parse_header(line: &str) -> Option<(Origin, bool)> {
     let line = line.strip_prefix(VERSION)?.strip_prefix(' ')?;
     let (line, is_partial) = line.strip_suffix(PARTIAL).map_or((line, false), |line| (line, true));
@@ -313,7 +318,7 @@ mod tests {
         std::os::unix::fs::symlink("same", top.join("link")).expect("link");
         git(&top, &["add", "-A"]);
         git(&top, &["commit", "-qm", "one"]);
-        // An index that is as old as a file does not show whether the file changed.
+        // If the index is as old as a file, git cannot see whether the file changed.
         std::thread::sleep(std::time::Duration::from_millis(30));
         git(&top, &["update-index", "--force-write-index"]);
         write("changed", "changed since");
@@ -354,7 +359,7 @@ mod tests {
         assert_eq!(Given::read(&copy).expect("read").expect("complete").files, given.files);
     }
 
-    /// A repository with an index that is younger than its files.
+    /// Creates a repository whose index is younger than its files.
     fn repository(top: &Path, files: &[(&str, &str)]) -> Repository {
         for (name, text) in files {
             let path = top.join(name);
@@ -380,7 +385,7 @@ mod tests {
             git(&top.join(name), &["init", "-q", "."]);
             std::fs::write(top.join(name).join("new"), "x").expect("written");
         }
-        // A directory named `.git` that git would not use hides nothing.
+        // The files beside a directory `.git` that git would not use are recorded.
         for name in ["empty", "other"] {
             std::fs::create_dir_all(top.join(name).join(".git")).expect("made");
             std::fs::write(top.join(name).join("new"), "x").expect("written");
@@ -400,8 +405,8 @@ mod tests {
         );
     }
 
-    /// A partial record has only the files that git does not compare: hidden files, missing or not, and unchanged files
-    /// of a filter.
+    /// A partial record contains only the files that git does not compare: hidden files, whether missing or not, and
+    /// unchanged files that a filter produced.
     #[test]
     fn a_partial_record_has_what_git_does_not_compare() {
         let scene = tempfile::tempdir().expect("a directory");
@@ -438,7 +443,7 @@ mod tests {
         assert_eq!(found, expected.map(|(path, text)| (path.to_owned(), true, text.to_owned())));
     }
 
-    /// Records a directory that is in no repository.
+    /// Records a directory that is not in a repository.
     fn record(top: &Path, record: &Path, used: Use) -> Given {
         let mut given = GivenFiles::begin_without_repository(record, used).expect("begun");
         for entry in Walk::content(Directory::open(top).expect("opened")) {
@@ -475,7 +480,7 @@ mod tests {
         }
         assert_eq!(content("small").as_deref(), Some(&b"small"[..]));
         assert_eq!(content("link").as_deref(), Some(&b"small"[..]));
-        // A file system that shares blocks keeps the large content too.
+        // If the file system can share blocks, the record also has the large content.
         let shares = matches!(given.files[&b"large"[..]].content, Some(Place::Shared(_)));
         assert_eq!(content("large").is_some(), shares);
         std::fs::remove_file(top.join("large")).expect("removed");

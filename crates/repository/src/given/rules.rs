@@ -14,14 +14,16 @@ use crate::directory::Directory;
 use crate::ignore_rules::{IGNORE_FILE, RecordedRules, RuleSources, RuleText, read_rules};
 use crate::locate::Located;
 
-/// The maximum size of all texts of ignore rules in bytes, and their maximum number. Without rules, no file is ignored.
+/// The maximum size of all texts of ignore rules in bytes, and their maximum number. If a limit is exceeded, no rules
+/// are recorded, and no file is treated as ignored.
 const MAX_RULES: usize = 128 << 10;
 const MAX_RULE_FILES: usize = 1_000;
 
-/// The maximum number of tracked files that the rules ignore. With more of them, no rules are recorded.
+/// The maximum number of tracked files that the rules ignore. If there are more, no rules are recorded.
 const MAX_TRACKED: usize = 1_000;
 
-/// The maximum size of the file with the rules in bytes: paths of tracked files, and the texts.
+/// The maximum size in bytes of the file with the rules. It contains the paths of tracked files and the texts of ignore
+/// files.
 const MAX_FILE: u64 = 8 << 20;
 
 /// The name of the file with the rules in a record.
@@ -32,23 +34,23 @@ const RULES: &str = "rules";
 pub struct GivenRules {
     /// The path of the directory below the top of the working tree.
     pub below: PathBuf,
-    /// The texts of the ignore files, of which the strongest come last.
+    /// The texts of the ignore files. Later texts override earlier ones.
     pub texts: Vec<RuleText>,
     /// The files that git tracks although the rules ignore them, relative to the directory.
     pub tracked: Vec<PathBuf>,
 }
 
 impl GivenRules {
-    /// The rules that apply to the directory `below` of a working tree and come from outside of it. `user` is the
-    /// user's own ignore file. `None` if one of the files cannot be read.
+    /// Returns the rules that apply to the directory `below` of a working tree and come from files outside of that
+    /// directory. `user` is the user's own ignore file. `None` if one of the files cannot be read.
     pub(super) fn around(located: &Located, below: &Path, user: Option<&Path>) -> Option<Self> {
         let sources = RuleSources { top: &located.top, below, git_directory: Some(&located.common), user };
         let texts = RuleText::of(&sources).ok()?;
         Some(Self { below: below.to_owned(), texts, tracked: Vec::new() })
     }
 
-    /// Adds the ignore file of a directory. `None` if it cannot be read: one unknown rule makes all rules unknown,
-    /// because it can be an exception from others.
+    /// Adds the ignore file of a directory. `None` if the file cannot be read: one unknown rule makes all rules
+    /// unknown, because it can be an exception from other rules.
     pub(super) fn with_file_of(mut self, from: &Directory, directory: PathBuf) -> Option<Self> {
         let text = read_rules(from, Path::new(IGNORE_FILE)).ok()?;
         self.texts.extend(text.map(|text| RuleText { base: directory, text }));
@@ -58,12 +60,13 @@ impl GivenRules {
     /// Compiles the rules.
     ///
     /// # Errors
-    /// When there are too many.
+    /// Fails if there are too many rules.
     pub fn compile(&self) -> Result<RecordedRules, RuleError> {
         RecordedRules::new(&self.below, self.texts.iter().map(|rule| (&*rule.base, &*rule.text)))
     }
 
-    /// Adds the tracked files that the rules ignore. If they exceed the bounds, the result has no rules.
+    /// Adds the tracked files that the rules ignore. If the rules or these files exceed the bounds, the result has no
+    /// rules.
     pub(super) fn with_tracked(mut self, tracked: HashSet<Vec<u8>>) -> Self {
         let size: usize = self.texts.iter().map(|rule| rule.text.len()).sum();
         let rules = self.compile().ok().filter(|_| size <= MAX_RULES && self.texts.len() <= MAX_RULE_FILES);
@@ -75,7 +78,8 @@ impl GivenRules {
         if self.tracked.len() > MAX_TRACKED { Self::default() } else { self }
     }
 
-    /// Writes the rules: for each part its kind, the lengths of its path and text, and then both.
+    /// Writes the rules. Each part of the file consists of its kind, the lengths of its path and its text, the path,
+    /// and the text.
     pub(super) fn write(&self, record: &Path) -> io::Result<()> {
         let mut bytes = Vec::new();
         let mut part = |kind: char, path: &Path, text: &[u8]| {
@@ -90,10 +94,10 @@ impl GivenRules {
         create(&record.join(RULES))?.write_all(&bytes)
     }
 
-    /// Reads the rules of a complete record. `None` without a complete record, or if the record has no rules.
+    /// Reads the rules of a complete record. `None` if there is no complete record, or if the record has no rules.
     ///
     /// # Errors
-    /// When they cannot be read, or have another form.
+    /// Fails if the rules cannot be read or are malformed.
     pub fn read(record: &Path) -> io::Result<Option<Self>> {
         let file = match File::open(record.join(RULES)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -129,7 +133,7 @@ impl GivenRules {
     }
 }
 
-/// Finds the paths that rules ignore, either directly or because of a directory above them.
+/// Finds the paths that rules ignore, either directly or because the rules ignore a directory above them.
 pub struct IgnoredPaths<'a> {
     rules: &'a RecordedRules,
     /// The cached results for directories. Most paths share their directories.
@@ -137,7 +141,7 @@ pub struct IgnoredPaths<'a> {
 }
 
 impl<'a> IgnoredPaths<'a> {
-    /// The paths that these rules ignore.
+    /// Creates the set of the paths that these rules ignore.
     #[must_use]
     pub fn new(rules: &'a RecordedRules) -> Self {
         Self { rules, known: HashMap::new() }
@@ -162,7 +166,7 @@ impl<'a> IgnoredPaths<'a> {
     }
 }
 
-/// Copies the rules of a record, if it has some.
+/// Copies the rules of a record, if the record has rules.
 pub(super) fn copy(from: &Path, to: &Path) -> io::Result<()> {
     match fs::copy(from.join(RULES), to.join(RULES)) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),

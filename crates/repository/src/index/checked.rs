@@ -1,4 +1,4 @@
-//! The files that the index knows, with the status that they had when git last compared them.
+//! The files in the index, with the status that they had when git last compared them.
 
 use rustix::fs::{FileType, Stat};
 
@@ -8,27 +8,28 @@ use super::{IndexError, IndexFiles};
 #[derive(Debug, Default)]
 pub struct Checked {
     files: Vec<File>,
-    /// When the index was written. A file that changed at this time or later can have the same status.
+    /// When the index was written. If a file changed at this time or later, its status can still be the same.
     written: Option<(i64, i64)>,
 }
 
-/// What the index knows about a file.
+/// The entry of a file in the index.
 #[derive(Debug)]
 pub(crate) struct File {
     pub(crate) name: Vec<u8>,
     pub(crate) mode: u32,
-    /// Seconds and nanoseconds.
+    /// The modification time in seconds and nanoseconds.
     pub(super) modified: (u32, u32),
     size: u32,
     pub(crate) id: String,
     /// Whether the user hides changes of the file from git (`assume-unchanged`, `skip-worktree`).
     pub(crate) is_hidden: bool,
-    /// Where its status is in the file of the index.
+    /// The position of the entry's status in the index file.
     pub(super) at: usize,
 }
 
 impl File {
-    /// Whether git would read the file to see if it has changed, because the index was written in the same second.
+    /// Whether git would read the file to see whether it has changed. Git does so if the file was modified in the same
+    /// second in which the index was written, or later.
     #[allow(clippy::unnecessary_cast, reason = "the types differ between systems")]
     pub(super) fn is_as_old_as(&self, written: &Stat) -> bool {
         i64::from(self.modified.0) >= written.st_mtime as i64
@@ -36,10 +37,10 @@ impl File {
 }
 
 impl Checked {
-    /// Reads an index. `written` is the status of its file.
+    /// Reads an index. `written` is the status of the index file.
     ///
     /// # Errors
-    /// [`IndexError::Malformed`].
+    /// Returns [`IndexError::Malformed`].
     #[allow(clippy::unnecessary_cast, reason = "the types differ between systems")]
     pub fn of(index: &IndexFiles, written: &Stat) -> Result<Self, IndexError> {
         let mut files: Vec<File> = Vec::new();
@@ -52,7 +53,7 @@ impl Checked {
                     entry.status[at + 3],
                 ])
             };
-            // A file with conflicts, or with the intent to add it, has no content in the index.
+            // A file with conflicts, or which the user only intends to add, has no content in the index.
             if entry.stage == 0 && !entry.is_intent {
                 let digit = |number: u8| char::from_digit(u32::from(number), 16).unwrap_or('0');
                 let id = entry.id.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect();
@@ -73,25 +74,26 @@ impl Checked {
         Ok(Self { files, written: Some((written.st_mtime as i64, written.st_mtime_nsec as i64)) })
     }
 
-    /// Whether the index knows a file.
+    /// Whether the index contains a file.
     #[must_use]
     pub fn has(&self, path: &[u8]) -> bool {
         self.files.binary_search_by(|file| file.name.as_slice().cmp(path)).is_ok()
     }
 
-    /// Whether the index knows a file below a directory.
+    /// Whether the index contains a file below a directory.
     pub(crate) fn has_below(&self, directory: &[u8]) -> bool {
         let below = [directory, b"/"].concat();
         let first = self.files.partition_point(|file| file.name < below);
         self.files.get(first).is_some_and(|file| file.name.starts_with(&below))
     }
 
-    /// The files, sorted by path. A sparse index has directories among them.
+    /// Returns the files, sorted by path. In a sparse index, some entries are directories.
     pub(crate) fn files(&self) -> &[File] {
         &self.files
     }
 
-    /// The id of the content of a file, if git would see from its status that the file has not changed.
+    /// Returns the object id of a file's content if git would conclude from the file's status that the file has not
+    /// changed.
     #[must_use]
     #[allow(
         clippy::unnecessary_cast,
@@ -111,7 +113,7 @@ impl Checked {
     }
 }
 
-/// The mode of a file or link in git. `None` for anything else.
+/// Returns the mode of a file or link in git. `None` for other types of entries.
 pub(crate) fn mode(status: &Stat) -> Option<u32> {
     match FileType::from_raw_mode(status.st_mode) {
         FileType::RegularFile if status.st_mode & 0o100 == 0 => Some(0o100_644),

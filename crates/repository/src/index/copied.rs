@@ -1,9 +1,9 @@
-//! The index of a copy of a working tree.
+//! The index for the copy of a working tree.
 //!
-//! A copy keeps the sizes and the times of files, so git sees in it which files have not changed. Git does not rely on
-//! this for a file that is as old as the index: it reads the file. In a copy, which has no filter, this gives a wrong
-//! result for the output of a filter. So the index of the copy is younger than all of its files, and the entries of
-//! files that may have changed say that git has to read them.
+//! A copy keeps the sizes and the modification times of files, so git sees which files have not changed. If a file is
+//! as old as the index, git does not rely on the status and reads the file. The copy has no filter, so git would then
+//! report the output of a filter as changed. The index of the copy is therefore younger than all of its files. The
+//! entries of files that may have changed are marked, so that git reads these files.
 
 use std::ops::Range;
 
@@ -13,22 +13,23 @@ use sha2::{Digest, Sha256};
 
 use super::{Checked, IndexFiles};
 
-/// The place of the size in the status of an entry.
+/// The position of the size in the status of an entry.
 const SIZE: Range<usize> = 36..40;
 
-/// The length of an id of SHA-1 in bytes.
+/// The length of a SHA-1 id in bytes.
 const SHA1: usize = 20;
 
-/// An index, and the time at which it counts as written.
+/// The content of an index, and the modification time that its file gets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CopiedIndex {
     pub(crate) bytes: Vec<u8>,
-    /// In seconds.
+    /// The modification time in seconds.
     pub(crate) modified: u64,
 }
 
 impl CopiedIndex {
-    /// The index for a copy of the files that `status` describes. `None` if the index can be copied as it is, or is split.
+    /// Creates the index for a copy of the files that `status` describes. `None` if the index can be copied unchanged,
+    /// or if it is split.
     pub(crate) fn of(
         index: &IndexFiles,
         checked: &Checked,
@@ -43,7 +44,8 @@ impl CopiedIndex {
             if unchanged {
                 youngest = youngest.max(Some(u64::from(file.modified.0)));
             } else {
-                // Git marks such entries in the same way when it writes an index.
+                // A size of zero makes git read the file. Git marks such entries in the same way when it writes an
+                // index.
                 bytes.get_mut(file.at..)?.get_mut(SIZE)?.fill(0);
             }
         }
@@ -81,8 +83,8 @@ mod tests {
         File::options().write(true).open(path).and_then(|file| file.set_modified(time)).expect("set");
     }
 
-    /// Git's status in a copy, whose configuration names no filter, for a file that a filter made, and for a file that
-    /// has since changed with the same length and in the same second.
+    /// In a copy whose configuration names no filter, git does not report a file as changed that a filter produced. Git
+    /// reports a file that has changed since then with the same length and in the same second.
     #[test]
     fn git_trusts_a_file_of_a_filter_in_a_copy_and_reads_a_changed_one() {
         for format in ["sha1", "sha256"] {
@@ -95,7 +97,7 @@ mod tests {
             for name in ["secret", "secret-changed", "plain", "plain-changed"] {
                 write(name, "hello");
             }
-            // The times of all files and of the index are in the same second.
+            // The modification times of all files and of the index are in the same second.
             let second = SystemTime::now() - Duration::from_secs(10);
             let at = |nanoseconds| {
                 let since = second.duration_since(SystemTime::UNIX_EPOCH).expect("after 1970").as_secs();

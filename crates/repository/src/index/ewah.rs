@@ -11,10 +11,10 @@ use super::{IndexError, Rest};
 /// The number of bits of a word.
 const WORD: usize = 64;
 
-/// The bits of a bitmap for `count` entries.
+/// Decompresses a bitmap for `count` entries.
 ///
 /// # Errors
-/// [`IndexError::Malformed`], also if it has a bit for an entry that does not exist.
+/// Returns [`IndexError::Malformed`], also if the bitmap has a bit for an entry that does not exist.
 pub(super) fn bits(rest: &mut Rest<'_>, count: usize) -> Result<Vec<bool>, IndexError> {
     let malformed = || IndexError::Malformed;
     let _ = rest.u32()?;
@@ -53,7 +53,7 @@ mod tests {
             .concat()
     }
 
-    /// The indices of the set bits among `count` entries.
+    /// Returns the positions of the set bits among `count` entries.
     fn set(bytes: &[u8], count: usize) -> Option<Vec<usize>> {
         let bits = bits(&mut Rest(bytes), count).ok()?;
         Some((0..count).filter(|at| bits[*at]).collect())
@@ -70,11 +70,11 @@ mod tests {
             (&[1 + REPEATS], 64, Some((0..64).collect())),
             (&[2 * FOLLOWS, 1, 2], 66, Some(vec![0, 65])),
             (&[FOLLOWS, 1, FOLLOWS, 1], 65, Some(vec![0, 64])),
-            // A bit without an entry, and a word that is missing.
+            // A bitmap with a bit that has no entry, and bitmaps in which a word is missing.
             (&[FOLLOWS, 0b1000], 3, None),
             (&[1 + REPEATS], 63, None),
             (&[2 * FOLLOWS, 1], 128, None),
-            // A long run of zeros needs neither memory nor time.
+            // A long run of zeros needs neither memory nor much time.
             (&[u64::MAX >> 31 & !1], 3, Some(vec![])),
             (&[u64::MAX >> 31], 3, None),
         ] {

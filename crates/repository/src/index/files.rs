@@ -1,4 +1,4 @@
-//! The file of an index, and the shared one that a split index names (gitformat-index(5), "Split index").
+//! The file of an index, and the shared index that a split index names (gitformat-index(5), "Split index").
 //!
 //! ```text
 //!  sharedindex.ID   entries 0, 1, 2, …
@@ -17,7 +17,7 @@ use crate::directory::{Directory, ReadError};
 /// The name of the index in the git directory of a working tree.
 const INDEX: &str = "index";
 
-/// The maximum size of a file in bytes. A million files need about 120 MiB.
+/// The maximum size of an index file in bytes. An index of a million files needs about 120 MiB.
 const MAX_BYTES: u64 = 128 << 20;
 
 /// The bytes of an index.
@@ -37,11 +37,11 @@ struct Shared {
 }
 
 impl IndexFiles {
-    /// Reads the index in the git directory of a working tree, with the status of its file. `None` if there is none.
-    /// Without a `format`, the format follows from the entries, which match only one.
+    /// Reads the index in the git directory of a working tree. Also returns the status of its file. `None` if there is
+    /// no index. If `format` is `None`, the format is derived from the entries, which are valid in only one format.
     ///
     /// # Errors
-    /// Every [`IndexError`]. Each of its files may have 128 MiB.
+    /// Returns an [`IndexError`] of any kind. Each of the files may have at most 128 MiB.
     pub fn read(git: &Directory, format: Option<ObjectFormat>) -> Result<Option<(Self, Stat)>, IndexError> {
         let unread = |error| ReadError::System { path: git.path().join(INDEX), error };
         let Some(status) = git.stat(Path::new(INDEX)).map_err(unread)? else { return Ok(None) };
@@ -58,10 +58,11 @@ impl IndexFiles {
         Self::of(index, shared, format).map(|files| Some((files, status)))
     }
 
-    /// The index in these bytes, for a repository with this format. A split index needs the shared index.
+    /// Parses the index in these bytes, for a repository with this format. If the index is split, `shared` must contain
+    /// the bytes of the shared index.
     ///
     /// # Errors
-    /// [`IndexError::Malformed`].
+    /// Returns [`IndexError::Malformed`].
     pub fn of(index: Vec<u8>, shared: Option<Vec<u8>>, format: ObjectFormat) -> Result<Self, IndexError> {
         let id_length = format.width();
         let shared = match link(&index, id_length)? {
@@ -71,7 +72,7 @@ impl IndexFiles {
         Ok(Self { index, shared, id_length })
     }
 
-    /// The bytes of an index that is one file.
+    /// Returns the bytes of the index if it is a single file. `None` if it is split.
     pub(crate) fn whole(&self) -> Option<&[u8]> {
         self.shared.is_none().then_some(&self.index)
     }
@@ -79,7 +80,7 @@ impl IndexFiles {
     /// Calls `take` with each entry, sorted by name and stage.
     ///
     /// # Errors
-    /// [`IndexError::Malformed`].
+    /// Returns [`IndexError::Malformed`].
     pub(super) fn each(&self, mut take: impl FnMut(&Entry<'_>)) -> Result<(), IndexError> {
         let Some(shared) = &self.shared else {
             return each_entry(&self.index, self.id_length, take).map(drop);
@@ -91,24 +92,24 @@ impl IndexFiles {
     }
 }
 
-/// The format whose ids the entries have.
+/// Finds the format in which the entries are valid.
 fn format_of(index: &[u8]) -> Result<ObjectFormat, IndexError> {
     let [sha1, sha256] = [ObjectFormat::Sha1, ObjectFormat::Sha256];
     let matches = |format: ObjectFormat| each_entry(index, format.width(), |_| {}).is_ok();
     [sha1, sha256].into_iter().find(|format| matches(*format)).ok_or(IndexError::Malformed)
 }
 
-/// The link of a split index to the shared index.
+/// The extension of a split index that names the shared index.
 struct Link<'a> {
     id: &'a [u8],
     bitmaps: &'a [u8],
 }
 
-/// The shared index that an index names. `None` if it is not split.
+/// Parses the name of the shared index to which an index refers. `None` if the index is not split.
 fn link(index: &[u8], id_length: usize) -> Result<Option<Link<'_>>, IndexError> {
     let Some(extension) = each_entry(index, id_length, |_| {})? else { return Ok(None) };
     let (id, bitmaps) = extension.split_at_checked(id_length).ok_or(IndexError::Malformed)?;
-    // Git writes an id of zeros into a split index that has no shared one.
+    // If a split index has no shared index, Git writes an id of zeros.
     Ok(id.iter().any(|byte| *byte != 0).then_some(Link { id, bitmaps }))
 }
 
@@ -118,11 +119,11 @@ impl Link<'_> {
         format!("sharedindex.{id}")
     }
 
-    /// The shared index with these bytes, and the changes to its entries.
+    /// Parses the shared index in these bytes, and the changes to its entries.
     fn shared(&self, bytes: Vec<u8>) -> Result<Shared, IndexError> {
         let mut count = 0;
         let link = each_entry(&bytes, self.id.len(), |_| count += 1)?;
-        // The hash at the end of a shared index is its id.
+        // The hash at the end of a shared index is also its id.
         if link.is_some() || !bytes.ends_with(self.id) {
             return Err(IndexError::Malformed);
         }
@@ -140,7 +141,8 @@ impl Link<'_> {
 }
 
 impl Shared {
-    /// The entries of the shared index, with the entries of the split index in place of those that it replaces.
+    /// Joins the entries of the shared index and of the split index. An entry of the split index replaces the entry of
+    /// the shared index for which it was written.
     fn joined(&self, index: &[u8], id_length: usize) -> Result<Vec<Kept>, IndexError> {
         let (mut own, mut shared) = (Vec::new(), Vec::new());
         each_entry(index, id_length, |entry| own.push(Kept::of(entry)))?;
@@ -170,7 +172,7 @@ impl Shared {
     }
 }
 
-/// An entry that does not borrow the bytes of its file.
+/// An entry that owns its bytes.
 struct Kept {
     name: Vec<u8>,
     status: [u8; STATUS],
@@ -208,14 +210,14 @@ mod tests {
     fn git(top: &Path, arguments: &[&str]) -> String {
         let mut git = Command::new("git");
         git.current_dir(top).env("GIT_CONFIG_GLOBAL", "/dev/null");
-        // The share of changed entries at which git writes a new shared index.
+        // With this setting, git does not write a new shared index, however many entries have changed.
         git.args(["-c", "splitIndex.maxPercentChange=100"]).args(arguments);
         let output = git.output().expect("git");
         assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// A repository whose split index has added, deleted and replaced entries.
+    /// Creates a repository whose split index has added, deleted and replaced entries.
     fn split(format: &str, version: &str) -> tempfile::TempDir {
         let top = tempfile::tempdir().expect("a directory");
         let write = |name: &str, text: &str| std::fs::write(top.path().join(name), text).expect("written");
@@ -241,7 +243,7 @@ mod tests {
         Directory::open(&top.join(".git")).expect("opened")
     }
 
-    /// The expected value comes from git itself.
+    /// The output of git is the expected value.
     #[test]
     fn joins_a_split_index_as_git_does() {
         for (format, version) in [("sha1", "2"), ("sha1", "4"), ("sha256", "2")] {

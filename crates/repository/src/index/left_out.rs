@@ -1,21 +1,21 @@
-//! What a sparse checkout leaves out of a working tree.
+//! The paths that a sparse checkout leaves out of a working tree.
 
 use super::{IndexError, IndexFiles};
 
-/// The paths that a sparse checkout leaves out.
+/// The paths that a sparse checkout leaves out of a working tree.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LeftOut {
-    /// Files.
+    /// The files that are left out.
     pub files: Vec<Vec<u8>>,
-    /// Whole directories, each with a slash at its end.
+    /// The whole directories that are left out. Each path ends with a slash.
     pub directories: Vec<Vec<u8>>,
 }
 
 impl LeftOut {
-    /// Reads an index.
+    /// Reads the paths from an index.
     ///
     /// # Errors
-    /// [`IndexError::Malformed`].
+    /// Returns [`IndexError::Malformed`].
     pub fn of(index: &IndexFiles) -> Result<Self, IndexError> {
         let mut found = Self::default();
         index.each(|entry| {
@@ -27,7 +27,7 @@ impl LeftOut {
         Ok(found)
     }
 
-    /// Whether nothing is left out.
+    /// Whether no path is left out.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.files.is_empty() && self.directories.is_empty()

@@ -1,4 +1,4 @@
-//! Which files git tracks.
+//! The names of the files that git tracks.
 
 use std::cmp::Ordering;
 use std::os::unix::ffi::OsStrExt;
@@ -19,10 +19,10 @@ pub struct Index {
 }
 
 impl Index {
-    /// Reads the index of a working tree's git directory. A missing index counts as empty.
+    /// Reads the index of a working tree's git directory. A missing index is treated as empty.
     ///
     /// # Errors
-    /// Every [`IndexError`].
+    /// Returns an [`IndexError`] of any kind.
     pub fn read(git_directory: &Directory) -> Result<Self, IndexError> {
         match IndexFiles::read(git_directory, None)? {
             Some((files, _)) => Self::of(&files),
@@ -36,8 +36,8 @@ impl Index {
         if is_sorted { Ok(index) } else { Err(IndexError::Malformed) }
     }
 
-    /// Whether git tracks a file at this path, or a file below it if it is a directory. The path is relative to the top
-    /// of the working tree.
+    /// Whether git tracks the file at this path or, if the path is a directory, a file below it. The path is relative
+    /// to the top of the working tree.
     #[must_use]
     pub fn tracks(&self, path: &Path, kind: FileType) -> bool {
         let path = path.as_os_str().as_bytes();
@@ -54,7 +54,7 @@ impl Index {
         (at < self.ends.len() && self.name(at) == name).then_some(at)
     }
 
-    /// The index of the first name that does not sort before this one.
+    /// Returns the position of the first name that does not sort before `name`.
     fn first_from(&self, name: &[u8]) -> usize {
         let (mut low, mut high) = (0, self.ends.len());
         while low < high {
@@ -69,8 +69,8 @@ impl Index {
         &self.names[start..self.ends[at]]
     }
 
-    /// Adds a name. Returns false if the name does not sort after the last one. A file with conflicts has several
-    /// entries.
+    /// Adds a name. Returns false if the name sorts before the last name. The same name may be added again, because a
+    /// file with conflicts has several entries.
     fn add(&mut self, name: &[u8]) -> bool {
         let order = self.ends.len().checked_sub(1).map(|last| self.name(last).cmp(name));
         if matches!(order, Some(Ordering::Equal)) {
@@ -95,7 +95,7 @@ mod tests {
         Index::of(&IndexFiles::of(bytes.to_owned(), None, format)?)
     }
 
-    /// A repository with an index of this version, or `None` if there is no git for it.
+    /// Creates a repository with an index of this version. `None` if no git program supports this format.
     fn repository(version: &str, format: &str) -> Option<tempfile::TempDir> {
         let top = tempfile::tempdir().expect("a directory");
         let git = |arguments: &[&str]| {
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn compressed_names_have_a_bound() {
-        // Each entry but the first one repeats 5,000 bytes.
+        // Each entry except the first one repeats the 5,000 bytes of the name before it.
         let of_entries = |entries: u32| {
             let mut bytes = [&b"DIRC\0\0\0\x04"[..], &entries.to_be_bytes()].concat();
             let name = vec![b'a'; 5_000];

@@ -7,7 +7,7 @@ use rustix::fs::{CWD, Mode};
 
 use super::*;
 
-/// A directory with repositories and their hostile variants.
+/// A test directory with repositories and with hostile variants of them.
 struct Scene {
     top: tempfile::TempDir,
 }
@@ -29,7 +29,7 @@ impl Scene {
         fs::write(path, text).expect("written");
     }
 
-    /// A directory that git would use.
+    /// Creates a directory that git would use as a git directory.
     fn git_directory(&self, path: &str) {
         self.write(&format!("{path}/HEAD"), "ref: refs/heads/main\n");
         for name in ["objects", "refs"] {
@@ -111,7 +111,7 @@ fn no_name_in_a_project_leads_to_another_repository() {
     let (home, victim) = (scene.path("home"), scene.path("victim/.git"));
     let (home, victim) = (home.display(), victim.display());
     scene.write("home/.ssh/key", "private");
-    // A `commondir` in a git directory of the project itself.
+    // A git directory inside the project has a `commondir` that names a directory outside of the project.
     for (name, common) in
         [("to-home", home.to_string()), ("to-victim", victim.to_string()), ("up", "../../victim/.git".into())]
     {
@@ -123,14 +123,14 @@ fn no_name_in_a_project_leads_to_another_repository() {
     scene.git_directory("own/.git");
     scene.write("own/.git/commondir", format!("{victim}\n"));
     assert!(matches!(scene.problem("own"), Problem::CommonDirectory(_)));
-    // The same with `worktrees` as a link.
+    // The `commondir` names a directory whose `worktrees` is a link.
     scene.git_directory("linked/g/worktrees/one");
     scene.git_directory("linked/common");
     symlink("../g/worktrees", scene.path("linked/common/worktrees")).expect("link");
     scene.write("linked/g/worktrees/one/commondir", "../../../common\n");
     scene.write("linked/.git", "gitdir: g/worktrees/one\n");
     assert!(matches!(scene.problem("linked"), Problem::CommonDirectory(_)));
-    // The worktree of another working tree, and a submodule of another one.
+    // The `.git` names the git directory of another worktree, or of a submodule of another working tree.
     scene.git_directory("victim/.git/worktrees/one");
     scene.write("victim/.git/worktrees/one/commondir", "../..\n");
     scene.write("victim/.git/worktrees/one/gitdir", format!("{}\n", scene.path("one/.git").display()));
@@ -141,7 +141,7 @@ fn no_name_in_a_project_leads_to_another_repository() {
         scene.write(&format!("{name}/.git"), format!("gitdir: {victim}/{named}\n"));
         assert!(matches!(scene.problem(name), Problem::OtherTree(_)), "{name}");
     }
-    // A git directory that only the user can confirm, named by a file and by a link.
+    // The `.git` is a file or a link, and names a git directory that only the user can confirm.
     scene.write("file/.git", format!("gitdir: {victim}\n"));
     fs::create_dir_all(scene.path("link")).expect("made");
     symlink(scene.path("victim/.git"), scene.path("link/.git")).expect("link");
@@ -153,7 +153,7 @@ fn no_name_in_a_project_leads_to_another_repository() {
         let found = scene.at(name).expect("read").expect("found");
         assert!(found.is_outside() && !found.is_proven(), "{name}");
     }
-    // A directory of the user that is no git directory.
+    // The `.git` names a directory of the user that is not a git directory.
     scene.write("plain/.git", format!("gitdir: {home}\n"));
     symlink(scene.path("home"), scene.path("home/.git")).expect("link");
     for name in ["plain", "home"] {
@@ -187,13 +187,13 @@ fn refuses_malformed_names() {
             "{name}: {problem:?}"
         );
     }
-    // Several line ends are allowed, and so is none.
+    // Several line ends are allowed, and a missing line end is allowed too.
     for (name, text) in [("ends", "gitdir: g\r\n\n"), ("none", "gitdir: g")] {
         scene.git_directory(&format!("{name}/g"));
         scene.write(&format!("{name}/.git"), text);
         assert_eq!(scene.kind(name), Some(Kind::Inside), "{name}");
     }
-    // A chain of files, and entries that are no files.
+    // The first `.git` names a file that names another git directory. The second `.git` is a named pipe.
     scene.write("chain/.git", "gitdir: g\n");
     scene.write("chain/g", "gitdir: ../victim/.git\n");
     assert!(matches!(scene.problem("chain"), Problem::Missing(_)));
@@ -223,7 +223,7 @@ fn no_file_of_a_git_directory_is_followed_or_awaited() {
     assert_eq!(scene.kind("a"), None);
     symlink("refs/heads/main", replace("a/.git/HEAD")).expect("link");
     assert_eq!(scene.kind("a"), Some(Kind::Own), "the older form of HEAD");
-    // The files that have to prove ownership are refused.
+    // If a file that has to prove the ownership is not a regular file, the git directory is refused.
     for file in ["commondir", "config"] {
         let name = format!("of-{file}");
         scene.git_directory(&format!("data-{file}"));
@@ -247,7 +247,7 @@ fn searches_parents() {
     let found = locate(&scene.path("main/a/b")).expect("read").expect("found");
     assert_eq!((found.kind, found.top.id().expect("an id")), (Kind::Own, scene.id("main")));
     assert!(found.top.path().ends_with("main"), "{:?}", found.top.path());
-    // A `.git` that git would not use is skipped. Any other bad `.git` is an error.
+    // A directory `.git` that git would not use is skipped. Any other bad `.git` is an error.
     fs::create_dir_all(scene.path("main/a/.git")).expect("made");
     assert_eq!(locate(&scene.path("main/a/b")).expect("read").map(|found| found.kind), Some(Kind::Own));
     fs::remove_dir(scene.path("main/a/.git")).expect("removed");
@@ -288,7 +288,8 @@ fn a_repository_of_another_user_needs_to_be_where_root_works() {
     assert!(matches!(scene.problem("one"), Problem::Owner { owner: 12345, .. }));
     give("one", 12345);
     assert_eq!(scene.kind("one"), Some(Kind::Worktree));
-    // A repository of another user above a directory of root is not used; at the directory itself, the caller decides.
+    // If a parent of root's directory contains a repository of another user, the repository is refused. If the
+    // directory itself is the repository, the caller decides.
     fs::create_dir_all(scene.path("main/sub")).expect("made");
     assert!(matches!(
         locate(&scene.path("main/sub")),

@@ -3,8 +3,8 @@
 //! ```text
 //!  header │ blocks of references │ blocks of objects, of logs and of indexes, which are not read │ footer
 //! ```
-//! A block has records in the order of their names. A record contains the length of the prefix that its name shares
-//! with the previous name, and the rest of its name.
+//! A block contains records, sorted by name. A record contains the length of the prefix that its name shares with the
+//! previous name, and the rest of the name.
 
 use std::io::Write;
 
@@ -19,7 +19,7 @@ use crate::reflog::CleanEntry;
 /// The first bytes of a table and of its footer.
 const MAGIC: &[u8; 4] = b"REFT";
 
-/// The kinds of blocks: references, and their logs.
+/// The kinds of blocks: references, and reflogs.
 const REFERENCES: u8 = b'r';
 const LOGS: u8 = b'g';
 
@@ -32,16 +32,17 @@ const SYMBOLIC: u64 = 3;
 /// The length in bytes of a block that is written.
 const BLOCK: usize = 4096;
 
-/// The maximum length of a reference's name in bytes, as of a file's path.
+/// The maximum length of a reference's name in bytes, which is the maximum length of a path.
 const MAX_NAME: usize = 4096;
 
-/// The maximum number of references in the tables of a repository, deleted ones included.
+/// The maximum number of references in the tables of a repository, including deleted references.
 const MAX_REFERENCES: usize = 1_000_000;
 
-/// The maximum length of all their names in bytes. The names in a table are compressed.
+/// The maximum total length of the names of all references in bytes. It is needed because the names in a table are
+/// compressed.
 const MAX_NAMES: usize = 256 << 20;
 
-/// The remaining limits for reading the tables of a repository.
+/// The remaining limits while the tables of a repository are read.
 #[derive(Debug, Clone)]
 pub struct Limits {
     references: usize,
@@ -56,7 +57,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Whether something was not read because of these limits.
+    /// Whether references were not read because of these limits.
     #[must_use]
     pub fn are_exceeded(&self) -> bool {
         self.exceeded
@@ -79,16 +80,16 @@ pub struct Table<'a> {
     /// The header and all blocks, without the footer.
     bytes: &'a [u8],
     header: usize,
-    /// The length of a block. Zero if the blocks follow each other without padding.
+    /// The length of a block in bytes. Zero if the blocks have no padding.
     block: usize,
-    /// The hash function of its ids.
+    /// The hash function of the ids in the table.
     pub format: ObjectFormat,
-    /// The number of its last change.
+    /// The number of the last change in the table.
     pub last_update: u64,
 }
 
 impl<'a> Table<'a> {
-    /// Parses the header and the footer. `None` if they are malformed.
+    /// Parses the header and the footer of a table. `None` if one of them is malformed.
     #[must_use]
     pub fn parse(bytes: &'a [u8]) -> Option<Self> {
         let mut start = Bytes(bytes);
@@ -105,15 +106,15 @@ impl<'a> Table<'a> {
             },
             _ => return None,
         };
-        // The footer has the header, five positions and a checksum.
+        // The footer consists of the header, five positions and a checksum.
         let end = bytes.len().checked_sub(header + 5 * 8 + 4)?;
         let (footer, sum) = bytes.get(end..)?.split_at_checked(header + 5 * 8)?;
         let is_whole = end >= header && footer.starts_with(&bytes[..header]) && sum == checksum(footer);
         is_whole.then_some(Self { bytes: &bytes[..end], header, block, format, last_update })
     }
 
-    /// Calls `each` with each reference in the order of their names, and with `None` for the value of a deleted one.
-    /// `None` if a block is malformed, or has more than `limits` permit.
+    /// Calls `each` with each reference, sorted by name. The value of a deleted reference is `None`. Returns `None` if
+    /// a block is malformed or exceeds `limits`.
     #[must_use]
     pub fn references(&self, limits: &mut Limits, mut each: impl FnMut(&[u8], Option<Value>)) -> Option<()> {
         let mut at = 0;
@@ -126,7 +127,7 @@ impl<'a> Table<'a> {
             let length = usize::try_from(Bytes(rest.get(begin + 1..)?).number(3)?).ok()?;
             self.block(rest.get(..length)?.get(begin + 4..)?, limits, &mut each)?;
             at += match rest.get(length) {
-                // Padding follows, unless the next block begins directly.
+                // The block is followed by padding, unless the next block begins directly.
                 Some(0) if length < self.block => self.block,
                 _ => length,
             };
@@ -134,7 +135,7 @@ impl<'a> Table<'a> {
         Some(())
     }
 
-    /// Reads the records of a block, which its restart points follow.
+    /// Reads the records of a block. The restart points of the block come after the records.
     fn block(
         &self,
         bytes: &[u8],
@@ -184,15 +185,16 @@ impl<'a> Table<'a> {
 pub struct Change<'a> {
     /// The full name of the reference.
     pub name: &'a str,
-    /// Its object before. `None` if it is new.
+    /// The object of the reference before the change. `None` if the reference is new.
     pub before: Option<&'a ObjectId>,
-    /// Its object after the change.
+    /// The object of the reference after the change.
     pub after: &'a ObjectId,
-    /// The entry of its reflog.
+    /// The new entry of the reference's reflog.
     pub log: Option<&'a CleanEntry>,
 }
 
-/// A table with one change, which has this number. `None` if its name or log does not fit into a block.
+/// Writes a table with one change. `update` is the number of the change. `None` if the name or the log entry does not
+/// fit into a block.
 #[must_use]
 pub fn write(change: &Change<'_>, update: u64) -> Option<Vec<u8>> {
     let format = change.after.format();
@@ -207,7 +209,7 @@ pub fn write(change: &Change<'_>, update: u64) -> Option<Vec<u8>> {
     let mut logs = 0;
     if let Some(log) = change.log {
         logs = table.len() as u64;
-        // The length of the block is that of its content before the compression.
+        // The length in a block is the length of its content before the compression.
         let block = block(LOGS, 0, &log_record(change, log, update))?;
         let (kind_and_length, content) = block.split_at(4);
         table.extend(kind_and_length);
@@ -216,7 +218,7 @@ pub fn write(change: &Change<'_>, update: u64) -> Option<Vec<u8>> {
         table.extend(compressed.finish().ok()?);
     }
     let mut footer = header(format, update);
-    // The positions of the indexes and of the objects, which a table of this size does not have, and of the logs.
+    // The five positions: the indexes and the objects, which a table of this size does not have, and the logs.
     for position in [0, 0, 0, logs, 0] {
         footer.extend(position.to_be_bytes());
     }
@@ -237,7 +239,7 @@ fn header(format: ObjectFormat, update: u64) -> Vec<u8> {
     header
 }
 
-/// A block with one record, after `begin` bytes that belong to it.
+/// Writes a block with one record. `begin` is the number of bytes before the block that belong to it.
 fn block(kind: u8, begin: usize, record: &[u8]) -> Option<Vec<u8>> {
     let restart = begin + 4;
     let length = restart + record.len() + 3 + 2;
@@ -252,7 +254,8 @@ fn block(kind: u8, begin: usize, record: &[u8]) -> Option<Vec<u8>> {
     Some(block)
 }
 
-/// The newest entries of a log come first, so the number of the change is stored inverted.
+/// Writes the record of a log entry. In a table, the newest entries of a log come first, so the number of the change is
+/// stored inverted.
 fn log_record(change: &Change<'_>, log: &CleanEntry, update: u64) -> Vec<u8> {
     const ENTRY: u64 = 1;
     let none = vec![0; id_length(change.after.format())];
@@ -293,7 +296,8 @@ fn three_bytes(number: usize) -> [u8; 3] {
     bytes
 }
 
-/// A number in the encoding of pack files: seven bits in a byte, and each byte but the last stores its value minus one.
+/// Encodes a number as in pack files: each byte has seven bits, and each byte except the last stores its value minus
+/// one.
 fn varint(mut number: u64) -> Vec<u8> {
     let mut bytes = vec![(number & 0x7f) as u8];
     while number > 0x7f {
@@ -304,7 +308,7 @@ fn varint(mut number: u64) -> Vec<u8> {
     bytes
 }
 
-/// The rest of some bytes.
+/// The bytes that were not parsed yet.
 struct Bytes<'a>(&'a [u8]);
 
 impl<'a> Bytes<'a> {
@@ -314,7 +318,7 @@ impl<'a> Bytes<'a> {
         Some(taken)
     }
 
-    /// A number of up to eight bytes, the most significant one first.
+    /// Parses a number of up to eight bytes, whose most significant byte comes first.
     fn number(&mut self, count: usize) -> Option<u64> {
         Some(self.take(count)?.iter().fold(0, |number, byte| number << 8 | u64::from(*byte)))
     }
@@ -380,7 +384,8 @@ mod tests {
         assert_eq!(Bytes(&[0x80]).varint(), None, "cut off");
     }
 
-    /// A table with any byte changed, or truncated anywhere, gives no other references and causes no panic.
+    /// If any byte of a table is changed, or the table is truncated at any position, parsing it returns no wrong
+    /// references and does not panic.
     #[test]
     fn a_damaged_table_is_refused() {
         let after = ObjectId::parse(ONE).expect("an id");
@@ -393,7 +398,8 @@ mod tests {
                 let mut bytes = whole.clone();
                 bytes[at] ^= 1 << bit;
                 let found = read(&bytes);
-                // Only the ids, names and numbers of the blocks have no checksum.
+                // Between the header and the footer, only the ids, the names and the numbers of the blocks are not
+                // covered by a checksum.
                 assert!((24..footer).contains(&at) || found.is_none(), "{at}: {found:?}");
             }
         }

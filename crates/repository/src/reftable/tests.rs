@@ -1,4 +1,4 @@
-//! Tests against git itself, which has to support `--ref-format=reftable` (2.45).
+//! Compares this crate with git, which must support `--ref-format=reftable` (git 2.45).
 
 use std::fs;
 use std::io::Write;
@@ -15,7 +15,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// A repository with one commit. `None` if this git cannot make one.
+    /// Creates a repository with one commit. `None` if the installed git does not support this format.
     fn new(format: &str) -> Option<Self> {
         let scene = Self { top: tempfile::tempdir().expect("a directory") };
         let object_format = format!("--object-format={format}");
@@ -61,13 +61,13 @@ fn of(common: &Directory) -> Refs<'_> {
     Refs { git: common, common, storage: Storage::Reftable }
 }
 
-/// Compares all references that this crate reads with those that git reads.
+/// Asserts that this crate reads the same references as git.
 fn assert_as_git(scene: &Scene) {
     let common = scene.common();
     let refs = of(&common);
     let listed = scene.git(&["for-each-ref", "--format=%(refname) %(objectname)"]);
     let mut ids = std::collections::HashSet::new();
-    // Each lookup reads the tables, so with many references, the test looks up only some.
+    // Each lookup reads all tables. If there are many references, the test therefore looks up only some of them.
     let step = listed.lines().count() / 20 + 1;
     for (number, line) in listed.lines().enumerate() {
         let (name, id) = line.split_once(' ').expect("two words");
@@ -94,7 +94,8 @@ fn reads_what_git_writes() {
         scene.git(&["commit", "-q", "--allow-empty", "-m", "two"]);
         scene.git(&["branch", "-D", "gone"]);
         assert_as_git(&scene);
-        // Several blocks, whose names share prefixes, in one table and in several.
+        // The repository gets several blocks with names that share prefixes, first in one table and then in several
+        // tables.
         let all = |numbers: std::ops::Range<usize>| -> String {
             numbers.map(|number| format!("create refs/heads/many/branch-{number} HEAD\n")).collect()
         };
@@ -149,7 +150,7 @@ fn writes_a_branch_that_git_reads() {
             scene.git(&["reflog", "-1", "--format=%gn|%ge|%gs", "bottle/one"]),
             "bottle|a@example.com|pull"
         );
-        // Git can continue from this state.
+        // Git can use the repository after this change.
         scene.git(&["branch", "after"]);
         scene.git(&["branch", "-f", "bottle/one", one.as_str()]);
         scene.git(&["pack-refs", "--all"]);

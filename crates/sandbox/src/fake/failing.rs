@@ -1,6 +1,6 @@
 //! Injects failures into the fake backend. `BOTTLE_FAKE_FAIL=<step>` makes a step fail, `<step>:kill` kills the process
-//! at that step, `<step>:hang` makes the step hang, and `<step>:wait` makes it wait until the home has a file
-//! [`CONTINUE`]. No other backend reads the variable.
+//! at that step, `<step>:hang` makes the step hang, and `<step>:wait` makes the step wait until the file [`CONTINUE`]
+//! exists in `$BOTTLE_HOME`. No other backend reads `BOTTLE_FAKE_FAIL`.
 
 use std::future::pending;
 use std::path::PathBuf;
@@ -12,50 +12,51 @@ use bottle_host::Host;
 /// The environment variable that requests a failure.
 const VARIABLE: &str = "BOTTLE_FAKE_FAIL";
 
-/// The file in the home for which a waiting step waits.
+/// The file in `$BOTTLE_HOME` that a step with the suffix `:wait` waits for.
 const CONTINUE: &str = "fake-continue";
 
-/// The interval between two searches for that file.
+/// The interval between two checks whether [`CONTINUE`] exists.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// The points at which a failure can be injected: at the beginning of a trait method, or at a point inside it.
+/// The points where a failure can be injected: the beginning of a method of the backend traits, or a point inside the
+/// method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
-    /// `check`
+    /// At the beginning of `check`.
     Check,
-    /// `prepare`
+    /// At the beginning of `prepare`.
     Prepare,
-    /// `make_network`
+    /// At the beginning of `make_network`.
     MakeNetwork,
-    /// `start_bundle`
+    /// At the beginning of `start_bundle`.
     StartBundle,
-    /// `start_guest`
+    /// At the beginning of `start_guest`.
     StartGuest,
-    /// `open_kept`
+    /// At the beginning of `open_kept`.
     OpenKept,
-    /// `connect_bundle`
+    /// At the beginning of `connect_bundle`.
     ConnectBundle,
-    /// `connect_guest`
+    /// At the beginning of `connect_guest`.
     ConnectGuest,
-    /// `remove`
+    /// At the beginning of `remove`.
     Remove,
-    /// `make_snapshot`
+    /// At the beginning of `make_snapshot`.
     MakeSnapshot,
-    /// `make_snapshot`, after it copied its first file
+    /// In `make_snapshot`, after the first file was copied.
     SnapshotCopying,
-    /// `make_snapshot`, after the snapshot is complete and before it is recorded
+    /// In `make_snapshot`, after the snapshot is complete and before the snapshot is recorded.
     SnapshotMade,
-    /// `start_guest`, after it restored the first file of a snapshot
+    /// In `start_guest`, after the first file of a snapshot was restored.
     Restoring,
-    /// `snapshots`
+    /// At the beginning of `snapshots`.
     Snapshots,
-    /// `remove_snapshot`
+    /// At the beginning of `remove_snapshot`.
     RemoveSnapshot,
-    /// `export`
+    /// At the beginning of `export`.
     Export,
-    /// `import`
+    /// At the beginning of `import`.
     Import,
-    /// `import`, after the snapshot is complete and before it is recorded
+    /// In `import`, after the snapshot is complete and before the snapshot is recorded.
     Importing,
 }
 
@@ -103,15 +104,15 @@ impl Failing {
         Self { asked, home: host.home.clone() }
     }
 
-    /// Whether this step waits.
+    /// Whether the environment requests that `step` waits.
     pub(super) fn waits_at(&self, step: Step) -> bool {
         self.asked == Some(Ok((step, How::Wait)))
     }
 
-    /// If this is the requested step, fails, hangs, or kills the process.
+    /// If the environment requests a failure at `step`, fails, hangs, waits or kills the process.
     ///
     /// # Errors
-    /// The requested failure, or an error when the variable names no step.
+    /// The requested failure, or an error when the variable's value names no step.
     pub(super) async fn at(&self, step: Step) -> Result<(), BackendError> {
         let how = match &self.asked {
             None => return Ok(()),
@@ -141,7 +142,8 @@ impl Failing {
         pending().await
     }
 
-    /// Injects a failure inside a copy. Only a kill is possible there, and it happens on the copying thread.
+    /// Returns a progress sink that injects a failure while files are copied. During a copy, only `<step>:kill` has an
+    /// effect. The sink kills the process from the thread that copies.
     pub(super) fn while_copying(&self, step: Step, progress: ProgressSink) -> ProgressSink {
         match &self.asked {
             Some(Ok((asked, How::Kill))) if *asked == step => ProgressSink::new(|_| drop(kill_itself())),

@@ -18,8 +18,8 @@ pub(crate) struct PlainSpec {
     pub(crate) root: PathBuf,
 }
 
-/// Runs a guest without isolation. It listens on no proxy ports, because guests of several bottles would listen on the
-/// same ports of the host.
+/// Runs a guest without isolation. The guest does not listen on the proxy ports, because the guests of several bottles
+/// would listen on the same ports of the host.
 pub(crate) fn run(child_end: ChildEnd, spec: PlainSpec, fds: Vec<OwnedFd>) -> io::Result<ExitCode> {
     // `setsid` fails only in a process that already leads a session, so its error is ignored.
     let _ = rustix::process::setsid();

@@ -1,10 +1,10 @@
 //! A test backend without isolation. The real guest and the real bundle run as plain processes, and the bottle's files
-//! are directories in the home. It exists only in test builds (feature `test-parts`) and runs only when selected by
-//! name.
+//! are directories in the home. The backend exists only in test builds (feature `test-parts`), and runs only when it is
+//! selected by name.
 //!
-//! Its bottles consist of processes and files. They outlive the command that started them, like the bottles of other
-//! backends. An agent can run only the built-in [`programs`]. [`failing`] makes a chosen step fail, hang, or kill its
-//! process.
+//! The bottles of the fake backend consist of processes and files. Like the bottles of other backends, these processes
+//! continue to run after the command that started them exits. An agent can run only the built-in [`programs`].
+//! [`failing`] makes a chosen step fail, hang, or kill its process.
 
 mod failing;
 pub(crate) mod guest;
@@ -34,14 +34,15 @@ use super::local::labels::Role;
 use super::local::layers::Kind;
 use super::local::roles::{self, PlainSetup, listen, socket_fds};
 
-/// The environment variable that names the engine which the backend pretends to use, or has the value `absent`. If a
-/// bottle is on another engine, the backend finds neither its files nor its snapshots.
+/// The environment variable with the name of the container engine that the backend pretends to use. The value `absent`
+/// pretends that no engine answers. The backend finds neither the files nor the snapshots of a bottle that was created
+/// with another engine.
 const ENGINE: &str = "BOTTLE_FAKE_ENGINE";
 
 /// The file in a bottle's directory that contains the engine's name.
 const ENGINE_FILE: &str = "fake-engine";
 
-/// The test backend without isolation: a local backend whose calls fail when a test asks for it.
+/// The test backend without isolation: a local backend into which tests can inject failures.
 #[derive(Debug)]
 pub struct FakeBackend {
     local: LocalBackend<Plain>,
@@ -52,7 +53,7 @@ pub struct FakeBackend {
 }
 
 impl FakeBackend {
-    /// Creates the backend for this home, with the failure that the environment requests.
+    /// Creates the backend for the home of `host`, with the failure that the environment requests.
     #[must_use]
     pub fn new(host: &Host) -> Self {
         let failing = Failing::from_environment(host);
@@ -66,14 +67,14 @@ impl FakeBackend {
 }
 
 impl FakeBackend {
-    /// Whether the bottle is on the engine of this backend.
+    /// Whether the bottle was created with the engine of this backend.
     fn is_here(&self, slug: &Slug) -> bool {
         let on = std::fs::read_to_string(self.state.join(slug.as_str()).join(ENGINE_FILE)).ok();
         on == self.engine
     }
 }
 
-/// Plain processes on layers.
+/// The sandboxes of [`FakeBackend`]: plain processes whose files are in a bottle's layers.
 #[derive(Debug)]
 struct Plain {
     scope: Scope,
@@ -149,7 +150,7 @@ impl Backend for FakeBackend {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             isolates: false,
-            // A bottle whose commit waits counts as paused.
+            // If a test makes `make_snapshot` wait, the fake backend reports that a commit pauses the bottle.
             commit_pauses: self.failing.waits_at(Step::MakeSnapshot),
         }
     }
@@ -208,7 +209,7 @@ impl Lifecycle for FakeBackend {
             files::replace(&path, |file| std::io::Write::write_all(file, name.as_bytes()))
                 .map_err(|error| BackendError::failed("cannot write").because(error))?;
         }
-        // The guest uses the layers directory as its root. The agent's home is below it at the usual path.
+        // The guest uses the layers directory as its root. The agent's home has its usual path below this root.
         let home = self.local.0.scope.layers_in(launch.state).home().join(AGENT_USER);
         files::create_private_directory(&home)
             .map_err(|error| BackendError::failed(format!("cannot make {}", home.display())).because(error))

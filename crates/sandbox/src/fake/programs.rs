@@ -7,7 +7,7 @@ use std::io::{self, BufRead, Read, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// The name of every program, as in an agent's argv.
+/// The names of all programs, as an agent's argv names them.
 pub const NAMES: [&str; 12] = [
     "cat",
     "echo",
@@ -29,7 +29,8 @@ const NOT_FOUND: u8 = 127;
 /// Runs the program that the first argument names.
 #[must_use]
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    // A plain process has no pid namespace. Without the death signal, it would continue after its guest is killed.
+    // A process of the fake backend has no pid namespace of its own. Without the parent-death signal, the process would
+    // continue to run after its guest is killed.
     let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
     if !parent_is_a_guest() {
         return ExitCode::FAILURE;
@@ -48,8 +49,8 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// Whether the parent is a guest. If the guest was killed before the death signal was requested, this process gets no
-/// signal, but has another parent.
+/// Whether this process's parent is a guest. If the guest was killed before this process requested the parent-death
+/// signal, this process receives no signal, but has another parent.
 fn parent_is_a_guest() -> bool {
     let Some(parent) = rustix::process::getppid() else { return false };
     std::fs::read(format!("/proc/{parent}/cmdline"))

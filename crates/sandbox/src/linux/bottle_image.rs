@@ -11,11 +11,12 @@ use crate::local::backend::Bottle;
 use crate::local::layer_snapshots::IMAGES;
 use crate::local::layers::{COPY, Layers};
 
-/// The image on which the bottle's files are based. For a new bottle, this is the prepared image, which is then
-/// recorded. Otherwise it is the recorded image.
+/// Returns the image on which the bottle's files are based. For a new bottle, records and returns the prepared image.
+/// For any other bottle, returns the recorded image.
 ///
 /// # Errors
-/// [`BackendError`] when the image was removed, or the manifest has an image now and had none before, or the reverse.
+/// [`BackendError`] when the image was removed, or when the bottle manifest gained or lost its image after the bottle
+/// was created.
 pub(crate) fn of(
     images: &Images,
     bottle: &Bottle<'_>,
@@ -48,7 +49,8 @@ pub(crate) fn of(
     }
 }
 
-/// Copies the image into the layers of a new bottle. If root starts the bottle, `owner` owns the copy.
+/// Copies the image into the layers of a new bottle. If root starts the bottle, `owner` is the user id that owns the
+/// copy.
 ///
 /// # Errors
 /// [`BackendError`] when the image cannot be copied.
@@ -59,7 +61,8 @@ pub(crate) async fn copy(image: &Image, layers: &Layers, owner: Option<u32>) -> 
         .map_err(|error| BackendError::failed("cannot copy the image for the bottle").because(error))
 }
 
-/// The manifest setting that needs a container engine, as the end of a sentence.
+/// Returns the manifest setting that needs a container engine, as a clause for an error message. Returns `None` if the
+/// image needs no engine.
 pub(crate) fn needs_engine(image: &ImageSource) -> Option<String> {
     match image {
         ImageSource::Provider(_) | ImageSource::Path(_) | ImageSource::Imported(_) => None,

@@ -1,4 +1,4 @@
-//! Reads the settings of the machine that affect sandboxes, and gives the fix for each problem.
+//! Reads the settings of the machine that affect sandboxes, and suggests a fix for each problem.
 
 use std::fs;
 use std::path::Path;
@@ -104,7 +104,8 @@ impl Facts {
         None
     }
 
-    /// Another cause for a failed setup, if none of the settings is the cause.
+    /// The likely cause of a failed setup if no kernel setting is the cause: the profile of the container in which this
+    /// machine runs, or the policy of SELinux.
     fn outer_cause(&self) -> Option<Finding> {
         if let Some(engine) = self.container {
             return Some(finding(
@@ -171,8 +172,8 @@ fn finding(what: impl Into<String>, fix: impl Into<String>) -> Finding {
     Finding { what: what.into(), fix: fix.into() }
 }
 
-/// The findings for this machine. If the trial sandbox failed (`usable` is false), the causes come first, then the
-/// missing optional features.
+/// The findings for this machine: first the causes that make sandboxes fail, then the missing optional features.
+/// `usable` is false if the trial sandbox failed.
 pub(crate) fn findings(usable: bool) -> Vec<Finding> {
     let facts = Facts::read();
     let mut findings = facts.blockers();
@@ -183,12 +184,12 @@ pub(crate) fn findings(usable: bool) -> Vec<Finding> {
     findings
 }
 
-/// All settings on one line, for the fingerprint of the check cache.
+/// All [`Facts`] on one line, for the fingerprint of the check cache.
 pub(super) fn facts() -> String {
     format!("{:?}", Facts::read())
 }
 
-/// The fix for a failed setup, if one is known.
+/// Returns a fix for a failed setup, if one is known.
 pub(crate) fn fix_for(failure: &SetupFailure) -> Option<String> {
     let errno = failure.errno.map(Errno::from_raw_os_error)?;
     if !matches!(errno, Errno::PERM | Errno::ACCESS | Errno::NOSPC | Errno::NOSYS | Errno::INVAL) {
@@ -213,7 +214,7 @@ pub(crate) fn fix_for(failure: &SetupFailure) -> Option<String> {
     }
 }
 
-/// Reads a number from a file. `None` if the file does not exist.
+/// Reads a number from a file. Returns `None` if the file does not exist.
 fn read_number(path: &str) -> Option<u64> {
     fs::read_to_string(path).ok()?.trim().parse().ok()
 }

@@ -1,8 +1,8 @@
 //! Caches the fact that a sandbox worked on this machine, because the trial sandbox is the slowest check before a
 //! launch.
 //!
-//! A cached result is valid only for the same boot, program file, kernel settings and namespaces. If something else on
-//! the machine changes, the launch fails with the same error as the trial sandbox would.
+//! A cached result is valid only for the same boot, program file, kernel settings and namespaces. If another change of
+//! the machine makes sandboxes fail, the launch fails with the error that the trial sandbox would have reported.
 
 use std::fmt::Write as _;
 use std::fs::{self, Metadata};
@@ -15,8 +15,8 @@ use sha2::{Digest, Sha256};
 
 use super::check;
 
-/// The name of the cache file. It is in the parent directory of the bottles' runtime directories, and no slug begins
-/// with a dot.
+/// The name of the cache file. The file is next to the runtime directories of the bottles, whose names are slugs. The
+/// file's name begins with a dot, because no slug does.
 const NAME: &str = ".linux-worked";
 
 /// The namespaces of this process that affect whether a sandbox can be created.
@@ -39,11 +39,11 @@ impl CheckCache {
         self.fingerprint.as_ref().is_some_and(|fingerprint| stored.as_deref() == Some(Path::new(fingerprint)))
     }
 
-    /// Records that a sandbox worked. The directory exists already. If it is not writable, the next start runs the
-    /// trial again.
+    /// Records that a sandbox worked. The directory of the cache file must exist. If the directory is not writable,
+    /// nothing is recorded and the next start runs the trial sandbox again.
     ///
-    /// The record is a symbolic link whose target text is the fingerprint. The kernel creates a link atomically, so a
-    /// crash leaves no partial record.
+    /// The cache file is a symbolic link, and the text of its target is the fingerprint. The kernel creates a link
+    /// atomically, so a crash leaves no partial cache file.
     pub(super) fn store(&self) {
         let Some(fingerprint) = self.fingerprint.as_ref().filter(|_| !self.is_current()) else { return };
         self.clear();
@@ -60,7 +60,8 @@ impl CheckCache {
     }
 }
 
-/// A hash of everything that is known to affect whether a sandbox can be created. `None` if an input cannot be read.
+/// Returns a hash of everything that is known to affect whether a sandbox can be created. Returns `None` if an input of
+/// the hash cannot be read.
 fn fingerprint(program: &Path) -> Option<String> {
     let mut facts = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     let program: Metadata = program.metadata().ok()?;

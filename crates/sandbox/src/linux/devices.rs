@@ -16,7 +16,7 @@ use super::sys::Forbid;
 use crate::local::failure::Step;
 use crate::local::spawn_ipc::{SetupFailure, SetupPart};
 
-/// Devices that have no state and no owner.
+/// The host's devices that a sandbox gets. These devices have no state and no owner.
 const DEVICES: [&str; 6] = ["full", "null", "random", "tty", "urandom", "zero"];
 
 /// Links that programs expect in `/dev`.
@@ -28,8 +28,8 @@ const LINKS: [(&str, &str); 5] = [
     ("pts/ptmx", "dev/ptmx"),
 ];
 
-/// The entries of `/proc` that stay visible besides the processes: machine size, load and kernel features, which
-/// programs read. Other entries can reveal or change the host's disks, hardware or locks.
+/// The entries of `/proc` that stay visible besides the processes. Programs read the machine size, the load and the
+/// kernel features from these entries. Other entries can reveal or change the host's disks, hardware or locks.
 const VISIBLE: [&str; 10] = [
     "cgroups",
     "cpuinfo",
@@ -43,12 +43,12 @@ const VISIBLE: [&str; 10] = [
     "vmstat",
 ];
 
-/// The directory of `/proc` with the machine's settings. It becomes read-only and is not covered, because many programs
-/// read it.
+/// The directory of `/proc` with the kernel's settings. The sandbox makes this directory read-only and does not cover
+/// it, because many programs read it.
 const SETTINGS: &str = "sys";
 
-/// A mount that covers an entry of `/proc` forbids writing and running programs. It must allow devices, because files
-/// are covered with `/dev/null`.
+/// The restrictions of a mount that covers an entry of `/proc`: writing and running programs are forbidden. Devices
+/// must be allowed, because the device `/dev/null` covers each file.
 const NOTHING: Forbid = Forbid { writes: true, devices: false, programs: true };
 
 /// Builds `/dev` and `/proc` under the new root.
@@ -78,8 +78,8 @@ fn mount(root: BorrowedFd<'_>, path: &str, tree: io::Result<Tree>) -> Result<(),
     tree.step_at("make", path)?.attach(directory(root, path).step_at("make", path)?).step_at("mount", path)
 }
 
-/// Covers every file and directory of `/proc` that is not on the allowlist, and makes [`SETTINGS`] read-only. Entries
-/// that newer kernels add are therefore covered too.
+/// Covers every file and directory of `/proc` that is not on the allowlist, and makes [`SETTINGS`] read-only. The
+/// allowlist ensures that entries which newer kernels add are covered too.
 fn cover(root: BorrowedFd<'_>) -> Result<(), SetupFailure> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let proc = openat(root, "proc", flags, Mode::empty()).step("open /proc")?;
@@ -103,7 +103,8 @@ fn cover(root: BorrowedFd<'_>) -> Result<(), SetupFailure> {
     Ok(())
 }
 
-/// The first mounts that cover an entry. They are duplicated to cover further entries.
+/// The mount that covered the first file of `/proc`, and the mount that covered the first directory. Duplicates of
+/// these mounts cover the other files and directories.
 #[derive(Default)]
 struct Covers {
     file: Option<Tree>,

@@ -30,21 +30,21 @@ use crate::local::spawn_ipc::{ChildEnd, Report, SetupFailure, SetupPart};
 
 /// The process in which [`enter`] returns.
 pub(crate) enum Entered {
-    /// The process that the backend started. It has nothing more to do.
+    /// The process that the backend started. This process has completed its part of the setup and must exit.
     Outer,
     /// Pid 1 of the sandbox, with an empty standard input. If an overlay combines the bottle's changes with an image,
     /// contains the open upper directory.
     Inner(Option<OwnedFd>),
 }
 
-/// Creates the sandbox and becomes its pid 1. Reports a failure to the backend before it returns.
+/// Creates the sandbox and becomes its pid 1. Reports a failure to the backend before returning it.
 ///
 /// # Errors
 /// [`SetupFailure`]. The process must then exit.
 pub(crate) fn enter(spec: &SandboxSpec, child_end: ChildEnd) -> Result<Entered, SetupFailure> {
     let made = make(spec, &child_end);
     if let Err(failure) = &made {
-        // The process that waits for the report may have exited.
+        // An error is ignored, because the backend that waits for the report may have exited.
         let _ = child_end.report(&Report::Failed(failure.clone()));
     }
     let Some(Confined { null, changed }) = made? else { return Ok(Entered::Outer) };
@@ -92,8 +92,9 @@ fn make(spec: &SandboxSpec, child_end: &ChildEnd) -> Result<Option<Confined>, Se
         Forked::Child => {
             drop((outer, proc));
             let confined = confine(spec, &sources, &inner)?;
-            // The read returns when the outer process exits, which happens after the outer process reported this
-            // process to the backend. The sandbox therefore cannot become ready before its process is recorded.
+            // The read returns when the outer process exits. The outer process exits only after it has reported this
+            // process to the backend. The sandbox therefore cannot become ready before the backend has recorded its pid
+            // 1.
             rustix::io::read(&inner, &mut [0_u8; 1][..]).step("wait for the outer process")?;
             Ok(Some(confined))
         }

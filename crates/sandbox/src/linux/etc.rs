@@ -1,7 +1,8 @@
 //! Builds `/etc` of a sandbox from an allowlist of host files. The host's `/etc` itself is never mounted.
 //!
 //! User names, host names and certificates are generated for the bottle. The paths of the system's certificate store
-//! are links to the bundle that the guest writes, so that programs without a configurable path trust the proxy too.
+//! are links to the certificate bundle that the guest writes. Programs without a configurable certificate path
+//! therefore trust the proxy too.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -20,7 +21,7 @@ use super::spec::SandboxSpec;
 use crate::local::failure::Step;
 use crate::local::spawn_ipc::SetupFailure;
 
-/// Host files and links that do not identify the host. Existing ones are copied.
+/// Files and links in the host's `/etc` that do not identify the host. The setup copies those of them that exist.
 const COPIED: [&str; 12] = [
     "debian_version",
     "inputrc",
@@ -36,13 +37,15 @@ const COPIED: [&str; 12] = [
     "timezone",
 ];
 
-/// Host directories and large files that do not identify the host. They are mounted.
+/// Host directories and large files that do not identify the host. The setup mounts these paths instead of copying
+/// them.
 const SHARED: [&str; 9] = [
     "/etc/alternatives",
     "/etc/crypto-policies",
     "/etc/fonts",
     "/etc/ld.so.cache",
-    // Maven does not start without these. Its settings are not shared, because they may contain credentials.
+    // Maven does not start without `logging` and `m2.conf`. Maven's settings files are not shared, because they may
+    // contain credentials.
     "/etc/maven/logging",
     "/etc/maven/m2.conf",
     "/etc/mime.types",
@@ -50,8 +53,8 @@ const SHARED: [&str; 9] = [
     "/etc/terminfo",
 ];
 
-/// The maximum number of bytes copied from one file. The largest of these files has a tenth of this size; the rest of a
-/// longer file is omitted.
+/// The maximum number of bytes copied from one file. The largest file of [`COPIED`] has a tenth of this size. The rest
+/// of a longer file is omitted.
 const COPY_MAX: u64 = 128 << 10;
 
 /// Builds `/etc` under the new root while the host's root is still mounted at `/`.
@@ -79,8 +82,8 @@ pub(super) fn build(root: BorrowedFd<'_>, spec: &SandboxSpec) -> Result<(), Setu
     symlinkat("/proc/self/mounts", &etc, "mtab").step("link /etc/mtab")
 }
 
-/// The directories in which distributions keep the settings of their packages of Java (`/etc/java-17-openjdk`,
-/// `/etc/java`). Java does not start without them.
+/// The directories in which distributions keep the settings of their Java packages (`/etc/java-17-openjdk`,
+/// `/etc/java`). Java does not start without these directories.
 fn java_settings() -> io::Result<Vec<PathBuf>> {
     let mut directories = Vec::new();
     for entry in std::fs::read_dir("/etc")? {
@@ -141,7 +144,7 @@ fn copy(etc: &OwnedFd, name: &str) -> io::Result<()> {
 /// Writes a new file.
 ///
 /// # Errors
-/// The system's error.
+/// The error of the failed system call.
 pub(super) fn write(etc: &OwnedFd, name: &str, content: &[u8]) -> io::Result<()> {
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
     let file = openat(etc, name, flags, Mode::from_raw_mode(0o644))?;

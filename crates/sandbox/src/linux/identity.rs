@@ -1,14 +1,18 @@
-//! Chooses the host user ids under which the agent and the sidecars of a bottle run. They are never root.
+//! Chooses the host user ids under which the agent and the sidecars of a bottle run. The agent and the sidecars never
+//! run as root.
 //!
-//! Inside the bottle a single id exists: [`bottle_policy::names::AGENT_UID`] or the id of the image's user. If an
-//! ordinary user starts the bottle, this id maps to that user's id, the only one that the user's sandbox may use. If
-//! root starts the bottle, this id maps to an id chosen by a hash of home and slug, from the range that systemd's id
-//! plan leaves unused (0x7000_0000 to 0x7fff_ffff). The owner of a kept bottle's files therefore stays the same, and
-//! two bottles run as different users. No file on the host belongs to such an id, so files that only root may read stay
-//! unreadable, and set-id programs grant nothing.
+//! Inside the bottle, a single user id exists: [`bottle_policy::names::AGENT_UID`] or the id of the image's user. If an
+//! ordinary user starts the bottle, this inner id maps to the user's own id, because an ordinary user may map no other
+//! id.
 //!
-//! The sidecars have credentials and process the agent's traffic. If root starts the bottle, they run under another id,
-//! chosen in the same way. If an ordinary user starts it, they run as that user, confined by [`bottle_harden`].
+//! If root starts the bottle, the inner id maps to a host id in the range 0x7000_0000 to 0x7fff_ffff, which systemd's
+//! id plan leaves unused. A hash of home and slug selects the host id. The owner of a kept bottle's files therefore
+//! stays the same, and two bottles run as different users. No file of the host belongs to the selected id, so the agent
+//! cannot read files that only root may read, and set-id programs grant nothing.
+//!
+//! The sidecars have credentials and process the agent's traffic. If root starts the bottle, the sidecars run under a
+//! second host id, which is selected in the same way from its own range. If an ordinary user starts the bottle, the
+//! sidecars run as that user, confined by [`bottle_harden`].
 
 use std::fs;
 use std::io;
@@ -19,7 +23,7 @@ use sha2::{Digest, Sha256};
 use super::spec::AgentIds;
 use crate::local::backend::Who;
 
-/// The number of ids in one range. All ids fit into a signed 32-bit number.
+/// The number of ids in the range for agents, and in the range for sidecars. All ids fit into a signed 32-bit number.
 const COUNT: u32 = 1 << 24;
 
 impl Who {
@@ -32,7 +36,8 @@ impl Who {
     }
 }
 
-/// The host user id of a bottle that root starts. `None` if an ordinary user starts it.
+/// Returns the host user id for the agent or the sidecars of a bottle that root starts. Returns `None` if an ordinary
+/// user starts the bottle.
 ///
 /// # Errors
 /// When every id of the range is taken, or this process is root in a container whose id map lacks the chosen id.
@@ -100,7 +105,7 @@ impl Taken {
     }
 }
 
-/// Whether an id map contains an id of the inner namespace.
+/// Whether `map`, the content of a `uid_map` or `gid_map` file, maps `id` of the inner namespace.
 fn maps(map: &str, id: u32) -> bool {
     map.lines().any(|line| {
         let mut fields = line.split_ascii_whitespace().map(str::parse::<u32>);
@@ -133,7 +138,7 @@ mod tests {
             match outside_id("01234567", &slug, who) {
                 Ok(Some(id)) => assert!((who.first()..who.first() + COUNT).contains(&id)),
                 Ok(None) => assert!(!rustix::process::geteuid().is_root()),
-                // The id map of a container may lack the chosen id.
+                // If the test runs in a container, the container's id map may lack the chosen id.
                 Err(error) => assert!(error.to_string().contains("does not exist in this container")),
             }
         }

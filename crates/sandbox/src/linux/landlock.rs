@@ -1,10 +1,10 @@
 //! Restricts a sandbox with Landlock, in addition to mounts and namespaces.
 //!
-//! Whatever the mounts allow, an agent on the host's system can write only to the bottle's directories, tmpfs
-//! directories and existing files in `/proc`, and an agent on an image cannot create devices. With `resources.nested`,
-//! file access is unrestricted. In every bottle, processes can neither connect to abstract sockets nor send signals
-//! outside the bottle. An older kernel enforces the subset that it supports; `bottle doctor` reports the missing
-//! features.
+//! An agent that uses the host's system directories can write only to the bottle's directories, tmpfs directories and
+//! existing files in `/proc`, even if a mount allows more. An agent whose bottle is based on an image cannot create
+//! devices. With `resources.nested`, file access is unrestricted. In every bottle, processes can neither connect to
+//! abstract sockets nor send signals outside the bottle. An older kernel enforces the subset that it supports; `bottle
+//! doctor` reports the missing features.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -18,19 +18,21 @@ use landlock::{
 
 use super::prefix;
 
-/// The newest Landlock version whose rules are requested.
+/// The newest Landlock version. The rules request the access rights of this version.
 const RULES: ABI = ABI::V6;
 
 /// Directories in which writes and device ioctls are allowed.
 const WRITABLE: [&str; 7] = ["/tmp", "/run", names::WORKSPACE, "/home", prefix::LOCAL, prefix::OPT, "/dev"];
 
-/// The directory in which existing files are writable but none can be created. It contains the settings of processes.
+/// The directory in which existing files are writable but no files can be created. This directory contains the settings
+/// of processes.
 const SETTINGS: &str = "/proc";
 
-/// Restricts this thread, which is the only one, and its future children. With `nested`, file access is unrestricted,
-/// because Landlock forbids all mounts to a process whose file access is restricted. With `own_system`, all files are
-/// writable, because the bottle has its own system files; only devices are forbidden. `changed` is the upper directory
-/// of an image, which has no path inside the bottle; listing it through its descriptor is allowed.
+/// Restricts this thread, which is the only thread of the process, and its future children. With `nested`, file access
+/// is unrestricted, because Landlock forbids all mounts to a process with restricted file access. With `own_system`,
+/// all files are writable and only devices are forbidden, because the bottle has its own system files. `changed` is the
+/// upper directory of a bottle that is based on an image. This directory has no path inside the bottle, and the rules
+/// allow listing it through its descriptor.
 ///
 /// # Errors
 /// When a kernel that supports Landlock refuses the rules.

@@ -1,9 +1,9 @@
 //! Mounts a directory of the user as a workspace (`--cwd=live`).
 //!
-//! The agent can write to the directory, but not to its `.git`: the bottle's own repository is mounted over it. A mount
-//! point cannot be renamed, removed or unmounted in the bottle, so the agent never sees the files below it. The
-//! directory itself is the root of its mount. Only a process outside of the bottle can move the user's `.git` away from
-//! under the mount; `bottle` reports that when the bottle ends.
+//! The agent can write to the directory, but not to the directory's `.git`: the bottle's own repository is mounted over
+//! `.git`. A mount point cannot be renamed, removed or unmounted in the bottle, so the agent never sees the files that
+//! the mount covers. The workspace directory itself is the root of a mount. Only a process outside of the bottle can
+//! move the user's `.git` away from under the mount. When the bottle ends, `bottle` reports such a move.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -18,17 +18,17 @@ use super::sys::{Forbid, map_owners};
 use crate::local::failure::Step;
 use crate::local::spawn_ipc::SetupFailure;
 
-/// The name of the repository, in the directory and in the bottle's own directory.
+/// The name of the repository, both in the user's directory and in the bottle's own workspace directory.
 const GIT_DIR: &str = ".git";
 
 const DIRECTORY: OFlags =
     OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// Opens the directory that the user was shown. `outside` is the host user id of a bottle that root starts; the mount
-/// then shows it as the owner of the directory's files.
+/// Opens the user's directory, which was shown to the user before the launch. `outside` is the host user id of a bottle
+/// that root starts. The mount shows this id as the owner of the directory's files.
 ///
 /// # Errors
-/// [`SetupFailure`] that names the path, also when another directory is at the path now.
+/// [`SetupFailure`] that names the path. Another directory that is now at the path is a failure too.
 pub(super) fn open(live: &LiveDirectory, forbid: Forbid, outside: Option<u32>) -> Result<Tree, SetupFailure> {
     let path = &live.path;
     let directory = openat(CWD, path, DIRECTORY, Mode::empty()).step_at("open", path)?;
@@ -42,7 +42,7 @@ pub(super) fn open(live: &LiveDirectory, forbid: Forbid, outside: Option<u32>) -
     Ok(tree)
 }
 
-/// Checks that the open directory is the one that the user was shown.
+/// Checks that the open directory is the directory that was shown to the user before the launch.
 fn require_same(live: &LiveDirectory, directory: &OwnedFd) -> io::Result<()> {
     let stat = fstat(directory)?;
     if (stat.st_dev, stat.st_ino) == (live.device, live.inode) {
@@ -51,8 +51,8 @@ fn require_same(live: &LiveDirectory, directory: &OwnedFd) -> io::Result<()> {
     Err(io::Error::other("another directory is there now"))
 }
 
-/// Opens the bottle's repository in its own workspace directory, if the user's directory has a repository for it to
-/// cover.
+/// If the user's directory has a repository, opens the bottle's repository, which will cover the user's repository. The
+/// bottle's repository is in the bottle's own workspace directory.
 ///
 /// # Errors
 /// [`SetupFailure`] that names the path.
@@ -68,10 +68,11 @@ pub(super) fn open_repository(
     Tree::clone_host(&path, forbid).step_at("mount the repository", &path).map(Some)
 }
 
-/// Mounts the bottle's repository over the one in the attached workspace.
+/// Mounts the bottle's repository over the user's repository in the attached workspace.
 ///
 /// # Errors
-/// When the workspace has no directory `.git`, or another one than the user was shown.
+/// When the workspace has no directory `.git`, or when this directory is not the one that was shown to the user before
+/// the launch.
 pub(super) fn cover(live: &LiveDirectory, workspace: &Tree, repository: &Tree) -> Result<(), SetupFailure> {
     let path = live.path.join(GIT_DIR);
     let over = openat(workspace.root(), GIT_DIR, DIRECTORY, Mode::empty()).step_at("open", &path)?;

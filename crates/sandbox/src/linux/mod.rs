@@ -16,10 +16,11 @@
 //! contains the mount calls.
 //!
 //! An agent can still learn some facts about the host: the kernel, the processors, memory, load and uptime (programs
-//! adapt to these), and the versions of installed software. `/proc/self/mountinfo` also shows the source
-//! path of each mount within its file system. These are the paths of the bottle's state and of exposed programs, which
-//! contain the user name. The kernel shows this path for every mount: a bind mount of a bind mount shows the same path,
-//! and an overlay shows it among its options. Only a separate file system for the bottle would hide it.
+//! adapt to these), and the versions of installed software. `/proc/self/mountinfo` also shows the source path of each
+//! mount within its file system. Among these source paths are the paths of the bottle's state and of exposed programs,
+//! which contain the user name. The kernel shows the source path of every mount: a bind mount of a bind mount shows the
+//! same path, and an overlay shows the path among its options. Only a separate file system for the bottle would hide
+//! the source path.
 
 pub(crate) mod bottle_image;
 pub(crate) mod check;
@@ -91,7 +92,7 @@ pub struct Linux {
 }
 
 impl LinuxBackend {
-    /// Creates the backend for this home.
+    /// Creates the backend for the home of `host`.
     #[must_use]
     pub fn new(host: &Host) -> Self {
         Self(Linux { host: host.clone(), scope: Scope::linux(host), images: Images::new(host) })
@@ -99,7 +100,7 @@ impl LinuxBackend {
 }
 
 impl Linux {
-    /// The specification of a sandbox that mounts no bottle's directories.
+    /// The specification of a sandbox that does not mount the directories of a bottle.
     fn base_spec(&self, slug: &Slug) -> Result<SandboxSpec, BackendError> {
         Ok(SandboxSpec {
             hostname: slug.to_string(),
@@ -181,7 +182,8 @@ impl Linux {
         Ok(used)
     }
 
-    /// Describes the resource limits that the guest enforces by polling, because the kernel does not enforce them.
+    /// Describes the requested resource limits that the guest enforces by polling, because the kernel does not enforce
+    /// these limits.
     fn polled_limits(&self, asked: &Resources) -> Vec<String> {
         let memory = asked.memory.is_some() && !Groups::current().can_limit(Controller::Memory);
         [(memory, "memory"), (asked.disk.is_some(), "disk")]
@@ -209,8 +211,9 @@ impl Linux {
 }
 
 /// The limits that the guest enforces by polling: requested limits that the kernel does not enforce, and a default
-/// memory limit that protects the machine. The upper directory of an image has no path inside the bottle, so the guest
-/// receives its file descriptor. The disk limit does not count the initial size of a copied image.
+/// memory limit that protects the machine. An upper directory is not among the returned directories, because it has no
+/// path inside the bottle; the guest receives its file descriptor. The disk limit does not count the initial size of a
+/// copied image.
 fn guest_limits(asked: &Resources, memory_is_limited: bool, image: Option<&Image>, copied: bool) -> Limits {
     let limit = |bytes| Limit { bytes, asked: true };
     let memory = match asked.memory {
@@ -221,7 +224,7 @@ fn guest_limits(asked: &Resources, memory_is_limited: bool, image: Option<&Image
     let home = format!("/home/{}", names::AGENT_USER);
     let directories: &[&str] = match image {
         None => &[&home, names::WORKSPACE],
-        // Inside the bottle, all files are below the root and on one disk.
+        // All files of a bottle with a copied image are below `/` and on one disk.
         Some(_) if copied => &["/"],
         Some(_) => &[names::WORKSPACE],
     };
@@ -236,8 +239,8 @@ fn guest_limits(asked: &Resources, memory_is_limited: bool, image: Option<&Image
 
 /// The part of a sandbox's setup that runs outside the sandbox.
 struct SandboxSetup {
-    /// The host user id that root maps to the bottle's single id. `None` for an ordinary user, because the sandbox
-    /// process then maps the id itself.
+    /// The host user id that root maps to the bottle's single id. `None` for an ordinary user, because an ordinary
+    /// user's sandbox process maps the id itself.
     outside_id: Option<u32>,
     inside: AgentIds,
 }
@@ -261,7 +264,8 @@ impl Setup for SandboxSetup {
     }
 }
 
-/// The resource log of a trial sandbox, which records nothing. The sandbox ends before a cleanup could look for it.
+/// The resource log of a trial sandbox, which records nothing. The trial sandbox ends before a cleanup could search for
+/// it.
 struct Unrecorded;
 
 impl ResourceLog for Unrecorded {
@@ -285,7 +289,7 @@ impl Backend for LinuxBackend {
         let mut findings = check::findings(tried.is_ok());
         if let Err(error) = &tried {
             let fix = error.hint.clone().unwrap_or_else(|| "use another backend".to_owned());
-            // If a finding with the same fix already names the cause, the error adds nothing.
+            // The error is omitted if a finding with the same fix already names the cause.
             if findings.iter().all(|finding| finding.fix != fix) {
                 findings.insert(0, Finding { what: causes::one_line(error), fix });
             }
@@ -401,7 +405,8 @@ impl LocalSandbox for Linux {
         let image = bottle_image::of(&self.images, bottle, &layers)?;
         let started = match (self.start_sandbox(bottle, image.as_ref()).await, &image) {
             (Err(error), Some(image)) if error.kind == BackendErrorKind::Unsupported && bottle.is_new() => {
-                // This machine does not support the overlay. A copy of the image works on every kernel and disk.
+                // This machine cannot mount the overlay of image and layers. A copy of the image works with every
+                // kernel and disk.
                 bottle_image::copy(image, &layers, self.outside_id(bottle.slug, Who::Agent)?).await?;
                 self.start_sandbox(bottle, Some(image)).await
             }

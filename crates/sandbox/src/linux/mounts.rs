@@ -17,13 +17,13 @@ use rustix::mount::{
 
 use super::sys::{Forbid, restrict_mount};
 
-/// Read-only, without devices, with programs.
+/// The mount is read-only and its device files cannot be used. Its programs can be run.
 pub(super) const READ_ONLY: Forbid = Forbid { writes: true, devices: true, programs: false };
 
-/// Read-only, without devices and programs.
+/// The mount is read-only, its device files cannot be used, and its programs cannot be run.
 pub(super) const DATA: Forbid = Forbid { writes: true, devices: true, programs: true };
 
-/// Writable, without devices, with programs.
+/// The mount is writable and its device files cannot be used. Its programs can be run.
 pub(super) const WRITABLE: Forbid = Forbid { writes: false, devices: true, programs: false };
 
 /// A detached mount.
@@ -42,10 +42,10 @@ impl Tree {
         Ok(tree)
     }
 
-    /// Clones the mount at `name` in an attached directory.
+    /// Clones the mount at `name` in `directory`, which must belong to an attached mount.
     ///
     /// # Errors
-    /// As [`Tree::clone_host`].
+    /// The errors of [`Tree::clone_host`].
     pub(super) fn clone_at(directory: impl AsFd, name: &CStr, forbid: Forbid) -> io::Result<Self> {
         let flags =
             OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
@@ -58,17 +58,17 @@ impl Tree {
     /// detached mount.
     ///
     /// # Errors
-    /// The system's error.
+    /// The error of the failed system call.
     pub(super) fn duplicate(&self) -> io::Result<Self> {
         let flags =
             OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
         Ok(Self(open_tree(&self.0, "", flags)?))
     }
 
-    /// Creates a file system of this kind. Set-id programs in it have no effect.
+    /// Creates a file system of the type `kind`. Set-id bits of its programs have no effect.
     ///
     /// # Errors
-    /// When the kernel refuses the kind or an option.
+    /// When the kernel refuses `kind` or an option.
     pub(super) fn new(kind: &str, options: &[(&str, &str)], attributes: MountAttrFlags) -> io::Result<Self> {
         let configured = fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC)?;
         for (key, value) in options {
@@ -79,8 +79,9 @@ impl Tree {
         Ok(Self(fsmount(configured.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes)?))
     }
 
-    /// Creates an overlay of the directories in `lower` under the writable directory `upper`. `lower` lists the top
-    /// directory first, separated by colons. All paths are absolute. `flags` are mount options without a value.
+    /// Creates an overlay of the directories in `lower` under the writable directory `upper`. The paths in `lower` are
+    /// separated by colons, and the topmost directory comes first. All paths are absolute. `flags` are mount options
+    /// without a value.
     ///
     /// # Errors
     /// When the kernel or the file system of a directory does not support overlays.
@@ -89,7 +90,8 @@ impl Tree {
         for (key, value) in [("lowerdir", lower), ("upperdir", upper), ("workdir", work)] {
             fsconfig_set_string(configured.as_fd(), key, value)?;
         }
-        // Root in a user namespace cannot set the attributes `trusted.*`, which overlays use by default.
+        // Overlays use the extended attributes `trusted.*` by default, but root in a user namespace cannot set these
+        // attributes.
         fsconfig_set_flag(configured.as_fd(), "userxattr")?;
         for flag in flags {
             fsconfig_set_flag(configured.as_fd(), *flag)?;
@@ -99,10 +101,10 @@ impl Tree {
         Ok(Self(fsmount(configured.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes)?))
     }
 
-    /// Creates a tmpfs of at most `size` bytes. Its inode limit is proportional to the size.
+    /// Creates a tmpfs of at most `size` bytes. The inode limit of the tmpfs is proportional to `size`.
     ///
     /// # Errors
-    /// As [`Tree::new`].
+    /// The errors of [`Tree::new`].
     pub(super) fn in_memory(mode: &str, size: u64, attributes: MountAttrFlags) -> io::Result<Self> {
         let (size, files) = (size.to_string(), memory::files(size).to_string());
         Self::new("tmpfs", &[("mode", mode), ("size", &size), ("nr_inodes", &files)], attributes)
@@ -116,7 +118,7 @@ impl Tree {
     /// Attaches the mount over an open directory or file.
     ///
     /// # Errors
-    /// The system's error.
+    /// The error of the failed system call.
     pub(super) fn attach(&self, over: impl AsFd) -> io::Result<()> {
         let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
         Ok(move_mount(self.0.as_fd(), "", over.as_fd(), "", flags)?)
@@ -125,7 +127,7 @@ impl Tree {
     /// Whether the root of the mount is a directory.
     ///
     /// # Errors
-    /// The system's error.
+    /// The error of the failed system call.
     pub(super) fn is_directory(&self) -> io::Result<bool> {
         let mode = rustix::fs::fstat(&self.0)?.st_mode;
         Ok(rustix::fs::FileType::from_raw_mode(mode) == rustix::fs::FileType::Directory)
@@ -171,7 +173,7 @@ fn open_or_make(parent: BorrowedFd<'_>, name: &OsStr) -> rustix::io::Result<Owne
 /// Creates an empty file and its parent directories as a mount point, and opens the file.
 ///
 /// # Errors
-/// As [`directory`].
+/// The errors of [`directory`].
 pub(super) fn file(root: impl AsFd, path: &Path) -> io::Result<OwnedFd> {
     let (parent, name) = split(path)?;
     // A path without a parent is created directly in `root`.
@@ -184,7 +186,7 @@ pub(super) fn file(root: impl AsFd, path: &Path) -> io::Result<OwnedFd> {
 /// Splits a path into its parent and its name.
 ///
 /// # Errors
-/// When the path has no name.
+/// When the path has no parent or no file name.
 pub(super) fn split(path: &Path) -> io::Result<(&Path, &OsStr)> {
     path.parent()
         .zip(path.file_name())

@@ -1,7 +1,8 @@
-//! Creates the network namespace of a bottle. It contains only loopback.
+//! Creates the network namespace of a bottle. The namespace contains only the loopback interface.
 //!
 //! Creating a network namespace takes a tenth of a sandbox's start time, longer than for any other namespace. The outer
-//! process therefore creates it while the inner process builds the root file system; the inner process then joins it.
+//! process therefore creates the network namespace while the inner process builds the root file system. The inner
+//! process joins the namespace afterwards.
 
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut, Write};
@@ -16,21 +17,22 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recv, recvmsg, send, sendmsg, socket_with,
 };
 
-/// The netlink message type that changes an interface, and its flags: a request with acknowledgement.
+/// The netlink message type that changes an interface. [`NLM_F_REQUEST_ACK`] contains the message's flags, which
+/// request an acknowledgement.
 const RTM_NEWLINK: u16 = 16;
 const NLM_F_REQUEST_ACK: u16 = 1 | 4;
 
-/// The interface index of loopback. It is the first interface of every network namespace.
+/// The interface index of loopback, which is the first interface of every network namespace.
 const LOOPBACK: i32 = 1;
 const IFF_UP: u32 = 1;
 
-/// Creates a network namespace, enters it, and sends it to the process at the other end of `other`.
+/// Creates a network namespace, enters it, and sends its descriptor to the inner process at the other end of `other`.
 ///
-/// `proc` is the host's `/proc`, opened before that process was forked. The `pivot_root` of that process also changes
-/// the root of this process, and paths then resolve differently.
+/// `proc` is the host's `/proc`, which was opened before the inner process was forked. When the inner process calls
+/// `pivot_root`, the root of this process changes too. An absolute path would then resolve to another file.
 ///
 /// # Errors
-/// The system's error.
+/// The error of the failed system call.
 pub(super) fn make_for(other: &UnixStream, proc: &OwnedFd) -> io::Result<()> {
     unshare(CloneFlags::CLONE_NEWNET)?;
     open_loopback(proc)?;
@@ -43,10 +45,10 @@ pub(super) fn make_for(other: &UnixStream, proc: &OwnedFd) -> io::Result<()> {
     Ok(())
 }
 
-/// Receives the network namespace from the process at the other end of `other`, and enters it.
+/// Receives the network namespace from the outer process at the other end of `other`, and enters the namespace.
 ///
 /// # Errors
-/// When that process exited without sending a namespace, or this process may not enter it.
+/// When the outer process exited without sending a namespace, or when this process may not enter the namespace.
 pub(super) fn join(other: &UnixStream) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -63,13 +65,13 @@ pub(super) fn join(other: &UnixStream) -> io::Result<()> {
 /// include 80, 443 and 53.
 ///
 /// # Errors
-/// The system's error.
+/// The error of the failed system call.
 fn open_loopback(proc: &OwnedFd) -> io::Result<()> {
     let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
     send(&socket, &set_up(LOOPBACK), SendFlags::empty())?;
     let mut answer = [0_u8; 128];
     let (length, _) = recv(&socket, &mut answer[..], RecvFlags::empty())?;
-    // The answer has a header of 16 bytes, then zero or the negative error number.
+    // The answer consists of a header of 16 bytes, and then zero or the negated error number.
     let number = answer[..length].get(16..20).and_then(|bytes| bytes.try_into().ok()).map(i32::from_ne_bytes);
     match number {
         Some(0) => {}
@@ -82,14 +84,15 @@ fn open_loopback(proc: &OwnedFd) -> io::Result<()> {
     File::from(lowest).write_all(b"0")
 }
 
-/// The netlink message: its header, then family, type, index, flags, and the mask of the flags to change.
+/// Builds the netlink message that sets an interface up. The message consists of the header, family, type, index,
+/// flags, and the mask of the flags to change.
 fn set_up(interface: i32) -> Vec<u8> {
     let mut message = Vec::with_capacity(32);
     message.extend(32_u32.to_ne_bytes());
     message.extend(RTM_NEWLINK.to_ne_bytes());
     message.extend(NLM_F_REQUEST_ACK.to_ne_bytes());
-    message.extend([0; 8]); // sequence, sender
-    message.extend([0; 4]); // any family, any kind
+    message.extend([0; 8]); // sequence number, sender
+    message.extend([0; 4]); // any family, any type
     message.extend(interface.to_ne_bytes());
     message.extend(IFF_UP.to_ne_bytes());
     message.extend(IFF_UP.to_ne_bytes());

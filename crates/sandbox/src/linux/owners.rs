@@ -1,7 +1,7 @@
-//! Maps the owner of files on the disk to the user of a bottle that root starts.
+//! Maps the owner that files have on the disk to the user of a bottle that root starts.
 //!
-//! An idmapped mount shows the bottle's user as the owner of files that belong to another user on the disk: to root for
-//! the files of an image, which all bottles share, and to the user for a directory of `--cwd=live`. The mount's id
+//! An idmapped mount shows the bottle's user as the owner of files that have another owner on the disk. The files of an
+//! image, which all bottles share, belong to root. A directory of `--cwd=live` belongs to its user. The mount's id
 //! mapping comes from a user namespace that is created only for this purpose.
 
 use std::fs::File;
@@ -24,20 +24,20 @@ impl OnDisk {
     pub(super) const ROOT: Self = Self { uid: 0, gid: 0 };
 }
 
-/// Creates a user namespace in which an owner maps to this host user id.
+/// Creates a user namespace that maps `owner` to the host user id `id`.
 ///
 /// # Errors
-/// The system's error.
+/// The error of the failed system call.
 pub(super) fn owner_as(owner: OnDisk, id: u32) -> io::Result<File> {
     let (mut ours, mut theirs) = UnixStream::pair()?;
     match fork()? {
         Forked::Child => {
             drop(ours);
-            // This process only keeps the namespace alive until the parent has opened it.
+            // The child only keeps the user namespace alive until the parent has opened the namespace.
             let made = nix::sched::unshare(CloneFlags::CLONE_NEWUSER).is_ok();
             let _ = theirs.write_all(&[u8::from(made)]);
             let _ = theirs.read(&mut [0]);
-            // The process kills itself, so that no destructor of the parent's state runs in it.
+            // The child kills itself, so that it runs no destructors of the state that it copied from the parent.
             kill_process(getpid(), Signal::KILL)?;
             Err(io::Error::other("it survived SIGKILL"))
         }

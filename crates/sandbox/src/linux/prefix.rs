@@ -6,10 +6,10 @@
 //!   /opt         a directory of the bottle
 //!   ~/.prefix    stores the content of both: local/ opt/ work/; read-only to the agent
 //! ```
-//! The host's directories belong to another user than the bottle's single id, so they would not be writable even
-//! through an overlay. A tmpfs layer of empty directories that belong to the agent's user solves this: the host's
-//! content shows through, and nothing is written to disk before a program is installed. If the kernel refuses the
-//! overlay, `/usr/local` is the host's directory, which is read-only like the other system directories.
+//! The host's directories do not belong to the bottle's single user, so the agent could not write to them even through
+//! an overlay. The overlay therefore has an additional layer: a tmpfs with empty directories that belong to the agent's
+//! user. The host's files stay visible, and nothing is written to disk before a program is installed. If the kernel
+//! refuses the overlay, `/usr/local` is the host's directory, which is read-only like the other system directories.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -26,13 +26,13 @@ use crate::local::spawn_ipc::SetupFailure;
 /// The directory in the home that stores the content of both prefixes.
 const PREFIX_DIRECTORY: &str = ".prefix";
 
-/// The prefix to which hosts and programs install additional software.
+/// The prefix into which users and programs install additional software.
 pub(super) const LOCAL: &str = "/usr/local";
 
 /// The prefix for self-contained packages.
 pub(super) const OPT: &str = "/opt";
 
-/// Directories that installers expect. They are created even if the host lacks them.
+/// Directories that installers expect. These directories are created even if the host lacks them.
 const SKELETON: [&str; 9] = [
     "bin",
     "etc",
@@ -45,20 +45,21 @@ const SKELETON: [&str; 9] = [
     "src",
 ];
 
-/// The maximum depth and number of host directories that are recreated as writable, because each one adds to a bottle's
-/// start time. The other directories of the host stay read-only; most of them belong to single packages.
+/// The maximum depth and number of host directories that are recreated as writable directories. There is a maximum
+/// because each directory adds to a bottle's start time. The host's other directories stay read-only. Most of these
+/// belong to single packages.
 const MAX_DEPTH: usize = 2;
 const MAX_DIRECTORIES: usize = 100;
 
-/// System package managers, which cannot work in a bottle on the host's system. A script replaces each of them and
-/// names alternatives.
+/// System package managers, which cannot work in a bottle that uses the host's system directories. A script replaces
+/// each package manager and names alternatives.
 const REPLACED_COMMANDS: [&str; 2] = ["apt", "apt-get"];
 const REPLACEMENT_SCRIPT: &str = "#!/bin/sh\n\
     echo 'this bottle sees the machine'\"'\"'s system read-only, so there is no apt here.' >&2\n\
     echo 'pip, npm -g, cargo install --root /usr/local and make install work; or start it with an image.' >&2\n\
     exit 100\n";
 
-/// Mounts both prefixes. The home must already be mounted, and writable.
+/// Mounts both prefixes. The home must already be mounted and must be writable.
 pub(super) fn build(root: BorrowedFd<'_>, home: BorrowedFd<'_>, read_only: bool) -> Result<(), SetupFailure> {
     let directory_fd =
         directory(home, Path::new(PREFIX_DIRECTORY)).step("make the directory of its prefix")?;
@@ -85,9 +86,9 @@ pub(super) fn build(root: BorrowedFd<'_>, home: BorrowedFd<'_>, read_only: bool)
 const DIRECTORY: OFlags =
     OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// The overlay for `/usr/local`. `None` if the host has no such directory, or if the kernel or the file system does not
-/// support overlays. The empty directories are created in `hidden`, a directory of the root tmpfs that is mounted over
-/// later.
+/// Creates the overlay for `/usr/local`. Returns `None` if the host has no `/usr/local`, or if the kernel or the file
+/// system does not support overlays. The empty directories of the agent are created in `hidden`, a directory of the
+/// root tmpfs that a later mount covers.
 fn overlay(directory_fd: &OwnedFd, hidden: &OwnedFd) -> Option<Tree> {
     let host = openat(CWD, LOCAL, DIRECTORY, Mode::empty()).ok()?;
     let [upper, work] =
@@ -97,21 +98,22 @@ fn overlay(directory_fd: &OwnedFd, hidden: &OwnedFd) -> Option<Tree> {
     clear_volatile_mark(&work);
     let path = |of: &OwnedFd| format!("/proc/self/fd/{}", of.as_raw_fd());
     let lower = format!("{}:{}", path(hidden), path(&host));
-    // Without `volatile`, the end of a bottle would write the complete file system to disk.
+    // Without `volatile`, the kernel would write the complete file system to disk when the bottle ends.
     Tree::overlay(&lower, &path(&upper), &path(&work), &["volatile"]).ok()
 }
 
-/// Removes the mark that the kernel leaves for a volatile overlay. After a machine crash the overlay's recent writes
-/// may be lost, like those to any other file.
+/// Removes the mark that the kernel leaves in the work directory of a volatile overlay. After a crash of the machine,
+/// the overlay's recent writes may be lost, as with any other file.
 fn clear_volatile_mark(work: &OwnedFd) {
-    // A new bottle has no mark. If the mark exists, the kernel refuses the overlay.
+    // Errors are ignored, because a new bottle has no mark. If the mark remained, the kernel would refuse the overlay.
     let _ = rustix::fs::unlinkat(work, "work/incompat/volatile/dirty", AtFlags::empty());
     for directory in ["work/incompat/volatile", "work/incompat"] {
         let _ = rustix::fs::unlinkat(work, directory, AtFlags::REMOVEDIR);
     }
 }
 
-/// Creates the directories of the host's prefix with the bottle's user as owner.
+/// Creates the directories of the host's prefix, and the directories that installers expect, with the bottle's user as
+/// owner.
 fn seed(own: &OwnedFd, host: &Path) -> io::Result<()> {
     let mut made = vec![PathBuf::new()];
     made.extend(SKELETON.map(PathBuf::from));
@@ -129,10 +131,10 @@ fn seed(own: &OwnedFd, host: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// The package directories of the Python versions that the system has.
+/// Returns the package directories of the Python versions that are installed on the host.
 fn python(libraries: &Path) -> io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
-    // Debian's directory name, and the directory name elsewhere.
+    // Debian names the directory `dist-packages`. Other distributions name it `site-packages`.
     let packages =
         if libraries.join("python3/dist-packages").exists() { "dist-packages" } else { "site-packages" };
     for entry in std::fs::read_dir(libraries)? {

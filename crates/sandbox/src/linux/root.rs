@@ -30,13 +30,13 @@ use super::{devices, etc, live, prefix};
 use crate::local::failure::Step;
 use crate::local::spawn_ipc::SetupFailure;
 
-/// The host's directories of programs and libraries. `/opt` is not among them; an agent's programs in it are exposed
-/// one by one.
+/// The host's directories of programs and libraries. `/opt` is not in this list, because an agent's programs in `/opt`
+/// are exposed one by one.
 pub(crate) const SYSTEM: [&str; 8] =
     ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store"];
 
-/// The size limit of the root tmpfs. It contains generated files in `/etc` and mount points, and is read-only after the
-/// setup.
+/// The size limit of the root tmpfs. The root tmpfs contains generated files in `/etc` and mount points, and is
+/// read-only after the setup.
 const ROOT_SIZE: &str = "16m";
 
 /// The size limit in bytes of the tmpfs `/run`, which contains certificates, the prompt, the task and runtime files of
@@ -65,7 +65,8 @@ pub(super) fn build(spec: &SandboxSpec, sources: &Sources) -> Result<(), SetupFa
     if let Some(home) = sources.own.as_ref().and_then(|own| own.home.as_ref()) {
         prefix::build(root, home.root(), spec.is_read_only())?;
         if spec.is_read_only() {
-            // The home is writable until here, because the setup creates the directories of the prefixes in it.
+            // The home stays writable up to this point, because the setup creates the directories of the prefixes in
+            // the home.
             restrict_mount(home.root(), READ_ONLY, false).step("make the home read-only")?;
         }
     }
@@ -79,7 +80,8 @@ pub(super) fn build(spec: &SandboxSpec, sources: &Sources) -> Result<(), SetupFa
     enter(root)
 }
 
-/// Whether this path is in a system directory, which every bottle on the host's system sees.
+/// Whether this path is in a directory of [`SYSTEM`]. Every bottle that uses the host's system files sees the
+/// directories of [`SYSTEM`].
 pub(crate) fn is_system(path: &Path) -> bool {
     SYSTEM.iter().any(|system| path.starts_with(system))
 }
@@ -95,7 +97,7 @@ fn scratch(root: BorrowedFd<'_>, spec: &SandboxSpec) -> Result<(), SetupFailure>
     Ok(())
 }
 
-/// Mounts the tmpfs directories, which contain data of this launch only.
+/// Mounts the tmpfs directories `/tmp` and `/run`, which contain only data of this launch.
 pub(super) fn in_memory(root: BorrowedFd<'_>, spec: &SandboxSpec) -> Result<(), SetupFailure> {
     let plain = MountAttrFlags::MOUNT_ATTR_NODEV;
     for (path, mode, size) in [("/tmp", "1777", spec.scratch), ("/run", "0755", RUN_SIZE)] {
@@ -130,7 +132,8 @@ pub(super) fn own_directories(root: BorrowedFd<'_>, sources: &Sources) -> Result
 /// Makes `root` the root directory of this process and unmounts the host's file systems.
 pub(super) fn enter(root: impl AsFd) -> Result<(), SetupFailure> {
     rustix::process::fchdir(root).step("enter the new root")?;
-    // `pivot_root` mounts the old root over the new one at the same path, so that it can be unmounted by that path.
+    // `pivot_root` mounts the old root over the new root at the same path `.`, so that the old root can be unmounted by
+    // the path `.`.
     rustix::process::pivot_root(".", ".").step("change the root")?;
     unmount(".", UnmountFlags::DETACH).step("unmount the host's files")?;
     rustix::process::chdir("/").step("enter the new root")

@@ -1,5 +1,5 @@
 //! Finds the sockets and pipes in the host paths that a bottle sees. A read-only mount prevents neither `connect` nor
-//! `open`, so the program on the other side would be within the agent's reach.
+//! `open`, so the agent could communicate with the program that listens on the socket or pipe.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,20 +9,22 @@ use bottle_backend::{BackendError, Exposed};
 use bottle_host::directory_walk::{Bounds, Next, walk};
 use rustix::fs::FileType;
 
-/// The bounds of the search in one path. A toolchain with its documentation has about 100,000 files.
+/// The bounds of the search in one path. A toolchain with its documentation has about 100,000 files, far fewer than
+/// this bound.
 const BOUNDS: Bounds = Bounds { entries: 2_000_000, time: Duration::from_secs(10) };
 
-/// The maximum number of sockets and pipes that are named.
+/// The maximum number of sockets and pipes that a message names.
 const MAX_NAMED: usize = 5;
 
 /// The setting that allows sockets and pipes.
 const SETTING: &str = "home_allow_sockets";
 
-/// Finds the sockets and pipes in these paths, and describes them, one sentence fragment each. `is_allowed` is the
-/// value of [`SETTING`].
+/// Finds the sockets and pipes in these paths. Returns one clause of a message for each path that contains sockets or
+/// pipes. `is_allowed` is the value of [`SETTING`].
 ///
 /// # Errors
-/// [`BackendError`] when there are some that the setting does not allow, or when a path is too large to be searched.
+/// [`BackendError`] when [`SETTING`] is off and a path contains sockets or pipes, or is too large to be searched
+/// completely.
 pub(super) fn check(exposed: &[Exposed], is_allowed: bool) -> Result<Vec<String>, BackendError> {
     let mut found = Vec::new();
     for Exposed { path, .. } in exposed {
@@ -45,7 +47,8 @@ pub(super) fn check(exposed: &[Exposed], is_allowed: bool) -> Result<Vec<String>
     Ok(found)
 }
 
-/// What the agent could connect to or open in a path, as a sentence fragment. `None` if there is nothing.
+/// Names the sockets and pipes in a path that the agent could use, as a clause for a message. Returns `None` if there
+/// are none.
 fn reachable(path: &Path) -> io::Result<Option<String>> {
     let mut named: Vec<PathBuf> = Vec::new();
     let mut count = 0;
@@ -67,7 +70,8 @@ fn reachable(path: &Path) -> io::Result<Option<String>> {
             Next::Enter
         })?;
         bound = walked.bound.map(|bound| bound.to_string());
-        // The agent does not become another user, so it does not see more than this process.
+        // Directories that this process cannot read are ignored: the agent does not become another user, so it cannot
+        // read them either.
         bound = bound.or(walked.too_deep.first().map(|deep| format!("{} is too deep", deep.display())));
     }
     if count == 0 {
@@ -107,7 +111,7 @@ mod tests {
         assert!(refused.contains("deep/er/agent.sock, pipe"), "{refused}");
         let found = check(&exposed(top), true).expect("allowed");
         assert!(matches!(&found[..], [one] if one.contains("agent.sock")), "{found:?}");
-        // A listed socket, and a link, which is not followed.
+        // A listed pipe is found. A listed link is not followed.
         check(&exposed(&pipe), false).expect_err("the pipe itself");
         std::os::unix::fs::symlink(top.join("deep/er"), top.join("link")).expect("link");
         assert_eq!(check(&exposed(&top.join("link")), false).expect("a link leads nowhere else"), [""; 0]);

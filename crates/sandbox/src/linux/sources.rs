@@ -1,7 +1,7 @@
 //! Opens the host paths that a sandbox mounts: the bottle's directories, the agent's program, and this program.
 //!
-//! The paths are opened while the process still runs as the user who started it, because they may be private to that
-//! user. For example, the agent of a bottle that root starts runs as an unprivileged user without access to root's
+//! The paths are opened while this process still runs as the user who started it, because the paths may be private to
+//! that user. For example, the agent of a bottle that root starts runs as an unprivileged user without access to root's
 //! home.
 
 use std::io;
@@ -38,9 +38,11 @@ pub(super) struct Own {
     pub(super) home: Option<Tree>,
     /// The mount of the workspace.
     pub(super) workspace: Tree,
-    /// The bottle's repository, which covers the one in the workspace, if the workspace is a directory of the user.
+    /// The bottle's repository, if the workspace is a directory of the user. The bottle's repository covers the user's
+    /// repository in the workspace.
     pub(super) repository: Option<(LiveDirectory, Tree)>,
-    /// The objects that the bottle's repository shares with the host's, if there are any.
+    /// The git objects that the bottle's repository shares with the host's repository. `None` if the two repositories
+    /// share no objects.
     pub(super) objects: Option<Tree>,
     /// The directory of the proxy's sockets, if there is a proxy.
     pub(super) proxy: Option<Tree>,
@@ -55,7 +57,7 @@ pub(super) enum Source {
 }
 
 impl Source {
-    /// Opens `path`. `None` if it does not exist.
+    /// Opens `path`. Returns `None` if `path` does not exist.
     ///
     /// # Errors
     /// When the path cannot be opened or its mount cannot be cloned.
@@ -127,8 +129,8 @@ impl Sources {
                     .as_deref()
                     .map(|objects| Tree::clone_host(objects, DATA).step_at("mount the git objects", objects))
                     .transpose()?,
-                // The directory is mounted read-only: connecting to a socket needs no write access, and no program can
-                // remove a socket.
+                // The directory is mounted read-only, so that no program can remove a socket. Connecting to a socket
+                // needs no write access to the directory.
                 proxy: own
                     .proxy
                     .as_deref()
@@ -142,7 +144,7 @@ impl Sources {
     }
 }
 
-/// The restrictions of the bottle's own directories.
+/// The restrictions for the mounts of the bottle's own directories.
 fn forbid(own: &OwnDirectories) -> Forbid {
     if own.read_only { READ_ONLY } else { WRITABLE }
 }

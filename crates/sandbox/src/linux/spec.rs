@@ -14,7 +14,8 @@ pub(crate) struct SandboxSpec {
     pub(crate) hostname: String,
     /// The machine id as 32 hexadecimal digits, independent of the host's machine id.
     pub(crate) machine_id: String,
-    /// The agent's unprivileged host user id if root starts the bottle. `None` for an ordinary user, whose id is used.
+    /// The agent's unprivileged host user id if root starts the bottle. `None` if an ordinary user starts the bottle,
+    /// because the agent then runs under the user's own id.
     pub(crate) outside_id: Option<u32>,
     /// The bottle's directories on the host. `None` for a trial sandbox.
     pub(crate) own: Option<OwnDirectories>,
@@ -73,15 +74,16 @@ pub(crate) struct OwnDirectories {
     pub(crate) home: Option<PathBuf>,
     /// The directory of the workspace.
     pub(crate) workspace: PathBuf,
-    /// The directory of the user that is mounted as the workspace. The directory [`OwnDirectories::workspace`] then
-    /// contains only the bottle's repository.
+    /// The directory of the user that is mounted as the workspace. If there is one, the directory
+    /// [`OwnDirectories::workspace`] contains only the bottle's repository.
     #[serde(default)]
     pub(crate) live: Option<LiveDirectory>,
-    /// The objects that the bottle's repository shares with the host's. `None` if there are none.
+    /// The git objects that the bottle's repository shares with the host's repository. `None` if the two repositories
+    /// share no objects.
     #[serde(default)]
     pub(crate) objects: Option<PathBuf>,
     /// The directory of the proxy's sockets. `None` if the sandbox has no proxy.
     pub(crate) proxy: Option<PathBuf>,
-    /// Whether the bottle's files are read-only, including those of an image.
+    /// Whether the bottle's files are read-only, including its changes to an image or its copy of an image.
     pub(crate) read_only: bool,
 }

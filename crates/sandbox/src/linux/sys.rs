@@ -1,6 +1,6 @@
 //! System calls without a safe wrapper: fork, `mount_setattr`, `close_range`.
 
-#![allow(unsafe_code)] // Each call below says why it is sound.
+#![allow(unsafe_code)] // A SAFETY comment explains each unsafe call.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -24,8 +24,8 @@ pub(crate) fn fork() -> io::Result<Forked> {
     if std::fs::read_dir("/proc/self/task")?.count() != 1 {
         return Err(io::Error::other("cannot fork a process with several threads"));
     }
-    // SAFETY: this process has only one thread, so no other thread can hold a lock that would stay locked in the child.
-    // The child may therefore call any function.
+    // SAFETY: this process has only one thread. No lock can therefore be held by another thread and stay locked in the
+    // child. The child may therefore call any function.
     match unsafe { nix::unistd::fork() }? {
         nix::unistd::ForkResult::Child => Ok(Forked::Child),
         nix::unistd::ForkResult::Parent { child } => Pid::from_raw(child.as_raw())
@@ -37,11 +37,11 @@ pub(crate) fn fork() -> io::Result<Forked> {
 /// Restrictions to add to a mount.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Forbid {
-    /// Forbid writing.
+    /// Forbids writing.
     pub(super) writes: bool,
-    /// Forbid the use of device files.
+    /// Forbids the use of device files.
     pub(super) devices: bool,
-    /// Forbid running programs.
+    /// Forbids running programs.
     pub(super) programs: bool,
 }
 
@@ -49,7 +49,7 @@ pub(super) struct Forbid {
 /// of the host do not propagate into it, and always disables set-id programs.
 ///
 /// # Errors
-/// The system's error.
+/// The error of the failed system call.
 pub(super) fn restrict_mount(mount: impl AsFd, forbid: Forbid, recursive: bool) -> io::Result<()> {
     let mut attributes = libc::MOUNT_ATTR_NOSUID;
     for (forbidden, attribute) in [
@@ -87,7 +87,8 @@ pub(super) fn map_owners(mount: impl AsFd, namespace: impl AsFd) -> io::Result<(
     let userns_fd = u64::try_from(namespace.as_fd().as_raw_fd()).map_err(io::Error::other)?;
     let request =
         libc::mount_attr { attr_set: libc::MOUNT_ATTR_IDMAP, attr_clr: 0, propagation: 0, userns_fd };
-    // SAFETY: as in `restrict_mount`.
+    // SAFETY: the path is a valid C string, the structure is valid for the given length, and the kernel only reads
+    // both.
     let done = unsafe {
         libc::syscall(
             libc::SYS_mount_setattr,
@@ -101,11 +102,11 @@ pub(super) fn map_owners(mount: impl AsFd, namespace: impl AsFd) -> io::Result<(
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Closes every descriptor except the three standard ones. A new process calls this first, before it opens descriptors,
-/// to close those that it inherited from its parent.
+/// Closes every descriptor except standard input, output and error. A new process calls this function before it opens
+/// descriptors, to close the descriptors that it inherited from its parent.
 ///
 /// # Errors
-/// The system's error.
+/// The error of the failed system call.
 pub(crate) fn close_inherited() -> io::Result<()> {
     // SAFETY: nothing in this process owns a descriptor above 2 yet, so no owner loses its descriptor.
     let done = unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0) };

@@ -1,5 +1,6 @@
-//! The backends whose bottles are processes of this machine, with their files in its directories. [`LocalBackend`]
-//! implements the shared part; a [`LocalSandbox`] starts pid 1 and defines the differences of one backend.
+//! The backends with bottles that are processes of this machine. The files of these bottles are in directories of this
+//! machine. [`LocalBackend`] implements the shared part. A [`LocalSandbox`] starts pid 1 and implements the differences
+//! of one backend.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -36,10 +37,10 @@ pub(crate) enum Who {
     Sidecars,
 }
 
-/// A bottle whose pid 1 starts on the files in its layers.
+/// A bottle that a backend starts or opens: its pid 1 is started with the files in its layers.
 pub(crate) struct Bottle<'a> {
     pub(crate) slug: &'a Slug,
-    /// As [`Launch::state`].
+    /// See [`Launch::state`].
     pub(crate) state: &'a Path,
     pub(crate) resources: &'a dyn ResourceLog,
     pub(crate) limits: &'a Resources,
@@ -51,9 +52,9 @@ pub(crate) struct Bottle<'a> {
 /// Why pid 1 of a bottle starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose<'a> {
-    /// A launch, which has a proxy. The files come from this origin.
+    /// A launch. The bottle has a proxy, and its files come from this origin.
     Launch(&'a Origin),
-    /// Programs read or change kept files.
+    /// The bottle is only opened, so that programs can read or change its kept files.
     Open(Access),
 }
 
@@ -68,25 +69,27 @@ impl Bottle<'_> {
         matches!(self.purpose, Purpose::Launch(_))
     }
 
-    /// Whether the files are only read.
+    /// Whether the bottle is opened only to read its files.
     pub(crate) fn is_read_only(&self) -> bool {
         self.purpose == Purpose::Open(Access::Read)
     }
 }
 
-/// The differences between local backends: how each one starts pid 1, and on which files.
+/// The differences between local backends: how each backend starts pid 1, and with which files.
 #[async_trait]
 pub(crate) trait LocalSandbox: Send + Sync {
-    /// Whether [`Lifecycle::copy_files`] and [`Lifecycle::share_objects`] put files of this machine into the layers.
+    /// Whether [`Lifecycle::copy_files`] and [`Lifecycle::share_objects`] put files of this machine into the layers of
+    /// a bottle.
     const SHARES_FILES: bool;
 
-    /// The bottles of this backend.
+    /// The scope of this backend, which contains all its bottles.
     fn scope(&self) -> &Scope;
 
     /// The kind of the layers of a new bottle.
     fn layers(&self, plan: &Plan) -> Kind;
 
-    /// The host user id of a bottle's processes, which owns their files. `None` unless root starts the bottle.
+    /// Returns the host user id under which these processes of a bottle run. This id also owns the files of the
+    /// processes. Returns `None` if an ordinary user starts the bottle.
     ///
     /// # Errors
     /// [`BackendError`] when no id can be used.
@@ -94,29 +97,29 @@ pub(crate) trait LocalSandbox: Send + Sync {
         Ok(None)
     }
 
-    /// The sink for the progress of copying a snapshot into the layers.
+    /// Returns the sink for the progress of copying a snapshot into the layers.
     fn restoring(&self) -> ProgressSink {
         ProgressSink::discard()
     }
 
-    /// Starts pid 1 on the bottle's layers.
+    /// Starts pid 1 with the files in the bottle's layers.
     ///
     /// # Errors
-    /// As [`Lifecycle::start_guest`].
+    /// The errors of [`Lifecycle::start_guest`].
     async fn start(&self, bottle: &Bottle<'_>) -> Result<(), BackendError>;
 
     /// Lists the resources that are neither processes nor files.
     ///
     /// # Errors
-    /// As [`Lifecycle::enumerate`].
+    /// The errors of [`Lifecycle::enumerate`].
     async fn enumerate_own(&self) -> Result<Vec<Resource>, BackendError> {
         Ok(Vec::new())
     }
 
-    /// Removes the resources that are neither processes nor files, and returns the others.
+    /// Removes the resources that are neither processes nor files, and returns the other resources.
     ///
     /// # Errors
-    /// [`BackendError`] when a resource cannot be removed and may still use the others.
+    /// [`BackendError`] when a resource cannot be removed and may still use the processes or files.
     async fn remove_own(&self, resources: &[Resource]) -> Result<Vec<Resource>, BackendError> {
         Ok(resources.to_vec())
     }
@@ -124,24 +127,24 @@ pub(crate) trait LocalSandbox: Send + Sync {
     /// Implements [`Snapshots::export`].
     ///
     /// # Errors
-    /// As [`Snapshots::export`].
+    /// The errors of [`Snapshots::export`].
     async fn export(&self, export: Export<'_>) -> Result<ExportedImage, BackendError>;
 
     /// Implements [`Snapshots::import`].
     ///
     /// # Errors
-    /// As [`Snapshots::import`].
+    /// The errors of [`Snapshots::import`].
     async fn import(&self, import: Import<'_>) -> Result<Imported, BackendError>;
 }
 
-/// A backend whose bottles are processes of this machine. `S` starts their pid 1.
+/// A backend with bottles that are processes of this machine. `S` starts pid 1 of each bottle.
 #[derive(Debug)]
 pub struct LocalBackend<S>(pub(crate) S);
 
 #[async_trait]
 impl<S: LocalSandbox> Lifecycle for LocalBackend<S> {
-    /// Records and creates the runtime directory and the layers. The processes that were started in advance load in
-    /// parallel.
+    /// Records and creates the runtime directory and the layers. Also starts the processes of the bottle in advance, so
+    /// that they load in parallel.
     async fn make_network(&self, launch: &Launch<'_>) -> Result<(), BackendError> {
         let (scope, plan) = (self.0.scope(), launch.plan);
         let slug = &plan.identity.slug;
@@ -157,7 +160,8 @@ impl<S: LocalSandbox> Lifecycle for LocalBackend<S> {
             Resource::new(slug, LAYERS, text(layers.directory())),
         ])?;
         runtime_directory.make().map_err(|error| cannot_make(runtime_directory.directory(), error))?;
-        // Existing layers determine the kind. For a snapshot, the restore determines the kind.
+        // Existing layers keep their kind. If the bottle starts from a snapshot, restoring the snapshot determines the
+        // kind.
         let is_new = *launch.origin == Origin::New;
         let kind = if is_new { Some(self.0.layers(plan)) } else { layers.kind() };
         let made = layers.make(kind.unwrap_or(Kind::Home), owner);
@@ -166,8 +170,8 @@ impl<S: LocalSandbox> Lifecycle for LocalBackend<S> {
             layers.make_repository(owner).map_err(|error| cannot_make(&layers.workspace(), error))?;
         }
         if is_new && S::SHARES_FILES && plan.workspace != Workspace::Empty {
-            // The sandbox mounts the directory before the workspace is copied. The objects are shared afterwards, so
-            // that they include every object that a copied reference names.
+            // The sandbox mounts the directory of the git objects before the workspace is copied. The objects are put
+            // into this directory after the copy, so that they include every object that a copied reference names.
             let directory = layers.git_objects();
             git_objects::make_directory(&directory).map_err(|error| cannot_make(&directory, error))?;
         }
@@ -239,7 +243,7 @@ impl<S: LocalSandbox> Lifecycle for LocalBackend<S> {
     }
 
     async fn connect_bundle(&self, slug: &Slug) -> Result<ByteStream, BackendError> {
-        // The start of the bundle returns only after the bundle listens.
+        // `start_bundle` returns only after the bundle listens on this socket.
         let socket = self.0.scope().runtime_directory(slug).bundle_socket();
         unix_connect::connect(&socket, &format!("the bundle of {slug}")).await
     }
@@ -294,12 +298,12 @@ impl<S: LocalSandbox> Lifecycle for LocalBackend<S> {
         self.0.scope().remove(rest).await
     }
 
-    /// Moves the layers away, and removes everything else.
+    /// Moves the layers away, and removes all other resources.
     async fn move_away(&self, resources: &[Resource]) -> Result<Vec<Resource>, BackendError> {
         let (layers, rest): (Vec<Resource>, Vec<Resource>) =
             self.0.remove_own(resources).await?.into_iter().partition(|resource| resource.kind == LAYERS);
         let scope = self.0.scope();
-        // The processes that use the layers end first.
+        // The processes that use the layers must end before the layers are moved.
         let removed = scope.remove(rest).await;
         let moved = scope.run_blocking(move |scope| inventory::move_away(scope, &layers)).await;
         match (removed, moved) {
@@ -387,11 +391,11 @@ impl Scope {
     }
 }
 
-/// Stops a copy when the launch is cancelled, so that nothing writes into directories that are removed. Blocks until
-/// the threads of the copy finished their current files.
+/// Stops a copy when the launch is cancelled, so that the copy does not write into directories that are being removed.
+/// Dropping this value blocks until the threads of the copy have finished their current files.
 struct StopOnDrop {
     stop: Stop,
-    /// Closed when the copy ends.
+    /// The channel is closed when the copy ends.
     ended: mpsc::Receiver<()>,
 }
 
@@ -402,7 +406,7 @@ impl Drop for StopOnDrop {
     }
 }
 
-/// The error for files of the user that cannot be copied.
+/// Creates the error for files of the user that cannot be copied.
 fn not_copied(what: String, error: io::Error) -> BackendError {
     let is_unreadable = error.kind() == io::ErrorKind::PermissionDenied;
     let failed = explain(what, error);

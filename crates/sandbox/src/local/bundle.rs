@@ -1,5 +1,5 @@
-//! Starts the bundle of a bottle whose proxy listens on unix sockets. Also contains the first steps of the bundle's
-//! process.
+//! Starts the bundle of a bottle. The bundle's proxy listens on unix sockets. This module also contains the entry point
+//! of the bundle's process.
 
 use std::fs;
 use std::io;
@@ -16,10 +16,11 @@ use super::roles::{self, PlainSetup};
 use super::spawn_ipc::{ChildEnd, Report};
 
 impl Scope {
-    /// Starts the bundle and records its process. Its proxy accepts no connections until it is provisioned.
+    /// Starts the bundle and records its process. The bundle's proxy accepts no connections until the bundle is
+    /// provisioned.
     ///
-    /// If root starts the bottle, the bundle runs under the id `sidecars_uid`. Otherwise it runs as the user who
-    /// started it.
+    /// If root starts the bottle, the bundle runs under the user id `sidecars_uid`. Otherwise, the bundle runs as the
+    /// user who started the bottle.
     pub(crate) async fn start_bundle(
         &self,
         launch: &Launch<'_>,
@@ -59,7 +60,8 @@ pub fn run() -> ExitCode {
             bottle_bundle::run_and_notify(config, || child_end.ready(std::fs::File::open("/dev/null")?))
         }
         Err(error) => {
-            // The backend sees that the handoff connection closed. The error goes to the bottle's log.
+            // Writes the error to the bottle's log. The backend notices the failure because the handoff connection
+            // closes.
             let _ = io::Write::write_fmt(&mut io::stderr(), format_args!("bundle: {error}\n"));
             ExitCode::FAILURE
         }
@@ -74,8 +76,8 @@ fn receive() -> io::Result<(BundleConfig, ChildEnd)> {
     Ok((config, child_end))
 }
 
-/// Creates a directory with this mode and owner. Missing parent directories are accessible only to the user who creates
-/// them.
+/// Creates a directory with this mode and owner. Missing parent directories are created so that only the current user
+/// can access them.
 fn make_directory(directory: &Path, mode: u32, owner: Option<u32>) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
     fs::set_permissions(directory, fs::Permissions::from_mode(mode))?;

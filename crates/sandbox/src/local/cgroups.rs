@@ -24,7 +24,7 @@ use crate::local::spawn_ipc::SetupFailure;
 /// The [`bottle_backend::Resource::kind`] of a control group.
 pub(crate) const GROUP: &str = "control-group";
 
-/// How an ordinary user gets a delegated control group.
+/// The hint that explains how an ordinary user gets a delegated control group.
 pub(crate) const FIX: &str = "`systemd-run --user --scope -p Delegate=yes bottle start …` gives an ordinary user control \
     groups; or start it as root, or use another backend";
 
@@ -34,15 +34,16 @@ const MOUNT: &str = "/sys/fs/cgroup";
 /// The period of processor quotas, in microseconds.
 const PERIOD: u64 = 100_000;
 
-/// Time limit for a group to become empty after its processes were killed. After it, the removal of the group fails.
+/// How long the removal of a group waits until the group is empty after its processes were killed. After this time, the
+/// removal fails.
 const EMPTY_WITHIN: Duration = Duration::from_secs(5);
 
 /// A cgroup controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Controller {
-    /// Memory.
+    /// The controller that limits memory.
     Memory,
-    /// Processor time.
+    /// The controller that limits processor time.
     Cpu,
 }
 
@@ -61,7 +62,7 @@ impl Controller {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Groups {
     version: Version,
-    /// The group below which new groups are created, for each available controller.
+    /// For each available controller, the group below which new groups are created.
     parents: Vec<(Controller, PathBuf)>,
 }
 
@@ -76,14 +77,15 @@ enum Version {
 pub(crate) struct CreatedGroups(Vec<(Controller, PathBuf)>);
 
 impl Groups {
-    /// The parent groups for this process.
+    /// Finds the groups below which this process can create groups.
     pub(crate) fn current() -> Self {
         let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
         let may = |path: &Path| rustix::fs::access(path, Access::WRITE_OK | Access::EXEC_OK).is_ok();
         Self::from_cgroup_file(Path::new(MOUNT), &own, may)
     }
 
-    /// The parent groups below `mount` for a process whose `/proc/self/cgroup` contains the text `own`.
+    /// Finds the parent groups below `mount` for one process. `own` is the content of the process's
+    /// `/proc/self/cgroup`.
     fn from_cgroup_file(mount: &Path, own: &str, may: impl Fn(&Path) -> bool) -> Self {
         let version = if mount.join("cgroup.controllers").exists() { Version::Two } else { Version::One };
         let parent = |controller: Controller| {
@@ -104,13 +106,13 @@ impl Groups {
         Self { version, parents: Controller::ALL.into_iter().filter_map(parent).collect() }
     }
 
-    /// Whether this controller is available.
+    /// Whether this process can create groups that use this controller.
     pub(crate) fn can_limit(&self, controller: Controller) -> bool {
         self.parents.iter().any(|(kind, _)| *kind == controller)
     }
 
-    /// Creates the groups for the requested limits whose controllers are available. Records each group before creating
-    /// it.
+    /// Creates the groups for the requested limits. Limits of unavailable controllers are skipped. Records each group
+    /// before creating it.
     ///
     /// # Errors
     /// [`BackendError`] when a group cannot be created or its limit cannot be set.
@@ -129,7 +131,7 @@ impl Groups {
             let directory = parent.join(name);
             if !created.0.iter().any(|(_, known)| *known == directory) {
                 record(&directory)?;
-                // The directory may exist after a launch that crashed. It is reused.
+                // If a launch that crashed left the directory behind, this launch reuses the directory.
                 fs::create_dir_all(&directory).map_err(|error| failed("make", &directory, error))?;
             }
             for (file, value, needed) in settings {
@@ -144,8 +146,8 @@ impl Groups {
         Ok(created)
     }
 
-    /// The files to write for a limit: name, value, and whether the file must exist. Some kernels do not account for
-    /// swap.
+    /// Returns the files to write for a limit: name, value, and whether a failed write is an error. The files for swap
+    /// may be missing, because some kernels do not account for swap.
     fn settings(&self, controller: Controller, asked: &Resources) -> Vec<(&'static str, String, bool)> {
         let quota = |cpus: u32| u64::from(cpus) * PERIOD / 1000;
         match (self.version, controller) {
@@ -170,7 +172,7 @@ impl Groups {
         }
     }
 
-    /// The exceeded limit, if the kernel killed processes of this bottle's groups because of it.
+    /// Returns the memory limit of this bottle's group if the kernel killed processes because they exceeded it.
     pub(crate) fn overrun(&self, name: &str) -> Option<Overrun> {
         let (_, parent) = self.parents.iter().find(|(kind, _)| *kind == Controller::Memory)?;
         let directory = parent.join(name);
@@ -184,7 +186,7 @@ impl Groups {
         (killed > 0).then_some(Overrun { resource: Limited::Memory, limit, asked: true })
     }
 
-    /// All groups whose names begin with `prefix`, each with its name.
+    /// Lists the names and paths of all groups that have a name with this prefix.
     pub(crate) fn find(&self, prefix: &str) -> Vec<(String, PathBuf)> {
         let mut found: Vec<(String, PathBuf)> = Vec::new();
         for (_, parent) in &self.parents {
@@ -207,7 +209,7 @@ impl CreatedGroups {
         self.0.iter().any(|(kind, _)| *kind == controller)
     }
 
-    /// The `cgroup.procs` files of the groups. A process writes to them to join the groups.
+    /// The `cgroup.procs` files of the groups. A process writes to these files to join the groups.
     pub(crate) fn procs_files(&self) -> Vec<PathBuf> {
         let mut files: Vec<PathBuf> =
             self.0.iter().map(|(_, directory)| directory.join("cgroup.procs")).collect();
@@ -216,13 +218,13 @@ impl CreatedGroups {
     }
 }
 
-/// Moves this process into the groups. Its later children start in them too.
+/// Moves this process into the groups. Later children of this process start in the same groups.
 ///
 /// # Errors
 /// [`SetupFailure`] that names the group.
 pub(crate) fn join(groups: &[PathBuf]) -> Result<(), SetupFailure> {
     for group in groups {
-        // The number 0 stands for the process that writes it.
+        // The kernel interprets the number 0 as the process that writes it.
         fs::write(group, "0").step_at("join", group)?;
     }
     Ok(())
@@ -259,7 +261,8 @@ fn failed(verb: &str, path: &Path, error: io::Error) -> BackendError {
     BackendError::failed(format!("cannot {verb} {}", path.display())).because(error)
 }
 
-/// The group path of a process without its leading slash, in the hierarchy with these controllers (cgroups(7)).
+/// Finds a process's group in the hierarchy with these controllers, as described in cgroups(7). Returns the path of the
+/// group without the leading slash.
 fn own_path(own: &str, kinds: impl Fn(&str) -> bool) -> Option<&str> {
     own.lines().find_map(|line| {
         let mut fields = line.splitn(3, ':').skip(1);
@@ -324,7 +327,7 @@ mod tests {
         assert_eq!(created(&groups, &Resources::default()), CreatedGroups::default());
         fs::write(parent.join("bottle-0-a/memory.events"), "low 0\noom 1\noom_kill 0\n").expect("written");
         assert_eq!(groups.overrun("bottle-0-a"), None);
-        // The root group has no siblings, so new groups are created below it.
+        // The root group has no siblings, so new groups are created below the root group.
         fs::write(mount.path().join("cgroup.subtree_control"), "memory\n").expect("written");
         assert!(Groups::from_cgroup_file(mount.path(), "0::/\n", Path::is_dir).can_limit(Controller::Memory));
     }

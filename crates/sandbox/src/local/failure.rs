@@ -1,11 +1,11 @@
-//! Adds the setup step that failed to a system error.
+//! Adds the name of the failed setup step to a system error.
 
 use std::io;
 use std::path::Path;
 
 use crate::local::spawn_ipc::{SetupFailure, SetupPart};
 
-/// Adds the step to a system error.
+/// Adds the name of the failed step to a system error.
 pub(crate) trait Step<T> {
     /// Describes the failure as `cannot {what}: …`.
     fn step(self, what: &str) -> Result<T, SetupFailure>;
@@ -13,7 +13,7 @@ pub(crate) trait Step<T> {
     /// Describes the failure as `cannot {verb} {path}: …`.
     fn step_at(self, verb: &str, path: &Path) -> Result<T, SetupFailure>;
 
-    /// Like [`Step::step`], for a part of the setup whose failures have specific fixes.
+    /// Like [`Step::step`], for a `part` of the setup. Failures of this part have specific fixes.
     fn step_of(self, part: SetupPart, what: &str) -> Result<T, SetupFailure>;
 }
 

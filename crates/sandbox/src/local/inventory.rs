@@ -14,8 +14,8 @@ use super::cgroups;
 use super::labels::{self, Role};
 use super::layer_snapshots::{self, LEFTOVER};
 
-/// Time limit for a killed process to exit, after which its removal fails. Pid 1 ends all processes of its namespace,
-/// which can be hundreds.
+/// How long a killed process may take to exit. After this time, its removal fails. The exit of pid 1 ends all processes
+/// of its pid namespace, which can be hundreds.
 const KILL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Lists all resources, processes first.
@@ -96,8 +96,8 @@ pub(crate) fn remove(scope: &Scope, resources: &[Resource]) -> Result<(), Backen
     BackendError::all(&failures)
 }
 
-/// Moves layers to a place where [`enumerate`] lists them as leftovers. Removes those that cannot be moved. Returns the
-/// leftovers. Continues after a failure.
+/// Moves layers to a directory where [`enumerate`] lists them as leftovers. Removes layers that cannot be moved.
+/// Returns the moved layers as leftovers. Continues after a failure.
 pub(crate) fn move_away(scope: &Scope, resources: &[Resource]) -> Result<Vec<Resource>, BackendError> {
     let (mut failures, mut moved) = (Vec::new(), Vec::new());
     for resource in resources {
@@ -109,7 +109,7 @@ pub(crate) fn move_away(scope: &Scope, resources: &[Resource]) -> Result<Vec<Res
         match layer_snapshots::move_away(scope, &resource.slug, layers.directory()) {
             Ok(Some(path)) => moved.push(Resource::new(&resource.slug, LEFTOVER, text(&path))),
             Ok(None) => {}
-            // The removal works in every case, but takes longer.
+            // If the layers cannot be moved, they are removed below, which takes longer.
             Err(error) => tracing::debug!("cannot move {} away: {error}", resource.id),
         }
         note(&mut failures, resource, remove_layers(scope, resource));
@@ -128,8 +128,9 @@ fn kill(id: &str) -> std::io::Result<()> {
     process.kill(KILL_TIMEOUT)
 }
 
-/// Waits until all sidecars of a bottle have exited. They are killed with their parent, the bundle, and may still be
-/// exiting. A sidecar that is just starting has the label of its role or still the label of the bundle.
+/// Kills all sidecars of a bottle and waits until they have exited. The sidecars were killed together with their
+/// parent, the bundle, and may still be exiting. A sidecar that is just starting may still have the label of the
+/// bundle.
 fn kill_sidecars(scope: &Scope, slug: &Slug) -> std::io::Result<()> {
     for found in labels::find(scope)? {
         if found.slug == *slug && found.role != Role::Guest {
@@ -139,7 +140,7 @@ fn kill_sidecars(scope: &Scope, slug: &Slug) -> std::io::Result<()> {
     Ok(())
 }
 
-/// The error for a path in a resource log that differs from the path that this backend creates for that slug.
+/// The error for a resource with a recorded path that this backend does not create for the resource's slug.
 fn foreign() -> std::io::Error {
     std::io::Error::new(std::io::ErrorKind::InvalidInput, "it is not a path of this backend")
 }

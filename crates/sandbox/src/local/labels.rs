@@ -1,9 +1,10 @@
-//! Labels a bottle's processes by their command lines, which stay readable no matter which process crashes.
+//! Labels a bottle's processes by their command lines. Command lines stay readable even if other processes of the
+//! bottle crash.
 //!
-//! The command line `bottle __guest <home> <slug>` contains the role, the home's hash and the slug; the bundle and the
-//! sidecars have similar ones. An agent runs under the same host user id as its pid 1 and could forge such a command
-//! line. However, the agent's processes are one pid namespace deeper, which they cannot hide. A label therefore counts
-//! only at the namespace depth at which this program starts that role.
+//! The command line `bottle __guest <home> <slug>` contains the role, the home's hash and the slug. The command lines
+//! of the bundle and the sidecars have the same form. An agent runs under the same host user id as pid 1 of its bottle,
+//! and could forge such a command line. However, the agent's processes run one pid namespace deeper, which they cannot
+//! hide. A label is therefore valid only if the process has the namespace depth at which this program starts the role.
 
 use std::ffi::OsString;
 use std::fs;
@@ -14,8 +15,8 @@ use bottle_policy::names::Slug;
 
 use super::Scope;
 
-/// The maximum number of bytes read from a command line or status file. Those of this program are shorter; the rest of
-/// a longer one is ignored.
+/// The maximum number of bytes read from a file `cmdline` or `status` in `/proc`. These files of this program's
+/// processes are shorter. The rest of a longer file is ignored.
 const PROC_FILE_MAX: usize = 4096;
 
 /// The role of a process in its bottle.
@@ -23,13 +24,13 @@ const PROC_FILE_MAX: usize = 4096;
 pub(crate) enum Role {
     /// Pid 1 of the bottle, or the short-lived process that starts it.
     Guest,
-    /// The parent of the sidecars.
+    /// The bundle, which is the parent process of the sidecars.
     Bundle,
     /// The egress proxy.
     Egress,
     /// The git gate.
     Gate,
-    /// The MCP server.
+    /// The supervise sidecar, which is an MCP server.
     Supervise,
 }
 
@@ -81,12 +82,12 @@ pub(crate) struct LabelledProcess {
     pub(crate) process: ProcessId,
 }
 
-/// The command-line arguments of a role, after the program's name.
+/// Returns the command-line arguments of a process in this role, after the program's name.
 pub(crate) fn arguments(role: Role, home_hash: &str, slug: &Slug) -> [OsString; 3] {
     [role.flag().into(), home_hash.into(), slug.as_str().into()]
 }
 
-/// Every labelled process of this scope.
+/// Finds all running processes that have a label of this scope.
 ///
 /// # Errors
 /// When `/proc` cannot be read.
@@ -127,8 +128,8 @@ fn parse(cmdline: &[u8], scope: &Scope) -> Option<(Role, Slug)> {
     Some((role, arguments.next()?.ok()?.parse().ok()?))
 }
 
-/// Whether the process is at the pid namespace depth of its role. This depth is `own_depth`, the depth of this program;
-/// a guest may also be one level deeper, as pid 1 of its namespace.
+/// Whether the process has the pid namespace depth of its role. Every role may have the depth of this program,
+/// `own_depth`. A guest may also be one level deeper, as pid 1 of its namespace.
 fn is_at_role_depth(status: &str, role: Role, own_depth: usize) -> bool {
     let Some(pids) = namespace_pids(status) else { return false };
     pids.len() == own_depth

@@ -6,10 +6,11 @@
 //!                        its changes (or root/, its copy of the image) instead of home/
 //!   .old-<reference>/    a snapshot being removed, or the layers of a bottle that ended
 //! ```
-//! A restore writes to `.thaw-<layers>/` in the bottle's state directory, and exchanges that directory with the layers
-//! when it is complete. After a crash, [`leftovers`] lists the directories whose names begin with a dot, and they are
-//! removed like other resources. Snapshots of a bottle share unchanged files by hard links. Stored files are never
-//! written to, and the layers never share files with them, except read-only git objects ([`git_objects`]).
+//! A restore writes to `.thaw-<layers>/` in the bottle's state directory. When this directory is complete, the restore
+//! exchanges it with the layers. After a crash, [`leftovers`] lists the directories whose names begin with a dot, and
+//! they are removed like other resources. The snapshots of a bottle share unchanged files by hard links. This module
+//! never writes to the files of a snapshot. The layers never share files with a snapshot, except read-only git objects
+//! ([`git_objects`]).
 
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -48,7 +49,8 @@ const FACTS: &str = "snapshot.json";
 /// The file system type of a tmpfs (`statfs(2)`).
 const TMPFS_MAGIC: i64 = 0x0102_1994;
 
-/// The maximum number of bytes read of `snapshot.json`. The file is shorter; a longer one counts as unreadable.
+/// The maximum number of bytes read of `snapshot.json`. A valid file is shorter. A longer file is treated as
+/// unreadable.
 const FACTS_MAX: u64 = 4096;
 
 /// The content of `snapshot.json`.
@@ -59,10 +61,10 @@ struct Facts {
     /// The image that the files are based on.
     #[serde(default)]
     image: Option<String>,
-    /// As [`Snapshot::name`].
+    /// See [`Snapshot::name`].
     #[serde(default)]
     name: Option<Name>,
-    /// As [`Snapshot::parent`].
+    /// See [`Snapshot::parent`].
     #[serde(default)]
     parent: Option<String>,
 }
@@ -75,8 +77,8 @@ impl Facts {
 }
 
 impl Scope {
-    /// Replaces the layers with a copy of the snapshot; `owner` owns the copied files if root restores them. The
-    /// replacement is atomic if the file system can exchange directories.
+    /// Replaces the layers with a copy of the snapshot. If root restores the snapshot, `owner` owns the copied files.
+    /// The replacement is atomic if the file system can exchange directories.
     pub(crate) async fn restore_snapshot(
         &self,
         state: &Path,
@@ -98,7 +100,7 @@ impl Scope {
     }
 }
 
-/// The images on which bottles of this scope and their snapshots are based.
+/// Lists the images on which the bottles of this scope and their snapshots are based.
 pub(crate) fn images_in_use(scope: &Scope) -> io::Result<Vec<String>> {
     let mut used = Vec::new();
     for (slug, _) in runtime_directory::find(&scope.state)? {
@@ -112,8 +114,8 @@ pub(crate) fn images_in_use(scope: &Scope) -> io::Result<Vec<String>> {
     Ok(used)
 }
 
-/// The directories that interrupted snapshots, restores and removals of any bottle left. Excludes directories that
-/// another process is removing.
+/// Lists the directories that interrupted snapshots, restores and removals left behind, for all bottles. Excludes
+/// directories that another process is removing.
 pub(crate) fn leftovers(scope: &Scope) -> io::Result<Vec<(Slug, PathBuf)>> {
     let mut found = Vec::new();
     for parent in [&scope.snapshots, &scope.state] {
@@ -142,8 +144,8 @@ pub(crate) fn is_leftover_of(scope: &Scope, slug: &Slug, path: &Path) -> bool {
     named && path.parent().is_some_and(|parent| parents.iter().any(|own| own == parent))
 }
 
-/// Moves the layers of a bottle to a directory that [`leftovers`] lists. Returns its path. `None` if there are no
-/// layers.
+/// Moves the layers of a bottle to a directory that [`leftovers`] lists. Returns the path of this directory, or `None`
+/// if there are no layers.
 ///
 /// # Errors
 /// When the directory cannot be moved, for example to another file system.
@@ -162,7 +164,8 @@ pub(crate) fn move_away(scope: &Scope, slug: &Slug, layers: &Path) -> io::Result
     moved
 }
 
-/// Removes a directory that [`leftovers`] lists. If two removals run at the same time, the second waits for the first.
+/// Removes a directory that [`leftovers`] lists. If another process is already removing the directory, waits until that
+/// removal has ended.
 ///
 /// # Errors
 /// When an entry cannot be removed.
@@ -171,7 +174,7 @@ pub(crate) fn remove_leftover(scope: &Scope, path: &Path) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         directory => directory?,
     };
-    // On a file system without locks, the removal does not wait.
+    // On a file system without locks, this removal does not wait for another removal.
     let _ = rustix::fs::flock(&directory, FlockOperation::LockExclusive);
     remove_tree(path)?;
     // The bottle's snapshot directory is removed after its last entry.
@@ -207,11 +210,12 @@ pub(super) fn store(
     Ok(MadeSnapshot { snapshot, has_workspace: true, notes: notes(unstable) })
 }
 
-/// Creates a snapshot without a name, and with the files that `fill` puts into its directory. `fill` returns their size
-/// in bytes. `image` is the name of the image on which they are based.
+/// Creates a snapshot without a name. `fill` puts the files into the snapshot's directory and returns their size in
+/// bytes. `image` is the name of the image on which the files are based.
 ///
 /// # Errors
-/// The error of `fill`, or when the snapshot cannot be written. No part of it then exists.
+/// The error of `fill`, or an error when the snapshot cannot be written. After an error, no part of the snapshot
+/// exists.
 pub(super) fn add<E: From<io::Error>>(
     scope: &Scope,
     slug: &Slug,
@@ -225,7 +229,7 @@ pub(super) fn add<E: From<io::Error>>(
     created.map(|(snapshot, ())| snapshot)
 }
 
-/// Creates a snapshot atomically and durably. `fill` puts its files into an empty directory.
+/// Creates a snapshot atomically and durably. `fill` puts the snapshot's files into an empty directory.
 fn create<T, E: From<io::Error>>(
     scope: &Scope,
     slug: &Slug,
@@ -246,13 +250,14 @@ fn create<T, E: From<io::Error>>(
     });
     let (facts, result) = stored.inspect_err(|_| {
         drop(remove_tree(&new));
-        // Other snapshots of the bottle stay.
+        // If the bottle has other snapshots, this call fails, because the directory is not empty.
         drop(fs::remove_dir(&own));
     })?;
     Ok((facts.into_snapshot(slug, reference), result))
 }
 
-/// The directory of a snapshot, the kind of its layers, and the name of the image on which they are based.
+/// Returns the directory of a snapshot, the kind of its layers, and the name of the image on which the layers are
+/// based.
 ///
 /// # Errors
 /// When the snapshot does not exist.
@@ -280,8 +285,8 @@ fn fill(
     let unchanged = previous.and_then(|previous| Stamps::read(&live.stamps(), &previous.reference));
     let previous = previous.and_then(|previous| open_directory(&directory_of(scope, previous)).ok());
     let mut copier = Copier::storing(unchanged.as_ref(), progress);
-    // Only these trees are copied: the directory of the layers can contain other files, because the fake backend's
-    // guest uses it as its root.
+    // Only the trees of the layers' kind are copied. The directory of the layers can contain other files, because the
+    // fake backend's guest uses this directory as its root.
     for tree in live.kind().ok_or(io::ErrorKind::NotFound)?.trees() {
         copier.tree(&from, &to, previous.as_ref(), tree)?;
     }
@@ -290,7 +295,7 @@ fn fill(
     Ok(outcome)
 }
 
-/// Shares the git objects of layers with other layers. Returns their size in bytes.
+/// Shares the git objects of the layers in `from` with the layers in `to`. Returns the size of the objects in bytes.
 fn share_objects(from: &Path, to: &Path) -> io::Result<u64> {
     let objects = from.join(OBJECTS);
     if !objects.is_dir() {
@@ -299,7 +304,8 @@ fn share_objects(from: &Path, to: &Path) -> io::Result<u64> {
     git_objects::share_all(&objects, &to.join(OBJECTS), Reader::Starter)
 }
 
-/// Whether writes may leave the time stamps unchanged. A tmpfs does not record writes through a memory mapping.
+/// Whether writes to files may leave the files' time stamps unchanged. A tmpfs does not change the time stamps when a
+/// file is written through a memory mapping.
 fn hides_writes(directory: &OwnedFd) -> bool {
     rustix::fs::fstatfs(directory).is_ok_and(|found| found.f_type == TMPFS_MAGIC)
 }
@@ -337,17 +343,17 @@ fn restore(
     let outcome = filled.inspect_err(|_| drop(remove_tree(&restored)))?;
     stamps::remove(&layers.stamps())?;
     exchange(&restored, layers.directory())?;
-    // No process writes to the layers before the guest starts, which happens later.
+    // No process has written to the layers yet, because the guest starts later.
     write_stamps(&layers, &snapshot.reference, outcome, file_clock::between_blocking());
     remove_tree(&restored)
 }
 
-/// Exchanges `new` and `old`. If `old` does not exist, moves `new` to its place.
+/// Exchanges the directories `new` and `old`. If `old` does not exist, renames `new` to `old`.
 fn exchange(new: &Path, old: &Path) -> io::Result<()> {
     match renameat_with(CWD, new, CWD, old, RenameFlags::EXCHANGE) {
         Err(Errno::NOENT) => fs::rename(new, old),
-        // The file system cannot exchange directories. After a crash between the two steps neither directory is in
-        // place, and the next launch restores the snapshot again.
+        // The file system cannot exchange directories. After a crash between the removal and the rename, `old` does not
+        // exist, and the next launch restores the snapshot again.
         Err(Errno::INVAL | Errno::NOSYS) => {
             remove_tree(old)?;
             fs::rename(new, old)
@@ -356,8 +362,8 @@ fn exchange(new: &Path, old: &Path) -> io::Result<()> {
     }
 }
 
-/// Records which files of the layers are stored in the snapshot `reference`. If the write fails, the next snapshot
-/// copies all files.
+/// Records which files of the layers are stored in the snapshot `reference`. If the record cannot be written, the next
+/// snapshot copies all files.
 fn write_stamps(layers: &layers::Layers, reference: &str, outcome: Outcome, unchanged_since: Timestamp) {
     let stamps = Stamps::new(reference, outcome.stamps, unchanged_since);
     if let Err(error) = stamps.write(&layers.stamps()) {
@@ -387,7 +393,7 @@ pub(super) fn list(scope: &Scope) -> io::Result<Vec<Snapshot>> {
             });
         }
     }
-    // A reference begins with the time of the snapshot.
+    // A reference begins with the time of the snapshot, so the order of the references is the order in time.
     found.sort_by(|a, b| (&a.slug, &a.reference).cmp(&(&b.slug, &b.reference)));
     Ok(found)
 }
@@ -436,11 +442,12 @@ fn write_facts(directory: &Path, facts: &Facts) -> io::Result<()> {
     io::Write::write_all(&mut file, &serde_json::to_vec(facts)?)
 }
 
-/// The metadata of a snapshot. `None` if it cannot be read, which does not affect the files of the snapshot.
+/// Reads the metadata of a snapshot. Returns `None` if the metadata is missing or unreadable, because the files of the
+/// snapshot can still be used.
 fn read_facts(directory: &Path) -> io::Result<Option<Facts>> {
     use io::Read;
-    // A snapshot may come from another machine. Opening a named pipe would block, and a link could point to another
-    // file.
+    // A snapshot may come from another machine, so the path could be a named pipe or a link. Opening a named pipe would
+    // block, and a link could point to another file.
     let opened = fs::OpenOptions::new()
         .read(true)
         .custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed())

@@ -1,7 +1,7 @@
 //! Manages a bottle's layers, which are its writable directories on the host.
 //!
-//! The agent controls their content, so the names, modes and depth of the files are hostile. This module follows no
-//! link.
+//! The agent controls the content of the layers, so the names, modes and depth of the files are hostile. This module
+//! follows no links.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read, Write};
@@ -28,7 +28,7 @@ pub(crate) const COPY: &str = "root";
 /// The name of the file that contains the name of the bottle's image.
 const IMAGE: &str = "image";
 
-/// The maximum number of bytes read of an image's name. Names are shorter.
+/// The maximum number of bytes read of an image's name. Valid names are shorter.
 const NAME_MAX: u64 = 256;
 
 /// The kind of a bottle's layers.
@@ -54,9 +54,9 @@ impl Kind {
         }
     }
 
-    /// The kind of the layers in this directory. `None` if it contains no layers.
+    /// Returns the kind of the layers in this directory. Returns `None` if the directory contains no layers.
     pub(crate) fn detect(directory: &Path) -> Option<Self> {
-        // If both a copy and changes exist, the copy is used.
+        // If a directory of changes and a copy of the image both exist, the copy is used.
         Self::ALL.into_iter().rev().find(|kind| directory.join(kind.trees()[0]).is_dir())
     }
 }
@@ -66,7 +66,7 @@ impl Kind {
 pub(crate) struct Layers(PathBuf);
 
 impl Layers {
-    /// Layers in this directory.
+    /// Creates the value for the layers in this directory.
     pub(crate) fn new(directory: PathBuf) -> Self {
         Self(directory)
     }
@@ -81,7 +81,7 @@ impl Layers {
         self.0.join(HOME)
     }
 
-    /// The name of the agent's working directory among the layers.
+    /// The name of the agent's working directory in the directory of the layers.
     pub(crate) const WORKSPACE: &str = WORKSPACE;
 
     /// The agent's working directory.
@@ -89,8 +89,8 @@ impl Layers {
         self.0.join(WORKSPACE)
     }
 
-    /// The objects that the copied repository shares with the host's repository. The directory exists only if the
-    /// launch copied a directory.
+    /// The directory of the git objects that the copied repository shares with the host's repository. This directory
+    /// exists only if the launch copied a directory into the workspace.
     pub(crate) fn git_objects(&self) -> PathBuf {
         self.0.join(OBJECTS)
     }
@@ -103,7 +103,7 @@ impl Layers {
         path.into()
     }
 
-    /// The kind of the layers. `None` if there are none.
+    /// The kind of the layers. `None` if there are no layers.
     pub(crate) fn kind(&self) -> Option<Kind> {
         Kind::detect(&self.0)
     }
@@ -130,25 +130,25 @@ impl Layers {
     }
 
     /// Creates the missing directories for layers of this kind. If root starts the bottle, `owner` owns the
-    /// directories; otherwise this user owns them. Existing directories of a kept bottle stay unchanged.
+    /// directories. Otherwise, the current user owns them. Existing directories of a kept bottle stay unchanged.
     ///
     /// # Errors
     /// When a directory cannot be created, or its owner cannot be changed.
     pub(crate) fn make(&self, kind: Kind, owner: Option<u32>) -> io::Result<()> {
-        // The user who starts the bottle owns the directory of the layers. If that is root, the bottle's user reaches
-        // the content only through the two mounts in the bottle.
+        // The user who starts the bottle owns the directory of the layers. If root starts the bottle, the bottle's user
+        // can access the content only through the bottle's mounts of the home and the workspace.
         DirBuilder::new().recursive(true).mode(0o700).create(&self.0)?;
         let mut directories = kind.trees().to_vec();
         if kind == Kind::Upper {
             directories.push(WORK);
         }
         if kind != Kind::Home && owner.is_some() {
-            // The bottle mounts the layers through the path of their directory. On the host, only root can reach that
-            // path.
+            // A bottle on an image mounts the layers by the path of this directory, so the bottle's user must be able
+            // to pass through it. On the host, only root can access its parent directories.
             fs::set_permissions(&self.0, fs::Permissions::from_mode(0o711))?;
         }
         for directory in directories {
-            // Every user in an image can read its root directory.
+            // The upper directory becomes the root directory of the bottle, which all users must be able to read.
             let mode = if directory == UPPER { 0o755 } else { 0o700 };
             let directory = self.0.join(directory);
             match DirBuilder::new().mode(mode).create(&directory) {
@@ -160,8 +160,9 @@ impl Layers {
         Ok(())
     }
 
-    /// Creates the empty directory of the bottle's repository, the only content of the workspace if a directory of the
-    /// user is mounted in its place. `owner` is as in [`Layers::make`].
+    /// Creates the empty directory of the bottle's repository in the workspace directory. If a directory of the user is
+    /// mounted as the workspace, this repository is the only content of the bottle's own workspace directory. `owner`
+    /// has the same meaning as in [`Layers::make`].
     ///
     /// # Errors
     /// When the directory cannot be created, or its owner cannot be changed.
@@ -174,8 +175,9 @@ impl Layers {
         give(&directory, owner)
     }
 
-    /// Searches the workspace for changes. A missing workspace has no changes. If a directory of the user is mounted in
-    /// its place (`is_live`), only the directories of the repository that can contain work are searched.
+    /// Searches the workspace for changes. A missing workspace has no changes. If a directory of the user is mounted as
+    /// the workspace (`is_live`), only the directories of the bottle's repository that can contain unsaved work are
+    /// searched.
     ///
     /// # Errors
     /// When a part of the workspace cannot be read.
@@ -196,8 +198,8 @@ impl Layers {
     }
 }
 
-/// Gives a directory to `owner` if another user owns it. Setting the owner, even to the same user, changes the time
-/// from which [`Layers::find_changes`] concludes that a kept workspace was changed.
+/// Makes `owner` the owner of a directory if another user owns it. The owner is not set again if it is already correct,
+/// because each `chown` updates the time that [`Layers::find_changes`] uses to detect changes of a kept workspace.
 fn give(directory: &Path, owner: Option<u32>) -> io::Result<()> {
     let Some(owner) = owner else { return Ok(()) };
     let found = fs::symlink_metadata(directory)?;

@@ -1,5 +1,5 @@
-//! Shared code of the backends whose sidecars are processes of this machine, and whose bottles have their files in
-//! directories of it (`linux`, `smolvm`, `fake`).
+//! Shared code of the backends `linux`, `smolvm` and `fake`. Their sidecars are processes of this machine, and the
+//! files of their bottles are in directories of this machine.
 //!
 //! ```text
 //!   labels           argv of every role: `bottle __guest <home> <slug>`; `enumerate` searches for them
@@ -40,7 +40,7 @@ use self::layers::Layers;
 /// Distinguishes the bottles of one backend in one home from everything else on the machine.
 #[derive(Debug, Clone)]
 pub(crate) struct Scope {
-    /// The second argument of every process of these bottles.
+    /// The second command-line argument of every process of these bottles.
     pub(crate) label: String,
     /// The parent directory of the bottles' runtime directories.
     pub(crate) runtime: PathBuf,
@@ -48,15 +48,15 @@ pub(crate) struct Scope {
     pub(crate) state: PathBuf,
     /// The name of the directory that contains a bottle's layers, in the bottle's state directory.
     layers: &'static str,
-    /// The path of the layers' home in a bottle, relative to its root.
+    /// The path in a bottle at which the layers' home is visible, relative to the bottle's root.
     pub(crate) home_inside: &'static str,
     /// The parent directory of the bottles' snapshots.
     pub(crate) snapshots: PathBuf,
     /// The path of this program.
     pub(crate) program: PathBuf,
-    /// The roles whose processes are started in advance, while their specification is prepared.
+    /// The roles with processes that are started in advance, while their specifications are prepared.
     prespawned_roles: &'static [Role],
-    /// Processes that were started in advance and wait for their specification.
+    /// Processes that were started in advance and wait for their specifications.
     prespawned: roles::Prespawned,
 }
 
@@ -76,10 +76,10 @@ impl Scope {
         }
     }
 
-    /// The scope of the `smolvm` backend, whose guests run in virtual machines. It uses other names than the `linux`
-    /// scope, so that neither backend finds the bottles of the other one.
+    /// The scope of the `smolvm` backend. This scope uses other names than the `linux` scope, so that neither backend
+    /// finds the bottles of the other backend.
     pub(crate) fn smolvm(host: &Host) -> Self {
-        // No slug contains a dot, so these names cannot be those of a bottle.
+        // These names contain a dot and no slug does, so they cannot be names of a bottle.
         Self {
             label: format!("{}.vm", host.home_hash()),
             runtime: host.runtime.join(".vm"),
@@ -90,12 +90,12 @@ impl Scope {
         }
     }
 
-    /// The scope of the `fake` backend, which exists only in test builds. It uses other names than the `linux` scope,
-    /// so that neither backend finds the bottles of the other one.
+    /// The scope of the `fake` backend, which exists only in test builds. This scope uses other names than the `linux`
+    /// scope, so that neither backend finds the bottles of the other backend.
     #[cfg(feature = "test-parts")]
     pub(crate) fn fake(host: &Host) -> Self {
         let label = format!("{}.fake", host.home_hash());
-        // No slug contains a dot, so these names cannot be those of a bottle.
+        // These names contain a dot and no slug does, so they cannot be names of a bottle.
         Self {
             label,
             runtime: host.runtime.join(".fake"),

@@ -1,4 +1,4 @@
-//! Exports snapshots of layers as images, and makes snapshots of the layers of images.
+//! Exports snapshots of a bottle's layers as images, and imports images as snapshots.
 //!
 //! ```text
 //!   kind of layers    layers of the image                          from an image
@@ -6,7 +6,8 @@
 //!   upper             two: the base image; changes and workspace   upper, workspace (the base image is stored)
 //!   copy              one: everything                              -
 //! ```
-//! Git objects that the layers share are ordinary files of the image, so that it is complete.
+//! The git objects that the layers share with a repository of the host become ordinary files of the image, so that the
+//! image is complete.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -30,7 +31,8 @@ use super::Scope;
 use super::layer_snapshots::{add, stored};
 use super::layers::{COPY, HOME, Kind, OBJECTS, UPPER, WORKSPACE};
 
-/// The files in `/etc` that belong to one launch.
+/// Paths that an export skips in the system files of a bottle: the files in `/etc` that are generated for each launch,
+/// and the workspace, which is exported separately.
 const OF_ONE_LAUNCH: [&str; 5] =
     ["etc/hosts", "etc/hostname", "etc/resolv.conf", "etc/machine-id", WORKSPACE];
 
@@ -44,16 +46,16 @@ pub(crate) struct Base {
     pub(crate) gid: u32,
     /// The agent's home, as an absolute path.
     pub(crate) home: String,
-    /// The agent's account. `None` without an image.
+    /// The agent's account. `None` if the bottle is not based on an image.
     pub(crate) account: Option<Account>,
     /// The environment variables, as `NAME=value`.
     pub(crate) env: Vec<String>,
-    /// The owners in the image, except root. `None` if they are not known.
+    /// The owners of the image's files, except files that root owns. `None` if the owners are not known.
     pub(crate) owners: Option<BTreeMap<PathBuf, Ownership>>,
 }
 
 impl Base {
-    /// The base of a bottle that uses the system files of its machine.
+    /// The base of a bottle that uses the host's system files.
     fn none() -> Self {
         let home = format!("/home/{AGENT_USER}");
         Self {
@@ -75,8 +77,8 @@ impl Base {
         }
     }
 
-    /// The owner of a file of the bottle. A file that replaces one of the image keeps the owner, but no set-id bits,
-    /// because the agent chose its content.
+    /// The owner of a file of the bottle. A file that replaces a file of the image keeps the image's owner. It does not
+    /// keep the set-id bits, because the agent chose its content.
     fn owner_of_change(&self, path: &Path) -> Ownership {
         match self.owners.as_ref().and_then(|owners| owners.get(path)) {
             Some(owner) => Ownership { special: owner.special & 0o1000, ..*owner },
@@ -94,7 +96,7 @@ impl Base {
 }
 
 impl Scope {
-    /// Implements [`bottle_backend::Snapshots::export`]. `base` finds the image of this name.
+    /// Implements [`bottle_backend::Snapshots::export`]. `base` finds an image by its name.
     pub(crate) async fn export(
         &self,
         export: Export<'_>,
@@ -122,8 +124,8 @@ impl Scope {
         .await
     }
 
-    /// Makes a snapshot of a new bottle from an image that contains only a home and a workspace. `home` is the path of
-    /// the agent's home in the image on which the new bottle is based, with the name of that image.
+    /// Makes a snapshot of a new bottle from an image that contains only a home and a workspace. If the new bottle is
+    /// based on an image, `base` is the name of the base image and the path of the agent's home in it.
     ///
     /// # Errors
     /// [`BackendError`] when the image is damaged or hostile, or the snapshot cannot be written.
@@ -144,7 +146,7 @@ impl Scope {
         .await
     }
 
-    /// Makes a snapshot of a new bottle whose files are in a stored image.
+    /// Makes a snapshot of a new bottle from a stored image that contains the bottle's files.
     ///
     /// # Errors
     /// [`BackendError`] when the snapshot cannot be written.
@@ -241,8 +243,8 @@ fn own_layer(
     tar.finish()
 }
 
-/// Unpacks an image into the directory of a new snapshot. Returns the size of the files in bytes. With `home`, the
-/// agent's home becomes a change to an image in which the home has this path.
+/// Unpacks an image into the directory of a new snapshot. Returns the size of the files in bytes. If `home` is set, it
+/// is the path of the agent's home in the base image, and the unpacked home becomes a change to the base image.
 fn unpack_home(new: &Path, layout: &Path, home_inside: &Path, home: Option<&str>) -> Result<u64, BadImage> {
     let unpacked = new.join(UNPACKED);
     let bytes = unpack(layout, &unpacked)?;
@@ -263,7 +265,8 @@ fn unpack_home(new: &Path, layout: &Path, home_inside: &Path, home: Option<&str>
     Ok(bytes)
 }
 
-/// Moves a directory of an unpacked image to its place. If it does not exist, creates an empty directory.
+/// Moves the directory `inside` of an unpacked image to `target`. If the image has no such directory, creates an empty
+/// directory.
 fn place(unpacked: &Path, inside: &Path, target: &Path) -> Result<(), BadImage> {
     let from = unpacked.join(inside);
     if let Some(parent) = target.parent() {
@@ -284,7 +287,7 @@ fn place(unpacked: &Path, inside: &Path, target: &Path) -> Result<(), BadImage> 
         }
         found => found.map_err(BadImage::Disk)?,
     };
-    // Moving a directory changes its entry `..`, so the directory must be writable.
+    // Moving a directory changes the directory's entry `..`, so the directory itself must be writable.
     let mode = found.mode() & 0o7777;
     let set = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode));
     set(&from, mode | 0o700).map_err(BadImage::Disk)?;

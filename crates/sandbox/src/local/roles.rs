@@ -1,9 +1,9 @@
-//! Starts the process of pid 1 or of the bundle, and follows its setup.
+//! Starts the process that becomes pid 1, or the process of the bundle, and follows the setup of the process.
 //!
 //! The process runs this program with its label as arguments and an empty environment. It receives its specification on
-//! standard input ([`super::spawn_ipc`]), and writes errors to a log file of limited size until its channel is open.
-//! Until it has received the specification, it exits together with the process that started it; afterwards it is
-//! independent.
+//! standard input ([`super::spawn_ipc`]). Until its channel is open, the process writes errors to a log file of limited
+//! size. Until it has received the specification, the process exits when the process that started it exits. Afterwards,
+//! the two processes are independent.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
@@ -32,8 +32,8 @@ const MAX_LOG: u64 = 1 << 20;
 /// The number of bytes read from the end of a log to find its last line.
 const LAST_LINE_MAX: u64 = 4096;
 
-/// Time limit for a killed process to exit. The process has no children yet that could delay the exit. If it has not
-/// exited by then, a cleanup finds it by its label.
+/// How long a killed process may take to exit. The process has no children yet that could delay its exit. If the
+/// process has not exited after this time, a later cleanup finds it by its label.
 const KILL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A process that was started in advance and waits for its specification.
@@ -46,8 +46,8 @@ struct PrespawnedProcess {
     log: Option<PathBuf>,
 }
 
-/// Processes that were started in advance. The program loads while the specification is prepared, which takes about
-/// equally long.
+/// Processes that were started in advance. The early start saves time, because the program loads while the
+/// specification is prepared. Loading and preparing take about equally long.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Prespawned(Arc<Mutex<Vec<PrespawnedProcess>>>);
 
@@ -62,7 +62,7 @@ impl Prespawned {
         Some(process.swap_remove(at))
     }
 
-    /// Kills the bottle's processes that were started in advance and not used.
+    /// Kills the processes of the bottle that were started in advance and never received a specification.
     pub(crate) async fn end(&self, slug: &Slug) {
         for role in [Role::Bundle, Role::Guest] {
             if let Some(mut process) = self.take(role, slug) {
@@ -73,11 +73,12 @@ impl Prespawned {
     }
 }
 
-/// Starts a bottle's processes before [`start`] sends their specifications. An unused process exits when the bottle
-/// ends or when this process exits, and is found by its label like any other process.
+/// Starts a bottle's processes before [`start`] sends their specifications. A process that receives no specification
+/// exits when the bottle ends or when this process exits. Cleanup finds such a process by its label, like any other
+/// process.
 ///
 /// # Errors
-/// As [`start`].
+/// The errors of [`start`].
 pub(crate) fn prespawn(scope: &Scope, slug: &Slug, state: &Path) -> Result<(), BackendError> {
     for role in scope.prespawned_roles.iter().copied() {
         let process = spawn(scope, role, slug, Some(state))?;
@@ -96,8 +97,8 @@ pub(crate) struct Started {
     log: Option<PathBuf>,
 }
 
-/// Starts the process of a role with its specification and file descriptors. With `state`, the output goes to a log
-/// there.
+/// Starts the process of a role, and sends it its specification and file descriptors. If `state` is set, the process
+/// writes its output to a log in this state directory.
 ///
 /// # Errors
 /// [`BackendError`] when the program cannot be run.
@@ -112,7 +113,7 @@ pub(crate) fn start<S: Serialize>(
     let failed = |error: io::Error| {
         BackendError::failed(format!("cannot start {}", role.description())).because(error)
     };
-    // A process without a log belongs to no bottle, so no process was started in advance for it.
+    // Without `state`, the process belongs to no bottle, so no process was started in advance.
     let process = match state.and_then(|_| scope.prespawned.take(role, slug)) {
         Some(process) => process,
         None => spawn(scope, role, slug, state)?,
@@ -149,7 +150,7 @@ fn spawn(
     Ok(PrespawnedProcess { role, slug: slug.clone(), child, ours, log })
 }
 
-/// The backend's part in the setup of a process.
+/// The part of a process's setup that the backend does outside of the process.
 pub(crate) trait Setup: Send + Sync {
     /// Maps the ids of the new user namespace of process `pid`.
     ///
@@ -157,7 +158,7 @@ pub(crate) trait Setup: Send + Sync {
     /// When the ids cannot be mapped.
     fn map_ids(&self, pid: u32) -> io::Result<()>;
 
-    /// Adds a kind and a hint to the error of a failed step, if a fix is known.
+    /// If a fix for the failure is known, adds an error kind and a hint to the error.
     fn explain(&self, failure: &SetupFailure, error: BackendError) -> BackendError;
 }
 
@@ -175,11 +176,12 @@ impl Setup for PlainSetup {
 }
 
 impl Started {
-    /// Follows the setup until the process is ready. Records the final process as soon as its id is known. Returns
-    /// `None` if the final process has already exited.
+    /// Follows the setup until the process is ready. The final process, for example pid 1 of a sandbox, may be a
+    /// descendant of the started process. Records the final process as soon as its id is known. Returns `None` if the
+    /// final process has already exited.
     ///
     /// # Errors
-    /// [`BackendError`] with the cause when the setup failed. The process has then ended.
+    /// [`BackendError`] with the cause when the setup failed. In this case, the process has ended.
     pub(crate) async fn wait_until_ready(
         mut self,
         setup: &dyn Setup,
@@ -189,15 +191,16 @@ impl Started {
         if result.is_err() {
             self.end().await;
         }
-        // The spawned task reaps the child when it exits. A bundle runs as long as its bottle.
+        // The spawned task reaps the child when the child exits. A bundle runs as long as its bottle, so this function
+        // does not wait.
         tokio::spawn(async move { self.child.wait().await });
         result
     }
 
-    /// Kills the process and its descendants. The resource log does not necessarily contain them.
+    /// Kills the process and its descendants. The resource log may not contain these processes yet.
     async fn end(&mut self) {
-        // The error is ignored, because it would hide the failure of the setup. Remaining processes are found by their
-        // labels.
+        // An error is ignored, because it would hide the failure of the setup. The code below finds the remaining
+        // processes by their labels.
         let _ = self.child.kill().await;
         let (scope, role, slug) = (self.scope.clone(), self.role, self.slug.clone());
         let rest = move || {

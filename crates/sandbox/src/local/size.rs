@@ -1,5 +1,5 @@
-//! Measures the disk space of a bottle's layers. The agent controls their content and may change it during the
-//! measurement, so the search follows no link, and depth, number of entries and time are limited.
+//! Measures the disk space of a bottle's layers. The agent controls the content of the layers and may change it during
+//! the measurement. The measurement therefore follows no links, and its depth, number of entries and time are limited.
 
 use std::ffi::CString;
 use std::io;
@@ -15,15 +15,15 @@ use super::layers::Layers;
 /// The maximum duration of a measurement.
 const TIME: Duration = Duration::from_secs(10);
 
-/// The maximum number of entries.
+/// The maximum number of entries that are measured.
 const ENTRIES: u64 = 5_000_000;
 
 /// The maximum depth of directories. Each level needs an open descriptor. Deeper directories are skipped and add
 /// nothing to the size.
 const DEPTH: usize = 128;
 
-/// The size of the layers in bytes. `None` if there are none, or too many entries. The size excludes objects that the
-/// bottle shares with a repository of the host.
+/// Returns the size of the layers in bytes. Returns `None` if there are no layers or a limit was reached. The size
+/// excludes git objects that the bottle shares with a repository of the host.
 ///
 /// # Errors
 /// When the top directories cannot be read. An unreadable subdirectory is skipped and adds nothing to the size.
@@ -44,14 +44,14 @@ struct Measurement {
     bytes: u64,
 }
 
-/// A directory that is being read, and its subdirectories that are not read yet.
+/// A directory that was opened, and its subdirectories that are not measured yet.
 struct Open {
     directory: OwnedFd,
     directories: Vec<CString>,
 }
 
 impl Measurement {
-    /// Adds a tree. Returns false if a limit was reached.
+    /// Adds the size of a directory tree. Returns false if a limit was reached.
     fn add_tree(&mut self, top: &Path) -> io::Result<bool> {
         let top = match open(CWD, top) {
             Err(Errno::NOENT) => return Ok(true),
@@ -76,7 +76,7 @@ impl Measurement {
         Ok(true)
     }
 
-    /// Adds a directory and its files. Returns `None` if a limit was reached.
+    /// Adds the sizes of a directory and its files. Returns the subdirectories, or `None` if a limit was reached.
     fn read(&mut self, directory: OwnedFd) -> io::Result<Option<Open>> {
         self.add(&rustix::fs::fstat(&directory)?);
         let mut directories = Vec::new();
@@ -99,7 +99,8 @@ impl Measurement {
         Ok(Some(Open { directory, directories }))
     }
 
-    /// Adds the space of one file. If the file has several hard links, each link counts as an equal share of the space.
+    /// Adds the disk space of one entry. If a file has several hard links, each link adds an equal share of the file's
+    /// space.
     fn add(&mut self, stat: &Stat) {
         let bytes = u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(512);
         let names = if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
@@ -111,7 +112,7 @@ impl Measurement {
     }
 }
 
-/// The type of the link count differs between systems.
+/// Widens a link count to `u64`, because the type of the link count differs between systems.
 fn widened(number: impl Into<u64>) -> u64 {
     number.into()
 }

@@ -1,9 +1,9 @@
 //! Sends a specification to a new process and receives its setup reports.
 //!
-//! The standard input of the new process is one end of a socket pair. Through it the process receives a length, the
-//! specification as JSON, and file descriptors, and sends each [`Report`] as one line of JSON. The command line and the
-//! environment therefore contain no data, and no descriptor is inherited by its number. If either side exits, the
-//! stream ends.
+//! The standard input of the new process is one end of a socket pair. Through this socket, the new process receives a
+//! length, the specification as JSON, and file descriptors. It sends each [`Report`] as one line of JSON. The command
+//! line and the environment therefore contain no data of the specification, and the new process does not have to know
+//! inherited descriptors by their numbers. If either process exits, the stream ends.
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
@@ -20,17 +20,18 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 
-/// The size limit of a specification in bytes; a longer one is not sent, and the start fails. It allows a few thousand
-/// exposed paths.
+/// The size limit of a specification in bytes. A longer specification is not sent, and the start fails. A specification
+/// within the limit can have a few thousand exposed paths.
 const SPEC_MAX: u32 = 1 << 20;
 
 /// The maximum number of bytes read of a report. A longer report cannot be parsed, and the start fails.
 const REPORT_MAX: u64 = 16 << 10;
 
-/// The maximum number of descriptors that can be sent with a specification. Sending more fails.
+/// The maximum number of descriptors that can be sent with a specification. Sending more descriptors fails.
 const FDS_MAX: usize = 4;
 
-/// How long either side waits for bytes that the other side sends without delay. After that, the start fails.
+/// How long a process waits for bytes that the other process should send without delay. After this time, the start
+/// fails.
 const STALL: Duration = Duration::from_secs(10);
 
 /// A setup report of the new process.
@@ -39,7 +40,7 @@ const STALL: Duration = Duration::from_secs(10);
 pub(crate) enum Report {
     /// The process is in a new user namespace and waits until its ids are mapped from outside.
     AwaitsIds,
-    /// The final process has been started.
+    /// The final process, which runs the guest or the bundle, has been started.
     #[serde(rename = "born")]
     Started {
         /// The id of the final process, outside its pid namespace.
@@ -55,7 +56,7 @@ pub(crate) enum Report {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum SetupPart {
-    /// Creating the namespaces and mapping their ids.
+    /// Creating the namespaces and mapping the ids of the user namespace.
     Namespaces,
     /// Mounting `/proc`.
     Proc,
@@ -66,7 +67,7 @@ pub(crate) enum SetupPart {
     Other,
 }
 
-/// The failure of a setup.
+/// The failure of a process's setup.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[error("cannot {step}: {cause}")]
 pub(crate) struct SetupFailure {
@@ -82,7 +83,7 @@ pub(crate) struct SetupFailure {
 }
 
 impl SetupFailure {
-    /// The failure of a step because of a system error.
+    /// Creates the failure of a step from a system error.
     pub(crate) fn new(step: impl Into<String>, cause: impl Into<io::Error>) -> Self {
         let cause = cause.into();
         let part = SetupPart::Other;
@@ -128,7 +129,7 @@ impl Starter {
         Ok(Self { socket: BufReader::new(tokio::net::UnixStream::from_std(ours)?) })
     }
 
-    /// The next report. `None` if the new process exited without sending one.
+    /// Returns the next report, or `None` if the new process exited without sending another report.
     ///
     /// # Errors
     /// When the report takes longer than ten seconds or cannot be parsed.
@@ -146,7 +147,7 @@ impl Starter {
         }
     }
 
-    /// Tells the waiting process to continue.
+    /// Tells the new process, which waits in [`ChildEnd::wait`], to continue.
     ///
     /// # Errors
     /// When the process has exited.
@@ -165,15 +166,15 @@ impl ChildEnd {
     /// the starting process exists, because preparing the specification may take long.
     ///
     /// # Errors
-    /// When standard input is not such a socket, or the starting process has exited.
+    /// When standard input is not the socket of a [`Starter`], or the starting process has exited.
     pub(crate) fn receive<S: DeserializeOwned>() -> io::Result<(Self, S, Vec<OwnedFd>)> {
         Self::receive_from(UnixStream::from(rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?))
     }
 
-    /// As [`ChildEnd::receive`], from a connected socket.
+    /// Like [`ChildEnd::receive`], but reads from a connected socket.
     ///
     /// # Errors
-    /// As [`ChildEnd::receive`].
+    /// The errors of [`ChildEnd::receive`].
     pub(crate) fn receive_from<S: DeserializeOwned>(
         socket: UnixStream,
     ) -> io::Result<(Self, S, Vec<OwnedFd>)> {
@@ -205,14 +206,14 @@ impl ChildEnd {
     /// Sends a report to the starting process.
     ///
     /// # Errors
-    /// When the starting process has exited. This process is then not recorded and must exit.
+    /// When the starting process has exited. This process must then exit, because no process has recorded it.
     pub(crate) fn report(&self, report: &Report) -> io::Result<()> {
         let mut line = serde_json::to_vec(report).map_err(io::Error::other)?;
         line.push(b'\n');
         (&self.socket).write_all(&line)
     }
 
-    /// Waits until the starting process tells this one to continue.
+    /// Waits until the starting process tells this process to continue.
     ///
     /// # Errors
     /// When the starting process has exited.
@@ -223,7 +224,7 @@ impl ChildEnd {
     /// Reports that the setup is complete, and replaces standard input with `null`.
     ///
     /// # Errors
-    /// As [`ChildEnd::report`].
+    /// The errors of [`ChildEnd::report`].
     pub(crate) fn ready(self, null: impl AsFd) -> io::Result<()> {
         rustix::stdio::dup2_stdin(null)?;
         self.report(&Report::Ready)

@@ -1,4 +1,4 @@
-//! Builds the arguments of `smolvm`. Every function is pure.
+//! Builds the command-line arguments of `smolvm`. Every function is pure.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -11,10 +11,10 @@ pub(super) const HOME_LABEL: &str = "bottle.home";
 /// The label that contains the bottle's slug.
 pub(super) const SLUG_LABEL: &str = "bottle.slug";
 
-/// A call of `smolvm machine` on the machines of one state directory.
+/// Builds the arguments of `smolvm machine` for the machines of one state directory.
 #[derive(Debug, Clone)]
 pub(super) struct Machines {
-    /// The directory in which smolvm keeps everything about these machines.
+    /// The directory in which smolvm stores all files of these machines.
     pub(super) state: PathBuf,
 }
 
@@ -35,9 +35,9 @@ pub(super) struct NewMachine {
     pub(super) memory: u64,
     /// Directories of the host that the machine sees.
     pub(super) volumes: Vec<Volume>,
-    /// Sockets of the host to which programs of the machine connect.
+    /// Sockets of the host to which programs in the machine connect.
     pub(super) mounted: Vec<Socket>,
-    /// A socket of the machine to which programs of the host connect.
+    /// A socket of the machine to which programs on the host connect.
     pub(super) exposed: Socket,
     /// The program that the machine runs, and its arguments.
     pub(super) command: Vec<OsString>,
@@ -54,7 +54,7 @@ pub(super) struct Volume {
     pub(super) read_only: bool,
 }
 
-/// A unix socket with a path on each side.
+/// A unix socket that has one path on the host and another path in the machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Socket {
     /// The path on the host.
@@ -113,7 +113,7 @@ impl Machines {
         arguments
     }
 
-    /// Stops and deletes a machine. Without `--force`, smolvm would stop the machine and then fail.
+    /// Stops and deletes a machine. Without `--force`, smolvm would stop the machine and then fail to delete it.
     pub(super) fn delete(&self, name: &str) -> Vec<OsString> {
         let mut arguments = self.verb_on("delete", name);
         arguments.push("--force".into());
@@ -122,7 +122,7 @@ impl Machines {
 
     fn verb_on(&self, verb: &str, name: &str) -> Vec<OsString> {
         let mut arguments = self.verb(verb);
-        // Without a name, smolvm uses a machine that it calls `default`.
+        // Without a name, smolvm would use the machine named `default`.
         arguments.extend(["--name".into(), name.into()]);
         arguments
     }
@@ -140,7 +140,8 @@ impl Machines {
     }
 }
 
-/// A directory in the form that smolvm distinguishes from the name of an image in a registry.
+/// Returns the path of a directory with a slash at the end. The slash distinguishes it from the name of an image in a
+/// registry.
 fn directory(path: &Path) -> OsString {
     let mut directory = path.as_os_str().to_owned();
     directory.push("/");

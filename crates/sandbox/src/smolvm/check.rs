@@ -11,16 +11,17 @@ use rustix::fs::Access;
 use super::args;
 use super::output::{self, Version};
 
-/// The oldest supported version. Older ones cannot connect sockets, or keep their state in another directory.
+/// The oldest supported version of smolvm. Older versions cannot connect sockets between host and machine, or store
+/// their state in another directory.
 pub(super) const OLDEST: Version = Version(1, 32, 0);
 
-/// The device of the kernel's virtual machines.
+/// The device through which the kernel provides virtual machines.
 const KVM: &str = "/dev/kvm";
 
 /// How long smolvm may take to print its version.
 const VERSION_DEADLINE: Duration = Duration::from_secs(20);
 
-/// How to install smolvm.
+/// The hint that explains how to install smolvm.
 const INSTALL: &str = "install smolvm 1.32 or newer, and put `smolvm` on your PATH";
 
 /// The facts about this host that decide whether virtual machines can start.
@@ -28,22 +29,22 @@ const INSTALL: &str = "install smolvm 1.32 or newer, and put `smolvm` on your PA
 pub(super) struct Facts {
     /// Whether root runs this program.
     pub(super) root: bool,
-    /// Whether the kernel's device exists, and whether this user may open it.
+    /// Whether the device [`KVM`] exists, and whether this user may open it.
     pub(super) device: Device,
     /// Whether the processor can run virtual machines. `None` if the processor does not report this.
     pub(super) processor: Option<bool>,
-    /// The version of smolvm, or why it is not known.
+    /// The version of smolvm, or the reason why the version is not known.
     pub(super) version: Result<Version, String>,
 }
 
-/// The state of the device of the kernel's virtual machines.
+/// The state of the device [`KVM`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Device {
     /// The device does not exist.
     Missing,
-    /// This user may not open it.
+    /// This user may not open the device.
     Forbidden,
-    /// This user may open it.
+    /// This user may open the device.
     Usable,
 }
 
@@ -59,7 +60,7 @@ impl Facts {
         }
     }
 
-    /// The problems, the most important first. A machine starts only if there are none.
+    /// Lists the problems, the most important problem first. A machine starts only if there are no problems.
     pub(super) fn findings(&self) -> Vec<Finding> {
         let mut findings = Vec::new();
         let mut add = |what: &str, fix: &str| {
@@ -111,8 +112,8 @@ fn device(path: &Path) -> Device {
     }
 }
 
-/// Whether the text of `/proc/cpuinfo` says that the processor can run virtual machines. `None` for processors whose
-/// text has no flags of this kind, such as those of arm64.
+/// Whether the processor can run virtual machines, according to the text of `/proc/cpuinfo`. Returns `None` if the text
+/// has no line `flags`, for example on arm64.
 fn virtualizes(cpuinfo: &str) -> Option<bool> {
     let flags = cpuinfo.lines().find_map(|line| line.strip_prefix("flags"))?;
     Some(flags.split_ascii_whitespace().any(|flag| ["vmx", "svm"].contains(&flag)))

@@ -6,8 +6,8 @@
 //!  sandbox                                                      └─ receive the specification ─ become an ordinary user
 //!                                                                  ─ enter the sandbox ─ the guest, as its pid 1
 //! ```
-//! The sandbox is the one of the linux backend. An agent is therefore confined in the machine as it would be on the
-//! host, and has to break out of the sandbox before it can attack the machine monitor.
+//! The machine runs the sandbox of the linux backend. An agent is therefore confined in the machine in the same way as
+//! on the host. It has to break out of the sandbox before it can attack the virtual machine monitor.
 
 use std::fs;
 use std::io;
@@ -31,21 +31,21 @@ use crate::local::spawn_ipc::ChildEnd;
 /// The first argument of the process.
 pub const FLAG: &str = "__machine";
 
-/// The file with which root controls the kernel. `o` powers the machine off, `b` restarts it, which ends the machine
-/// monitor too.
+/// The file with which root controls the kernel. Writing `o` powers the machine off. Writing `b` restarts the machine,
+/// which also ends the virtual machine monitor.
 const KERNEL: &str = "/proc/sysrq-trigger";
 
-/// How long the kernel may take to power off.
+/// How long the kernel may take to power the machine off.
 const POWER_OFF: Duration = Duration::from_secs(5);
 
 /// The specification that the backend sends to the process. Contains no secrets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct MachineSpec {
-    /// The ids of the user who started the machine. Its files belong to these ids in the machine too.
+    /// The user id of the user who started the machine. In the machine, the machine's files belong to this user too.
     pub(super) uid: u32,
-    /// As `uid`.
+    /// The group id of the user who started the machine.
     pub(super) gid: u32,
-    /// The sandbox in the machine.
+    /// The specification of the sandbox in the machine.
     pub(super) sandbox: SandboxSpec,
 }
 
@@ -55,7 +55,7 @@ pub fn run() -> ExitCode {
     match start() {
         Ok(code) => code,
         Err(error) => {
-            // smolvm writes the error to the machine's log, of which the backend reports the last line.
+            // smolvm writes the error to the machine's log. The backend reports the last line of this log.
             let _ = io::Write::write_fmt(
                 &mut io::stderr(),
                 format_args!("machine: {}\n", causes::one_line(&error)),
@@ -84,7 +84,8 @@ fn start() -> io::Result<ExitCode> {
     }
 }
 
-/// Drops root's privileges. The machine's files belong to this user, who then creates the sandbox as on the host.
+/// Drops root's privileges and becomes the user to whom the machine's files belong. This user then creates the sandbox,
+/// as on the host.
 fn become_user(uid: u32, gid: u32) -> io::Result<()> {
     if uid == 0 {
         return Err(io::Error::other("root cannot be the user of a bottle"));
@@ -93,8 +94,9 @@ fn become_user(uid: u32, gid: u32) -> io::Result<()> {
     let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
     nix::unistd::setresgid(gid, gid, gid)?;
     nix::unistd::setresuid(uid, uid, uid)?;
-    // The change of the user makes the process non-dumpable, and makes root the owner of its id maps. The sandbox's
-    // last step makes the process non-dumpable again.
+    // The change of the user made the process non-dumpable, and root therefore owns the id maps of the process in
+    // `/proc`. The process must own its id maps to create the sandbox. The last step of the sandbox's setup makes the
+    // process non-dumpable again.
     Ok(set_dumpable_behavior(DumpableBehavior::Dumpable)?)
 }
 
@@ -109,7 +111,7 @@ fn wait_for_children() -> io::Result<()> {
     }
 }
 
-/// Powers the machine off. Its memory is then free, and connections to the guest are refused.
+/// Powers the machine off. The host then frees the machine's memory, and refuses connections to the guest.
 fn power_off() -> io::Result<()> {
     rustix::fs::sync();
     for command in ["o", "b"] {

@@ -1,4 +1,4 @@
-//! Creates, starts, lists and deletes the machines of one home.
+//! Creates, starts, lists and deletes the virtual machines of one home.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -14,27 +14,27 @@ use super::args::{Machines as Arguments, NewMachine};
 use super::output::{self, Machine, NOT_FOUND};
 use super::{NAME, inside};
 
-/// The variables with which an installation of smolvm finds its own files.
+/// The environment variables through which smolvm finds the files of its installation.
 const VARIABLES: [&str; 2] = ["SMOLVM_LIB_DIR", "SMOLVM_AGENT_ROOTFS"];
 
 /// How long smolvm may take to write a configuration or to list machines.
 const QUICK: Duration = Duration::from_secs(60);
 
-/// How long a machine may take to start. The first start of a home unpacks smolvm's own system.
+/// How long a machine may take to start. The first start in a home unpacks smolvm's own system.
 const START: Duration = Duration::from_secs(180);
 
 /// How long smolvm may take to stop and delete a machine. smolvm waits up to ten seconds for the programs in the
-/// machine, which do not end by themselves.
+/// machine to exit, and they do not exit by themselves.
 const DELETE: Duration = Duration::from_secs(60);
 
-/// The number of lines of a machine's output from which an error is taken.
+/// The number of lines of a machine's output that are searched for an error message.
 const LOG_LINES: u32 = 20;
 
-/// The length limit in bytes of the directory of the machines. smolvm binds sockets in it, with up to 60 further bytes
-/// in their paths, and the kernel limits the path of a socket to 107 bytes.
+/// The length limit in bytes for the path of the machines' directory. smolvm binds sockets in this directory. Their
+/// paths are up to 60 bytes longer than the directory's path, and the kernel limits the path of a socket to 107 bytes.
 const DIRECTORY_MAX: usize = 47;
 
-/// The length limit in bytes of the path of a socket.
+/// The kernel's length limit for the path of a socket, in bytes.
 const SOCKET_MAX: usize = 107;
 
 /// The machines of one home.
@@ -42,7 +42,7 @@ const SOCKET_MAX: usize = 107;
 pub(super) struct Machines {
     /// The program `smolvm`.
     pub(super) program: Program,
-    /// The directory that contains everything about the machines.
+    /// The directory in which smolvm stores all files of the machines.
     pub(super) directory: PathBuf,
     /// The hash of the home.
     home: String,
@@ -50,8 +50,8 @@ pub(super) struct Machines {
 }
 
 impl Machines {
-    /// The machines of this home. Their directory is in the home, or in the runtime directory if the home's path is
-    /// long.
+    /// Creates the value for the machines of the home of `host`. The directory of the machines is in the home, or in
+    /// `runtime` if the home's path is too long.
     pub(super) fn new(host: &Host, runtime: &Path) -> Self {
         let in_home = host.home.join(NAME);
         let short = in_home.as_os_str().len() <= DIRECTORY_MAX;
@@ -60,7 +60,7 @@ impl Machines {
         Self { program: Program::new(host, NAME, &VARIABLES), directory, home: host.home_hash(), arguments }
     }
 
-    /// Why the paths of this home cannot be used, if they are too long.
+    /// If the path of the machines' directory is too long, returns a message about the problem.
     pub(super) fn too_long(&self) -> Option<String> {
         let length = self.directory.as_os_str().as_bytes().len();
         (length > DIRECTORY_MAX).then(|| {
@@ -76,21 +76,21 @@ impl Machines {
         format!("bottle-{slug}")
     }
 
-    /// The hash of the home, as the machines' labels contain it.
+    /// The hash of the home, which the labels of the machines contain.
     pub(super) fn home(&self) -> String {
         self.home.clone()
     }
 
-    /// Lists the bottles that have a machine. Starts no program if there never was a machine.
+    /// Lists the bottles that have a machine. Does not run smolvm if no machine was ever created.
     ///
     /// # Errors
-    /// [`BackendError`] when there are machines and smolvm does not list them.
+    /// [`BackendError`] when there may be machines and smolvm fails to list them.
     pub(super) async fn list(&self) -> Result<Vec<(Slug, Machine)>, BackendError> {
         if !self.exist() {
             return Ok(Vec::new());
         }
         let output = match self.program.run(&self.arguments.list(), QUICK).await {
-            // Without the program, no machine can be used.
+            // If smolvm is not installed, no machine can be used.
             Err(RunError::Missing(_)) => return Ok(Vec::new()),
             listed => listed.map_err(|error| explain("list the machines of smolvm", error))?,
         };
@@ -98,19 +98,19 @@ impl Machines {
             BackendError::failed("cannot list the machines of smolvm: `smolvm machine ls` printed no list")
                 .because(error)
         })?;
-        // A machine with another name is not one of this backend, whatever its labels are.
+        // A machine with another name does not belong to this backend, even if its labels name a bottle.
         let own = listed.into_iter().filter_map(|machine| Some((machine.slug.clone()?, machine)));
         Ok(own.filter(|(slug, machine)| machine.name == Self::name(slug)).collect())
     }
 
-    /// Whether smolvm has files of machines here.
+    /// Whether smolvm has stored files of machines in the directory.
     fn exist(&self) -> bool {
         std::fs::read_dir(&self.directory).is_ok_and(|mut entries| {
             entries.any(|entry| entry.is_ok_and(|entry| entry.file_name().as_bytes().starts_with(b".cache")))
         })
     }
 
-    /// Creates a machine. Replaces a machine that a crashed start left.
+    /// Creates a machine. Replaces a machine of the same name that a crashed start left behind.
     ///
     /// # Errors
     /// [`BackendError`] when a path is too long, or smolvm refuses.
@@ -131,10 +131,10 @@ impl Machines {
             .map(drop)
     }
 
-    /// Starts a machine. Returns when its first process has been started.
+    /// Starts a machine. Returns when the machine's first process has been started.
     ///
     /// # Errors
-    /// [`BackendError`] when it does not start.
+    /// [`BackendError`] when the machine does not start.
     pub(super) async fn start(&self, slug: &Slug) -> Result<(), BackendError> {
         let name = Self::name(slug);
         self.run(&format!("start the machine of {slug}"), &self.arguments.start(&name), START).await.map(drop)
@@ -147,10 +147,10 @@ impl Machines {
         Some(last_words(&output.stdout)).filter(|line| !line.is_empty())
     }
 
-    /// Ends and deletes a machine. A missing one is no error.
+    /// Stops and deletes a machine. A missing machine is no error.
     ///
     /// # Errors
-    /// [`BackendError`] when smolvm cannot delete it.
+    /// [`BackendError`] when smolvm cannot delete the machine.
     pub(super) async fn delete(&self, slug: &Slug) -> Result<(), BackendError> {
         if !self.exist() {
             return Ok(());
@@ -176,7 +176,8 @@ impl Machines {
     }
 }
 
-/// The error of a failed call. If smolvm's own error can be parsed, it replaces the last words of the program.
+/// Creates the error for a failed call of smolvm. If smolvm printed an error as JSON, the created error contains the
+/// message of that error. Otherwise, `error` is the cause of the created error.
 fn explain(action: &str, error: RunError) -> BackendError {
     let message = format!("cannot {action}");
     if let Some(error) = output::error(error.stderr()) {
@@ -209,7 +210,7 @@ mod tests {
 
     use super::*;
 
-    /// A home whose `smolvm` is this shell script. `$2` is the verb.
+    /// Creates a home in which `smolvm` is this shell script. In the script, `$2` is the verb, for example `create`.
     fn machines(script: Option<&str>) -> (tempfile::TempDir, Machines) {
         let directory = tempfile::Builder::new().prefix("b").tempdir().expect("directory");
         if let Some(script) = script {

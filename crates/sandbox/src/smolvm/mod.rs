@@ -1,4 +1,4 @@
-//! The smolvm backend. It runs each bottle in a virtual machine with a kernel of its own, through the program `smolvm`.
+//! The smolvm backend. It uses the program `smolvm` to run each bottle in a virtual machine with its own kernel.
 //!
 //! ```text
 //!   host                                            machine, without a network
@@ -14,13 +14,14 @@
 //!   check            the findings of `bottle doctor`
 //! ```
 //! The bundle is the same host process as on the linux backend. The machine runs the sandbox of the linux backend, on a
-//! copy of the image. The machine's files are directories of the host. Kept bottles, snapshots and restores are
-//! therefore those of [`super::local`], and the program needs the machine only while a bottle runs. The machine itself
-//! is deleted whenever the bottle ends.
+//! copy of the image. The machine's files are directories of the host. [`super::local`] therefore implements kept
+//! bottles, snapshots and restores, and the machine is needed only while a bottle runs. When the bottle ends, the
+//! machine is deleted.
 //!
 //! smolvm's own network rules are not used: the machine has no network device, and the sandbox has only loopback. The
-//! isolation probe tests both together. A sandbox cannot mount an overlay over the machine's shared directories,
-//! because their server refuses an operation that overlays need. Each bottle therefore gets a copy of its image.
+//! isolation probe tests the machine and the sandbox together. A sandbox cannot mount an overlay on directories that
+//! the host shares with the machine, because the file server of these directories refuses an operation that overlays
+//! need. Each bottle therefore gets a copy of its image.
 
 mod args;
 mod check;
@@ -66,16 +67,18 @@ use super::local::layers::{Kind, Layers};
 use super::local::roles::listen;
 use super::local::spawn_ipc::{Report, Starter};
 
-/// The backend's name, and that of its program.
+/// The name of the backend and of the program `smolvm`.
 const NAME: &str = "smolvm";
 
-/// The memory in bytes that the machine's kernel needs beside the bottle.
+/// The memory in bytes that the machine's kernel needs in addition to the bottle's memory.
 const KERNEL_MEMORY: u64 = 192 << 20;
 
-/// The memory limit in bytes of a bottle whose plan sets none. The machine takes only the memory that the bottle uses.
+/// The memory limit in bytes of a bottle if its plan sets no limit. The machine uses only as much memory of the host as
+/// the bottle uses.
 const MEMORY: u64 = 8 << 30;
 
-/// How long the first process of a starting machine may take to connect. The time includes the start of the machine.
+/// How long the first process of a machine may take to connect to the backend. This time includes the start of the
+/// machine.
 const CONNECT: Duration = Duration::from_secs(200);
 
 /// The backend that runs bottles in smolvm's virtual machines.
@@ -91,7 +94,7 @@ pub struct Smolvm {
 }
 
 impl SmolvmBackend {
-    /// Creates the backend for this home.
+    /// Creates the backend for the home of `host`.
     #[must_use]
     pub fn new(host: &Host) -> Self {
         let scope = Scope::smolvm(host);
@@ -101,7 +104,7 @@ impl SmolvmBackend {
 }
 
 impl Smolvm {
-    /// The program that runs in the machines.
+    /// Finds the static `bottle` program that runs in the machines.
     async fn program(&self) -> Result<static_program::Program, BackendError> {
         let running = self.host.program.clone();
         let find = move || static_program::find(&running, architecture(), "the machines of smolvm");
@@ -114,7 +117,7 @@ impl Smolvm {
         bottle.resources.record(Resource::new(slug, Role::Guest.kind(), Machines::name(slug)))?;
         let started = self.try_start(bottle, image).await;
         if started.is_err() {
-            // The error is ignored, because it would hide the failure of the start. Cleanup finds the machine.
+            // An error is ignored, because it would hide the failure of the start. A later cleanup finds the machine.
             let _ = self.machines.delete(slug).await;
         }
         started
@@ -200,7 +203,8 @@ impl Smolvm {
             volumes: vec![Volume {
                 host: layers.directory().to_owned(),
                 inside: inside::LAYERS,
-                // The sandbox mounts the files read-only, after it has written the files of this launch.
+                // The volume is writable even if the bottle's files are read-only: the sandbox first writes the files
+                // of this launch, and then mounts the bottle's files read-only.
                 read_only: false,
             }],
             mounted,
@@ -209,7 +213,7 @@ impl Smolvm {
         })
     }
 
-    /// The sandbox in the machine. Its paths are those in the machine.
+    /// The specification of the sandbox in the machine. All its paths are paths in the machine.
     fn spec(&self, bottle: &Bottle<'_>, image: &Image) -> SandboxSpec {
         let Bottle { slug, limits, .. } = *bottle;
         let memory = machine_memory(limits);
@@ -244,14 +248,15 @@ impl Smolvm {
     }
 }
 
-/// The number of processors of a machine: the limit in thousandths of a processor, or all of this host.
+/// The number of processors of a machine. `limit` is in thousandths of a processor and is rounded up. Without a limit,
+/// the machine gets all processors of this host.
 fn cpus(limit: Option<u32>) -> u32 {
     let all =
         || std::thread::available_parallelism().map_or(1, |count| u32::try_from(count.get()).unwrap_or(1));
     limit.map_or_else(all, |limit| limit.div_ceil(1000)).max(1)
 }
 
-/// The memory of a bottle in bytes.
+/// The memory limit of a bottle in bytes.
 fn bottle_memory(limits: &Resources) -> u64 {
     limits.memory.unwrap_or_else(|| memory::default_max().min(MEMORY))
 }
@@ -261,14 +266,15 @@ fn machine_memory(limits: &Resources) -> u64 {
     bottle_memory(limits).saturating_add(KERNEL_MEMORY)
 }
 
-/// The limits that the guest enforces by polling. The guest stops a bottle at its memory limit, before the machine's
-/// kernel kills programs of the bottle. The kernel also needs memory.
+/// The limits that the guest enforces by polling. The machine has more memory than the bottle's limit, because its
+/// kernel also needs memory. The guest therefore stops a bottle at its memory limit before the machine's kernel kills
+/// programs of the bottle.
 fn guest_limits(asked: &Resources, image: &Image) -> Limits {
     Limits {
         memory: Some(Limit { bytes: bottle_memory(asked), asked: asked.memory.is_some() }),
         disk: asked.disk.map(|bytes| Limit { bytes, asked: true }),
         directories: vec!["/".into()],
-        // The limit does not count the image.
+        // The disk limit does not count the files of the image.
         given: asked.disk.map_or(0, |_| bottle_guest::use_of_disk(&image.root)),
     }
 }
@@ -298,7 +304,8 @@ impl Backend for SmolvmBackend {
             let fix = "set XDG_RUNTIME_DIR or BOTTLE_HOME to a directory with a shorter path".to_owned();
             findings.push(Finding { what, fix });
         }
-        // The search for the program lists many paths, which would hide the other findings.
+        // The static program is searched only if there are no other findings, because the error of this search lists
+        // many paths and would hide them.
         if findings.is_empty()
             && let Err(error) = self.0.program().await
         {
@@ -363,7 +370,8 @@ impl bottle_backend::Images for SmolvmBackend {
     }
 
     async fn unused(&self) -> Result<Vec<Unused>, BackendError> {
-        // The linux backend lists the images, which both backends share. Without a program, there is no current build.
+        // This function does not list images: the smolvm and linux backends share them, and the linux backend lists
+        // them. Without the static program, the current build is not known, so nothing is listed.
         let Ok(program) = self.0.program().await else { return Ok(Vec::new()) };
         root::unused(&self.0.machines.directory, &program.id).map_err(|error| {
             BackendError::failed("cannot list the root file systems of the machines").because(error)
@@ -371,7 +379,7 @@ impl bottle_backend::Images for SmolvmBackend {
     }
 
     async fn remove_unused(&self, unused: Vec<Unused>) -> Result<Vec<Unused>, BackendError> {
-        // A machine of an earlier build may run.
+        // A machine that an earlier build started may still use its root file system.
         if !self.0.machines.list().await?.is_empty() {
             return Ok(Vec::new());
         }
@@ -393,7 +401,8 @@ impl LocalSandbox for Smolvm {
     }
 
     fn layers(&self, _: &Plan) -> Kind {
-        // The copy of the image replaces the empty directory of changes.
+        // The first start copies the image into the layers. The copy is then used instead of the empty directory of
+        // changes.
         Kind::Upper
     }
 
@@ -424,7 +433,8 @@ impl LocalSandbox for Smolvm {
                 failures.push(error.one_line());
             }
         }
-        // A machine that could not be deleted still uses the bottle's files and sockets.
+        // After a failure, the other resources are not returned, because a machine that could not be deleted still uses
+        // the bottle's files and sockets.
         BackendError::all(&failures).map(|()| rest)
     }
 

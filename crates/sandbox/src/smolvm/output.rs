@@ -1,4 +1,4 @@
-//! Parses the output of `smolvm`. Every function is pure, and accepts any bytes.
+//! Parses the output of `smolvm`. Every function is pure and accepts arbitrary bytes.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use super::args::{HOME_LABEL, SLUG_LABEL};
 
-/// The code of the error for a machine that does not exist.
+/// The error code for a machine that does not exist.
 pub(super) const NOT_FOUND: &str = "NOT_FOUND";
 
 /// A version of smolvm.
@@ -25,7 +25,8 @@ impl std::fmt::Display for Version {
 pub(super) struct Machine {
     /// The machine's name.
     pub(super) name: String,
-    /// The bottle that the machine's labels name. `None` without such labels, or with labels of another home.
+    /// The bottle that the machine's labels name. `None` if the machine has no labels of a bottle, or labels of another
+    /// home.
     pub(super) slug: Option<Slug>,
     /// Whether the machine runs.
     pub(super) running: bool,
@@ -36,7 +37,7 @@ pub(super) struct Machine {
 pub(super) struct SmolvmError {
     /// The kind of the error, such as [`NOT_FOUND`].
     pub(super) code: String,
-    /// The error in words.
+    /// The error message.
     pub(super) message: String,
 }
 
@@ -54,7 +55,7 @@ struct ErrorLine {
     error: SmolvmError,
 }
 
-/// Parses the output of `--version`, such as `smolvm 1.32.2`. `None` for any other text.
+/// Parses the output of `smolvm --version`, such as `smolvm 1.32.2`. Returns `None` for any other text.
 pub(super) fn version(output: &[u8]) -> Option<Version> {
     let text = std::str::from_utf8(output).ok()?;
     let number = text.lines().next()?.strip_prefix("smolvm ")?.split(['-', '+', ' ']).next()?;
@@ -63,10 +64,10 @@ pub(super) fn version(output: &[u8]) -> Option<Version> {
     parts.next().is_none().then_some(version)
 }
 
-/// Parses the list of machines.
+/// Parses the output of `smolvm machine ls --json`.
 ///
 /// # Errors
-/// When the output is not such a list.
+/// When the output is not a list of machines.
 pub(super) fn machines(output: &[u8], home: &str) -> serde_json::Result<Vec<Machine>> {
     let listed: Vec<Listed> = serde_json::from_slice(output)?;
     Ok(listed.into_iter().map(|machine| from_listed(machine, home)).collect())
@@ -79,7 +80,8 @@ fn from_listed(listed: Listed, home: &str) -> Machine {
     Machine { name: listed.name, slug, running: listed.state == "running" }
 }
 
-/// Finds the error in standard error, which also contains progress. Usage errors are only text, and yield `None`.
+/// Finds the JSON error in the output on standard error, which also contains progress. Returns `None` for usage errors,
+/// which smolvm prints as plain text.
 pub(super) fn error(stderr: &[u8]) -> Option<SmolvmError> {
     let text = String::from_utf8_lossy(stderr);
     let line = text.split(['\n', '\r']).rev().map(str::trim).find(|line| line.starts_with("{\"error\""))?;

@@ -1,7 +1,7 @@
 //! Creates the root file system of the machines: a directory with the static `bottle` program and mount points.
 //!
-//! All machines of a home share it and see it read-only, under a disk of their own. No program of an image runs outside
-//! the sandbox, so the image is not the machine's root.
+//! All machines of a home share this root file system. Each machine sees it read-only, below a disk of its own. No
+//! program of an image runs outside the sandbox, so the machine's root file system does not need the image.
 
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -16,19 +16,20 @@ use bottle_host::process::ProcessId;
 
 use super::inside;
 
-/// The name prefix of a root file system in the directory of the machines. The program's build id follows.
+/// The name prefix of a root file system in the directory of the machines. The program's build id follows the prefix.
 const PREFIX: &str = "root-";
 
-/// The name prefix of a root file system that is being made. The id of the process that makes it and a number follow.
+/// The name prefix of a root file system that is being created. The id of the process that creates it and a number
+/// follow the prefix.
 const NEW_PREFIX: &str = ".new-";
 
 /// The [`Unused::kind`] of a root file system.
 pub(super) const KIND: &str = "machine-root";
 
-/// Returns the root file system for this program. Creates it if it is missing.
+/// Returns the root file system for this program. Creates a missing root file system.
 ///
 /// # Errors
-/// [`BackendError`] when it cannot be created. No part of it then exists.
+/// [`BackendError`] when the root file system cannot be created. In this case, no part of it exists.
 pub(super) async fn make(machines: &Path, program: Program) -> Result<PathBuf, BackendError> {
     let directory = machines.join(format!("{PREFIX}{}", program.id));
     let made = directory.clone();
@@ -45,7 +46,8 @@ pub(super) async fn make(machines: &Path, program: Program) -> Result<PathBuf, B
     Ok(directory)
 }
 
-/// Lists root file systems for other builds of the program than `current`, and those that killed starts left.
+/// Lists the root file systems of other builds of the program than `current`, and incomplete root file systems that
+/// killed starts left behind.
 ///
 /// # Errors
 /// When the directory of the machines cannot be read.
@@ -78,7 +80,7 @@ pub(super) fn unused(machines: &Path, current: &str) -> io::Result<Vec<Unused>> 
 /// Removes a root file system that [`unused`] listed.
 ///
 /// # Errors
-/// When it cannot be removed, or is not a root file system that [`unused`] could list.
+/// When the root file system cannot be removed, or when `id` is not a name that [`unused`] could list.
 pub(super) fn remove(machines: &Path, id: &str) -> io::Result<()> {
     let plain = (id.starts_with(PREFIX) || id.starts_with(NEW_PREFIX)) && !id.contains('/');
     if !plain {
@@ -87,17 +89,19 @@ pub(super) fn remove(machines: &Path, id: &str) -> io::Result<()> {
     remove_tree(&machines.join(id))
 }
 
-/// The process that makes the root file system with this name, without [`NEW_PREFIX`].
+/// Returns the id of the process that creates the root file system with this name. `name` is the name without
+/// [`NEW_PREFIX`].
 fn maker(name: &str) -> Option<u32> {
     name.split_once('-')?.0.parse().ok()
 }
 
-/// Creates the directory atomically. Another start may create it at the same time, in this process too.
+/// Creates the root file system atomically. Another start, even in the same process, may create the same root file
+/// system at the same time.
 fn fill(directory: &Path, program: &[u8]) -> io::Result<()> {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     let new = directory.with_file_name(format!("{NEW_PREFIX}{}-{number}", std::process::id()));
-    // A killed process with the same id may have left the directory.
+    // A killed process that had the same process id may have left the directory behind.
     remove_tree(&new)?;
     let made = (|| {
         DirBuilder::new().recursive(true).mode(0o700).create(&new)?;
@@ -113,8 +117,8 @@ fn fill(directory: &Path, program: &[u8]) -> io::Result<()> {
             renamed => renamed,
         }
     })();
-    // After the rename, the temporary directory no longer exists. An error of this removal is less useful than the
-    // first error.
+    // If the rename succeeded, the temporary directory no longer exists. An error of this removal is ignored, because
+    // it is less useful than the error of the creation.
     let _ = remove_tree(&new);
     made
 }

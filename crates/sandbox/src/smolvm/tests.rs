@@ -23,7 +23,7 @@ fn a_machine_has_whole_processors_and_memory_for_its_kernel() {
     assert_eq!(machine_memory(&endless), u64::MAX);
 }
 
-/// A home with an image, without smolvm.
+/// Creates a backend for a home that has an image. smolvm is not installed.
 fn backend(home: &Path) -> SmolvmBackend {
     let image = home.join("base");
     for directory in ["etc", "usr/bin", "home/agent"] {
@@ -34,7 +34,7 @@ fn backend(home: &Path) -> SmolvmBackend {
     SmolvmBackend::new(&Host::of_home(home))
 }
 
-/// Makes the layers of a bottle as its first start does.
+/// Makes the layers of a bottle in the same way as the bottle's first start.
 async fn layers(backend: &SmolvmBackend, slug: &Slug, image: &str) -> Layers {
     let layers = backend.0.scope.layers(slug);
     std::fs::create_dir_all(layers.workspace()).expect("directory");
@@ -44,8 +44,8 @@ async fn layers(backend: &SmolvmBackend, slug: &Slug, image: &str) -> Layers {
     layers
 }
 
-/// Exports a snapshot to a layout, in the form that an import receives. Returns the kind of the root, and the agent's
-/// home.
+/// Exports a snapshot to an OCI layout in the form that an import expects. Returns the kind of the root file system and
+/// the agent's home.
 async fn moved(
     backend: &SmolvmBackend,
     snapshot: &Snapshot,
@@ -94,7 +94,7 @@ async fn a_bottle_is_exported_and_its_files_come_back_in_a_new_one() {
     let Some(ImageSource::Imported(name)) = &imported.image else { panic!("{:?}", imported.image) };
     assert!(backend.0.images.imported(name).is_ok());
 
-    // The first start of the new bottle: the snapshot is restored, and the image copied.
+    // Does the same as the first start of the new bottle: restores the snapshot and copies the image.
     let second = backend.0.scope.layers(&two);
     std::fs::create_dir_all(second.directory()).expect("directory");
     let state = second.directory().parent().expect("a directory").to_owned();

@@ -1,7 +1,7 @@
-//! Finds binary private keys: OpenPGP packets (RFC 9580), and DER in the formats of PKCS #1, PKCS #8 and
-//! SEC 1.
+//! Finds binary private keys. The supported formats are OpenPGP packets (RFC 9580), and DER in the formats PKCS #1,
+//! PKCS #8 and SEC 1.
 //!
-//! Each candidate is parsed far enough to distinguish a private key from a public key. The lengths in a
+//! The parser reads enough of each candidate to distinguish a private key from a public key. The length fields in a
 //! candidate must be consistent, so that other data does not match.
 
 use std::ops::Range;
@@ -41,7 +41,7 @@ pub(crate) fn find(text: &[u8], mut found: impl FnMut(&'static str, &'static str
     }
 }
 
-/// The length of the secret key or subkey packet at the start of `text`.
+/// Returns the length of the secret key packet or secret subkey packet at the start of `text`.
 fn openpgp(text: &[u8]) -> Option<usize> {
     let (length, head) = match text {
         [0x94 | 0x9c, length, ..] => (usize::from(*length), 2),
@@ -57,7 +57,7 @@ fn openpgp(text: &[u8]) -> Option<usize> {
     let version = body.byte()?;
     let made = body.byte()?;
     let (_, kind) = (body.take(3)?, body.byte()?);
-    // The packet was created between 1990 and 2080.
+    // The first byte of the creation time must be in the range of 1990 to 2080.
     let fits =
         matches!(version, 4..=6) && matches!(made, 0x26..=0xcf) && (MIN_KEY..=MAX_KEY).contains(&length);
     if !fits {
@@ -81,14 +81,14 @@ fn openpgp(text: &[u8]) -> Option<usize> {
         _ => return None,
     };
     public?;
-    // The private part is unprotected or protected by a passphrase.
+    // The next byte says whether the private part is unprotected or protected by a passphrase.
     let protection = body.byte()?;
     let secret = (head + length).checked_sub(text.len() - body.0.len())?;
     let kept = match kind {
         25..=28 => body.native_secret(version, protection, native_size(kind), secret)?,
         _ => matches!(protection, 0 | 253..=255),
     };
-    // A user id, signature or subkey packet may follow.
+    // Only a user id, signature or subkey packet may follow.
     let next = text.get(head + length).is_none_or(|next| match next {
         0x80..=0xbf => matches!(next >> 2 & 15, 2 | 7 | 13),
         _ => matches!(next, 0xc2 | 0xc7 | 0xcd),
@@ -96,8 +96,8 @@ fn openpgp(text: &[u8]) -> Option<usize> {
     (kept && next).then_some(head + length)
 }
 
-/// The size of the public part and of the secret part of a key for X25519, X448, Ed25519 or Ed448 (RFC 9580, section
-/// 5.5.5).
+/// Returns the size in bytes of a key for X25519, X448, Ed25519 or Ed448 (RFC 9580, section 5.5.5). The public part and
+/// the secret part of such a key have the same size.
 fn native_size(kind: u8) -> usize {
     match kind {
         25 | 27 => 32,
@@ -106,7 +106,7 @@ fn native_size(kind: u8) -> usize {
     }
 }
 
-/// Reads an OpenPGP packet.
+/// Reads the fields of an OpenPGP packet.
 struct Reader<'t>(&'t [u8]);
 
 impl<'t> Reader<'t> {
@@ -120,7 +120,7 @@ impl<'t> Reader<'t> {
         Some(*self.take(1)?.first()?)
     }
 
-    /// Reads a number and checks the bit length that precedes it.
+    /// Reads a multiprecision integer, and checks its bit length, which precedes the number.
     fn number(&mut self) -> Option<()> {
         let bits = usize::from(u16::from_be_bytes(*self.take(2)?.first_chunk()?));
         let first = *self.take(bits.div_ceil(8))?.first()?;
@@ -129,29 +129,30 @@ impl<'t> Reader<'t> {
         (bits <= 16_384 && first != 0 && (bits - 1) % 8 < highest + 1).then_some(())
     }
 
-    /// Whether a secret part of `length` bytes fits a key of `size` bytes. The public part of such a key has no numbers
-    /// to check, so without this check one position in 500 MB of random bytes would match.
+    /// Returns whether a secret part of `length` bytes fits a key of `size` bytes. The public part of such a key has no
+    /// numbers with a bit length to check. Without this check, one position in 500 MB of random bytes would match.
     fn native_secret(&mut self, version: u8, protection: u8, size: usize, length: usize) -> Option<bool> {
         if protection == 0 {
-            // Version 4 has a checksum.
+            // A version 4 packet ends with a checksum of two bytes.
             return Some(length == size + if version == 4 { 2 } else { 0 });
         }
-        // Version 6 has the length of the parameters, and of the key derivation among them.
+        // A version 6 packet has a length byte before all parameters, and another one before the parameters of the key
+        // derivation.
         let lengths = usize::from(version == 6);
         self.take(lengths)?;
         let cipher = self.byte()?;
         let mode = if protection == 253 { self.byte()? } else { 1 };
         self.take(lengths)?;
         let (derivation, hash) = (self.byte()?, self.byte()?);
-        // Argon2 (4) has no hash.
+        // Argon2 (number 4) has no hash algorithm.
         let derived = derivation == 4 || matches!(derivation, 0 | 1 | 3) && matches!(hash, 1..=14);
-        // The parameters, the nonce and the authentication tag.
+        // The sizes of the parameters, the nonce and the authentication tag add up to this range.
         let added = length.checked_sub(size).is_some_and(|added| (12..=64).contains(&added));
         let known = matches!(protection, 253..=255) && matches!(cipher, 1..=13) && matches!(mode, 1..=3);
         Some(known && derived && added)
     }
 
-    /// Reads the OID of a curve.
+    /// Reads the object identifier (OID) of an elliptic curve.
     fn curve(&mut self) -> Option<()> {
         let length = usize::from(self.byte()?);
         let name = self.take(length)?;
@@ -159,8 +160,8 @@ impl<'t> Reader<'t> {
     }
 }
 
-/// The lengths of the content and of the header of the DER element at the start of `text`; `None` if the
-/// element has another tag than `kind`.
+/// Returns the lengths of the content and of the header of the DER element at the start of `text`. Returns `None` if
+/// the tag of the element is not `kind`.
 fn der(text: &[u8], kind: u8) -> Option<(usize, usize)> {
     match text {
         [first, length @ 0..=0x7f, ..] if *first == kind => Some((usize::from(*length), 2)),
@@ -172,25 +173,26 @@ fn der(text: &[u8], kind: u8) -> Option<(usize, usize)> {
     }
 }
 
-/// Whether `text`, the content of an element of `length` bytes, looks like a private key.
+/// Returns whether `text` looks like a private key. `text` begins with the content of a DER element, which has `length`
+/// bytes.
 fn is_private(text: &[u8], length: usize) -> bool {
     if !(MIN_KEY..=MAX_KEY).contains(&length) {
         return false;
     }
     let Some(rest) = text.get(3..) else { return false };
-    // PKCS #8 has an algorithm identifier and the key.
+    // In PKCS #8, an algorithm identifier and the key follow the version.
     if let Some((inner, head)) = der(rest, 0x30) {
         let named = rest.get(head) == Some(&0x06);
         let key = rest.get(head + inner..).and_then(|key| der(key, 0x04));
         return named && key.is_some_and(|(key, _)| key >= MIN_KEY && key < length);
     }
-    // SEC 1 has the key, and optionally its curve.
+    // In SEC 1, the key follows the version, and then the curve or the public key.
     if text[2] == 1 {
         return der(rest, 0x04).is_some_and(|(key, head)| {
             (28..=66).contains(&key) && matches!(rest.get(head + key), Some(0xa0 | 0xa1))
         });
     }
-    // PKCS #1 has the modulus, the small public exponent and the large private exponent.
+    // In PKCS #1, the modulus, the small public exponent and the large private exponent follow the version.
     let Some((modulus, head)) = der(rest, 0x02) else { return false };
     let Some((small, next)) = rest.get(head + modulus..).and_then(|rest| der(rest, 0x02)) else {
         return false;
@@ -213,7 +215,7 @@ mod tests {
         ids
     }
 
-    /// The public part of an OpenPGP Ed25519 key, without its length.
+    /// The public part of an OpenPGP Ed25519 key, without the packet length and without the point.
     const PUBLIC: &[u8] = b"\x04\x6b\x04\x1d\xb9\x16\x09\x2b\x06\x01\x04\x01\xda\x47\x0f\x01\x01\x07\x40";
 
     #[test]
@@ -227,7 +229,7 @@ mod tests {
         }
     }
 
-    /// A secret key packet for Ed25519 of RFC 9580 with this secret part.
+    /// Builds a secret key packet for Ed25519 (RFC 9580) with the secret part `secret`.
     fn ed25519(version: u8, secret: &[u8]) -> Vec<u8> {
         let count: &[u8] = if version == 6 { &[0, 0, 0, 32] } else { &[] };
         let body = [&[version, 0x6b, 4, 0x1d, 0xb9, 27], count, &[0x57; 32], secret].concat();
@@ -248,7 +250,7 @@ mod tests {
             (4, [&[254][..], iterated, &[7; 16], &key, &[8; 60]].concat(), 0),
             (4, [&[254, 99][..], &iterated[1..], &[7; 16], &key, &[8; 20]].concat(), 0),
             (4, [&[254, 9, 99][..], &iterated[2..], &[7; 16], &key, &[8; 20]].concat(), 0),
-            // Argon2 with OCB.
+            // Argon2 as key derivation and OCB as cipher mode.
             (6, [&[253, 38, 9, 2, 20, 4][..], &[5; 16], &[1, 4, 21], &[7; 15], &key, &[8; 16]].concat(), 1),
         ] {
             assert_eq!(ids(&ed25519(version, &secret)).len(), expected, "{version} {secret:02x?}");

@@ -1,4 +1,4 @@
-//! Defines rules for the tokens of clouds and hosting services, based on documented formats.
+//! Defines rules for the tokens of cloud providers and hosting services. The rules are based on documented formats.
 
 use super::row::{Row, row};
 
@@ -64,10 +64,10 @@ pub(super) const ROWS: &[Row] = &[
     row("ngrok-token", "an ngrok token", &["ngrok_authtoken"], r"(?i:ngrok_authtoken)@=([A-Za-z0-9]{27}_[A-Za-z0-9]{21})\b", &["NGROK_AUTHTOKEN=<27w>_<21w>"], &["NGROK_AUTHTOKEN=<12w>"]),
 ];
 
-/// The maximum number of bytes on each side of a secret key that are searched for a name that belongs to AWS.
+/// The maximum number of bytes on each side of a secret key that are searched for a name such as `aws` or `s3`.
 const MAX_AWS: usize = 200;
 
-/// Whether the text around a match names AWS or S3, or contains an access key id.
+/// Returns whether the text around a match names AWS or S3, or contains an access key id.
 fn is_of_aws(before: &[u8], after: &[u8]) -> bool {
     let before = before[before.len().saturating_sub(MAX_AWS)..].to_ascii_lowercase();
     let after = after[..after.len().min(MAX_AWS)].to_ascii_lowercase();
@@ -75,7 +75,7 @@ fn is_of_aws(before: &[u8], after: &[u8]) -> bool {
     [before, after].iter().any(|side| names.iter().any(|name| has_word(side, name)))
 }
 
-/// Whether `name` begins a word of `side`. Both are in lower case.
+/// Returns whether any word of `side` begins with `name`. Both arguments must be in lower case.
 fn has_word(side: &[u8], name: &[u8]) -> bool {
     memchr::memmem::find_iter(side, name).any(|at| at == 0 || !side[at - 1].is_ascii_alphanumeric())
 }

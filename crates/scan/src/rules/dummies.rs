@@ -1,9 +1,10 @@
-//! Recognizes example values from documentation, which are not findings. A value must match completely.
+//! Recognizes example values from documentation, which are not findings. A value is an example value only if it matches
+//! completely.
 //!
-//! A partial match, or an example value in the adjacent text, does not count, because an attacker could add
-//! an example value to a leaked secret.
+//! Partial matches and example values in the adjacent text do not count, because an attacker could add an example value
+//! to a leaked secret.
 
-/// Example values of vendors' documentation and standards, and well-known keys of emulators.
+/// Example values from vendors' documentation and from standards, and well-known keys of emulators.
 const VALUES: &[&str] = &[
     "AKIAIOSFODNN7EXAMPLE",
     "AKIAI44QH8DHBEXAMPLE",
@@ -11,17 +12,17 @@ const VALUES: &[&str] = &[
     "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
     "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY",
     "je7MtGbClwBF/2Zp9Utk/h3yCo8nvbEXAMPLEKEY",
-    // Fixed keys of Azurite and of the Cosmos DB emulator.
+    // The fixed keys of Azurite and of the Cosmos DB emulator.
     "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==",
     "C2y6yDjf5/R+ob0N8A7Cgv30VRDJIWEHLM+4QDU5DE2nQ9nDuVTqobD4b8mGGyPMbIZnqyMsEcaGQy67XIw/Jw==",
-    // The login of RFC 7617, and `user:password`.
+    // Base64 of the example login in RFC 7617, and of `user:password` and similar logins.
     "QWxhZGRpbjpvcGVuIHNlc2FtZQ",
     "dXNlcjpwYXNzd29yZA",
     "dXNlcm5hbWU6cGFzc3dvcmQ",
     "dXNlcjpwYXNz",
 ];
 
-/// Common passwords, which attackers try first. It is useless to report them. Case is ignored.
+/// Common passwords. Attackers try them first, so reporting them is useless. Case is ignored.
 const PASSWORDS: &[&str] = &[
     "admin",
     "changeit",
@@ -81,7 +82,7 @@ const PASSWORDS: &[&str] = &[
     "123456",
 ];
 
-/// Delimiters that surround the name in a placeholder.
+/// Pairs of delimiters that surround the name in a template placeholder.
 const AROUND: &[(&str, &str)] = &[
     ("${{", "}}"),
     ("{{", "}}"),
@@ -98,7 +99,7 @@ const AROUND: &[(&str, &str)] = &[
     (":", ""),
     ("@", "@"),
     ("__", "__"),
-    // String concatenation in code.
+    // Operators that concatenate strings in code.
     ("+", "+"),
     (".", "."),
     ("'+", "+'"),
@@ -107,7 +108,7 @@ const AROUND: &[(&str, &str)] = &[
     ("\".", ".\""),
 ];
 
-/// The names at the start of code that reads a password from elsewhere.
+/// Names of objects from which code reads a password, such as `config` in `config.password`.
 const SOURCES: &[&str] = &[
     "args",
     "cfg",
@@ -130,17 +131,18 @@ const SOURCES: &[&str] = &[
     "vars",
 ];
 
-/// The names of values that code reads from an object.
+/// Names of members that code reads from an object.
 const MEMBERS: &[&str] = &["key", "pass", "passwd", "password", "pwd", "secret", "token"];
 
-/// The maximum length of the name in a placeholder. A longer text may be a secret.
+/// The maximum length of the name in a template placeholder. A longer text may be a secret.
 const MAX_NAME: usize = 64;
 
-/// Whether the complete `secret` is an example value.
+/// Returns whether `secret` as a whole is an example value.
 pub(super) fn is_dummy(secret: &[u8]) -> bool {
-    // ODBC puts values in braces.
+    // In ODBC connection strings, values may be in braces.
     let inner = secret.strip_prefix(b"{").and_then(|rest| rest.strip_suffix(b"}")).unwrap_or(secret);
-    // `%DB_PASSWORD%` begins like an escaped byte.
+    // The placeholder `%DB_PASSWORD%` begins like the percent-encoded byte `%DB`, so it was decoded. The escape is
+    // restored here.
     if let [first @ 0x80..=0xff, rest @ .., b'%'] = inner
         && let Ok(rest) = std::str::from_utf8(rest)
     {
@@ -163,14 +165,14 @@ fn is_placeholder(text: &str) -> bool {
     AROUND.iter().any(in_delimiters) || is_cut_off(text) || is_reference(text)
 }
 
-/// Whether a text is a placeholder that the pattern cut off at a quote within it: `{os.environ[`.
+/// Returns whether a text is a placeholder that the pattern truncated at a quote, such as `{os.environ[`.
 fn is_cut_off(text: &str) -> bool {
     let rest = text.trim_start_matches(['{', '$', '#', '%', '(']);
     let count = |signs: &[char]| text.matches(signs).count();
     rest.len() < text.len() && count(&['{', '(', '[']) > count(&['}', ')', ']']) && is_name(rest)
 }
 
-/// Whether a text is code that reads a value, such as `os.environ[`, `db.password` or `read_line()`.
+/// Returns whether a text is code that reads a value, such as `os.environ[`, `db.password` or `read_line()`.
 fn is_reference(text: &str) -> bool {
     let mut words = text.split(['.', '[', '(']);
     let (first, last) = (words.next().unwrap_or_default(), words.next_back().unwrap_or_default());
@@ -180,13 +182,13 @@ fn is_reference(text: &str) -> bool {
     (is_access || is_call) && is_name(text)
 }
 
-/// Whether a text consists of words. Names and short expressions do, keys do not. It must contain no digits, and each
-/// word must be in one case, or consist of parts that each begin with a capital, as in `dbPassword`.
+/// Returns whether a text consists of words, as names and short expressions do and keys do not. The text must contain
+/// no digits. Each word must be in one case, or consist of parts that each begin with a capital, as in `dbPassword`.
 fn is_name(text: &str) -> bool {
     let text = text.trim();
     let word = |word: &str| {
         let capitals = word.bytes().skip(1).filter(u8::is_ascii_uppercase).count();
-        // The parts of a name are longer than those of random text, which average two letters.
+        // The parts of a name are longer than the parts of random text, which have two letters on average.
         capitals == 0 || capitals + 1 == word.len() || 2 * word.len() >= 5 * (capitals + 1)
     };
     let is_sign = |letter: char| "_-. []()'\"$!:?|,".contains(letter);

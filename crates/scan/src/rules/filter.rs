@@ -1,16 +1,16 @@
-//! Finds the keys of rules in a text. A key is a fixed string, and every match of a rule contains one of the
-//! rule's keys. Case is ignored. A space in the key of a phrase stands for anything that separates two words.
+//! Finds the keys of rules in a text. A key is a fixed string, and every match of a rule contains one of the rule's
+//! keys. Case is ignored. A space in the key of a phrase matches anything that separates two words.
 //!
-//! A bitmap of 32 KiB rejects nearly every position of a text with one lookup. The remaining positions are
-//! compared with the keys in full.
+//! A bitmap of 32 KiB rejects nearly every position of a text with one lookup. At the remaining positions, the text is
+//! compared with the complete keys.
 
 use crate::words;
 
 /// The number of bytes of each key that the bitmap contains.
 const PIECE: usize = 4;
 const BITS: u32 = 18;
-/// Sets the case bit of ASCII letters, so that both cases are equal. The mask makes some other characters
-/// equal too; the full comparison tells them apart.
+/// A mask that sets the case bit of ASCII letters, so that upper and lower case are equal. Some other characters become
+/// equal too. The comparison with the complete key distinguishes these characters.
 const FOLD: u32 = 0x2020_2020;
 
 /// The kind of rules that a search index covers.
@@ -24,7 +24,7 @@ pub(super) enum Keys {
 pub(super) struct Filter {
     kind: Keys,
     bits: Box<[u64; 1 << (BITS - 6)]>,
-    /// Sorted entries: a piece, the number of its key, and the offset of the piece in that key.
+    /// The sorted entries. Each consists of a piece, the index of its key, and the offset of the piece in the key.
     entries: Vec<(u32, u32, usize)>,
     keys: Vec<Box<[u8]>>,
 }
@@ -53,7 +53,7 @@ impl Filter {
         filter
     }
 
-    /// Whether `text` begins with a key.
+    /// Returns whether `text` begins with `key`.
     fn matches(&self, text: &[u8], key: &[u8]) -> bool {
         match self.kind {
             Keys::Tokens => text.get(..key.len()).is_some_and(|there| there.eq_ignore_ascii_case(key)),
@@ -61,8 +61,8 @@ impl Filter {
         }
     }
 
-    /// Calls `found(key, position)` for every key in `text`, ordered by the position of the key's indexed
-    /// piece.
+    /// Calls `found(key, position)` for every key in `text`. The calls are ordered by the position of the piece that is
+    /// in the index.
     pub(super) fn each(&self, text: &[u8], mut found: impl FnMut(usize, usize)) {
         for (at, window) in text.windows(PIECE).enumerate() {
             let piece = fold(window.try_into().unwrap_or_default());
@@ -87,8 +87,8 @@ impl Filter {
     }
 }
 
-/// The part of a key that the index contains. For a phrase this is the first word, because anything may separate it
-/// from the next one.
+/// Returns the part of a key from which the indexed piece is taken. For a phrase, this part is the first word, because
+/// anything may separate the first word from the second.
 fn indexed_part(kind: Keys, key: &[u8]) -> &[u8] {
     let end = key.iter().position(|byte| matches!(byte, b' ' | b'\''));
     match (kind, end) {
@@ -97,8 +97,8 @@ fn indexed_part(kind: Keys, key: &[u8]) -> &[u8] {
     }
 }
 
-/// Whether `byte` may follow a part of three bytes: in a token any visible character, in a phrase also the start of
-/// a gap.
+/// Returns whether `byte` may follow an indexed part of three bytes. In a token, any visible character may follow. In a
+/// phrase, the start of a gap may follow too.
 fn may_follow(kind: Keys, byte: u8) -> bool {
     byte.is_ascii_graphic() || kind == Keys::Phrases && words::begins_gap(byte)
 }
@@ -111,7 +111,7 @@ fn place(piece: u32) -> usize {
     (piece.wrapping_mul(0x9e37_79b1) >> (32 - BITS)) as usize
 }
 
-/// The piece of a key that is rarest in ordinary text.
+/// Returns the piece of a key that is rarest in ordinary text, and its offset in the key.
 fn rarest(key: &[u8]) -> Option<([u8; PIECE], usize)> {
     let rare = |byte: &u8| match byte.to_ascii_lowercase() {
         b'e' | b't' | b'a' | b'o' | b'i' | b'n' | b's' | b'r' | b' ' | b'/' | b':' | b'"' => 0,

@@ -1,4 +1,4 @@
-//! Defines rules for the tokens of Git hosts, build services and developer tools, based on documented
+//! Defines rules for the tokens of Git hosts, build services and developer tools. The rules are based on documented
 //! formats.
 
 use super::row::{Row, row};

@@ -1,4 +1,4 @@
-//! Implements pattern rules: tables of tokens and phrases, and the engine that runs them.
+//! Implements pattern rules: the tables of token rules and phrase rules, and the engine that runs them.
 //!
 //! ```text
 //! filter            the search for keys
@@ -36,25 +36,24 @@ use crate::words::words;
 use filter::{Filter, Keys};
 use row::{BESIDE, Row, USUAL_FLOOR};
 
-/// What `@=` in a pattern expands to: the rest of a name, quotes as they appear in nested JSON, and an
-/// assignment sign.
+/// The expansion of `@=` in a pattern: the rest of a name, quotes as they appear in nested JSON, and an assignment
+/// sign.
 const ASSIGNMENT: &str = r#"[A-Za-z0-9_.-]{0,24}\\{0,3}["'`]?\s{0,4}(?:=>|:=|=|:)\s{0,4}\\{0,3}["'`]?"#;
 
-/// What `@~` in a pattern expands to: the text between a name and its value in more notations. In addition to
-/// [`ASSIGNMENT`]: a space (`ENV NAME value`), a comma (CSV), an XML tag, and a field `value` of its own
+/// The expansion of `@~` in a pattern: the text between a name and its value, in more notations than [`ASSIGNMENT`].
+/// The additional notations are a space (`ENV NAME value`), a comma (CSV), an XML tag, and a separate field `value`
 /// (Kubernetes, ECS).
 const WIDE_ASSIGNMENT: &str = r#"[A-Za-z0-9_.-]{0,24}\\{0,3}["'`]?\]?(?:\s{0,4}(?:=>|:=|=|:|,|>)\s{0,4}|(?:\s|\\[nt]){1,4}|(?:</name>)?(?:["'`,\s]|\\{1,3}[nrt"]?){0,40}<?value\\{0,3}["'`]?\s{0,4}[:=>]\s{0,4})\\{0,3}["'`]?"#;
 
-/// What `@//` in a pattern expands to: the rest of a URL with a login, after the scheme's first part. Group 1 is the
-/// password. Many passwords contain an unescaped `@`, which SQLAlchemy and other parsers accept.
+/// The expansion of `@//` in a pattern: the rest of a URL with a login, after the first part of the scheme. Group 1 is
+/// the password. Many passwords contain an unescaped `@`, which SQLAlchemy and other parsers accept.
 const LOGIN: &str = r"(?:\+[a-z0-9_]{1,24})?://[^\s:/@]{0,80}:([^\s@/]{1,60}@[^\s@/:?=&,]{3,60}|[^\s@/]{4,128})@[A-Za-z0-9\[(_.{$<%/*-]";
 
-/// The size in bytes of the windows in which a secret's randomness is measured. A fixed window prevents
-/// appended text from lowering the result.
+/// The size in bytes of the windows in which the entropy of a secret is measured. Because the size is fixed, appended
+/// text cannot lower the result.
 const ENTROPY_WINDOW: usize = 32;
 
-/// The maximum number of token characters after a match that are redacted together with the match. Further
-/// characters are not redacted.
+/// The maximum number of characters that may continue a token after a match and are redacted together with the match.
 const MAX_TAIL: usize = 4096;
 
 /// The maximum number of bytes before or after a text that a rule may read as context.
@@ -64,7 +63,7 @@ pub(crate) const REACH: usize = 4096;
 pub(crate) struct RuleSet {
     kind: Keys,
     filter: Filter,
-    /// For each key in the search index: its rule and its length.
+    /// The index of the rule and the length of each key in the search index.
     owners: Vec<(usize, usize)>,
     rules: Vec<Rule>,
 }
@@ -74,10 +73,11 @@ struct Rule {
     id: Arc<str>,
     /// The punctuation that may continue a token beyond the match.
     joiners: &'static str,
-    /// Whether the pattern has letters, numbers and gaps only. A text that matches such a pattern matches as words too.
+    /// Whether the pattern consists only of letters, digits and gaps. If it does, matching the view that `words`
+    /// returns finds all matches in the text itself.
     only_words: bool,
-    /// The pattern is compiled when the rule's key is first found in a text, because the keys of most rules
-    /// are never found.
+    /// The compiled pattern. The pattern is compiled when a key of the rule is first found in a text, because the keys
+    /// of most rules are never found.
     regex: OnceLock<Option<Regex>>,
 }
 
@@ -87,7 +87,7 @@ pub(crate) struct Match {
     pub(crate) id: Arc<str>,
     pub(crate) words: Cow<'static, str>,
     pub(crate) severity: Severity,
-    /// For a private key that may continue after the text: the row of its rule.
+    /// The row of the rule, if the match is a private key that may continue after the end of the text.
     pub(crate) open: Option<&'static Row>,
 }
 
@@ -107,18 +107,18 @@ fn token_rows() -> impl Iterator<Item = &'static Row> {
     [clouds::ROWS, forges::ROWS, services::ROWS, standard_formats::ROWS].into_iter().flatten()
 }
 
-/// The number of token rules.
+/// Returns the number of token rules.
 #[must_use]
 pub fn token_kinds() -> usize {
     token_rows().count()
 }
 
-/// The ids and descriptions of the token rules, for example `("github-oauth-token", "a GitHub OAuth token")`.
+/// Returns the ids and descriptions of the token rules, for example `("github-oauth-token", "a GitHub OAuth token")`.
 pub fn token_names() -> impl Iterator<Item = (&'static str, &'static str)> {
     token_rows().map(|row| (row.id, row.words))
 }
 
-/// The length in bytes of a vendor's prefix at the start of `value`.
+/// Returns the length in bytes of the vendor's prefix at the start of `value`, or 0 if there is none.
 pub(crate) fn public_prefix(value: &str) -> usize {
     let known = token_rows().filter(|row| row.lookbehind == 0).flat_map(|row| row.keys);
     known.filter(|key| value.starts_with(**key)).map(|key| key.len()).max().unwrap_or(0)
@@ -138,9 +138,9 @@ impl RuleSet {
     /// Finds every match in `text`. Matches of one rule do not overlap. A phrase is also found if gaps other than
     /// spaces separate its words.
     pub(crate) fn find(&self, text: &[u8], mut found: impl FnMut(Match)) {
-        // The end of each rule's last match. A key before that end does not begin another match of the rule.
+        // The end of each rule's last match. A key before this end does not begin another match of the rule.
         let mut ends: Vec<(usize, usize)> = Vec::new();
-        // The view is made when the text contains the first key of a phrase, so it costs nothing for other texts.
+        // The view is built when the first key of a phrase is found, so it costs nothing for other texts.
         let mut read: Option<View<'_>> = None;
         self.filter.each(text, |key, place| {
             let (owner, length) = self.owners[key];
@@ -175,8 +175,8 @@ impl Rule {
         }
     }
 
-    /// Returns the match of the rule at the key at `place`, which has `length` bytes; `None` if the rule's
-    /// pattern or a condition of its row does not match there.
+    /// Returns the match of the rule at one of its keys. The key is at `place` and has `length` bytes. Returns `None`
+    /// if the rule's pattern or a condition of its row does not match.
     fn at(&self, text: &[u8], place: usize, length: usize) -> Option<Match> {
         let row = self.row;
         if let Some(armour) = row.armour {
@@ -186,12 +186,12 @@ impl Rule {
         }
         let begin = place.saturating_sub(row.lookbehind);
         let before = begin.checked_sub(1).and_then(|at| text.get(at));
-        // A word that merely ends in a key does not match, because base64 contains many such words.
+        // A key that does not begin a word does not match, because base64 contains many such keys by chance.
         let joined =
             [before, text.get(begin)].into_iter().all(|byte| byte.is_some_and(u8::is_ascii_alphanumeric));
         let strict =
             row.lookbehind == 0 && joined && !after_escape(text, begin) && !is_distinctive(row, length);
-        // A correct checksum proves a token, whatever text precedes it.
+        // A correct checksum proves a token even if the token does not begin a word.
         if strict && row.check.is_none() {
             return None;
         }
@@ -207,7 +207,7 @@ impl Rule {
         }
         // Phrases have no entropy floor, and match even if they contain an example value.
         let is_token = row.entropy > 0.0;
-        // A vendor's prefix is not part of the secret, so its entropy does not count.
+        // A vendor's prefix is not part of the secret, so the entropy of the prefix does not count.
         let public = if captures.len() == 1 && row.lookbehind == 0 { length } else { 0 };
         if is_token
             && (!is_random(secret.as_bytes(), public, row.entropy) || dummies::is_dummy(secret.as_bytes()))
@@ -230,7 +230,7 @@ impl Rule {
         Some(found)
     }
 
-    /// Like [`at`](Self::at), in the text and in its words. `place` is a position in the text.
+    /// Works like [`at`](Self::at), but searches the text and its words. `place` is a position in the text.
     fn phrase_at(&self, text: &[u8], words: &View<'_>, place: usize, length: usize) -> Option<Match> {
         let is_same = matches!(words.bytes, Cow::Borrowed(_));
         let in_text = if is_same || !self.only_words { self.at(text, place, length) } else { None };
@@ -242,9 +242,9 @@ impl Rule {
         Some(found)
     }
 
-    /// The length of the rest of a token that is longer than its pattern, at the start of `text`: letters, digits, the
-    /// punctuation of the pattern's last characters, and the padding of base64. Other text after a token, such as the
-    /// rest of a path or a query, is not a part of the secret.
+    /// Returns the length of the rest of a token that is longer than its pattern. `text` is the text after the match.
+    /// The rest consists of letters, digits, the punctuation of the pattern's last character class, and base64 padding.
+    /// Other text after a token, such as the rest of a path or a query, is not a part of the secret.
     fn tail(&self, text: &[u8]) -> usize {
         let joins = |byte: &u8| byte.is_ascii_alphanumeric() || self.joiners.as_bytes().contains(byte);
         let length = text.iter().take(MAX_TAIL).take_while(|byte| joins(byte)).count();
@@ -258,24 +258,24 @@ impl Rule {
     }
 }
 
-/// Whether the letter before `place` is part of an escape such as `\n` and not of a word.
+/// Returns whether the letter before `place` is part of an escape such as `\n` rather than part of a word.
 fn after_escape(text: &[u8], place: usize) -> bool {
     place >= 2 && text[place - 2] == b'\\' && matches!(text[place - 1], b'n' | b'r' | b't' | b'f' | b'v')
 }
 
-/// Compiles the pattern of a row; `None` if the pattern is invalid, which a test rules out.
+/// Compiles the pattern of a row. Returns `None` if the pattern is invalid. A test checks that all patterns are valid.
 fn compile(row: &Row) -> Option<Regex> {
     let pattern = row.pattern.replace("@=", ASSIGNMENT).replace("@~", WIDE_ASSIGNMENT).replace("@//", LOGIN);
-    // A token matches even if more text follows it immediately. A pattern with a lookbehind keeps its end
-    // anchor, because its key does not identify the token.
+    // A token matches even if more text follows it immediately, so the end anchor of the pattern is removed. A pattern
+    // with a lookbehind keeps its end anchor, because its key does not identify the token.
     let pattern =
         if row.lookbehind == 0 && row.entropy > 0.0 { without_end_anchor(&pattern) } else { &pattern };
     let pattern = if row.lookbehind == 0 { format!(r"\A(?:{pattern})") } else { pattern.to_owned() };
     RegexBuilder::new(&pattern).unicode(false).size_limit(4 << 20).build().ok()
 }
 
-/// The punctuation among the characters with which a token of this pattern may end. For a pattern that ends with a
-/// negated character class, this is the punctuation of both base64 alphabets.
+/// Returns the punctuation with which a token of this pattern may end. If the pattern ends with a negated character
+/// class, returns the punctuation of both base64 alphabets.
 fn joiners(pattern: &str) -> &'static str {
     let pattern = without_end_anchor(pattern);
     let class = pattern.rfind('[').map_or("", |start| &pattern[start + 1..]);
@@ -289,34 +289,34 @@ fn joiners(pattern: &str) -> &'static str {
     }
 }
 
-/// Whether the space is the only character in a pattern that can be a part of a gap.
+/// Returns whether a space is the only character of a pattern that can match a part of a gap.
 fn has_only_words(pattern: &str) -> bool {
     let classes = [r"\s", r"\W", r"\w", r"\b"];
     let rest = classes.into_iter().fold(pattern.to_owned(), |rest, class| rest.replace(class, ""));
     rest.chars().all(|it| it.is_alphanumeric() || " '(?:)|[]{},".contains(it))
 }
 
-/// Removes from a pattern the condition on the text after the token.
+/// Removes the condition on the text after the token from the end of a pattern.
 fn without_end_anchor(pattern: &str) -> &str {
     let class = pattern.strip_suffix(r"|\z)").and_then(|rest| Some(&rest[..rest.rfind("(?:[^")?]));
     class.unwrap_or_else(|| pattern.strip_suffix(r"\b").unwrap_or(pattern))
 }
 
-/// Whether a key of `length` bytes occurs only in tokens, so that it counts even within a longer word.
+/// Returns whether a key of `length` bytes occurs only in tokens. Such a key counts even within a longer word.
 fn is_distinctive(row: &Row, length: usize) -> bool {
     let sign = |key: &&&str| key.len() == length && key.bytes().any(|byte| !byte.is_ascii_alphanumeric());
     length >= 4 && row.entropy == USUAL_FLOOR && row.keys.iter().any(|key| sign(&key))
 }
 
-/// Whether the secret after its first `public` bytes, or a window of it, reaches the entropy floor. Appended
-/// text can lower the entropy of the complete secret, so windows are measured too.
+/// Returns whether the complete secret, or a window of the secret after its first `public` bytes, reaches the entropy
+/// `floor`. Appended text can lower the entropy of the complete secret, so windows are measured too.
 fn is_random(secret: &[u8], public: usize, floor: f64) -> bool {
     let rest = &secret[public.min(secret.len())..];
     bits_per_byte(secret) >= floor
         || rest.windows(ENTROPY_WINDOW).step_by(ENTROPY_WINDOW / 4).any(|part| bits_per_byte(part) >= floor)
 }
 
-/// Whether the last six characters are the checksum of the other characters after the prefix.
+/// Returns whether the last six characters are the checksum of the other characters after the prefix.
 fn crc_matches(token: &[u8]) -> bool {
     let body = token.iter().rposition(|byte| *byte == b'_').map_or(token, |at| &token[at + 1..]);
     body.len().checked_sub(6).is_some_and(|at| base62(crc32(&body[..at])) == body[at..])
@@ -345,7 +345,7 @@ mod tests {
 
     use super::*;
 
-    /// A rule that searches only the words of a text has the same matches as in the text itself.
+    /// Checks that a rule with `only_words` finds its examples in the words of a text.
     #[test]
     fn phrases_of_words_are_found_as_words() {
         let rules: Vec<_> = phrases().rules.iter().filter(|rule| rule.only_words).collect();
@@ -361,7 +361,7 @@ mod tests {
         }
         for rule in rules {
             for like in rule.row.like {
-                // The first text has a gap elsewhere, so that its words differ from it.
+                // The first text has an additional gap, so that the view of its words differs from the text.
                 for text in [format!("one\ttwo {like}"), like.replace(' ', " \n")] {
                     let mut found = Vec::new();
                     phrases().find(text.as_bytes(), |found_here| found.push(found_here.id));
@@ -371,8 +371,8 @@ mod tests {
         }
     }
 
-    /// Replaces `<36w>` by 36 generated characters, so that the repository contains no token. `#` appends the
-    /// checksum.
+    /// Replaces placeholders such as `<36w>` by generated characters (here 36), so that the repository contains no
+    /// token. A `#` in the placeholder appends the checksum.
     fn generated(template: &str) -> String {
         let mut text = String::new();
         let mut state = 0x2545_f491_4f6c_dd1d_u64;
@@ -405,7 +405,8 @@ mod tests {
                 state ^= state << 13;
                 state ^= state >> 7;
                 state ^= state << 17;
-                // The first character is no separator, and no character is repeated by accident.
+                // The first character is not a separator: in alphabets with separators, they are the last two
+                // characters.
                 let plain = if place == 0 { alphabet.len() - 2 } else { alphabet.len() };
                 made.push(alphabet[usize::try_from(state >> 33).expect("small") % plain]);
             }
@@ -427,7 +428,7 @@ mod tests {
         ids
     }
 
-    /// The examples of `rows` that give a wrong result.
+    /// Returns the examples of `rows` that give a wrong result.
     fn wrong(set: &RuleSet, rows: &[&Row]) -> Vec<String> {
         let mut wrong = Vec::new();
         for row in rows {
@@ -479,7 +480,8 @@ mod tests {
                 ("sha512-", ""),
                 ("h1:", ""),
             ];
-            // Text that directly follows or precedes a token, for patterns with their own start condition.
+            // Pairs of texts that directly precede and directly follow a token. These pairs are used only for rules
+            // without a lookbehind.
             let joined = [
                 ("", "example"),
                 ("", "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"),
@@ -593,7 +595,7 @@ mod tests {
             assert!(!row.keys.is_empty() && row.keys.iter().all(|key| key.len() >= 3), "{}", row.id);
         }
         for key in phrases::ROWS.iter().flat_map(|row| row.keys) {
-            // The search index contains the first word.
+            // The search index contains only the first word of a phrase.
             assert!(key.split([' ', '\'']).next().is_some_and(|word| word.len() >= 3), "{key}");
         }
     }

@@ -3,45 +3,45 @@
 //! ```text
 //! header line ─► proof: enough base64 soon after it ─► end: the next marker, or the end of the base64
 //! ```
-//! A key's body is recognized by its runs of base64. The text around its lines does not matter: quotes,
-//! comment signs, line numbers, escapes and colours may surround them. The length and the layout of the body
-//! do not matter either.
+//! The body of a key is the base64 between the two lines. The body is recognized by its runs of base64. The text around
+//! the lines of the body does not matter: the lines may be surrounded by quotes, comment signs, line numbers, escapes
+//! and colours. The length and the layout of the body do not matter either.
 
 /// The number of bytes before `PRIVATE KEY` that must contain `BEGIN` and the key's type.
 const OPENING: usize = 48;
-/// The maximum number of bytes between a key's header line and the end of the base64 that proves its body.
-/// Headers and comments may precede that base64.
+/// The maximum number of bytes between a key's header line and the end of the base64 that proves its body. Headers and
+/// comments may precede this base64.
 const PROOF: usize = 3800;
-/// The minimum amount of base64 that proves a body, in letters.
+/// The minimum number of base64 characters that prove a body.
 const MIN_PROOF: usize = 40;
-/// The minimum length of a run of base64 that is recognized without looking at adjacent lines.
+/// The minimum length of a run of base64 that is recognized without the adjacent lines.
 const MIN_RUN: usize = 20;
-/// Part of the algorithm identifier of X25519, X448, Ed25519 and Ed448 keys (RFC 8410, section 3) in base64.
-/// The identifier is a sequence with the OID 1.3.101.110 to .113.
+/// The base64 of a part of the algorithm identifier in X25519, X448, Ed25519 and Ed448 keys (RFC 8410, section 3). The
+/// identifier is a SEQUENCE that contains one of the OIDs 1.3.101.110 to 1.3.101.113.
 const CURVE_KEY: &[u8] = b"wBQYDK2V";
 /// The number of bytes that are checked for base64 in one step, to find the end of a body.
 const STEP: usize = 256;
 /// The maximum number of consecutive steps without base64 within a body. One more step without base64 ends
 /// the body, if no marker ends it earlier.
 const GAP: usize = 4;
-/// The number of bytes after the last step with base64 that still belong to a body. They contain the body's
-/// last line, which may be too short to recognize as base64.
+/// The number of bytes after the last step with base64 that still belong to a body. These bytes contain the last line
+/// of the body, which may be too short to be recognized as base64.
 const LAST_LINE: usize = 80;
 
-/// How a kind of key marks the start and the end of its body.
+/// The marks at the start and at the end of the body in one kind of key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Armour {
-    /// The word `BEGIN` precedes the rule's key `PRIVATE KEY`, with exactly these words between them; `None`
-    /// accepts all words that are not in [`KINDS`].
+    /// The words `BEGIN` and `PRIVATE KEY` start the body, with exactly the given words between them. `None` accepts
+    /// all words that are not in [`KINDS`].
     Pem(Option<&'static str>),
-    /// The rule's key alone starts the body, and any of these words ends it.
+    /// The rule's key alone starts the body. Any of the given words ends the body.
     Until(&'static [&'static str]),
 }
 
-/// The words between `BEGIN` and `PRIVATE KEY` that have their own rules.
+/// The words between `BEGIN` and `PRIVATE KEY` that have separate rules.
 const KINDS: [&str; 8] = ["", "RSA", "EC", "DSA", "OPENSSH", "ENCRYPTED", "PGP", "SSH2 ENCRYPTED"];
 
-/// The end of a key's body within a text, and whether the body may continue after that text.
+/// The end of a key's body within a text, and whether the body may continue after the end of the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Body {
     pub(crate) end: usize,
@@ -49,8 +49,8 @@ pub(crate) struct Body {
 }
 
 impl Armour {
-    /// The start and the end of the body that follows the rule's key at `place..end` of `text`; `None` if no
-    /// body follows.
+    /// Returns the start and the end of the body that follows the rule's key. The key is at `place..end` of `text`.
+    /// Returns `None` if no body follows.
     pub(super) fn at(self, text: &[u8], place: usize, end: usize) -> Option<(usize, Body)> {
         if let Self::Pem(kind) = self {
             let found = opening(&text[place.saturating_sub(OPENING)..place])?;
@@ -77,7 +77,7 @@ impl Armour {
         let (mut at, mut last, mut gap) = (0, 0, 0);
         while at < text.len() {
             let step = &text[at..text.len().min(at + STEP)];
-            // A marker may lie across the boundary between two steps.
+            // A marker may cross the boundary between two steps.
             let marked = &text[at..text.len().min(at + STEP + OPENING)];
             if let Some(stop) = self.stop(marked).filter(|stop| *stop < STEP) {
                 return Body { end: at + stop, open: false };
@@ -95,7 +95,7 @@ impl Armour {
         Body { end: text.len(), open: true }
     }
 
-    /// The position of the first marker in `text` that ends a body.
+    /// Returns the position of the first marker in `text` that ends a body.
     fn stop(self, text: &[u8]) -> Option<usize> {
         let word = match self {
             Self::Pem(_) => None,
@@ -119,14 +119,14 @@ impl Armour {
     }
 }
 
-/// The words between `BEGIN` and the end of `before`; `None` without `BEGIN`.
+/// Returns the words between `BEGIN` and the end of `before`. Returns `None` if `before` does not contain `BEGIN`.
 fn opening(before: &[u8]) -> Option<String> {
     if !before.windows(5).any(|word| word.eq_ignore_ascii_case(b"begin")) {
         return None;
     }
     let before = before.to_ascii_uppercase();
     let begin = memchr::memmem::rfind(&before, b"BEGIN")? + 5;
-    // Spaces may be encoded, and a string literal may be split between words.
+    // Spaces may be percent-encoded as `%20`, and a string literal may be split between words.
     let words = before[begin..].split(|byte| !byte.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
     let words: Vec<_> = words.filter(|word| *word != b"20").map(String::from_utf8_lossy).collect();
     Some(words.join(" "))
@@ -136,7 +136,7 @@ fn is_letter(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'=')
 }
 
-/// The start of a body in `text`, if there is enough base64 to prove it.
+/// Returns the start of a body in `text`. Returns `None` if `text` does not contain enough base64 to prove a body.
 fn proof(text: &[u8]) -> Option<usize> {
     let (mut first, mut count) = (None, 0);
     for (start, run) in runs(text).filter(|(_, run)| run.len() >= MIN_RUN && Mixture::new(run).is_random()) {
@@ -146,14 +146,14 @@ fn proof(text: &[u8]) -> Option<usize> {
             return first;
         }
     }
-    // Accepts consecutive lines that are each too short to prove a body.
+    // Also accepts consecutive lines that are individually too short to be recognized as base64.
     text.chunks(STEP).position(is_narrow).map(|step| step * STEP).or_else(|| curve_key(text))
 }
 
-/// The start of an RFC 8410 key in `text`, in lines of any width.
+/// Returns the start of an RFC 8410 key in `text`. The lines of the key may have any width.
 ///
-/// Such a key has few letters, of which a third, mostly capitals, are the same in all such keys. The
-/// remaining letters may by chance not look random, so the header proves the key instead.
+/// Such a key has few base64 characters. A third of them, mostly capitals, are the same in all such keys. The other
+/// characters may by chance not look random, so [`CURVE_KEY`] proves the key instead.
 fn curve_key(text: &[u8]) -> Option<usize> {
     let letters: Vec<(usize, u8)> = letters(text).collect();
     let joined: Vec<u8> = letters.iter().map(|(_, letter)| *letter).collect();
@@ -161,19 +161,19 @@ fn curve_key(text: &[u8]) -> Option<usize> {
     (joined.len() - header >= CURVE_KEY.len() + MIN_PROOF).then(|| letters[header].0)
 }
 
-/// Whether one step of the text contains part of a body.
+/// Returns whether one step of the text contains part of a body.
 fn has_body(step: &[u8]) -> bool {
     runs(step).any(|(_, run)| run.len() >= MIN_RUN && Mixture::new(run).is_random()) || is_narrow(step)
 }
 
-/// Whether the complete text is base64, in lines of any width.
+/// Returns whether the complete text is base64. The lines may have any width.
 fn is_narrow(text: &[u8]) -> bool {
     let letters: Vec<u8> = letters(text).map(|(_, letter)| letter).collect();
     let mixture = Mixture::new(&letters);
     letters.len() >= MIN_PROOF && mixture.is_random() && mixture.is_even()
 }
 
-/// The base64 letters of `text` with their positions. Letters of escapes such as `\n` are left out.
+/// Returns the base64 characters of `text` with their positions. The letter of an escape such as `\n` is left out.
 fn letters(text: &[u8]) -> impl Iterator<Item = (usize, u8)> {
     let mut escape = false;
     text.iter().copied().enumerate().filter(move |(_, byte)| {
@@ -193,7 +193,8 @@ fn runs(text: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
     })
 }
 
-/// Counts the capitals, small letters and digits in a text, and the changes between these kinds.
+/// Counts the capitals, small letters and digits in a text, and how often a character is of another kind than the
+/// preceding one.
 #[derive(Debug, Default)]
 struct Mixture {
     upper: usize,
@@ -224,15 +225,15 @@ impl Mixture {
         self.upper + self.lower + self.digits
     }
 
-    /// Whether the text looks like the base64 of a key. In such base64, six of ten letters differ in kind
-    /// from the preceding letter; in short words and names, three of ten differ.
+    /// Returns whether the text looks like the base64 of a key. In random base64, six of ten characters are of another
+    /// kind than the preceding character. In short words and names, only three of ten are.
     fn is_random(&self) -> bool {
         let least = if self.all() < MIN_PROOF { 45 } else { 30 };
         self.upper > 0 && self.lower > 0 && self.digits > 0 && self.changes * 100 >= self.all() * least
     }
 
-    /// Whether each kind of letter is about as frequent as in base64, which has 26 capitals, 26 small letters
-    /// and 10 digits among 64 characters.
+    /// Returns whether each kind of character has about the same frequency as in base64. The alphabet of base64 has 26
+    /// capitals, 26 small letters and 10 digits among its 64 characters.
     fn is_even(&self) -> bool {
         let part = |count: usize| count * 100 / self.all().max(1);
         part(self.upper) >= 22 && part(self.lower) >= 22 && (4..=32).contains(&part(self.digits))

@@ -1,5 +1,5 @@
-//! Defines rules for prompt injection phrases: a list written for this project, with the commonest wordings
-//! in several languages.
+//! Defines rules for prompt injection phrases. The list was written for this project and contains the most common
+//! wordings in several languages.
 //!
 //! The first word of a rule's id is its class:
 //! - `override`: an order to ignore earlier instructions. `conceal`: an order to hide something from the user.
@@ -11,7 +11,7 @@
 
 use super::row::{Row, row};
 
-/// Builds the row of a phrase, which has no entropy floor.
+/// Builds the row of a phrase. A phrase has no entropy floor.
 const fn phrase(
     id: &'static str,
     words: &'static str,

@@ -1,4 +1,4 @@
-//! Defines the row of a table that describes one built-in rule.
+//! Defines [`Row`], the description of one built-in rule in the tables of rules.
 
 use super::pem_keys::Armour;
 use crate::finding::Severity;
@@ -21,29 +21,31 @@ pub(crate) struct Row {
     pub(crate) id: &'static str,
     /// A description for the user, which completes the sentence "this looks like …".
     pub(crate) words: &'static str,
-    /// The fixed strings at which the pattern runs. Case is ignored. Each has at least three bytes.
+    /// The fixed strings that the text is searched for. The pattern runs only where one of them is found. Case is
+    /// ignored. Each key has at least three bytes.
     pub(crate) keys: &'static [&'static str],
-    /// A regular expression on bytes. A match begins at the key, or at most `lookbehind` bytes before it. If
-    /// the pattern has groups, the first one that matches is the secret. `@=` and `@~` stand for the text between a name and
-    /// its value, `@//` for a login in a URL.
+    /// A regular expression on bytes. A match begins at the key, or at most `lookbehind` bytes before it. If the
+    /// pattern has groups, the first group that matches is the secret. The shorthands `@=` and `@~` match the text
+    /// between a name and its value. The shorthand `@//` matches a login in a URL.
     pub(crate) pattern: &'static str,
     /// The maximum number of bytes before the key at which a match may begin.
     pub(crate) lookbehind: usize,
-    /// The maximum number of bytes, counted from the start of the key, that the pattern reads. This bounds
-    /// its cost.
+    /// The maximum number of bytes, counted from the start of the key, that the pattern reads. This limit bounds the
+    /// cost of the pattern.
     pub(crate) longest: usize,
-    /// The minimum entropy of the secret, in bits per byte. It prevents `xxxx…` from matching.
+    /// The minimum entropy of the secret, in bits per byte. This floor prevents matches of text such as `xxxx…`.
     pub(crate) entropy: f64,
-    /// For private keys, instead of a pattern: how the body of a key, of any length, begins and ends.
+    /// The marks around the body of a private key. The rules for private keys use them instead of a pattern, because a
+    /// body may have any length.
     pub(crate) armour: Option<Armour>,
-    /// A condition on the text around a match. It receives at most [`BESIDE`] bytes from before and from
-    /// after the match.
+    /// A condition on the text around a match. The function receives at most [`BESIDE`] bytes before the match and at
+    /// most [`BESIDE`] bytes after the match.
     pub(crate) beside: Option<Near>,
     /// The checksum of the token, if it has one.
     pub(crate) check: Option<Check>,
     /// The severity of a match.
     pub(crate) severity: Severity,
-    /// Examples that must match. In them, `<36w>` stands for 36 generated characters (see the test).
+    /// Examples that must match. The test replaces a placeholder such as `<36w>` by 36 generated characters.
     #[cfg_attr(not(test), expect(dead_code, reason = "read by the test of the tables"))]
     pub(crate) like: &'static [&'static str],
     /// Examples that must not match.
@@ -51,11 +53,11 @@ pub(crate) struct Row {
     pub(crate) unlike: &'static [&'static str],
 }
 
-/// The maximum number of bytes before a match, and of bytes after it, that a condition in `Row::beside`
-/// receives.
+/// The maximum number of bytes on each side of a match that a condition in `Row::beside` receives.
 pub(super) const BESIDE: usize = 3000;
 
-/// The usual minimum entropy of a secret, in bits per byte: `xxxx` is below it, and words are above it.
+/// The usual minimum entropy of a secret, in bits per byte. The entropy of `xxxx` is below this floor, and the entropy
+/// of words is above it.
 pub(super) const USUAL_FLOOR: f64 = 2.5;
 
 /// Builds a row with the usual limits.
@@ -111,8 +113,8 @@ impl Row {
         self
     }
 
-    /// Adds a condition on the text before and after a match, for formats whose other fields may be on either
-    /// side.
+    /// Adds a condition on the text before and after a match. The condition is used for formats in which other fields
+    /// may precede or follow the secret.
     pub(crate) const fn beside(mut self, near: Near) -> Self {
         self.beside = Some(near);
         self

@@ -1,5 +1,5 @@
-//! Defines rules for the tokens of model providers, payment, chat and mail services, based on documented
-//! formats.
+//! Defines rules for the tokens of model providers and of payment, chat and mail services. The rules are based on
+//! documented formats.
 
 use super::row::{Row, row};
 

@@ -1,5 +1,5 @@
-//! Defines rules for private keys, signed tokens and connection strings, whose formats are standards and not
-//! specific to one vendor.
+//! Defines rules for private keys, signed tokens and connection strings. Their formats are standards and not specific
+//! to one vendor.
 
 use super::pem_keys::Armour;
 use super::row::{Row, armoured, row};
@@ -46,8 +46,8 @@ pub(super) const ROWS: &[Row] = &[
     row("npmrc-token", "a login of an .npmrc file", &["_authtoken=", "_password="], r"_(?:authToken|password)=([A-Za-z0-9+/=_-]{16,300})", &["//r.example.net/:_authToken=<36w>"], &["//r.example.net/:_authToken=${TOKEN}"]).entropy(3.0),
 ];
 
-/// The names of fields that accompany a password in a connection string with `;` between its fields, as defined by
-/// ADO.NET, ODBC and OLE DB.
+/// The names of fields that accompany a password in the connection strings of ADO.NET, ODBC and OLE DB. A `;` separates
+/// the fields of these connection strings.
 const CONNECTION_FIELDS: &[&[u8]] = &[
     b"server",
     b"host",
@@ -78,10 +78,10 @@ const CONNECTION_FIELDS: &[&[u8]] = &[
     b"sslmode",
     b"ssl mode",
 ];
-/// The names of fields that accompany a password in libpq's connection strings, which have white space between their
-/// fields, and in the arguments of functions that connect to a database.
+/// The names of fields that accompany a password in libpq's connection strings, where whitespace separates the fields,
+/// and in the arguments of functions that connect to a database.
 const CONNECTION_WORDS: &[&[u8]] = &[b"host", b"hostaddr", b"dbname", b"database", b"sslmode"];
-/// The schemes that have rows of their own for URLs with a login.
+/// The URL schemes that have separate rows for URLs with a login.
 const OWN_SCHEMES: &[&[u8]] = &[
     b"mongodb",
     b"postgres",
@@ -96,12 +96,12 @@ const OWN_SCHEMES: &[&[u8]] = &[
     b"amqps",
     b"clickhouse",
 ];
-/// The maximum number of bytes on each side of the password that are searched for other fields.
+/// The maximum number of bytes on each side of a password that are searched for other fields of the connection string.
 const MAX_CONNECTION: usize = 300;
-/// The maximum length of a URL's scheme, with the name of a driver.
+/// The maximum length of a URL's scheme, including the name of a driver.
 const MAX_SCHEME: usize = 40;
 
-/// Whether the JSON object around a match contains the key type (`kty`).
+/// Returns whether the JSON object around a match contains the key type (`kty`).
 fn in_key_set(before: &[u8], after: &[u8]) -> bool {
     let is_brace = |byte: &u8| b"{}".contains(byte);
     let before = &before[before.iter().rposition(is_brace).unwrap_or(0)..];
@@ -109,7 +109,7 @@ fn in_key_set(before: &[u8], after: &[u8]) -> bool {
     [before, after].iter().any(|side| memchr::memmem::find(side, b"\"kty").is_some())
 }
 
-/// Whether other fields of a connection string precede or follow a match on its line.
+/// Returns whether other fields of a connection string precede or follow a match on the same line.
 fn in_connection_string(before: &[u8], after: &[u8]) -> bool {
     let is_end = |byte: &u8| b"\r\n".contains(byte);
     let before = &before[before.len().saturating_sub(MAX_CONNECTION)..];
@@ -120,7 +120,7 @@ fn in_connection_string(before: &[u8], after: &[u8]) -> bool {
     let after = &after[..after.len().min(MAX_CONNECTION)];
     let after = &after[..after.iter().position(is_end).unwrap_or(after.len())];
     let (before, after) = (before.to_ascii_lowercase(), after.to_ascii_lowercase());
-    // In nested JSON, backslashes precede a quote.
+    // In nested JSON, backslashes precede a quote, so they are skipped.
     let after = &after[after.iter().take_while(|byte| **byte == b'\\').count()..];
     let quoted = after.first().is_some_and(|byte| b"\"'`".contains(byte));
     let rest = &after[usize::from(quoted)..];
@@ -139,7 +139,8 @@ fn in_connection_string(before: &[u8], after: &[u8]) -> bool {
     listed && quoted && next.is_none_or(|byte| b",)".contains(byte)) && (words(head) || words(rest))
 }
 
-/// Whether `side` contains one of the fields `names`: the complete name, and an equals sign. `side` is in lower case.
+/// Returns whether `side` contains one of the fields `names`: the complete name, followed by an equals sign. `side`
+/// must be in lower case.
 fn has_field(side: &[u8], names: &[&[u8]]) -> bool {
     memchr::memchr_iter(b'=', side).any(|at| {
         let name = side[..at].trim_ascii_end();
@@ -150,13 +151,13 @@ fn has_field(side: &[u8], names: &[&[u8]]) -> bool {
     })
 }
 
-/// Whether no JDBC URL precedes a match on its line. JDBC URLs have a row of their own.
+/// Returns whether no JDBC URL precedes a match on the same line. JDBC URLs have a separate row.
 fn is_no_jdbc(before: &[u8], _: &[u8]) -> bool {
     let line = before.iter().rposition(|byte| *byte == b'\n').map_or(before, |at| &before[at..]);
     memchr::memmem::rfind(line, b"jdbc:").is_none()
 }
 
-/// Whether a URL's scheme precedes a match, and no other row describes URLs of that scheme.
+/// Returns whether a URL's scheme precedes a match, and no other row describes URLs with this scheme.
 fn has_other_scheme(before: &[u8], _: &[u8]) -> bool {
     let before = &before[before.len().saturating_sub(MAX_SCHEME)..];
     let of_scheme = |byte: &u8| byte.is_ascii_alphanumeric() || b"+.-_".contains(byte);

@@ -1,4 +1,4 @@
-//! The allowlist of control sequences (`ESC [ … final`). The list contains only sequences that draw, or that
+//! The allowlist of control sequences (`ESC [ … final`). The list contains only sequences that draw, and sequences that
 //! set how keys, clicks and pastes are reported to the running program.
 //!
 //! Deliberately excluded are all queries (`c`, `n`, `x`, `$p`, `*y`, `>q`, `?u` …), window operations and
@@ -7,12 +7,12 @@
 
 use super::Pass;
 
-/// The longest accepted sequence, in bytes after `ESC [`. A longer sequence is dropped. A complete SGR
-/// sequence with three true colours has fewer than a hundred.
+/// The longest accepted sequence, in bytes after `ESC [`. A longer sequence is dropped. A complete SGR sequence with
+/// three true colours has fewer than a hundred bytes.
 pub(super) const LONGEST: usize = 256;
 
-/// The largest accepted number in a sequence. A sequence with a larger one is dropped, because such numbers
-/// have crashed terminals.
+/// The largest accepted number in a sequence. A sequence with a larger number is dropped, because such numbers have
+/// crashed terminals.
 const LARGEST: u32 = 65_535;
 
 /// DEC private modes that change drawing, or how keys, clicks and pastes are reported to the running program.
@@ -24,8 +24,8 @@ const PRIVATE_MODES: [u32; 35] = [
 /// Standard modes: insertion, and line feed with carriage return.
 const MODES: [u32; 2] = [4, 20];
 
-/// Returns the part of a sequence that is forwarded, or `None`. `body` is everything after `ESC [`, including
-/// the final byte.
+/// Returns the part of a sequence that the filter forwards, or `None` if the filter drops the whole sequence. `body` is
+/// everything after `ESC [`, including the final byte.
 pub(super) fn allowed_part(body: &[u8], pass: Pass) -> Option<Vec<u8>> {
     let (final_byte, rest) = body.split_last()?;
     let (marker, rest) = match rest.split_first() {
@@ -38,10 +38,10 @@ pub(super) fn allowed_part(body: &[u8], pass: Pass) -> Option<Vec<u8>> {
     let numbers = numbers(parameters)?;
     let unchanged = || Some(body.to_vec());
     match (marker, intermediates, *final_byte) {
-        // Colours. No other allowed sequences contain colons.
+        // Colours. Only this sequence may contain colons.
         (None, b"", b'm') => unchanged(),
         _ if !plain => None,
-        // Cursor movement, erasing, inserting, scrolling, tabs, margins, repeating, saving.
+        // Cursor movement, erasing, inserting, scrolling, tabs, margins, repeating, saving the cursor.
         (None, b"", b'@' | b'A'..=b'M' | b'P' | b'S' | b'T' | b'X' | b'Z' | b'`' | b'a' | b'b') => {
             unchanged()
         }
@@ -53,13 +53,15 @@ pub(super) fn allowed_part(body: &[u8], pass: Pass) -> Option<Vec<u8>> {
         (None, b" ", b'q') | (None, b"\"", b'q') | (None, b"!", b'p') => unchanged(),
         (Some(b'?'), b"", b'h' | b'l') => modes(marker, &numbers, &PRIVATE_MODES, *final_byte),
         (Some(b'?'), b"", b'J' | b'K') => unchanged(),
-        // Key reporting: xterm's modifiers and Kitty's levels. The queries for them contain a `?`.
+        // Key reporting: xterm's modifiers and Kitty's levels. The sequences that query these settings contain a `?`,
+        // so this pattern does not match them.
         (Some(b'>'), b"", b'm' | b'n' | b'u') | (Some(b'<' | b'='), b"", b'u') => unchanged(),
         _ => None,
     }
 }
 
-/// Returns the parameters as numbers. Missing ones are 0. Returns `None` if one is too large or not a number.
+/// Returns the parameters as numbers. A missing parameter is 0. Returns `None` if a parameter is too large or not a
+/// number.
 fn numbers(parameters: &[u8]) -> Option<Vec<u32>> {
     parameters
         .split(|byte| matches!(byte, b';' | b':'))
@@ -70,7 +72,7 @@ fn numbers(parameters: &[u8]) -> Option<Vec<u32>> {
         .collect()
 }
 
-/// Returns a mode sequence with only those modes that `list` contains.
+/// Returns the mode sequence without the modes that `list` does not contain. Returns `None` if no mode remains.
 fn modes(marker: Option<u8>, numbers: &[u32], list: &[u32], final_byte: u8) -> Option<Vec<u8>> {
     let kept: Vec<String> =
         numbers.iter().filter(|mode| list.contains(mode)).map(ToString::to_string).collect();

@@ -11,8 +11,7 @@ const BEL: u8 = 0x07;
 const CAN: u8 = 0x18;
 const SUB: u8 = 0x1a;
 
-/// Filters one stream of terminal output. The result does not depend on the pieces in which the stream
-/// arrives.
+/// Filters one stream of terminal output. The stream may be split at any byte: the output is the same.
 ///
 /// ```
 /// use bottle_text::terminal::{Filter, Pass};
@@ -35,11 +34,11 @@ pub struct Filter {
 enum State {
     Ground,
     Escape,
-    /// After `ESC` and an intermediate byte. `None` after more than one intermediate byte, which no allowed
-    /// sequence has.
+    /// After `ESC` and one intermediate byte, which is the value. The value is `None` after more than one intermediate
+    /// byte, because no allowed sequence has more than one.
     EscapeMiddle(Option<u8>),
     Csi(Vec<u8>),
-    /// Inside a sequence that is too long or malformed, which is dropped up to its end.
+    /// Inside a sequence that is too long. The filter drops the rest of the sequence.
     CsiDropped,
     String(ControlString),
     /// After `ESC` inside a string. The string's terminator or another sequence follows.
@@ -57,7 +56,7 @@ struct Partial {
 #[derive(Debug, Clone, Copy)]
 enum Unit<'a> {
     Ascii(u8),
-    /// A C1 control (0x80 to 0x9f), in either encoding.
+    /// A C1 control (0x80 to 0x9f), encoded as one raw byte or as a UTF-8 character.
     C1(u8),
     /// A non-ASCII character, or the replacement character for invalid bytes.
     Text(&'a [u8]),
@@ -70,8 +69,7 @@ impl Filter {
         Self { pass, state: State::Ground, partial: Partial::default() }
     }
 
-    /// Whether the output so far ends between two characters or sequences, so that other output may be
-    /// inserted here.
+    /// Whether the input so far ends between two characters or sequences. Only then may the caller insert other output.
     #[must_use]
     pub fn is_between(&self) -> bool {
         matches!(self.state, State::Ground) && self.partial.have == 0
@@ -113,7 +111,7 @@ impl Filter {
         }
         let Partial { bytes, have, .. } = std::mem::take(&mut self.partial);
         match bytes.get(..have).and_then(|bytes| std::str::from_utf8(bytes).ok()) {
-            // U+0080 to U+009F: terminals treat the encoded form as a control character.
+            // Terminals treat the UTF-8 form of U+0080 to U+009F as a control character.
             Some(_) if have == 2 && bytes[0] == 0xc2 && bytes[1] < 0xa0 => {
                 self.step(Unit::C1(bytes[1]), shown);
             }
@@ -158,7 +156,8 @@ impl Filter {
         };
     }
 
-    /// Handles a C1 control. The control aborts the current sequence and acts like its 7-bit form.
+    /// Handles a C1 control. The string terminator ends a control string. Every other control aborts the current
+    /// sequence and acts like its 7-bit form.
     fn c1(&mut self, before: State, control: u8, shown: &mut Vec<u8>) -> State {
         match before {
             State::String(string) if control == 0x9c => {
@@ -183,7 +182,7 @@ impl Filter {
             b'k' => string(Kind::Title),
             ESC => State::Escape,
             0x20..=0x2f => State::EscapeMiddle(Some(byte)),
-            // Save and restore, keypad, index, next line, tab stop, reverse index, full reset.
+            // Saving and restoring the cursor, keypad modes, index, next line, tab stop, reverse index, full reset.
             b'7' | b'8' | b'=' | b'>' | b'D' | b'E' | b'H' | b'M' | b'c' => {
                 shown.extend_from_slice(&[ESC, byte]);
                 State::Ground
@@ -258,8 +257,8 @@ fn ground(byte: u8, shown: &mut Vec<u8>) -> State {
     State::Ground
 }
 
-/// Forwards the bell, controls that move the cursor, and character set shifts. Drops flow control, and ENQ,
-/// to which terminals respond.
+/// Forwards the bell, controls that move the cursor, and character set shifts. Drops all other controls, for example
+/// flow control, and ENQ, which makes the terminal respond.
 fn control(byte: u8, shown: &mut Vec<u8>) {
     if matches!(byte, BEL..=0x0f) {
         shown.push(byte);
@@ -277,8 +276,8 @@ fn escape_middle(middle: Option<u8>, byte: u8, shown: &mut Vec<u8>) -> State {
         0x20..=0x2f => State::EscapeMiddle(None),
         0x7f => State::EscapeMiddle(middle),
         _ => {
-            // Forwards character sets, line sizes and the alignment pattern. Drops the sequences for 8-bit
-            // responses (space) and for leaving UTF-8 (percent sign).
+            // Forwards the sequences for character sets, line sizes and the alignment pattern. Drops the sequences for
+            // 8-bit responses (space) and for leaving UTF-8 (percent sign).
             if let Some(middle @ (b'('..=b'+' | b'-'..=b'/' | b'#')) = middle {
                 shown.extend_from_slice(&[ESC, middle, byte]);
             }

@@ -2,18 +2,18 @@
 
 use unicode_normalization::char::is_combining_mark;
 
-/// The most combining marks that one letter keeps. Further marks are escaped, because they would cover
-/// adjacent lines.
+/// The largest number of combining marks on one letter. Further marks are escaped, because they would cover adjacent
+/// lines.
 const MOST_MARKS: u8 = 4;
 
-/// Escapes every character of untrusted text that could act on the display or mislead its reader. Such
-/// characters are control characters except line breaks and tabs; characters that are invisible, blank or
-/// change the text direction; and combining marks that pile up, or that have no base letter and would modify
-/// the preceding text. Other characters remain unchanged. The space is the only blank that remains.
+/// Escapes every character of untrusted text that could control the display or mislead a reader. Escapes control
+/// characters except line breaks and tabs. Escapes characters that are invisible, that are blank (except the space), or
+/// that change the text direction. Escapes combining marks that pile up, or that have no base letter and would modify
+/// the preceding text. Other characters remain unchanged.
 #[must_use]
 pub fn inert(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
-    // Number of marks on the previous letter; `None` if there is no previous letter.
+    // The number of marks on the previous letter. `None` if there is no previous letter.
     let mut marks = None;
     for c in text.chars() {
         marks = match c {
@@ -61,8 +61,8 @@ pub fn inert_json(json: &str) -> String {
     shown
 }
 
-/// Whether the character can make different texts look the same: blanks other than the space, fillers,
-/// zero-width, bidirectional and other format characters, variation selectors, tags, soft hyphen, line
+/// Whether the character can make two different texts look the same. These characters are blanks other than the space,
+/// fillers, zero-width, bidirectional and other format characters, variation selectors, tags, soft hyphen, line
 /// separators, noncharacters and private-use characters.
 fn is_misleading(c: char) -> bool {
     let last = u32::from(c) & 0xfffe;

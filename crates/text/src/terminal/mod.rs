@@ -1,11 +1,11 @@
 //! Filters agent output before it reaches the user's terminal.
 //!
-//! A terminal executes the control sequences that it receives. A control sequence can write to the clipboard,
-//! show notifications, store files, or make the terminal type a response as if the user had typed it.
-//! [`Filter`] forwards text and only those sequences that draw (colours, cursor movement, the alternate
-//! screen), set how keys, clicks and pastes are reported, link to a web page, or are allowed by the user
-//! ([`Pass`]). The filter drops all other sequences, including unknown ones. [`inert()`] escapes text that is
-//! displayed outside a terminal session: log lines, titles, proposals.
+//! A terminal executes the control sequences that it receives. A control sequence can write to the clipboard, show
+//! notifications, store files, or make the terminal type a response as if the user had typed it. [`Filter`] forwards
+//! text, and sequences that draw (colours, cursor movement, the alternate screen), that set how keys, clicks and pastes
+//! are reported, or that link to a web page. The filter also forwards sequences that the user allows ([`Pass`]). The
+//! filter drops all other sequences, including unknown ones. [`inert()`] escapes text that is displayed outside a
+//! terminal session: log lines, titles, proposals.
 //!
 //! ```text
 //!  bytes ─► UTF-8 and C1 ─► text ───────────────────────────────► shown
@@ -23,8 +23,8 @@ mod string;
 pub use filter::Filter;
 pub use inert::{inert, inert_json};
 
-/// Additional sequences that the user allows (`terminal.pass` in the settings). The default is none. No
-/// setting allows sequences that make the terminal respond, read the clipboard or access files.
+/// Additional sequences that the user allows (`terminal.pass` in the settings). By default, no additional sequence is
+/// allowed. No setting allows sequences that make the terminal respond, read the clipboard or access files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Pass {
     /// Writes to the clipboard (OSC 52).
@@ -33,7 +33,7 @@ pub struct Pass {
     pub notify: bool,
     /// Window titles (OSC 0, 1, 2).
     pub title: bool,
-    /// Inline images in the formats of sixel, Kitty and iTerm.
+    /// Inline images in the formats sixel, Kitty and iTerm.
     pub images: bool,
 }
 

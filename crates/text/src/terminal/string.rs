@@ -1,15 +1,15 @@
-//! Control strings: `ESC ] … ST` and similar sequences. All but a few are dropped.
+//! Control strings: `ESC ] … ST` and similar sequences. The filter drops most of these strings.
 //!
-//! A string is buffered, up to a limit, until the filter can decide whether it is allowed. For an image, the
-//! beginning suffices; the rest is then streamed, so the image need not fit into memory.
+//! A string is buffered, up to a limit, until the filter can decide whether it is allowed. For an image, the beginning
+//! of the string suffices. The rest of an image is then streamed, so the image need not fit into memory.
 
 use super::Pass;
 
-/// The longest string that is buffered for a decision, in bytes, for example a title, a hyperlink or a
-/// notification. A longer one is dropped.
+/// The largest number of bytes that are buffered for a decision about a string, for example a title, a hyperlink or a
+/// notification. A longer string is dropped.
 const LONGEST: usize = 4096;
 
-/// The longest write to the clipboard that terminals accept, in bytes. A longer one is dropped.
+/// The longest write to the clipboard that terminals accept, in bytes. A longer write is dropped.
 const LONGEST_CLIPBOARD: usize = 128 * 1024;
 
 /// The allowed schemes of hyperlinks. A `file:` link would open a file on the user's machine, not in the
@@ -30,15 +30,15 @@ pub(super) enum Kind {
     Apc,
     /// `ESC k`, the title of screen and tmux.
     Title,
-    /// Privacy message, start of string: unused.
+    /// Privacy message or start of string, which are always dropped.
     Other,
 }
 
 #[derive(Debug, Clone, Copy)]
 enum Mode {
     Collect,
-    /// The beginning of the string is allowed and was forwarded. The rest is streamed, and only bytes that
-    /// this function accepts are forwarded.
+    /// The beginning of the string is allowed and was forwarded. The rest is streamed: the filter forwards only the
+    /// bytes that this function accepts.
     Stream(fn(u8) -> bool),
     Drop,
 }
@@ -80,13 +80,13 @@ impl ControlString {
         }
     }
 
-    /// Decides on the string as soon as its head is complete.
+    /// Decides whether the string is allowed, as soon as its head is complete.
     fn try_decide(&mut self, pass: Pass, shown: &mut Vec<u8>) {
         let bound =
             if pass.clipboard && self.collected.starts_with(b"52;") { LONGEST_CLIPBOARD } else { LONGEST };
         let last = self.collected.last().copied().unwrap_or(0);
         let head = match self.kind {
-            // The final byte of a device control's head.
+            // The final byte ends the head of a device control.
             Kind::Dcs if (0x40..=0x7e).contains(&last) => Some(sixel(&self.collected)),
             Kind::Apc if last == b';' => Some(kitty(&self.collected)),
             Kind::Osc if last == b':' && self.collected.starts_with(b"1337;") => {
@@ -137,7 +137,7 @@ impl ControlString {
         }
     }
 
-    /// Handles an aborted string. Terminates output that was already forwarded.
+    /// Handles an aborted string. If the beginning of the string was already forwarded, terminates it.
     pub(super) fn abort(self, shown: &mut Vec<u8>) {
         if let Mode::Stream(_) = self.mode {
             shown.extend_from_slice(TERMINATOR);
@@ -162,8 +162,8 @@ fn command(body: &[u8], pass: Pass) -> Option<Vec<u8>> {
     allowed.then(|| body.to_vec())
 }
 
-/// Returns a web hyperlink, or the end of a hyperlink. The end also replaces a link that is not allowed, so
-/// that the text after it does not become part of the previous link.
+/// Returns an allowed web hyperlink, or the end of a hyperlink. The end also replaces a link that is not allowed,
+/// because the text after that link would otherwise become part of the previous link.
 fn hyperlink(rest: &str) -> Vec<u8> {
     let allowed = rest.split_once(';').filter(|(parameters, uri)| {
         let plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic());
@@ -175,14 +175,14 @@ fn hyperlink(rest: &str) -> Vec<u8> {
     }
 }
 
-/// Whether the text is a ConEmu command. OSC 9 with a number is a ConEmu command and not a notification.
-/// ConEmu commands range from sleeping to running macros.
+/// Whether the text is a ConEmu command. OSC 9 with a number is a ConEmu command and not a notification. A ConEmu
+/// command can, for example, sleep or run a macro.
 fn is_conemu_command(rest: &str) -> bool {
     let first = rest.split(';').next().unwrap_or_default();
     first.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// Whether the text writes to the clipboard. A question mark would query the clipboard instead.
+/// Whether the text writes to the clipboard. A question mark in place of the data would query the clipboard.
 fn is_clipboard_write(rest: &str) -> bool {
     rest.split_once(';').is_some_and(|(which, data)| {
         which.bytes().all(|byte| byte.is_ascii_alphanumeric())
@@ -195,7 +195,8 @@ fn is_base64(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'=')
 }
 
-/// Accepts `DCS numbers q`, a sixel image. Other device controls query, define keys or pass data on.
+/// Accepts `DCS numbers q`, a sixel image. Other device controls query the terminal, define keys or pass data to
+/// another terminal.
 fn sixel(collected: &[u8]) -> Head {
     let (final_byte, parameters) = collected.split_last()?;
     let plain = parameters.iter().all(|byte| byte.is_ascii_digit() || *byte == b';');
@@ -203,9 +204,9 @@ fn sixel(collected: &[u8]) -> Head {
     (plain && *final_byte == b'q').then_some((head, |byte| (0x21..=0x7e).contains(&byte)))
 }
 
-/// Accepts `APC G keys ; data`, a Kitty image whose data is in the stream. Other transmission modes name
-/// files on the user's machine for the terminal to read and delete. Adds the key `q=2`, so that the terminal
-/// sends no response.
+/// Accepts `APC G keys ; data`, a Kitty image with its data in the control string. With other transmission modes, the
+/// terminal would read and delete files on the user's machine. Adds the key `q=2`, so that the terminal sends no
+/// response.
 fn kitty(collected: &[u8]) -> Head {
     let text = std::str::from_utf8(collected).ok()?.strip_prefix('G')?;
     let (keys, semicolon) = match text.strip_suffix(';') {
@@ -227,8 +228,8 @@ fn kitty(collected: &[u8]) -> Head {
     Some((format!("\x1b_G{kept}q=2{semicolon}").into_bytes(), is_base64))
 }
 
-/// Accepts `OSC 1337 ; File = keys : data`, an inline image. Without `inline=1`, the terminal would store it
-/// as a download.
+/// Accepts `OSC 1337 ; File = keys : data`, an inline image. Without `inline=1`, the terminal would save the file as a
+/// download.
 fn inline_file(collected: &[u8], pass: Pass) -> Head {
     let text = std::str::from_utf8(collected).ok()?;
     let keys = text.strip_prefix("1337;File=")?.strip_suffix(':')?;

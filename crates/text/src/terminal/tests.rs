@@ -32,7 +32,7 @@ fn drawing_sequences_pass_unchanged() {
 #[test]
 fn queries_and_side_effects_are_always_dropped() {
     for output in [
-        // Reports: status, cursor, identity, parameters, title, size, modes, settings, checksums, version.
+        // Requests for reports: status, cursor, identity, parameters, title, size, modes, settings, checksums, version.
         "\x1b[5n",
         "\x1b[6n",
         "\x1b[?6n",
@@ -68,7 +68,7 @@ fn queries_and_side_effects_are_always_dropped() {
         "\x1b]52;;?\x07",
         "\x1b]50;?\x07",
         "\x1b]1337;ReportCellSize\x07",
-        // Files and commands.
+        // Sequences that access files or run commands.
         "\x1b]1337;File=name=eC50eHQ=:eA==\x07",
         "\x1b]1337;File=inline=1;inline=0:eA==\x07",
         "\x1b]1337;RequestUpload=format=tgz\x07",
@@ -86,7 +86,7 @@ fn queries_and_side_effects_are_always_dropped() {
         "\x1b_Gi=1,a=q;AAAA\x1b\\",
         "\x1b_Gt=d,t=f;eA==\x1b\\",
         "\x1b_other\x1b\\",
-        // Printing, keys, keyboard, width, 8-bit responses, leaving UTF-8.
+        // Sequences for printing, key definitions, locking the keyboard, the width, 8-bit responses and leaving UTF-8.
         "\x1b[5i",
         "\x1b[?5i",
         "\x1bP0;1|17/17\x1b\\",
@@ -97,7 +97,7 @@ fn queries_and_side_effects_are_always_dropped() {
         "\x1b G",
         "\x1b%@",
         "\x1b[1;2;3;4;5;6;7#{",
-        // Privacy message, start of string, and a title without an end.
+        // Privacy message, and start of string.
         "\x1b^private\x1b\\",
         "\x1bXstring\x1b\\",
     ] {
@@ -143,7 +143,7 @@ fn both_forms_of_c1_are_controls_and_utf_8_stays_intact() {
         (b"a\x9d52;c;eA==\x9cb", "ab"),
         (b"a\xc2\x9d52;c;eA==\xc2\x9cb", "ab"),
         (b"a\x90$qm\x9cb\x9fGx\x9cc\x98x\x9cd\x9ex\x9ce", "abcde"),
-        // The bytes 0x9c and 0x9d inside characters.
+        // UTF-8 characters that contain the bytes 0x9c and 0x9d.
         ("\x1b]0;✜ Ý\x07after".as_bytes(), "after"),
         ("✜Ý\u{10ff5d}".as_bytes(), "✜Ý\u{10ff5d}"),
         (b"\xff\xc0\x80\xe2\x28\xf0\x9f\x1b[1m", "\u{fffd}\u{fffd}(\u{fffd}\x1b[1m"),
@@ -194,7 +194,7 @@ fn memory_is_bounded_for_endless_sequences() {
     assert_eq!(shown, b"m");
 }
 
-/// Generates pieces of every kind of sequence, complete and incomplete.
+/// Generates output from pieces of every kind of sequence. The pieces are complete or incomplete.
 fn any_sequences() -> impl Strategy<Value = Vec<u8>> {
     let piece = prop_oneof![
         3 => prop::sample::select(vec![
@@ -265,7 +265,8 @@ proptest! {
     #[test]
     fn filtering_is_idempotent(output in any_sequences(), pass in some_pass()) {
         let once = shown(&output, pass);
-        // Filtered output is incomplete only if the stream ends inside an image.
+        // If the stream ends inside an image, the filtered output ends in an incomplete sequence. The byte 0x18 (CAN)
+        // aborts this sequence.
         let whole = shown(&[&once[..], b"\x18"].concat(), pass);
         let twice = shown(&[&whole[..], b"\x18"].concat(), pass);
         prop_assert_eq!(twice, whole);

@@ -7,7 +7,7 @@ use super::decode::At;
 use super::error::inert;
 use super::{Node, Position, YamlError};
 
-/// The items of a list.
+/// Serde access to the items of a list.
 pub(super) struct Items<'a> {
     items: std::iter::Enumerate<std::slice::Iter<'a, Node>>,
 }
@@ -27,7 +27,7 @@ impl<'de> SeqAccess<'de> for Items<'_> {
     }
 }
 
-/// The entries of a map.
+/// Serde access to the entries of a map.
 pub(super) struct Fields<'a> {
     entries: &'a [(Node, Node)],
     next: usize,
@@ -57,7 +57,7 @@ impl<'de> MapAccess<'de> for Fields<'_> {
     }
 }
 
-/// A node as the three parts of a [`Spanned`](super::Spanned): line, column, value.
+/// Serde access to the three parts of a [`Spanned`](super::Spanned): line, column and value.
 pub(super) struct Parts<'a> {
     node: &'a Node,
     next: u8,

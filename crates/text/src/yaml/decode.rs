@@ -1,7 +1,7 @@
 //! Decodes a YAML tree into any type, strictly.
 //!
-//! A serde deserializer over [`Node`] without implicit conversions: a string is not a number, a number is not
-//! a string, and an empty value is not a missing one. The deserializer adds the path
+//! The serde deserializer `At` reads a [`Node`] and makes no implicit conversions: a string is not a number, a number
+//! is not a string, and an empty value is not a missing value. The deserializer adds the path
 //! (`egress.routes[2].host`), the position and the actual type to serde's errors.
 
 use serde::de::value::StrDeserializer;
@@ -14,12 +14,12 @@ use super::{Node, Value, YamlError};
 /// Decodes `node` as a `T`.
 ///
 /// # Errors
-/// [`YamlError`], with path and position.
+/// Returns a [`YamlError`] with the path and the position of the wrong value.
 pub fn decode<T: DeserializeOwned>(node: &Node) -> Result<T, YamlError> {
     T::deserialize(At(node))
 }
 
-/// A node as a deserializer.
+/// A deserializer that reads one node.
 #[derive(Clone, Copy)]
 pub(super) struct At<'a>(pub(super) &'a Node);
 
@@ -108,7 +108,7 @@ impl<'de> Deserializer<'de> for At<'_> {
 
     fn deserialize_f64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, YamlError> {
         match self.0.value {
-            // Exact for integers up to 2^53. The keys that take a fraction reject larger numbers.
+            // The conversion is exact for integers up to 2^53. The keys for fractional numbers reject larger numbers.
             #[allow(clippy::cast_precision_loss)]
             Value::Integer(n) => visitor.visit_f64(n as f64),
             Value::Float(n) => visitor.visit_f64(n),
@@ -117,7 +117,8 @@ impl<'de> Deserializer<'de> for At<'_> {
         .map_err(|error: YamlError| error.placed(self.0.at))
     }
 
-    /// A key that is present must have a value. An empty value is a type error and does not count as absent.
+    /// A key that is present must have a value. An empty value is a type error. It does not mean that the key is
+    /// absent.
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, YamlError> {
         visitor.visit_some(self)
     }

@@ -7,12 +7,12 @@ use serde::de::{self, Unexpected};
 use super::{Node, Position, Value};
 use crate::suggest::suggest;
 
-/// An invalid document.
+/// The error for an invalid document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct YamlError {
     /// The position, if known.
     pub at: Option<Position>,
-    /// Keys and indexes, from the value up to the root.
+    /// The keys and indexes on the path from the wrong value up to the root.
     path: Vec<String>,
     /// The problem at this position.
     pub problem: Problem,
@@ -27,7 +27,7 @@ pub enum Problem {
     Type {
         /// A fragment that follows the value's path, for example `must be a list`.
         text: String,
-        /// The next step for the user.
+        /// A hint that names the next step for the user.
         hint: Option<String>,
     },
     /// A value has the right type, but the type's own check rejected it with this message.
@@ -87,7 +87,7 @@ impl YamlError {
         self
     }
 
-    /// Returns the path of the value, for example `egress.routes[2].host`. Empty for the complete document.
+    /// Returns the path of the value, for example `egress.routes[2].host`. The path of the complete document is empty.
     #[must_use]
     pub fn path(&self) -> String {
         let mut path = String::new();
@@ -116,8 +116,8 @@ impl YamlError {
         }
     }
 
-    /// Returns the next step. For an unknown key, it consists of the nearest accepted key and all accepted
-    /// keys.
+    /// Returns a hint that names the next step. The hint for an unknown key names the nearest accepted key and all
+    /// accepted keys.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match &self.problem {
@@ -129,7 +129,7 @@ impl YamlError {
     }
 }
 
-/// Prints the error with position and hint, for programs that show one line.
+/// Formats the error with its position and its hint, for programs that show one line.
 impl fmt::Display for YamlError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(Position { line, column }) = self.at {
@@ -142,7 +142,7 @@ impl fmt::Display for YamlError {
 
 impl std::error::Error for YamlError {}
 
-/// Returns the next step for a message of the parser.
+/// Returns a hint for an error message of the YAML parser.
 fn syntax_hint(text: &str) -> Option<&'static str> {
     let of = |words: &[&str]| words.iter().any(|words| text.contains(words));
     if of(&["tab"]) {
@@ -230,7 +230,7 @@ impl de::Error for YamlError {
     }
 }
 
-/// Returns the type that was found, without the value.
+/// Returns the name of the type of a value, but not the value itself.
 fn type_of(found: Unexpected<'_>) -> &'static str {
     match found {
         Unexpected::Bool(_) => "a boolean",

@@ -1,16 +1,16 @@
-//! Finds positions in a YAML document by its lines, so that text can be inserted while the rest keeps its formatting
-//! and comments.
+//! Finds positions for new text in a YAML document by the lines of the document. The rest of the document keeps its
+//! formatting and comments.
 //!
-//! The caller must parse the result and check that it has the intended meaning, because documents in other YAML styles
-//! have a different line structure.
+//! These functions expect YAML in block style, because other styles have a different line structure. The caller must
+//! therefore parse the changed document and check that it has the intended meaning.
 
 use std::ops::Range;
 
 use super::{Node, Value, parse};
 
-/// Finds the place to insert items into the list `list` of the map `outer`. `outer` is a top-level key of the document.
-/// `items` renders the items with the given number of spaces as indentation and the given line break. Missing keys are
-/// added. Returns the byte offset and the text to insert. `None` if there is no such place.
+/// Finds the position at which new items belong in the list `list` of the top-level map `outer`. `items` renders the
+/// items with the given number of spaces as indentation and the given line break. Returns the byte offset and the text
+/// to insert. The text includes keys that the document lacks. Returns `None` if there is no suitable position.
 #[must_use]
 pub fn insert_items(
     yaml: &str,
@@ -44,8 +44,8 @@ pub fn insert_items(
     Some((lines.start(at), more))
 }
 
-/// Returns the document without the list `list` of the map `outer`, to check that an insertion changed nothing else.
-/// `None` if the document is not valid.
+/// Returns the document without the list `list` of the map `outer`. A caller compares the results before and after an
+/// insertion, to check that nothing outside of the list changed. Returns `None` if the document is not valid.
 #[must_use]
 pub fn without_list(yaml: &str, outer: &str, list: &str) -> Option<Node> {
     let mut root = parse(yaml).ok()?;
@@ -63,7 +63,7 @@ pub fn without_list(yaml: &str, outer: &str, list: &str) -> Option<Node> {
     Some(root)
 }
 
-/// The lines of a YAML document, whose structure is derived from their indentation.
+/// The lines of a YAML document. The methods derive the structure of the document from the indentation of its lines.
 #[derive(Debug)]
 pub struct Lines<'y>(Vec<&'y str>);
 
@@ -80,7 +80,7 @@ impl<'y> Lines<'y> {
         self.0.len()
     }
 
-    /// Returns the indentation of a line; none for an empty line, a comment, or the opening `---`.
+    /// Returns the indentation of a line. Returns `None` for an empty line, a comment, or the opening `---`.
     #[must_use]
     pub fn indent(&self, line: usize) -> Option<usize> {
         let text = self.0.get(line)?;
@@ -91,7 +91,7 @@ impl<'y> Lines<'y> {
     }
 
     /// Returns the number of the first line in `within` that has the key `name`, indented by `indent` spaces, and no
-    /// value on the same line. `None` if there is no such line.
+    /// value on the same line. Returns `None` if no line matches.
     #[must_use]
     pub fn key(&self, name: &str, indent: usize, within: Range<usize>) -> Option<usize> {
         within.into_iter().find(|line| {
@@ -106,14 +106,15 @@ impl<'y> Lines<'y> {
         })
     }
 
-    /// Returns the numbers of the lines nested below the line `key`.
+    /// Returns the numbers of the lines that are nested below the line `key`. `indent` is the indentation of the line
+    /// `key`.
     #[must_use]
     pub fn below(&self, key: usize, indent: usize) -> Range<usize> {
         let further = |line: &usize| self.indent(*line).is_none_or(|own| own > indent);
         key + 1..(key + 1..self.count()).take_while(further).last().map_or(key, |last| last) + 1
     }
 
-    /// Returns the lines of a list below a key. Its dashes may have the same indentation as the key.
+    /// Returns the lines of a list below a key. The dashes of the list may have the same indentation as the key.
     #[must_use]
     pub fn list_below(&self, key: usize, indent: usize) -> Range<usize> {
         let further = |line: &usize| {
@@ -123,7 +124,7 @@ impl<'y> Lines<'y> {
         key + 1..(key + 1..self.count()).take_while(further).last().map_or(key, |last| last) + 1
     }
 
-    /// Returns the line that follows the last line with content.
+    /// Returns the number of the line after the last line in `within` that has content.
     #[must_use]
     pub fn end(&self, within: Range<usize>) -> usize {
         let start = within.start;

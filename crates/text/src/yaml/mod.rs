@@ -1,10 +1,9 @@
 //! Reads and writes YAML with strict types, bounded work, and a position in every error.
 //!
-//! [`from_str`] reads manifests, `settings.yml`, routes and proposals in two steps: [`parse`] creates a tree
-//! of values with their positions, and [`decode()`] converts the tree to a type. A misspelt key, a duplicate
-//! key or a wrong type is therefore the same error everywhere, and the size of the document bounds the work.
-//! An error quotes at most the one word of the document that it is about, because the document may contain a
-//! secret.
+//! [`from_str`] reads manifests, `settings.yml`, routes and proposals in two steps: [`parse`] creates a tree of values
+//! with their positions, and [`decode()`] converts the tree to a type. A misspelt key, a duplicate key or a wrong type
+//! is therefore the same error everywhere, and the size of the document bounds the work. An error quotes at most one
+//! word of the document, because the document may contain a secret.
 
 mod access;
 mod decode;
@@ -31,11 +30,11 @@ pub const MAX_DOCUMENT: usize = 1 << 20;
 /// The deepest accepted nesting. The deepest valid document (`routes` → `matches` → `paths`) needs seven
 /// levels.
 const MAX_DEPTH: usize = 32;
-/// The most scalars, lists and maps in one document.
+/// The maximum number of scalars, lists and maps in one document.
 const MAX_NODES: usize = 100_000;
-/// The most anchors, and the most aliases, in one document.
+/// The maximum number of anchors, and of aliases, in one document.
 const MAX_ALIASES: usize = 1_000;
-/// The most nodes that aliases may expand to. This limit rejects documents that grow exponentially.
+/// The maximum number of nodes to which aliases may expand. This limit rejects documents that grow exponentially.
 const MAX_REPLAYED: usize = 100_000;
 
 /// Reads one document as a `T`.
@@ -45,7 +44,7 @@ const MAX_REPLAYED: usize = 100_000;
 /// document are errors.
 ///
 /// # Errors
-/// [`YamlError`], with path and position.
+/// Returns a [`YamlError`] with path and position.
 pub fn from_str<T: DeserializeOwned>(text: &str) -> Result<T, YamlError> {
     decode(&parse(text)?)
 }
@@ -53,7 +52,7 @@ pub fn from_str<T: DeserializeOwned>(text: &str) -> Result<T, YamlError> {
 /// Parses one document. An empty document is an empty map.
 ///
 /// # Errors
-/// [`YamlError`], with the position, if the document is not valid YAML or exceeds a limit.
+/// Returns a [`YamlError`] with the position, if the document is not valid YAML or exceeds a limit.
 pub fn parse(text: &str) -> Result<Node, YamlError> {
     if text.len() > MAX_DOCUMENT {
         let problem = format!("the document has {} bytes; at most {MAX_DOCUMENT} are allowed", text.len());
@@ -95,7 +94,7 @@ fn options() -> serde_yaml::Options {
             max_aliases: MAX_ALIASES,
             max_merge_keys: MAX_ALIASES,
             max_total_scalar_bytes: 4 * MAX_DOCUMENT,
-            // Two, so that the error can report the second document.
+            // The limit is two, so that the error can name the position of the second document.
             max_documents: 2,
         },
     }
@@ -126,7 +125,7 @@ fn problem(error: &Error) -> String {
     }
 }
 
-/// Formats other errors in the library's words, but without the position, because [`YamlError`] prints it.
+/// Formats an error in the words of the YAML library, but without the position. [`YamlError`] prints the position.
 struct WithoutPosition;
 
 impl serde_yaml::MessageFormatter for WithoutPosition {

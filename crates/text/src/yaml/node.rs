@@ -18,7 +18,7 @@ pub struct Node {
 }
 
 impl Node {
-    /// Returns the text of a string. Empty for other types.
+    /// Returns the text of a string. Returns an empty text for other types.
     #[must_use]
     pub fn text(&self) -> &str {
         match &self.value {
@@ -27,7 +27,7 @@ impl Node {
         }
     }
 
-    /// Returns the entries of a map, each a key and a value. `None` for other types.
+    /// Returns the entries of a map, each a key and a value. Returns `None` for other types.
     pub fn entries_mut(&mut self) -> Option<&mut Vec<(Node, Node)>> {
         match &mut self.value {
             Value::Map(entries) => Some(entries),
@@ -63,7 +63,7 @@ pub enum Value {
 }
 
 impl Value {
-    /// Returns the type for messages, with an article.
+    /// Returns the name of the type, with an article, for messages.
     pub(super) fn type_name(&self) -> &'static str {
         match self {
             Self::Null => "empty",

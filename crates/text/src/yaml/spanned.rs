@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize, Serializer};
 pub struct Position {
     /// The line.
     pub line: u64,
-    /// Column, in characters.
+    /// The column, in characters.
     pub column: u64,
 }
 
@@ -48,13 +48,13 @@ impl<T> Spanned<T> {
     /// Converts the value with `f` and keeps the position.
     ///
     /// # Errors
-    /// The errors of `f`.
+    /// Returns the error of `f`.
     pub fn try_map<U, E>(self, f: impl FnOnce(T) -> Result<U, E>) -> Result<Spanned<U>, E> {
         Ok(Spanned { value: f(self.value)?, at: self.at })
     }
 }
 
-/// Converts a value that was not read from a text.
+/// Converts a value that was not read from a text. Its position is [`Position::START`].
 impl<T> From<T> for Spanned<T> {
     fn from(value: T) -> Self {
         Self::new(value, Position::START)
@@ -75,8 +75,8 @@ impl<T: Serialize> Serialize for Spanned<T> {
     }
 }
 
-/// The struct name by which the decoder recognises a [`Spanned`]. The decoder then provides line, column and
-/// value. Other formats provide only the value.
+/// The struct name with which [`Spanned`] asks the decoder for a line, a column and a value. Deserializers for other
+/// formats provide only the value.
 pub(super) const MARKER: &str = "$bottle::Spanned";
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Spanned<T> {

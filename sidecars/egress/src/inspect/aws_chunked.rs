@@ -1,11 +1,12 @@
-//! Decodes `aws-chunked`, the framing of signed uploads to S3 and to compatible stores (AWS, "Signature calculations for
-//! the Authorization header: transferring payload in multiple chunks"; also with trailers).
+//! Decodes `aws-chunked`, the framing of signed uploads to S3 and to compatible stores (AWS, "Signature calculations
+//! for the Authorization header: transferring payload in multiple chunks"). Trailers may follow the data.
 //!
 //! ```text
 //! 10000;chunk-signature=<64 hex>\r\n  <data>  \r\n  …  0;chunk-signature=<64 hex>\r\n  <trailers>  \r\n
 //! ```
-//! The server removes the framing before it stores the data, so a secret that is split over chunks would be stored
-//! complete. The agent also controls the signatures and trailers, so the decoder outputs them after the data.
+//! The server removes the framing before it stores the data, so a secret that is split over chunks would be stored in
+//! one piece. The agent also controls the signatures and trailers. So the decoder outputs them after the data, and they
+//! are scanned too.
 
 use super::decode::Sink;
 use super::unreadable::Unreadable;
@@ -38,9 +39,9 @@ enum State {
 #[derive(Default)]
 pub(super) struct AwsChunked {
     state: State,
-    /// The received part of the current line, without its end.
+    /// The received part of the current line, without the line end.
     line: Vec<u8>,
-    /// The extensions and trailers so far.
+    /// The chunk extensions and trailers that were received so far.
     aside: Vec<u8>,
     begun: bool,
 }
@@ -89,8 +90,8 @@ impl AwsChunked {
                 if !(1..=MAX_DIGITS).contains(&digits) || !(extension.is_empty() || extension[0] == b';') {
                     return Err(Unreadable::Broken);
                 }
-                // The name of the extension is not kept, so that the parts of a value that is split over chunks are
-                // adjacent.
+                // The decoder drops the name of the extension. If a secret is split over the extensions of several
+                // chunks, its parts are then adjacent.
                 let value = extension
                     .iter()
                     .position(|byte| *byte == b'=')

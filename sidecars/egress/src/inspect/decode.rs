@@ -1,8 +1,8 @@
 //! Decodes content codings as a stream, within bounds.
 //!
-//! Every decoder has a fixed maximum of memory, whatever its input, and all large decoders share another maximum
-//! ([`DecodedMemory`]). The length of the decoded text is limited: text that exceeds the permitted ratio to the input
-//! is rejected as a decompression bomb.
+//! Each decoder has a fixed maximum of memory, which does not depend on its input. All large decoders together have
+//! another maximum ([`DecodedMemory`]). The length of the decoded text is limited: text that exceeds the permitted
+//! ratio to the input is rejected as a decompression bomb.
 
 use bottle_scan::archive_finder::{self, GZIP};
 use brotli_decompressor::{BrotliDecompressStream, BrotliResult, BrotliState, StandardAlloc};
@@ -17,8 +17,8 @@ use super::unreadable::Unreadable;
 const OUTPUT_CHUNK: usize = 32 << 10;
 /// Decoded text up to this size, in bytes, is accepted at any ratio to its input.
 pub(super) const ALWAYS_ALLOWED: u64 = 16 << 20;
-/// Decoded text longer than [`ALWAYS_ALLOWED`] may be at most this many times as long as the input; otherwise it is
-/// rejected as a bomb. Logs and generated code reach a ratio of 40. A bomb reaches 1,000.
+/// Decoded text longer than [`ALWAYS_ALLOWED`] may be at most this many times as long as the input. Otherwise the text
+/// is rejected as a decompression bomb. Logs and generated code reach a ratio of 40. A bomb reaches 1,000.
 pub(super) const MAX_RATIO: u64 = 100;
 /// The longest accepted header of a gzip member, in bytes, including the file name and comment.
 const MAX_GZIP_HEADER: usize = 64 << 10;
@@ -115,7 +115,7 @@ impl Decoder {
         Self { inner, input_bytes: 0, output_bytes: 0, out, memory }
     }
 
-    /// Creates a decoder for a bare deflate stream, as archives contain it.
+    /// Creates a decoder for a bare deflate stream. Archives contain such streams.
     pub(crate) fn bare_deflate() -> Self {
         let stream = Some(Box::new(Decompress::new(false)));
         let inner = Inner::Deflate { first: Vec::new(), stream, ended: false };
@@ -173,8 +173,9 @@ impl Decoder {
         }
     }
 
-    /// Like [`feed`](Self::feed), for a bare deflate stream that other data follows. Returns the number of bytes
-    /// consumed, and whether the stream ended there. Decoders of other codings consume all bytes.
+    /// Like [`feed`](Self::feed), but stops at the end of a bare deflate stream, because other data may follow the
+    /// stream. Returns the number of bytes consumed, and whether the stream has ended. Decoders of other codings
+    /// consume all bytes.
     ///
     /// # Errors
     /// The errors of [`feed`](Self::feed).
@@ -195,8 +196,8 @@ impl Decoder {
         })
     }
 
-    /// The most text, in bytes, that the decoder may have received but not yet output: a window and a block for zstd,
-    /// otherwise none.
+    /// The maximum length of text, in bytes, that the decoder may have received but not yet output. For an incomplete
+    /// zstd frame, this is a window and a block. For other codings, it is 0.
     pub(crate) fn withheld(&self) -> u64 {
         match &self.inner {
             Inner::Zstd(zstd) if !zstd.is_whole() => ZSTD_WINDOW + ZSTD_BLOCK,
@@ -216,7 +217,7 @@ impl Decoder {
     }
 }
 
-/// Returns the number of bytes consumed, and whether the stream ended.
+/// Decompresses `input`. Returns the number of bytes consumed, and whether the stream has ended.
 fn inflate(
     stream: &mut Decompress,
     input: &[u8],
@@ -237,8 +238,8 @@ fn inflate(
         if status == Status::StreamEnd {
             return Ok((used, true));
         }
-        // At the end of its own buffer, the library returns early, although it still has text of the input that it has
-        // read.
+        // When the library reaches the end of its own buffer, it returns early, although it has not yet output all text
+        // of the input that it has read. So the input is used up only after a call that neither reads nor writes.
         if read == 0 && written == 0 {
             return Ok((used, false));
         }
@@ -265,14 +266,14 @@ fn brotli(state: &mut Brotli, input: &[u8], out: &mut [u8], sink: Sink<'_>) -> R
         match result {
             BrotliResult::ResultSuccess if left == 0 => return Ok(true),
             BrotliResult::ResultSuccess | BrotliResult::ResultFailure => return Err(Unreadable::Broken),
-            // A full buffer means that there may be more text, although the library asks for input.
+            // If the output buffer is full, there may be more text, although the library asks for input.
             BrotliResult::NeedsMoreInput if written < out.len() => return Ok(false),
             BrotliResult::NeedsMoreInput | BrotliResult::NeedsMoreOutput => {}
         }
     }
 }
 
-/// A sequence of gzip members.
+/// A decoder of a sequence of gzip members.
 #[derive(Default)]
 struct Gzip {
     /// The received part of a member's header or trailer.
@@ -321,7 +322,7 @@ impl Gzip {
                 continue;
             }
             if self.members > 0 && self.buffer.is_empty() && input.iter().all(|byte| *byte == 0) {
-                // Zero padding at the end, as on tapes.
+                // Zero bytes after the last member are padding, as on tapes.
                 return Ok(());
             }
             if self.buffer.is_empty()
@@ -336,7 +337,7 @@ impl Gzip {
             let Some(head) = gzip_header(&self.buffer)? else {
                 return if self.buffer.len() >= MAX_GZIP_HEADER { Err(Unreadable::Broken) } else { Ok(()) };
             };
-            // The bytes already in the buffer are the beginning of this header.
+            // The header begins with the `before` bytes that were already in the buffer, which are not part of `input`.
             input = &input[head.saturating_sub(before)..];
             self.buffer.clear();
             self.stream = Some(Box::new(Decompress::new(false)));
@@ -357,7 +358,8 @@ fn gzip_header(text: &[u8]) -> Result<Option<usize>, Unreadable> {
     Ok(archive_finder::gzip_header(text))
 }
 
-/// Decodes zstd frames. The library decodes all blocks of its input together, so it receives one block at a time.
+/// Decodes zstd frames. The library decodes all blocks of its input at once, so the decoder passes only one block at a
+/// time to the library.
 #[derive(Default)]
 struct Zstd {
     buffer: Vec<u8>,
@@ -480,11 +482,11 @@ mod tests {
     fn brotli(text: &[u8]) -> Vec<u8> {
         assert!((1..=65536).contains(&text.len()));
         let size = text.len() - 1;
-        // WBITS 16 (one bit 0), ISLAST 0, MNIBBLES 0 (four), MLEN - 1, ISUNCOMPRESSED 1.
+        // The bits of the header: WBITS 16 (one bit 0), ISLAST 0, MNIBBLES 0 (four), MLEN - 1, ISUNCOMPRESSED 1.
         let bits = u32::try_from(size).expect("small") << 4 | 1 << 20;
         let mut written = bits.to_le_bytes()[..3].to_vec();
         written.extend_from_slice(text);
-        // ISLAST and ISEMPTY.
+        // The last meta-block: ISLAST 1, ISEMPTY 1.
         written.push(3);
         written
     }
@@ -578,11 +580,12 @@ mod tests {
         }
     }
 
-    /// 15 MiB of the letter `a` as brotli, and its end. The decoder keeps a window of 16 MiB.
+    /// A brotli stream of 15 MiB of the letter `a`. The decoder keeps a window of 16 MiB.
     const LONG: [u8; 15] =
         [0xcf, 0xff, 0xff, 0x77, 0, 0x24, 0xc2, 0xe2, 0xb1, 0x40, 0x72, 0xef, 0xdf, 0x0d, 3];
 
-    /// The proxy forwards encoded bytes as soon as it has scanned their text.
+    /// The proxy forwards encoded bytes as soon as it has scanned the decoder's output, so the decoder must not
+    /// withhold text.
     #[test]
     fn brotli_outputs_the_text_of_all_input_at_once() {
         let stored = brotli(&vec![b'a'; 60_000]);

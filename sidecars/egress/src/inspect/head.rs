@@ -1,4 +1,5 @@
-//! Scans a request's head, or its trailers, as one text. A secret that is split over two headers is therefore found.
+//! Scans a request's head, or its trailers, as one text. The scan therefore also finds a secret that is split over two
+//! headers.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -10,10 +11,10 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::rewritten::relative_to;
 
-/// The most line breaks that are removed from one part. A request with more is denied.
+/// The most line breaks that the proxy removes from one part. The proxy denies a request with more line breaks.
 const MAX_LINE_BREAKS: usize = 64;
 
-/// A request head, joined to one text for scanning.
+/// A request head, joined into one text for scanning.
 pub(crate) struct Head {
     text: Vec<u8>,
     parts: Vec<Part>,
@@ -45,13 +46,13 @@ pub(crate) struct OutgoingHead<'h> {
     pub(crate) path: &'h str,
     pub(crate) query: Option<&'h str>,
     pub(crate) headers: &'h HeaderMap,
-    /// Whether the proxy sends a header.
+    /// Returns whether the proxy sends the header with this name.
     pub(crate) is_sent: &'h dyn Fn(&HeaderName) -> bool,
 }
 
 /// A head with the findings redacted.
 pub(crate) struct RedactedHead {
-    /// Used in reports only. The proxy never sends a redacted method.
+    /// The redacted method, for reports only. The proxy never sends a redacted method.
     pub(crate) method: String,
     pub(crate) path: String,
     pub(crate) query: Option<String>,
@@ -76,8 +77,8 @@ impl Head {
         for (number, (name, value)) in outgoing.headers.iter().enumerate() {
             if (outgoing.is_sent)(name) {
                 head.add(Location::Name(number), name.as_str().as_bytes());
-                // A date's digits resemble many encodings, so its scan would take longer than that of all other headers
-                // of a short response.
+                // The digits of a date resemble many encodings, so scanning a date would take longer than scanning all
+                // other headers of a short response.
                 let value = if is_date(name, value.as_bytes()) { b"" } else { value.as_bytes() };
                 head.add(Location::Value(number), value);
             }
@@ -97,7 +98,7 @@ impl Head {
         self.text.push(if matches!(location, Location::Name(_)) { b':' } else { b'\n' });
     }
 
-    /// Returns the findings in the head. Line breaks are reported even without a scanner.
+    /// Returns the findings in the head. Findings of line breaks are returned even without a scanner.
     pub(crate) fn scan(&self, scanner: Option<&Arc<Scanner>>) -> Vec<Finding> {
         let mut found = scanner.map(|scanner| scanner.scan(&self.text).findings).unwrap_or_default();
         found.extend(self.structure.iter().cloned());
@@ -116,8 +117,9 @@ impl Head {
         part.is_some_and(|part| matches!(part.location, Location::Name(_) | Location::Value(_)))
     }
 
-    /// Returns the findings that are exempt at the location of `finding`; `None` if the finding covers more than one
-    /// part. `link` says whether an allowed host sent the path and query.
+    /// Returns which findings are exempt in the part of the head that contains `finding`. Returns `None` if the finding
+    /// covers more than one part. `link` states whether an allowed host sent the path and query to the bottle as a
+    /// link.
     pub(crate) fn exemption(
         &self,
         finding: &Finding,
@@ -172,7 +174,7 @@ impl Head {
     }
 
     /// Returns the head with the blocking findings redacted. The host is not redacted, and the redacted method is for
-    /// reports only, because changing either would change the request.
+    /// reports only. Changing the host or the method would change the meaning of the request.
     pub(crate) fn redact(&self, found: &[Finding], outgoing: &OutgoingHead<'_>) -> RedactedHead {
         let mut redacted = RedactedHead {
             method: String::new(),
@@ -209,7 +211,7 @@ impl Head {
         redacted
     }
 
-    /// Returns the blocking findings that overlap this part, with spans relative to it.
+    /// Returns the blocking findings that overlap this part, with spans relative to the start of the part.
     fn overlapping(&self, found: &[Finding], part: &Range<usize>) -> Vec<Finding> {
         let blocks = found.iter().filter(|finding| finding.severity == Severity::Block);
         blocks.filter_map(|finding| relative_to(finding, part.clone())).collect()
@@ -300,7 +302,7 @@ mod tests {
                 "{name}: {value}"
             );
         }
-        // The texts before and after a date are joined.
+        // The scan skips dates, so the texts before and after a date are joined.
         let known = KnownSecrets::new([&Secret::new(SECRET.to_owned())]).expect("secrets");
         let scanner = Arc::new(Scanner::outbound(Arc::new(known)));
         let headers = [("x-note", SECRET), ("date", "Sun, 06 Nov 1994 08:49:37 GMT"), ("expires", SECRET)];
@@ -323,7 +325,7 @@ mod tests {
     fn finds_and_redacts_a_secret_anywhere_in_the_head() {
         let known = KnownSecrets::new([&Secret::new(SECRET.to_owned())]).expect("secrets");
         let scanner = Arc::new(Scanner::outbound(Arc::new(known)));
-        // The first half contains twelve characters of the secret part.
+        // The first half contains the prefix of the secret and twelve more characters.
         let halves = SECRET.split_at(16);
         let header = |name: &'static str, value: &str| {
             (HeaderName::from_static(name), HeaderValue::from_str(value).expect("value"))

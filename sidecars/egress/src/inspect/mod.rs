@@ -35,13 +35,14 @@ pub(crate) use unreadable::Unreadable;
 
 /// All scanners that a route can select.
 pub(crate) struct Inspector {
-    /// Indexed by [`OUT_TOKENS`], [`OUT_KNOWN`] and [`OUT_ENTROPY`].
+    /// One scanner for each set of detectors. The index is the sum of the flags [`OUT_TOKENS`], [`OUT_KNOWN`] and
+    /// [`OUT_ENTROPY`].
     outbound: Vec<Arc<Scanner>>,
     phrases: Arc<Scanner>,
     /// Two scanners for each binding: one for its credential only, and one for its credential and the injection
     /// phrases.
     credentials: HashMap<Binding, (Arc<Scanner>, Arc<Scanner>)>,
-    /// The user cannot approve known secrets whose number is lower than this.
+    /// The user cannot approve a finding of a known secret with a lower number than this.
     unapprovable: usize,
 }
 
@@ -165,10 +166,10 @@ impl Inspector {
     }
 }
 
-/// Describes the blocking findings for the user: the first finding and the number of further ones.
+/// Describes the blocking findings for the user: the first finding and the number of further findings.
 ///
-/// For a known secret, the text says only that the request contains one. An agent that sends several guesses in one
-/// request could otherwise learn from the position or the number of matches which of them are right.
+/// For a known secret, the text says only that the request contains one. Otherwise an agent that sends several guesses
+/// in one request could learn from the position or the number of matches which guesses are right.
 pub(crate) fn describe<'f>(found: impl Iterator<Item = (&'f Finding, &'f str)>) -> String {
     let blocks: Vec<_> = found.filter(|(finding, _)| finding.severity == Severity::Block).collect();
     match blocks.iter().find(|(finding, _)| finding.secret.is_some()) {
@@ -183,7 +184,8 @@ pub(crate) fn describe_warnings<'f>(found: impl Iterator<Item = (&'f Finding, &'
     (!words.is_empty()).then_some(words)
 }
 
-/// The first finding with its location, and the number of further ones. Empty without findings.
+/// Describes the first finding with its location, and the number of further findings. Returns an empty text if there
+/// are no findings.
 fn summary<'f>(mut found: impl Iterator<Item = (&'f Finding, &'f str)>) -> String {
     let Some((first, location)) = found.next() else { return String::new() };
     match found.count() {

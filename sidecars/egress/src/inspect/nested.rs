@@ -1,9 +1,10 @@
-//! Scans compressed files inside a text, wherever they begin: uploads, form parts, archive entries.
+//! Scans compressed files inside a text, for example uploads, form parts and archive entries. A file may begin at any
+//! position of the text.
 //!
-//! Files are found by their magic numbers. A magic number that does not begin a valid file is ordinary text, and the
-//! text after it is still scanned. A file that cannot be decoded (because of a password or a rare method) is scanned
-//! without decoding, so entry names are always seen. A text that exceeds the limits on files is denied, never forwarded
-//! unscanned.
+//! The scan finds files by their magic numbers. A magic number that does not begin a valid file is ordinary text, and
+//! the text after it is still scanned. A file that cannot be decoded (because of a password or a rare method) is
+//! scanned without decoding, so the names of archive entries are always scanned. If a text exceeds the limits on files,
+//! the proxy denies the text and never forwards it unscanned.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -18,12 +19,12 @@ use super::unreadable::Unreadable;
 /// Maximum nesting depth of files. A text with a deeper file is denied. An archive in an archive in an image layer
 /// needs three levels.
 const MAX_DEPTH: usize = 6;
-/// Maximum number of files in one body, on all levels. A body with more is denied, because each file has a cost in
-/// addition to its bytes.
+/// Maximum number of files in one body, on all levels. A body with more files is denied, because each file has a cost
+/// in addition to the cost of its bytes.
 const MAX_FILES: usize = 1 << 16;
-/// Maximum number of files that are decoded at the same time, on all levels. A body with more is denied, because each
-/// of these files receives every byte of the text. Bytes that only resemble the beginning of a file soon fail to
-/// decode, so many candidates at the same time are an attempt to hide a file.
+/// Maximum number of files that are decoded at the same time, on all levels. A body with more such files is denied,
+/// because the decoder of each of these files receives every byte of the text. Bytes that only resemble the beginning
+/// of a file soon fail to decode, so many candidates at the same time are an attempt to hide a file.
 const MAX_OPEN: usize = 64;
 /// Maximum number of findings in all files on one level. Further findings are dropped, because a few suffice for the
 /// verdict and more would only cost memory.
@@ -43,12 +44,12 @@ struct Unpacker {
     found: Vec<Finding>,
 }
 
-/// The shared limits of all files in one body.
+/// The resources that all files in one body use together.
 #[derive(Default)]
 struct Budget {
     files: AtomicUsize,
     open: AtomicUsize,
-    /// Bytes of the body, and bytes decoded from its files.
+    /// Bytes of the body. `output_bytes` counts the bytes that were decoded from the body's files.
     input_bytes: AtomicU64,
     output_bytes: AtomicU64,
     memory: DecodedMemory,
@@ -184,7 +185,7 @@ mod tests {
         ruzstd::encoding::compress_to_vec(text, ruzstd::encoding::CompressionLevel::Fastest)
     }
 
-    /// An archive with one deflated entry.
+    /// Returns a zip archive with one deflated entry.
     fn zip(text: &[u8]) -> Vec<u8> {
         let deflated = &gzip(text)[10..];
         let mut archive = b"PK\x03\x04\x14\0\0\0\x08\0".to_vec();
@@ -195,7 +196,7 @@ mod tests {
         archive
     }
 
-    /// The header of a gzip file with a stored block of `length` bytes.
+    /// Returns the header of a gzip file, and the header of a stored block of `length` bytes.
     fn stored(length: u16) -> Vec<u8> {
         let [low, high] = length.to_le_bytes();
         [&b"\x1f\x8b\x08\0\0\0\0\0\0\x03\x01"[..], &[low, high, !low, !high]].concat()
@@ -221,7 +222,7 @@ mod tests {
             state.to_be_bytes()[0]
         };
         let noise: Vec<u8> = (0..6_000).map(|_| random()).collect();
-        // Complete files without a secret, and incomplete ones.
+        // Complete files without a secret, and incomplete files.
         let gzip_cut = gzip(&noise)[..3000].to_vec();
         let decoys: Vec<(&str, Vec<u8>)> = vec![
             ("a magic number alone", GZIP.to_vec()),
@@ -256,7 +257,7 @@ mod tests {
                     let body = [decoy, between, &real, b" and more"].concat();
                     for size in [body.len(), 1000, decoy.len(), 3] {
                         let seen = scan(&body, size);
-                        // More candidates than occur by chance are denied.
+                        // The scan denies a text with more beginnings of files than occur by chance.
                         let good = seen == Ok(true) || *name == "many" && seen == Err(Unreadable::Nested);
                         assert!(good, "{name} before {kind}, {} between, in {size}: {seen:?}", between.len());
                     }
@@ -282,7 +283,7 @@ mod tests {
         assert_eq!(scan(&members, members.len()), Ok(true));
     }
 
-    /// A gzip file with a name, whose end shows that its header was complete.
+    /// Returns a gzip file with a file name of `length` bytes. The zero byte after the name ends the header.
     fn gzip_named(length: usize, text: &[u8]) -> Vec<u8> {
         [b"\x1f\x8b\x08\x08\0\0\0\0\0\x03", &vec![b'n'; length][..], b"\0", &gzip(text)[10..]].concat()
     }
@@ -317,7 +318,8 @@ mod tests {
                 let start = std::time::Instant::now();
                 let _ = scan(&body, size);
                 let elapsed = start.elapsed();
-                // The limit allows for a debug build on a busy machine. Quadratic cost would take minutes.
+                // The time limit allows for a debug build on a busy machine. A scan with quadratic cost would take
+                // minutes.
                 assert!(elapsed.as_secs() < 60, "{name} in {size}: {elapsed:?}");
             }
         }

@@ -13,11 +13,11 @@ use super::text::{self, BodyScan};
 use super::unreadable::Unreadable;
 
 /// The longest decoded body that is redacted, in bytes. If a longer body needs redaction, the request or response is
-/// denied. Redaction needs twice this memory. No model accepts longer requests.
+/// denied. Redaction needs twice as much memory as the body. No model accepts longer requests.
 pub(crate) const MAX_REWRITTEN: usize = 32 << 20;
 
-/// Maximum number of redaction rounds. If findings remain after them, the request or response is denied. Redaction
-/// repeats because the text around a removed finding may form a new finding.
+/// Maximum number of redaction rounds. If findings remain after the last round, the request or response is denied.
+/// Redaction repeats because the text around a removed finding may form a new finding.
 const MAX_ROUNDS: usize = 3;
 
 /// Returns the decoded `body` without its blocking findings, or `None` if they cannot be redacted.
@@ -50,7 +50,7 @@ pub(crate) fn rewritten(
 /// Decodes `body`.
 ///
 /// # Errors
-/// [`Unreadable`], also if the text is longer than [`MAX_REWRITTEN`].
+/// [`Unreadable`] if the body cannot be decoded, or if the text is longer than [`MAX_REWRITTEN`].
 pub(crate) fn decoded(body: &[u8], codings: &[Coding]) -> Result<Vec<u8>, Unreadable> {
     text::decoded(body, codings, MAX_REWRITTEN)
 }
@@ -97,7 +97,8 @@ pub(crate) fn redact(text: &[u8], found: &[Finding], shape: Shape) -> Vec<u8> {
     redacted
 }
 
-/// Returns the finding with its span relative to a part of the text, or `None` if they do not overlap.
+/// Returns the finding with its span relative to a part of the text, or `None` if the finding does not overlap the
+/// part.
 pub(super) fn relative_to(finding: &Finding, part: Range<usize>) -> Option<Finding> {
     let span = finding.span.within(part.end);
     let (start, end) = (span.start.max(part.start), span.end.min(part.end));

@@ -1,5 +1,5 @@
-//! Buffers a body until the scan has a verdict. Short bodies stay in memory. Longer ones go to an unnamed file,
-//! encrypted with a key that exists only in this process, so nobody can read them from the disk later.
+//! Buffers a body until the scan has a verdict. Short bodies stay in memory. Longer bodies go to an unnamed file. The
+//! file is encrypted with a key that exists only in this process, so nobody can read the bodies from the disk later.
 
 use std::fs::File;
 use std::io;
@@ -82,7 +82,7 @@ impl Spools {
     }
 }
 
-/// One body's part of a shared total. Dropping it subtracts the part.
+/// One body's part of a shared total. Dropping the value subtracts the part from the total.
 struct Share {
     total: Arc<AtomicU64>,
     used: u64,
@@ -121,7 +121,7 @@ pub(crate) struct Spool {
 struct Sealed {
     file: File,
     key: LessSafeKey,
-    /// Number of blocks. Each contains [`BLOCK`] bytes of text.
+    /// Number of blocks. Each block contains [`BLOCK`] bytes of text.
     blocks: u64,
 }
 
@@ -202,7 +202,7 @@ impl Spool {
         Ok(Some(text))
     }
 
-    /// Streams the body after the verdict.
+    /// Returns a stream of the body, after the verdict of the scan.
     pub(crate) fn read(self) -> SpoolReader {
         let Self { buffer, file, memory, disk, .. } = self;
         let buffer = buffer.freeze();

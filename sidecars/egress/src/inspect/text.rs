@@ -11,14 +11,16 @@ use super::decoded_memory::DecodedMemory;
 use super::nested::NestedFiles;
 use super::unreadable::Unreadable;
 
-/// The most codings that may be applied to one body. A body with more is [`Unreadable`]. Servers apply a single coding.
+/// The most codings that may be applied to one body. A body with more codings is [`Unreadable`]. Servers apply a single
+/// coding.
 const MAX_CODINGS: usize = 3;
 
 /// The name of [`Coding::AwsChunked`]. Some stores also declare this name for a download, although the download does
 /// not have this framing.
 const AWS_CHUNKED: &str = "aws-chunked";
 
-/// Returns the codings of a request's body, outermost first: those of [`codings`], and the framing of a signed upload.
+/// Returns the codings of a request's body, outermost first. The result includes the codings of [`codings`] and the
+/// framing of a signed upload.
 ///
 /// # Errors
 /// The errors of [`codings`].
@@ -27,7 +29,7 @@ pub(crate) fn request_codings(headers: &HeaderMap) -> Result<Vec<Coding>, Unread
     let names = headers.get_all(CONTENT_ENCODING).iter().filter_map(|value| value.to_str().ok());
     let is_listed =
         names.flat_map(|value| value.split(',')).any(|name| name.trim().eq_ignore_ascii_case(AWS_CHUNKED));
-    // Some clients declare the framing only in the header that they sign.
+    // Some clients declare the framing only in the signed header `x-amz-content-sha256`.
     let payload = headers.get("x-amz-content-sha256").map(HeaderValue::as_bytes).unwrap_or_default();
     if is_listed || payload.starts_with(b"STREAMING-") {
         codings.insert(0, Coding::AwsChunked);
@@ -38,7 +40,7 @@ pub(crate) fn request_codings(headers: &HeaderMap) -> Result<Vec<Coding>, Unread
 /// Returns the codings that `headers` list, outermost first, except the framing of a signed upload.
 ///
 /// # Errors
-/// [`Unreadable::Coding`] if a coding is not supported, or there are too many.
+/// [`Unreadable::Coding`] if a coding is not supported, or if there are too many codings.
 pub(crate) fn codings(headers: &HeaderMap) -> Result<Vec<Coding>, Unreadable> {
     let mut codings = Vec::new();
     for value in headers.get_all(CONTENT_ENCODING) {
@@ -59,7 +61,7 @@ pub(crate) fn codings(headers: &HeaderMap) -> Result<Vec<Coding>, Unreadable> {
 pub(crate) struct BodyScan {
     decoding: Decoding,
     text: Stream<Arc<Scanner>>,
-    /// Scans the text without its zero bytes, if its characters seem to be two or four bytes wide.
+    /// Scans the text without its zero bytes, if the characters of the text seem to be two or four bytes wide.
     narrow: Option<Stream<Arc<Scanner>>>,
     begun: bool,
     nested: NestedFiles,
@@ -136,8 +138,8 @@ impl BodyScan {
     /// Ends the scan and returns its findings.
     ///
     /// # Errors
-    /// [`Unreadable::Broken`] if the body ends before its coding does. The errors of [`Self::feed`], for compressed
-    /// files that end with the body.
+    /// [`Unreadable::Broken`] if the body ends before its coding does. Also the errors of [`Self::feed`], for
+    /// compressed files that extend to the end of the body.
     pub(crate) fn finish(self) -> Result<BodyFindings, Unreadable> {
         if !self.decoding.is_whole() {
             return Err(Unreadable::Broken);
@@ -149,8 +151,8 @@ impl BodyScan {
     }
 }
 
-/// Whether the characters of `text` are two or four bytes wide: one of the first four bytes is zero, as in wide ASCII
-/// text, or there is a byte order mark.
+/// Whether the characters of `text` seem to be two or four bytes wide. This is the case if one of the first four bytes
+/// is zero, as in wide ASCII text, or if the text begins with a byte order mark.
 fn is_wide(text: &[u8]) -> bool {
     let start = &text[..text.len().min(4)];
     start.contains(&0) || start.starts_with(b"\xff\xfe") || start.starts_with(b"\xfe\xff")
@@ -168,7 +170,7 @@ fn through(codings: &mut [Decoder], chunk: &[u8], sink: Sink<'_>) -> Result<(), 
 pub(crate) struct Decoding(Vec<Decoder>);
 
 impl Decoding {
-    /// Creates a decoder for `codings`, outermost first, whose windows count towards `memory`.
+    /// Creates a decoder for `codings`, outermost first. The decoders' windows count towards `memory`.
     pub(crate) fn new(codings: &[Coding], memory: &DecodedMemory) -> Self {
         Self(codings.iter().map(|coding| Decoder::new(*coding, memory)).collect())
     }
@@ -204,9 +206,10 @@ impl Decoding {
 /// Decodes `body` to at most `limit` bytes of text.
 ///
 /// # Errors
-/// [`Unreadable`], also if the text is longer than `limit`.
+/// [`Unreadable`] if the body cannot be decoded, or if the text is longer than `limit`.
 pub(super) fn decoded(body: &[u8], codings: &[Coding], limit: usize) -> Result<Vec<u8>, Unreadable> {
-    // The text is complete before the thread decodes another body.
+    // The decoders need no shared limit of memory, because the thread decodes the whole body before it decodes another
+    // one.
     let mut decoding = Decoding::new(codings, &DecodedMemory::default());
     let mut text = Vec::new();
     through(&mut decoding.0, body, &mut |chunk| {

@@ -5,7 +5,7 @@ use super::decoded_memory::MemoryFull;
 /// Why the proxy cannot read a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Unreadable {
-    /// `Content-Encoding` lists an unsupported coding, or too many.
+    /// `Content-Encoding` lists an unsupported coding, or too many codings.
     #[error("its content encoding is not supported (gzip, deflate, br and zstd are)")]
     Coding,
     /// The body is not in the coding that its headers declare, or it is incomplete.
@@ -17,7 +17,7 @@ pub(crate) enum Unreadable {
     /// The body contains too many compressed files, or nests them too deeply.
     #[error("it contains too many compressed files, or nests them too deeply")]
     Nested,
-    /// All bodies that are being decompressed use too much memory.
+    /// All bodies that are being decompressed together use too much memory.
     #[error("too many bodies are being decompressed")]
     MemoryFull,
 }

@@ -1,7 +1,8 @@
 //! Learns how many real tokens of a model correspond to one estimated token.
 //!
-//! The agent writes the requests, so it controls the data for this calibration. It must not be able to weaken a budget:
-//! the calibration never lowers the estimate, and only text that the model read and counted can raise it.
+//! The agent writes the requests, so the agent controls the data for this calibration. The agent must not be able to
+//! weaken a budget, so the calibration never lowers an estimate. Only text that the model read and the provider counted
+//! can raise an estimate.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, PoisonError};
@@ -9,17 +10,17 @@ use std::sync::{Mutex, PoisonError};
 /// The maximum number of models with a calibration. Estimates for further models are not calibrated.
 const MODELS: usize = 64;
 
-/// The number of responses that are remembered for a model.
+/// The calibration uses this number of the latest responses of a model.
 const RESPONSES: usize = 8;
 
-/// The shortest text that is remembered, in estimated tokens. A provider adds a few hundred tokens to each prompt, so
-/// the ratio of a shorter text is too high.
+/// The shortest text from which the calibration learns, in estimated tokens. A provider adds a few hundred tokens to
+/// each prompt, so the ratio for a shorter text would be too high.
 const MIN_TEXT: u64 = 4096;
 
-/// The unit of a ratio.
+/// The denominator of a ratio.
 const PER: u64 = 1000;
 
-/// The highest ratio that is accepted. No tokenizer has more tokens than the text has bytes.
+/// The highest accepted ratio. No tokenizer splits a text into more tokens than the text has bytes.
 const MAX_RATIO: u64 = 4 * PER;
 
 /// The real tokens per [`PER`] estimated tokens, for the last responses of each model.
@@ -27,8 +28,8 @@ const MAX_RATIO: u64 = 4 * PER;
 pub(super) struct Calibration(Mutex<HashMap<String, VecDeque<u64>>>);
 
 impl Calibration {
-    /// Returns the tokens of a text for which a model-independent estimate exists: the estimate, or more if the model
-    /// needed more for one of the last requests.
+    /// Returns the calibrated estimate of the tokens of a text. `text` is the estimate that does not depend on the
+    /// model. The result is higher if `model` used more tokens than estimated for one of its latest requests.
     pub(super) fn raise(&self, model: Option<&str>, text: u64) -> u64 {
         let models = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let learned = model.and_then(|model| models.get(model)).and_then(|ratios| ratios.iter().max());
@@ -71,7 +72,7 @@ mod tests {
         assert_eq!((calibration.raise(Some("other"), 7), calibration.raise(None, u64::MAX)), (7, u64::MAX));
     }
 
-    /// Eight padded requests must not make the ninth one cheap.
+    /// Requests that use far fewer tokens than estimated must not lower the estimate of a later request.
     #[test]
     fn no_request_lowers_an_estimate() {
         let calibration = Calibration::default();

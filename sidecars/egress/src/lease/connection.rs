@@ -12,12 +12,12 @@ use super::{LeaseDenied, Leases};
 use crate::bounds;
 
 impl Leases {
-    /// Asks the keeper for leases until the stream closes. Streams may overlap: the keeper counts tokens since the
-    /// launch, so a repeated request grants nothing twice.
+    /// Asks the keeper for leases until the stream closes. Streams may overlap. Requests and answers contain totals
+    /// since the launch, so a repeated request does not grant tokens twice.
     pub(crate) async fn serve(self: Arc<Self>, stream: Stream) {
         let _connected = self.keepers.connect();
         let (sender, mut receiver) = stream.split();
-        // The previous keeper may have left lease requests unanswered.
+        // The previous keeper may have left lease requests unanswered, so they are sent again.
         self.accounts().values_mut().for_each(super::KeyLease::forget_request);
         let mut changed = self.changed.subscribe();
         let mut tick = tokio::time::interval(bounds::LEASE_IDLE / 2);
@@ -70,7 +70,7 @@ impl Leases {
                 self.deliver(&key, served.unwrap_or_default());
             }
             LeaseAnswer::Denied { key, reason, why } => {
-                // No other reason is a valid answer to a lease request.
+                // A denial of a lease request may only have one of these two reasons.
                 let reason = match reason {
                     Reason::BudgetSpent => Reason::BudgetSpent,
                     _ => Reason::BudgetUnknown,

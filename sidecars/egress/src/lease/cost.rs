@@ -1,24 +1,25 @@
-//! Computes the number of tokens that a request can use, from the one reading of its body.
+//! Computes the maximum number of tokens that a request can use, from its parsed body.
 //!
-//! The prompt is estimated from its text, and never counted below the estimate. Content that the request only
-//! references may fill the context window of the model. The output is the request's own limit, or else the most that
-//! the model can write.
+//! The tokens of the prompt are estimated from its text. The calibration never lowers this estimate, but the provider's
+//! own count can replace it. Content that the request only references may fill the context window of the model. The
+//! output is the request's own limit. If the request has no limit, the output is the default limit or the most that the
+//! model can write.
 
 use bottle_meter::{Expected, Limits, MeteredRequest};
 use bottle_protocol::usage::Counts;
 
-/// The largest number of tokens that a request can ask for.
+/// The largest number of tokens that can be reserved for a request.
 const MAX_TOKENS: u64 = 1 << 53;
 
 /// The tokens that a request can use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Cost {
     model: Option<String>,
-    /// The estimated tokens of the text, if the prompt is only text.
+    /// The estimated tokens of the text, if the prompt is almost only text.
     text: Option<u64>,
     /// The tokens of the prompt, estimated or counted by the provider.
     pub(crate) prompt: u64,
-    /// The tokens of all responses.
+    /// The maximum tokens of all responses together.
     output: u64,
     /// Whether the model may read more than the request contains.
     refers: bool,
@@ -30,8 +31,8 @@ impl Cost {
         self.prompt.saturating_add(self.output).min(MAX_TOKENS)
     }
 
-    /// The tokens of a request to a model with these limits. `default_output` replaces the output limit of the model
-    /// for a request without one. `raise` calibrates the estimate for the text.
+    /// Computes the tokens of a request to a model with the given `limits`. If the request has no output limit,
+    /// `default_output` replaces the output limit of the model. `raise` calibrates the estimate for the text.
     pub(super) fn of(
         request: &MeteredRequest,
         limits: Limits,
@@ -46,7 +47,7 @@ impl Cost {
         let refers = request.reference.is_some();
         let fit = |estimate: u64| match refers {
             true => estimate.max(limits.window.saturating_sub(output)),
-            // The provider rejects a longer prompt.
+            // The provider rejects a prompt that is longer than the context window.
             false => estimate.min(limits.window),
         };
         let prompt = match limits.bill_images_apart() {
@@ -64,12 +65,14 @@ impl Cost {
         }
     }
 
-    /// The assumed usage of a response that does not report it. `reserved` states whether tokens are reserved for it.
+    /// Returns the assumed usage of a response that does not report its usage. `reserved` states whether tokens are
+    /// reserved for the response.
     pub(crate) fn expected(&self, reserved: bool) -> Expected {
         Expected { prompt: self.prompt, may_grow: self.refers, output: reserved.then_some(self.output) }
     }
 
-    /// The model, the estimated tokens and the reported tokens of a prompt that was only text.
+    /// Returns the data for the calibration if the prompt was almost only text: the model, the estimated tokens of the
+    /// text, and the reported tokens of the prompt.
     pub(super) fn lesson(&self, counts: &Counts) -> Option<(Option<&str>, u64, u64)> {
         Some((self.model.as_deref(), self.text?, counts.prompt()))
     }

@@ -1,5 +1,5 @@
-//! The lease of one key, and the requests that wait for it. The code is pure: it reads no clock, takes no lock and
-//! sends no message.
+//! The lease of one [`BudgetKey`], and the requests that wait for tokens of this lease. The code is pure: it reads no
+//! clock, takes no lock and sends no message.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use super::{Answer, AnswerSender};
 use crate::bounds;
 
-/// The lease of one key.
+/// The lease of one [`BudgetKey`].
 pub(super) struct KeyLease {
     limit: Limit,
     /// The tokens that no request has reserved. Negative after responses that used more than their reservations.
@@ -19,13 +19,13 @@ pub(super) struct KeyLease {
     reserved: u64,
     /// The tokens that the keeper granted since the launch.
     granted: u64,
-    /// The tokens that were given back since the launch.
+    /// The tokens that the proxy returned to the keeper since the launch.
     returned: u64,
-    /// Whether [`Self::returned`] changed since the last message.
+    /// Whether [`Self::returned`] changed since the last message to the keeper.
     must_return: bool,
     /// The requests that wait, oldest first.
     waiting: VecDeque<Waiting>,
-    /// Whether the connected keeper has not yet answered a lease request.
+    /// Whether the proxy has sent a lease request that the connected keeper has not answered yet.
     asked: bool,
     used_at: Instant,
 }
@@ -34,7 +34,7 @@ pub(super) struct KeyLease {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Limit {
     Unknown,
-    /// No budget limited the key at this time.
+    /// At this time, the keeper answered that no budget limits the key.
     Unlimited(Instant),
     Limited,
 }
@@ -49,8 +49,8 @@ struct Waiting {
 pub(super) enum Ready {
     /// The request has its tokens.
     Reserved,
-    /// No budget limits the key. `refresh` states whether to ask the keeper again. The request does not wait for that
-    /// answer.
+    /// No budget limits the key. `refresh` states whether to ask the keeper again. The request does not wait for the
+    /// new answer.
     Unlimited { refresh: bool },
     /// The request waits for this answer.
     Waits(Answer),
@@ -58,7 +58,7 @@ pub(super) enum Ready {
     Full,
 }
 
-/// A request that no longer waits. `tokens` is `None` if no budget limits the key.
+/// A request that no longer waits. `tokens` is `None` if no budget limits the key, or if the client has disconnected.
 pub(super) struct Grant {
     pub(super) tokens: Option<u64>,
     pub(super) answer: AnswerSender,
@@ -79,7 +79,7 @@ impl KeyLease {
         }
     }
 
-    /// Whether no budget limits the key, so that dropping this lease loses nothing.
+    /// Whether no budget limits the key, so that this lease can be dropped without losing tokens.
     pub(super) fn is_unlimited(&self) -> bool {
         matches!(self.limit, Limit::Unlimited(_)) && !self.asked && !self.must_return
     }
@@ -89,7 +89,7 @@ impl KeyLease {
         self.limit == Limit::Limited
     }
 
-    /// Reserves tokens, or lets the request wait behind the others.
+    /// Reserves tokens for a request, or appends the request to the queue.
     pub(super) fn reserve(&mut self, tokens: u64, now: Instant) -> Ready {
         self.used_at = now;
         if let Limit::Unlimited(since) = self.limit {
@@ -108,7 +108,7 @@ impl KeyLease {
         Ready::Waits(receiver)
     }
 
-    /// Ends the reservation for a response that used `used` tokens.
+    /// Ends a reservation of `reserved` tokens after a response that used `used` tokens.
     pub(super) fn settle(&mut self, reserved: u64, used: u64, now: Instant) {
         self.used_at = now;
         self.reserved = self.reserved.saturating_sub(reserved);
@@ -117,7 +117,8 @@ impl KeyLease {
         }
     }
 
-    /// Removes from the queue the requests for which the lease has enough tokens.
+    /// Reserves tokens for the waiting requests in order, as long as the lease has enough tokens. Removes these
+    /// requests from the queue.
     pub(super) fn serve(&mut self) -> Vec<Grant> {
         let mut served = Vec::new();
         while let Some(first) = self.waiting.front() {
@@ -141,7 +142,7 @@ impl KeyLease {
         served
     }
 
-    /// Records how many tokens the keeper has granted since the launch.
+    /// Records the total number of tokens that the keeper has granted since the launch.
     pub(super) fn granted(&mut self, granted: u64) {
         self.asked = false;
         self.limit = Limit::Limited;
@@ -150,26 +151,27 @@ impl KeyLease {
         self.available = self.available.saturating_add(signed(more));
     }
 
-    /// No budget limits the key.
+    /// Records that no budget limits the key.
     pub(super) fn unlimited(&mut self, now: Instant) {
         self.asked = false;
         self.limit = Limit::Unlimited(now);
     }
 
-    /// Takes all requests out of the queue, because they are denied.
+    /// Removes all requests from the queue, because the keeper denied them.
     pub(super) fn denied(&mut self) -> Vec<AnswerSender> {
         self.asked = false;
         self.waiting.drain(..).map(|waiting| waiting.answer).collect()
     }
 
-    /// Gives back all tokens that no request has reserved. The keeper is asked again before the next request.
+    /// Returns all tokens that no request has reserved to the keeper. The proxy asks the keeper for a new lease before
+    /// the next reservation.
     pub(super) fn revoke(&mut self) {
         self.give_back();
         self.limit = Limit::Unknown;
     }
 
-    /// Gives back the tokens of a lease that no request has used for [`bounds::LEASE_IDLE`]. Also gives back tokens
-    /// that do not suffice for a request that still waits after [`bounds::LEASE_SHARED_AFTER`].
+    /// Returns the available tokens to the keeper if no request has used the lease for [`bounds::LEASE_IDLE`]. Also
+    /// returns them if they do not suffice for a request that has waited for [`bounds::LEASE_SHARED_AFTER`].
     pub(super) fn give_back_unused(&mut self, now: Instant) {
         let unused = match self.waiting.front() {
             Some(first) => self.asked && now.duration_since(first.since) >= bounds::LEASE_SHARED_AFTER,
@@ -180,7 +182,7 @@ impl KeyLease {
         }
     }
 
-    /// Whether a request waits for more tokens than the lease has, and the lease has some.
+    /// Whether a request waits although the lease has available tokens, because these tokens do not suffice.
     pub(super) fn has_too_little(&self) -> bool {
         !self.waiting.is_empty() && self.available > 0
     }
@@ -196,11 +198,12 @@ impl KeyLease {
     /// Forgets the unanswered lease request, because the keeper disconnected.
     pub(super) fn forget_request(&mut self) {
         self.asked = false;
-        // The last message may be lost. Repeating it changes nothing.
+        // The last message about returned tokens may be lost, so it is sent again. A repeated message has no effect,
+        // because it contains totals.
         self.must_return = self.returned > 0;
     }
 
-    /// The next message to the keeper, if there is one.
+    /// Returns the next message to the keeper, if a message is necessary.
     pub(super) fn request(&mut self, key: &BudgetKey, now: Instant) -> Option<LeaseRequest> {
         while self.waiting.pop_front_if(|waiting| waiting.answer.is_closed()).is_some() {}
         let stale = matches!(self.limit, Limit::Unlimited(since) if now.duration_since(since) >= bounds::LEASE_REFRESH
@@ -222,7 +225,8 @@ impl KeyLease {
     }
 
     fn take(&mut self, tokens: u64) -> bool {
-        // A question about the limit needs no tokens, and is answered even after an overshoot.
+        // A reservation of 0 tokens only asks whether a budget limits the key. It succeeds even if `available` is
+        // negative.
         let enough = tokens == 0 || self.available >= signed(tokens);
         if enough {
             self.available = self.available.saturating_sub(signed(tokens));
@@ -343,7 +347,7 @@ mod tests {
         let message = account.request(&BudgetKey::Provider, later).expect("a message");
         assert_eq!((message.returned, message.needed), (60, None));
         assert!(!account.has_too_little());
-        // The answer to the first message comes, and the rest is still missing.
+        // The keeper answers the first message, but the 60 returned tokens are still missing.
         account.granted(100);
         assert!(account.serve().is_empty());
         assert_eq!(needed(&mut account, later), Some(Some(60)));
@@ -366,7 +370,7 @@ mod tests {
     }
 
     proptest! {
-        /// The tokens of the lease are never lost or doubled.
+        /// No tokens of the lease are lost or counted twice.
         #[test]
         fn granted_tokens_are_available_reserved_used_or_returned(
             steps in prop::collection::vec((0_u8..5, 0_u64..100), 1..60),

@@ -1,4 +1,4 @@
-//! Reserves the tokens of a request to a model before the request is sent, where a budget limits them.
+//! Reserves the tokens of a request to a model before the request is sent, if a budget limits these tokens.
 //!
 //! ```text
 //!              ┌─ enough in the lease ─► reservation ─► upstream ─► usage record ─► settled
@@ -7,13 +7,15 @@
 //!                           ▲                  granted, unlimited or denied            │
 //!                           └──────────────────── unused tokens ◄──────────────────────┘
 //! ```
-//! The ledger has reserved all tokens of a lease. A request takes its estimated prompt and its output limit from the
-//! lease, and the response returns the tokens that it provably did not use. A response that uses more than its
-//! reservation takes the rest from the lease too. When no lease is left and no keeper answers, requests are denied,
-//! because the budget is unknown.
+//! The ledger has reserved all tokens of a lease. For a request, the proxy reserves the estimated tokens of the prompt
+//! and the output limit from the lease. After the response, the tokens that the response provably did not use return to
+//! the lease. If a response uses more tokens than its reservation, the proxy subtracts the additional tokens from the
+//! lease. If the lease has too few tokens and no keeper answers, the proxy denies requests, because the state of the
+//! budget is unknown.
 //!
-//! - `key_lease`: the lease of one key, and the requests that wait for it · `connection`: the messages to the keeper
-//! - `cost`: the tokens that a request can use · `calibration`: models with more tokens than the estimate
+//! - `key_lease`: the lease of one budget key, and the requests that wait for its tokens · `connection`: the messages
+//!   to the keeper
+//! - `cost`: the tokens that a request can use · `calibration`: raises the estimate for models that use more tokens
 //! - `repeats`: equal requests in a row
 
 mod calibration;
@@ -46,7 +48,7 @@ pub(crate) use repeats::Repeats;
 pub(crate) struct Leases {
     accounts: Mutex<HashMap<BudgetKey, KeyLease>>,
     calibration: Calibration,
-    /// Makes what the proxy derives from requests unpredictable for the agent.
+    /// The random keys of the hashes of requests, so that the agent cannot predict a hash.
     random: RandomState,
     /// A counter that changes whenever a [`KeyLease`] has a message for the keeper.
     changed: watch::Sender<u64>,
@@ -65,7 +67,7 @@ impl LeaseDenied {
         Self { reason: Reason::BudgetUnknown, why: why.to_owned() }
     }
 
-    /// The denial of a request to `host`.
+    /// Returns the denial of a request to `host`.
     pub(crate) fn refusal(&self, host: &str) -> Refusal {
         Refusal::later(self.reason, host, &self.why)
     }
@@ -80,7 +82,7 @@ pub(crate) struct Charge {
     pub(crate) reservation: Option<Reservation>,
 }
 
-/// Tokens that are reserved for one request. Dropping it returns all of them.
+/// Tokens that are reserved for one request. Dropping the reservation returns all tokens to the lease.
 pub(crate) struct Reservation {
     leases: Arc<Leases>,
     key: BudgetKey,
@@ -104,8 +106,8 @@ impl Drop for Reservation {
 }
 
 impl Leases {
-    /// Reserves `tokens`, and waits until the lease has that many. Returns `None` if no budget limits the key. With 0
-    /// tokens, the call only determines whether a budget limits the key.
+    /// Reserves `tokens`, and waits until the lease has enough tokens. Returns `None` if no budget limits the key. With
+    /// 0 tokens, the call only determines whether a budget limits the key.
     ///
     /// # Errors
     /// [`LeaseDenied`] if the budget is spent, or no keeper answers.
@@ -145,7 +147,8 @@ impl Leases {
         }
     }
 
-    /// Reads a request whose body is decoded. `compares` states whether the request is compared with earlier ones.
+    /// Parses the decoded body of a request. `compares` states whether the request will be compared with earlier
+    /// requests.
     ///
     /// # Errors
     /// [`NotARequest`] if the body is not a request of this API.
@@ -168,7 +171,7 @@ impl Leases {
         self.accounts().get(key).is_some_and(KeyLease::is_limited)
     }
 
-    /// Settles a response: returns the reserved tokens that it did not use.
+    /// Settles a response: returns the reserved tokens that the response did not use.
     pub(crate) fn record(self: &Arc<Self>, Charge { cost, reservation }: Charge, usage: &Usage) {
         let counts = usage.tokens.counts(usage.api);
         let is_exact = !usage.estimated && !usage.interrupted && !counts.doubtful;
@@ -179,7 +182,8 @@ impl Leases {
         }
         match reservation {
             Some(reservation) => reservation.settle(counts.total()),
-            // The ledger takes every response of a limited key from the lease.
+            // If a budget limits the key, the ledger subtracts the tokens of every response from the lease, even
+            // without a reservation.
             None => self.settle(&key(usage.provider_route, &usage.host), 0, counts.total()),
         }
     }
@@ -199,7 +203,8 @@ impl Leases {
         self.changed.send_modify(|change| *change += 1);
     }
 
-    /// Gives reservations to the requests that waited. A request whose client disconnected returns its tokens.
+    /// Sends reservations to the requests that waited. If the client of a request has disconnected, the dropped
+    /// reservation returns its tokens to the lease.
     fn deliver(self: &Arc<Self>, key: &BudgetKey, served: Vec<Grant>) {
         for Grant { tokens, answer } in served {
             let reservation = tokens.map(|tokens| self.reservation(key, tokens));
@@ -212,12 +217,12 @@ impl Leases {
     }
 }
 
-/// The key of a request.
+/// Returns the budget key of a request to `host`.
 pub(crate) fn key(provider_route: bool, host: &str) -> BudgetKey {
     if provider_route { BudgetKey::Provider } else { BudgetKey::Host(host.to_owned()) }
 }
 
-/// Receives the result of a request that waits.
+/// Sends the result to a request that waits for a reservation.
 type AnswerSender = oneshot::Sender<Result<Option<Reservation>, LeaseDenied>>;
-/// The result of a request that waits.
+/// Receives the result for a request that waits for a reservation.
 type Answer = oneshot::Receiver<Result<Option<Reservation>, LeaseDenied>>;

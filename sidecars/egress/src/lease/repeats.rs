@@ -8,14 +8,14 @@ use bottle_protocol::session::lease::BudgetKey;
 
 use crate::bounds;
 
-/// The last request of each key.
+/// The last request for each budget key.
 pub(crate) struct Repeats {
-    /// How often the same request may be sent. `None` if there is no limit.
+    /// How often the same request may be sent in a row. `None` if there is no limit.
     limit: Option<u32>,
     last: Mutex<HashMap<BudgetKey, Last>>,
 }
 
-/// A request, and how often it was sent.
+/// A request, and how often it was sent in a row.
 struct Last {
     path: String,
     fingerprint: u64,
@@ -32,8 +32,8 @@ impl Repeats {
         self.limit.is_none()
     }
 
-    /// Records a request. Returns the limit if the request exceeds it. Two requests are the same if the model reads the
-    /// same prompt, even if their encodings differ.
+    /// Records a request. Returns the limit if the request exceeds it. Two requests are the same if they have the same
+    /// path and the model reads the same prompt, even if their encodings differ.
     pub(crate) fn exceeded(&self, key: &BudgetKey, path: &str, fingerprint: u64) -> Option<u32> {
         let limit = self.limit?;
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,13 +1,13 @@
-//! Sends 103 Early Hints (RFC 8297) to clients of HTTP/1.1, below hyper, because hyper's server sends no interim
-//! responses.
+//! Sends 103 Early Hints (RFC 8297) to HTTP/1.1 clients. The hints are written directly to the connection, because
+//! hyper's server sends no interim responses.
 //!
 //! ```text
 //! upstream ──103──► EarlyHints::send ──queue──► EarlyHintsIo ─┐
 //!                                        hyper ──response──►──┴─► client
 //! ```
-//! A hint may be sent only between two messages. [`EarlyHintsIo`] writes the queue when hyper has flushed everything
-//! and has not begun a response: [`EarlyHints`] accepts hints only while a request is answered, and a hint that would
-//! land inside another message is dropped. Clients also work without hints.
+//! A hint may be sent only between two responses. [`EarlyHints`] accepts hints only after a request has arrived and
+//! before its response begins. [`EarlyHintsIo`] writes the queued hints when hyper has flushed all its data. Hints that
+//! would be inside another response are dropped. Clients also work without hints.
 
 use std::io;
 use std::pin::Pin;
@@ -27,9 +27,9 @@ pub(crate) struct EarlyHints(Arc<Mutex<Queue>>);
 struct Queue {
     /// Whether a request is being answered, and its response has not begun.
     open: bool,
-    /// Whether everything that hyper wrote was flushed.
+    /// Whether all data that hyper wrote was flushed.
     flushed: bool,
-    /// Complete interim responses.
+    /// The queued interim responses.
     bytes: Vec<u8>,
     /// The number of bytes of `bytes` that were written.
     written: usize,
@@ -48,8 +48,8 @@ impl EarlyHints {
         self.queue().open = false;
     }
 
-    /// Sends the links of an interim response. The other headers are not sent, because RFC 8297 defines a meaning only
-    /// for headers that the final response has too.
+    /// Queues the `Link` headers of an interim response for the client. The other headers are not sent, because RFC
+    /// 8297 defines a meaning only for headers that the final response has too.
     pub(crate) fn send(&self, headers: &HeaderMap) {
         let mut queue = self.queue();
         let links = headers.get_all(header::LINK);
@@ -77,7 +77,8 @@ impl EarlyHints {
     }
 }
 
-/// The client's connection. hyper writes responses to it, and [`EarlyHints`] writes the hints before them.
+/// The client's connection. hyper writes responses to this stream. The hints from [`EarlyHints`] are written before the
+/// responses.
 pub(super) struct EarlyHintsIo<IO> {
     io: IO,
     hints: EarlyHints,
@@ -96,7 +97,7 @@ impl<IO: AsyncWrite + Unpin> EarlyHintsIo<IO> {
         self.io
     }
 
-    /// Writes the queued hints, or drops them in the middle of a message.
+    /// Writes the queued hints. Drops the hints if hyper is in the middle of a message.
     fn poll_hints(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut queue = self.hints.queue();
         if !queue.flushed {
@@ -117,8 +118,8 @@ impl<IO: AsyncWrite + Unpin> EarlyHintsIo<IO> {
         Poll::Ready(Ok(()))
     }
 
-    /// Writes the queued hints before hyper writes a part of a message. From this point, hyper has bytes to write, even
-    /// if the client does not read at the moment.
+    /// Writes the queued hints before hyper writes a part of a message. Then marks the connection as not flushed,
+    /// because hyper has bytes to write even if the client does not read at the moment.
     fn poll_before_message(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.poll_hints(cx))?;
         self.hints.queue().flushed = false;
@@ -192,7 +193,8 @@ mod tests {
         HeaderMap::from_iter([(header::LINK, HeaderValue::from_static("</a.css>"))])
     }
 
-    /// Serves a connection of `capacity` bytes. Each request waits until `go` sends its body.
+    /// Serves a connection with a buffer of `capacity` bytes. Each response waits until the test sends its body to
+    /// `go`.
     fn serve(capacity: usize) -> (DuplexStream, EarlyHints, mpsc::Sender<Bytes>) {
         let (client, server) = duplex(capacity);
         let (io, hints) = EarlyHintsIo::new(server);
@@ -260,7 +262,7 @@ mod tests {
         }
         let without = format!("{first}{rest}").replace(HINT, "");
         assert_eq!(without, response.repeat(2));
-        // The hint is only between the two responses.
+        // A hint can only be between the two responses.
         assert!(format!("{first}{rest}").starts_with(&response));
     }
 

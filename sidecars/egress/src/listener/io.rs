@@ -21,7 +21,7 @@ pub(crate) struct ClientIo {
     socket: Socket,
     /// Bytes that were put back. They are read before the bytes of the socket.
     unread: Bytes,
-    /// If set, collects a copy of everything read, up to [`bounds::HELLO_BYTES`].
+    /// If set, collects a copy of all bytes that are read, up to [`bounds::HELLO_BYTES`].
     record: Option<BytesMut>,
     /// The write deadline. Set while a write waits for a client that does not read.
     stalled: Option<Pin<Box<Sleep>>>,
@@ -56,7 +56,7 @@ impl ClientIo {
         Ok(self.unread.first().copied())
     }
 
-    /// Starts to copy everything that is read, until [`Self::recorded`].
+    /// Starts to copy all bytes that are read, until [`Self::recorded`] is called.
     pub(crate) fn record(&mut self) {
         self.record = Some(BytesMut::new());
     }

@@ -8,8 +8,8 @@
 //! In network mode, [`bottle_resolver`] runs alongside the listeners and resolves every name to the proxy's address.
 //!
 //! This module terminates TLS and runs the HTTP servers within fixed bounds. The module opens the tunnels of CONNECT
-//! requests, passes every other request to [`crate::request`] with its [`ConnectionContext`], and decides only whether
-//! to terminate TLS. The module closes a connection whose protocol does not match its port.
+//! requests, and passes every other request to [`crate::request`] with its [`ConnectionContext`]. Its only own decision
+//! is whether to terminate TLS. The module closes a connection whose protocol does not match its port.
 
 mod bridge;
 pub(crate) mod early_hints;
@@ -39,7 +39,7 @@ pub(crate) struct ConnectionContext {
 }
 
 impl ConnectionContext {
-    /// A connection without a tunnel or TLS.
+    /// Returns the context of a connection without a tunnel or TLS.
     fn direct(id: u64, port: u16) -> Self {
         Self { id, port, connect: None, sni: None, tls: false }
     }
@@ -49,8 +49,8 @@ impl ConnectionContext {
         self.port == EGRESS_PORT && self.connect.is_none()
     }
 
-    /// Returns the port that a denied request was for. If the request named none, this is the default port of its
-    /// protocol.
+    /// Returns the port to which a denied request was addressed. If the request names no port, returns the default port
+    /// of its protocol.
     pub(crate) fn port_of(&self, uri: &http::Uri) -> u16 {
         let default = if self.tls { HTTPS_PORT } else { HTTP_PORT };
         let connect = self.connect.as_deref().and_then(|raw| canonical::authority(raw).ok()?.port);

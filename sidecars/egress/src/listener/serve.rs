@@ -60,7 +60,7 @@ async fn listen(egress: Arc<Egress>, listener: Listener, slots: Arc<Semaphore>) 
         let (egress, io) = (Arc::clone(&egress), ClientIo::new(socket, slot));
         let connection = ConnectionContext::direct(NEXT.fetch_add(1, Ordering::Relaxed), listener.port());
         tokio::spawn(async move {
-            // An error of one connection affects only the bottle, so it is ignored.
+            // An error of one connection affects only the bottle, so the error is ignored.
             let _ = serve_connection(egress, io, connection).await;
         });
     }
@@ -119,9 +119,9 @@ where
         .max_header_size(bounds::HEADER_BYTES)
         .max_buf_size(bounds::HEADER_BYTES)
         .auto_date_header(false)
-        // Some clients of plain HTTP close their side and still read the response. Over TLS, closing ends the request
-        // (RFC 5246, 7.2.1): otherwise the request would continue until the proxy next writes to a client that has
-        // disconnected.
+        // Some clients of plain HTTP close their sending side and still read the response. Over TLS, closing the
+        // connection ends the request (RFC 5246, 7.2.1). Otherwise the request of a disconnected client would continue
+        // until the proxy next writes to this client.
         .half_close(!connection.tls)
         .serve_connection(TokioIo::new(io), service(egress, connection, Some(hints)))
         .with_upgrades()

@@ -1,8 +1,8 @@
-//! Handles CONNECT tunnels and the transparent port 443: terminates TLS for inspection, or passes it through.
+//! Handles CONNECT tunnels and the transparent port 443: terminates TLS for inspection, or passes TLS through.
 //!
 //! The proxy answers every valid CONNECT with 200 and sends denials as responses inside the tunnel, because clients
-//! show only such responses to the user. Before the first request, the proxy decides only about hosts with `inspect:
-//! false`. For these hosts, the TLS handshake must name the same host as the CONNECT.
+//! show only responses inside the tunnel to the user. Before the first request, the proxy decides only about hosts with
+//! `inspect: false`. For these hosts, the TLS handshake must name the same host as the CONNECT.
 
 use std::future::Future;
 use std::io;
@@ -43,13 +43,14 @@ pub(crate) fn accept(
     let connection = ConnectionContext { connect: Some(authority), ..connection.clone() };
     let upgrade = hyper::upgrade::on(&mut request);
     tokio::spawn(async move {
-        // An error of one tunnel affects only the bottle or the server, so it is ignored.
+        // An error of one tunnel affects only the bottle or the server, so the error is ignored.
         let _ = run(egress, upgrade, connection).await;
     });
     Response::new(body::empty())
 }
 
-/// The future is boxed because it is recursive: a tunnel serves requests, and a request may open a tunnel.
+/// Serves the requests inside a tunnel. The future is boxed because it is recursive: a tunnel serves requests, and a
+/// request may open a tunnel.
 fn run(
     egress: Arc<Egress>,
     upgrade: OnUpgrade,
@@ -93,8 +94,8 @@ pub(super) async fn tls(
 }
 
 /// Terminates TLS and serves the requests inside. The certificate is for the host name that the client expects. The
-/// proxy checks for each request whether that name agrees with the rest of the request, because the client can read a
-/// denial only inside TLS.
+/// proxy checks only later, for each request, whether this host name agrees with the request, because the client can
+/// read a denial only inside TLS.
 async fn inspect(egress: Arc<Egress>, hello: Hello, connection: ConnectionContext) -> io::Result<()> {
     let connect = match connection.ingress() {
         Ingress::Connect { authority } => canonical::authority(authority).ok().map(|at| at.host),
@@ -111,8 +112,8 @@ async fn inspect(egress: Arc<Egress>, hello: Hello, connection: ConnectionContex
     }
 }
 
-/// Passes TLS through unchanged. The proxy cannot send a response inside it, so a denial closes the connection and only
-/// the keeper process receives a report.
+/// Passes TLS through unchanged. The proxy cannot send a response inside the client's TLS session. So a denial closes
+/// the connection, and only the keeper process receives a report of the denial.
 async fn passthrough(egress: &Egress, hello: Hello, target: &Target) -> io::Result<()> {
     let info = RequestInfo::for_connection(&target.host, target.port);
     if let Some(refusal) = egress.locked_out(&target.host) {

@@ -17,7 +17,7 @@ use tokio::time::timeout;
 
 use crate::bounds;
 
-/// The current file. Older files are `egress.1.jsonl`, `egress.2.jsonl`, …
+/// The name of the current log file. Older files are `egress.1.jsonl`, `egress.2.jsonl`, …
 const CURRENT: &str = "egress.jsonl";
 
 /// Queues lines for the writer thread. When the last clone is dropped, the thread writes the queued lines and ends.

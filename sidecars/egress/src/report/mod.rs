@@ -50,13 +50,13 @@ pub(crate) struct LogConfig<'p> {
 
 /// The destination of the log lines.
 pub(crate) enum LogSink<'p> {
-    /// To files in this directory.
+    /// The proxy writes the log lines to files in `directory`.
     Files {
         directory: &'p Path,
         /// Maximum size of all files together, in bytes.
         keep: u64,
     },
-    /// To the keeper process.
+    /// The proxy sends the log lines to the keeper process.
     Relay(Arc<LogRelay>),
 }
 
@@ -91,7 +91,8 @@ pub(crate) enum ReportError {
     Redactor(#[from] TooLarge),
 }
 
-/// The ratio between the longest encoding of a secret and the secret (`\u0041` for one letter).
+/// The maximum ratio between the length of an encoded secret and the length of the secret (`\u0041` encodes one
+/// letter).
 const LONGEST_SPELLING: usize = 6;
 
 /// A request to which upstream responded.
@@ -193,7 +194,7 @@ impl Reporter {
         self.backlog.push(BundleEvent::Spent { proposal });
     }
 
-    /// Logs a finding in a request or response that was redacted or only reported.
+    /// Logs a finding in a request or response. `verdict` states what the proxy did because of the finding.
     pub(crate) fn report_finding(&self, info: &RequestInfo, verdict: &'static str, found: &str) {
         if self.journal.is_some() {
             self.write(&Line { found: Some(self.redact(found)), ..self.line(info, verdict) });

@@ -6,7 +6,7 @@ use std::time::Instant;
 use bottle_policy::decide::Reason;
 use serde::Serialize;
 
-/// The facts that are known before the verdict.
+/// The facts about a request that are known before the verdict.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RequestInfo {
     /// The requested host in canonical form; empty if the host is not valid.

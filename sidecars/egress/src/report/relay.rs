@@ -29,7 +29,8 @@ struct Queue {
     lines: VecDeque<String>,
     /// Size of the queued lines, in bytes.
     bytes: usize,
-    /// The lines at the front that were sent and are not acknowledged. They are not dropped.
+    /// The number of lines at the front that were sent and are not acknowledged. A full queue does not drop these
+    /// lines.
     sent: usize,
     /// Lines dropped since the last line about dropped lines.
     dropped: u64,
@@ -110,8 +111,8 @@ impl Queue {
         }
     }
 
-    /// The lines at the front, up to [`bounds::LOG_BATCH_BYTES`] but at least one. They stay in the queue until
-    /// [`Queue::acknowledge`].
+    /// Returns the lines at the front, up to [`bounds::LOG_BATCH_BYTES`] but at least one line. The lines stay in the
+    /// queue until [`Queue::acknowledge`] is called.
     fn next_batch(&mut self) -> Vec<String> {
         let lost = std::mem::take(&mut self.dropped);
         if lost > 0 {

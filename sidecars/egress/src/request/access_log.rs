@@ -22,7 +22,7 @@ pub(super) struct AccessLog {
     record: ForwardedRequest,
     request: Capture,
     response: Capture,
-    /// The request's slot among the concurrent requests.
+    /// The request's slot in the limit of concurrent requests.
     _slot: OwnedSemaphorePermit,
 }
 

@@ -35,7 +35,7 @@ pub(crate) struct Approvals {
 pub(crate) struct ApprovalKey([u8; 32]);
 
 impl ApprovalKey {
-    /// Hashes the matched text. A known secret has the same key in every encoding.
+    /// Hashes the matched text and the host. A known secret has the same key in every encoding.
     pub(crate) fn new(finding: &Finding, value: &[u8], host: &str) -> Self {
         let value = match finding.secret {
             Some(secret) => Sha256::new().chain_update(b"known").chain_update(secret.to_le_bytes()),
@@ -65,9 +65,9 @@ impl Approvals {
     }
 }
 
-/// The findings of a request, as the user is asked about them.
+/// The question to the user about the findings of a request.
 pub(super) struct Asked<'w> {
-    /// What an approval covers.
+    /// The keys of the values that an approval covers.
     pub(super) keys: Vec<ApprovalKey>,
     /// A summary of the findings.
     pub(super) words: &'w str,
@@ -80,7 +80,8 @@ pub(super) struct Asked<'w> {
 /// Asks the user to approve all findings in a request.
 ///
 /// # Errors
-/// The denial, unless the user approves all of them. The user is not asked about more than [`MOST_FINDINGS`].
+/// The denial, if the user does not approve all findings. A request with more than [`MOST_FINDINGS`] findings is denied
+/// without a question.
 pub(super) async fn ask(
     approvals: &Arc<Approvals>,
     info: &RequestInfo,
@@ -102,7 +103,7 @@ pub(super) async fn ask(
     let question = question(Tool::EgressTokenAllow, format!("{report:#}"), why, wait);
     let question = Question { excerpt, ..question };
     let (approvals, host, words) = (Arc::clone(approvals), info.host.clone(), words.to_owned());
-    // A separate task, so that the question stays open when the client disconnects.
+    // A separate task waits for the answer, so that the question stays open when the client disconnects.
     let decided = tokio::spawn(async move {
         let answer = approvals.questions.ask(question).await;
         outcome(&answer, &host, &words).inspect(|()| approvals.approve(&keys))

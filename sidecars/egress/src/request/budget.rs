@@ -5,8 +5,8 @@
 //!                                 ├─ free ────────────────────────────────────────────► sent
 //!                                 └─ unknown ─► limited by a budget? ─► denied, or sent
 //! ```
-//! The budget decision depends only on this one reading, not on the scans of the route. If a budget limits the host,
-//! the proxy denies a body that cannot be read this way.
+//! For the budget decision, the proxy parses the body once, independently of the scans of the route. If a budget limits
+//! the host, the proxy denies a request whose body cannot be parsed.
 
 use std::sync::Arc;
 
@@ -27,8 +27,9 @@ use crate::inspect::{Coding, MAX_REWRITTEN, request_codings};
 use crate::lease::{self, Charge};
 use crate::report::record::RequestInfo;
 
-/// Reserves the tokens that the request can use, and waits until a lease has them. Requests that use tokens which the
-/// proxy cannot count are denied if a budget limits the host. Returns the request, whose body may have been read.
+/// Reserves the tokens that the request can use, and waits until a lease has enough tokens. If a budget limits the
+/// host, denies a request that could use tokens which the proxy cannot count. Returns the request. Its body may have
+/// been buffered by this call.
 ///
 /// # Errors
 /// The denial.
@@ -46,7 +47,7 @@ pub(super) async fn charge(
     };
     let key = || lease::key(permit.route.provider, &egress.reporter.redact(host));
     match endpoint {
-        // The proxy charges the messages of the WebSocket, not its upgrade.
+        // The proxy reserves tokens for the messages of the WebSocket, not for its upgrade request.
         Endpoint::Metered(_) if upgrade => Ok((cleared, Charge::default())),
         Endpoint::Metered(api) => charge_request(egress, permit, head, api, key(), cleared).await,
         Endpoint::Unknown if could_use_tokens(egress, permit, upgrade) => {
@@ -74,7 +75,7 @@ fn could_use_tokens(egress: &Egress, permit: &Permit<'_>, upgrade: bool) -> bool
         || (upgrade && (endpoints::resembles_metered(path) || path.ends_with("/realtime")))
 }
 
-/// Whether a budget limits the key. Waits for the keeper if that is unknown.
+/// Whether a budget limits the key. Waits for the keeper's answer if the limit is unknown.
 async fn is_limited(egress: &Arc<Egress>, key: BudgetKey) -> Result<bool, lease::LeaseDenied> {
     Ok(egress.leases.reserve(key, 0).await?.is_some())
 }
@@ -90,7 +91,7 @@ async fn charge_request(
     let (info, host) = (&permit.info, permit.host());
     let denied = |denied: lease::LeaseDenied| denied.refusal(host);
     if !cleared.is_read() {
-        // Without a budget, a body that the route does not scan is streamed.
+        // If no budget limits the host, the proxy streams a body that the route does not scan.
         if egress.repeats.is_unlimited() && !is_limited(egress, key.clone()).await.map_err(denied)? {
             return Ok((cleared, Charge::default()));
         }
@@ -124,7 +125,7 @@ async fn charge_request(
     Ok((cleared, Charge { cost: Some(cost), reservation }))
 }
 
-/// Reserves the tokens of a request in a message of a WebSocket.
+/// Reserves the tokens of a request that is a WebSocket message.
 ///
 /// # Errors
 /// The denial.
@@ -174,8 +175,8 @@ pub(super) async fn deny_unknown_message(
     }
 }
 
-/// Denies a request that is sent too often in a row, or whose response comes in another exchange where a budget limits
-/// the host.
+/// Denies a request that is sent too often in a row. If a budget limits the host, also denies a request for a
+/// background response, because this response arrives in another exchange.
 async fn admit(
     egress: &Arc<Egress>,
     key: &BudgetKey,
@@ -199,7 +200,7 @@ async fn admit(
     Ok(())
 }
 
-/// Reads the body of a request. The error continues "a request".
+/// Parses the body of a request. The error message completes the phrase "a request ...".
 async fn read(
     egress: &Egress,
     headers: &HeaderMap,
@@ -207,7 +208,7 @@ async fn read(
     cleared: &Cleared,
 ) -> Result<MeteredRequest, String> {
     check_headers(headers)?;
-    // Limits the memory for bodies that are copied in order to decode them.
+    // The permit limits the memory for bodies that are copied in order to decode them.
     let _turn = egress.readings.acquire().await.map_err(|_| "while the proxy closes".to_owned())?;
     let too_long = || format!("whose body has more than {} MiB, or cannot be decoded", MAX_REWRITTEN >> 20);
     let body = cleared.decoded().await.ok_or_else(too_long)?;

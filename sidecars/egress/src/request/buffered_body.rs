@@ -50,8 +50,8 @@ impl BufferError {
 }
 
 impl BufferedBody {
-    /// Reads `body` completely. Findings in its trailers count as findings in packed files, because neither can be
-    /// redacted. Without a scanner, there are no findings.
+    /// Reads `body` completely. Reports findings in the trailers as findings in packed files, because the proxy can
+    /// redact neither trailers nor packed files. Without a scanner, there are no findings.
     pub(super) async fn read(
         egress: &Egress,
         scanner: Option<&Arc<Scanner>>,
@@ -86,7 +86,8 @@ impl BufferedBody {
         Ok((Self { spool, codings, trailers }, findings))
     }
 
-    /// Buffers `text`, which has no coding. In memory, it could be as long as all bodies on disk together.
+    /// Buffers `text`, which has no coding. A long text goes to the disk, because the texts of all requests together
+    /// could be as long as all bodies on disk.
     ///
     /// # Errors
     /// [`BufferError::Spool`] if it cannot be buffered.
@@ -110,7 +111,7 @@ impl BufferedBody {
         decoded(&self.whole().await?, &self.codings).ok()
     }
 
-    /// Returns the decoded body for one reading, without a copy if possible.
+    /// Returns the decoded body, without a copy if the body is in memory and has no content coding.
     pub(super) async fn decoded(&self) -> Option<Cow<'_, [u8]>> {
         if !self.codings.is_empty() {
             return self.text().await.map(Cow::Owned);
@@ -121,7 +122,7 @@ impl BufferedBody {
         }
     }
 
-    /// The body to send upstream.
+    /// Returns the body to send upstream.
     pub(super) fn into_body(self, rewrite: CredentialRewrite) -> Body {
         let remaining = self.spool.length();
         let mut trailers = self.trailers;
@@ -174,8 +175,8 @@ impl HttpBody for ReleasedBody {
     }
 
     fn size_hint(&self) -> SizeHint {
-        // With trailers, the length is reported as unknown, because hyper sends no trailers after a body of known
-        // length.
+        // If there are trailers, the length is reported as unknown, because hyper sends no trailers after a body of
+        // known length.
         if self.trailers.is_some() { SizeHint::default() } else { SizeHint::with_exact(self.remaining) }
     }
 }

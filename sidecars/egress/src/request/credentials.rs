@@ -16,8 +16,8 @@ pub(crate) struct CredentialRewrite {
 }
 
 impl CredentialRewrite {
-    /// Returns the changes for `route`, or `None` if the route requires a credential that is not bound to it or has no
-    /// value. With `None`, nothing may be sent.
+    /// Returns the changes for `route`, or `None` if the route requires a credential that is not bound to the route or
+    /// has no value. Without these changes, the request must not be sent.
     pub(super) fn for_route(route: &Route, credential_store: &CredentialStore) -> Option<Self> {
         let inject = match &route.auth {
             Some(_) => Some(credential_store.header_for(route)?),
@@ -61,13 +61,13 @@ impl CredentialRewrite {
         names
     }
 
-    /// Strips the agent's headers.
+    /// Removes the headers that the proxy strips from `headers`.
     pub(super) fn strip(self, mut headers: HeaderMap) -> StrippedHead {
         self.strip_from(&mut headers);
         StrippedHead { headers, inject: self.inject }
     }
 
-    /// Strips the same headers from the trailers of the body. Injects no credential.
+    /// Removes the same headers as [`Self::strip`] from the trailers of the body. Injects no credential.
     pub(super) fn trailers(&self, trailers: &mut HeaderMap) {
         self.strip_from(trailers);
         if let Some((name, _)) = &self.inject {
@@ -93,7 +93,8 @@ impl Observe for CredentialRewrite {
     }
 }
 
-/// The headers of a request without the agent's credentials. Only such headers can receive the route's credential.
+/// The headers of a request without the agent's credentials. Only a [`StrippedHead`] can receive the route's
+/// credential.
 pub(super) struct StrippedHead {
     headers: HeaderMap,
     inject: Option<(HeaderName, HeaderValue)>,
@@ -111,7 +112,7 @@ impl StrippedHead {
     }
 }
 
-/// The headers of a request as they are sent.
+/// The headers of a request as the proxy sends them.
 pub(super) struct InjectedHead {
     headers: HeaderMap,
     /// The name of the injected header.

@@ -1,7 +1,7 @@
 //! Errors with which the proxy ends a stream of server-sent events.
 //!
-//! An MCP client waits for the answer to its request, and treats a stream that merely breaks off as a lost connection.
-//! The error therefore has the id of the request (JSON-RPC 2.0, 5.1).
+//! An MCP client waits for the answer to its request, and treats a stream that ends without an answer as a lost
+//! connection. The error event therefore contains the id of the request (JSON-RPC 2.0, 5.1).
 
 use bottle_policy::decide::Refusal;
 use http::header::{ACCEPT, CONTENT_LENGTH, CONTENT_TYPE};
@@ -19,7 +19,7 @@ const MAX_ID: usize = 256;
 /// The code of an error that the server defines (JSON-RPC 2.0, 5.1).
 const SERVER_ERROR: i32 = -32000;
 
-/// The form of the errors in one stream.
+/// The format of the error events in one stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ErrorEvents {
     /// The id of the request, if it is a JSON-RPC request.
@@ -35,7 +35,7 @@ impl ErrorEvents {
         (is_events(kind) && !is_encoded && !has_end).then_some(Self { id })
     }
 
-    /// The event for a denial.
+    /// Returns the error event for a denial.
     pub(super) fn of(&self, refusal: &Refusal) -> String {
         let about = json!({"reason": refusal.reason.as_str(), "host": refusal.host});
         match &self.id {

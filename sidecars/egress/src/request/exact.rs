@@ -1,9 +1,10 @@
 //! Asks the provider how many tokens a prompt has, if the setting `metering.exact` is on and a budget limits the
-//! requests. The answer determines only the reservation. The response reports the tokens that were used.
+//! requests. The answer determines only how many tokens are reserved. The tokens that were used come from the model's
+//! response.
 //!
-//! Anthropic counts a request at `…/messages/count_tokens`, OpenAI at `…/responses/input_tokens`. Both accept the
-//! fields of a request that belong to the prompt, and reject the others. If the provider does not answer in time, or
-//! its answer is unexpected, the estimate applies.
+//! Anthropic counts a request at `…/messages/count_tokens`, OpenAI at `…/responses/input_tokens`. Both providers accept
+//! the fields of a request that belong to the prompt, and reject other fields. If the provider does not answer in time,
+//! or its answer is unexpected, the proxy uses its own estimate.
 
 use std::sync::Arc;
 
@@ -88,7 +89,8 @@ async fn count(egress: &Arc<Egress>, outgoing: Outgoing) -> Option<u64> {
     answer["input_tokens"].as_u64()
 }
 
-/// The part of a request that the provider counts. `None` if the request is no JSON object, or too long.
+/// Returns the part of a request that the provider counts. Returns `None` if the request is not a JSON object, or is
+/// too long.
 fn prompt(text: &[u8], fields: &[&str]) -> Option<Vec<u8>> {
     if text.len() > bounds::COUNTED_PROMPT {
         return None;
@@ -98,7 +100,7 @@ fn prompt(text: &[u8], fields: &[&str]) -> Option<Vec<u8>> {
     serde_json::to_vec(&request).ok()
 }
 
-/// The headers of the request, for a body of another length.
+/// Returns the headers of the request, changed for an unencoded JSON body of another length.
 fn headers(of_request: &HeaderMap) -> HeaderMap {
     let mut headers = of_request.clone();
     for name in [CONTENT_ENCODING, CONTENT_LENGTH, EXPECT, TRANSFER_ENCODING] {

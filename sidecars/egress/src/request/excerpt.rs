@@ -1,16 +1,18 @@
 //! Builds the excerpt of a question about a finding: the request line and the text around the findings.
 //!
-//! The user decides from the excerpt, so it shows the location of the value. It never contains the value itself.
+//! The user bases the decision on the excerpt, so the excerpt shows where the value is. The excerpt never contains the
+//! value itself.
 
 use std::ops::Range;
 
 use bottle_protocol::queue::bounded_excerpt;
 use bottle_scan::{Finding, MASK, Scanner, Severity, excerpt};
 
-/// The number of bytes shown before and after a finding. The limit keeps a line within its bounds.
+/// The number of bytes shown before and after a finding. With this number, a line is short enough for
+/// [`bounded_excerpt`].
 const AROUND: usize = 80;
 
-/// The most findings that are shown. The report counts all of them.
+/// The most findings that an excerpt shows. The report counts all findings.
 const MAX_SHOWN: usize = 3;
 
 /// A finding with its surrounding text and the location of that text.
@@ -57,7 +59,7 @@ pub(super) fn lines<'t>(
     bounded_excerpt(lines)
 }
 
-/// Masks what the scanner still finds in an excerpt. If the scanner then still finds something, only the mask is shown.
+/// Scans an excerpt again. If the scanner still finds a blocking finding, returns only the mask.
 fn rescanned(text: String, scanner: Option<&Scanner>) -> String {
     let Some(scanner) = scanner else { return text };
     let blocks = |text: &str| {
@@ -116,13 +118,13 @@ mod tests {
         for (text, expected) in [
             (format!("{{\"a\": \"{SECRET}\"}}"), &["  {\"a\": \"[redacted]\"}"][..]),
             (format!("a=1&b={SECRET}&c=2"), &["  a=1&b=[redacted]&c=2"]),
-            // The mask covers the rest of the word.
+            // The mask covers the whole word that contains the secret.
             (format!("key prefix-{SECRET}-suffix== end"), &["  key [redacted] end"]),
             (
                 format!("one\ntwo {SECRET}\r\n\n\u{1b}[31mthree\nfour"),
                 &["  one", "  two [redacted]", "   [31mthree"],
             ),
-            // Words that may be cut are left out.
+            // The excerpt omits words that may be truncated.
             (
                 format!("{long}{SECRET} {long}"),
                 &[&format!("   {}[redacted]{}", "word ".repeat(15), " word".repeat(15))],
@@ -139,7 +141,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever surrounds a secret, the excerpt shows no twelve characters of it, and stays within its bounds.
+        /// For any text around a secret, the excerpt shows no twelve consecutive characters of the secret, and stays
+        /// within its size limit.
         #[test]
         fn never_shows_a_part_of_the_value(
             before in ".{0,200}",

@@ -26,7 +26,7 @@ pub(super) struct RequestFindings {
 }
 
 impl RequestFindings {
-    /// Scans the head as it is sent, and counts hits for the lockout.
+    /// Scans the head as the proxy sends it, and counts hits for the lock-out.
     pub(super) fn in_head(egress: &Egress, permit: &Permit<'_>, head: &RequestHead) -> Self {
         let method = head.method().as_str();
         let text = permit.with_outgoing_head(head.headers(), |outgoing| Head::with_method(method, outgoing));
@@ -79,8 +79,8 @@ impl RequestFindings {
         in_head.chain(plain).chain(packed).collect()
     }
 
-    /// Returns the text of the body if it has a blocking finding, because the question to the user then needs the text.
-    /// Returns `None` if the text is too long.
+    /// If the body has a blocking finding, returns the text of the body, because the question to the user then needs
+    /// the text. Otherwise returns an empty text. Returns `None` if the text is too long.
     pub(super) async fn text_for_question(&self, body: Option<&BufferedBody>) -> Option<Vec<u8>> {
         if self.in_body.blocks() { body?.text().await } else { Some(Vec::new()) }
     }
@@ -132,13 +132,13 @@ impl RequestFindings {
         RequestInfo { path, method, ..(*permit.info).clone() }
     }
 
-    /// Returns a denial that is reported with path and method redacted.
+    /// Returns a denial. Its report contains the redacted path and method.
     pub(super) fn denied(&self, permit: &Permit<'_>, head: &RequestHead, refusal: Refusal) -> Denied {
         DeniedRequest::new(Arc::new(self.redacted_info(permit, head)), refusal)
     }
 
-    /// Returns the approvals that the request needs, or `None` if a finding cannot be assigned to a value. `text` is
-    /// the text of the body.
+    /// Returns the keys of the approvals that the request needs. Returns `None` if a finding is in a packed file,
+    /// because its value is not known. `text` is the text of the body.
     pub(super) fn approval_keys(&self, host: &str, text: &[u8]) -> Option<Vec<ApprovalKey>> {
         let blocks = |finding: &&Finding| finding.severity == Severity::Block;
         if self.in_body.packed.iter().any(|finding| blocks(&finding)) {

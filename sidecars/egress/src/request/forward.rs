@@ -30,8 +30,8 @@ pub(super) struct Outgoing {
 /// Sends a request and returns the response. The response body is streamed.
 ///
 /// # Errors
-/// [`UpstreamError`] with the step that failed. It is also an error if the host switches to a protocol that the request
-/// did not ask for.
+/// [`UpstreamError`] with the step that failed. Also an error if the host switches to a protocol that the request did
+/// not ask for.
 pub(super) async fn send(
     upstream: &Arc<Upstream>,
     outgoing: Outgoing,
@@ -39,7 +39,7 @@ pub(super) async fn send(
     let (target, request) = outgoing.into_request()?;
     let response = upstream.send(&target, request).await?;
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-        // Such a response would turn the bottle's connection into a tunnel.
+        // This response would make the bottle's connection a tunnel.
         return Err(Unreachable::UnrequestedUpgrade.at(&target.host));
     }
     Ok(for_bottle(response))
@@ -53,9 +53,9 @@ where
 {
     let (mut parts, body) = response.into_parts();
     headers::for_bottle(&mut parts.headers);
-    // Each side has a separate HTTP version, and hyper's server sets the one for the bottle. The extensions are cleared
-    // because the reason phrase is unscanned text from upstream; hyper writes the standard phrase of the status
-    // instead.
+    // The connections to upstream and to the bottle may have different HTTP versions. hyper's server sets the version
+    // for the bottle. The extensions are cleared because the reason phrase is unscanned text from upstream; hyper
+    // writes the standard phrase of the status instead.
     parts.version = Version::default();
     parts.extensions.clear();
     let body = IdleTimeout::new(body, bounds::RESPONSE_BODY_IDLE);

@@ -32,7 +32,7 @@ pub(super) struct ReceivedRequest {
 }
 
 impl ReceivedRequest {
-    /// Takes over a request that arrived on `connection`.
+    /// Parses the head of a request that arrived on `connection`.
     pub(super) fn read(connection: Arc<ConnectionContext>, mut request: http::Request<Incoming>) -> Self {
         let upgrade = hyper::upgrade::on(&mut request);
         let (mut parts, body) = request.into_parts();
@@ -57,7 +57,7 @@ pub(super) struct DeniedRequest {
     pub(super) refusal: Refusal,
 }
 
-/// Boxed because denials are rare and large.
+/// A denied request. The value is boxed because denials are rare and large.
 pub(super) type Denied = Box<DeniedRequest>;
 
 impl DeniedRequest {
@@ -86,7 +86,7 @@ impl RequestHead {
         self.websocket
     }
 
-    /// The early hints for the client, or `None` if it cannot receive any.
+    /// The early hints for the client, or `None` if the client cannot receive early hints.
     pub(super) fn early_hints(&self) -> Option<&EarlyHints> {
         self.parts.extensions.get()
     }
@@ -122,8 +122,8 @@ impl RequestHead {
         decide_canonical(table, &facts, names, &|slot| credential_store.holds(slot), findings)
     }
 
-    /// Returns the denial of a request that no route has allowed yet. The denial's facts contain the host if it is
-    /// known, and the rest as received.
+    /// Returns the denial of a request that no route has allowed yet. The facts for reports contain the host if the
+    /// host is known. The port, method and path are as received.
     pub(super) fn denied(&self, refusal: Refusal) -> Denied {
         let info = RequestInfo {
             host: refusal.host.clone(),
@@ -189,8 +189,9 @@ fn facts<'f>(connection: &'f ConnectionContext, parts: &'f Parts, websocket: boo
     }
 }
 
-/// Inside TLS the scheme is https. A client that sends a plain-text request for an `https://` URL to the explicit proxy
-/// expects the proxy to use TLS; the plain text never leaves the machine.
+/// Returns the scheme of a request. Inside TLS, the scheme is https. If a client sends a plain-text request for an
+/// `https://` URL to the explicit proxy, the client expects the proxy to use TLS. The plain text never leaves the
+/// machine.
 fn scheme(connection: &ConnectionContext, parts: &Parts) -> UrlScheme {
     let absolute = connection.is_proxy() && parts.uri.scheme() == Some(&http::uri::Scheme::HTTPS);
     if connection.tls || absolute { UrlScheme::Https } else { UrlScheme::Http }

@@ -15,8 +15,8 @@ const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
 
 /// Removes the headers that `Connection` lists, before the policy decides and before a credential is injected.
 ///
-/// Removing them later could remove a header that the decision relied on, or the injected credential. `Upgrade` and
-/// `TE` are kept because the proxy reads both.
+/// Removing these headers later could remove a header that the decision relied on, or the injected credential.
+/// `Upgrade` and `TE` are kept because the proxy reads both.
 pub(crate) fn remove_connection_listed(headers: &mut HeaderMap) {
     for name in connection_options(headers) {
         if name != UPGRADE && name != TE {
@@ -48,12 +48,11 @@ pub(crate) fn for_upstream(headers: &mut HeaderMap) {
 /// Removes the response headers that upstream meant for the proxy only.
 ///
 /// `Alt-Svc` is removed because it offers connections (QUIC, other ports) that a bottle cannot use. Headers that only
-/// the proxy may set are removed because clients recognize the proxy's responses by them.
+/// the proxy may set are removed because clients recognize the proxy's responses by these headers.
 pub(crate) fn for_bottle(headers: &mut HeaderMap) {
     remove_own(headers);
     if headers.contains_key(TRANSFER_ENCODING) {
-        // The transfer coding determines the length of the body, and the length in this header may be wrong (RFC 9112,
-        // 6.3).
+        // The transfer coding determines the length of the body, and `Content-Length` may be wrong (RFC 9112, 6.3).
         headers.remove(CONTENT_LENGTH);
     }
     for name in connection_options(headers) {
@@ -74,7 +73,7 @@ pub(crate) fn remove_own(headers: &mut HeaderMap) {
     }
 }
 
-/// Limits `Accept-Encoding` to codings that can be decoded as a stream, so that servers send no others.
+/// Limits `Accept-Encoding` to codings that can be decoded as a stream, so that servers use no other codings.
 pub(crate) fn limit_accept_encoding(headers: &mut HeaderMap) {
     if !headers.contains_key(ACCEPT_ENCODING) {
         return;

@@ -1,6 +1,6 @@
-//! Counts findings of credentials that the agent does not hold. A hit counts before the verdict, and for every value of
-//! the route's `outbound_on_match`. After the configured number of distinct pieces (`lock_after`), the bottle is
-//! locked.
+//! Counts findings of credentials that the agent does not hold. Each such finding is a hit. The proxy counts hits
+//! before the verdict, and for every value of the route's `outbound_on_match`. After the configured number of distinct
+//! pieces (`lock_after`), the bottle is locked.
 
 use bottle_policy::decide::Refusal;
 use bottle_scan::Finding;
@@ -8,7 +8,7 @@ use bottle_scan::Finding;
 use crate::egress::Egress;
 
 impl Egress {
-    /// Counts the pieces of credentials in a request or message to `host`, wherever in it they were found.
+    /// Counts the pieces of credentials that were found anywhere in a request or message to `host`.
     pub(super) fn count_hits<'f>(&self, found: impl IntoIterator<Item = &'f Finding>, host: &str) {
         for finding in found.into_iter().filter(|finding| self.is_hit(finding)) {
             let place = self.reporter.redact(host);

@@ -5,15 +5,16 @@
 //! body ─┬─ complete within a moment ──► scanned fully ─► forwarded, redacted, or denied
 //!       └─ continues ─────────────────► streaming_scan: scanned as it streams, cut at a finding
 //! ```
-//! If the host echoes the credential that the proxy injected into the request, the scan redacts it. The scan searches
-//! for no other secret: a host that never received a secret cannot echo it, but could learn it from the proxy's
-//! reaction.
+//! If the host echoes the credential that the proxy injected into the request, the proxy redacts the credential. The
+//! scan searches for no other secret: a host that never received a secret cannot echo it, but could learn it from the
+//! proxy's reaction.
 //!
-//! If a page contains a prompt injection, the proxy forwards the page in a marked frame, because articles quote
-//! injections. The proxy denies every other response with an injection, such as the result of a tool, or cuts it if a
-//! part was already forwarded. A stream of events ends with an error. A route can choose one of these two behaviours
-//! for all responses. On a provider route the proxy only logs the injection, because a client would retry an
-//! interrupted model response and pay for it twice.
+//! If a page contains a prompt injection, the proxy forwards the page in a marked frame, because an article may quote
+//! an injection. The proxy denies every other response with an injection, such as the result of a tool. If a part of
+//! the response was already forwarded, the proxy cuts the response. A stream of events then ends with an error event.
+//! With `dlp.inbound_on_match`, a route can select that all responses with an injection are denied, or that none are
+//! denied. On a provider route, the proxy only logs the injection, because a client would retry an interrupted model
+//! response and pay for it twice.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,8 +45,8 @@ use crate::upstream::OnEarlyHints;
 
 /// A response with a declared length up to this many bytes is read completely before any of it is forwarded.
 const MAX_WHOLE: u64 = 1 << 20;
-/// The most bytes of a response without a declared length that are read before any of them are forwarded. The rest is
-/// scanned while it streams.
+/// The most bytes of a response without a declared length that the proxy reads before it forwards any of them. The
+/// proxy scans the rest of the response while it streams.
 const MAX_BEGINNING: usize = 256 << 10;
 /// If no chunk of a response without a declared length arrives for this long, the proxy stops reading ahead and scans
 /// the rest while it streams.
@@ -99,8 +100,9 @@ impl Inbound {
         Some(Self { context, on_match, provider, id: None })
     }
 
-    /// Prepares the scan for a request: `headers` and `body` as the bottle sent them. No event can be added to an
-    /// encoded stream, so a client of event streams gets them without a coding. On a provider route, nothing is cut.
+    /// Prepares the scan for a request. `headers` and `body` are as the bottle sent them. The proxy cannot add an error
+    /// event to an encoded stream, so it asks upstream for an unencoded response if the client accepts event streams.
+    /// On a provider route this is not necessary, because the proxy does not cut the responses of providers.
     pub(super) async fn prepare(&mut self, headers: &mut HeaderMap, body: &Cleared) {
         headers::limit_accept_encoding(headers);
         if self.provider || !accepts_events(headers) {
@@ -133,7 +135,7 @@ impl Inbound {
             Some(rest) => {
                 let fixed = !codings.is_empty() || parts.headers.contains_key(CONTENT_LENGTH);
                 if fixed && matches!(self.context.on_injection, OnInjection::Mark(_)) {
-                    // No note can be added to this stream.
+                    // The proxy cannot add a note to the stream of this response.
                     self.context.on_injection = OnInjection::Block;
                 }
                 let scan = StreamingScan::new(self.context, beginning, rest, &codings);
@@ -142,8 +144,9 @@ impl Inbound {
         }
     }
 
-    /// Returns the content codings. A part (status 206) of encoded text cannot be decoded, so it is scanned without
-    /// decoding. On a route with a credential, the proxy strips the request headers that ask for a part.
+    /// Returns the content codings. A partial response (status 206) of encoded text cannot be decoded, so the proxy
+    /// scans the partial response without decoding. On a route with a credential, the proxy strips the request headers
+    /// that ask for a partial response.
     fn codings(&self, parts: &Parts) -> Result<Vec<Coding>, Refusal> {
         if parts.status == StatusCode::PARTIAL_CONTENT {
             return Ok(Vec::new());
@@ -152,7 +155,7 @@ impl Inbound {
     }
 
     fn on_injection(&self, parts: &Parts) -> OnInjection {
-        // A frame around a part would end up inside the complete content.
+        // If the proxy added a frame to a partial response, the frame would be inside the complete content.
         let markup = Markup::of(&parts.headers).filter(|_| parts.status != StatusCode::PARTIAL_CONTENT);
         match (self.on_match, markup) {
             _ if self.provider => OnInjection::Log,
@@ -177,7 +180,8 @@ impl Inbound {
         }
     }
 
-    /// Reads the part of the body that arrives without a pause. Returns it, and the rest of the body if there is more.
+    /// Reads the part of the body that arrives without a pause. Returns this part, and the rest of the body if the body
+    /// continues.
     async fn beginning(&self, parts: &Parts, mut body: Body) -> Result<(Bytes, Option<Rest>), Refusal> {
         let length = length(&parts.headers);
         let read_whole = length.is_some_and(|length| length <= MAX_WHOLE);
@@ -244,7 +248,7 @@ impl Inbound {
         Ok(Response::from_parts(parts, body::full(changed)))
     }
 
-    /// Returns the decoded text without the route's credential, or `None` if the text does not contain it.
+    /// Returns the decoded text without the route's credential, or `None` if the text does not contain the credential.
     fn redacted(
         &self,
         parts: &Parts,
@@ -279,8 +283,8 @@ impl Inbound {
     }
 }
 
-/// Returns the receiver of the upstream's early hints. The receiver sends them to the client, processed like the
-/// headers of a response.
+/// Returns the receiver of the upstream's early hints. The receiver processes the hints like the headers of a response,
+/// and sends them to the client.
 pub(super) fn early_hints(egress: &Egress, permit: &Permit<'_>, client: EarlyHints) -> OnEarlyHints {
     let inbound = Inbound::for_permit(egress, permit);
     OnEarlyHints::new(move |headers| {

@@ -1,7 +1,7 @@
 //! Remembers the links to which allowed hosts redirected.
 //!
 //! Such a link often contains a signed token that lets the client download one file, for example a release. The host
-//! itself made the token, so it is not a finding when the client follows the link.
+//! itself created the token, so the token is not a finding when the client follows the link.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
@@ -15,7 +15,7 @@ use sha2::{Digest, Sha256};
 use super::permit::Permit;
 use crate::report::record::RequestInfo;
 
-/// The most links that are remembered. After that, a new link replaces the oldest one.
+/// The most links that are remembered. Further links replace the oldest links.
 const MAX_LINKS: usize = 1024;
 /// The longest link that is remembered, in bytes.
 const MAX_LENGTH: usize = 16 << 10;
@@ -56,7 +56,7 @@ impl IssuedLinks {
 /// Returns the hash of a link. A link that begins with one slash belongs to the host of the request `info`. Other
 /// relative links are not remembered.
 fn hash_of(location: &str, info: &RequestInfo) -> Option<[u8; 32]> {
-    // A fragment is not sent.
+    // Clients do not send the fragment of a link.
     let location = location.split('#').next().unwrap_or_default();
     if location.starts_with("//") {
         return None;

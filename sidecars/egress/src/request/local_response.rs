@@ -16,7 +16,7 @@ use crate::report::record::RequestInfo;
 /// The header with the reason code, for programs that do not parse bodies.
 const REASON: HeaderName = HeaderName::from_static("x-bottle-reason");
 
-/// The kind of client that sent a denied request. It determines the form of the response.
+/// The kind of client that sent a denied request. The kind determines the format of the response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Client {
     /// A client that receives the denial as JSON.
@@ -26,7 +26,7 @@ pub(crate) enum Client {
 }
 
 impl Client {
-    /// Reads `User-Agent`.
+    /// Determines the kind of client from `User-Agent`.
     pub(super) fn of(headers: &HeaderMap) -> Self {
         let is_git = headers.get(USER_AGENT).is_some_and(|agent| agent.as_bytes().starts_with(b"git/"));
         if is_git { Self::Git } else { Self::Any }
@@ -49,7 +49,7 @@ pub(crate) fn denied(
     let headers = response.headers_mut();
     headers.insert(REASON, HeaderValue::from_static(refusal.reason.as_str()));
     if status == StatusCode::UPGRADE_REQUIRED {
-        // RFC 9110 requires this status to name the protocol to upgrade to.
+        // RFC 9110 requires that a response with this status names the protocol to which the client must upgrade.
         headers.insert(UPGRADE, HeaderValue::from_static("HTTP/1.1"));
     }
     add_reason_phrase(&mut response, refusal.reason);
@@ -70,7 +70,8 @@ const STRIPPED: HeaderName = HeaderName::from_static("x-bottle-stripped");
 /// Maximum length of the value of [`STRIPPED`], in bytes. Names that do not fit are omitted.
 const STRIPPED_BYTES: usize = 1024;
 
-/// Adds a response header that lists what the proxy stripped from the request: `authorization, cookie, ?token`.
+/// Adds a response header that lists the headers and query keys that the proxy stripped from the request, for example
+/// `authorization, cookie, ?token`.
 pub(super) fn add_stripped_header(headers: &mut HeaderMap, names: &[String]) {
     let mut listed = String::new();
     for name in names {

@@ -21,13 +21,13 @@ pub(super) enum OnInjection {
     Log,
     /// Forward the response with a mark, and log the finding.
     Mark(Markup),
-    /// Deny the response, or cut it.
+    /// Deny the response, or cut the response if a part was already forwarded.
     Block,
 }
 
 impl Markup {
-    /// Returns the syntax of a response's content; `None` if a mark would break it. In a text whose characters have
-    /// several bytes, a mark in ASCII is not readable.
+    /// Returns the syntax of a response's content, or `None` if a mark would break the content. UTF-16 and similar
+    /// content cannot be marked, because a mark in ASCII is not readable there.
     pub(super) fn of(headers: &HeaderMap) -> Option<Self> {
         let kind = headers.get(CONTENT_TYPE)?.to_str().ok()?.to_ascii_lowercase();
         if ["utf-16", "utf-32", "utf16", "utf32", "ucs-"].iter().any(|wide| kind.contains(wide)) {

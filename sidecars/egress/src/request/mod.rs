@@ -7,11 +7,12 @@
 //!                       └─────────────────────────► denial ◄─────────────────────┴────────────┘
 //! ```
 //! This module defines the order of the stages, and types enforce it: only [`outbound`] creates a [`Cleared`] request,
-//! [`forward()`] sends only those, and a credential can be added only to stripped headers. A request reads the routes
-//! once, at the beginning, so the same revision decides on it and forwards it.
+//! [`forward()`] sends only cleared requests, and a credential can be added only to stripped headers. For each request,
+//! the pipeline reads the routes once, at the beginning. So the decision and the forwarding use the same revision of
+//! the routes.
 //!
-//! Within the tracing span of the request, the stages that take time have spans of their own, which the benchmark of the
-//! proxy measures: `decide`, `scan_head`, `read_body`, `send`, `scan_response`.
+//! Within the tracing span of the request, the stages that take time have their own spans. The benchmark of the proxy
+//! measures these spans: `decide`, `scan_head`, `read_body`, `send`, `scan_response`.
 
 mod access_log;
 pub(crate) mod approval;
@@ -72,7 +73,7 @@ pub(crate) async fn handle(
     connection: Arc<ConnectionContext>,
     request: Request<Incoming>,
 ) -> Response<Body> {
-    // The HTTP/1.1 server enforces this limit itself.
+    // For HTTP/1.1, hyper's server enforces this limit itself.
     if request.headers().len() > bounds::HEADERS {
         return local_response::too_many_headers();
     }
@@ -133,7 +134,7 @@ async fn forward(
     let messages = if websocket { MessageRelay::for_permit(egress, &permit, head.headers()) } else { None };
     let tracker = UsageTracker::for_request(&permit.info, permit.route, head.headers());
     let (cleared, charge) = budget::charge(egress, &permit, &head, cleared).await?;
-    // Checks the lock again, because the request may have waited long for its tokens.
+    // Checks the lock again, because the request may have waited long until its tokens were reserved.
     if let Some(refusal) = egress.locked_out(permit.host()) {
         return Err(refusal);
     }

@@ -1,6 +1,7 @@
-//! Counts the tokens of a WebSocket that carries responses of a model: the WebSocket mode of OpenAI's Responses API. Each
-//! message `response.create` of the bottle is a request, and its response is a sequence of events, one in each message.
-//! A budget applies to each request as it does over HTTP: no byte of it leaves before its tokens are reserved.
+//! Counts the tokens of a WebSocket that carries responses of a model: the WebSocket mode of OpenAI's Responses API.
+//! Each message `response.create` of the bottle is a request, and its response is a sequence of events, one in each
+//! message. A budget applies to each request as over HTTP: the proxy sends no byte of a request before its tokens are
+//! reserved.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -19,7 +20,7 @@ use crate::egress::Egress;
 use crate::report::record::RequestInfo;
 use crate::usage::{InFlight, MessageProgress, UsageTracker};
 
-/// The most requests of one WebSocket without an answer. The API allows one.
+/// The most unanswered requests of one WebSocket. The API allows one unanswered request.
 const IN_FLIGHT: usize = 16;
 
 /// The type of a message that is a request.
@@ -28,10 +29,10 @@ const REQUEST: &str = "response.create";
 /// The types of messages that use no tokens.
 const FREE: [&str; 2] = ["response.cancel", "response.processed"];
 
-/// The longest response id that is compared, in bytes. OpenAI's ids have 55.
+/// The longest response id that is compared, in bytes. OpenAI's ids have 55 bytes.
 const MAX_ID: usize = 256;
 
-/// The responses of one WebSocket.
+/// Counts the tokens of the responses on one WebSocket.
 pub(super) struct ModelSocket {
     egress: Arc<Egress>,
     info: Arc<RequestInfo>,
@@ -49,8 +50,8 @@ struct ClientMessage<'t> {
     kind: Cow<'t, str>,
 }
 
-/// A message that uses no tokens, with every field that it may have. With another field, a lenient server could treat
-/// the message as something else.
+/// A message that uses no tokens, with all its permitted fields. If other fields were permitted, a lenient server could
+/// treat the message as another type of message.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct FreeMessage<'t> {
@@ -83,10 +84,10 @@ struct ResponseHead {
 
 /// The requests of one WebSocket whose responses have not ended, oldest first.
 ///
-/// The model begins their responses in this order, and a response has an id from its beginning. An error has no id, and
-/// may concern any message of the bottle. So an error ends a request only if it cannot concern another message.
-/// Otherwise the request stays: later events may still complete it, and without such events all its reserved tokens
-/// count.
+/// The model begins the responses in the order of the requests, and a response has an id from its beginning. An error
+/// has no id, and may concern any message of the bottle. So an error ends a request only if the error cannot concern
+/// another message. Otherwise the request stays in the queue, because later events may still complete its response.
+/// Without such events, all tokens reserved for the request count as used.
 #[derive(Default)]
 struct Requests {
     sent: VecDeque<Sent>,
@@ -97,10 +98,10 @@ struct Requests {
 /// A request that was sent.
 struct Sent {
     response: InFlight,
-    /// The id of the response, known once the response begins. Empty if the model gives none.
+    /// The id of the response, known once the response begins. Empty if the model sends no id.
     id: Option<String>,
-    /// Whether the bottle has sent only requests since this one. The beginning of this response then shows that the
-    /// model has read all other messages.
+    /// Whether all messages that the bottle sent after this request are requests. If so, the beginning of this
+    /// request's response shows that the model has read all messages that are not requests.
     is_after_others: bool,
 }
 
@@ -115,7 +116,7 @@ impl Requests {
         self.sent.iter_mut().for_each(|sent| sent.is_after_others = false);
     }
 
-    /// The number of the request to which a message of the model belongs, or `None` if that is unclear.
+    /// Returns the index of the request to which a message of the model belongs, or `None` if that is unclear.
     fn position_of(&mut self, message: &ServerMessage<'_>) -> Option<usize> {
         let Some(response) = &message.response else {
             return match &*message.kind {
@@ -152,7 +153,7 @@ impl ModelSocket {
         })
     }
 
-    /// Reserves the tokens of the bottle's message, if it is a request. Waits until a lease has them.
+    /// Reserves the tokens of the bottle's message, if the message is a request. Waits until a lease has enough tokens.
     ///
     /// # Errors
     /// The denial. A message that the proxy cannot read is denied too, because it could be a request.
@@ -180,7 +181,7 @@ impl ModelSocket {
         Ok(())
     }
 
-    /// Counts a message of the model. An unreadable message proves nothing.
+    /// Counts the tokens of a message of the model. Ignores a message that the proxy cannot parse.
     pub(super) fn inbound(&self, event: &[u8]) {
         let Ok(message) = serde_json::from_slice::<ServerMessage<'_>>(event) else { return };
         let mut requests = self.in_flight();
@@ -195,7 +196,8 @@ impl ModelSocket {
     }
 }
 
-/// The message with which the API reports an error, so that the agent shows the denial and does not repeat its request.
+/// Returns the denial in the format in which the API reports errors, so that the agent shows the denial and does not
+/// repeat its request.
 pub(super) fn error_message(refusal: &Refusal) -> String {
     let error = json!({
         "type": "invalid_request_error",

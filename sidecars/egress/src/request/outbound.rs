@@ -5,8 +5,8 @@
 //!                        │                                                           ▲           │  │
 //!                        └─► deny (body unread)                                      └── redact ◄┘  └─► deny
 //! ```
-//! If the head alone leads to a denial, the proxy does not read the body. Only a [`Cleared`] request can be sent, and
-//! only this module creates one.
+//! If the proxy denies a request because of its head, the proxy does not read the body. Only a [`Cleared`] request can
+//! be sent, and only this module creates one.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -70,7 +70,8 @@ impl OutboundBody {
 }
 
 impl Cleared {
-    /// Buffers a body that was not read for a scan, so that it can be read before any of it is sent.
+    /// Buffers a body that was not read for a scan, so that the proxy can read the whole body before it sends any of
+    /// it.
     ///
     /// # Errors
     /// [`BufferError`] if the body is too long, or cannot be read.
@@ -80,12 +81,12 @@ impl Cleared {
         Ok(Self(OutboundBody::Buffered(Box::new(buffered))))
     }
 
-    /// Whether the body is read.
+    /// Whether the proxy has read the body.
     pub(super) fn is_read(&self) -> bool {
         !matches!(self.0, OutboundBody::Unscanned(_))
     }
 
-    /// Returns the decoded body. `None` if it is not read yet, too long, or cannot be decoded.
+    /// Returns the decoded body. `None` if the body is not read yet, is too long, or cannot be decoded.
     pub(super) async fn decoded(&self) -> Option<Cow<'_, [u8]>> {
         match &self.0 {
             OutboundBody::Unscanned(_) => None,
@@ -125,7 +126,7 @@ impl<'t> AllowedRequest<'t, Scanned> {
         request.with_scan(Cleared(scanned.body))
     }
 
-    /// Returns a denial that is reported with path and method redacted.
+    /// Returns a denial. Its report contains the redacted path and method.
     fn redacted_denial(&self, refusal: Refusal) -> Denied {
         self.scan.findings.denied(&self.permit, &self.head, refusal)
     }
@@ -139,8 +140,8 @@ pub(super) struct Evaluation<'t> {
 }
 
 impl<'t> Evaluation<'t> {
-    /// Runs stages 1 to 6 for a request. Redacts the request if the route requires that. Returns the request with the
-    /// slot that it has held since the scan.
+    /// Runs stages 1 to 6 for a request. Redacts the request if the route requires that. Returns the request with its
+    /// request slot. The request has held the slot since before its scan.
     pub(super) async fn evaluate(
         &self,
         request: ReceivedRequest,
@@ -162,8 +163,8 @@ impl<'t> Evaluation<'t> {
         self.decide_findings(self.scan(request).await?).await
     }
 
-    /// Waits until all found pieces of credentials are counted. Then returns `outcome`, or the lockout denial if the
-    /// bottle is locked.
+    /// Waits until all found pieces of credentials are counted. Then returns `outcome`, or the denial of the lock-out
+    /// if the bottle is locked.
     async fn unless_locked<Scan>(
         &self,
         outcome: Result<AllowedRequest<'t, Scan>, Denied>,
@@ -186,7 +187,7 @@ impl<'t> Evaluation<'t> {
         Ok(AllowedRequest { head, permit, upgrade, scan: Unscanned(body) })
     }
 
-    /// Scans the head, and then the body unless the findings in the head deny the request.
+    /// Scans the head. If the findings in the head do not lead to a denial, then also scans the body.
     async fn scan(
         &self,
         request: AllowedRequest<'t, Unscanned>,
@@ -214,8 +215,8 @@ impl<'t> Evaluation<'t> {
         Ok(request.with_scan(Scanned { body, findings }))
     }
 
-    /// Denies text that contains a GitLab quick action which changes a gated repository, and text that is too long to
-    /// be checked. If the route does not scan bodies, the body is not read for this check.
+    /// Denies a request with a GitLab quick action that changes a repository behind the git gate, and a request with
+    /// text that is too long for this check. If the route does not scan bodies, this check does not read the body.
     async fn check_quick_actions(
         &self,
         permit: &Permit<'_>,
@@ -238,8 +239,8 @@ impl<'t> Evaluation<'t> {
         word.map_or(Ok(()), |word| Err(head.denied(Refusal::quick_action(host, word))))
     }
 
-    /// Denies a form that overrides the method with one that the route denies, because some servers read the method
-    /// from the form.
+    /// Denies a form that overrides the method with a method that the route denies, because some servers read the
+    /// method from the form.
     async fn check_form_method(
         &self,
         permit: &Permit<'_>,
@@ -255,7 +256,7 @@ impl<'t> Evaluation<'t> {
         }
         let Some(text) = buffered.text().await else { return Ok(()) };
         for word in form_methods(kind, &text) {
-            // Checked like a header that overrides the method.
+            // The method in the form is checked like a header that overrides the method.
             let Ok(value) = HeaderValue::try_from(word) else { continue };
             let mut headers = head.headers().clone();
             headers.append("x-http-method-override", value);
@@ -397,8 +398,8 @@ impl<'t> Evaluation<'t> {
         Ok(AllowedRequest { head, permit, upgrade, scan: Cleared(body) })
     }
 
-    /// Returns the body without its findings, or `None` if they cannot be redacted: without its framing, the signatures
-    /// of an upload to S3 are wrong.
+    /// Returns the body without its findings, or `None` if the findings cannot be redacted. A signed upload to S3
+    /// cannot be redacted, because its signatures are wrong without its framing.
     async fn redact_body(
         &self,
         permit: &Permit<'_>,

@@ -16,8 +16,8 @@ use crate::bounds;
 /// An unread request body.
 ///
 /// When the body is dropped, the proxy continues to read it for a limited time ([`drain`]). A client that is still
-/// sending the body does not read the response yet, and would lose it if the proxy closed the connection. With HTTP/2,
-/// the client would treat the reset of the stream as a failure of the request.
+/// sending the body does not read the response yet, and would lose the response if the proxy closed the connection.
+/// With HTTP/2, the client would treat the reset of the stream as a failure of the request.
 pub(super) struct RequestBody {
     body: Option<IdleTimeout<Incoming>>,
     drains: bool,

@@ -1,4 +1,4 @@
-//! Limits the requests that are in progress, and those that wait for others to end.
+//! Limits the number of requests in progress, and the number of requests that wait for a slot.
 
 use std::sync::Arc;
 
@@ -6,10 +6,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::bounds;
 
-/// The slots of all connections.
+/// The request slots, which all connections share.
 pub(crate) struct RequestSlots {
     slots: Arc<Semaphore>,
-    /// A waiting request keeps its head in memory.
+    /// Limits the waiting requests, because a waiting request keeps its head in memory.
     waiting: Semaphore,
 }
 

@@ -6,11 +6,11 @@
 //!                complete lines immediately; the rest after MAX_DELAY, or when two TAILs are withheld
 //! ```
 //! The release time of a byte depends only on line ends, lengths and time, never on the state of a scan. Otherwise the
-//! arrival time would reveal how much of a secret a byte completes. Released text stays in the scan window, so a secret
-//! is found however it is split over chunks. If a secret is complete before any of it is released, the proxy masks it.
-//! If part of it was already released, the proxy cuts the stream. Text is scanned when some of it is about to be
-//! released, so a response that arrives in single bytes causes one scan for each millisecond or line, not one for each
-//! byte.
+//! arrival time would reveal how much of a secret a byte completes. Released text stays in the scan window, so the scan
+//! finds a secret that is split over any number of chunks. If a secret is complete before any of it is released, the
+//! proxy masks the secret. If a part of the secret was already released, the proxy cuts the stream. The proxy scans
+//! text only when some of it is about to be released. So a response that arrives in single bytes causes one scan for
+//! each millisecond or line, not one for each byte.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -37,21 +37,21 @@ use crate::inspect::{Coding, Decoding};
 use crate::report::Reporter;
 use crate::report::record::RequestInfo;
 
-/// How many bytes of released text stay in the scan window. No injection phrase is longer.
+/// How many bytes of released text stay in the scan window. No injection phrase is longer than this window.
 const WINDOW: u64 = 2 << 10;
 /// How many bytes after the last line end are withheld while more text arrives.
 const TAIL: u64 = 2 << 10;
-/// The longest delay of a byte. If a server writes a response in one call, all its network segments arrive within this
-/// time.
+/// The longest delay of a byte. If a server writes a response in one call, all network segments of the response arrive
+/// within this time.
 const MAX_DELAY: Duration = Duration::from_millis(10);
 /// Chunks that arrive within this time of each other are released together.
 const COALESCE: Duration = Duration::from_millis(1);
-/// The most encoded bytes that may wait until their text is decoded. With more, the proxy cuts the response. A zstd
-/// decoder withholds a window of 8 MiB of text.
+/// The most encoded bytes that may wait until their text is decoded. If more bytes wait, the proxy cuts the response. A
+/// zstd decoder withholds a window of 8 MiB of text.
 const MAX_WITHHELD: usize = 16 << 20;
 /// The maximum number of text bytes between two scans. One encoded chunk may decode to many thousand times its length.
 const SCAN_CHUNK: u64 = 16 << 10;
-/// Pieces with fewer bytes than this are joined when they are released together.
+/// Pieces with fewer bytes than this number are joined if they are released together.
 const MAX_JOINED: usize = 1 << 10;
 /// The most findings that are logged for one response. Further findings are not logged.
 const MAX_REPORTED: usize = 16;
@@ -63,7 +63,8 @@ pub(super) struct ScanContext {
     /// Finds the injected credential. `None` if no credential was injected, or the route disables this detector.
     pub(super) credential: Option<Arc<Scanner>>,
     pub(super) on_injection: OnInjection,
-    /// For a stream of events: the errors with which the proxy ends it.
+    /// The format of the error event with which the proxy ends a stream of events. `None` if the response cannot end
+    /// with such an event.
     pub(super) events: Option<ErrorEvents>,
     pub(super) reporter: Arc<Reporter>,
     pub(super) reported: usize,
@@ -88,7 +89,7 @@ impl ScanContext {
         self.reporter.report_finding(&self.info, "redacted", found);
     }
 
-    /// Returns `headers` without the credential, or `None` if they do not contain it.
+    /// Returns `headers` without the credential, or `None` if the headers do not contain the credential.
     pub(super) fn redact_headers(&self, headers: &HeaderMap) -> Option<HeaderMap> {
         let credential = self.credential.as_ref()?;
         let outgoing = OutgoingHead { host: "", path: "", query: None, headers, is_sent: &|_| true };
@@ -250,8 +251,8 @@ impl Window {
         true
     }
 
-    /// Returns the offset up to which text is released without waiting: the last line end. If more than two tails
-    /// follow it, all text except one tail is released.
+    /// Returns the offset up to which text is released without waiting: the last line end. If more than twice [`TAIL`]
+    /// bytes follow the last line end, all text except the last [`TAIL`] bytes is released.
     fn line_end(&self) -> u64 {
         if !self.context.may_withhold() {
             return self.end();
@@ -260,8 +261,8 @@ impl Window {
         if self.end() - line > 2 * TAIL { self.end() - TAIL } else { line }
     }
 
-    /// Scans if necessary and appends the unreleased text before `offset`, masked, to `ready`. Appends nothing for an
-    /// encoded body.
+    /// Scans the text if necessary, and appends the unreleased text before `offset` to `ready`. Secrets in this text
+    /// are masked. For an encoded body, appends no text.
     fn release(&mut self, offset: u64, ready: &mut VecDeque<Bytes>) -> Result<(), BodyError> {
         if offset > self.scanned && self.context.may_withhold() {
             self.scan()?;
@@ -274,7 +275,8 @@ impl Window {
         Ok(())
     }
 
-    /// Drops text that no later scan or release needs, if there is enough of it to justify moving the rest.
+    /// Drops text that no later scan or release needs. Does nothing if there is too little such text to justify moving
+    /// the rest.
     fn trim(&mut self) {
         let needed = if self.coded { self.scanned } else { self.scanned.min(self.released) };
         let unneeded = self.index(needed.saturating_sub(WINDOW));
@@ -287,8 +289,8 @@ impl Window {
     }
 }
 
-/// Moves the first `length` bytes of `chunks` to `ready`. Joins short pieces, because a separate frame for each costs
-/// more than copying them.
+/// Moves the first `length` bytes of `chunks` to `ready`. Joins short pieces, because a separate frame for each piece
+/// costs more than copying the pieces.
 fn take_front(chunks: &mut VecDeque<Bytes>, mut length: usize, ready: &mut VecDeque<Bytes>) {
     let mut joined = BytesMut::new();
     while length > 0
@@ -319,7 +321,7 @@ struct Chunk {
     coded: BytesMut,
 }
 
-/// The rest of a body, and its next frame if that was already read.
+/// The rest of a body, and its next frame if this frame was already read.
 pub(super) struct Rest {
     pub(super) body: Body,
     pub(super) next: Option<FrameResult>,
@@ -421,7 +423,8 @@ impl StreamingScan {
         Ok(())
     }
 
-    /// Returns the next release time if nothing more arrives, or `None` while the decoder withholds the chunk's text.
+    /// Returns the next release time if nothing more arrives, or `None` while the decoder withholds the text of the
+    /// first queued chunk.
     fn due(&self) -> Option<Instant> {
         let first = self.queue.front()?;
         (self.end_of(first) <= self.window.end()).then_some(first.due)
@@ -448,7 +451,8 @@ impl StreamingScan {
         }))
     }
 
-    /// Ends the response: with an error event if there is one, else with `error`.
+    /// Ends the response. If `error` contains an error event, the event is the last data of the response. Otherwise the
+    /// response fails with `error`.
     fn fail(&mut self, error: BodyError) -> PollFrame {
         let is_first = self.window.released == 0;
         (self.body, self.next, self.last) = (None, None, None);
@@ -456,7 +460,7 @@ impl StreamingScan {
         self.window.output.clear();
         self.window.released = self.window.end();
         Poll::Ready(Some(match error.downcast::<CutWith>() {
-            // The blank line ends an event of which a part was already forwarded.
+            // A part of an event may already be forwarded. The blank line ends this event.
             Ok(cut) if !is_first => Ok(Frame::data([b"\n\n", cut.0.as_bytes()].concat().into())),
             Ok(cut) => Ok(Frame::data(cut.0.into())),
             Err(error) => Err(error),
@@ -532,7 +536,7 @@ impl HttpBody for StreamingScan {
 
     fn size_hint(&self) -> SizeHint {
         if self.last.is_some() {
-            // Trailers or an error follow. An exact length would suppress this frame.
+            // Trailers or an error follow the data. If the length were exact, this last frame would be suppressed.
             return SizeHint::default();
         }
         // A mask has the same length as the secret, so the Content-Length from upstream remains correct.

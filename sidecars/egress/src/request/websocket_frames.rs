@@ -1,7 +1,8 @@
 //! Parses WebSocket frames (RFC 6455) and decompresses their messages (permessage-deflate, RFC 7692).
 //!
-//! The proxy forwards frames exactly as it received them, so both sides keep their own fragments, masks and compression.
-//! A message is complete before any of it is forwarded. Control frames are forwarded as they arrive.
+//! The proxy forwards frames exactly as it received them, so both sides keep their own fragments, masks and
+//! compression. The proxy forwards no part of a message before the message is complete. The proxy forwards control
+//! frames as they arrive.
 
 use std::collections::HashSet;
 
@@ -25,7 +26,7 @@ const PING: u8 = 9;
 const PONG: u8 = 10;
 /// The longest payload of a control frame, in bytes (RFC 6455, 5.5).
 const MAX_CONTROL: usize = 125;
-/// The end of each compressed message, which its sender omits (RFC 7692, 7.2.2).
+/// The last bytes of each compressed message. The sender omits these bytes (RFC 7692, 7.2.2).
 const DEFLATE_TAIL: [u8; 4] = [0, 0, 0xff, 0xff];
 /// Size of the decompressor's output buffer, in bytes.
 const INFLATED_CHUNK: usize = 16 << 10;
@@ -62,21 +63,21 @@ impl Violation {
     }
 }
 
-/// A part of the conversation that can be forwarded.
+/// A complete message or control frame, which can be forwarded.
 #[derive(Debug)]
 pub(crate) struct Part {
     /// The frames as received.
     pub(crate) frames: Bytes,
     /// Whether this is a message, and not a control frame.
     pub(crate) is_message: bool,
-    /// The text or data: without masks, decompressed, and without the code of a close frame.
+    /// The text or data, unmasked and decompressed. The code of a close frame is omitted.
     pub(crate) payload: Vec<u8>,
-    /// Whether this is a close frame, after which the side sends nothing more.
+    /// Whether this is a close frame, after which its sender sends nothing more.
     pub(crate) is_close: bool,
     _memory: DecodedPart,
 }
 
-/// Parses the frames of one side.
+/// Parses the frames that one side sends.
 pub(crate) struct FrameReader {
     /// Whether the side is the client, whose frames are masked.
     masked: bool,
@@ -104,7 +105,7 @@ struct Message {
 struct DataFrame {
     remaining: u64,
     mask: Option<[u8; 4]>,
-    /// The number of payload bytes so far, for the mask.
+    /// The number of payload bytes that were read so far. It determines the position in the mask.
     at: usize,
     is_last: bool,
 }
@@ -127,8 +128,7 @@ impl FrameReader {
         Self { masked, inflate, message: None, frame: None, memory: memory.clone() }
     }
 
-    /// Takes bytes from `input` and returns the next part. Returns `None` if it has taken all usable bytes and needs
-    /// more.
+    /// Takes bytes from `input` and returns the next part. Returns `None` if the next part needs more bytes.
     ///
     /// # Errors
     /// [`Violation`] if the side violates the protocol, which ends the conversation.
@@ -217,7 +217,7 @@ impl FrameReader {
         });
         message.frames.unsplit(bytes);
         let length = usize::try_from(head.length).unwrap_or(usize::MAX);
-        // A payload within the limit may still arrive in too many small frames.
+        // Many small frames can make a message too long, even if its payload is within the limit.
         if message.payload.len().saturating_add(length) > bounds::MESSAGE_BYTES
             || message.frames.len().saturating_add(length) > 2 * bounds::MESSAGE_BYTES
         {
@@ -228,7 +228,7 @@ impl FrameReader {
         Ok(())
     }
 
-    /// Takes payload of the data frame in progress. Returns the message if it is complete.
+    /// Takes payload of the data frame in progress from `input`. Returns the message if the message is complete.
     fn data(&mut self, input: &mut BytesMut) -> Result<Option<Part>, Violation> {
         let (Some(frame), Some(message)) = (&mut self.frame, &mut self.message) else { return Ok(None) };
         let taken = usize::try_from(frame.remaining).unwrap_or(usize::MAX).min(input.len());
@@ -319,7 +319,7 @@ fn unmask(payload: &mut [u8], mask: Option<[u8; 4]>, at: usize) {
     }
 }
 
-/// Returns a close frame. The frame to a server is masked.
+/// Returns a close frame. `masked` is true for a frame to a server.
 pub(crate) fn close_frame(code: u16, reason: &str, masked: bool) -> Vec<u8> {
     let mut payload = code.to_be_bytes().to_vec();
     let end = (0..=reason.len().min(MAX_CONTROL - 2)).rev().find(|end| reason.is_char_boundary(*end));
@@ -333,7 +333,7 @@ pub(crate) fn close_frame(code: u16, reason: &str, masked: bool) -> Vec<u8> {
     [&[FIN | CLOSE, MASKED | length][..], &mask, &payload].concat()
 }
 
-/// Returns a message of a server.
+/// Returns the frame of a text message from a server.
 pub(crate) fn text_message(text: &str) -> Vec<u8> {
     let length = text.len();
     let head = match (u8::try_from(length), u16::try_from(length)) {
@@ -344,7 +344,7 @@ pub(crate) fn text_message(text: &str) -> Vec<u8> {
     [&head, text.as_bytes()].concat()
 }
 
-/// Removes from a client's offer all extensions that the proxy cannot read. Returns whether permessage-deflate is left.
+/// Removes from a client's offer all extensions that the proxy cannot read. Returns whether permessage-deflate remains.
 pub(crate) fn limit_extensions(headers: &mut HeaderMap) -> bool {
     let offers = extensions(headers);
     let deflate: Vec<&str> = offers.iter().filter(|offer| is_deflate(offer)).map(String::as_str).collect();
@@ -403,7 +403,7 @@ mod tests {
     use super::*;
     use crate::inspect::decoded_memory::MAX_DECODED;
 
-    /// A frame of a server.
+    /// Returns a frame from a server.
     fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
         let mut frame = vec![first];
         match payload.len() {
@@ -520,7 +520,7 @@ mod tests {
         for chunk in [1, 2, 1000] {
             assert_eq!(read(true, &bytes, chunk), (expected.clone(), None));
         }
-        // RFC 7692, 7.2.3.4: a block with the final bit.
+        // RFC 7692, 7.2.3.4: a compressed message may end with a final block.
         let last = frame(FIN | TEXT | RSV1, &[0xf3, 0x48, 0xcd, 0xc9, 0xc9, 0x07, 0x00, 0x00]);
         assert_eq!(read(true, &last.repeat(2), 3), (vec![b"Hello".to_vec(); 2], None));
     }
@@ -580,7 +580,7 @@ mod tests {
                 chunk in 1_usize..7,
             ) {
     let (cut, whole) = (read(deflate, &bytes, chunk), read(deflate, &bytes, bytes.len().max(1)));
-                // flate2 finds some errors in large chunks only.
+                // flate2 detects some errors only in large chunks.
                 if !deflate || (cut.1.is_none() && whole.1.is_none()) {
                     prop_assert_eq!(cut, whole);
                 }

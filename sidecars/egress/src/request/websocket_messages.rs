@@ -1,14 +1,14 @@
 //! Relays a WebSocket and scans its messages before they are forwarded.
 //!
 //! A blocking finding closes the WebSocket, because a message cannot wait for the user's approval and a conversation
-//! cannot be redacted. The proxy scans each message together with the end of the preceding ones, so it finds a secret
-//! that is split over two messages when the second one arrives. Messages that have arrived together are scanned
-//! together first, and one by one only if that scan finds something. Without this, small messages would be scanned
-//! three times.
+//! cannot be redacted. The proxy scans each message together with the end of the preceding messages. So the scan finds
+//! a secret that is split over two messages when the second message arrives. If several messages have arrived, the
+//! proxy first scans them together, and scans them one by one only if this scan finds something. Otherwise the text of
+//! small messages would be scanned three times, because later scans include it again.
 //!
-//! Everything else is between the two sides: the proxy forwards pings, pongs and close frames with their codes. It adds
-//! a close frame only if it ends the conversation itself, because of a finding, a violation of the protocol, a denied
-//! request to a model, or a lock.
+//! The proxy forwards pings, pongs and close frames unchanged. The proxy adds a close frame only if it ends the
+//! conversation itself: because of a finding, a violation of the protocol, a denied request to a model, a lock-out, or
+//! the idle timeout.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -41,8 +41,8 @@ const TOGETHER: usize = 64 << 10;
 /// How many bytes are read at once.
 const READ_BYTES: usize = 16 << 10;
 
-/// The maximum number of bytes that are read while a message waits for its tokens. Reading shows whether the sender
-/// disconnects.
+/// The maximum number of bytes that the proxy reads while a message waits until its tokens are reserved. The proxy
+/// reads during this time to detect whether the sender disconnects.
 const READ_AHEAD: usize = 64 << 10;
 
 /// The code of a close frame for a policy violation (RFC 6455, 7.4.1).
@@ -51,7 +51,7 @@ const POLICY: u16 = 1008;
 /// The code of a close frame after the idle timeout.
 const GOING_AWAY: u16 = 1001;
 
-/// The scanners of one WebSocket, and what they need for reports.
+/// Relays the messages of one WebSocket. Contains the scanners of the WebSocket and the facts for reports.
 pub(super) struct MessageRelay {
     egress: Arc<Egress>,
     info: Arc<RequestInfo>,
@@ -82,18 +82,19 @@ struct Close {
 /// Which parts of the conversation have ended.
 #[derive(Debug, Clone, Copy, Default)]
 struct Ending {
-    /// The proxy ends the conversation. Only the first reason counts.
+    /// The close frame with which the proxy ends the conversation. `None` if the proxy does not end it. Only the first
+    /// close frame is kept.
     close: Option<Close>,
-    /// The bottle ended its direction, and its close frame was forwarded if it sent one.
+    /// Whether the bottle ended its direction. If the bottle sent a close frame, the proxy has forwarded this frame.
     outbound: bool,
-    /// Upstream ended its direction.
+    /// Whether upstream ended its direction.
     inbound: bool,
 }
 
 /// The state that both directions of one conversation share.
 struct Conversation {
     ending: watch::Sender<Ending>,
-    /// A message for the bottle before the proxy's close frame.
+    /// A message that the proxy sends to the bottle before its close frame.
     last_words: OnceLock<Vec<u8>>,
     last_read: Mutex<Instant>,
 }
@@ -215,7 +216,7 @@ impl MessageRelay {
             FrameReader::new(direction == Direction::Outbound, self.deflate, &self.egress.decoded_memory);
         let mut ending = conversation.ending.subscribe();
         let (mut input, mut window) = (BytesMut::new(), Vec::new());
-        // The reader's result that follows the parts which were forwarded together.
+        // The reader's result after the parts that are forwarded together. The next iteration processes this result.
         let mut held = None;
         loop {
             let part = match held.take().unwrap_or_else(|| reader.next(&mut input)) {
@@ -238,7 +239,8 @@ impl MessageRelay {
                         true => None,
                         false => self.scan(direction, &mut window, &part.payload),
                     };
-                    // If this message locks the bottle, the conversation ends because of the lock.
+                    // Waits until the hits in this message are counted. If this message locks the bottle, the
+                    // conversation ends because of the lock.
                     self.egress.lockout.settled().await;
                     if let Some(close) = close {
                         return conversation.close(close);
@@ -292,8 +294,8 @@ impl MessageRelay {
         }
     }
 
-    /// Whether a scan of all `parts` together finds nothing in them. Otherwise the window is unchanged, so that each part
-    /// can be scanned alone.
+    /// Whether a scan of all `parts` together finds nothing in them. If the scan finds something, the window is
+    /// unchanged, so that each part can be scanned alone.
     fn are_clean(&self, direction: Direction, window: &mut Vec<u8>, parts: &[Part]) -> bool {
         let Some(scanner) = self.scanner(direction) else { return true };
         let seen = window.len();
@@ -373,8 +375,8 @@ impl MessageRelay {
     }
 }
 
-/// Adds further parts that have arrived and can be scanned together with the first. Returns the reader's next result,
-/// unless the reader needs more bytes.
+/// Adds further parts that have arrived and can be scanned together with the first part. Returns the reader's next
+/// result if this result does not belong to these parts.
 fn more(parts: &mut Vec<Part>, reader: &mut FrameReader, input: &mut BytesMut) -> Option<Read> {
     let mut length = 0;
     while let Some(last) = parts.last().filter(|last| !last.is_close) {
@@ -392,7 +394,8 @@ fn more(parts: &mut Vec<Part>, reader: &mut FrameReader, input: &mut BytesMut) -
     None
 }
 
-/// Joins parts, so that all their frames are written at once. Only the last payload is still needed.
+/// Joins parts, so that all their frames are written at once. Drops all payloads but the last one, because the dropped
+/// payloads are no longer needed.
 fn join(parts: &mut Vec<Part>) {
     let frames = parts.iter().map(|part| &part.frames[..]).collect::<Vec<_>>().concat();
     parts.drain(..parts.len().saturating_sub(1));
@@ -404,8 +407,8 @@ fn join(parts: &mut Vec<Part>) {
 /// What a [`FrameReader`] returns.
 type Read = Result<Option<Part>, Violation>;
 
-/// Whether no word continues from `payload` into `next`. A credential at the end of a payload might not be found if
-/// more letters followed.
+/// Whether no word continues from `payload` into `next`. If a word continued, a joint scan might not find a credential
+/// at the end of `payload`, because more letters would follow the credential.
 fn ends_words(payload: &[u8], next: &[u8]) -> bool {
     let ends = |byte: Option<&u8>| byte.is_some_and(|byte| b" \t\r\n\"'{}[]()<>,;".contains(byte));
     ends(payload.last()) || ends(next.first())
@@ -414,11 +417,11 @@ fn ends_words(payload: &[u8], next: &[u8]) -> bool {
 /// Keeps only the end of the scanned text.
 fn shorten(window: &mut Vec<u8>) {
     window.drain(..window.len().saturating_sub(WINDOW));
-    // Without this, every WebSocket would keep the memory of its longest message.
+    // Without this call, every WebSocket would keep the memory of its longest message.
     window.shrink_to(2 * WINDOW);
 }
 
-/// One side has disconnected. Without a close frame, the other side sees the connection close too.
+/// Shuts down the connection to the other side, because the sender of `direction` has disconnected.
 async fn disconnected(conversation: &Conversation, direction: Direction, to: &mut (impl AsyncWrite + Unpin)) {
     let _ = timeout(bounds::CLOSE_WITHIN, to.shutdown()).await;
     conversation.end(direction);

@@ -1,4 +1,4 @@
-//! Stage 7 of the request pipeline for a WebSocket: sends its upgrade upstream and relays its messages.
+//! Stage 7 of the request pipeline for a WebSocket: sends the upgrade request upstream and relays the messages.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ pub(super) async fn send(
     let (target, mut request) = outgoing.into_request()?;
     headers::set_websocket_upgrade(request.headers_mut());
     let scanned = messages.is_some();
-    // Only extensions that the scan can read.
+    // Limits the offered extensions to those that the scan can read.
     let offered = scanned && websocket_frames::limit_extensions(request.headers_mut());
     let mut response = egress.upstream.send_exclusive(&target, request).await?;
     if response.status() != StatusCode::SWITCHING_PROTOCOLS {

@@ -1,4 +1,5 @@
-//! The action `supervise`: a request waits for the user. The user's approval covers only that value and that host.
+//! The action `supervise`: a request with a finding waits for the user. The user's approval covers only the found value
+//! and the host of the request.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -73,7 +74,7 @@ async fn answering(
             seen(&question);
             let mut ready = ready.clone();
             async move {
-                // A dropped sender also means ready.
+                // If the sender was dropped, the user is ready too.
                 let _ = ready.wait_for(|ready| *ready).await;
                 Answer::Decided(Box::new(Response {
                     proposal_id: question.id,
@@ -104,7 +105,7 @@ async fn an_approval_covers_one_value_and_host() {
     let text = format!("token = {TOKEN}");
     for (url, text, expected, questions) in [
         ("https://api.example.com/a", text.as_str(), 200, 1),
-        // The approval is cached, wherever in a request the value appears.
+        // The cached approval applies to the same value at any position in a request to the same host.
         ("https://api.example.com/a", &format!("{{\"x\":\"{TOKEN}\"}}"), 200, 1),
         ("https://other.example.com/a", &text, 200, 2),
         ("https://api.example.com/a", OTHER_TOKEN, 200, 3),

@@ -1,9 +1,9 @@
-//! 500 hostile requests for each API against a budget. A fake provider counts what each request really costs, reads
-//! leniently, and completes a response whether or not its client is still there.
+//! Sends 500 hostile requests for each API against a budget. A fake provider counts the tokens that each request really
+//! uses, parses requests leniently, and completes a response even if the client has disconnected.
 //!
-//! A seed determines the requests. Each is an ordinary request with up to four changes of the kinds that an attacker
-//! would try. No token may be missing from the usage records, and the provider may never have spent more than the limit
-//! plus one request.
+//! A seed determines the requests. Each hostile request is an ordinary request with up to four changes that an attacker
+//! would try. No token may be missing from the usage records. The provider may never have spent more tokens than the
+//! limit plus those of one request.
 
 use std::io::Read as _;
 use std::sync::Arc;
@@ -34,16 +34,17 @@ use crate::test_proxy::connect_to_leases;
 /// The number of hostile requests for each API.
 const REQUESTS: usize = 500;
 
-/// The number of requests that are sent at once. The limit is raised after each of these batches.
+/// The number of requests that are sent at once. The test raises the limit before each batch.
 const BATCH: usize = 25;
 
 /// The tokens that each batch may use.
 const ALLOWANCE: u64 = 6_000_000;
 
-/// A word in the name of all content that a provider has stored or that its tools read. Such content fills the context.
+/// A request that contains this word refers to content that the provider has stored or that its tools read. This
+/// content fills the context window.
 const STORED: &str = "STORED";
 
-/// The names of models, their windows and their longest responses.
+/// The names of models, their context windows and their maximum outputs, in tokens.
 const MODELS: [(&str, u64, u64); 5] = [
     ("claude-haiku-4-5", 200_000, 64_000),
     ("claude-opus-4-1", 200_000, 32_000),
@@ -57,7 +58,8 @@ const MODELS: [(&str, u64, u64); 5] = [
 struct Target {
     host: &'static str,
     path: &'static str,
-    /// The names of the fields for the conversation and for the output limit.
+    /// The name of the request field with the conversation. `limit` is the name of the request field with the output
+    /// limit.
     prompt: &'static str,
     limit: &'static str,
 }
@@ -73,7 +75,7 @@ const TARGETS: [Target; 3] = [
     Target { host: "api.openai.com", path: "/v1/responses", prompt: "input", limit: "max_output_tokens" },
 ];
 
-/// A reproducible source of choices (SplitMix64).
+/// A reproducible pseudorandom number generator (SplitMix64).
 struct Dice(u64);
 
 impl Dice {
@@ -104,7 +106,7 @@ enum Leaves {
     AfterTheFirstBytes,
 }
 
-/// A request as it is sent.
+/// A hostile request as the client sends it.
 struct Hostile {
     path: String,
     headers: Vec<(&'static str, &'static str)>,
@@ -170,7 +172,7 @@ fn hostile(target: Target, dice: &mut Dice) -> Hostile {
     Hostile { path, headers, body, leaves }
 }
 
-/// Changes what the request asks for.
+/// Makes one change to the content of a request.
 fn change(body: &mut Value, target: Target, dice: &mut Dice) {
     let block = match dice.below(22) {
         0 => return set(body, "metadata", json!({"max_tokens": 1, "max_output_tokens": 1, "n": 1})),
@@ -213,7 +215,8 @@ fn set(body: &mut Value, field: &str, value: Value) {
     body[field] = value;
 }
 
-/// Writes the same request in another spelling, or a request that two parsers could interpret differently.
+/// Writes the same request with other escapes or field names, or writes a request that two parsers could interpret
+/// differently.
 fn respell(text: &str, target: Target, dice: &mut Dice) -> String {
     let (open, rest) = text.split_at(1);
     let limit = target.limit;
@@ -234,7 +237,7 @@ fn respell(text: &str, target: Target, dice: &mut Dice) -> String {
 
 #[derive(Default)]
 struct Provider {
-    /// The tokens that were really used.
+    /// The tokens that all requests really used.
     spent: AtomicU64,
     /// The tokens of the most expensive request.
     largest: AtomicU64,
@@ -252,7 +255,7 @@ struct Used {
 async fn provide(provider: Arc<Provider>, request: Request<Incoming>) -> Option<Response<Body>> {
     let path = request.uri().path().to_owned();
     let headers = request.headers().clone();
-    // A request that does not arrive completely costs nothing.
+    // A request that does not arrive completely uses no tokens.
     let body = request.into_body().collect().await.ok()?.to_bytes();
     let Some(used) = really_used(&path, &headers, &body) else {
         let mut response = Response::new(whole("{\"error\":{\"message\":\"bad request\"}}"));
@@ -331,7 +334,7 @@ fn responses(used: &Used) -> Response<Body> {
     )
 }
 
-/// Reads a request as leniently as any server could. `None` if it is rejected.
+/// Reads a request as leniently as any server could. Returns `None` if the provider rejects the request.
 fn really_used(path: &str, headers: &HeaderMap, body: &[u8]) -> Option<Used> {
     let path = path.to_ascii_lowercase().replace("%20", "");
     let path = path.split(';').next()?.trim_end_matches('/');
@@ -392,7 +395,7 @@ fn lenient(fields: &Map<String, Value>) -> Map<String, Value> {
     fields.iter().map(|(name, value)| (fold(name), value.clone())).collect()
 }
 
-/// The tokens of everything in a value, names included, as a dense tokenizer counts them.
+/// Returns the tokens of all values and names in a JSON value, with a tokenizer that produces many tokens.
 fn tokens(value: &Value) -> u64 {
     let text = |text: &str| {
         let quarters = |character: char| match character {
@@ -412,11 +415,11 @@ fn tokens(value: &Value) -> u64 {
 
 // ---------------------------------------------------------------- the keeper
 
-/// A keeper with one limit.
+/// A keeper with one budget limit.
 #[derive(Default)]
 struct Keeper {
     limit: AtomicU64,
-    /// The tokens that were granted and not returned.
+    /// The tokens that the keeper granted and that were not returned.
     out: AtomicU64,
 }
 
@@ -466,7 +469,7 @@ impl Suite {
         let provider = Arc::new(Provider::default());
         let site = Server::start(0, Some(tls), handler(Arc::clone(&provider), provide)).expect("server");
         let port = site.address().port();
-        // The suite is about tokens, and its bodies are no secrets.
+        // The suite tests only budgets, so the route scans no requests.
         let yaml = format!(
             "routes:\n- host: {host}\n  connect_to: '127.0.0.1:{port}'\n  dlp: {{outbound_detectors: false}}\n"
         );
@@ -479,8 +482,8 @@ impl Suite {
         Self { proxy, provider, keeper, usage, recorded: 0, serving, _site: site, _channel: channel }
     }
 
-    /// Sends requests at once, and waits until all are settled. Returns the number of requests that were denied because
-    /// the proxy cannot meter them.
+    /// Sends requests concurrently, and waits until all of them are settled. Returns the number of requests that the
+    /// proxy denied because it cannot meter them.
     async fn send(&mut self, host: &'static str, requests: Vec<Hostile>) -> usize {
         let client = http2(&self.proxy, host).await;
         let mut sent = JoinSet::new();
@@ -496,7 +499,7 @@ impl Suite {
         denied
     }
 
-    /// Waits until every response has led to a record, and adds up the records.
+    /// Waits until the proxy has created a record for every response, and adds up the records.
     async fn settle(&mut self) {
         let outbox = Arc::clone(&self.proxy.egress.outbox);
         let idle = async {
@@ -512,7 +515,7 @@ impl Suite {
         }
     }
 
-    /// Checks that no token is missing, and that the limit held.
+    /// Checks that no used token is missing from the records, and that the limit was not exceeded.
     fn check(&self, what: &str) {
         let spent = self.provider.spent.load(Ordering::SeqCst);
         let largest = self.provider.largest.load(Ordering::SeqCst);
@@ -533,7 +536,7 @@ impl Drop for Suite {
     }
 }
 
-/// Sends a request. Returns the reason of its denial.
+/// Sends a request. Returns the reason if the request is denied.
 async fn send(mut client: SendRequest<TestBody>, host: &str, hostile: Hostile) -> Option<String> {
     let Hostile { path, headers, body, leaves } = hostile;
     let mut request = Request::post(format!("https://{host}{path}"));
@@ -578,7 +581,8 @@ async fn no_hostile_request_exceeds_a_budget() {
     }
 }
 
-/// Sends many equal requests at once, each of which hides its cost. The budget suffices for only a few of them.
+/// Sends 60 equal requests concurrently. Each request hides its cost. The budget suffices for only a few of these
+/// requests.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sixty_requests_at_once_exceed_a_budget_by_one_at_most() {
     for target in TARGETS {

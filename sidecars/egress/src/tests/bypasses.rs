@@ -1,5 +1,5 @@
-//! Attempts to bypass the policy: requests that two parsers interpret differently, other methods, other names, other
-//! hosts' certificates. The tests check which requests arrive at the site.
+//! Attempts to bypass the policy: requests that two parsers interpret differently, other methods, other names, and
+//! certificates of other hosts. The tests check which requests arrive at the site.
 
 use std::io::{BufRead, BufReader};
 use std::net::{IpAddr, SocketAddr};
@@ -30,7 +30,7 @@ use crate::upstream::{Target, UpstreamError};
 
 const URL: &str = "https://api.example.com/ok";
 
-/// The condition for the only allowed request.
+/// The key `matches` of the route, which allows only the path `/ok`.
 const ONE: &str = "matches: [{paths: [{type: exact, value: /ok}]}]";
 
 fn assert_untouched(proxy: &ProxyFixture, what: &str) {
@@ -82,7 +82,7 @@ async fn forwards_no_smuggled_http1_request() {
     for port in [80, 9099] {
         for head in &heads {
             let mut socket = proxy.connect(port).await;
-            // The proxy may close before it has read everything.
+            // The proxy may close the connection before it has read all bytes.
             let _ = socket.write_all(format!("{head}{smuggled}").as_bytes()).await;
             let _ = socket.shutdown().await;
             let mut answer = Vec::new();
@@ -96,13 +96,13 @@ async fn forwards_no_smuggled_http1_request() {
     assert_eq!(proxy.site.visits().len(), before + 1, "the control arrives");
 }
 
-/// An HTTP/2 frame.
+/// Returns an HTTP/2 frame.
 fn frame(kind: u8, flags: u8, stream: u8, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).expect("short").to_be_bytes();
     [&length[1..], &[kind, flags, 0, 0, 0, stream], payload].concat()
 }
 
-/// Literal HPACK header fields without indexing.
+/// Encodes headers as literal HPACK header fields without indexing.
 fn literal(headers: &[(&str, &str)]) -> Vec<u8> {
     let text = |text: &str| [&[u8::try_from(text.len()).expect("short")], text.as_bytes()].concat();
     headers.iter().flat_map(|(name, value)| [vec![0], text(name), text(value)].concat()).collect()
@@ -146,9 +146,9 @@ async fn forwards_no_request_smuggled_through_http2_headers() {
     ] {
         let mut tls = tunnel(&proxy, SITE, &[b"h2"]).await;
         let hello = [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &frame(4, 0, 0, b"")].concat();
-        // The flags END_HEADERS and END_STREAM.
+        // The value 5 sets the flags END_HEADERS and END_STREAM.
         tls.write_all(&[hello, frame(1, 5, 1, &literal(&headers))].concat()).await.expect("write");
-        // Reads until the response headers, a reset of the stream, or the end of the connection.
+        // Reads frames until the response headers, a reset of the stream, a GOAWAY, or the end of the connection.
         let answered = async {
             loop {
                 let mut head = [0; 9];
@@ -196,13 +196,13 @@ async fn denies_bypasses_by_method_or_protocol() {
     assert!(!answer.text().contains("101 Switching"), "{}", answer.text());
     let visit = proxy.site.visits().pop().expect("a visit");
     assert_eq!((visit.header("upgrade"), visit.header("http2-settings")), (None, None));
-    // The proxy does not accept HTTP/2 with prior knowledge either.
+    // The proxy does not accept HTTP/2 with prior knowledge on port 80 either.
     let headers =
         [(":method", "GET"), (":scheme", "http"), (":authority", "plain.example.com"), (":path", "/evil")];
     let ask =
         [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &frame(4, 0, 0, b""), &frame(1, 5, 1, &literal(&headers))];
     let mut socket = proxy.connect(80).await;
-    // The proxy may close before it has read everything.
+    // The proxy may close the connection before it has read all bytes.
     let _ = socket.write_all(&ask.concat()).await;
     let closed = timeout(Duration::from_secs(10), socket.read_to_end(&mut Vec::new())).await;
     assert!(closed.is_ok(), "it is still open");
@@ -273,7 +273,7 @@ async fn strips_credentials_of_the_agent() {
             assert_untouched(&proxy, header);
         }
     }
-    // Of the parameters named `key`, only those whose value looks like a Google key are stripped.
+    // A parameter named `key` is stripped only if its value looks like a Google key.
     for key in ["api_key=", "access_token=", "key=AIza", "token=", "API_KEY=", "api%5Fkey="] {
         let answer = proxy.curl(&[&format!("{URL}?{key}evil-key&a=1")]).await;
         assert_eq!(answer.status(), 200, "{key}");
@@ -299,13 +299,13 @@ async fn forwards_redirects_without_following_them() {
     let url = "http://plain.example.com/ok";
     assert_eq!(proxy.curl(&[url]).await.status(), 302);
     assert_eq!(query_count.load(Ordering::SeqCst), 1);
-    // If the client follows the redirect, that request is denied.
+    // If the client follows the redirect, the proxy denies the request to the new host.
     let followed = proxy.curl(&["--location", url]).await;
     assert_eq!((followed.status(), query_count.load(Ordering::SeqCst)), (403, 2));
     assert_eq!(followed.header("x-bottle-reason").as_deref(), Some("host-not-allowed"));
 }
 
-/// `{"a":"CANARY","filler":"some words, …"}` in brotli. None of its bytes are stored uncompressed.
+/// `{"a":"CANARY","filler":"some words, …"}` in brotli. No byte of the text is stored uncompressed.
 const BROTLI: &str = "G30AIIzTpTZUuVgjVPrUulK92XxyVKIagGeIgENOwO8nitsC4cLTi4pq5f/NxHTjtFKg7vhZfXKS+LdX0XrLuDVuFs5DqDvpv6mgowHMyGoH4rFM1WxEyULhPKdl14A/";
 const CANARY: &str = "Zq7Kd93vXwpT2mB8ySe4Lh5Rf0NcQw1Er2Ty3Ui4";
 
@@ -341,7 +341,8 @@ async fn answers_malformed_certificate_chains_with_502() {
     }
 }
 
-/// Starts a name server that answers each query with the next of `answers`, and then repeats the last one.
+/// Starts a name server that answers the queries with `answers` in order. After the last answer, the name server
+/// repeats this answer.
 async fn name_server(answers: Vec<Vec<u8>>) -> (SocketAddr, Arc<AtomicUsize>) {
     let socket = UdpSocket::bind("127.0.0.1:0").await.expect("a socket");
     let address = socket.local_addr().expect("address");
@@ -372,7 +373,7 @@ fn a_record(address: [u8; 4]) -> Vec<u8> {
     [&[1, 0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 0, 0, 4][..], &address].concat()
 }
 
-/// Returns a CNAME for the queried name, and the address of that CNAME.
+/// Returns two records: a CNAME for the queried name, and the address of the canonical name.
 fn cname_record(name: &str, address: [u8; 4]) -> Vec<u8> {
     let short = |length: usize| u8::try_from(length).expect("short");
     let label = |label: &str| [&[short(label.len())], label.as_bytes()].concat();
@@ -412,7 +413,8 @@ async fn denies_names_that_resolve_to_internal_addresses() {
         let resolver = HostResolver::with_server(server);
         let dialer = Dialer { resolver, host_addresses: vec![own], machine: None, proxy: None };
         if rebinds {
-            // The proxy dials the address that it resolved, and sends no second query in between.
+            // The proxy dials exactly the address that it resolved. So the test sends the first query itself, and the
+            // query of `connect_tcp` receives the second answer.
             let addresses = dialer.resolver.look_up(&target.host).await.expect("addresses");
             assert_eq!(
                 (addresses, query_count.load(Ordering::SeqCst)),
@@ -456,7 +458,7 @@ async fn denies_a_listed_name_that_resolves_to_an_internal_address() {
     }
 }
 
-/// Runs OpenSSL to create certificates that this program's libraries cannot create.
+/// Runs OpenSSL, because the tests need certificates that the libraries of this program cannot create.
 fn openssl(directory: &Path, arguments: &[&str]) {
     let output = Command::new("openssl").args(arguments).current_dir(directory).output().expect("openssl");
     assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
@@ -474,7 +476,7 @@ fn certificate(directory: &Path, name: &str, bits: &str, digest: &str) {
     openssl(directory, &signed);
 }
 
-/// Starts OpenSSL's server with this certificate. Returns its port.
+/// Starts OpenSSL's server with the certificate `name`. Returns the process and its port.
 fn served_by_openssl(directory: &Path, name: &str) -> (Child, u16) {
     let (key, certificate) = (format!("{name}.key"), format!("{name}.pem"));
     let mut server = Command::new("openssl")
@@ -506,7 +508,7 @@ async fn answers_weak_certificates_with_502() {
     openssl(directory.path(), &[&root[..], &["-subj", "/CN=weak", "-days", "2"]].concat());
     let roots = std::fs::read_to_string(directory.path().join("ca.pem")).expect("root");
     for (name, bits, digest, holds) in [
-        // The control: the same server with a valid certificate.
+        // A valid certificate, to check that the proxy accepts this server.
         ("sound", "2048", "-sha256", true),
         ("short-key", "1024", "-sha256", false),
         ("sha1", "2048", "-sha1", false),

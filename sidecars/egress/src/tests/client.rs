@@ -17,7 +17,7 @@ use super::fixture::{ProxyFixture, trusting};
 /// The type of request bodies in tests.
 pub(super) type TestBody = UnsyncBoxBody<Bytes, std::io::Error>;
 
-/// Opens a CONNECT tunnel to `host` and starts TLS inside.
+/// Opens a CONNECT tunnel to `host` and starts TLS inside the tunnel.
 pub(super) async fn tunnel(proxy: &ProxyFixture, host: &str, alpn: &[&[u8]]) -> TlsStream<UnixStream> {
     let mut socket = proxy.connect(9099).await;
     let ask = format!("CONNECT {host}:443 HTTP/1.1\r\nHost: {host}:443\r\n\r\n");
@@ -49,12 +49,12 @@ pub(super) async fn http2(proxy: &ProxyFixture, host: &str) -> http2::SendReques
     sender
 }
 
-/// A GET request for an HTTP/1.1 connection.
+/// Returns a GET request for an HTTP/1.1 connection.
 pub(super) fn get(host: &str, path: &str) -> Request<TestBody> {
     Request::get(path).header("host", host).body(no_body()).expect("request")
 }
 
-/// A GET request for an HTTP/2 connection.
+/// Returns a GET request for an HTTP/2 connection.
 pub(super) fn get2(host: &str, path: &str) -> Request<TestBody> {
     Request::get(format!("https://{host}{path}")).body(no_body()).expect("request")
 }

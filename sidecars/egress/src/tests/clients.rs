@@ -1,4 +1,4 @@
-//! Which parts of a denial curl and git show.
+//! Tests which parts of a denial curl and git show.
 
 use std::process::Stdio;
 
@@ -28,7 +28,7 @@ async fn a_denied_upload_shows_its_response_to_curl() {
     }
 }
 
-/// A client that sends slowly is still sending when the response arrives.
+/// A client that sends slowly is still sending its request when the response arrives.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_denied_slow_upload_shows_its_response_to_curl() {
     let proxy = ProxyFixture::open().await;

@@ -1,5 +1,5 @@
-//! Which requests the proxy forwards, which it denies, and what the client receives. The client is curl, which agents'
-//! tools use too.
+//! Tests which requests the proxy forwards, which requests it denies, and what the client receives. The client is curl,
+//! because the tools of agents also use curl.
 
 use bottle_policy::decide::Reason;
 use bottle_protocol::session::bundle::LogLevel;

@@ -20,7 +20,7 @@ use crate::egress::Egress;
 use crate::report::backlog::Backlog;
 use crate::test_proxy::{self, TestProxy};
 
-/// The host of most tests. No name server resolves it, so every route to it sets `connect_to`.
+/// The host of most tests. No name server resolves this host, so every route to it sets `connect_to`.
 pub(super) const SITE: &str = "api.example.com";
 
 /// The credential in the slot `key`.
@@ -33,7 +33,7 @@ pub(super) struct ProxyFixture {
     pub(super) questions: Questions,
     pub(super) site: Upstream,
     pub(super) directory: TempDir,
-    /// The keeper's task, which answers that no budget limits any key.
+    /// The task of the test's keeper. It answers each lease request with `LeaseAnswer::Unlimited`.
     pub(super) keeper: tokio::task::JoinHandle<()>,
     /// A loopback TCP port in front of the proxy's sockets, for clients that do not support Unix sockets.
     pub(super) proxy: SocketAddr,
@@ -49,7 +49,7 @@ pub(super) struct FixtureOptions {
     pub(super) more_routes: &'static str,
     pub(super) log: LogLevel,
     pub(super) change: fn(&mut Provision),
-    /// The number of hits that locks the bottle. With `None` it is never locked.
+    /// The number of hits that locks the bottle. With `None`, the bottle is never locked.
     pub(super) lock_after: Option<usize>,
 }
 
@@ -82,7 +82,7 @@ impl ProxyFixture {
         Self::from_test_proxy(TestProxy::with_lockout(provision, options.lock_after).await, site).await
     }
 
-    /// Opens a proxy with only these routes, to sites whose certificates `roots` verify.
+    /// Opens a proxy with only the routes in `yaml`. The proxy verifies the certificates of the sites with `roots`.
     pub(super) async fn with_routes(roots: &str, yaml: String, change: fn(&mut Provision)) -> Self {
         Self::with_routes_locking(roots, yaml, change, None).await
     }
@@ -104,7 +104,7 @@ impl ProxyFixture {
         Self::reprovision_with(provision, self.site).await
     }
 
-    /// Opens a proxy with these routes that resolves names only with `server`.
+    /// Opens a proxy with the routes in `yaml`. The proxy resolves names only with `server`.
     pub(super) async fn with_name_server(
         yaml: String,
         server: SocketAddr,
@@ -136,18 +136,18 @@ impl ProxyFixture {
         proxy.reprovision(provision(routes(port, "", ""), roots, LogLevel::Off)).await
     }
 
-    /// Like [`Self::reopened`], with additional keys of the route and with logging.
+    /// Like [`Self::reopened`], but with additional keys of the route and with a log.
     pub(super) async fn reopened_with_log(proxy: Self, roots: &str, port: u16, route: &str) -> Self {
         proxy.reprovision(provision(routes(port, route, ""), roots, LogLevel::Blocks)).await
     }
 
-    /// Opens the same proxy with these rules for requests to models.
+    /// Opens the same proxy with the rules `models` for requests to models.
     pub(super) async fn reopened_with_rules(proxy: Self, roots: &str, port: u16, models: ModelRules) -> Self {
         let provision = provision(routes(port, AUTH, ""), roots, LogLevel::Blocks);
         proxy.reprovision(Provision { models, ..provision }).await
     }
 
-    /// Returns the lines of the log as soon as there are at least `lines`.
+    /// Waits until the log has at least `lines` lines, and returns all its lines.
     pub(super) async fn logged(&self, lines: usize) -> Vec<serde_json::Value> {
         let path = self.directory.path().join("egress.jsonl");
         let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
@@ -185,7 +185,7 @@ impl ProxyFixture {
         self.run_curl(&["--proxy", &proxy], arguments).await
     }
 
-    /// Runs curl without `--proxy`. The site's name resolves to the proxy, as it does with the bottle's DNS resolver.
+    /// Runs curl without `--proxy`. The site's name resolves to the proxy, as with the bottle's DNS resolver.
     pub(super) async fn curl_transparent(&self, arguments: &[&str]) -> Curl {
         let to_plain = format!("{SITE}:80:127.0.0.1:{}", self.plain.port());
         let to_tls = format!("{SITE}:443:127.0.0.1:{}", self.tls.port());
@@ -214,14 +214,14 @@ impl ProxyFixture {
         }
     }
 
-    /// Replaces all routes, with the number `revision`. `route` contains the keys of the first route, `more` the other
-    /// routes.
+    /// Replaces all routes by the revision `revision`. `route` contains the keys of the first route, and `more`
+    /// contains the other routes.
     pub(super) fn reload(&self, revision: u64, route: &str, more: &str) -> Result<BundleEvent, String> {
         self.replace(revision, routes(self.site.address().port(), route, more))
     }
 
-    /// Like [`Self::reload`], with one-time grants. Each grant is the number of a proposal and the routes that it
-    /// allows.
+    /// Like [`Self::reload`], but with one-time grants. Each grant consists of the number of a proposal and the routes
+    /// that the grant allows.
     pub(super) fn allow_once(
         &self,
         revision: u64,
@@ -239,7 +239,7 @@ impl ProxyFixture {
             .map_err(|error| error.to_string())
     }
 
-    /// Replaces all routes, with the number `revision`.
+    /// Replaces all routes by the revision `revision`.
     pub(super) fn replace(&self, revision: u64, yaml: String) -> Result<BundleEvent, String> {
         self.egress
             .live

@@ -1,4 +1,5 @@
-//! Upstream servers that imitate the proxy's responses, and requests that ask a server to treat them as other requests.
+//! Upstream servers that imitate the proxy's responses, and requests with headers or fields that make a server treat
+//! them as other requests.
 
 use std::sync::Arc;
 
@@ -29,7 +30,7 @@ async fn serve(answer: &'static str) -> u16 {
                     let Ok(byte) = socket.read_u8().await else { return };
                     head.push(byte);
                 }
-                // The client may close before it has read everything.
+                // The client may close the connection before it has read all bytes.
                 let _ = socket.write_all(answer.as_bytes()).await;
             });
         }
@@ -175,7 +176,7 @@ fn forging() -> Response<Body> {
     response
 }
 
-/// Headers with which a front end passes another path or method to the servers behind it.
+/// Headers with which a front end tells the servers behind it to use another path or method.
 const OVERRIDES: [&str; 14] = [
     "X-Original-URL",
     "X-Rewrite-URL",
@@ -360,7 +361,7 @@ async fn denies_methods_that_carry_secrets() {
                 let denial = proxy.denial().await;
                 assert!(reason == "method-refused" || !denial.method.contains("RBMZPLHD"), "{denial:?}");
             }
-            // A WebSocket upgrade with such a method is denied too.
+            // A WebSocket upgrade with the same method is denied too.
             let mut socket = super::client::tunnel(&proxy, SITE, &[b"http/1.1"]).await;
             let ask = format!(
                 "{method} / HTTP/1.1\r\nHost: {SITE}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"

@@ -1,4 +1,4 @@
-//! Responses with unusual or contradictory framing, and clients that close their side first.
+//! Responses with unusual or contradictory framing, and clients that close their side of the connection first.
 
 use std::time::Duration;
 
@@ -129,7 +129,8 @@ async fn odd_content_codings_arrive_whole_or_are_denied() {
     }
 }
 
-/// A client of HTTP/1.1 gets the links of early hints, without the credential that the proxy injected.
+/// A client of HTTP/1.1 receives the `Link` headers of early hints. The proxy redacts the injected credential in these
+/// headers.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn forwards_the_links_of_early_hints() {
     let early = format!(
@@ -159,10 +160,10 @@ async fn bounds_the_number_of_interim_responses() {
     }
 }
 
-/// Tests the same over HTTP/2, where hyper does not count interim responses.
+/// Tests many interim responses of an HTTP/2 site, because hyper does not count them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn skips_interim_responses_of_http2_and_bounds_their_number() {
-    /// The static table of HPACK has `:status` at index 8.
+    /// The encoded header `:status: 103`. Index 8 of HPACK's static table is `:status`.
     const EARLY_HINTS: [u8; 5] = [8, 3, b'1', b'0', b'3'];
     const END_HEADERS: u8 = 4;
     for (count, reason) in

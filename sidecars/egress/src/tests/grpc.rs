@@ -1,5 +1,5 @@
-//! gRPC with its Python library on both sides: all kinds of calls, metadata, trailers, flow control, and deadlines and
-//! cancellations, which have to reach the server.
+//! gRPC with its Python library on both sides: all kinds of calls, metadata, trailers, flow control, deadlines and
+//! cancellations. Deadlines and cancellations must reach the server.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -11,10 +11,10 @@ use tokio::process::{Child, ChildStdout, Command};
 
 use super::fixture::{ProxyFixture, SITE};
 
-/// A host whose requests are not scanned, so that calls may flow in both directions at once.
+/// A host with a route that does not scan requests, so that a call can send data in both directions at the same time.
 const OPEN: &str = "open.example.com";
 
-/// A server that prints its port, and how each call to `/t/wait` ends.
+/// The program of a server that prints its port, and prints how each call to `/t/wait` ends.
 const SERVER: &str = r#"
 import os, sys, threading
 from concurrent import futures
@@ -184,7 +184,7 @@ async fn grpc_calls_of_all_kinds_pass() {
         "{}",
         String::from_utf8_lossy(&client.stderr)
     );
-    // Each call ends at the server before its own limit.
+    // At the server, each call ends before the server's own time limit.
     let mut seen = Vec::new();
     while seen.len() < 8 {
         seen.push(lines.next_line().await.expect("line").expect("the server runs"));

@@ -39,7 +39,8 @@ async fn reads_a_split_client_hello_whole() {
             let ask = format!("GET /a HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
             tls.write_all(ask.as_bytes()).await.expect("ask");
             let mut answer = String::new();
-            // A server may close without a TLS close_notify. The test then checks the bytes that were received before.
+            // A server may close the connection without a TLS `close_notify`. The test then checks the bytes that were
+            // received before the error.
             let _ = tls.read_to_string(&mut answer).await;
             let expected = if host == SITE { "HTTP/1.1 200" } else { "HTTP/1.1 403" };
             assert!(answer.starts_with(expected), "{size} {host}: {answer}");
@@ -50,7 +51,7 @@ async fn reads_a_split_client_hello_whole() {
 /// Sends `bytes` to `port`. Returns the proxy's response up to the close of the connection.
 async fn send(proxy: &ProxyFixture, port: u16, bytes: &[u8]) -> Vec<u8> {
     let mut socket = proxy.connect(port).await;
-    // The proxy may close before it has read everything.
+    // The proxy may close the connection before it has read all bytes.
     let _ = socket.write_all(bytes).await;
     let mut answer = Vec::new();
     let closed = timeout(Duration::from_secs(5), socket.read_to_end(&mut answer)).await;
@@ -72,7 +73,7 @@ async fn closes_connections_that_are_neither_tls_nor_http() {
         (443, &endless_hello),
     ] {
         let answer = send(&proxy, port, bytes).await;
-        // The longest response is a TLS alert.
+        // The proxy sends at most a TLS alert.
         assert!(answer.is_empty() || answer.first() == Some(&0x15), "{port}: {answer:?}");
     }
     let inside = b"CONNECT api.example.com:443 HTTP/1.1\r\nHost: api.example.com:443\r\n\r\nSSH-2.0-x\r\n";
@@ -133,7 +134,7 @@ async fn closes_connections_that_never_finish() {
 async fn queues_a_flood_of_connections() {
     bottle_harden::process::allow_files(4096).expect("file limit");
     let proxy = ProxyFixture::open().await;
-    // Each listener holds one permit for the connection that it will accept next.
+    // The last connections wait, because each listener reserves one permit for the connection that it accepts next.
     let mut open = Vec::new();
     for _ in 0..bounds::CONNECTIONS {
         let mut socket = proxy.connect(80).await;

@@ -1,4 +1,5 @@
-//! Budgets: no byte of a request to a model leaves before its tokens are reserved, and responses settle them.
+//! Budgets: the proxy sends no byte of a request to a model before the request's tokens are reserved. The response
+//! settles the reserved tokens.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,14 +25,15 @@ use crate::test_proxy::connect_to_leases;
 const COMPLETION: &str =
     r#"{"object":"chat.completion","model":"m-2","usage":{"prompt_tokens":3,"completion_tokens":4}}"#;
 
-/// Another response of 3 + 4 tokens.
+/// A response of 3 + 4 tokens in the format of the Messages API.
 const MESSAGE: &str = r#"{"type":"message","model":"m-1","usage":{"input_tokens":3,"output_tokens":4}}"#;
 
 /// A proxy, a model behind it, and a keeper whose answers come from the test.
 struct Setup {
     proxy: ProxyFixture,
     _site: Server,
-    /// The paths of the requests that reached the model. The path of a request to count tokens is followed by its body.
+    /// The paths of the requests that reached the model. For a request to count tokens, the text is the path followed
+    /// by the body.
     served: mpsc::Receiver<String>,
     keeper: Stream,
     _channel: Channel,
@@ -41,7 +43,7 @@ async fn setup() -> Setup {
     setup_with(ModelRules::default()).await
 }
 
-/// Starts a proxy with these keys of the route, and behind it a model that responds to everything.
+/// Starts a proxy with the keys `route` of the route, and starts a model that responds to every request.
 async fn setup_with_route(route: &str) -> (ProxyFixture, Stream, Server, Channel) {
     let authority = Authority::new("lease").expect("authority");
     let tls = authority.server_config(&[SITE], Leaf::Valid, Alpn::Both).expect("config");
@@ -97,7 +99,7 @@ pub(super) fn key() -> BudgetKey {
     BudgetKey::Host(SITE.to_owned())
 }
 
-/// A request for 100 tokens of output.
+/// The body of a request with an output limit of 100 tokens.
 const BODY: &str = r#"{"max_tokens":100,"messages":[{"role":"user","content":"12345"}]}"#;
 
 /// The tokens that are reserved for [`BODY`].
@@ -147,7 +149,7 @@ async fn no_byte_leaves_before_the_tokens_are_reserved() {
     };
     let (response, ()) = tokio::join!(client, grant);
     assert_eq!(response.status(), 200);
-    // The response used 7 tokens, so the lease has enough left for the next request.
+    // The response used 7 tokens, so the lease has enough tokens for the next request.
     assert_eq!(post(&proxy, CHAT).await.status(), 200);
     answer(&keeper, LeaseAnswer::Revoked).await;
     let returned = asked(&mut keeper).await;
@@ -182,7 +184,7 @@ async fn a_new_keeper_gets_the_requests_that_wait() {
         let (_channel, mut keeper) = connect_to_leases(Arc::clone(&proxy.egress.leases)).await;
         assert_eq!(asked(&mut keeper).await, first);
         answer(&keeper, LeaseAnswer::Unlimited { key: key() }).await;
-        // Other requests need no further answer.
+        // Further requests need no answer of the keeper.
         assert_eq!(post(&proxy, CHAT).await.status(), 200);
     };
     let (response, ()) = tokio::join!(client, keepers);
@@ -203,7 +205,7 @@ async fn a_client_that_disconnects_pays_what_was_reserved() {
     };
     let (response, ()) = tokio::join!(client, grant);
     assert!(response.error().contains("timed out"), "{}", response.error());
-    // The model may complete the response, so all tokens of the lease count as used.
+    // The model may complete the response, so all tokens reserved for the request count as used.
     let next = post(&proxy, CHAT);
     let missing = async {
         let request = asked(&mut keeper).await;
@@ -247,7 +249,7 @@ async fn what_is_reserved_for_a_request_is_on_disk_before_it_is_sent() {
     assert_eq!(lines()[1].id(), usage.id);
 }
 
-/// A request that the model refuses costs nothing, even if the proxy is killed afterwards.
+/// A request that the model refuses uses no tokens, even if the proxy is killed afterwards.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_refused_request_leaves_nothing_on_disk() {
     let Setup { proxy, mut served, mut keeper, _channel, _site } = setup().await;
@@ -259,7 +261,7 @@ async fn a_refused_request_leaves_nothing_on_disk() {
     assert_eq!(std::fs::read_to_string(path).expect("the file exists"), "");
 }
 
-/// Grants 1,000,000 tokens, and answers nothing else.
+/// Answers one lease request with a grant of 1,000,000 tokens. Answers no further requests.
 async fn limit(keeper: &mut Stream) {
     asked(keeper).await;
     answer(keeper, LeaseAnswer::Granted { key: key(), granted: 1_000_000 }).await;
@@ -284,10 +286,10 @@ async fn denies_what_it_cannot_count_where_a_budget_holds() {
         assert_eq!(denied.header("x-bottle-reason").as_deref(), Some("not-metered"), "{path} {body}");
         assert!(served.try_recv().is_err(), "{path} {body} reached the model");
     }
-    // The denial of an endpoint names the setting that allows it.
+    // The denial of a request to an unknown endpoint names the setting that allows the endpoint.
     let sentence = post_body(&proxy, "/v1/responses/", "{}").await.json()["sentence"].to_string();
     assert!(sentence.contains("add `api.example.com/v1/responses/` to `metering.unmetered`"), "{sentence}");
-    // A server could interpret a form in another way.
+    // The proxy denies a form, because a server could interpret the form differently.
     let url = format!("https://{SITE}{CHAT}");
     let denied = proxy.curl(&["--data", BODY, &url]).await;
     assert_eq!(denied.header("x-bottle-reason").as_deref(), Some("not-metered"));
@@ -295,7 +297,7 @@ async fn denies_what_it_cannot_count_where_a_budget_holds() {
     assert_eq!(post_body(&proxy, "/v1/messages/count_tokens", "{}").await.status(), 200);
 }
 
-/// The proxy reads bodies up to their size limit, whether or not the route scans bodies, and in every encoding.
+/// The proxy parses bodies up to their size limit and in every encoding, even if the route scans no bodies.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reads_every_body_where_a_budget_holds() {
     let (proxy, mut keeper, _site, _channel) = setup_with_route("dlp: {outbound_detectors: false}").await;
@@ -328,7 +330,7 @@ async fn reads_every_body_where_a_budget_holds() {
     }
 }
 
-/// Azure and llama.cpp ignore the model name in the body.
+/// Azure and llama.cpp ignore the model name in the body, so the proxy uses it only for known providers.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn believes_the_model_name_at_known_providers_only() {
     let Setup { proxy, mut keeper, _channel, _site, served: _served } = setup().await;
@@ -371,7 +373,7 @@ async fn asks_the_provider_for_the_tokens_of_a_prompt() {
     let url = format!("https://{SITE}/v1/messages");
     let arguments = [&JSON[..], &["--data", body, url.as_str()]].concat();
     let post = || proxy.curl(&arguments);
-    // The estimate applies until the proxy knows whether a budget limits the host.
+    // The proxy uses its estimate until it knows that a budget limits the host.
     let estimate = 100 + prompt_of(Api::Messages, body);
     let first = async {
         assert_eq!(asked(&mut keeper).await.needed, Some(estimate));
@@ -380,7 +382,8 @@ async fn asks_the_provider_for_the_tokens_of_a_prompt() {
     let (response, ()) = tokio::join!(post(), first);
     assert_eq!((response.status(), served.recv().await.as_deref()), (200, Some("/v1/messages")));
     let second = async {
-        // The request needs 7777 tokens for the prompt and 100 for the output. 7 tokens of the lease are spent.
+        // The request needs 7777 tokens for the prompt and 100 for the output. The first response has used 7 tokens of
+        // the lease.
         assert_eq!(asked(&mut keeper).await.needed, Some(7877 - (estimate - 7)));
         let counted = served.recv().await.expect("a count");
         let expected = r#"/v1/messages/count_tokens {"messages":[{"role":"user"}],"model":"m-1"}"#;
@@ -390,7 +393,7 @@ async fn asks_the_provider_for_the_tokens_of_a_prompt() {
     };
     let (response, ()) = tokio::join!(post(), second);
     assert_eq!((response.status(), served.recv().await.as_deref()), (200, Some("/v1/messages")));
-    // No endpoint counts the tokens of a chat, so the estimate applies.
+    // The provider has no endpoint that counts the tokens of a chat, so the proxy uses its estimate.
     assert_eq!(self::post(&proxy, CHAT).await.status(), 200);
 }
 

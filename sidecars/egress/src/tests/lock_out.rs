@@ -1,4 +1,5 @@
-//! The lockout: after a few hits on a credential, the proxy locks the bottle, on every kind of route.
+//! The lock-out: after a few hits, the proxy locks the bottle, on every kind of route. A hit is a part of a credential
+//! that the agent does not hold.
 
 use std::time::Duration;
 
@@ -14,14 +15,15 @@ use tokio_tungstenite::tungstenite::Message;
 use super::client::{TestBody, get, http1, http2, no_body, read, tunnel};
 use super::fixture::{AUTH, FixtureOptions, ProxyFixture, SITE};
 
-/// The credential that the proxy injects, unknown to the agent: requests with parts of it count as hits that lock the
-/// bottle.
+/// The credential that the proxy injects. The agent does not hold this credential, so requests with parts of it count
+/// as hits.
 const KEY: &str = "Zq7Kd93vXwpT2mB8ySe4Lh5Rf0NcQw1Er2Ty3Ui4Po6As8Dg1Hj3Kl5";
 
-/// A secret in the bottle's environment, known to the agent: requests with parts of it do not count as hits.
+/// A secret in the bottle's environment. The agent holds this secret, so requests with parts of it do not count as
+/// hits.
 const AGENT_SECRET: &str = "Mn9Bv7Cx5Zl3Kj1Hg8Fd6Sa4Po2Iu0Yt9Re7Wq5Lk3";
 
-/// A decoy secret that grants no access: requests with parts of it do not count as hits.
+/// A decoy secret that grants no access. Requests with parts of it do not count as hits.
 const CANARY: &str = "Vb6Nm4Qw2Er8Ty0Ui7Op5As3Df1Gh9Jk6Lz4Xc2Vb0";
 
 /// Routes with different values of `outbound_on_match`.
@@ -52,7 +54,7 @@ async fn proxy(route: &'static str, lock_after: Option<usize>) -> ProxyFixture {
     .await
 }
 
-/// Returns a correct guess. Each number selects another part of the secret.
+/// Returns a part of `secret` as a correct guess. Each `number` selects another part.
 fn part(secret: &str, number: usize) -> &str {
     &secret[number..number + 16]
 }
@@ -62,7 +64,7 @@ fn post(host: &str, body: String) -> Request<TestBody> {
     Request::post(format!("https://{host}/v1")).header("host", host).body(body).expect("request")
 }
 
-/// Sends a request on a new connection. Returns the status and the reason of the response.
+/// Sends a request on a new connection. Returns the status of the response and the reason of a denial.
 async fn sent(proxy: &ProxyFixture, host: &str, request: Request<TestBody>) -> (StatusCode, Option<String>) {
     let answer = http1(proxy, host).await.send_request(request).await.expect("answer");
     let reason =
@@ -97,11 +99,11 @@ async fn locks_after_the_bound_on_every_kind_of_route() {
             let proxy = proxy(route, Some(HITS)).await;
             for number in 0..HITS {
                 assert!(!proxy.egress.lockout.is_locked(), "{route} {number}");
-                // The guesses alternate between hosts and parts of the request, each on a new connection. All count in
-                // the same counter.
+                // The guesses alternate between hosts and between the head and the body, and each guess uses a new
+                // connection. One counter counts all guesses.
                 let host = if number % 2 == 0 { SITE } else { OTHER };
                 let guess = part(KEY, number);
-                // The guess does not follow a letter, because the letter would extend it to another piece.
+                // No letter directly precedes the guess, because the letter and the guess would be another piece.
                 let request = if in_head {
                     get(host, &format!("/v1?a={guess}"))
                 } else {
@@ -189,7 +191,7 @@ async fn a_denial_is_the_same_for_any_number_and_location_of_hits() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn repeated_hits_and_secrets_of_the_agent_do_not_lock() {
     let proxy = proxy(REDACT, Some(HITS)).await;
-    // A conversation in which each request repeats the same pasted key.
+    // Each request of this conversation repeats the same pasted part of the key.
     let mut bodies = format!("{{\"content\":\"why does {} not work?\"}}", part(KEY, 3));
     for turn in 0..4 * HITS {
         bodies.push_str(&format!(",{{\"turn\":{turn}}}"));

@@ -30,30 +30,30 @@ struct Setup {
     _channel: Channel,
 }
 
-/// A message of the model.
+/// Returns a message of the model as a frame.
 fn event(event: &Value) -> Vec<u8> {
     let text = event.to_string();
     [&[0x81, 126][..], &u16::try_from(text.len()).expect("short").to_be_bytes(), text.as_bytes()].concat()
 }
 
-/// The beginning of a response.
+/// Returns the event that begins a response.
 fn created(id: &str) -> Value {
     json!({"type": "response.created", "response": {"id": id, "model": "m-1"}})
 }
 
-/// The end of a response of `input` + 20 tokens.
+/// Returns the event that ends a response of `input` + 20 tokens.
 fn completed(id: &str, input: u64) -> Value {
     let usage = json!({"input_tokens": input, "output_tokens": 20});
     json!({"type": "response.completed", "response": {"id": id, "model": "m-1", "usage": usage}})
 }
 
-/// An error that does not say which message it is about.
+/// Returns an error event, which does not state the message to which it refers.
 fn error() -> Value {
     json!({"type": "error", "status": 400, "error": {"code": "bad", "message": "bad"}})
 }
 
-/// Responds to each request with 100 + 20 tokens, to `fail` with an error, and to `hang` with only the beginning of a
-/// response.
+/// Returns the events for a message: for `fail` an error, for `hang` only the beginning of a response, and for other
+/// requests a response of 100 + 20 tokens.
 fn respond(text: &str) -> Vec<Value> {
     if !text.contains("response.create") {
         return Vec::new();
@@ -108,7 +108,7 @@ async fn send(client: &mut Client, text: &str) {
     client.write_all(&masked(0x81, text.as_bytes())).await.expect("write");
 }
 
-/// Reads messages until the one that ends a response.
+/// Reads messages until one ends a response, and returns this message.
 async fn response(client: &mut Client) -> Value {
     loop {
         let (_, text) = timeout(WITHIN, frame(client)).await.expect("in time").expect("a frame");
@@ -154,18 +154,18 @@ async fn each_request_waits_for_its_tokens_and_each_response_is_counted() {
         answer(&keeper, LeaseAnswer::Granted { key: key(), granted }).await;
         assert_eq!(served.recv().await.as_deref(), Some(FIRST));
         assert_eq!(response(&mut client).await["type"], "response.completed");
-        // The model may remember as much as fits into its context, whose size is unknown at this host. 120 tokens of
-        // the lease are spent.
+        // The request refers to an earlier response, so its prompt may fill the context window. The size of this window
+        // is unknown for this host. The first response has used 120 tokens of the lease.
         send(&mut client, NEXT).await;
         let request = asked(&mut keeper).await;
         assert_eq!(request.needed, Some(2_000_000 - (granted - 120)), "{route}");
         answer(&keeper, LeaseAnswer::Granted { key: key(), granted: 3_000_000 }).await;
         assert_eq!(response(&mut client).await["type"], "response.completed");
-        // A request that ends with an error costs nothing, and the message after it is not a request.
+        // A request that ends with an error uses no tokens. The message after this request is not a request.
         send(&mut client, r#"{"type":"response.create","input":"fail"}"#).await;
         assert_eq!(response(&mut client).await["type"], "error");
         send(&mut client, r#"{"type":"response.processed","response_id":"r"}"#).await;
-        // For an interrupted response, all tokens that were reserved for it count.
+        // For an interrupted response, all reserved tokens count as used.
         send(&mut client, HANG).await;
         let event = timeout(WITHIN, frame(&mut client)).await.expect("in time").expect("a frame");
         assert!(String::from_utf8_lossy(&event.1).contains("response.created"));
@@ -212,8 +212,8 @@ const BAD_CANCEL: &str = r#"{"type":"response.cancel","response_id":"none"}"#;
 const LARGE: &str = r#"{"type":"response.create","model":"gpt-4o","max_output_tokens":500,"input":"large"}"#;
 const FAIL: &str = r#"{"type":"response.create","model":"gpt-4o","max_output_tokens":60,"input":"fail"}"#;
 
-/// Responds to `hang` with only the beginning of a response. To `large`, it first sends the error about an earlier
-/// message, then the end of the response to `hang`, if there was one, and then the response.
+/// Returns the events for a message. For `hang`, returns only the beginning of a response. For `large`, returns an
+/// error about an earlier message, then the end of the response to `hang`, and then the response to `large`.
 fn respond_late(text: &str) -> Vec<Value> {
     if text.contains("large") {
         return vec![error(), completed("small", 10), created("large"), completed("large", 300)];
@@ -224,18 +224,19 @@ fn respond_late(text: &str) -> Vec<Value> {
     }
 }
 
-/// The input of each record, and whether it is estimated.
+/// Returns the input tokens of each record, and whether the record is estimated.
 fn inputs(records: &[Usage]) -> Vec<(u64, bool)> {
     records.iter().map(|one| (one.tokens.input.unwrap_or_default(), one.estimated)).collect()
 }
 
-/// Each error may be about the message that cannot be cancelled, so the error returns no tokens of a request.
+/// Each error may refer to the `response.cancel` message or to another request. So the error ends no request and
+/// returns no tokens.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_error_about_another_message_ends_no_request() {
     for (messages, expected) in [
         (&[BAD_CANCEL, LARGE][..], &[(300, false)][..]),
         (&[HANG, BAD_CANCEL, LARGE], &[(10, false), (300, false)]),
-        // The error may be about either request.
+        // The error may refer to either request.
         (&[HANG, LARGE], &[(10, false), (300, false)]),
     ] {
         let Setup { proxy, mut served, mut keeper, _channel } = setup_with(AUTH, respond_late).await;
@@ -259,8 +260,8 @@ async fn an_error_about_another_message_ends_no_request() {
     }
 }
 
-/// If an error may be about a request, all tokens that are reserved for the request count. After the model has begun a
-/// later response, errors are about requests again.
+/// If an error may refer to a request or to another message, all tokens reserved for the request count as used. After
+/// the model has begun a later response, an error can only refer to a request again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_error_that_may_be_about_a_request_keeps_its_reservation() {
     let Setup { proxy, mut keeper, _channel, served: _served } = setup(AUTH).await;

@@ -17,11 +17,11 @@ use bottle_daemon::ListenerConfig;
 /// The bottle's address in these tests.
 const BOTTLE: Ipv4Addr = Ipv4Addr::new(127, 77, 0, 3);
 
-/// A query for `api.example.com`, type A.
+/// A DNS query for `api.example.com`, type A.
 const ASK: &[u8] =
     b"\x12\x34\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x03api\x07example\x03com\x00\x00\x01\x00\x01";
 
-/// Opens a proxy that also listens at `address`. Returns `None` if this user may not bind its ports.
+/// Opens a proxy that also listens at `address`. Returns `None` if the user of the test may not bind the proxy's ports.
 async fn at(address: Ipv4Addr) -> Option<ProxyFixture> {
     let wanted = FixtureOptions { route: AUTH, ..FixtureOptions::default() };
     let fixture = ProxyFixture::with(wanted).await;
@@ -56,7 +56,7 @@ async fn serves_explicit_and_transparent_clients() {
     let answer = curl(&proxy, BOTTLE, &["--proxy", &proxy_url, &url]).await;
     assert_eq!(answer.status(), 200);
 
-    // The name resolves to the proxy, as it does with the bottle's DNS resolver.
+    // The name resolves to the proxy, as with the bottle's DNS resolver.
     let url = format!("https://{SITE}/transparent");
     let resolved = format!("{SITE}:443:{address}");
     let answer = curl(&proxy, BOTTLE, &["--resolve", &resolved, &url]).await;

@@ -43,7 +43,8 @@ async fn one_request_spends_the_grant_and_allowed_requests_do_not() {
     assert_eq!(post(&proxy, "x").await, 200);
     assert_eq!(spent(&proxy).await, Id::from_random([7; 16]));
     assert_eq!(post(&proxy, "x").await, 403);
-    // The spent grant stays spent when it is sent again along with another grant. Each grant is spent separately.
+    // The spent grant stays spent if the keeper sends it again together with another grant. A request spends only one
+    // grant.
     proxy.allow_once(3, READS, &[(7, JOBS), (8, JOBS)]).expect("live");
     assert_eq!(post(&proxy, "x").await, 200);
     assert_eq!(spent(&proxy).await, Id::from_random([8; 16]));

@@ -18,7 +18,7 @@ const ASSETS: &str = "assets.example.com";
 const HEX64: &str = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
 const BLOCK: &str = "dlp: {outbound_on_match: block}";
 
-/// A secret that the agent holds: a value of `env`.
+/// A secret that the agent holds, because it is a value of `env`.
 const OWN: &str = "Wm4Tx8Qz2Lk6Vp9Rb3Yd7Hs5";
 
 fn access_key() -> String {
@@ -26,11 +26,11 @@ fn access_key() -> String {
 }
 
 fn github_token() -> String {
-    // The checksum is correct.
+    // The checksum at the end of the token is correct.
     ["ghp_", "Q7zXw3RtYpLmNb5cVk9Hs2Jd8Fg4As"].concat() + &checksum("Q7zXw3RtYpLmNb5cVk9Hs2Jd8Fg4As")
 }
 
-/// The checksum at the end of a GitHub token: CRC-32 in base 62.
+/// Returns the checksum at the end of a GitHub token: CRC-32 in base 62.
 fn checksum(body: &str) -> String {
     let mut crc = flate2::Crc::new();
     crc.update(body.as_bytes());
@@ -69,7 +69,7 @@ fn sigv4(signature: &str) -> String {
 /// The requests that a site received: path and query, `Authorization`, and the body.
 type Received = Arc<Mutex<Vec<(String, String, Vec<u8>)>>>;
 
-/// A host that redirects to signed links, and the host of these links.
+/// A site that redirects to signed links and also serves these links, and a proxy with routes to this site.
 struct Links {
     proxy: ProxyFixture,
     received: Received,
@@ -128,7 +128,7 @@ async fn pre_signed_links_are_no_findings() {
     for query in [sigv4(HEX64), sas(), v2, gcs] {
         assert_eq!(get(&query).await, 200, "{query}");
     }
-    // The same texts in other places, and other texts in these parameters, are findings.
+    // The same values in other parameters, and other secrets in these parameters, are findings.
     let token = github_token();
     for query in [
         format!("a={}", access_key()),
@@ -205,7 +205,7 @@ async fn passes_the_credential_that_the_user_allowed_and_only_there() {
     ] {
         assert_eq!(proxy.curl(arguments).await.status(), 403, "{arguments:?}");
     }
-    // Elsewhere, the header is removed.
+    // For a request to the other host, the proxy removes the header.
     assert_eq!(proxy.curl(&["-H", &bearer, &elsewhere]).await.status(), 200);
     assert_eq!(
         received.lock().expect("received").last().map(|(_, value, _)| value.clone()),
@@ -213,7 +213,8 @@ async fn passes_the_credential_that_the_user_allowed_and_only_there() {
     );
 }
 
-/// Uploads an object with boto3, first a clean one and then one with a secret. boto3 sends both in `aws-chunked`.
+/// A program that uses boto3 to upload an object without a secret, and then objects with a secret. boto3 sends the
+/// objects in `aws-chunked`.
 const UPLOAD: &str = r#"
 import boto3, io, sys
 from botocore.config import Config
@@ -252,7 +253,7 @@ async fn boto3_uploads_are_decoded_and_scanned() {
     let [(target, credential, body)] = &received[..] else { panic!("{} requests", received.len()) };
     assert_eq!(target, "/b/clean");
     assert!(credential.starts_with("AWS4-HMAC-SHA256"), "{credential}");
-    // The framing and its trailer arrive unchanged.
+    // The `aws-chunked` framing and its trailer arrive unchanged.
     assert!(body.starts_with(b"44") || body.starts_with(b"10000\r\n"), "{:?}", &body[..20]);
     assert!(memchr::memmem::find(body, b"x-amz-checksum-").is_some());
 }
@@ -330,7 +331,7 @@ async fn logs_the_warnings_of_the_scanner() {
         found.len() == 3 && found[1..].iter().all(|found| found.contains("as random as a key")),
         "{found:?}"
     );
-    // The prose that surrounds such values causes no warning.
+    // Prose alone causes no warning.
     assert_eq!(
         proxy.curl(&["-d", &"ordinary prose, and nothing else ".repeat(40), &url]).await.status(),
         200

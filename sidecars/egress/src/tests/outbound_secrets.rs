@@ -14,7 +14,7 @@ use hyper::client::conn::http1::SendRequest;
 use super::client::{TestBody, get, http1, http2, read};
 use super::fixture::{AUTH, FixtureOptions, ProxyFixture, REAL, SITE};
 
-/// A decoy secret that grants no access. Every launch has one.
+/// A decoy secret that grants no access. Every launch has a canary.
 const CANARY: &str = "Zq7Kd93vXwpT2mB8ySe4Lh5Rf0NcQw1Er2Ty3Ui4";
 
 fn with_canary(provision: &mut Provision) {
@@ -28,7 +28,7 @@ async fn proxy(route: &'static str) -> ProxyFixture {
 /// Returns `text` in encodings that hide it.
 fn spellings(text: &str) -> Vec<(&'static str, String)> {
     let each = |write: fn(u8) -> String| text.bytes().map(write).collect::<String>();
-    // A passphrase is found only if it is complete.
+    // The scan finds a passphrase only if the text contains the whole passphrase.
     let halves = text.split_at(text.len() * 2 / 3);
     vec![
         ("plain", text.to_owned()),
@@ -67,7 +67,7 @@ fn post(path: &str, kind: &str, body: TestBody) -> Request<TestBody> {
     Request::post(path).header("host", SITE).header("content-type", kind).body(body).expect("request")
 }
 
-/// Returns one request for each location that can contain `text`.
+/// Returns one request for each location in a request that can contain `text`.
 fn requests(text: &str) -> Vec<(&'static str, Request<TestBody>)> {
     let percent = percent_encoding::utf8_percent_encode(text, percent_encoding::NON_ALPHANUMERIC).to_string();
     let form = "--b\r\nContent-Disposition: form-data; name=\"f\"; filename=\"a.txt\"\r\n\r\n";
@@ -146,7 +146,6 @@ async fn finds_every_encoding_in_every_location() {
     for secret in [CANARY, REAL] {
         for (spelling, text) in spellings(secret) {
             for (place, request) in requests(&text) {
-                // Double percent-encoding in a path would drop characters.
                 refused(&mut sender, request, &format!("{spelling} in {place}")).await;
             }
         }

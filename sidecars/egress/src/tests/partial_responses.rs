@@ -1,5 +1,5 @@
-//! Partial and alternative responses: a client requests the response of a site that echoes the credential a few bytes
-//! at a time.
+//! Partial and alternative responses: a site echoes the credential, and a client requests this response a few bytes at
+//! a time.
 
 use std::sync::Arc;
 
@@ -11,7 +11,8 @@ use hyper::body::Incoming;
 
 use super::fixture::{AUTH, ProxyFixture, REAL, SITE};
 
-/// A site that echoes the credential, serves any range of this response, and lists the names of the request's headers.
+/// Returns the response of a site that echoes the credential, serves any range of this response, and lists the names of
+/// the request's headers.
 fn answer(request: &Request<Incoming>) -> Response<Body> {
     let header = |name: &str| request.headers().get(name).and_then(|value| value.to_str().ok());
     let text = format!("you are {}, welcome", header("authorization").unwrap_or("nobody"));
@@ -95,7 +96,8 @@ async fn strips_requests_for_digests_deltas_and_other_encodings() {
         assert!(!sent_names.split(' ').any(|sent| sent == name), "{name}: {sent_names}");
         assert!(stripped.split(", ").any(|listed| listed == name), "{name}: {stripped}");
     }
-    // On a route without a credential nothing can leak in slices, so downloads can be resumed.
+    // On a route without a credential, partial responses cannot leak a credential. So the proxy allows ranges, and
+    // downloads can be resumed.
     let (proxy, _site) = setup("websocket: allow").await;
     let answer = proxy.curl(&["-H", "Range: bytes=0-6", URL]).await;
     assert_eq!((answer.status(), answer.header("x-bottle-stripped")), (206, None));
@@ -114,11 +116,12 @@ async fn lists_stripped_names_in_the_response() {
         names.sort();
         assert_eq!(names, ["?api_key", "cookie", "x-figma-token"]);
         assert!(!answer.text().contains("secret-of-mine"));
-        // The stripped header only held a placeholder for the injected credential, so it is not listed.
+        // The stripped header only contained a placeholder for the injected credential, so the response does not list
+        // the header.
         let answer = proxy.curl(&[version, "-H", "Authorization: Bearer placeholder", URL]).await;
         assert_eq!((answer.status(), answer.header("x-bottle-stripped")), (200, None));
     }
-    // The response header has a maximum length.
+    // The response header `x-bottle-stripped` has a maximum length.
     let many: Vec<String> = (0..80).map(|n| format!("x-{}-{n}-token: 1", "a".repeat(40))).collect();
     let arguments: Vec<&str> = many.iter().flat_map(|header| ["-H", header.as_str()]).chain([URL]).collect();
     let answer = proxy.curl(&arguments).await;

@@ -1,4 +1,5 @@
-//! Pooled connections to sites that limit, refuse or close them, and requests that are sent again.
+//! Pooled connections to sites that limit streams, refuse requests or close connections, and requests that are sent
+//! again.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -31,7 +32,8 @@ async fn status(proxy: &ProxyFixture, request: Request<TestBody>) -> StatusCode 
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn opens_another_connection_when_the_streams_run_out() {
-    // The site holds all requests until six have arrived, and allows two for each connection.
+    // The site answers no request until six requests have arrived, and allows two concurrent requests on each
+    // connection.
     let waiting = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&waiting);
     let (proxy, connections) = proxy_to(Alpn::Http2, "", move |stream: SiteStream, _| {
@@ -106,8 +108,8 @@ async fn replaces_a_connection_that_allows_no_streams() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sends_an_unprocessed_request_again() {
-    // Each connection answers one request. The second request of a connection is answered with a refusal or a GOAWAY,
-    // in turn.
+    // On each connection, the site answers one request. The site answers the second request on a connection with a
+    // refusal or with a GOAWAY, in turn.
     let (proxy, connections) = proxy_to(Alpn::Http2, "", |stream: SiteStream, number| async move {
         let Some(mut site) = Http2Site::start(stream, 100).await else { return };
         let Some(first) = site.request().await else { return };
@@ -149,7 +151,8 @@ async fn sends_a_refused_request_again_only_once() {
     assert_eq!(refusals.load(Ordering::SeqCst), 2);
 }
 
-/// A site that answers one request of each connection, and closes the connection when it has read the second request.
+/// Starts a site that answers one request on each connection. The site closes the connection when it has read the
+/// second request.
 async fn closing_site() -> (ProxyFixture, Arc<AtomicUsize>, Arc<AtomicUsize>) {
     let requests = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&requests);

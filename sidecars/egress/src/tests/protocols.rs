@@ -1,4 +1,4 @@
-//! All pairs of protocols, kept-alive connections, WebSockets, and rare HTTP features.
+//! All pairs of HTTP versions on both sides, kept-alive connections, WebSockets, and rare HTTP features.
 
 use std::sync::Arc;
 
@@ -110,7 +110,7 @@ async fn upgrades_only_after_upstream_does() {
     let refused = tokio_tungstenite::client_async(format!("wss://{SITE}/ws"), tls).await;
     assert!(matches!(refused, Err(Error::Http(answer)) if answer.status() == 426));
     assert!(proxy.site.visits().is_empty());
-    // The denial that makes the client fall back is not reported, so the next denial is the first event.
+    // The proxy does not report the denial that makes the client fall back, so the next denial is the first event.
     proxy.curl(&["https://other.example.com/"]).await;
     assert_eq!(proxy.denial().await.host, "other.example.com");
 }

@@ -37,7 +37,7 @@ struct Content {
 
 type Registry = Arc<Mutex<Content>>;
 
-/// The part of the distribution API that a copy of one image uses.
+/// Answers a request like a registry. Implements the part of the distribution API that a copy of one image uses.
 async fn answer(registry: Arc<Registry>, request: Request<Incoming>) -> Option<Response<Body>> {
     let (parts, body) = request.into_parts();
     let body = body.collect().await.ok()?.to_bytes();
@@ -114,7 +114,8 @@ fn store(layout: &Path, kind: &str, bytes: &[u8]) -> serde_json::Value {
     json!({"mediaType": kind, "digest": digest, "size": bytes.len()})
 }
 
-/// Creates an image with two layers. One of them does not fit into the proxy's memory. Returns the layers' digests.
+/// Creates an image with two layers. One layer is too long for the proxy to keep it in memory. Returns the layers'
+/// digests.
 fn image(layout: &Path) -> Vec<String> {
     let layers: Vec<_> = [2 << 10, 3 << 20]
         .map(|size| {

@@ -1,4 +1,4 @@
-//! Upstream sites that follow a script, byte by byte, for errors that a web server library does not make.
+//! Upstream sites that send scripted bytes, for protocol errors that a web server library does not make.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use super::fixture::{ProxyFixture, SITE};
 /// A connection from the proxy.
 pub(super) type SiteStream = TlsStream<TcpStream>;
 
-/// Opens a proxy with one route to a site. `serve` gets each connection and its number, from 0.
+/// Opens a proxy with one route to a site. `serve` receives each connection and its number, which begins at 0.
 pub(super) async fn proxy_to<F, S>(alpn: Alpn, route: &str, serve: S) -> (ProxyFixture, Arc<AtomicUsize>)
 where
     F: Future<Output = ()> + Send + 'static,
@@ -59,7 +59,7 @@ pub(super) async fn read_request(stream: &mut SiteStream) -> Option<(String, Vec
     Some((head, body))
 }
 
-/// Sends `bytes` and flushes them. The proxy may have closed the connection.
+/// Sends `bytes` and flushes them. Ignores errors, because the proxy may have closed the connection.
 pub(super) async fn write(stream: &mut SiteStream, bytes: &[u8]) {
     let _ = stream.write_all(bytes).await;
     let _ = stream.flush().await;
@@ -89,7 +89,7 @@ const ACK: u8 = 1;
 pub(super) const REFUSED_STREAM: u32 = 7;
 
 impl Http2Site {
-    /// Reads the client's preface and sends the settings, with this limit of concurrent streams.
+    /// Reads the client's preface and announces `limit` concurrent streams in the settings.
     pub(super) async fn start(mut stream: SiteStream, limit: u32) -> Option<Self> {
         let mut preface = [0; 24];
         stream.read_exact(&mut preface).await.ok()?;
@@ -109,8 +109,8 @@ impl Http2Site {
         write(&mut self.stream, &[&head[..], payload].concat()).await;
     }
 
-    /// Returns the next frame after those of the settings. Returns `None` at the end of the connection.
-    /// The future may be dropped before it is ready.
+    /// Returns the next frame that is not a SETTINGS frame. Returns `None` at the end of the connection. Dropping the
+    /// future before it is ready loses no bytes.
     pub(super) async fn frame(&mut self) -> Option<Http2Frame> {
         loop {
             let Some(head) = self.unread.first_chunk::<9>().copied() else {
@@ -135,7 +135,7 @@ impl Http2Site {
         (self.stream.read_buf(&mut self.unread).await.ok()? > 0).then_some(())
     }
 
-    /// Returns the stream of the next complete request.
+    /// Returns the stream id of the next complete request.
     pub(super) async fn request(&mut self) -> Option<u32> {
         loop {
             let frame = self.frame().await?;
@@ -147,7 +147,7 @@ impl Http2Site {
 
     /// Answers with status 200 and a body.
     pub(super) async fn answer(&mut self, stream: u32, body: &[u8]) {
-        // Index 8 of the static table of HPACK is `:status: 200`.
+        // The encoded header `:status: 200`, which is index 8 of HPACK's static table.
         self.send(HEADERS, END_HEADERS, stream, &[0x88]).await;
         self.send(DATA, END_STREAM, stream, body).await;
     }

@@ -1,10 +1,10 @@
-//! Side channels: a bottle and a listed host that cooperate must learn nothing about a credential from arrival times,
-//! from which requests the proxy allows, or from how long requests take.
+//! Side channels: a bottle and an allowed host may cooperate to guess a credential. They must learn nothing from
+//! arrival times, from the verdicts of requests, or from the duration of requests.
 //!
 //! In each attack, every request contains one guess: a known prefix of the secret, followed by the right next character
-//! or a wrong one. The tests estimate the mutual information between the observation and the guess. The estimate must
-//! stay below [`SIGNAL`]. `BOTTLE_ORACLE_REQUESTS` sets the number of guesses (default [`GUESSES`]); `--nocapture`
-//! prints the estimates.
+//! or by a wrong character. The tests estimate the mutual information between the observation and the guess. The
+//! estimate must stay below [`SIGNAL`]. `BOTTLE_ORACLE_REQUESTS` sets the number of guesses (default [`GUESSES`]);
+//! `--nocapture` prints the estimates.
 
 use std::io::Write as _;
 use std::sync::Arc;
@@ -28,20 +28,21 @@ use super::fixture::{AUTH, FixtureOptions, ProxyFixture, SITE};
 
 /// The default number of guesses in each attack.
 const GUESSES: usize = 240;
-/// The maximum estimate of the information that an observation reveals, in bits per guess. In a default run, chance
-/// alone yields 0.05.
+/// The maximum estimate of the information that an observation reveals, in bits per guess. In a run with the default
+/// number of guesses, the estimate is 0.05 if an observation reveals nothing.
 const SIGNAL: f64 = 0.15;
 /// Number of concurrent guesses.
 const AT_ONCE: usize = 24;
-/// The pause between two chunks of a streamed response. The pause is longer than the proxy withholds any byte.
+/// The pause between two chunks of a streamed response. The pause is longer than the time for which the proxy may
+/// withhold a byte.
 const PAUSE: Duration = Duration::from_millis(60);
 
 /// A host that has a route without a credential.
 const LISTED: &str = "listed.example.org";
 /// The credential of [`SITE`].
 const SECRET: &str = "Zq7Kd93vXwpT2mB8ySe4Lh5Rf0Nc";
-/// The number of characters that the attacker knows. A real attacker can learn fewer, and the scanner searches for
-/// more.
+/// The number of characters of the secret that the attacker knows. A real attacker can learn fewer characters, and the
+/// scanner searches for more characters.
 const KNOWN: usize = 7;
 /// The number of known characters in timing attacks. The scanner's search works on units of eight consecutive
 /// characters.
@@ -51,7 +52,7 @@ fn guesses() -> usize {
     std::env::var("BOTTLE_ORACLE_REQUESTS").ok().and_then(|count| count.parse().ok()).unwrap_or(GUESSES)
 }
 
-/// Returns the first `known` characters of the secret, followed by the right next character or a wrong one.
+/// Returns the first `known` characters of the secret, followed by the right next character or by a wrong character.
 fn guess_after(known: usize, right: bool) -> String {
     let next = SECRET.as_bytes()[known];
     let next = if right { next } else { b'a' + (next.wrapping_sub(b'a').wrapping_add(7)) % 26 };
@@ -92,14 +93,14 @@ impl Kind {
             Self::Plain | Self::Events => pieces.map(Bytes::copy_from_slice).collect(),
             Self::Gzip => gzip(pieces),
             Self::Brotli => stored(pieces, &[], brotli_block, &[0x03]),
-            // The head is the magic number and a frame without a content size, with a window of 1 KiB. The end is an
-            // empty raw block.
+            // The head consists of the magic number and the header of a frame without a content size and with a window
+            // of 1 KiB. The stream ends with an empty raw block.
             Self::Zstd => stored(pieces, &[0x28, 0xb5, 0x2f, 0xfd, 0, 0], zstd_block, &[1, 0, 0]),
         }
     }
 }
 
-/// Compresses the chunks and flushes after each one, so that each can be decoded on arrival.
+/// Compresses the chunks and flushes after each one, so that each chunk can be decoded when it arrives.
 fn gzip<'t>(pieces: impl Iterator<Item = &'t [u8]>) -> Vec<Bytes> {
     let mut writer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
     let mut coded: Vec<Vec<u8>> = Vec::new();
@@ -126,22 +127,23 @@ fn stored<'t>(
     coded.into_iter().map(Bytes::from).collect()
 }
 
-/// An uncompressed meta-block (RFC 7932, 9.2). The window size, a single zero bit, precedes the first one.
+/// Returns an uncompressed meta-block (RFC 7932, 9.2). The window size, a single zero bit, precedes the first
+/// meta-block.
 fn brotli_block(number: usize, piece: &[u8]) -> Vec<u8> {
     let length = u32::try_from(piece.len() - 1).expect("short");
-    // Not the last block, four nibbles of length, uncompressed. The lowest bits come first.
+    // The header says: not the last meta-block, four nibbles of length, uncompressed. The lowest bits come first.
     let bits = (length << 3) | (1 << 19);
     let bits = if number == 0 { bits << 1 } else { bits };
     [&bits.to_le_bytes()[..3], piece].concat()
 }
 
-/// A raw block that is not the last one (RFC 8878, 3.1.1.2).
+/// Returns a raw block that is not the last block (RFC 8878, 3.1.1.2).
 fn zstd_block(_: usize, piece: &[u8]) -> Vec<u8> {
     let bits = u32::try_from(piece.len()).expect("short") << 3;
     [&bits.to_le_bytes()[..3], piece].concat()
 }
 
-/// The host. It streams the response that the path selects, or echoes the request body.
+/// Starts the host. The host streams the response that the path selects, or echoes the request body.
 fn site(authority: &Authority) -> Server {
     let tls = authority.server_config(&[SITE, LISTED], Leaf::Valid, Alpn::Http1).expect("config");
     let answer = handler(Arc::new(()), |_, request: Request<Incoming>| async move {
@@ -209,7 +211,7 @@ async fn arrival(proxy: &ProxyFixture, host: &str, kind: Kind, guess: &str) -> f
     (ended - began).as_secs_f64() * 1000.0
 }
 
-/// Makes right and wrong guesses in random order. Returns the observation for each.
+/// Makes right and wrong guesses in random order. Returns the observation for each guess.
 async fn observe<F, R>(attack: F) -> Vec<(bool, f64)>
 where
     F: Fn(bool) -> R,
@@ -226,8 +228,8 @@ where
         .await
 }
 
-/// Returns how many bits an observation reveals per guess. The estimate uses eight classes of observations (equal
-/// observations are in the same class) and subtracts the bias (Miller-Madow correction).
+/// Returns how many bits an observation reveals per guess. The estimate divides the observations into eight classes,
+/// with equal observations in the same class. It subtracts the bias with the Miller-Madow correction.
 fn information(observed: &[(bool, f64)]) -> f64 {
     const CLASSES: usize = 8;
     let mut sorted: Vec<f64> = observed.iter().map(|(_, value)| *value).collect();
@@ -312,8 +314,8 @@ async fn arrival_times_of_websocket_messages_reveal_no_credential() {
     assert_reveals_nothing("WebSocket", &observed.await);
 }
 
-/// Tests which requests are denied if the end of the credential's public part precedes the guess. Together, this end
-/// and the guess are as long as a part of a secret that the scanner finds.
+/// Tests which requests are denied if the guess follows the end of the credential's public part. The end of the public
+/// part and the guess together are as long as a part of a secret that the scanner finds.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn verdicts_reveal_no_credential() {
     const LOGIN: &str = "deployment-robot:";
@@ -342,21 +344,23 @@ async fn verdicts_reveal_no_credential() {
             f64::from(answer.status().as_u16())
         };
         assert!(status(format!("{public}{SECRET}")).await > 400.0, "the whole of it does not leave");
-        // The last four letters before the secret, and the separator.
+        // The end of the public part: its last four letters, and the separator before the secret.
         let end = &public[public.len() - 5..];
         let observed = observe(|right| status(format!("{end}{}", guess(right))));
         assert_reveals_nothing(&format!("verdict on {scheme}, locks: {lock:?}"), &observed.await);
     }
 }
 
-/// Tests how long a request takes if its body repeats the guess, so that the cost of a right guess adds up.
+/// Tests how long a request takes if its body repeats the guess. The repetition adds up any additional time for a right
+/// guess.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn request_durations_reveal_no_credential() {
     const REPEATS: usize = 8 << 10;
-    /// Number of requests for one measurement, which is the time of the fastest request.
+    /// Number of requests for one measurement. The measurement is the time of the fastest request.
     const TRIES: usize = 4;
     let setup = setup().await;
-    // One request at a time, because concurrent work takes longer than the difference to be measured.
+    // The test sends one request at a time, because concurrent work takes longer than the difference that the test
+    // measures.
     let sender = tokio::sync::Mutex::new(http1(&setup.proxy, LISTED).await);
     let duration = async |right: bool| {
         let mut sender = sender.lock().await;

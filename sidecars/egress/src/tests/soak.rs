@@ -1,10 +1,10 @@
-//! Soak test: a day's work of several bottles in a few minutes. The test sends 200,000 requests of every kind, of which
-//! fifty wait for a user at any time, and replaces the routes every second. No verdict may be wrong, no secret may
-//! leak, every model response must be counted exactly once, and neither memory use nor the number of descriptors may
-//! grow.
+//! Soak test: the requests of several bottles during a day, in a few minutes. The test sends 200,000 requests of all
+//! kinds, and replaces the routes every second. At any time, fifty requests wait for a user. No verdict may be wrong,
+//! and no secret may leak. Every model response must be counted exactly once. Neither memory use nor the number of
+//! descriptors may grow.
 //!
-//! `.ci/run soak` runs the complete test, `.ci/run` a shorter one (`BOTTLE_SOAK_REQUESTS`). The test needs a separate
-//! process, because it measures the memory of its process.
+//! `.ci/run soak` runs the complete test. `.ci/run` runs a shorter test, with fewer requests in `BOTTLE_SOAK_REQUESTS`.
+//! The test needs a separate process, because it measures the memory of its process.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -45,7 +45,7 @@ const BLOCKING: &str = "block.example.com";
 const REDACTING: &str = "redact.example.com";
 const ASKING: &str = "ask.example.com";
 
-/// A secret of the launch.
+/// A known secret of the launch.
 const KNOWN: &str = "Zq7-Kd93vXwpT2mB8ySe4Lh5Rf0Nc";
 
 /// Whether the site received a secret.
@@ -125,7 +125,7 @@ fn request_count() -> usize {
     value.map_or(REQUESTS, |value| value.parse().expect("BOTTLE_SOAK_REQUESTS: a number"))
 }
 
-/// Prints to the real standard error, so that the output also appears if the test passes.
+/// Prints directly to standard error, so that the output also appears if the test passes.
 #[allow(clippy::print_stderr, reason = "a test that measures prints its results")]
 fn print(line: &str) {
     use std::io::Write;
@@ -190,7 +190,7 @@ async fn answer(request: Request<Incoming>) -> Response<SiteBody> {
     response
 }
 
-/// Sends one of the fifty requests that wait for a user. Each has a different token.
+/// Sends one of the fifty requests that wait for a user. Each of these requests has a different token.
 async fn waiting_request(bottle: Arc<Bottle>, at: usize) -> StatusCode {
     let mut client = client::http1(&bottle.proxy, ASKING).await;
     let token = format!("glpat-Xk3Vw9QzR7tYp2LmN{at:03}");
@@ -207,7 +207,7 @@ async fn reload(bottle: Arc<Bottle>, port: u16) {
     }
 }
 
-/// Acts as the keeper: receives records and acknowledges them.
+/// Acts as the keeper: receives usage records and acknowledges them.
 async fn keep(bottle: Arc<Bottle>) {
     let mut stream: Stream = keeper_of(&bottle.proxy).await;
     while let Ok(BundleEvent::Used { records }) = stream.receive().await {
@@ -327,7 +327,7 @@ fn full(text: String) -> TestBody {
     Full::new(Bytes::from(text)).map_err(|never| match never {}).boxed_unsync()
 }
 
-/// Returns the resident memory of this process in bytes, including clients and site (proc(5)).
+/// Returns the resident memory of this process in bytes (proc(5)). The process includes the clients and the site.
 fn resident() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").expect("statm");
     let pages: u64 = statm.split(' ').nth(1).and_then(|pages| pages.parse().ok()).expect("pages");

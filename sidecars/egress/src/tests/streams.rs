@@ -32,13 +32,14 @@ async fn streams_server_sent_events_one_by_one() {
         }
     }
     assert_eq!(arrived.len(), 4, "{arrived:?}");
-    // If the proxy buffered the chunks, they would arrive together. On a busy machine, a single gap may have any
-    // length.
+    // If the proxy buffered the chunks, they would arrive together. The test checks only sums of gaps, because a single
+    // gap may have any length on a busy machine.
     assert!(arrived[3] - arrived[0] > pause, "{arrived:?}");
     assert!(arrived[3] >= 3 * pause, "{arrived:?}");
 }
 
-/// Each scan also repeats the text before the new text, so there must be at most one scan for each release.
+/// Each scan also scans the text before the new text again. So the proxy must scan at most once for each release of
+/// text.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn scans_a_response_in_single_bytes_in_batches() {
     const LENGTH: usize = 30_000;
@@ -86,7 +87,7 @@ async fn forwards_large_bodies_whole() {
 async fn a_denied_upload_receives_the_response_on_a_live_connection() {
     let proxy = ProxyFixture::open().await;
     let mut sender = http1(&proxy, SITE).await;
-    // The first request is denied before any byte is forwarded. The second one fails upstream.
+    // The proxy denies the first request before it forwards any byte. The second request fails upstream.
     for (host, path, expected) in [("evil.example.org", "/", 403), (SITE, "/close", 502)] {
         let chunk = Bytes::from(vec![b'u'; 64 << 10]);
         let frames = (0..24).map(move |_| Ok(Frame::data(chunk.clone())));
@@ -101,7 +102,7 @@ async fn a_denied_upload_receives_the_response_on_a_live_connection() {
     assert_eq!(status, 200);
 }
 
-/// Some clients of HTTP/2 report a failure if their stream is reset while they are sending.
+/// Some clients of HTTP/2 report a failure if the proxy resets their stream while they are sending.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_denied_http2_upload_is_read_within_bounds() {
     let proxy = ProxyFixture::open().await;
@@ -131,7 +132,7 @@ async fn a_denied_http2_upload_is_read_within_bounds() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reports_a_truncated_response() {
-    // Over HTTP/2, a reset may overtake data that was sent before it.
+    // The site uses HTTP/1.1, because an HTTP/2 reset may overtake data that was sent before the reset.
     let site = Site { alpn: Alpn::Http1, ..Site::named(&[SITE]) };
     let proxy = ProxyFixture::with(FixtureOptions { site, ..FixtureOptions::default() }).await;
     // No part of a short response has been released yet, so an error can replace it.

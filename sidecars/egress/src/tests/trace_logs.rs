@@ -1,4 +1,4 @@
-//! Logs at every level: they contain the span of a request, but no secret from the request.
+//! Trace logs at every level contain the span of a request, but no secret from the request.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,7 +12,7 @@ use tracing_subscriber::fmt::format::FmtSpan;
 use super::client::{TestBody, http1, http2, read};
 use super::fixture::{AUTH, FixtureOptions, ProxyFixture, REAL, SITE};
 
-/// The values in a request, one in each part of it.
+/// The secrets in a request, one in each part of the request.
 const SENT: [&str; 5] = [
     "ghp_PathTokenAAAAAAAAAAAAAAAAAAAAAAAAAAAA1",
     "ghp_QueryTokenAAAAAAAAAAAAAAAAAAAAAAAAAAA2",
@@ -60,9 +60,9 @@ async fn no_level_logs_a_secret_of_a_request() {
         .with_ansi(false)
         .with_writer(move || writer.clone())
         .finish();
-    // With a single dispatcher, `tracing` asks only the current thread's dispatcher whether a callsite is enabled, and
-    // caches the answer. A test on another thread, which has no dispatcher, would disable every callsite that it
-    // reaches first.
+    // The test needs a second dispatcher. With a single dispatcher, `tracing` asks only the current thread's dispatcher
+    // whether a callsite is enabled, and caches the answer. Another test, on a thread without a dispatcher, would then
+    // disable every callsite that it reaches first.
     let _second = tracing::Dispatch::new(tracing_subscriber::fmt().with_writer(io::sink).finish());
     // All tasks of the proxy run on this thread, so they use this subscriber.
     let _logging = tracing::subscriber::set_default(subscriber);

@@ -75,7 +75,7 @@ async fn answers_a_failed_upstream_with_502_and_recovers() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn denies_forbidden_addresses_from_every_source() {
-    // Forbidden only because it is an address of the host.
+    // The address 9.9.9.77 is forbidden only because it is an address of the host.
     let more = "- host: 9.9.9.77\n- host: ip6-localhost\n  ports: [80, 443]\n";
     let change: fn(&mut Provision) =
         |provision| provision.host_addresses = vec!["9.9.9.77".parse().expect("address")];
@@ -87,8 +87,8 @@ async fn denies_forbidden_addresses_from_every_source() {
             skip::aloud("addresses that are forbidden", &"this machine's /etc/hosts names no ip6-localhost");
             continue;
         }
-        // TLS in the tunnel uses the name that the client sends. Whether the client accepts the certificate does not
-        // matter here.
+        // The certificate in the tunnel is for the name that the client sends. This test does not check whether the
+        // client accepts the certificate.
         let answer = proxy.curl(&["--insecure", url]).await;
         assert_eq!(
             (answer.status(), answer.header("x-bottle-reason")),
@@ -109,7 +109,7 @@ async fn connects_to_the_users_machine_as_host() {
     assert_eq!(proxy.site.visits().pop().expect("visit").host, "own.example.com");
 }
 
-/// Starts a TCP relay to `to` that counts its connections.
+/// Starts a TCP relay to `to`. Returns its port and the counter of its connections.
 async fn counting(to: std::net::SocketAddr) -> (u16, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("listen");
     let port = listener.local_addr().expect("address").port();

@@ -1,4 +1,5 @@
-//! Token usage of responses: counted in every content coding, and stored until a keeper acknowledges the record.
+//! Token usage of responses: the proxy counts tokens in every content coding, and stores each record until a keeper
+//! acknowledges it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +25,7 @@ const STOP: &str = "event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n";
 const COMPLETION: &str =
     r#"{"object":"chat.completion","model":"m-2","usage":{"prompt_tokens":3,"completion_tokens":4}}"#;
 
-/// A stream without token counts.
+/// A stream of events without token counts.
 const SILENT: &str = "data: {\"object\":\"chat.completion.chunk\",\"choices\":[{\"delta\":{\"content\":\
                       \"a text of 24 bytes here.\"},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n";
 
@@ -122,7 +123,8 @@ impl Setup {
             all.extend(next_records(&mut stream).await);
             stream.message(&Written {}).await.expect("sent");
         }
-        // If the stream were dropped earlier, the records that it has not acknowledged would be pending again.
+        // Waits until the proxy has processed the acknowledgements. If the test dropped the stream earlier, the records
+        // would be pending again.
         let until = std::time::Instant::now() + Duration::from_secs(10);
         while self.pending_lines() > 0 {
             assert!(std::time::Instant::now() < until, "the file is emptied");
@@ -152,7 +154,7 @@ fn tokens(input: u64, output: u64, cached: Option<u64>) -> Tokens {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn records_each_model_response_once_and_forwards_it_unchanged() {
-    // Tests the default detectors, and a route without detectors for responses.
+    // Tests a route with the default detectors, and a route without detectors for responses.
     for route in [AUTH, "dlp: {inbound_detectors: []}"] {
         let setup = setup(route).await;
         let streamed = [START, DELTA, STOP].concat();
@@ -188,7 +190,7 @@ async fn records_truncated_responses_as_interrupted() {
     let url = format!("https://{SITE}/cut/v1/messages");
     let answer = setup.proxy.curl(&["--data", "{}", &url]).await;
     assert!(!answer.error().is_empty(), "the client sees the truncation");
-    // The client disconnects.
+    // The client disconnects before the response ends.
     let url = format!("https://{SITE}/forever/v1/messages");
     let answer = setup.proxy.curl(&["--max-time", "0.5", "--data", "{}", &url]).await;
     assert!(answer.error().contains("timed out"), "{}", answer.error());

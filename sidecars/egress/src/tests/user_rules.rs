@@ -40,7 +40,8 @@ async fn applies_the_users_own_rules() {
         assert!(text.contains("secret-found") && text.contains("your rule"), "{body}: {text}");
         assert!(!text.contains("12345678"), "{text}");
     }
-    // A placeholder, which the agent holds instead of a credential, is forwarded whichever rule it matches.
+    // The proxy forwards a placeholder, which the agent holds instead of a credential, even if the placeholder matches
+    // a rule.
     for body in ["acme-1234", "acme-00000000", TOKEN, &STANDARD.encode(format!("somebody:{TOKEN}"))] {
         let (status, text) = sent(&proxy, body).await;
         assert_eq!(status, 200, "{body}: {text}");

@@ -1,4 +1,4 @@
-//! WebSockets frame by frame: how each side receives the other's frames, close codes and disconnects.
+//! WebSockets frame by frame: how each side receives the frames, the close codes and the disconnects of the other side.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -50,7 +50,7 @@ async fn open(proxy: &ProxyFixture) -> Client {
     client
 }
 
-/// A frame of a client.
+/// Returns a frame of a client, with a mask.
 pub(super) fn masked(first: u8, payload: &[u8]) -> Vec<u8> {
     let mask = [1, 2, 3, 4];
     let mut frame = vec![first];
@@ -66,7 +66,7 @@ pub(super) fn masked(first: u8, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// A short frame of a server.
+/// Returns a short frame of a server, without a mask.
 fn plain(first: u8, payload: &[u8]) -> Vec<u8> {
     [&[first, u8::try_from(payload.len()).expect("short")][..], payload].concat()
 }
@@ -107,8 +107,8 @@ pub(super) const ACCEPT: &str = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: we
 
 type Received = Arc<Mutex<Vec<Frame>>>;
 
-/// Opens a proxy to a site that sends `greeting` after the upgrade, records all frames, answers close frames with the
-/// same ones and echoes the others. With `silent`, it answers nothing.
+/// Opens a proxy to a site. After the upgrade, the site sends `greeting` and records all received frames. The site
+/// answers pings with pongs and echoes all other frames. With `silent`, the site answers no frames.
 async fn recording(route: &str, headers: &str, greeting: Vec<u8>, silent: bool) -> (ProxyFixture, Received) {
     let received = Received::default();
     let (record, accept) = (Arc::clone(&received), format!("{ACCEPT}{headers}\r\n"));
@@ -134,7 +134,7 @@ async fn recording(route: &str, headers: &str, greeting: Vec<u8>, silent: bool) 
     (proxy, received)
 }
 
-/// Returns the frames that the site has received, as soon as there are `count`.
+/// Waits until the site has received `count` frames, and returns all frames that it has received.
 async fn all(received: &Received, count: usize) -> Vec<Frame> {
     let until = Instant::now() + WITHIN;
     loop {
@@ -208,7 +208,7 @@ async fn a_violation_closes_both_sides_with_its_code() {
         assert_eq!(frames(&mut client).await, []);
         assert_eq!(all(&received, 1).await, expected, "{bytes:?}");
     }
-    // Tests the same with frames of the site.
+    // The proxy also closes the WebSocket if the site sends text that is not UTF-8.
     let (proxy, received) = recording(AUTH, "", plain(0x81, b"\xff"), false).await;
     assert_eq!(frames(&mut open(&proxy).await).await, [(0x88, close(1007, ""))]);
     assert_eq!(all(&received, 1).await, [(0x88, close(1007, ""))]);
@@ -250,7 +250,7 @@ async fn pings_and_fragments_pass_end_to_end() {
     }
 }
 
-/// A client learns from a missing pong, or from the end of the connection, that the site is gone.
+/// A client detects from a missing pong, or from the end of the connection, that the site is gone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dead_site_is_noticed() {
     for route in [AUTH, UNSCANNED] {
@@ -262,7 +262,7 @@ async fn a_dead_site_is_noticed() {
             "{route}: the proxy answered"
         );
         assert_eq!(all(&received, 1).await, [(0x89, b"alive?".to_vec())]);
-        // When this site receives a close frame, it disconnects without sending one.
+        // When this site receives a close frame, the site disconnects without a close frame of its own.
         client.write_all(&masked(0x88, b"")).await.expect("close");
         assert_eq!(frames(&mut client).await, []);
     }
@@ -278,7 +278,7 @@ async fn a_client_that_disconnects_ends_the_connection_upstream() {
     assert_eq!(all(&received, 1).await, [(0x81, b"last".to_vec())]);
 }
 
-/// Compresses a message as part of one stream.
+/// Compresses a message as a part of the deflate stream `stream`.
 fn compressed(stream: &mut Compress, text: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len() + 1024);
     stream.compress_vec(text, &mut out, FlushCompress::Sync).expect("compress");
@@ -306,7 +306,7 @@ async fn compressed_messages_pass_unchanged_and_are_scanned() {
         );
         expected.push((0xc1, payload));
     }
-    // The third message consists of references to the first one.
+    // The compressed third message consists of references to the first message.
     assert!(expected[2].1.len() < expected[0].1.len() / 2, "{expected:?}");
     assert_eq!(all(&received, 3).await, expected);
     let secret = compressed(&mut stream, format!("the key is {REAL}").as_bytes());
@@ -319,7 +319,8 @@ async fn compressed_messages_pass_unchanged_and_are_scanned() {
     assert_eq!((&site[..3], &site[3..]), (&expected[..], &[(0x88, close(1008, "secret-found"))][..]));
 }
 
-/// Messages that arrive together may be scanned together. The outcome equals that of a separate scan of each message.
+/// Messages that arrive together may be scanned together. The outcome is the same as with a separate scan of each
+/// message.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn messages_that_arrive_together_pass_up_to_a_finding() {
     let (first, second) = REAL.split_at(REAL.len() / 2);
@@ -369,7 +370,7 @@ async fn both_directions_flow_at_once() {
         for _ in 0..20 {
             to.write_all(&message).await.expect("write");
         }
-        // The TLS session may still buffer the last record.
+        // Without the flush, the TLS session might still buffer the last record.
         to.flush().await.expect("flush");
         to
     });
@@ -378,7 +379,7 @@ async fn both_directions_flow_at_once() {
             assert_eq!(frame(&mut from).await.map(|(_, payload)| payload.len()), Some(60_000));
         }
     };
-    // Scans are slow in test builds on a busy machine.
+    // The deadline is long, because scans are slow in test builds on a busy machine.
     timeout(Duration::from_secs(120), read).await.expect("no deadlock");
     sent.await.expect("sent");
 }
@@ -406,7 +407,7 @@ async fn renaming(to: SocketAddr, host: String) -> SocketAddr {
                 server.set_nodelay(true).expect("nodelay");
                 client.set_nodelay(true).expect("nodelay");
                 server.write_all(head.as_bytes()).await.expect("write");
-                // The test checks how each side ends.
+                // An error is ignored, because the test checks how each side ends.
                 let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
             });
         }
@@ -414,8 +415,8 @@ async fn renaming(to: SocketAddr, host: String) -> SocketAddr {
     address
 }
 
-/// The Autobahn cases that take seconds: all cases about the protocol, and the shortest cases about long messages (9)
-/// and compression (12, 13). Each of these three groups takes minutes in full.
+/// The Autobahn cases that take only seconds: all cases about the protocol, and the shortest cases about long messages
+/// (group 9) and about compression (groups 12 and 13). The complete group 9, 12 or 13 takes minutes.
 const QUICK_CASES: [&str; 20] = [
     "1.*", "2.*", "3.*", "4.*", "5.*", "6.*", "7.*", "10.*", "9.1.1", "9.2.1", "9.3.1", "9.4.1", "9.5.1",
     "9.6.1", "9.7.1", "9.8.1", "12.1.1", "12.2.1", "13.1.1", "13.3.1",
@@ -426,7 +427,7 @@ async fn autobahns_quick_cases_have_the_same_outcome_as_without_the_proxy() {
     compare_with_autobahn(&QUICK_CASES).await;
 }
 
-/// `BOTTLE_WSTEST_CASES` selects cases, such as `12.*,13.*`.
+/// The variable `BOTTLE_WSTEST_CASES` selects cases, such as `12.*,13.*`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes more than an hour, and needs Autobahn's program: `.ci/run soak`"]
 async fn all_of_autobahns_cases_have_the_same_outcome_as_without_the_proxy() {
@@ -434,10 +435,10 @@ async fn all_of_autobahns_cases_have_the_same_outcome_as_without_the_proxy() {
     compare_with_autobahn(&cases.split(',').collect::<Vec<_>>()).await;
 }
 
-/// Runs cases of Autobahn through the proxy and without it: first its fuzzing client against its own server, then its
-/// fuzzing server against its own client. A case with the proxy must have the same outcome, or a better one.
-/// `NON-STRICT` is also accepted: after a violation, the proxy closes both sides before the answer to the preceding
-/// message can arrive.
+/// Runs cases of Autobahn with and without the proxy: first Autobahn's fuzzing client with Autobahn's own server, then
+/// Autobahn's fuzzing server with Autobahn's own client. A case with the proxy must have the same outcome as without
+/// the proxy, or a better outcome. `NON-STRICT` is also accepted: after a violation, the proxy closes both sides before
+/// the answer to the preceding message can arrive.
 ///
 /// `BOTTLE_WSTEST` is the program `wstest` of Autobahn's test suite, which needs Python 2.
 #[expect(clippy::print_stderr, reason = "the figures are for who runs it with --nocapture")]
@@ -476,7 +477,7 @@ fn tally(outcomes: &serde_json::Value) -> BTreeMap<&str, usize> {
     counts
 }
 
-/// Returns the index of Autobahn's report: the outcomes of `direct` and `proxied`.
+/// Runs Autobahn. Returns the index of its report: the outcomes of `direct` (without the proxy) and `proxied`.
 async fn autobahn(wstest: &OsStr, cases: &[&str], fuzzer: &str, dlp: &str) -> serde_json::Value {
     let run = |arguments: &[&str]| {
         let mut command = tokio::process::Command::new(wstest);
@@ -484,7 +485,7 @@ async fn autobahn(wstest: &OsStr, cases: &[&str], fuzzer: &str, dlp: &str) -> se
         command.kill_on_drop(true).spawn().expect("wstest")
     };
     let server = std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("address");
-    // Autobahn's server accepts only its own port in the header.
+    // The relay changes the `Host` header, because Autobahn's server accepts only its own port in this header.
     let port = renaming(server, server.to_string()).await.port();
     let yaml = format!("routes:\n- host: {SITE}\n  ports: [80]\n  connect_to: '127.0.0.1:{port}'\n  {dlp}\n");
     let proxy = ProxyFixture::open().await;

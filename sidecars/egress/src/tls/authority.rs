@@ -10,7 +10,7 @@ use rcgen::{
     KeyUsagePurpose, SerialNumber,
 };
 
-/// The time by which a certificate is backdated, because a guest in a virtual machine may have a slow clock.
+/// The time by which a certificate is backdated, because the clock of a guest in a virtual machine may be behind.
 const CLOCK_SKEW: Duration = Duration::from_secs(24 * 3600);
 
 /// How long the authority is valid: longer than any bottle runs. A resumed bottle gets a new authority.

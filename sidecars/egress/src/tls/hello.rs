@@ -1,8 +1,8 @@
 //! Detects a connection's protocol from its first bytes: TLS, HTTP, or neither.
 //!
-//! The parser of the TLS library reads the complete `ClientHello` before any decision, even if it is split over several
-//! records and packets. Proxies that decide after reading only a part can be bypassed. If a `ClientHello` exceeds its
-//! limits, the proxy closes the connection and forwards nothing.
+//! The parser of the TLS library reads the complete `ClientHello` before any decision, even if the `ClientHello` is
+//! split over several records and packets. Proxies that decide after reading only a part of it can be bypassed. If a
+//! `ClientHello` is too long or arrives too slowly, the proxy closes the connection and forwards nothing.
 
 use std::io;
 

@@ -1,8 +1,8 @@
 //! Issues leaf certificates for the names that the bottle connects to.
 //!
-//! All leaf certificates share one key, so issuing one takes a single signature. Sharing the key does not weaken
-//! anything, because the bottle trusts the authority for every name. The cache is limited in size and age. The bottle
-//! chooses the names in the cache, but only the certificates depend on these names.
+//! All leaf certificates share one key, so issuing a certificate takes a single signature. Sharing the key does not
+//! weaken security, because the bottle trusts the authority for every name. The cache is limited in size and age. The
+//! bottle determines which names are in the cache, but only the issued certificates depend on these names.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -18,15 +18,15 @@ use rustls::sign::CertifiedKey;
 use super::authority::{Authority, valid};
 use crate::bounds;
 
-/// How long a leaf certificate is valid. The time is far below the limit of clients (398 days) and far above the
-/// cache's age.
+/// How long a leaf certificate is valid. The time is far below the limit of clients (398 days) and far above
+/// [`LEAF_KEPT`], the maximum age in the cache.
 const LEAF_LIVES: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// After this time a cached certificate is issued again, so a bottle that runs for months never receives an expired
 /// certificate.
 const LEAF_KEPT: Duration = Duration::from_secs(24 * 3600);
 
-/// ALPN protocols offered to the bottle, in order of preference. `curl --http1.0` offers only the last.
+/// ALPN protocols offered to the bottle, in order of preference. `curl --http1.0` offers only the last protocol.
 const ALPN: [&[u8]; 3] = [b"h2", b"http/1.1", b"http/1.0"];
 
 /// Issues and caches TLS server configurations, one for each name.
@@ -108,7 +108,8 @@ impl Leaves {
             Err(_) => SanType::DnsName(name.try_into()?),
         }];
         params.distinguished_name = DistinguishedName::new();
-        // A common name has at most 64 characters. Clients use the subject alternative name.
+        // A common name has at most 64 characters, so a longer name is only in the subject alternative name. Clients
+        // use the subject alternative name.
         if name.len() <= 64 {
             params.distinguished_name.push(DnType::CommonName, name);
         }
@@ -128,13 +129,13 @@ fn base_config() -> Result<ServerConfig, LeafError> {
         .with_no_client_auth()
         .with_cert_resolver(Arc::new(Nothing));
     config.alpn_protocols = ALPN.iter().map(|protocol| protocol.to_vec()).collect();
-    // Stateless tickets, so that session resumption needs no memory for each client.
+    // The tickets are stateless, so that session resumption needs no memory for each client.
     config.ticketer = rustls::crypto::ring::Ticketer::new()?;
     config.send_tls13_tickets = 1;
     Ok(config)
 }
 
-/// Presents one certificate and ignores the `ClientHello`, because the name was determined before.
+/// Presents one certificate and ignores the `ClientHello`, because the host name is already known.
 #[derive(Debug)]
 struct Presents(Arc<CertifiedKey>);
 
@@ -144,7 +145,7 @@ impl ResolvesServerCert for Presents {
     }
 }
 
-/// Presents no certificate. Used only in the template configuration.
+/// Presents no certificate. Used only in [`base_config`].
 #[derive(Debug)]
 struct Nothing;
 

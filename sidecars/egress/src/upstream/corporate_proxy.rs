@@ -18,7 +18,7 @@ use crate::bounds;
 pub(crate) struct CorporateProxy {
     /// Host name or address.
     pub(crate) host: String,
-    /// Port; 80 unless the URL contains one.
+    /// Port; 80 if the URL contains no port.
     pub(crate) port: u16,
     /// `user:password`, encoded for HTTP Basic authentication.
     authorization: Option<Secret>,
@@ -100,7 +100,7 @@ fn basic(userinfo: &str) -> Secret {
     Secret::new(STANDARD.encode(decoded))
 }
 
-/// Reads exactly up to the blank line, because the following bytes belong to the tunnel.
+/// Reads the head of the response, exactly up to the blank line. The bytes after the blank line belong to the tunnel.
 async fn read_head(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {

@@ -28,7 +28,7 @@ pub(crate) type UpstreamIo = Either<TcpStream, UpstreamTls>;
 pub(crate) struct Dialer {
     /// The resolver for host names.
     pub(crate) resolver: HostResolver,
-    /// All addresses of the host.
+    /// All addresses of the host machine.
     pub(crate) host_addresses: Vec<IpAddr>,
     /// The address of the user's machine as this process sees it. `None` means loopback.
     pub(crate) machine: Option<IpAddr>,
@@ -103,7 +103,7 @@ impl Dialer {
         Ok(tcp)
     }
 
-    /// Resolves a host that the user configured as a destination. All of its addresses are permitted.
+    /// Resolves a host that the user configured as a destination. All addresses of such a host are permitted.
     async fn resolve_explicit(&self, host: &str) -> Result<Vec<IpAddr>, ResolveError> {
         if host == OWN_MACHINE {
             let here = || vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
@@ -156,8 +156,8 @@ async fn connect(host: &str, addresses: &[IpAddr], port: u16) -> Result<TcpStrea
     Err(last.at(host))
 }
 
-/// Makes the kernel close the connection when the server's machine no longer answers. Without this, an idle WebSocket
-/// would not notice. Errors are ignored, because the proxy's own deadlines also apply.
+/// Makes the kernel close the connection when the server's machine no longer answers. Otherwise the proxy would not
+/// detect this on an idle WebSocket. Errors are ignored, because the proxy's own deadlines also apply.
 fn detect_silence(tcp: &TcpStream) {
     use rustix::net::sockopt;
     let _ = sockopt::set_socket_keepalive(tcp, true);
@@ -175,7 +175,7 @@ fn limit_unacknowledged(tcp: &TcpStream, limit: Duration) {
     let _ = rustix::net::sockopt::set_tcp_user_timeout(tcp, limit);
 }
 
-/// macOS has its own limit, which is longer.
+/// Does nothing, because macOS has its own limit, which is longer.
 #[cfg(target_os = "macos")]
 fn limit_unacknowledged(_: &TcpStream, _: Duration) {}
 

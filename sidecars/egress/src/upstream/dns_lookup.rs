@@ -2,7 +2,7 @@
 //!
 //! The resolver looks in `/etc/hosts` first and then queries the name servers in `/etc/resolv.conf`. Both files are
 //! read again when they change, for example when a laptop switches to another network. A name with a dot is resolved as
-//! fully qualified, so that a search domain cannot turn it into another name after the policy has decided.
+//! fully qualified, so that a search domain cannot change the name after the policy has decided on the request.
 
 use std::fs;
 use std::net::IpAddr;
@@ -16,7 +16,7 @@ use tokio::time::timeout;
 
 use crate::bounds;
 
-/// How often the modification times of the files are checked.
+/// How often the resolver checks the modification times of both files.
 const CHECK_EVERY: Duration = Duration::from_secs(5);
 
 /// The maximum number of cached answers from name servers.
@@ -48,7 +48,7 @@ struct System {
     checked: Instant,
 }
 
-/// The modification times of the files when they were read.
+/// The modification times of both files when they were read.
 type Stamp = [Option<SystemTime>; 2];
 
 impl HostResolver {
@@ -111,7 +111,7 @@ impl System {
         Self { resolver, hosts, stamp, checked: Instant::now() }
     }
 
-    /// Reads changed files again. If a file can no longer be read, its previous content is used.
+    /// Reads changed files again. If a file can no longer be read, the resolver uses its previous content.
     fn refresh(&mut self) {
         if self.checked.elapsed() < CHECK_EVERY {
             return;

@@ -24,7 +24,7 @@ pub(crate) enum UpstreamError {
         /// The kind of the forbidden address, as a noun phrase.
         why: &'static str,
     },
-    /// No connection, no response, or an interrupted connection.
+    /// The proxy could not connect, received no response, or lost the connection.
     #[error("cannot reach {host}")]
     Unreachable {
         /// The requested host.
@@ -90,7 +90,8 @@ impl Unreachable {
         let of_io = |error: &io::Error| error.get_ref()?.downcast_ref().and_then(tls_words::handshake);
         let tls = match self {
             Self::Handshake(error) => of_io(error),
-            // With TLS 1.3, a server may refuse the connection after the handshake.
+            // With TLS 1.3, a server may refuse the connection after the handshake, so a later step can fail with a TLS
+            // error.
             _ => anyhow::Chain::new(self).find_map(|cause| of_io(cause.downcast_ref()?)),
         };
         match (tls, self) {

@@ -40,7 +40,7 @@ pub(super) async fn within_deadline(
 }
 
 /// An extension of a request: a callback that receives the headers of each 103 Early Hints before the response. HTTP/2
-/// servers can send hints too, but hyper does not report those.
+/// servers can send hints too, but hyper does not report the hints of HTTP/2 servers.
 #[derive(Clone)]
 pub(crate) struct OnEarlyHints(Arc<dyn Fn(&HeaderMap) + Send + Sync>);
 
@@ -50,11 +50,11 @@ impl OnEarlyHints {
     }
 }
 
-/// Sends `request` over an HTTP/1.1 connection and waits for the head of the response. Its [`OnEarlyHints`] receives
-/// early hints. Other interim responses (1xx) are skipped.
+/// Sends `request` over an HTTP/1.1 connection and waits for the head of the response. The request's [`OnEarlyHints`]
+/// receives early hints. Other interim responses (1xx) are skipped.
 ///
 /// # Errors
-/// [`SendError`] if no response arrives, or more than [`bounds::INTERIM_RESPONSES`] interim ones do.
+/// [`SendError`] if no response arrives, or if more than [`bounds::INTERIM_RESPONSES`] interim responses arrive.
 pub(super) async fn send_http1(
     sender: &mut http1::SendRequest<Body>,
     mut request: Request<Body>,
@@ -85,7 +85,7 @@ pub(super) struct SendError {
     pub(super) progress: Progress,
 }
 
-/// How far a request without a response got.
+/// What is known about the processing of a request that got no response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Progress {
     /// No part of the request was sent.
@@ -160,7 +160,7 @@ pub(super) async fn http1_over(io: UpstreamIo) -> hyper::Result<http1::SendReque
         .handshake(TokioIo::new(io))
         .await?;
     tokio::spawn(async move {
-        // An error of the connection also fails the requests on it.
+        // An error of the connection also fails the requests on it, so the error is ignored here.
         let _ = connection.with_upgrades().await;
     });
     Ok(sender)

@@ -1,9 +1,9 @@
 //! An HTTP/2 connection to a server, driven by one task.
 //!
-//! hyper splits such a connection into several futures: one takes the requests, one reads and writes frames, and each
-//! request adds further futures. As separate tasks, they would run on several threads, and the head of a request would
-//! often be written before its body. Here, one task polls all of them, the frames last, so a short request is a single
-//! write.
+//! hyper splits an HTTP/2 connection into several futures: one future takes the requests, one future reads and writes
+//! frames, and each request adds further futures. If each future were a separate task, the futures would run on several
+//! threads, and the head of a request would often be written before its body. Here, one task polls all futures, and
+//! polls the futures that write frames last. So a short request is a single write.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -29,7 +29,7 @@ const SETTLE_POLL: Duration = Duration::from_millis(1);
 /// An open HTTP/2 connection. A spawned task drives it until this value and all its senders are dropped.
 pub(super) struct Http2 {
     sender: http2::SendRequest<Body>,
-    /// How many concurrent streams the server allows. The driver writes it.
+    /// How many concurrent streams the server allows. [`Driver`] updates this number.
     streams: Arc<AtomicUsize>,
 }
 
@@ -64,19 +64,20 @@ impl Http2 {
         self.sender.clone()
     }
 
-    /// Waits until the server has announced its limit of streams, or for [`bounds::SETTINGS_WITHIN`]. hyper would hold
-    /// back requests beyond the limit, instead of leaving them to another connection.
+    /// Waits until the server has announced its limit of streams, or for [`bounds::SETTINGS_WITHIN`]. Without this
+    /// wait, hyper would queue requests beyond the limit, and the pool could not send them over another connection.
     pub(super) async fn settled(&self) {
         let settled = async {
             while self.stream_limit() == bounds::STREAMS_ASSUMED {
                 sleep(SETTLE_POLL).await;
             }
         };
-        // Without an announcement, the assumption remains.
+        // If the server announces no limit, the assumed limit remains.
         let _ = timeout(bounds::SETTINGS_WITHIN, settled).await;
     }
 
-    /// Returns how many concurrent streams the server allows now. It is 0 if the connection takes no further requests.
+    /// Returns how many concurrent streams the server allows now. Returns 0 if the connection takes no further
+    /// requests.
     pub(super) fn stream_limit(&self) -> usize {
         if self.sender.is_closed() { 0 } else { self.streams.load(Ordering::Relaxed) }
     }
@@ -84,7 +85,8 @@ impl Http2 {
 
 type Part = BoxFuture<'static, ()>;
 
-/// Receives the futures of a connection from hyper. hyper creates them while the connection's other futures are polled.
+/// Receives the futures of a connection from hyper. hyper creates these futures while the connection's other futures
+/// are polled.
 #[derive(Clone, Default)]
 struct Parts(Arc<Mutex<Vec<Part>>>);
 
@@ -102,7 +104,7 @@ impl<F: Future<Output = ()> + Send + 'static> hyper::rt::Executor<F> for Parts {
 
 /// Drives a connection. The driver ends when the connection and all requests on it have ended.
 struct Driver {
-    /// Takes requests. `None` if the connection takes no further requests.
+    /// The future that takes requests. `None` if the connection takes no further requests.
     requests: Option<http2::Connection<TokioIo<InterimLimit<UpstreamIo>>, Body, Parts>>,
     /// The futures that read and write frames. hyper creates them when the connection starts.
     frames: Vec<Fuse<Part>>,
@@ -128,7 +130,7 @@ impl Future for Driver {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = &mut *self;
-        // An error of the connection also fails the requests on it.
+        // An error of the connection also fails the requests on it, so the error is ignored here.
         if this.requests.as_mut().is_some_and(|requests| Pin::new(requests).poll(cx).is_ready()) {
             this.requests = None;
         }
@@ -136,7 +138,7 @@ impl Future for Driver {
         for part in &mut this.frames {
             let _ = part.poll_unpin(cx);
         }
-        // These requests may have received their responses.
+        // The frames may have contained responses, so the futures of these requests are polled again.
         this.poll_others(cx);
         let streams = this.requests.as_ref().map_or(0, http2::Connection::current_max_send_streams);
         this.streams.store(streams, Ordering::Relaxed);

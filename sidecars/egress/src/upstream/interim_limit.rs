@@ -21,9 +21,9 @@ const END_STREAM: u8 = 1;
 /// A connection to an HTTP/2 server. Reading fails when too many interim responses precede a response.
 pub(super) struct InterimLimit<IO> {
     io: IO,
-    /// The bytes so far of the next frame's header.
+    /// The bytes of the next frame's header that were read so far.
     head: Vec<u8>,
-    /// The number of bytes of the current frame that are still to come.
+    /// The number of bytes of the current frame that were not read yet.
     remaining: usize,
     /// The number of heads received on each stream whose response data has not begun.
     heads: HashMap<u32, usize>,
@@ -58,7 +58,8 @@ impl<IO> InterimLimit<IO> {
     fn frame(&mut self, kind: u8, flags: u8, stream: u32) -> io::Result<()> {
         match kind {
             HEADERS if flags & END_STREAM == 0 => {
-                // The proxy may have cancelled a stream, so the map could grow. Counting again from 0 is harmless.
+                // The map could grow, because it may contain streams that the proxy has cancelled. Clearing the map is
+                // harmless: the count of each stream starts again from 0.
                 if self.heads.len() > bounds::INTERIM_STREAMS {
                     self.heads.clear();
                 }

@@ -1,12 +1,12 @@
 //! Pools upstream connections.
 //!
-//! Connections are pooled by [`Target`]. After a route changes `connect_to` or `private`, no request therefore uses a
-//! connection that was opened under the old settings. Requests to a target share an HTTP/2 connection. If the server
+//! Connections are pooled by [`Target`]. So after a route changes `connect_to` or `private`, no request uses a
+//! connection that was opened with the old settings. Requests to a target share an HTTP/2 connection. If the server
 //! allows no further stream on the connection, the pool opens another connection. An HTTP/1.1 connection serves one
 //! request at a time. The connection returns to the pool after the response body was read completely.
 //!
-//! A request that failed without a response is sent again over another connection if this cannot execute the request
-//! twice: either the server did not process it, or a reused connection was closed and the method is idempotent (RFC
+//! If a request failed without a response, the pool sends the request again over another connection in two cases.
+//! Either the server did not process the request, or a reused connection was closed and the method is idempotent (RFC
 //! 9110, 9.2.2).
 
 use std::collections::HashMap;
@@ -30,8 +30,8 @@ use super::{Target, Unreachable, UpstreamError};
 use crate::bounds;
 use crate::request::body::{Body, Observe, Observed};
 
-/// The most attempts to send one request. Each failed attempt used a pooled connection that turned out to be closed.
-/// After the last attempt, the request fails.
+/// The most attempts to send one request. Attempts fail when the server has already closed a pooled connection. After
+/// the last attempt, the request fails.
 const MAX_ATTEMPTS: usize = 8;
 
 /// Sends requests upstream: dials and verifies connections, sends requests over them, and pools them.
@@ -52,12 +52,12 @@ struct Pooled {
     freed: Arc<Notify>,
     /// The server's most recently announced limit of concurrent streams.
     stream_limit: Option<usize>,
-    /// Whether the server closed an idle HTTP/1.1 connection when the next request arrived. Requests that must not be
-    /// repeated then use new connections.
+    /// Whether the server has closed an idle HTTP/1.1 connection when the next request arrived. If so, requests that
+    /// must not be repeated use new connections.
     closes_idle: bool,
 }
 
-/// A pending or open HTTP/2 connection. The inner `None` means that the target does not support HTTP/2.
+/// A pending or open HTTP/2 connection. If `dialled` contains `None`, the target does not support HTTP/2.
 struct Shared {
     dialled: OnceCell<Option<Http2>>,
     used: Mutex<Instant>,
@@ -67,7 +67,7 @@ struct Shared {
     answered: AtomicBool,
 }
 
-/// A connection that is ready for a request, according to its ALPN protocol.
+/// A connection that is ready for a request. The variant depends on the ALPN protocol of the connection.
 enum Sender {
     Exclusive(http1::SendRequest<Body>),
     Shared(http2::SendRequest<Body>, StreamLease),
@@ -128,7 +128,7 @@ impl Upstream {
             };
             cause = error.cause;
             let again = match error.progress {
-                // The server has closed the pooled connection in the meantime.
+                // If the connection was pooled, the server has closed the connection in the meantime.
                 Progress::Unsent => pooled,
                 Progress::Refused => !std::mem::replace(&mut resent, true),
                 Progress::Closed if reused => {
@@ -146,7 +146,7 @@ impl Upstream {
         Err(cause.at(&target.host))
     }
 
-    /// Sends `request` over a new HTTP/1.1 connection. A response with status 101 turns the connection into a tunnel.
+    /// Sends `request` over a new HTTP/1.1 connection. After a response with status 101, the connection is a tunnel.
     ///
     /// # Errors
     /// [`UpstreamError`] with the step that failed.
@@ -164,7 +164,7 @@ impl Upstream {
         sent.await.map_err(|error: SendError| error.cause.at(&target.host))
     }
 
-    /// Drops connections that were idle for too long. A timer calls this.
+    /// Drops connections that were idle for too long. A timer calls this function.
     pub(crate) fn sweep(&self) {
         self.pooled().retain(|_, pooled| {
             pooled
@@ -201,7 +201,8 @@ impl Upstream {
                     continue;
                 }
             };
-            // Concurrent requests wait until the first connection has negotiated its ALPN protocol.
+            // Concurrent requests wait until the first request has dialled the connection and negotiated its ALPN
+            // protocol.
             let (mut exclusive, mut is_first) = (None, false);
             let dialled = lease
                 .shared
@@ -238,7 +239,8 @@ impl Upstream {
                     Dialled::Http1(sender) => {
                         return Ok(Ready { sender: Sender::Exclusive(sender), pooled: false, reused: false });
                     }
-                    // The server supports HTTP/2 now. The next attempt dials a connection that is shared.
+                    // The server supports HTTP/2 now. The next iteration dials a connection that several requests can
+                    // share.
                     Dialled::Http2(_) => self.evict(target, &lease.shared),
                 },
             }
@@ -300,11 +302,11 @@ impl Upstream {
 
 impl Pooled {
     /// Returns a stream of an HTTP/2 connection. The connection may still have to be dialled. Returns `None` if all
-    /// streams of all connections are in use.
+    /// streams are in use and the target already has [`bounds::UPSTREAM_HTTP2_CONNECTIONS`] connections.
     fn lease(&mut self) -> Option<StreamLease> {
         let announced = &mut self.stream_limit;
         self.shared.retain(|shared| match shared.stream_limit() {
-            // The server takes no further requests on this connection, so it is replaced.
+            // The server takes no further requests on this connection, so the pool drops the connection.
             Some(0) => false,
             Some(limit) => {
                 *announced = Some(limit);
@@ -353,15 +355,16 @@ impl Shared {
     }
 }
 
-/// A stream of an HTTP/2 connection, from the choice of the connection to the end of the response.
+/// A reserved stream of an HTTP/2 connection. The stream is reserved from the choice of the connection to the end of
+/// the response.
 pub(crate) struct StreamLease {
     shared: Arc<Shared>,
     freed: Arc<Notify>,
 }
 
 impl StreamLease {
-    /// Whether the connection has more leases than its limit. This happens if leases were given before the limit was
-    /// known, or if the connection takes no further requests.
+    /// Whether the connection has more leases than its limit. This happens if the pool granted leases before the limit
+    /// was known, or if the connection takes no further requests.
     fn exceeds(&self, limit: usize) -> bool {
         self.shared.streams.load(Ordering::Relaxed) > limit
     }
@@ -375,7 +378,7 @@ impl Drop for StreamLease {
     }
 }
 
-/// A response body that returns its connection to the pool when it ends.
+/// A response body that returns its connection to the pool when the body ends.
 pub(crate) type PooledBody = Observed<Incoming, ReturnToPool>;
 
 /// Returns the connection to the pool if the body was read completely. Otherwise drops the connection, which closes it.
@@ -389,7 +392,7 @@ impl Observe for ReturnToPool {
     }
 }
 
-/// A connection in use. Dropping it closes an HTTP/1.1 connection, and frees the stream of an HTTP/2 connection.
+/// A connection in use. Dropping the value closes an HTTP/1.1 connection, and frees the stream of an HTTP/2 connection.
 enum PooledConnection {
     /// An HTTP/1.1 connection.
     Exclusive {
@@ -413,7 +416,7 @@ impl PooledConnection {
             upstream.put(target, sender);
             return;
         }
-        // The connection's task determines whether the connection can take another request.
+        // Another task waits until hyper has determined whether the connection can take another request.
         tokio::spawn(async move {
             if sender.ready().await.is_ok() {
                 upstream.put(target, sender);

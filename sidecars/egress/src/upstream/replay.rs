@@ -1,4 +1,5 @@
-//! Sends one request several times, if the first attempt failed before the server could answer it.
+//! Records a request while it is sent, so that the pool can send it again if an attempt fails before the server
+//! answers.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -14,8 +15,8 @@ use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use crate::bounds;
 use crate::request::body::{self, Body, BodyError, BrokenBody, PollFrame};
 
-/// A request that can be sent again while no answer has arrived and at most [`bounds::REPLAY_BYTES`] of its body were
-/// sent.
+/// A request that can be sent again, as long as no response has arrived and at most [`bounds::REPLAY_BYTES`] bytes of
+/// its body were sent.
 pub(super) struct Replay {
     parts: Parts,
     /// `None` for a request without a body.
@@ -26,13 +27,13 @@ pub(super) struct Replay {
 struct Recorded {
     /// The rest of the body. `None` after the rest moved to the next attempt.
     rest: Option<Body>,
-    /// The chunks sent so far. `None` if they cannot be sent again.
+    /// The chunks sent so far. `None` if the chunks cannot be sent again.
     sent: Option<VecDeque<Bytes>>,
     length: usize,
 }
 
 impl Replay {
-    /// Takes over a request before its first attempt.
+    /// Takes ownership of a request before its first attempt.
     pub(super) fn new(request: Request<Body>) -> Self {
         let (parts, body) = request.into_parts();
         let body = (!body.is_end_stream()).then(|| Recorded::new(body));
@@ -54,7 +55,7 @@ impl Replay {
         Some(Request::from_parts(self.parts.clone(), body))
     }
 
-    /// Whether a second execution of the request has the same effect as one (RFC 9110, 9.2.2).
+    /// Whether executing the request twice has the same effect as executing it once (RFC 9110, 9.2.2).
     pub(super) fn is_idempotent(&self) -> bool {
         let methods =
             [Method::GET, Method::HEAD, Method::OPTIONS, Method::TRACE, Method::PUT, Method::DELETE];
@@ -63,8 +64,8 @@ impl Replay {
 }
 
 impl Drop for Replay {
-    /// Releases the recorded chunks, because an answer has arrived or the request has failed. The rest of the body may
-    /// still be on its way.
+    /// Releases the recorded chunks, because a response has arrived or the request has failed. hyper may still be
+    /// sending the rest of the body.
     fn drop(&mut self) {
         if let Some(recorded) = &self.body {
             recorded.lock().unwrap_or_else(PoisonError::into_inner).sent = None;
@@ -91,7 +92,7 @@ impl Recorded {
                     self.length += data.len();
                     sent.push_back(data.clone());
                 }
-                // The body is too long, or has trailers, which occur only in streams.
+                // The body is too long to be sent again, or has trailers. Only streams have trailers.
                 _ => self.sent = None,
             },
             Some(Err(_)) => self.sent = None,
@@ -99,7 +100,7 @@ impl Recorded {
     }
 }
 
-/// The body of one attempt. It fails when the next attempt has taken the body.
+/// The body of one attempt. Reading it fails after the next attempt has taken the rest of the body.
 struct Recording(Arc<Mutex<Recorded>>);
 
 impl HttpBody for Recording {
@@ -127,7 +128,7 @@ impl HttpBody for Recording {
     }
 }
 
-/// The chunks that an earlier attempt sent, and then the rest of the body.
+/// A body that consists of the chunks that an earlier attempt sent, and of the rest of the body.
 struct Resumed {
     sent: VecDeque<Bytes>,
     rest: Body,

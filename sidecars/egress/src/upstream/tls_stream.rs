@@ -11,11 +11,11 @@ use tokio_rustls::client::TlsStream;
 /// A TLS connection that may end without `close_notify`, because many servers do not send it.
 ///
 /// HTTP detects a truncated message by its length or its chunks. Only a response of unknown length ends with the
-/// connection; clients such as curl accept it without `close_notify` too.
+/// connection. Clients such as curl also accept such a response without `close_notify`.
 pub(crate) struct UpstreamTls(TlsStream<TcpStream>);
 
 impl UpstreamTls {
-    /// Takes over a connection after its handshake.
+    /// Wraps a connection after its handshake.
     pub(super) fn new(stream: TlsStream<TcpStream>) -> Self {
         Self(stream)
     }

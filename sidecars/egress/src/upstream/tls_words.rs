@@ -1,4 +1,4 @@
-//! Describes TLS errors of servers, and what the user can do about each.
+//! Describes TLS errors of servers, and what the user can do about each error.
 
 use jiff::Timestamp;
 use rustls::pki_types::UnixTime;

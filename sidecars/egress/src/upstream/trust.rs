@@ -1,10 +1,11 @@
 //! The root certificates with which the proxy verifies upstream servers.
 //!
-//! The roots are the provisioned roots (those of the host and of `ca_bundle`), or the compiled-in roots if none are
-//! provisioned. Verification cannot be disabled.
+//! The provisioned roots are those of the host and of `ca_bundle`. If no roots are provisioned, the proxy uses the
+//! compiled-in roots. Verification cannot be disabled.
 //!
-//! A server may also present a certificate that is itself in the bundle, such as a self-signed one. As with curl, the
-//! certificate is then trusted without an issuer, for the names and the time for which it is valid.
+//! A server may also present a certificate that is itself in the bundle, such as a self-signed certificate. As with
+//! curl, the proxy then trusts the certificate without an issuer, but only for the names in the certificate and during
+//! its validity period.
 
 use std::sync::Arc;
 
@@ -46,7 +47,8 @@ impl Trust {
     /// Trusts the roots in `pem`, or the compiled-in roots if `pem` is blank.
     ///
     /// # Errors
-    /// [`TrustError`]. Single unusable certificates in a bundle are ignored, because system stores contain some.
+    /// [`TrustError`]. Single unusable certificates in a bundle are ignored, because system stores contain unusable
+    /// certificates.
     pub(crate) fn from_roots(pem: &str) -> Result<Self, TrustError> {
         let (mut roots, mut listed) = (RootCertStore::empty(), Vec::new());
         if pem.trim().is_empty() {
@@ -189,7 +191,8 @@ mod tests {
         connected.map(drop).map_err(|error| error.to_string())
     }
 
-    /// A self-signed certificate for `own.example.com`, as `openssl req -x509` creates it if `is_ca` is true.
+    /// Returns a self-signed certificate for `own.example.com`. If `is_ca` is true, it is a CA certificate, as `openssl
+    /// req -x509` creates it.
     fn self_signed(is_ca: bool, year: i32) -> CertifiedKey<KeyPair> {
         let signing_key = KeyPair::generate().expect("key");
         let mut params = CertificateParams::new(vec!["own.example.com".to_owned()]).expect("params");

@@ -5,12 +5,14 @@
 //!                └─ decoded ─► meter ─► record ─► outbox ─► bundle ─► keeper ─► usage/<slug>.jsonl
 //!                                                   └─ a file, until the keeper acknowledges the record
 //! ```
-//! Each successful response of a model leads to one record. The proxy creates the record when it has read the last
-//! event and before the bottle receives this event, or when the response is interrupted, or when the proxy shuts down.
-//! A request whose client disconnects before the response leads to a record too, because the provider may answer it.
-//! No request or response waits for a record. A record settles the tokens that were reserved for its request.
+//! The proxy creates one record for each successful response of a model. The proxy creates the record after it has read
+//! the last event and before the bottle receives this event. If the response is interrupted, or if the proxy shuts
+//! down, the proxy creates the record at that time. If the client disconnects before the response, the proxy also
+//! creates a record, because the provider may still answer the request. No request or response waits for a record. A
+//! record settles the tokens that were reserved for its request.
 //!
-//! A WebSocket of OpenAI's Responses API carries many requests and responses; each response leads to a record.
+//! A WebSocket of OpenAI's Responses API carries many requests and responses. The proxy creates a record for each
+//! response.
 
 mod outbox;
 mod tracker;

@@ -1,16 +1,18 @@
 //! Queues usage records for the keeper process.
 //!
-//! A record stays in the queue until the keeper acknowledges that it is on disk. Until then it is also in a file in the
-//! log directory, so that the bottle's cleanup can find it if this process is killed. Before the proxy sends a request
-//! with reserved tokens, it adds a record that counts all these tokens to the file. A later line replaces that record.
-//! The file is truncated when the queue is empty and no such request is in progress.
+//! A record stays in the queue until the keeper acknowledges that the record is on disk. Until then, the record is also
+//! in a file in the log directory, so that the bottle's cleanup can find the record if this process is killed. Before
+//! the proxy sends a request with reserved tokens, it adds a preliminary record to the file. The preliminary record
+//! counts all reserved tokens, and a later line replaces it. The proxy truncates the file when the queue is empty and
+//! no request with reserved tokens is in progress.
 //!
-//! Records are sent in groups: the first record waits up to [`bounds::USAGE_GATHERED_WITHIN`] for others, because the
-//! keeper syncs its ledger for each message.
+//! The proxy sends records in batches: after the first record, it waits up to [`bounds::USAGE_GATHERED_WITHIN`] for
+//! more records, because the keeper syncs its ledger for each message.
 //!
-//! As soon as a line is written, it survives the end of this process. Lines that the keeper has not acknowledged within
-//! [`bounds::USAGE_SYNCED_WITHIN`] are synced together, so that they also survive a power failure. Until then the
-//! tokens of such a record count as reserved, because the keeper's ledger has the lease.
+//! As soon as a line is written, the line survives the end of this process. The proxy syncs lines that the keeper has
+//! not acknowledged within [`bounds::USAGE_SYNCED_WITHIN`], so that these lines also survive a power failure. If a
+//! power failure happens before the sync, the tokens of the lost records still count as reserved, because the keeper's
+//! ledger contains the lease.
 
 use std::collections::{HashMap, VecDeque};
 use std::fs::{File, OpenOptions};
@@ -51,7 +53,7 @@ struct Pending {
     /// The records with their numbers, in increasing order.
     records: VecDeque<(u64, Usage)>,
     next: u64,
-    /// The records of requests in progress, by id.
+    /// The preliminary records of requests in progress, by id.
     reserved: HashMap<String, Usage>,
     file: Option<File>,
     /// Size of the file, in bytes.
@@ -78,30 +80,31 @@ impl Outbox {
         }
     }
 
-    /// Registers a response that will lead to a record, at shutdown at the latest.
+    /// Registers a response in progress. If the response is still in progress at shutdown, [`Outbox::settle`] creates
+    /// its record.
     pub(super) fn register(&self, response: &Arc<PendingUsage>) {
         let mut in_flight = self.in_flight.lock().unwrap_or_else(PoisonError::into_inner);
         in_flight.retain(|response| response.strong_count() > 0);
         in_flight.push(Arc::downgrade(response));
     }
 
-    /// The number of responses that have not led to a record yet.
+    /// The number of responses for which no record was created yet.
     pub(crate) fn in_progress(&self) -> u64 {
         let in_flight = self.in_flight.lock().unwrap_or_else(PoisonError::into_inner);
         let running = in_flight.iter().filter_map(Weak::upgrade).filter(|response| response.is_active());
         u64::try_from(running.count()).unwrap_or(u64::MAX)
     }
 
-    /// Records in the file that a request with reserved tokens is being sent. `usage` counts all these tokens.
-    /// [`Outbox::put`] or [`Outbox::cancel`] ends this state.
+    /// Adds the preliminary record of a request with reserved tokens to the file. `usage` counts all reserved tokens.
+    /// [`Outbox::put`] or [`Outbox::cancel`] replaces the preliminary record.
     pub(super) fn reserve(&self, usage: Usage) {
         let mut pending = self.pending();
         pending.append(&self.path, &usage.clone().into()).unwrap_or_else(|error| warn(&error));
         pending.reserved.insert(usage.id.clone(), usage);
     }
 
-    /// Ends the state after [`Outbox::reserve`], because the provider did not accept the request and there will be no
-    /// record. Does nothing for any other request.
+    /// Cancels the preliminary record of [`Outbox::reserve`], because the provider did not accept the request. Does
+    /// nothing for a request without a preliminary record.
     pub(super) fn cancel(&self, id: &str) {
         let mut pending = self.pending();
         if pending.reserved.remove(id).is_some() {
@@ -113,7 +116,7 @@ impl Outbox {
         }
     }
 
-    /// Queues a record. Writes it to a file, and blocks on nothing else.
+    /// Queues a record and writes the record to the file. The call blocks only on this write.
     pub(super) fn put(&self, usage: Usage) {
         let mut pending = self.pending();
         pending.reserved.remove(&usage.id);
@@ -178,7 +181,7 @@ impl Outbox {
             }
         };
         let _ = timeout(bounds::USAGE_TAKEN_WITHIN, settled).await;
-        // The file contains the remaining records.
+        // The file still contains the remaining records, so the file is synced.
         let file = self.pending().take_unsynced();
         if let Some(file) = file {
             sync(file).await;
@@ -234,7 +237,7 @@ fn lock(pending: &Mutex<Pending>) -> MutexGuard<'_, Pending> {
 }
 
 impl Pending {
-    /// Appends a line to the file, which survives the end of this process.
+    /// Appends a line to the file. The written line survives the end of this process.
     fn append(&mut self, path: &Path, line: &WaitingLine) -> io::Result<()> {
         let file = match &mut self.file {
             Some(file) => file,
@@ -250,7 +253,7 @@ impl Pending {
         Ok(())
     }
 
-    /// The file, if it has records that must be synced. If not, the caller stops syncing.
+    /// Returns the file if it has records that must be synced. If the result is `None`, the caller stops syncing.
     fn take_unsynced(&mut self) -> Option<File> {
         // If the queue is empty, the keeper has all records on disk.
         let is_needed = std::mem::take(&mut self.is_unsynced) && !self.records.is_empty();
@@ -259,7 +262,7 @@ impl Pending {
         file
     }
 
-    /// Truncates the file when no records are pending or reserved. Rewrites it when it has many old lines.
+    /// Truncates the file when no records are pending or reserved. Rewrites the file when it has many old lines.
     fn compact(&mut self, path: &Path) -> io::Result<()> {
         let Some(file) = &mut self.file else { return Ok(()) };
         if self.records.is_empty() && self.reserved.is_empty() {
@@ -287,7 +290,7 @@ fn warn(error: &io::Error) {
     tracing::warn!(%error, "cannot write the file of pending usage records");
 }
 
-/// Creates an empty file. The content of an older file was collected before this process started.
+/// Creates an empty file. Removes an older file, because its records were collected before this process started.
 fn create(path: &Path) -> io::Result<File> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),

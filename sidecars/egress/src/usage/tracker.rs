@@ -29,7 +29,7 @@ pub(crate) struct UsageTracker {
     source: Option<Source>,
     /// The length of the request body so far, in bytes of decoded text.
     request: Arc<AtomicU64>,
-    /// The number of bytes of text for each byte of the body.
+    /// The assumed number of text bytes for each byte of the body.
     expansion: u64,
 }
 
@@ -37,8 +37,8 @@ pub(crate) struct UsageTracker {
 const EXPANSION: u64 = 4;
 
 impl UsageTracker {
-    /// Returns `None` if the request is not for a model. An endpoint whose requests cannot be metered may still have
-    /// responses with counts.
+    /// Returns `None` if the request is not for a model. Responses of an endpoint may report usage even if the proxy
+    /// cannot meter the requests to this endpoint.
     pub(crate) fn for_request(info: &RequestInfo, route: &Route, headers: &HeaderMap) -> Option<Self> {
         let api = match Endpoint::of(&info.method, &info.host, &info.path) {
             Endpoint::Metered(api) => api,
@@ -55,7 +55,7 @@ impl UsageTracker {
         })
     }
 
-    /// The tracker of a request of `bytes` bytes in a message of a WebSocket.
+    /// Creates the tracker of a request that is a WebSocket message of `bytes` bytes.
     pub(crate) fn for_message(
         api: Api,
         info: &RequestInfo,
@@ -73,7 +73,7 @@ impl UsageTracker {
         Observed::new(body, RequestObserver { request, expansion }).boxed_unsync()
     }
 
-    /// Marks the request as being sent.
+    /// Registers the request as being sent.
     pub(crate) fn send(self, egress: &Egress, charge: Charge) -> InFlight {
         let pending = Arc::new(PendingUsage {
             id: format!("{:032x}", rand::random::<u128>()),
@@ -95,8 +95,8 @@ impl UsageTracker {
 pub(crate) struct InFlight(Option<Arc<PendingUsage>>);
 
 impl InFlight {
-    /// Records that upstream did not respond. If upstream received a part of the request, it may have completed the
-    /// response.
+    /// Records that upstream did not respond. If upstream received a part of the request, upstream may have completed
+    /// the response, so the reserved tokens count as used.
     pub(crate) fn fail(self) {
         drop(self);
     }
@@ -113,7 +113,7 @@ impl InFlight {
         let decoding = match codings(&parts.headers) {
             Ok(codings) => (!codings.is_empty()).then(|| Decoding::new(&codings, &pending.memory)),
             Err(_) => {
-                // The proxy cannot read such a response, so it proves nothing.
+                // The proxy cannot decode this response, so the response does not show how many tokens it used.
                 pending.end(false);
                 return Response::from_parts(parts, body);
             }
@@ -133,7 +133,7 @@ pub(crate) enum MessageProgress {
 }
 
 impl InFlight {
-    /// Reads the next message of a response that arrives in messages of a WebSocket.
+    /// Reads the next message of a response that arrives in WebSocket messages.
     pub(crate) fn message(&self, event: &[u8]) -> MessageProgress {
         self.0.as_ref().map_or(MessageProgress::Ended, |pending| pending.message(event))
     }
@@ -142,7 +142,7 @@ impl InFlight {
 impl Drop for InFlight {
     fn drop(&mut self) {
         let Some(pending) = self.0.take() else { return };
-        // A provider does not count a request of which it received no byte.
+        // If the provider received no byte of the request's body, it does not count the request.
         if pending.tracker.request.load(Ordering::Relaxed) == 0 {
             pending.cancel();
         } else {
@@ -156,7 +156,7 @@ fn streams(headers: &HeaderMap) -> bool {
     kind.trim_start().to_ascii_lowercase().starts_with("text/event-stream")
 }
 
-/// A response that has not led to a usage record yet.
+/// A response for which no usage record was created yet.
 pub(super) struct PendingUsage {
     /// The id of the record.
     id: String,
@@ -176,8 +176,8 @@ struct Active {
 }
 
 impl PendingUsage {
-    /// If tokens are reserved for the request, stores the record that counts if this process is killed before the
-    /// response.
+    /// If tokens are reserved for the request, stores a preliminary record. The preliminary record remains if this
+    /// process is killed before the response is complete.
     fn reserve(&self) {
         let active = self.active();
         let Some(Active { charge, .. }) =
@@ -190,7 +190,7 @@ impl PendingUsage {
         self.outbox.reserve(self.usage(reading.unwrap_or_else(|| unread(expected))));
     }
 
-    /// Records that the response begins. `streams` states whether it is a stream of events.
+    /// Records that the response begins. `streams` states whether the response is a stream of events.
     fn respond(&self, streams: bool) {
         if let Some(active) = self.active().as_mut() {
             active.meter = Meter::new(self.tracker.api, streams);
@@ -245,8 +245,8 @@ impl PendingUsage {
         }
     }
 
-    /// Creates the record of a response. Reserved tokens count as used unless the response proves otherwise. `whole`
-    /// states whether the response was complete.
+    /// Creates the record of a response. All reserved tokens count as used if the response does not report its usage.
+    /// `whole` states whether the response was complete.
     fn record(&self, active: Option<Active>, whole: bool) {
         let Some(Active { meter, charge }) = active else { return };
         let expected = self.expected(&charge);
@@ -258,7 +258,7 @@ impl PendingUsage {
         }
     }
 
-    /// The maximum token count that the response could have.
+    /// Returns the maximum usage that the response can have.
     fn expected(&self, charge: &Charge) -> Expected {
         match &charge.cost {
             Some(cost) => cost.expected(charge.reservation.is_some()),
@@ -292,7 +292,8 @@ impl PendingUsage {
     }
 }
 
-/// The reading of a response that does not follow the API although tokens are reserved for it.
+/// Returns the usage of a response that does not follow the API, if tokens are reserved for the response. All reserved
+/// tokens count as used.
 fn unread(expected: Expected) -> Reading {
     let tokens = Tokens { input: Some(expected.prompt), output: expected.output, ..Tokens::default() };
     Reading { tokens, estimated: true, ..Reading::default() }
@@ -324,7 +325,7 @@ impl Observe for UsageObserver {
         let pending = &self.pending;
         match &mut self.decoding {
             None => pending.feed(data),
-            // After a decoding error, counting stops. If the route scans responses, the scan also cuts the response.
+            // After a decoding error, counting stops. If the route scans responses, the scan also aborts the response.
             Some(_) if self.is_broken => {}
             Some(decoding) => {
                 let fed = decoding.feed(data, &mut |text| {

@@ -101,7 +101,7 @@ fn table(dice: &mut Dice, length: usize) -> String {
     text
 }
 
-/// Generates minified code: every few thousand bytes, one long line.
+/// Generates minified code in long lines of a few thousand bytes.
 fn minified(dice: &mut Dice, length: usize) -> String {
     let mut text = String::new();
     while text.len() < length {
@@ -136,8 +136,8 @@ fn sums(dice: &mut Dice, length: usize) -> String {
 /// The number of kinds of lines that look like secrets.
 pub(crate) const KINDS: usize = 26;
 
-/// Generates a line that looks like a secret but is not one: the name of a secret, a placeholder, a pattern, a public
-/// key or a random number.
+/// Generates a line that looks like a secret but is not a secret. The line contains the name of a secret, a
+/// placeholder, a pattern, a public key or a random number.
 pub(crate) fn look_alike(dice: &mut Dice, kind: usize) -> String {
     match kind % KINDS {
         0 => format!("sha256 = \"{}\"", dice.text(HEX, 64)),

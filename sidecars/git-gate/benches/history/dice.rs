@@ -26,7 +26,7 @@ impl Dice {
         self.0
     }
 
-    /// Returns a random number less than `end`, which must not be zero.
+    /// Returns a random number less than `end`. `end` must not be zero.
     pub(crate) fn below(&mut self, end: usize) -> usize {
         let number = (self.next() >> 32) as usize;
         number % end

@@ -19,13 +19,13 @@ use crate::secrets::{FAMILIES, Values};
 /// The number of files in one commit.
 const FILES: usize = 32;
 
-/// The maximum number of files that later commits may modify.
+/// The maximum number of files in the set of files that later commits may modify.
 const KEPT: usize = 256;
 
-/// The number of lines that look like secrets, for each kind.
+/// The number of lines that look like secrets, for each kind of line.
 const LOOK_ALIKES: usize = 10;
 
-/// The number of lines in a log that has a secret in its middle.
+/// The number of lines in a log file with a secret in the middle.
 const LOG_LINES: usize = 30_000;
 
 /// The kind of location in which a secret is planted.
@@ -64,13 +64,13 @@ impl Place {
     }
 }
 
-/// A planted secret and where it is.
+/// A planted secret and its location.
 #[derive(Debug)]
 pub(crate) struct Label {
-    /// The index of its kind in [`FAMILIES`].
+    /// The index of the secret's family in [`FAMILIES`].
     pub(crate) family: usize,
     pub(crate) place: Place,
-    /// The file with the secret, which contains no other secret; empty for a commit message.
+    /// The path of the file with the secret. The file contains no other secret. Empty for a commit message.
     pub(crate) path: String,
     /// The lines of the secret, counted from 1.
     pub(crate) lines: RangeInclusive<u64>,
@@ -89,7 +89,7 @@ pub(crate) struct History {
     pub(crate) look_alikes: usize,
     pub(crate) commits: usize,
     pub(crate) count: usize,
-    /// The total size of all files in the history.
+    /// The total size of all files in the history, in bytes.
     pub(crate) bytes: u64,
 }
 
@@ -114,7 +114,7 @@ impl History {
             }
         }
         ensure!(planted.is_empty(), "{bytes} bytes are too few for all that is planted");
-        // The second commit deletes files that the first one may have added.
+        // The second commit deletes the [`Place::Removed`] files that the first commit may have added.
         maker.commit()?;
         maker.commit()?;
         maker.finish()
@@ -126,7 +126,7 @@ enum Planted {
     LookAlike(usize),
 }
 
-/// All secrets and look-alikes to plant, in random order.
+/// Returns all secrets and look-alikes to plant, in random order.
 fn plan(dice: &mut Dice) -> Vec<Planted> {
     let secrets =
         (0..FAMILIES.len()).flat_map(|family| Place::ALL.map(|place| Planted::Secret(family, place)));
@@ -137,7 +137,7 @@ fn plan(dice: &mut Dice) -> Vec<Planted> {
     all
 }
 
-/// A change to a file in the next commit; If the content is `None`, the commit deletes the file.
+/// The path and the new content of a file in the next commit. If the content is `None`, the commit deletes the file.
 type Change = (String, Option<Vec<u8>>);
 
 struct Maker {
@@ -149,9 +149,9 @@ struct Maker {
     message: Vec<String>,
     /// The files that the commit after the next one deletes.
     removed: Vec<String>,
-    /// Paths and texts of the files that later commits may modify.
+    /// The paths and contents of the files that later commits may modify.
     kept: Vec<(String, String)>,
-    /// The number of the commit of each label.
+    /// The index of each label's commit.
     numbers: Vec<usize>,
     planted: u64,
     history: History,
@@ -196,12 +196,12 @@ impl Maker {
         self.changes.push((path, Some(content)));
     }
 
-    /// A path for a new file.
+    /// Returns a path for a new file with the extension `end`.
     fn path(&mut self, end: &str) -> String {
         format!("src/part{:02}/file{}.{end}", self.dice.below(100), self.history.count)
     }
 
-    /// Adds a new file. In one of three calls, modifies a few lines of an old file instead.
+    /// Adds a new file. In one of three calls on average, modifies an old file instead.
     fn clean_file(&mut self) -> Result<()> {
         if self.kept.len() == KEPT && self.dice.below(3) == 0 {
             let at = self.dice.below(KEPT);
@@ -243,7 +243,7 @@ impl Maker {
     fn secret(&mut self, family: usize, place: Place) -> Result<()> {
         let values = FAMILIES[family].make(&mut self.dice)?;
         if place == Place::Message {
-            // The secret gets a separate commit.
+            // The commit message with the secret gets a separate commit.
             self.commit()?;
             let lines = values.iter().map(|(name, value)| format!("{name}: {value}"));
             self.message = [vec!["It works with these".to_owned(), String::new()], lines.collect()].concat();
@@ -257,7 +257,7 @@ impl Maker {
         let first = before.matches('\n').count() as u64 + 1;
         let lines = first..=first + middle.trim_end().matches('\n').count() as u64;
         let text = before + &middle + &after;
-        // In a Kubernetes manifest, every line is accepted as the finding's line.
+        // In a Kubernetes manifest, a finding may name any line.
         let lines = if place == Place::Encoded { 1..=text.lines().count() as u64 } else { lines };
         let content = if place == Place::Wide { wide(&text) } else { text.into_bytes() };
         let path = self.path(end);
@@ -332,7 +332,8 @@ fn git(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// The extension of a file, and its text before the secret, with the secret, and after the secret.
+/// Returns the extension of a file and three parts of its text: before the secret, with the secret, and after the
+/// secret.
 fn written(dice: &mut Dice, place: Place, values: &Values) -> (&'static str, String, String, String) {
     let lines = |line: &dyn Fn(&str, &str) -> String| -> String {
         values.iter().map(|(name, value)| line(name, value) + "\n").collect()

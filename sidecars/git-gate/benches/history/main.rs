@@ -1,14 +1,13 @@
 //! Compares the gate's scan of a push with other secret scanners by time, memory, recall and false positives.
 //!
-//! The benchmark generates a deterministic history. The history contains clean files of several kinds, of
-//! which two thirds are new and one third modified. It also contains secrets of twelve families at seven
-//! kinds of locations, at most one in each file, and lines that look like secrets. The gate scans the history
-//! as one push. The other scanners read the repository, or all of its files if they support only files. Each
-//! scanner runs alone and may use all cores.
+//! The benchmark generates a deterministic history. The history contains clean files of several kinds. Two thirds of
+//! the files in a commit are new, and one third is modified. The history also contains lines that look like secrets,
+//! and secrets of twelve families at seven kinds of locations. Each file contains at most one secret. The gate scans
+//! the history as one push. The other scanners read the repository. A scanner that supports only files reads all files
+//! of all commits. Each scanner runs alone and may use all cores.
 //!
-//! Run it with `cargo bench -p bottle-git-gate --bench history`. Append `-- 1024` for a history of that many
-//! MiB (default 64). `BOTTLE_BENCH_SCANNERS` lists the directories with the other scanners' programs, separated
-//! by `:`.
+//! Run the benchmark with `cargo bench -p bottle-git-gate --bench history`. Append `-- 1024` for a history of 1024 MiB
+//! (default 64). `BOTTLE_BENCH_SCANNERS` lists the directories with the other scanners' programs, separated by `:`.
 #![allow(missing_docs, clippy::print_stdout, reason = "a bench prints its measurements")]
 
 mod clean;
@@ -63,7 +62,7 @@ use run::{Ran, run};
 use score::Score;
 use secrets::FAMILIES;
 
-/// The argument with which this program runs the gate's scan.
+/// The argument that makes this program run the gate's scan.
 const READ: &str = "__read";
 
 /// The time limit for one scanner. A scanner that takes longer is killed.

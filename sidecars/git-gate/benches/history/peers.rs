@@ -12,7 +12,7 @@ use crate::history::History;
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Finding {
     pub(crate) commit: Option<String>,
-    /// The path of the file; `None` for a commit message.
+    /// The path of the file. `None` for a commit message.
     pub(crate) path: Option<String>,
     pub(crate) line: Option<u64>,
     pub(crate) rule: String,
@@ -21,9 +21,9 @@ pub(crate) struct Finding {
 /// Another secret scanner.
 pub(crate) struct Peer {
     pub(crate) name: &'static str,
-    /// The argument with which the scanner prints its version.
+    /// The argument that makes the scanner print its version.
     pub(crate) version: &'static str,
-    /// Whether the scanner supports only files. It then scans every file of every commit, but no commit
+    /// Whether the scanner supports only files. Such a scanner reads every file of every commit, but no commit
     /// messages.
     pub(crate) files: bool,
     pub(crate) command: fn(PathBuf, &History) -> Command,
@@ -122,7 +122,7 @@ fn trufflehog(program: PathBuf, history: &History) -> Command {
     command
 }
 
-/// Parses TruffleHog's output, which has one finding on each line and no line numbers for files.
+/// Parses TruffleHog's output. Each line contains one finding. Findings in files have no line numbers.
 fn read_trufflehog(output: &str, _: &History) -> Result<Vec<Finding>> {
     let found = output.lines().map(|line| {
         let one: Value = serde_json::from_str(line)?;
@@ -154,7 +154,7 @@ fn secretlint(program: PathBuf, history: &History) -> Command {
     command
 }
 
-/// Parses secretlint's output, in which each line has the form `file:line:column: words`.
+/// Parses secretlint's output. Each line has the form `file:line:column: words`.
 fn read_secretlint(output: &str, history: &History) -> Result<Vec<Finding>> {
     let directory = format!("{}/", history.files.canonicalize()?.display());
     let found = output.lines().filter_map(|line| {
@@ -180,7 +180,7 @@ fn finding(commit: &Value, path: &Value, line: &Value, rule: &Value) -> Finding 
     }
 }
 
-/// Parses the output of the gate's scan, which this program prints.
+/// Parses the output of [`crate::ours::read_all`], which runs the gate's scan.
 pub(crate) fn read_ours(output: &str) -> Result<Vec<Finding>> {
     let found = output.lines().map(|line| {
         let one: Value = serde_json::from_str(line)?;
@@ -189,7 +189,7 @@ pub(crate) fn read_ours(output: &str) -> Result<Vec<Finding>> {
     found.collect()
 }
 
-/// Finds the program of a scanner in one of the directories.
+/// Returns the path of a scanner's program, if one of the directories contains the program.
 pub(crate) fn program(directories: &[PathBuf], name: &str) -> Option<PathBuf> {
     directories
         .iter()

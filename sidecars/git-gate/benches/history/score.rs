@@ -7,7 +7,7 @@ use crate::peers::Finding;
 
 /// The recall and precision of one scanner.
 pub(crate) struct Score {
-    /// For each label: whether the scanner found it.
+    /// Whether the scanner found the secret of each label.
     pub(crate) hit: Vec<bool>,
     /// The findings that match no label.
     pub(crate) wrong: Vec<Finding>,
@@ -31,21 +31,21 @@ impl Score {
         self.hit.iter().filter(|hit| **hit).count()
     }
 
-    /// The share of findings that are correct.
+    /// Returns the share of findings that are correct.
     #[expect(clippy::cast_precision_loss, reason = "a figure to read")]
     pub(crate) fn precision(&self) -> f64 {
         self.found() as f64 / (self.found() + self.wrong.len()).max(1) as f64
     }
 
-    /// The number of labels that were found, and the number of all labels. Only labels for which `which` is
-    /// true are counted.
+    /// Returns the number of labels that were found and the number of all labels. Counts only labels for which `which`
+    /// returns true.
     pub(crate) fn recall(&self, history: &History, which: impl Fn(&Label) -> bool) -> (usize, usize) {
         let chosen = history.labels.iter().zip(&self.hit).filter(|(label, _)| which(label));
         chosen.fold((0, 0), |(found, all), (_, hit)| (found + usize::from(*hit), all + 1))
     }
 }
 
-/// Whether a finding matches a label. A finding without a line matches any line.
+/// Returns whether a finding matches a label. A finding without a line matches any line.
 fn is(label: &Label, finding: &Finding) -> bool {
     match (&finding.path, label.place) {
         (None, Place::Message) => finding.commit.as_ref() == Some(&label.commit),

@@ -1,4 +1,4 @@
-//! Generates secrets of twelve families in their issuers' formats. None of these secrets is in use.
+//! Generates secrets of twelve families in the formats of their issuers. None of these secrets is in use.
 
 use anyhow::Result;
 use base64::Engine;
@@ -7,7 +7,7 @@ use rcgen::KeyPair;
 
 use crate::dice::{ADDRESS, BASE32, BASE64, DIGITS, Dice, WORD};
 
-/// Pairs of name and value that form one secret.
+/// The names and values that together form one secret.
 pub(crate) type Values = Vec<(&'static str, String)>;
 
 /// A kind of secret.
@@ -55,7 +55,7 @@ fn database(dice: &mut Dice) -> Result<Values> {
     one("database_url", format!("postgres://app:{}@db1.internal.net:5432/app", dice.text(WORD, 20)))
 }
 
-/// Generates a token whose last six characters are its checksum.
+/// Generates a token that ends with a checksum of six characters.
 fn checked(dice: &mut Dice, prefix: &str) -> String {
     let body = dice.text(WORD, 30);
     let mut sum = flate2::Crc::new();

@@ -1,10 +1,10 @@
-//! Measures clones of an upstream with 40,000 branches at 40,000 different commits, in comparison with the same
-//! clones over plain ssh.
+//! Measures clones of an upstream with 40,000 branches at 40,000 different commits, and compares them with clones over
+//! plain ssh.
 //!
 //! The upstream is an OpenSSH server on the loopback interface. The first clone through a new gate also fills the
-//! mirror. A second clone finds it filled. The goal of the first clone is at most 3 s.
+//! mirror. The second clone uses the filled mirror. The goal is that the first clone takes at most 3 s.
 //!
-//! Run it with `cargo bench -p bottle-git-gate --bench refs`.
+//! Run the benchmark with `cargo bench -p bottle-git-gate --bench refs`.
 #![allow(missing_docs, clippy::print_stdout, reason = "a bench prints its measurements")]
 
 #[allow(dead_code, reason = "the tests use the rest of it")]
@@ -24,7 +24,8 @@ use scene::Scene;
 const ROUNDS: usize = 5;
 
 fn main() -> Result<ExitCode> {
-    // The gate runs as this program, just as it runs as `bottle` in the product.
+    // With this argument, the benchmark program itself runs as the gate. In the product, `bottle` runs as the gate in
+    // the same way.
     if std::env::args().nth(1).as_deref() == Some("__git-gate") {
         return Ok(bottle_git_gate::run());
     }

@@ -10,8 +10,8 @@ use bottle_test_support::sshd::run;
 
 use crate::scene::{Scene, TOKEN};
 
-/// Starts a gate with a channel for questions, and makes a clone whose last commit contains a token marked as
-/// harmless. A marked finding needs approval even in a repository that blocks other findings.
+/// Starts a gate with a channel for questions, and creates a clone. The last commit of the clone contains a token that
+/// is marked as harmless. A marked finding needs approval even in a repository that blocks other findings.
 pub(crate) async fn marked() -> Result<(Scene, Channel)> {
     let mut scene = Scene::new()?;
     scene.open(|_| ()).await?;
@@ -22,12 +22,12 @@ pub(crate) async fn marked() -> Result<(Scene, Channel)> {
     Ok((scene, channel))
 }
 
-/// Answers the next question of the gate as the user would.
+/// Answers the next question of the gate with `status`, as the user would.
 pub(crate) async fn decide(channel: Channel, status: Status) -> Result<Question> {
     decide_after(channel, status, || Ok(())).await
 }
 
-/// Answers the next question after running `meanwhile`.
+/// Runs `meanwhile` while the next question waits, and then answers the question with `status`.
 pub(crate) async fn decide_after(
     channel: Channel,
     status: Status,
@@ -46,7 +46,7 @@ pub(crate) async fn decide_after(
         decided_by: "me".to_owned(),
     };
     stream.message(&Answer::Decided(Box::new(response))).await?;
-    // The gate may have disconnected after the answer.
+    // The gate may have disconnected after the answer, so the error is ignored.
     let _ = stream.end().await;
     Ok(*question)
 }
@@ -77,7 +77,7 @@ pub(crate) async fn decided() -> Result<()> {
     yes.await??;
     // The same finding in another commit needs no new approval.
     scene.shell("cd clone; git commit -q --amend -m again; git push origin HEAD:retry")?;
-    // Another push succeeds while the user decides, and is not lost.
+    // Another push succeeds while the user decides about the first push. Both pushes reach the upstream.
     let beside = scene.directory.path().to_owned();
     scene.shell("git clone -q $GATE beside; cd beside; git checkout -qb beside; echo 1 > 1; git add .; git commit -qm 1")?;
     scene.shell("cd clone; echo \"$T # gitleaks:allow\" > other; git add .; git commit -qm other")?;
@@ -102,7 +102,7 @@ pub(crate) async fn decided() -> Result<()> {
     Ok(())
 }
 
-/// An approval covers only the reported findings. It does not cover a token of the same format in UTF-16.
+/// An approval covers only the reported findings. The approval does not cover a token of the same format in UTF-16.
 pub(crate) async fn scope() -> Result<()> {
     let (scene, channel) = marked().await?;
     let yes = tokio::spawn(decide(channel, Status::Approved));

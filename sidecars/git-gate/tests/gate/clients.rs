@@ -12,7 +12,7 @@ use bottle_test_support::{python, skip};
 
 use crate::scene::{Scene, connect, until};
 
-/// Writes the `~/.gitconfig` of a bottle, which replaces the upstream's URL by that of the gate.
+/// Writes the `~/.gitconfig` of a bottle. The configuration replaces the upstream's URL by the gate's URL.
 fn configure(scene: &Scene) -> Result<String> {
     let url = scene.repo(|_| ())?.url;
     let gate = format!("http://{}:9420/tool.git", scene.address);
@@ -41,7 +41,8 @@ pub(crate) async fn submodules() -> Result<()> {
     Ok(())
 }
 
-/// Tests the URL that git shows for a repository: git sends its requests to the gate as to a proxy.
+/// Tests the URL that git shows for a repository. git shows the upstream's URL, because it uses the gate as an HTTP
+/// proxy.
 pub(crate) async fn shown_url() -> Result<()> {
     let mut scene = Scene::new()?;
     let shown = "http://forge.example/team/a.git/tool.git";
@@ -61,7 +62,7 @@ pub(crate) async fn shown_url() -> Result<()> {
         "cd clone; echo $T > f; git add .; git commit -qm x; git push origin work",
         &["f, line 1"],
     )?;
-    // The gate acts as a proxy only for this URL and the URLs beside it.
+    // The gate acts as a proxy only for this URL and for other URLs in the same directory.
     for other in [
         "http://forge.example/team/tool.git",
         "http://forge.example:8080/team/a.git/tool.git",
@@ -79,8 +80,8 @@ pub(crate) async fn shown_url() -> Result<()> {
         scene.shell(&format!("git ls-remote -q {proxy}/{named}"))?;
         scene.shell(&format!("git -c http.proxy={proxy} ls-remote -q http://{named}"))?;
     }
-    // Other repositories in the same directory stay at their own URLs. No host has this name, so git's error shows the
-    // URL.
+    // The gate redirects requests for other repositories in the same directory to the upstream. The upstream's host
+    // does not exist, so git's error message shows the URL.
     for beside in ["tool-docs", "tool.github.io", "tool.git-old"] {
         for (flag, begin) in [("http.x=", format!("{proxy}/")), ("http.proxy=", "http://".to_owned())] {
             let flag = if flag == "http.proxy=" { format!("{flag}{proxy}") } else { flag.to_owned() };
@@ -140,7 +141,7 @@ pub(crate) async fn libgit2() -> Result<()> {
     Ok(())
 }
 
-/// A server of smart HTTP over TLS. It runs `git http-backend` for clients that send the token.
+/// A Python script that serves smart HTTP over TLS. The script runs `git http-backend` for clients that send the token.
 const SERVER: &str = r#"
 import base64, http.server, os, ssl, subprocess, sys
 root, token = sys.argv[1:]
@@ -214,7 +215,7 @@ pub(crate) async fn https() -> Result<()> {
         "cd clone; echo $T > f; git add .; git commit -qm y; git push origin HEAD:x",
         &["f, line 1"],
     )?;
-    // An upstream that echoes the token in its messages and errors.
+    // The upstream echoes the token in its messages and errors.
     let sent = base64::engine::general_purpose::STANDARD.encode(format!("x-access-token:{token}"));
     for (name, end) in [("post-receive", "exit 0"), ("update", "exit 1")] {
         let hook = scene.at(&format!("up.git/hooks/{name}"));

@@ -15,7 +15,7 @@ use bottle_test_support::sshd::run;
 use crate::approval::{decide_after, marked};
 use crate::scene::{PATIENCE, RECEIVE, Scene, ZERO, head, hook, until};
 
-/// The number of git processes that this gate runs.
+/// Returns the number of git processes that this gate runs.
 fn gits(scene: &Scene) -> Result<usize> {
     let group = scene.at("gate/tool.git").canonicalize()?;
     let processes = fs::read_dir("/proc")?.flatten();
@@ -26,7 +26,7 @@ fn gits(scene: &Scene) -> Result<usize> {
     Ok(own.count())
 }
 
-/// The temporary files and locks that an incomplete push left in the mirror.
+/// Lists the temporary files and lock files in the mirror.
 fn leftovers(scene: &Scene) -> Result<String> {
     scene.shell("find gate/tool.git -name 'tmp_*' -o -name '*.lock'")
 }
@@ -44,14 +44,14 @@ pub(crate) async fn half() -> Result<()> {
     scene.open(|_| ()).await?;
     scene.shell("git clone -q $GATE clone; cd clone; git commit -q --allow-empty -m x")?;
     let begun = || half_push(&scene);
-    // These connections stay open after half a push, and must not block other clients.
+    // These connections stay open after half of a push. They must not block other clients.
     let stay: Vec<_> = (0..8).map(|_| begun()).collect::<Result<_>>()?;
     for socket in stay.iter().take(4) {
         socket.shutdown(Shutdown::Write)?;
     }
     scene.shell("cd clone; git push -q origin HEAD:x; git fetch -q")?;
-    // These pushes are more than the gate receives concurrently. Their clients disconnect and must
-    // leave nothing behind.
+    // The number of these pushes exceeds the limit on concurrent pushes. The clients disconnect, and no files of the
+    // pushes must remain.
     drop((0..40).map(|_| begun()).collect::<Result<Vec<_>>>()?);
     drop(stay);
     scene.shell("cd clone; git push -q origin HEAD:z")?;
@@ -66,7 +66,7 @@ pub(crate) async fn full() -> Result<()> {
     scene.open(|_| ()).await?;
     scene.shell("git clone -q $GATE clone; cd clone; git commit -q --allow-empty -m x")?;
     let mut stay: Vec<_> = (0..16).map(|_| half_push(&scene)).collect::<Result<_>>()?;
-    // The gate begins its response when it begins to receive the push.
+    // The gate begins the response to a push when it begins to receive the push.
     stay.iter_mut().try_for_each(|socket| socket.read_exact(&mut [0]))?;
     let began = Instant::now();
     scene.shell("cd clone; git push -q origin HEAD:x")?;
@@ -143,7 +143,7 @@ pub(crate) async fn gate() -> Result<()> {
     })?;
     let message = String::from_utf8_lossy(&pushing.stderr);
     ensure!(!pushing.status.success() && scene.upstream()? == before, "{message}");
-    // Creates files like those that a power failure leaves behind.
+    // Creates the kinds of files that a power failure leaves in the mirror.
     scene.shell(
         "cd gate/tool.git; mkdir -p objects/tmp_objdir-incoming-a/pack; \
          touch packed-refs.lock HEAD.lock shallow.lock refs/stray objects/pack/tmp_pack_a objects/tmp_objdir-incoming-a/pack/x",
@@ -155,7 +155,7 @@ pub(crate) async fn gate() -> Result<()> {
          git checkout -q -b y origin/main; git commit -q --allow-empty -m y; git push -q origin y",
     )?;
     ensure!(leftovers(&scene)?.is_empty(), "{}", leftovers(&scene)?);
-    // While the gate keeps running, creates files like those that an interrupted refresh leaves behind.
+    // Creates the kinds of files that an interrupted refresh leaves in the mirror, while the gate keeps running.
     scene.shell(
         "git -C up.git branch gone main; cd clone; git fetch -q; git -C ../up.git branch -q -D gone; \
          touch ../gate/tool.git/packed-refs.lock ../gate/tool.git/HEAD.lock; \
@@ -194,8 +194,8 @@ pub(crate) async fn upstream() -> Result<()> {
     Ok(())
 }
 
-/// Tests the shared ssh connection. All git commands use it; the gate reopens it if it is lost, and closes it
-/// on exit.
+/// Tests the shared ssh connection. All git commands use the connection. The gate reopens a lost connection, and closes
+/// the connection on exit.
 pub(crate) async fn connection() -> Result<()> {
     let mut scene = Scene::new()?;
     scene.open(|_| ()).await?;
@@ -212,7 +212,8 @@ pub(crate) async fn connection() -> Result<()> {
     let second = scene.masters()?;
     ensure!(second.len() == 1 && second != first, "{second:?} after {first:?}");
     ensure!(!scene.shell("ls gate")?.contains("tool.line."), "ssh left a temporary socket behind");
-    // The gate detects that the connection is dead although nobody closed it, and replaces it.
+    // The frozen server does not close the connection. The gate detects that the connection is dead, and opens a new
+    // one.
     scene.sshd.as_ref().context("a server")?.freeze();
     scene.shell("cd clone; git push -q origin HEAD:z")?;
     let third = scene.masters()?;

@@ -1,4 +1,4 @@
-//! Tests guesses at credentials: what a verdict reveals, and when the gate locks the bottle.
+//! Tests pushes that guess credentials: which facts a verdict reveals, and when the gate locks the bottle.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,7 +16,7 @@ fn any_topic(repo: &mut bottle_protocol::session::git_gate::GateRepo) {
     repo.refs.allow = Some(vec!["refs/heads/**".into()]);
 }
 
-/// A script that runs the commands in `make`, which create a commit, and then pushes that commit.
+/// Returns a script that runs the commands in `make` and pushes the commit that they create.
 fn push_script(make: &str) -> String {
     format!("cd clone; git checkout -q origin/main; {make}; git push origin HEAD:refs/heads/topic/x")
 }
@@ -33,7 +33,7 @@ fn is_locked(scene: &Scene) -> Result<()> {
     scene.refused(&push_script("git commit -q --allow-empty -m harmless"), &[SENTENCE])?;
     scene.refused("cd clone; git fetch origin", &[SENTENCE])?;
     scene.refused("git clone $GATE another", &[SENTENCE])?;
-    // A client may push without listing the refs again.
+    // A client may push and fetch without listing the refs again.
     let answer = scene.post("/tool.git/git-receive-pack", "", b"0000")?;
     ensure!(answer.contains(LOCKED) && answer.contains("unpack refused"), "{answer}");
     let answer = scene.post("/tool.git/git-upload-pack", "", b"0000")?;
@@ -46,8 +46,7 @@ pub(crate) async fn locked() -> Result<()> {
     scene.lock_after = Some(HITS);
     scene.open(any_topic).await?;
     scene.shell("git clone -q $GATE clone")?;
-    // The bottle is not locked by a secret that the agent has, in any spelling, nor by one guess that is
-    // repeated.
+    // Neither a secret that the agent has, in any spelling, nor a repeated guess locks the bottle.
     for number in 0..HITS + 1 {
         let known = SECRET.replace('-', &"-".repeat(number + 1));
         scene.refused(
@@ -75,7 +74,7 @@ pub(crate) async fn locked() -> Result<()> {
     let last = format!("cd clone; git push origin HEAD:refs/heads/topic/{}", part(4));
     scene.refused(&last, &[&format!("remote: {SENTENCE}")])?;
     is_locked(&scene)?;
-    // The gate reports each piece once, and does not need the bundle to be locked.
+    // The gate locked the bottle before the bundle read the hits. The gate reports each piece to the bundle once.
     let mut hits = channel(&scene)?.open(&BundleRequest::Hits).await?;
     let mut pieces = BTreeSet::new();
     for _ in 0..HITS {
@@ -86,7 +85,7 @@ pub(crate) async fn locked() -> Result<()> {
     Ok(())
 }
 
-/// Several pieces in one compressed file count like pieces in several files.
+/// Several pieces in one compressed file count as separate pieces, like pieces in several files.
 pub(crate) async fn packed() -> Result<()> {
     let mut scene = Scene::new()?;
     scene.lock_after = Some(HITS);
@@ -99,15 +98,16 @@ pub(crate) async fn packed() -> Result<()> {
     is_locked(&scene)
 }
 
-/// A file contains more findings than a report can list, all of a secret that the agent has. These findings do not hide
-/// guesses in a later file: the guesses still count, and the answer is the same for right and wrong guesses.
+/// The first file contains more findings than a report can list. All of these findings are a secret that the agent has.
+/// These findings do not hide guesses in a later file: the guesses still count, and the answer is the same for right
+/// and wrong guesses.
 pub(crate) async fn beyond_the_limit() -> Result<()> {
     const LIMIT: usize = 100;
     let mut scene = Scene::new()?;
     scene.lock_after = Some(HITS);
     scene.open(any_topic).await?;
     scene.shell("git clone -q $GATE clone")?;
-    // Each spelling is a finding of its own.
+    // Each spelling is a separate finding.
     let spellings = (1..=LIMIT).map(|dashes| SECRET.replacen('-', &"-".repeat(dashes), 1) + "\n");
     fs::write(scene.at("spelled"), spellings.collect::<String>())?;
     let spelled = "cp ../spelled a";
@@ -127,7 +127,7 @@ pub(crate) async fn beyond_the_limit() -> Result<()> {
     is_locked(&scene)
 }
 
-/// The line of an answer without the id of the commit.
+/// Removes the id of the commit from a line of an answer.
 fn without_commit(line: &str) -> String {
     match line.split_once(" in commit ") {
         Some((place, rest)) => format!("{place}{}", rest.trim_start_matches(|c: char| c.is_ascii_hexdigit())),
@@ -144,10 +144,10 @@ pub(crate) async fn notified() -> Result<()> {
     is_locked(&scene)
 }
 
-/// Pushes files that contain the end of a credential's public part and some further letters, which are right
-/// or wrong guesses. `BOTTLE_ORACLE_REQUESTS` sets the number of files (default 1,000). The gate accepts all
-/// files, with and without the lock-out, so no verdict reveals which letters are right. The gate refuses a
-/// push that contains the complete credential.
+/// Pushes files that contain the end of a credential's public part, followed by guessed letters of the private part.
+/// Some guesses are right, and others are wrong. `BOTTLE_ORACLE_REQUESTS` sets the number of files (default 1,000). The
+/// gate accepts all files, with and without the lock-out, so no verdict reveals which letters are right. The gate
+/// refuses a push that contains the complete credential.
 pub(crate) async fn guesses() -> Result<()> {
     const PUBLIC: &str = "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJzdWIiOiJkZXBsb3llciIsImFkbWluIjp0cnVlfQ.";
     let count = std::env::var("BOTTLE_ORACLE_REQUESTS").map_or(Ok(1_000), |count| count.parse::<usize>())?;
@@ -168,7 +168,7 @@ pub(crate) async fn guesses() -> Result<()> {
             fs::write(scene.at(&format!("clone/guesses/{number}")), format!("{end}{letters}\n{number}"))?;
         }
         scene.shell(&push_script("git add .; git commit -qm guesses"))?;
-        // The complete credential is in another commit.
+        // A separate commit contains the complete credential.
         let whole = format!("cd clone; echo {} > f; git add .; git commit -qm x", scene.credential);
         scene.refused(&format!("{whole}; git push origin HEAD:refs/heads/topic/x"), &["never passes"])?;
         scene.shell("git -C up.git update-ref -d refs/heads/topic/x")?;
@@ -176,8 +176,8 @@ pub(crate) async fn guesses() -> Result<()> {
     Ok(())
 }
 
-/// The verdict is the same for a part of a credential and for all of it, and for one guess in a file and for
-/// many. It does not depend on offsets or marks either.
+/// The verdict is the same for a part of a credential and for the complete credential, and for one guess and for many
+/// guesses in a file. The verdict does not depend on the offset or the marks of a finding either.
 pub(crate) async fn verdicts() -> Result<()> {
     let mut scene = Scene::new()?;
     scene

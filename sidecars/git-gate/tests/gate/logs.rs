@@ -1,4 +1,4 @@
-//! Tests the logs of every crate at every level: they contain the spans of pushes and fetches, and no secret.
+//! Tests the logs of every crate at every level. The logs must contain the spans of pushes and fetches, and no secret.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ use tracing_subscriber::fmt::format::FmtSpan;
 
 use crate::scene::{KEY, SECRET, Scene, TOKEN};
 
-/// An environment variable that makes a gate log everything to its standard error, without redaction.
+/// An environment variable that makes a gate write its complete log to standard error, without redaction.
 const ASKED: &str = "LOG_EVERYTHING";
 
 /// Replaces the gate's logging if [`ASKED`] is set.
@@ -34,7 +34,7 @@ pub(crate) async fn levels() -> Result<()> {
         ("echo $T > f", "HEAD:y HEAD:z"),
         ("echo fine > $T", "HEAD:y"),
         ("git commit -q --allow-empty -m $SECRET", "HEAD:y"),
-        // git itself prints the name of the ref.
+        // git itself prints the name of the ref, so its standard error is redirected.
         ("echo fine > f", "HEAD:$SECRET 2> e || { echo refused >&2; exit 1; }"),
     ] {
         let script = format!(

@@ -1,7 +1,7 @@
 //! Tests the gate as a separate process, between real git clients and a real OpenSSH server.
 //!
-//! If this program is started as `__git-gate`, it is the daemon; otherwise it runs the tests. Without an
-//! OpenSSH server, it reports all tests as skipped.
+//! If the first argument is `__git-gate`, this program runs as the daemon. Otherwise, it runs the tests. If no OpenSSH
+//! server is installed, it reports all tests as skipped.
 //!
 //! ```text
 //! pushes           pushes and fetches

@@ -1,4 +1,4 @@
-//! Tests errors: their messages, and that they change nothing.
+//! Tests the messages of errors, and that a failed push or fetch changes nothing.
 
 use std::fs;
 use std::process::Command;
@@ -59,7 +59,7 @@ pub(crate) async fn refused() -> Result<()> {
     Ok(())
 }
 
-/// The client's git shows the reason of the upstream for each ref.
+/// The client's git shows the upstream's reason for each refused ref.
 pub(crate) async fn reasons() -> Result<()> {
     let mut scene = Scene::new()?;
     scene.open(|repo| repo.refs.force = true).await?;
@@ -85,8 +85,8 @@ pub(crate) async fn reasons() -> Result<()> {
     let declines = hook(&scene, "pre-receive", "exit 1")?;
     reason("HEAD:fine", &rejected("fine", "pre-receive hook declined"))?;
     fs::remove_file(declines)?;
-    // The upstream chooses the text of its reasons. They are shown without control characters and up to a maximum
-    // length.
+    // The upstream chooses the text of its reasons. The reasons are shown without control characters and up to a
+    // maximum length.
     scene.shell("git -C up.git config receive.procReceiveRefs refs/heads/odd")?;
     hook(&scene, "proc-receive", ODD)?;
     let odd = reason("HEAD:odd", "[remote rejected] (\\u{1b}[31mred nnn")?;
@@ -102,7 +102,7 @@ pub(crate) async fn reasons() -> Result<()> {
     Ok(())
 }
 
-/// A proc-receive hook (githooks(5)) that refuses a ref for a long reason with a control character.
+/// A proc-receive hook (githooks(5)) that refuses a ref with a long reason that contains a control character.
 const ODD: &str = r#"
 line="ng refs/heads/odd $(printf '\033')[31mred $(printf 'n%.0s' $(seq 2000))"
 printf '000eversion=1\n0000%04x%s\n0000' $((${#line} + 5)) "$line"
@@ -130,7 +130,7 @@ pub(crate) async fn push() -> Result<()> {
     // The LFS client prints the gate's response.
     let response = scene.post("/tool.git/info/lfs/objects/batch", "", b"{}")?;
     ensure!(response.contains("the git gate does not support Git LFS; commit the file itself"), "{response}");
-    // A client that did not list the refs names a commit that does not exist.
+    // A client that did not list the refs may push a ref to a commit that does not exist.
     let none = "1".repeat(40);
     scene.refused_raw(&head(&[format!("{ZERO} {none} refs/heads/y")]), "unpack ")?;
     Ok(())
@@ -160,7 +160,7 @@ pub(crate) async fn full() -> Result<()> {
     scene.shell(
         "cd clone; git reset -q --hard HEAD^; git commit -q --allow-empty -m y; git push -q origin HEAD:y",
     )?;
-    // A fetch fails too if the upstream has grown beyond the disk.
+    // A fetch fails too if the upstream is larger than the disk.
     scene.shell(
         "cd seed; head -c 12000000 /dev/urandom > f; git add .; git commit -qm f; git push -q ../up.git main",
     )?;

@@ -1,4 +1,4 @@
-//! Tests that the gate keeps working while files of the host are replaced, as `useradd` replaces
+//! Tests that the gate keeps working while another process replaces files of the host, as `useradd` replaces
 //! `/etc/passwd`.
 
 use std::fs;
@@ -9,8 +9,8 @@ use bottle_harden::identity::Identity;
 
 use crate::scene::Scene;
 
-/// A shell script that mounts a copy of `/etc` in the current mount namespace, and then runs the command in
-/// its arguments. Changes to the copy are visible in the namespace, and the host's `/etc` does not change.
+/// A shell script that mounts a copy of `/etc` in the current mount namespace, and then runs the command in its
+/// arguments. Changes to the copy are visible in the namespace and do not affect the host's `/etc`.
 const WITH_A_COPY: &str = "mount --make-rprivate / && mount --bind \"$0\" /etc && exec \"$@\"";
 
 /// A user without an entry in the host's `/etc/passwd`.

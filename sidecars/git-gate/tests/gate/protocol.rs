@@ -75,8 +75,8 @@ pub(crate) async fn bodies() -> Result<()> {
     Ok(())
 }
 
-/// Tests a delta of one kilobyte whose result has 8 GiB, and a chain of deltas in which each result is
-/// sixteen times as large as its base.
+/// Tests a delta of one kilobyte with a result of 8 GiB, and a chain of deltas in which each result is sixteen times
+/// larger than its base.
 pub(crate) async fn delta() -> Result<()> {
     let (scene, _) = with_body().await?;
     let new = scene.shell("git -C clone rev-parse HEAD")?;
@@ -94,8 +94,8 @@ pub(crate) async fn delta() -> Result<()> {
     Ok(())
 }
 
-/// Tests three pushes at once whose deltas have results of hundreds of megabytes, and then of as much as the gate
-/// accepts. The processes of the gate must stay within their bound.
+/// Tests three concurrent pushes with deltas. The results of the deltas have hundreds of megabytes at first, and then
+/// the maximum size that the gate accepts. The processes of the gate must stay within the memory limit.
 pub(crate) async fn memory() -> Result<()> {
     let (scene, _) = with_body().await?;
     let new = scene.shell("git -C clone rev-parse HEAD")?;
@@ -130,7 +130,7 @@ pub(crate) async fn memory() -> Result<()> {
     Ok(())
 }
 
-/// The memory of all git processes that run in a directory, in kilobytes.
+/// Returns the memory of all git processes that run in a directory, in kilobytes.
 fn resident(directory: &std::path::Path) -> u64 {
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten().map(|process| process.path());
     let own = processes.filter(|process| {
@@ -212,7 +212,7 @@ pub(crate) async fn endpoints() -> Result<()> {
         ("GET /%74ool.git/info/refs?service=git-upload-pack HTTP/1.1", "404"),
         ("GET /tool.git/hooks/pre-receive HTTP/1.1", "404"),
         ("DELETE /tool.git/git-receive-pack HTTP/1.1", "404"),
-        // The push endpoint has only one spelling, even if servers behind the gate accept others.
+        // The push endpoint has only one spelling, even if other servers accept more spellings.
         ("POST /tool.git/git-receive-pack/ HTTP/1.1", "404"),
         ("POST /tool.git//git-receive-pack HTTP/1.1", "404"),
         ("POST /tool.git/Git-Receive-Pack HTTP/1.1", "404"),
@@ -244,8 +244,7 @@ pub(crate) async fn endpoints() -> Result<()> {
     Ok(())
 }
 
-/// Tests spellings of the push endpoint that some servers accept. The gate scans the push or refuses the
-/// request.
+/// Tests spellings of the push endpoint that some servers accept. The gate must scan the push or refuse the request.
 pub(crate) async fn spellings() -> Result<()> {
     let (scene, _) = with_body().await?;
     let made = scene.shell(
@@ -292,7 +291,7 @@ pub(crate) async fn spellings() -> Result<()> {
             ensure!(!answer.contains("ok refs/heads/x"), "{path}: {answer}");
         }
     }
-    // Other spellings of the ref listing yield the gate's own list or an error.
+    // Requests for the ref list with other spellings get the gate's list of refs or an error.
     for query in [
         "info/refs/?service=git-receive-pack",
         "info/refs//?service=git-receive-pack",

@@ -55,7 +55,7 @@ pub(crate) async fn sha256() -> Result<()> {
         let secret = format!("cd {branch}; echo $T > f; git commit -qam y; git push origin HEAD:{branch}");
         scene.refused(&secret, &["f, line 1 in commit"])?;
     }
-    // The upstream is replaced by another repository, which uses SHA-1.
+    // The upstream is replaced by another repository with SHA-1.
     scene.shell(
         "rm -rf up.git; git clone -q --bare seed up.git; git clone -q $GATE third; cd third; \
          test $(git rev-parse --show-object-format) = sha1; git commit -q --allow-empty -m x; git push -q origin HEAD:x",
@@ -69,7 +69,7 @@ pub(crate) async fn atomic() -> Result<()> {
     scene.shell("git clone -q $GATE clone; cd clone; git commit -q --allow-empty -m x")?;
     scene.refused("cd clone; git push origin HEAD:good HEAD:refs/tags/bad", &["refs.tags"])?;
     hook(&scene, "update", "test $1 != refs/heads/second")?;
-    // The upstream's own hook runs after the upstream has received the objects. No ref changes.
+    // The upstream's hook runs after the upstream has received the objects, and refuses one ref. No ref changes.
     let before = scene.shell("git -C up.git for-each-ref")?;
     let output = scene.output("cd clone; git push origin HEAD:first HEAD:second")?;
     let stderr = String::from_utf8_lossy(&output.stderr);
@@ -90,7 +90,7 @@ pub(crate) async fn key_is_hidden() -> Result<()> {
         for file in ["cmdline", "environ"] {
             let text = fs::read(entry.path().join(file)).unwrap_or_default();
             let has = text.windows(piece.len()).any(|window| window == piece.as_bytes());
-            // The `grep` above has already exited, so no process contains its argument.
+            // The preceding `grep` has already exited, so its argument is in no process.
             ensure!(!has, "{}/{file}", entry.path().display());
         }
     }

@@ -8,7 +8,8 @@ use anyhow::{Result, ensure};
 use crate::scene::{PATIENCE, Scene, ZERO, head};
 
 pub(crate) async fn refs() -> Result<()> {
-    // This ssh server forwards the request for protocol version 2, which reports aliases.
+    // This ssh server forwards the request for protocol version 2. With protocol version 2, the upstream reports
+    // aliases.
     let mut scene = Scene::with("AcceptEnv GIT_PROTOCOL\n")?;
     scene.shell(
         "git -C up.git symbolic-ref refs/heads/alias refs/heads/main; git -C up.git branch Topic main",
@@ -50,8 +51,8 @@ pub(crate) async fn refs() -> Result<()> {
     Ok(())
 }
 
-/// Tests an upstream that reports no aliases, because its ssh server does not forward the request for
-/// protocol version 2.
+/// Tests an upstream that does not report aliases, because its ssh server does not forward the request for protocol
+/// version 2.
 pub(crate) async fn aliases() -> Result<()> {
     let mut scene = Scene::new()?;
     scene.shell(
@@ -61,7 +62,7 @@ pub(crate) async fn aliases() -> Result<()> {
     )?;
     scene.open(|repo| repo.refs.force = true).await?;
     scene.shell("git clone -q $GATE clone; cd clone; git commit -q --allow-empty -m x")?;
-    // An alias cannot be distinguished from a branch at the same commit.
+    // The gate cannot distinguish an alias from a branch at the same commit.
     for name in ["alias", "same"] {
         let words = [
             "the git gate refused the push",
@@ -77,7 +78,7 @@ pub(crate) async fn aliases() -> Result<()> {
     )?;
     let main = scene.shell("git -C seed rev-parse main; git -C up.git rev-parse main")?;
     ensure!(main.lines().collect::<std::collections::HashSet<_>>().len() == 1, "main has moved: {main}");
-    // Protocol version 2 reports aliases.
+    // With protocol version 2, the upstream reports aliases, so a branch at the same commit can be pushed.
     let mut scene = Scene::with("AcceptEnv GIT_PROTOCOL\n")?;
     scene.shell("git -C up.git branch same main")?;
     scene.open(|_| ()).await?;
@@ -103,7 +104,7 @@ pub(crate) async fn heads() -> Result<()> {
         scene.shell("git -C up.git update-ref refs/heads/HEAD refs/heads/main")?;
         scene.shell("cd clone; git fetch -q; git push -q origin HEAD:refs/heads/fine")?;
         scene.refused("cd clone; git push origin HEAD:refs/heads/main", &["default branch"])?;
-        // If `HEAD` names a missing branch, creating that branch would create the default branch.
+        // If `HEAD` names a missing branch, a push that creates this branch would create the default branch.
         scene.shell(
             "git -C up.git update-ref -d refs/heads/HEAD; git -C up.git symbolic-ref HEAD refs/heads/next",
         )?;
@@ -129,7 +130,7 @@ pub(crate) async fn heads() -> Result<()> {
     Ok(())
 }
 
-/// Sends a raw request, because git takes minutes to prepare so many refs.
+/// This test sends a raw request, because git takes minutes to prepare a push of many refs.
 pub(crate) async fn many() -> Result<()> {
     let mut scene = Scene::new()?;
     scene.open(|_| ()).await?;

@@ -22,26 +22,26 @@ use bottle_test_support::sshd::{self, Ends, Sshd, make_key, run};
 use tempfile::TempDir;
 use tokio::net::UnixStream;
 
-/// The time limit for one step. It allows for a busy machine.
+/// The time limit for one step of a test. This limit is long enough for a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A token in the format of an AWS key, which is not in use.
+/// A token in the format of an AWS key. The token is not in use.
 pub(crate) const TOKEN: &str = "AKIAQWERTYUIOPASDFG2";
 
-/// A known secret that the agent has too. A push that contains it is blocked, but does not count as a guess.
+/// A known secret that the agent has too. A push that contains this secret is blocked, but does not count as a guess.
 pub(crate) const SECRET: &str = "correct-horse-battery-staple";
 
-/// A real credential that only the gate is given. Pushes that contain parts of it count as guesses and lock
-/// the bottle.
+/// A real credential that only the gate receives. Pushes that contain parts of this credential count as guesses and
+/// lock the bottle.
 pub(crate) const KEY: &str = "Zq7Kd93vXwpT2mB8ySe4Lh5Rf0NcQw1Er2Ty3Ui4Po6As8Dg1Hj3Kl5";
 
 /// The endpoint that receives pushes.
 pub(crate) const RECEIVE: &str = "/tool.git/git-receive-pack";
 
-/// The object id that consists of zeros, with which git marks a ref that does not exist.
+/// The object id that consists of zeros. git uses this id for a ref that does not exist.
 pub(crate) const ZERO: &str = "0000000000000000000000000000000000000000";
 
-/// A script that gives the upstream `count` branches, each of which names a commit of its own.
+/// Returns a script that creates `count` branches in the upstream. Each branch names a different commit.
 pub(crate) fn many_commits(count: usize) -> String {
     format!(
         "awk 'BEGIN {{ for (n = 1; n <= {count}; n++) print \"commit refs/heads/team/b\" n \"\\ncommitter A \
@@ -50,7 +50,7 @@ pub(crate) fn many_commits(count: usize) -> String {
     )
 }
 
-/// The file with the standard error of all gates of a scene, which contains their log.
+/// The name of the file with the standard error, and thereby the log, of all gates of a scene.
 const LOG: &str = "gate.stderr";
 
 /// An upstream behind OpenSSH, a gate, and a clone.
@@ -63,20 +63,20 @@ pub(crate) struct Scene {
     pub(crate) gate: Option<Ends>,
     /// The time limit for the upstream to accept a push, in seconds.
     pub(crate) forward: u64,
-    /// The credential that the gate is given in addition to the known secret.
+    /// The credential that the gate receives in addition to the known secret.
     pub(crate) credential: String,
-    /// The number of guesses at the credential that lock the bottle; `None` disables the lock-out.
+    /// The number of guesses at the credential that lock the bottle. `None` disables the lock-out.
     pub(crate) lock_after: Option<usize>,
     /// The user to which the gate switches if root runs the test.
     pub(crate) identity: Option<Identity>,
-    /// A command that precedes the gate's command line and starts the gate.
+    /// A command that starts the gate. The command line of the gate is appended to this command.
     pub(crate) wrapper: Vec<String>,
     /// The trusted root certificates for https.
     pub(crate) roots: String,
 }
 
 impl Scene {
-    /// Creates a scene whose upstream has one commit.
+    /// Creates a scene. The upstream of the scene has one commit.
     pub(crate) fn new() -> Result<Self> {
         Self::with("")
     }
@@ -91,7 +91,8 @@ impl Scene {
         fs::copy(at("client.pub"), at("authorized"))?;
         let sshd = Sshd::start(directory.path(), Ipv4Addr::LOCALHOST.into(), lines)?;
         sshd::seed(directory.path(), &at("up.git"))?;
-        // No other server on this machine uses this port, so no other scene uses this address.
+        // No other server on this machine uses the port. The address is derived from the port, so no other scene uses
+        // the address.
         let [high, low] = sshd.port().to_be_bytes();
         let address = Ipv4Addr::new(127, 77, high, low);
         Ok(Self {
@@ -133,7 +134,7 @@ impl Scene {
         Ok(repo)
     }
 
-    /// Makes git in the scene's directory use the upstream over plain ssh. Returns the URL of the upstream.
+    /// Configures git in the scene's directory to use the upstream over plain ssh. Returns the URL of the upstream.
     #[allow(dead_code, reason = "only the benches compare with plain ssh")]
     pub(crate) fn enable_plain_ssh(&self) -> Result<String> {
         let repo = self.repo(|_| ())?;
@@ -169,8 +170,8 @@ impl Scene {
             .args(["__git-gate", "home", "slug"])
             .arg(serde_json::to_string(&config)?)
             .env_clear()
-            // A coverage run sets this variable. The profile's name must contain `%c`, so that the file is
-            // mapped at start: a confined gate cannot open a file when it exits.
+            // A coverage run sets this variable. The profile's name must contain `%c`, so that the file is mapped when
+            // the gate starts. A confined gate cannot open the file when it exits.
             .envs(std::env::var_os("LLVM_PROFILE_FILE").map(|file| ("LLVM_PROFILE_FILE", file)))
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .stderr(File::options().create(true).append(true).open(self.at(LOG))?)
@@ -234,8 +235,8 @@ impl Scene {
         Ok(stdout + &stderr)
     }
 
-    /// Writes a file of bytes that cannot be compressed and are the same in each run. A few random megabytes
-    /// would now and then contain a binary key, which the gate refuses.
+    /// Writes a file of bytes that cannot be compressed. The bytes are the same in each run: random bytes would
+    /// sometimes look like a binary key, and the gate would refuse the push.
     pub(crate) fn write_noise(&self, name: &str, count: usize) -> Result<()> {
         let mut state = 88_172_645_463_325_252_u64;
         let next = |_| {
@@ -248,7 +249,7 @@ impl Scene {
         Ok(fs::write(self.at(name), noise)?)
     }
 
-    /// Runs a shell script whose push must be refused with a message that contains `words`.
+    /// Runs a shell script that pushes. The push must be refused with a message that contains `words`.
     pub(crate) fn refused(&self, script: &str, words: &[&str]) -> Result<String> {
         let before = self.upstream()?;
         let output = self.output(script)?;
@@ -296,12 +297,12 @@ impl Scene {
         Ok(())
     }
 
-    /// The gate's process id.
+    /// Returns the gate's process id.
     pub(crate) fn gate_pid(&self) -> Result<u32> {
         Ok(self.gate.as_ref().context("a gate")?.0.id())
     }
 
-    /// The process ids of this gate's ssh control masters.
+    /// Returns the process ids of this gate's ssh control masters.
     pub(crate) fn masters(&self) -> Result<Vec<String>> {
         let mirror = self.at("gate/tool.git").canonicalize()?;
         let processes = fs::read_dir("/proc")?.flatten().map(|process| process.path());

@@ -134,8 +134,8 @@ pub(crate) async fn locations() -> Result<()> {
     ] {
         scene.refused(&format!("{clean}; {script}"), &["the git gate refused the push", words])?;
     }
-    // The gate accepts clean pushes, but no non-fast-forward update. The allowlist of a user rule exempts a
-    // directory of samples.
+    // The gate accepts clean pushes, but refuses non-fast-forward updates. The allowlist of a user-defined rule exempts
+    // a directory of samples.
     scene.shell(&format!(
         "{clean}; mkdir fixtures; echo acme-12345678 > fixtures/f; git add .; git commit -qm x; git push -q origin HEAD:refs/heads/topic/own"
     ))?;
@@ -147,11 +147,11 @@ pub(crate) async fn locations() -> Result<()> {
     Ok(())
 }
 
-/// Tests files whose names indicate secrets. The gate checks every tree entry, even if the upstream already
-/// has the content.
+/// Tests files with names that indicate secrets. The gate checks every tree entry, even if the upstream already has the
+/// content.
 pub(crate) async fn file_names() -> Result<()> {
     let mut scene = Scene::new()?;
-    // The upstream has settings under a harmless name, and files whose names indicate secrets.
+    // The upstream has settings under a harmless name, and files with names that indicate secrets.
     scene.shell(
         "cd seed; mkdir conf aws; echo a=b > conf/settings; echo c=d > aws/credentials; echo e=f > .netrc; \
          git add -f .; git commit -qm files; git push -q ../up.git main; git checkout -q -b side; \
@@ -209,8 +209,8 @@ pub(crate) async fn file_names() -> Result<()> {
             .refused(&script, &["the git gate refused the push", words, file])
             .with_context(|| name.to_owned())?;
     }
-    // The gate does not report a name again if the upstream already has the file under this name, and does
-    // not report a directory as a file.
+    // The gate does not report a name if the upstream already has the file under this name. The gate does not report a
+    // directory either.
     scene.shell(
         "cd clone; git checkout -qfB work origin/main; git clean -qfdx; echo x > more; mkdir .env; echo x > .env/x; \
          git add -f .; git commit -qm more; git merge -q -m m origin/side; git push -q origin HEAD:refs/heads/fine",
@@ -218,8 +218,8 @@ pub(crate) async fn file_names() -> Result<()> {
     Ok(())
 }
 
-/// Tests that the gate checks each path that a push adds: against the user's rules for paths, and by the type of the
-/// entry.
+/// Tests that the gate checks each path that a push adds. The gate applies the user's rules for paths, and checks the
+/// type of the entry.
 pub(crate) async fn paths() -> Result<()> {
     let mut scene = Scene::new()?;
     scene.shell(
@@ -311,7 +311,7 @@ pub(crate) async fn paths() -> Result<()> {
         );
         scene.refused(&script, &["the git gate refused the push", words]).with_context(|| name.to_owned())?;
     }
-    // The gate accepts known paths, samples, and submodules with usual ids.
+    // The gate accepts paths that the upstream already has, samples, and submodules with ordinary ids.
     scene.shell(
         "cd clone; git checkout -qfB work origin/main; git clean -qfdx; cp fixtures/f fixtures/g; echo x >> one; \
          git update-index --add --cacheinfo 160000,$(git rev-parse HEAD),sub; git add .; git commit -qm fine; \
@@ -321,7 +321,7 @@ pub(crate) async fn paths() -> Result<()> {
     Ok(())
 }
 
-/// Tests secrets in packed and encoded parts of commits, and in trees that no commit contains.
+/// Tests secrets in compressed and encoded parts of commits, and in trees that no commit contains.
 pub(crate) async fn packed() -> Result<()> {
     let mut scene = Scene::new()?;
     scene.open(|repo| repo.refs.tags = true).await?;
@@ -366,7 +366,7 @@ pub(crate) async fn packed() -> Result<()> {
         );
         scene.refused(&script, &["the git gate refused the push", words]).with_context(|| name.to_owned())?;
     }
-    // A tag of a tree has paths too, but no commit.
+    // A tag may name a tree without a commit. The paths of this tree are checked too.
     let tag = "cd clone; git checkout -qfB work origin/main; echo x > .env; git add -f .env; \
                git tag -f t $(git write-tree); git push origin t";
     scene.refused(tag, &["the git gate refused the push", ".env", "holds secrets by its name"])?;
@@ -376,7 +376,8 @@ pub(crate) async fn packed() -> Result<()> {
     Ok(())
 }
 
-/// Prints gzip data without zero bytes, slashes and line breaks, so that it can be a message or a name.
+/// A Python script that prints gzip data without zero bytes, slashes and line breaks, so that the data can be a commit
+/// message or a file name.
 const PACKED: &str = r#"
 import sys, zlib
 for pad in range(64):
@@ -414,7 +415,7 @@ pub(crate) async fn encodings() -> Result<()> {
         ensure!(stderr.contains("the name of a ref looks like it contains a secret"), "{stderr}");
         ensure!(!output.status.success() && scene.upstream()? == before, "{name}");
     }
-    // The gate does not report a name again if the upstream has it, even if other files change.
+    // The gate does not report a name if the upstream already has the name, even if other files change.
     scene.shell(
         "cd seed; echo x > $T; git add .; git commit -qm named; git push -q ../up.git main; \
          cd ../clone; git pull -q; git checkout -qb named; echo y > $T; echo z > z; git add .; git commit -qm y; \
@@ -423,8 +424,8 @@ pub(crate) async fn encodings() -> Result<()> {
     Ok(())
 }
 
-/// Tests packs that git does not create: with an unreachable blob, with a commit of a deleted branch, and
-/// with a signature although the gate did not offer signed pushes.
+/// Tests pushes that git does not create: a pack with an unreachable blob, a pack with a commit of a deleted branch,
+/// and a signed push although the gate did not offer signed pushes.
 pub(crate) async fn unreachable() -> Result<()> {
     let mut scene = Scene::new()?;
     scene.open(|repo| repo.refs.delete = true).await?;
@@ -474,7 +475,7 @@ pub(crate) async fn loose() -> Result<()> {
          git -C ../gate/tool.git hash-object -w --stdin < f",
     )?;
     scene.refused("cd clone; git push origin HEAD:x", &["f, line 1"])?;
-    // The pack lacks the blob, which the mirror could supply.
+    // The pack does not contain the blob, but the mirror does.
     let new = scene.shell("git -C clone rev-parse HEAD")?;
     scene.shell("cd clone; git rev-parse HEAD HEAD^{tree} | git pack-objects -q --stdout > ../pack")?;
     let body = [head(&[format!("{ZERO} {} refs/heads/x", new.trim())]), fs::read(scene.at("pack"))?].concat();

@@ -1,5 +1,5 @@
-//! Tests the differences between upstreams: the features of their `receive-pack`, refs outside branches, tags and
-//! notes, shallow histories, and many refs.
+//! Tests different upstreams: with different features of `receive-pack`, with refs that are not branches, tags or
+//! notes, with shallow histories, and with many refs.
 
 use std::fs;
 use std::io::Write;
@@ -11,7 +11,8 @@ use bottle_protocol::session::git_gate::GateKey;
 
 use crate::scene::{SECRET, Scene, ZERO, hook, many_commits};
 
-/// Makes the upstream treat `refs/for/*` as Gerrit does: each push creates a change instead of that ref.
+/// Configures the upstream to treat `refs/for/*` as Gerrit does: a push to such a ref creates a change instead of the
+/// ref.
 pub(crate) fn act_as_gerrit(scene: &Scene) -> Result<()> {
     scene.shell("git -C up.git config receive.procReceiveRefs refs/for")?;
     fs::write(scene.at("gerrit.py"), GERRIT)?;
@@ -44,7 +45,7 @@ pub(crate) async fn gerrit() -> Result<()> {
     act_as_gerrit(&scene)?;
     scene.open(|repo| repo.refs.allow = Some(vec!["refs/for/*".into()])).await?;
     scene.shell("git clone -q $GATE clone; cd clone; git commit -q --allow-empty -m one")?;
-    // A second patch set replaces the commit of the first.
+    // The second push amends the commit of the first push.
     for (number, change) in [(1, ""), (2, "git commit -q --amend --allow-empty -m two;")] {
         let output = scene.shell(&format!("cd clone; {change} git push origin HEAD:refs/for/main"))?;
         ensure!(output.contains(&format!("new change {number} from 0000000")), "{output}");
@@ -52,7 +53,7 @@ pub(crate) async fn gerrit() -> Result<()> {
             .shell(&format!("git -C up.git rev-parse refs/changes/{number}; git -C clone rev-parse HEAD"))?;
         ensure!(stored.lines().collect::<std::collections::HashSet<_>>().len() == 1, "{stored}");
     }
-    // Pushing the same commit again is a new push, because the upstream has no such ref.
+    // A push of the same commit is not a no-op, because the upstream does not have the ref `refs/for/main`.
     let output = scene.shell("cd clone; git push origin HEAD:refs/for/main")?;
     ensure!(output.contains("new change 3"), "{output}");
     let refs =
@@ -64,7 +65,7 @@ pub(crate) async fn gerrit() -> Result<()> {
     Ok(())
 }
 
-/// A ref that another client changes or deletes in the upstream does not remain in the mirror.
+/// If another client changes or deletes a ref in the upstream, the mirror does not keep the old ref.
 pub(crate) async fn follows() -> Result<()> {
     let mut scene = Scene::new()?;
     scene.open(|repo| repo.refs.allow = Some(vec!["refs/**".into()])).await?;
@@ -81,7 +82,7 @@ pub(crate) async fn follows() -> Result<()> {
     Ok(())
 }
 
-/// Tests an upstream that, like some hosts, cannot update several refs atomically.
+/// Tests an upstream that cannot update several refs atomically. Some hosts have this limitation.
 pub(crate) async fn not_atomic() -> Result<()> {
     let mut scene = Scene::new()?;
     scene.shell("git -C up.git config receive.advertiseAtomic false")?;
@@ -91,7 +92,7 @@ pub(crate) async fn not_atomic() -> Result<()> {
     )?;
     scene.shell("cd clone; git push -q origin HEAD:two HEAD:three; git push -q origin :two :three")?;
     hook(&scene, "update", "test $1 != refs/heads/bad || { echo no bad branches >&2; exit 1; }")?;
-    // Each ref has the result that the upstream reported.
+    // The client reports the upstream's result for each ref.
     let output = scene.output("cd clone; git push --porcelain origin HEAD:good HEAD:bad")?;
     let text =
         [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
@@ -110,7 +111,7 @@ pub(crate) async fn not_atomic() -> Result<()> {
         "cd clone; git push origin HEAD:bad",
         &["the upstream of tool refused the push", "hook declined"],
     )?;
-    // The client learns that the upstream has no atomic pushes, as it does without the gate.
+    // The client detects that the upstream does not support atomic pushes, as it would without the gate.
     scene
         .refused("cd clone; git push --atomic origin HEAD:b1 HEAD:b2", &["does not support --atomic push"])?;
     Ok(())
@@ -120,7 +121,7 @@ pub(crate) async fn options() -> Result<()> {
     let mut scene = Scene::new()?;
     scene.open(|_| ()).await?;
     scene.shell("git clone -q $GATE clone; cd clone; git commit -q --allow-empty -m x")?;
-    // If the upstream lacks the feature, the client refuses.
+    // If the upstream does not support push options, the client refuses to push.
     let push = "cd clone; git push -o ci.skip -o 'topic=a b' origin HEAD";
     scene.refused(&format!("{push}:x"), &["the receiving end does not support push options"])?;
     scene.shell("git -C up.git config receive.advertisePushOptions true")?;
@@ -141,7 +142,8 @@ pub(crate) async fn options() -> Result<()> {
     }
     let many: String = (0..33).map(|number| format!("-o o{number} ")).collect();
     scene.refused(&format!("cd clone; git push {many} origin HEAD:y"), &["at most 32 push options"])?;
-    // An option with a line break would be read as another line of the request.
+    // The gate would parse the second line of a push option as another line of the hook's request, so the hook refuses
+    // it.
     let new = scene.shell(
         "cd clone; git commit -q --allow-empty -m z; git rev-parse HEAD | git pack-objects -q --stdout > ../pack; \
          git rev-parse HEAD",
@@ -154,7 +156,7 @@ pub(crate) async fn options() -> Result<()> {
     Ok(())
 }
 
-/// Refs that are neither branches nor tags nor notes can be listed and fetched.
+/// Refs that are not branches, tags or notes can be listed and fetched.
 pub(crate) async fn pull_requests() -> Result<()> {
     for lines in ["", "AcceptEnv GIT_PROTOCOL\n"] {
         let mut scene = Scene::with(lines)?;
@@ -201,7 +203,7 @@ pub(crate) async fn shallow() -> Result<()> {
          git checkout -q -b topic; git commit -q --allow-empty -m mine; git push -q origin topic; \
          test $(git -C ../up.git rev-parse topic) = $(git rev-parse HEAD); git -C ../up.git fsck --no-progress",
     )?;
-    // The upstream is deepened and then unshallowed, while its refs do not change.
+    // The upstream is deepened and then unshallowed. The refs of the upstream do not change.
     for (more, count) in [("--deepen=1", 3), ("--unshallow", 5)] {
         scene.shell(&format!(
             "git -C up.git fetch -q {more} file://$PWD/whole.git main; rm -rf again; git clone -q $GATE again; cd again; \
@@ -217,7 +219,7 @@ pub(crate) async fn shallow() -> Result<()> {
     Ok(())
 }
 
-/// A ref whose name is not UTF-8 can be fetched. The gate refuses to push it.
+/// A ref with a name that is not UTF-8 can be fetched, but not pushed.
 pub(crate) async fn not_utf8() -> Result<()> {
     let mut scene = Scene::new()?;
     scene.shell("cd seed; git commit -q --allow-empty -m odd; git push -q ../up.git \"HEAD:refs/heads/$(printf 'caf\\351')\"")?;
@@ -234,7 +236,7 @@ pub(crate) async fn not_utf8() -> Result<()> {
     Ok(())
 }
 
-/// The first clone of an upstream with 40,000 branches, and a fetch and a push after it.
+/// Tests the first clone of an upstream with 40,000 branches, and a fetch and a push after the clone.
 pub(crate) async fn many_refs() -> Result<()> {
     let mut scene = Scene::new()?;
     scene.shell(
@@ -246,7 +248,7 @@ pub(crate) async fn many_refs() -> Result<()> {
     scene.shell("git ls-remote $GATE > listed; test $(wc -l < listed) = 40002")?;
     let first = began.elapsed();
     scene.shell("git clone -q --bare $GATE clone; git -C clone rev-parse -q --verify team/b40000")?;
-    // The time of the client itself varies with the disk. The gate's part needs far less than the limit.
+    // The time that the client itself needs depends on the disk. The gate needs far less time than this limit.
     ensure!(first < Duration::from_secs(15), "{first:?}");
     scene.shell(
         "git clone -q --single-branch $GATE one; cd one; git commit -q --allow-empty -m x; git push -q origin HEAD:new; \
@@ -256,8 +258,9 @@ pub(crate) async fn many_refs() -> Result<()> {
     Ok(())
 }
 
-/// The gate fetches more than 4000 commits at once by patterns. The mirror also has the objects of a branch that
-/// changes later, of a tag, and of a ref that only `refs.allow` mirrors.
+/// If the gate has to fetch more than 4000 commits at once, it fetches refs by patterns. After that, the mirror also
+/// contains the objects of a branch that changes later, of a tag, and of a ref that is mirrored only because of
+/// `refs.allow`.
 pub(crate) async fn patterns() -> Result<()> {
     for depth in ["", "--depth 1"] {
         let mut scene = Scene::new()?;
@@ -287,7 +290,7 @@ pub(crate) async fn patterns() -> Result<()> {
     Ok(())
 }
 
-/// An https upstream that has moved names its new address.
+/// If an https upstream has moved, the error names the new address.
 pub(crate) async fn moved() -> Result<()> {
     let mut scene = Scene::new()?;
     let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()])?;

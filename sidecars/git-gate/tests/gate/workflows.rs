@@ -1,5 +1,5 @@
-//! Runs everyday git workflows through the gate and over plain ssh, and compares the exit code, the output and
-//! the resulting refs of the upstream. The differences are those that `docs/manifests.md` lists.
+//! Runs everyday git workflows through the gate and over plain ssh. Compares the exit codes, the outputs and the
+//! resulting refs of the upstream. `docs/manifests.md` lists all differences.
 
 use std::fs;
 use std::path::Path;
@@ -10,12 +10,12 @@ use bottle_protocol::session::git_gate::GateRefs;
 
 use crate::scene::{Scene, hook};
 
-/// A workflow: its name, its script, and why its result differs through the gate.
+/// A workflow: the name, the script, and the reason why the result through the gate differs, if it does.
 type Workflow = (&'static str, &'static str, Option<&'static str>);
 
 const SAME: Option<&str> = None;
 
-/// The commands with which most scripts begin.
+/// The first commands of most scripts.
 const CLONE: &str = "git clone -q $URL c; cd c; ";
 
 const FETCHES: &[Workflow] = &[
@@ -331,7 +331,7 @@ const HISTORY: &[Workflow] = &[
     ),
 ];
 
-/// What one run of a workflow shows.
+/// The observed result of one run of a workflow.
 #[derive(Debug, PartialEq, Eq)]
 struct Shown {
     code: Option<i32>,
@@ -363,7 +363,7 @@ fn run(scene: &Scene, home: &str, script: &str) -> Result<(Shown, String)> {
     Ok((Shown { code: output.status.code(), stdout, upstream }, stderr))
 }
 
-/// Makes the upstream from which every run starts.
+/// Creates the upstream that is copied for every run.
 fn make_template(scene: &Scene) -> Result<()> {
     hook(scene, "update", "case $1 in */denied) echo denied >&2; exit 1 ;; esac")?;
     hook(scene, "post-receive", "env | grep ^GIT_PUSH_OPTION_ | sort > ../options || true")?;
@@ -423,7 +423,7 @@ pub(crate) async fn history() -> Result<()> {
     compare(HISTORY).await
 }
 
-/// The docs count the workflows, and name those that differ.
+/// The docs must state the correct number of workflows, and must name the workflows with a different result.
 pub(crate) async fn counts() -> Result<()> {
     let all: Vec<&Workflow> = FETCHES.iter().chain(PUSHES).chain(HISTORY).collect();
     let differ = all.iter().filter(|(.., differs)| differs.is_some()).count();

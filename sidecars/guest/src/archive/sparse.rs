@@ -1,8 +1,8 @@
-//! Reads and writes sparse files, so that a hole takes no space in an archive, nor on disk after unpacking.
+//! Reads and writes sparse files, so that a hole takes no space in an archive, and no disk space after unpacking.
 //!
-//! Files are written in the POSIX format of GNU tar since 1.15.91 ("GNU.sparse" 1.0, in which a map precedes
-//! the data). Files can be read in that format, in the preceding format (0.1), and in the old GNU format if
-//! the map fits into the header.
+//! Files are written in the POSIX format "GNU.sparse" 1.0, which GNU tar uses since 1.15.91. In this format, a map
+//! precedes the data. Files can be read in this format, in the preceding format ("GNU.sparse" 0.1), and in the old GNU
+//! format if the map fits into the header.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -15,9 +15,9 @@ use tar::{Builder, Entry, GnuHeader, Header};
 
 use super::{about, refused};
 
-/// The maximum number of pieces of one file. Each needs 16 bytes of memory. When a file with more pieces is packed, its
-/// remaining bytes become one piece, including their holes. An archive that contains a file with more pieces is
-/// rejected.
+/// The maximum number of pieces of one file. Each piece needs 16 bytes of memory. When a file with more pieces is
+/// packed, its remaining bytes become one piece, including their holes. An archive that contains a file with more
+/// pieces is rejected.
 const MAX_PIECES: usize = 100_000;
 
 /// The size of a block in an archive, in bytes.
@@ -73,7 +73,7 @@ impl Map {
     /// Parses the map in a header of GNU tar's old format, which has at most four pieces.
     ///
     /// # Errors
-    /// Fails if there are more pieces, or the header is damaged.
+    /// Fails if there are more than four pieces, or the header is damaged.
     pub(super) fn of_header(header: &GnuHeader, stored: u64) -> io::Result<Self> {
         if header.is_extended() {
             return Err(refused("a sparse file of more than four pieces is read in the POSIX form only"));
@@ -93,8 +93,8 @@ impl Map {
         Self::of_numbers(&numbers, size, stored)
     }
 
-    /// Parses a map of format 1.0, which precedes the data. The map has one number on each line, first the
-    /// count and then that many pairs of offset and length, and is padded to a block.
+    /// Parses a map of format 1.0. The map precedes the data. The map has one number on each line: first the number of
+    /// pieces, then the offset and the length of each piece. The map is padded to a multiple of the block size.
     ///
     /// # Errors
     /// Fails if the map is damaged or has too many pieces.
@@ -137,7 +137,7 @@ impl Map {
         Self::checked(pieces.collect(), size, stored)
     }
 
-    /// Finds the pieces of a file of `size` bytes; `None` if the file has no hole, or if its file system does
+    /// Finds the pieces of a file of `size` bytes. Returns `None` if the file has no hole, or if the file system does
     /// not support sparse files.
     fn of_file(file: &File, size: u64) -> io::Result<Option<Self>> {
         let mut pieces: Vec<Piece> = Vec::new();
@@ -172,7 +172,7 @@ impl Map {
     fn taken(&self) -> u64 {
         let (mut taken, mut end) = (0_u64, 0);
         for piece in self.pieces.iter().filter(|piece| piece.length > 0) {
-            // Two pieces may lie in the same block of the disk.
+            // Two pieces may be in the same block of the disk. The block is counted once.
             let first = end.max(piece.at / DISK_BLOCK);
             end = piece.end().div_ceil(DISK_BLOCK);
             taken = taken.saturating_add((end - first.min(end)).saturating_mul(DISK_BLOCK));
@@ -180,7 +180,7 @@ impl Map {
         taken
     }
 
-    /// Formats the map as text in format 1.0.
+    /// Encodes the map as text in format 1.0.
     fn text(&self) -> Vec<u8> {
         use std::fmt::Write;
         let mut text = format!("{}\n", self.pieces.len());
@@ -206,14 +206,13 @@ fn too_many() -> io::Error {
     refused(format!("a sparse file has more than {MAX_PIECES} pieces"))
 }
 
-/// The content of a file in an archive. Reading returns zeros for holes, while [`Content::copy_to`] creates
-/// holes.
+/// The content of a file in an archive. Reading returns zeros for holes. [`Content::copy_to`] creates holes.
 pub struct Content<'a, R: Read> {
     entry: Entry<'a, R>,
     map: Option<Map>,
     /// The index of the piece that is being read.
     next: usize,
-    /// The read position in the file, which includes holes.
+    /// The read position in the file. Holes count toward the position.
     at: u64,
 }
 
@@ -222,27 +221,27 @@ impl<'a, R: Read> Content<'a, R> {
         Self { entry, map, next: 0, at: 0 }
     }
 
-    /// The size of the file in bytes, including holes.
+    /// Returns the size of the file in bytes, including holes.
     #[must_use]
     pub fn size(&self) -> u64 {
         self.map.as_ref().map_or(self.entry.size(), |map| map.size)
     }
 
-    /// The number of bytes in the archive, without holes.
+    /// Returns the number of the file's bytes that are stored in the archive, without holes.
     #[must_use]
     pub fn stored(&self) -> u64 {
         self.map.as_ref().map_or(self.entry.size(), Map::bytes)
     }
 
-    /// The disk space in bytes that the file needs on a file system with sparse files. Each piece occupies
+    /// Returns the disk space in bytes that the file needs on a file system with sparse files. Each piece occupies
     /// complete blocks ([`DISK_BLOCK`]).
     #[must_use]
     pub fn taken(&self) -> u64 {
         self.map.as_ref().map_or(self.entry.size(), Map::taken)
     }
 
-    /// The offset of the file's data in the archive; `None` for a file with holes, whose data has several
-    /// pieces.
+    /// Returns the offset of the file's data in the archive. Returns `None` for a file with holes, because its data has
+    /// several pieces.
     #[must_use]
     pub fn position(&self) -> Option<u64> {
         self.map.is_none().then(|| self.entry.raw_file_position())
@@ -299,8 +298,8 @@ impl<R: Read> Read for Content<'_, R> {
     }
 }
 
-/// Adds a file with the size and attributes in `header`, without its holes. If the file grows in the
-/// meantime, the added bytes are left out. If it shrinks, the missing bytes are zeros.
+/// Adds a file with the size and attributes in `header` to an archive, without the holes of the file. If the file grows
+/// in the meantime, the additional bytes are left out. If the file shrinks, the missing bytes are replaced by zeros.
 ///
 /// # Errors
 /// Fails if the file cannot be read, or the archive cannot be written.
@@ -313,7 +312,8 @@ pub fn append_file<W: Write>(
     append_extended_file(archive, header, name, file, &[])
 }
 
-/// Like [`append_file`], but adds more records to the file's extended header. Each record is a pair of key and value.
+/// Works like [`append_file`], but adds more records to the file's extended header. Each record is a pair of key and
+/// value.
 ///
 /// # Errors
 /// Fails in the same cases as [`append_file`].
@@ -338,7 +338,7 @@ pub fn append_extended_file<W: Write>(
         ("GNU.sparse.minor", b"0"),
         ("GNU.sparse.realsize", length.as_bytes()),
     ];
-    // All records are in one extended header, because a reader may use only the last one of a file.
+    // All records are in one extended header, because a reader may use only the last extended header of a file.
     archive.append_pax_extensions(records.chain(sparse))?;
     let text = map.text();
     header.set_size(text.len() as u64 + map.bytes());
@@ -365,7 +365,7 @@ impl Read for Pieces {
         let buffer = &mut buffer[..length];
         let mut read = self.file.read(buffer)?;
         if read == 0 {
-            // The file was truncated in the meantime.
+            // The file was truncated in the meantime, so zeros replace the missing bytes.
             buffer.fill(0);
             read = length;
         }
@@ -488,7 +488,8 @@ mod tests {
         assert_eq!(map.taken(), 50_000 * 4096);
     }
 
-    /// GNU tar and the library write the old format. Up to four pieces can be read; more are rejected.
+    /// GNU tar and the library write the old format. Files with up to four pieces can be read. Files with more pieces
+    /// are rejected.
     #[test]
     fn reads_the_old_format_if_its_map_fits_into_the_header() {
         for (count, good) in [(2_u64, true), (9, false)] {

@@ -1,5 +1,5 @@
-//! Connects a blocking thread and an async stream with bounded queues, which implement `Read` and `Write` on
-//! the thread's side.
+//! Connects a blocking thread and an async stream with bounded queues. The thread uses the queues through `Read` and
+//! `Write`.
 
 use std::io;
 
@@ -19,19 +19,19 @@ pub(crate) enum Piece {
     End,
 }
 
-/// Makes a queue from a thread to a stream.
+/// Creates a queue from a thread to a stream.
 pub(crate) fn outward() -> (Writer, mpsc::Receiver<Bytes>) {
     let (queue, receiver) = mpsc::channel(QUEUE);
     (Writer { queue, buffer: BytesMut::new() }, receiver)
 }
 
-/// Makes a queue from a stream to a thread.
+/// Creates a queue from a stream to a thread.
 pub(crate) fn inward() -> (mpsc::Sender<Piece>, Reader) {
     let (sender, queue) = mpsc::channel(QUEUE);
     (sender, Reader { queue, current: Bytes::new(), ended: false })
 }
 
-/// The end of the queue to which the thread writes. Writing fails if the stream is closed.
+/// The side of a queue to which the thread writes. Writing fails if the stream is closed.
 pub(crate) struct Writer {
     queue: mpsc::Sender<Bytes>,
     buffer: BytesMut,
@@ -56,8 +56,8 @@ impl io::Write for Writer {
     }
 }
 
-/// The end of the queue from which the thread reads. If the stream is aborted, reading fails instead of
-/// returning the end of the file.
+/// The side of a queue from which the thread reads. If the stream is aborted, reading fails instead of reporting the
+/// end of the file.
 pub(crate) struct Reader {
     queue: mpsc::Receiver<Piece>,
     current: Bytes,

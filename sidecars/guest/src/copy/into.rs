@@ -21,11 +21,11 @@ const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::
 /// The destination of an archive.
 pub(super) struct Target {
     pub(super) root: PathBuf,
-    /// The path of the directory relative to the root. Symlinks in the path are followed within the root.
+    /// The path of the target directory relative to `root`. Symlinks in the path are followed within `root`.
     pub(super) directory: PathBuf,
 }
 
-/// Unpacks an archive into the target directory. Existing files and symlinks are replaced; existing directories are
+/// Unpacks an archive into the target directory. Existing files and symlinks are replaced. Existing directories are
 /// merged. Unpacking stops at the first error, and entries that were already unpacked are kept. Returns the number of
 /// entries.
 pub(super) fn unpack(target: &Target, reader: impl Read) -> io::Result<u64> {
@@ -44,13 +44,14 @@ pub(crate) fn unpack_into(directory: &OwnedFd, mut reader: impl Read) -> io::Res
             entries += 1;
         }
     }
-    // Reads the padding and the client's end message. Without the end message, the archive is truncated.
+    // Reads the padding and the client's end message. Reading fails if there is no end message, because the archive is
+    // truncated in this case.
     io::copy(&mut reader, &mut io::sink()).map(|_| entries)
 }
 
 fn make<R: Read>(top: &OwnedFd, member: &mut Member<'_, R>, place: &Path) -> io::Result<()> {
     let Some(name) = place.file_name().map(PathBuf::from) else {
-        // The directory itself, which `tar` writes as `./`.
+        // The entry for the target directory itself, which `tar` writes as `./`.
         return match member.what {
             What::Directory => Ok(()),
             _ => Err(io::Error::other("a file or link has no name")),
@@ -91,8 +92,8 @@ fn parents_of(top: &OwnedFd, parents: &Path) -> io::Result<OwnedFd> {
     Ok(current)
 }
 
-/// Opens the directory `name`, and creates it if it does not exist. A symlink of that name is an error, whatever
-/// its target.
+/// Opens the directory `name`, and creates it if it does not exist. Fails if `name` is a symlink, even if its target is
+/// a directory.
 fn make_one_directory(parent: &OwnedFd, name: &Path) -> io::Result<OwnedFd> {
     match mkdirat(parent, name, Mode::from_raw_mode(0o755)) {
         Ok(()) | Err(Errno::EXIST) => {}
@@ -116,7 +117,7 @@ fn clear(parent: &OwnedFd, name: &Path) -> io::Result<()> {
     }
 }
 
-/// Sets the modification time, which build tools compare.
+/// Sets the modification time of a file, because build tools compare modification times.
 fn set_time(file: &File, mtime: u64) -> io::Result<()> {
     let time = Timespec { tv_sec: i64::try_from(mtime).unwrap_or(0), tv_nsec: 0 };
     Ok(futimens(file, &Timestamps { last_access: time, last_modification: time })?)

@@ -1,9 +1,9 @@
 //! Copies files into and out of the bottle as tar streams.
 //!
-//! Only regular files, directories and symlinks are copied: no devices, pipes, hard links or set-id bits. All
-//! files are opened so that processes of the bottle cannot redirect a path ([`crate::rooted`]). Each copy
-//! uses a blocking thread for file access. Streams are handled on the async runtime, and slow down the thread
-//! if the client is slow.
+//! Only regular files, directories and symlinks are copied: no devices, pipes, hard links or set-id bits. All files are
+//! opened in such a way that processes of the bottle cannot redirect a path ([`crate::rooted`]). Each copy uses a
+//! blocking thread for file access. Streams are handled on the async runtime. If the client is slow, the bounded queues
+//! slow down the thread.
 //!
 //! - `out`: packs a directory tree · `into`: unpacks an archive ([`crate::archive`])
 //! - `bridge`: connects a blocking thread and an async stream · `slots`: the limit on concurrent copies
@@ -39,7 +39,7 @@ pub(crate) async fn copy_out(guest: Arc<Guest>, request: CopyOut, stream: Stream
     });
     while let Some(chunk) = chunks.recv().await {
         if stream.data_bytes(STDOUT, chunk).await.is_err() {
-            // The thread fails when it writes its next chunk.
+            // The thread also stops, because it fails when it writes its next chunk.
             return;
         }
     }
@@ -72,8 +72,8 @@ pub(crate) async fn copy_in(guest: Arc<Guest>, request: CopyIn, stream: Stream) 
     }
 }
 
-/// Passes the client's bytes to the thread. The thread sees the end of the data only if the client sends an end
-/// message.
+/// Passes the client's bytes to the blocking thread. The thread sees the end of the data only if the client sends an
+/// end message.
 pub(crate) async fn feed(receiver: &mut StreamReceiver, feeder: mpsc::Sender<bridge::Piece>) {
     loop {
         let event = tokio::select! {
@@ -87,7 +87,7 @@ pub(crate) async fn feed(receiver: &mut StreamReceiver, feeder: mpsc::Sender<bri
             Some(Event::Data { .. } | Event::Message(_)) => continue,
             Some(Event::Reset(_)) | None => return,
         };
-        // If this fails, the thread has failed, which the next iteration detects.
+        // Sending fails if the thread has failed. The next iteration detects this.
         let _ = feeder.send(piece).await;
     }
 }

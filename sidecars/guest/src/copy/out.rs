@@ -15,7 +15,7 @@ use tar::{Builder, EntryType, Header};
 use crate::archive::{MAX_DEPTH, about, append_file};
 use crate::rooted::{open_beneath, open_in_root};
 
-/// The flags to open a file without blocking. Opening a named pipe would otherwise block until it has a
+/// The flags to open a file without blocking. Without `NONBLOCK`, opening a named pipe would block until the pipe has a
 /// writer.
 const READ: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
 
@@ -25,8 +25,8 @@ const SYSFS_MAGIC: i64 = 0x6265_6572;
 /// The name of files with git's ignore rules.
 const RULES: &str = ".gitignore";
 
-/// Packs the file or directory `path` of the bottle, including the contents of the directory. Its name in the
-/// archive is the last component of `path`. For the root, only the contents are packed.
+/// Packs the file or directory `path` of the bottle. A directory is packed with its contents. The name in the archive
+/// is the last component of `path`. For the root directory, only the contents are packed.
 ///
 /// # Errors
 /// Fails if `path` itself is a symlink, because the agent may have created it to choose what is copied instead.
@@ -49,7 +49,7 @@ pub(super) fn archive(root: &Path, path: &Path, writer: impl Write) -> io::Resul
     archive.into_inner()?.flush()
 }
 
-/// The error for a symlink, with its target. `None` if the path is no longer a symlink.
+/// Returns the error for a symlink, which names the target. Returns `None` if the path is no longer a symlink.
 fn link(root: &Path, path: &Path) -> Option<io::Error> {
     let parent = open_in_root(root, path.parent()?, OFlags::PATH | OFlags::DIRECTORY).ok()?;
     let target = readlinkat(&parent, path.file_name()?, Vec::new()).ok()?;
@@ -94,7 +94,7 @@ fn add_directory<W: Write>(
     Ok(())
 }
 
-/// Adds one entry of `directory` to the archive. An entry that disappears, cannot be read or has another type is
+/// Adds one entry of `directory` to the archive. An entry that disappears, cannot be read or has an unsupported type is
 /// skipped, so that the rest of the tree is still copied.
 fn add<W: Write>(
     archive: &mut Builder<W>,
@@ -147,7 +147,8 @@ fn add_file<W: Write>(archive: &mut Builder<W>, file: OwnedFd, stat: &Stat, name
     append_file(archive, &mut header, name, File::from(file))
 }
 
-/// Builds the header of an entry. It contains no owner, because user ids of a bottle have no meaning outside.
+/// Builds the header of an entry. The header contains no owner, because the user ids of a bottle have no meaning
+/// outside the bottle.
 fn header(kind: EntryType, stat: &Stat, size: u64) -> Header {
     let mut header = Header::new_gnu();
     header.set_entry_type(kind);

@@ -6,7 +6,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::failure::{Outcome, other};
 
-/// The maximum number of concurrent copies. Each uses a thread. A further copy is refused.
+/// The maximum number of concurrent copies. Each copy uses a thread. A further copy is refused.
 pub(crate) const MAX_COPIES: usize = 4;
 
 /// The permits that limit concurrent copies.

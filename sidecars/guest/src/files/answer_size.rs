@@ -1,12 +1,12 @@
-//! Keeps an answer below the maximum size of a message.
+//! Limits the size of an answer to the maximum size of a message.
 
 use bottle_protocol::session::files::FileInfo;
 use bottle_protocol::session::frame::MAX_PAYLOAD;
 
-/// The part of a message that the entries of an answer may use.
+/// The maximum size of all entries of an answer, in bytes.
 const BUDGET: usize = MAX_PAYLOAD / 4 * 3;
 
-/// The size of an entry in JSON without its texts.
+/// The assumed size of an entry in JSON without its texts, in bytes.
 const ENTRY: usize = 256;
 
 /// Counts the size of an answer in JSON. The count may be too high, but is never too low.
@@ -14,7 +14,7 @@ const ENTRY: usize = 256;
 pub(super) struct AnswerSize(usize);
 
 impl AnswerSize {
-    /// Adds an entry with these texts. Returns false, and adds nothing, if the answer would be too large.
+    /// Adds the size of an entry with `texts`. If the answer would be too large, adds nothing and returns false.
     pub(super) fn add(&mut self, texts: &[&[u8]]) -> bool {
         let size = self.0 + ENTRY + texts.iter().map(|text| encoded(text)).sum::<usize>();
         if size > BUDGET {
@@ -24,15 +24,15 @@ impl AnswerSize {
         true
     }
 
-    /// Adds the description of an entry.
+    /// Adds the size of a file description. Returns false if the answer would be too large.
     pub(super) fn add_info(&mut self, info: &FileInfo) -> bool {
         let target = info.target.as_ref().map(|target| target.as_bytes()).unwrap_or_default();
         self.add(&[info.path.as_bytes(), target])
     }
 }
 
-/// The maximum size of a text in JSON: control characters are escapes, and a path that is not UTF-8 is a list of
-/// numbers.
+/// Returns the maximum size of a text in JSON, in bytes. Control characters are encoded as escapes, and a path that is
+/// not UTF-8 is encoded as a list of numbers.
 fn encoded(text: &[u8]) -> usize {
     let size = |byte: &u8| match byte {
         0..=0x1f | b'"' | b'\\' | 0x7f => 6,

@@ -1,4 +1,5 @@
-//! Packs a directory into a tar stream, and unpacks one, like copies ([`crate::copy`]) but within the workspace.
+//! Packs a directory into a tar stream, and unpacks a tar stream into a directory. Works like a copy ([`crate::copy`]),
+//! but only within the workspace.
 
 use std::io::{Read, Write};
 

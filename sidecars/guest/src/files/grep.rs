@@ -22,13 +22,14 @@ const BYTES_MAX: u64 = 2 << 30;
 /// The maximum length of a line that is searched, in bytes. The rest of a longer line is not searched.
 const SEARCHED_MAX: usize = 64 * 1024;
 
-/// The bounds are checked after each line that is longer than this, in bytes.
+/// The length of a line in bytes above which the bounds of the request are checked after the line.
 const LONG: usize = 4096;
 
-/// The number of bytes at the beginning of a file that are checked for a NUL. A file with a NUL there is binary.
+/// The number of bytes at the beginning of a file that are searched for a NUL byte. A file with a NUL in these bytes is
+/// treated as binary.
 const SNIFFED: usize = 8 * 1024;
 
-/// The bounds are checked after each part of a line of at least this size, in bytes.
+/// The size in bytes from which the bounds of the request are checked after a part of a line.
 const PART: u64 = 16 * 1024;
 
 /// The number of bytes before the match in the excerpt of a long line.
@@ -37,7 +38,7 @@ const BEFORE: usize = 100;
 /// The maximum size of a compiled pattern in bytes.
 const PATTERN_SIZE: usize = 2 << 20;
 
-/// Searches the files of a scope.
+/// Searches the files in the scope of a request.
 pub(super) fn grep(workspace: &Workspace, request: &Grep, bounds: &Bounds) -> Outcome<Matches> {
     let scoped = Scoped::new(&request.scope)?;
     let include = Patterns::new(&request.include)?;
@@ -73,14 +74,14 @@ pub(super) fn grep(workspace: &Workspace, request: &Grep, bounds: &Bounds) -> Ou
     Ok(search.found)
 }
 
-/// The reason of an error, without the drawing that shows its position.
+/// Returns the reason of an error, without the lines that show the position.
 fn reason(error: &regex::Error) -> String {
     let text = error.to_string();
     let last = text.lines().last().unwrap_or_default();
     last.strip_prefix("error: ").unwrap_or(last).to_owned()
 }
 
-/// A running search.
+/// The state of a running search.
 struct Search<'a> {
     pattern: Regex,
     limit: usize,
@@ -107,7 +108,7 @@ impl<'a> Search<'a> {
         Ok(Self { pattern, limit, bounds, size, bytes: 0, found })
     }
 
-    /// Searches a file, unless it is binary.
+    /// Searches a file if it is not binary.
     fn file(&mut self, file: File, path: &FilePath) {
         let mut reader = BufReader::with_capacity(SEARCHED_MAX, file);
         let binary = match reader.fill_buf() {
@@ -122,7 +123,8 @@ impl<'a> Search<'a> {
         let mut line = Vec::new();
         let mut number = 0;
         while self.found.stopped.is_none() {
-            // A single line may exceed the limit of the search, for example the hole of a sparse file.
+            // A single line may exceed the limit of the search, for example in a hole of a sparse file, so the limit is
+            // checked for each part of a line.
             let counted = |read| {
                 self.bytes += read;
                 self.bytes <= BYTES_MAX && (read < PART || !self.bounds.passed())
@@ -160,8 +162,9 @@ impl<'a> Search<'a> {
     }
 }
 
-/// Reads a line without its line break, and truncates a long line. `counted` gets the size of each part in bytes, and
-/// returns whether to continue. Returns false if there is no further line, or if `counted` stops the read.
+/// Reads the next line without its line break into `line`. A long line is truncated. `counted` receives the size of
+/// each part that was read, in bytes, and returns whether to continue. Returns false if there is no further line, or if
+/// `counted` returned false.
 fn next_line(
     reader: &mut impl BufRead,
     line: &mut Vec<u8>,
@@ -193,7 +196,7 @@ fn next_line(
     }
 }
 
-/// Returns the line, or the part of a long line around the match, and whether it is only a part.
+/// Returns the line, or the part of a long line around the match. The flag is true if only a part is returned.
 fn excerpt(line: &[u8], found: Match<'_>) -> (String, bool) {
     if line.len() <= LINE_MAX {
         return (String::from_utf8_lossy(line).into_owned(), false);

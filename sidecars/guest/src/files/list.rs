@@ -1,4 +1,4 @@
-//! Lists directories, and the entries whose paths match a pattern.
+//! Lists directories. Also lists the entries with paths that match a pattern.
 
 use std::path::Path;
 
@@ -33,7 +33,7 @@ pub(super) fn list(workspace: &Workspace, request: &List, bounds: &Bounds) -> Ou
     Ok(page.finish(walked))
 }
 
-/// Lists the entries whose paths match.
+/// Lists the entries in the scope of a request with paths that match its pattern.
 pub(super) fn glob(workspace: &Workspace, request: &Glob, bounds: &Bounds) -> Outcome<Entries> {
     let scoped = Scoped::new(&request.scope)?;
     let wanted = Patterns::new(std::slice::from_ref(&request.pattern))?;
@@ -57,7 +57,7 @@ fn position(after: Option<&FilePath>) -> Result<Option<Place>, Failure> {
     after.map(Place::new).transpose()
 }
 
-/// A part of a list.
+/// One part of a list that is sent in several parts.
 struct Page {
     limit: usize,
     size: AnswerSize,

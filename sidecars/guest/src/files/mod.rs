@@ -1,11 +1,11 @@
-//! Works on files of the workspace for clients of the host: lists, reads, writes, patches, removes and searches them.
+//! Lists, reads, writes, patches, removes and searches files of the workspace for clients of the host.
 //!
-//! Everything in the workspace belongs to the agent, and changes while a request works. Therefore, every path is opened
-//! beneath the workspace ([`crate::rooted`]), every entry is accessed through an open directory, and only regular files
-//! are opened. Each request has its own thread, a deadline, and bounds on the data that it reads and returns. A request
-//! ends early if its client is gone.
+//! All entries of the workspace belong to the agent and may change while a request is carried out. Therefore, every
+//! path is opened beneath the workspace ([`crate::rooted`]), every entry is accessed through an open directory, and
+//! only regular files are opened. Each request has its own thread, a deadline, and bounds on the data that it reads and
+//! returns. A request ends early if its client is gone.
 //!
-//! - `workspace`: paths, and what they lead to · `bounds`, `answer_size`: bounds of requests and answers
+//! - `workspace`: checks and opens paths · `bounds`, `answer_size`: bounds of requests and answers
 //! - `walk`: the entries below a directory in order · `list`, `patterns`, `grep`: lists and searches
 //! - `read`, `write`, `remove` · `archive`: tar streams · `patch`: unified diffs and replaced texts
 
@@ -54,7 +54,7 @@ pub(crate) async fn serve(guest: &Guest, request: FileRequest, stream: Stream) {
         });
         let sent = async {
             while let Some(chunk) = chunks.recv().await {
-                // If this fails, the client is gone, which ends `serve`.
+                // Sending fails if the client is gone. In this case, `serve` ends.
                 let _ = sender.data_bytes(STDOUT, chunk).await;
             }
         };
@@ -65,7 +65,7 @@ pub(crate) async fn serve(guest: &Guest, request: FileRequest, stream: Stream) {
     };
     tokio::select! {
         done = work => answer(&sender, done).await,
-        // Dropping the work marks the client as gone, and closes both queues of the thread.
+        // Dropping `work` marks the client as gone, and closes both queues of the thread.
         () = sender.closed() => {}
     }
 }

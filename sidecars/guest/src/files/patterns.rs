@@ -1,4 +1,4 @@
-//! Path patterns, with the same semantics as lines of a `.gitignore`.
+//! Implements path patterns, which have the semantics of the lines in a `.gitignore`.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -10,13 +10,13 @@ use globset::{GlobBuilder, GlobSet};
 use super::workspace::Place;
 use crate::failure::{Outcome, other};
 
-/// Several patterns.
+/// A set of path patterns.
 #[derive(Debug)]
 pub(super) struct Patterns(GlobSet);
 
 impl Patterns {
-    /// Parses patterns. A pattern without a slash before its end matches names in every directory. Any other pattern
-    /// matches paths relative to the directory of the search.
+    /// Parses patterns. A pattern that contains no slash, except at its end, matches names in every directory. Any
+    /// other pattern matches paths relative to the directory of the search.
     pub(super) fn new(patterns: &[String]) -> Outcome<Self> {
         if patterns.len() > PATTERNS_MAX {
             return Err(other(format!("a search has at most {PATTERNS_MAX} patterns of one kind")));
@@ -38,23 +38,23 @@ impl Patterns {
         set.build().map(Self).map_err(|error| other(format!("the patterns are too large: {error}")))
     }
 
-    /// Whether one of the patterns matches a path.
+    /// Returns whether one of the patterns matches a path.
     pub(super) fn matches(&self, path: &Path) -> bool {
         self.0.is_match(path)
     }
 
-    /// Whether there are no patterns.
+    /// Returns whether there are no patterns.
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
-/// The failure for a pattern that is too long.
+/// Returns the failure for a pattern that is too long.
 pub(super) fn too_long() -> Failure {
     other(format!("a pattern has at most {PATTERN_MAX} bytes"))
 }
 
-/// The failure for a pattern with a syntax error.
+/// Returns the failure for a pattern with a syntax error.
 pub(super) fn bad(pattern: &str, error: impl std::fmt::Display) -> Failure {
     other(format!("the pattern {pattern:?} has an error: {error}"))
 }
@@ -73,12 +73,12 @@ impl Scoped {
         Ok(Self { place, exclude, git: scope.git })
     }
 
-    /// The path of an entry relative to the directory of the search.
+    /// Returns the path of an entry relative to the directory of the search.
     pub(super) fn relative<'p>(&self, path: &'p Path) -> &'p Path {
         path.strip_prefix(self.place.as_path()).unwrap_or(path)
     }
 
-    /// Whether the search skips an entry together with its contents.
+    /// Returns whether the search skips an entry together with its contents.
     pub(super) fn excludes(&self, path: &Path, name: &OsStr) -> bool {
         (!self.git && name == ".git") || self.exclude.matches(path)
     }

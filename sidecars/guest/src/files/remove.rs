@@ -1,4 +1,4 @@
-//! Removes entries.
+//! Removes entries of the workspace.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -18,7 +18,7 @@ use crate::failure::{Outcome, other};
 /// The number of entries that are removed from a directory before it is read again.
 const BATCH: usize = 1024;
 
-/// Removes an entry. For a symlink, the symlink itself is removed.
+/// Removes an entry. If the entry is a symlink, removes the symlink itself.
 pub(super) fn remove(
     workspace: &Workspace,
     path: &FilePath,
@@ -45,7 +45,7 @@ pub(super) fn remove(
     Ok(FileEvent::Removed { entries: entries + 1 })
 }
 
-/// Removes files and symlinks, and the directories that are empty afterwards.
+/// Removes files and symlinks. Also removes directories that become empty.
 pub(super) fn remove_files(workspace: &Workspace, paths: &[FilePath], bounds: &Bounds) -> Outcome<FileEvent> {
     let mut entries = 0;
     for path in paths {
@@ -55,7 +55,7 @@ pub(super) fn remove_files(workspace: &Workspace, paths: &[FilePath], bounds: &B
     Ok(FileEvent::Removed { entries })
 }
 
-/// Removes a file or a symlink, and the directories above it that are empty afterwards. Returns whether the entry
+/// Removes a file or a symlink. Also removes its parent directories that become empty. Returns whether the entry
 /// existed.
 fn remove_file(workspace: &Workspace, place: &Place) -> Outcome<bool> {
     let removed = || {
@@ -71,7 +71,7 @@ fn remove_file(workspace: &Workspace, place: &Place) -> Outcome<bool> {
     };
     let removed = removed().map_err(|error: io::Error| cannot("remove", place.as_path(), &error))?;
     for directory in place.above() {
-        // A directory that is not empty stays, and so do the directories above it.
+        // A directory that is not empty stays, and therefore its parent directories stay too.
         let emptied = workspace
             .parent(&directory)
             .and_then(|parent| Ok(unlinkat(&parent.directory, &parent.name, AtFlags::REMOVEDIR)?));
@@ -82,7 +82,7 @@ fn remove_file(workspace: &Workspace, place: &Place) -> Outcome<bool> {
     Ok(removed)
 }
 
-/// The failure of a request that has removed some entries.
+/// Returns the failure of a request that has already removed some entries.
 fn partly(entries: u64, failure: Failure) -> Failure {
     other(format!("{}; {entries} entries were removed", failure.message))
 }
@@ -94,7 +94,8 @@ fn empty(directory: &OwnedFd, path: &Path, depth: usize, bounds: &Bounds, entrie
         return Err(partly(*entries, cannot("remove", path, &deep)));
     }
     loop {
-        // The names are collected first, because removing entries while a directory is read can skip others.
+        // The names are collected first, because removing entries while a directory is being read can make the read
+        // skip other entries.
         let mut names = Vec::new();
         walk(directory, path, None, bounds, &mut |visit| {
             if names.len() == BATCH {

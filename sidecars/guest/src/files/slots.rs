@@ -7,13 +7,13 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::failure::{Outcome, other};
 
-/// The maximum number of concurrent requests. Each uses a thread.
+/// The maximum number of concurrent file requests. Each request uses a thread.
 const REQUESTS_MAX: usize = 8;
 
-/// How long a request waits for a permit.
+/// The time limit for a request to wait for a permit.
 const WAIT: Duration = Duration::from_secs(30);
 
-/// The permits that limit concurrent requests.
+/// The permits that limit concurrent file requests.
 pub(crate) struct FileSlots(Arc<Semaphore>);
 
 impl Default for FileSlots {

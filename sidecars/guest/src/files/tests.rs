@@ -1,4 +1,4 @@
-//! Tests requests on real directories whose entries an attacker has prepared.
+//! Tests requests on real directories. An attacker has prepared the entries of these directories.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -20,7 +20,7 @@ use super::workspace::{Place, Workspace};
 use super::{archive, grep, list, patch, read, remove, write};
 use crate::failure::Outcome;
 
-/// A workspace, and beside it a file that must neither be read nor changed.
+/// A workspace, and a file outside the workspace that requests must not read or change.
 struct Bottle {
     root: tempfile::TempDir,
     bounds: Bounds,
@@ -113,7 +113,7 @@ impl Bottle {
         assert_eq!(outside.len(), 1, "{outside:?}");
     }
 
-    /// The names in a directory of the workspace, sorted.
+    /// Returns the sorted names in a directory of the workspace.
     fn names(&self, path: &str) -> Vec<String> {
         let entries = fs::read_dir(self.path(path)).expect("directory");
         let mut names: Vec<_> =
@@ -213,7 +213,7 @@ fn no_path_leads_outside() {
         assert!(removed.is_err(), "remove {path}: {removed:?}");
     }
     bottle.secret_is_safe();
-    // Requests describe and remove the link itself, not its target.
+    // Requests describe and remove a symlink itself, not its target.
     let described = bottle.run(FileRequest::Stat { path: "file-link".into() });
     let Ok(FileEvent::Entry(info)) = described else { panic!("{described:?}") };
     assert_eq!((info.kind, info.target), (FileKind::Symlink, Some("../outside/secret".into())));
@@ -235,7 +235,7 @@ fn links_that_stay_inside_are_followed_for_reading() {
     assert_eq!(bottle.get("dir/new"), "x");
     let error = bottle.write("dir/up", "x").expect_err("a link");
     assert!(error.contains("it is a symlink"), "{error}");
-    // A recursive list shows a link and does not descend.
+    // A recursive list shows a symlink and does not follow it.
     let listed = bottle.list("", true, None, 100).expect("listed");
     assert_eq!(paths(&listed.entries), ["dir", "dir/file", "dir/new", "dir/up", "other"]);
 }
@@ -266,13 +266,13 @@ fn a_write_replaces_a_file_and_keeps_its_mode() {
     assert_eq!(bottle.write("a/b/new", "one"), Ok(FileEvent::Written { bytes: 3, created: true }));
     assert_eq!(fs::metadata(bottle.path("a/b/new")).expect("file").mode() & 0o7777, 0o644);
     fs::set_permissions(bottle.path("a/b/new"), fs::Permissions::from_mode(0o4751)).expect("mode");
-    // A hard link outside keeps the old content.
+    // A hard link outside the workspace keeps the old content.
     let outside = bottle.root.path().join("outside/hard");
     fs::hard_link(bottle.path("a/b/new"), &outside).expect("hard link");
     assert_eq!(bottle.write("a/b/new", "two"), Ok(FileEvent::Written { bytes: 3, created: false }));
     let content = |path: &Path| fs::read_to_string(path).expect("content");
     assert_eq!((content(&outside), content(&bottle.path("a/b/new"))), ("one".to_owned(), "two".to_owned()));
-    // Permission bits that would give a program more rights are not kept.
+    // The set-user-id bit, which would give a program more rights, is not kept.
     assert_eq!(fs::metadata(bottle.path("a/b/new")).expect("file").mode() & 0o7777, 0o751);
     let new = FileRequest::Write(Write { path: "a/b/new".into(), new: true });
     assert!(bottle.run_with(new, b"x").expect_err("exists").contains("it exists already"));
@@ -445,7 +445,7 @@ fn a_glob_finds_paths() {
     }
     assert!(find("", "[", &[]).expect_err("syntax").message.contains("the pattern \"[\" has an error"));
     assert!(find("", &"x".repeat(5000), &[]).is_err());
-    // A part ends before the next entry that matches.
+    // A part of the list ends before the next matching entry.
     let scope = Scope { path: "".into(), exclude: vec![], git: true };
     let mut glob = Glob { scope, pattern: "*.rs".into(), after: None, limit: 3 };
     let first = list::glob(&bottle.open(), &glob, &bottle.bounds).expect("found");
@@ -476,7 +476,7 @@ fn grep_finds_lines() {
     bottle.put("skipped/d.txt", "one\n");
     bottle.put(".git/e", "one\n");
     bottle.link("a.txt", "link");
-    // A line without a line break that is much longer than its searched part.
+    // A line without a line break. The line is much longer than the part of a line that is searched.
     bottle.put("huge", format!("{}one{}", "x".repeat(1000), "y".repeat(3 << 20)));
     let lines = |found: &Matches| -> Vec<String> {
         let line = |m: &bottle_protocol::session::files::LineMatch| {

@@ -1,7 +1,7 @@
-//! Visits the entries below a directory in the order of their paths, from any position on.
+//! Visits the entries below a directory in the order of their paths, and can begin after any path.
 //!
-//! A directory comes directly before its contents. Whatever the size of a directory, only [`WINDOW`] of its names are
-//! in memory: the directory is read once for each window.
+//! A directory is visited directly before its contents. At most [`WINDOW`] names of a directory are in memory at a
+//! time. A larger directory is read once for each window of names.
 
 use std::collections::BinaryHeap;
 use std::ffi::{OsStr, OsString};
@@ -24,7 +24,7 @@ const WINDOW: usize = 1024;
 /// The number of names between two checks of the bounds.
 const CHECK_EVERY: usize = 256;
 
-/// What the visitor of an entry decides.
+/// The decision of the visitor after an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
     /// Continue. If the entry is a directory, visit its contents.
@@ -35,21 +35,21 @@ pub(super) enum Step {
     Stop,
 }
 
-/// An entry that is visited.
+/// The entry that is visited.
 pub(super) struct Visit<'a> {
     /// The directory that contains the entry.
     pub(super) directory: &'a OwnedFd,
     pub(super) name: &'a OsStr,
     pub(super) info: FileInfo,
-    /// Whether the entry is the position at which the walk begins, or contains that position. Such an entry belongs to
-    /// the previous part.
+    /// Whether the entry is the position after which the walk begins, or a directory that contains this position. Such
+    /// an entry belongs to the previous part of the walk.
     pub(super) before: bool,
 }
 
-/// How a walk ended.
+/// The result of a walk.
 #[derive(Debug, Default)]
 pub(super) struct Walked {
-    /// The last entry that was visited, if the walk stopped early.
+    /// The path of the last entry that was visited, if the walk stopped early.
     pub(super) stopped_after: Option<PathBuf>,
     /// The number of directories that could not be read.
     pub(super) unreadable: u64,
@@ -57,16 +57,17 @@ pub(super) struct Walked {
     pub(super) out_of_time: bool,
 }
 
-/// A walk.
+/// The state of a walk.
 pub(super) struct Walk<'a> {
     bounds: &'a Bounds,
-    /// The position after which the walk begins.
+    /// The path after which the walk begins.
     after: Option<&'a Path>,
     last: Option<PathBuf>,
     unreadable: u64,
 }
 
-/// Visits the entries below `directory`, whose path is `base`, after the position `after`.
+/// Visits the entries below `directory` that follow the path `after` in the order of paths. `base` is the path of
+/// `directory`.
 ///
 /// # Errors
 /// Fails if the directory cannot be read, if the visitor fails, or if the bounds stop the walk before the first entry.
@@ -102,8 +103,8 @@ impl Walk<'_> {
         depth: usize,
         visit: &mut dyn FnMut(Visit<'_>) -> Outcome<Step>,
     ) -> Outcome<Ended> {
-        // The start position relative to this directory, if it is below this directory. The walk then begins at the
-        // entry that contains it.
+        // The start path relative to this directory, if the start path is below this directory. In this case, the walk
+        // begins at the entry that contains the start path.
         let rest = self.after.and_then(|after| after.strip_prefix(base).ok());
         let first = rest.and_then(|rest| rest.iter().next()).map(OsStr::to_owned);
         let mut begin = first.clone();
@@ -168,8 +169,8 @@ impl Walk<'_> {
     }
 }
 
-/// The next [`WINDOW`] names of a directory in sorted order, beginning at or after the name `begin`. `None` if the
-/// bounds are exceeded.
+/// Returns the next [`WINDOW`] names of a directory in sorted order, beginning with `begin` if `inclusive` is true, or
+/// after it. Returns `None` if the bounds of the request are exceeded.
 fn next_names(
     directory: &OwnedFd,
     begin: Option<&OsStr>,

@@ -1,4 +1,4 @@
-//! Checks paths of the workspace, and opens them so that none leads outside.
+//! Checks paths of the workspace, and opens files and directories so that no path leaves the workspace.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -28,12 +28,12 @@ const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY);
 /// The permission bits of a new directory.
 const DIRECTORY_MODE: u32 = 0o755;
 
-/// A path relative to the workspace, without `..`. It is empty for the workspace itself.
+/// A path relative to the workspace, without `..`. The path is empty for the workspace itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Place(PathBuf);
 
 impl Place {
-    /// Checks a path of a request. `..` is resolved as text.
+    /// Checks a path in a request. `..` is resolved as text.
     pub(super) fn new(path: &FilePath) -> Outcome<Self> {
         let outside = || refused(path.as_path(), format!("it is outside the workspace, {WORKSPACE}"));
         let found = path.in_workspace().ok_or_else(outside)?;
@@ -43,18 +43,18 @@ impl Place {
         Ok(Self(found))
     }
 
-    /// The path.
+    /// Returns the path.
     pub(super) fn as_path(&self) -> &Path {
         &self.0
     }
 
-    /// The directories above the entry, the nearest one first, without the workspace itself.
+    /// Returns the parent directories of the entry, from the innermost to the outermost, without the workspace itself.
     pub(super) fn above(&self) -> impl Iterator<Item = Self> {
         let directories = self.0.ancestors().skip(1).filter(|directory| !directory.as_os_str().is_empty());
         directories.map(|directory| Self(directory.to_owned()))
     }
 
-    /// The path for an answer.
+    /// Returns the path in the form that answers use.
     pub(super) fn to_file_path(&self) -> FilePath {
         FilePath::from(&self.0)
     }
@@ -76,7 +76,7 @@ impl Workspace {
         opened.map(Self).map_err(|error| refused(Path::new(WORKSPACE), explain(&error)))
     }
 
-    /// Opens a regular file, through symlinks that stay inside.
+    /// Opens a regular file. Symlinks are followed if they stay inside the workspace.
     pub(super) fn file(&self, place: &Place) -> Outcome<(File, Stat)> {
         // Opening a device can have side effects, so the kind is checked first.
         let kind = open_within(&self.0, place.as_path(), OFlags::PATH).and_then(regular);
@@ -85,7 +85,7 @@ impl Workspace {
         Ok((file.into(), stat))
     }
 
-    /// Opens a directory, through symlinks that stay inside.
+    /// Opens a directory. Symlinks are followed if they stay inside the workspace.
     pub(super) fn directory(&self, place: &Place) -> io::Result<OwnedFd> {
         open_within(&self.0, place.as_path(), DIRECTORY)
     }
@@ -118,7 +118,8 @@ impl Workspace {
         let (parts, mut path) = (path, PathBuf::new());
         for part in parts {
             path.push(part);
-            // Each path begins at the workspace, because a symlink may lead to another part of it.
+            // Each component is opened with its complete path from the workspace, because a symlink may lead to another
+            // part of the workspace.
             let opened = match open_within(&self.0, &path, DIRECTORY) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
                     made.make(&directory, part)?;
@@ -131,7 +132,7 @@ impl Workspace {
         Ok(directory)
     }
 
-    /// Describes an entry, without following a symlink.
+    /// Describes an entry. A symlink is not followed.
     pub(super) fn describe(&self, place: &Place) -> Outcome<FileInfo> {
         let opened = open_within(&self.0, place.as_path(), OFlags::PATH | OFlags::NOFOLLOW);
         let described = opened.and_then(|opened| {
@@ -143,12 +144,12 @@ impl Workspace {
 }
 
 impl Parent {
-    /// The metadata of the entry, without following a symlink. `None` if the entry does not exist.
+    /// Returns the metadata of the entry. A symlink is not followed. Returns `None` if the entry does not exist.
     pub(super) fn entry(&self) -> io::Result<Option<Stat>> {
         entry(&self.directory, &self.name)
     }
 
-    /// Opens the entry, which has to be a regular file.
+    /// Opens the entry. Fails if it is not a regular file.
     pub(super) fn file(&self) -> io::Result<(File, Stat)> {
         let stat = self.entry()?.ok_or(Errno::NOENT)?;
         check_regular(&stat)?;
@@ -162,7 +163,7 @@ impl Parent {
     }
 }
 
-/// Directories that a request created, which are removed again if it fails.
+/// The directories that a request created. Dropping this value removes them again.
 #[derive(Default)]
 pub(super) struct MadeDirectories(Vec<(OwnedFd, OsString)>);
 
@@ -176,7 +177,7 @@ impl MadeDirectories {
         Ok(())
     }
 
-    /// Keeps the directories.
+    /// Keeps the directories, because the request succeeded.
     pub(super) fn keep(mut self) {
         self.0.clear();
     }
@@ -185,13 +186,14 @@ impl MadeDirectories {
 impl Drop for MadeDirectories {
     fn drop(&mut self) {
         for (parent, name) in self.0.iter().rev() {
-            // The call fails if the directory is no longer empty, so that the directory stays.
+            // The call fails if the directory is no longer empty. In this case, the directory stays.
             let _ = unlinkat(parent, name, AtFlags::REMOVEDIR);
         }
     }
 }
 
-/// The metadata of an entry in a directory, without following a symlink. `None` if the entry does not exist.
+/// Returns the metadata of an entry in a directory. A symlink is not followed. Returns `None` if the entry does not
+/// exist.
 pub(super) fn entry(directory: impl AsFd, name: &OsStr) -> io::Result<Option<Stat>> {
     match statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) => Ok(Some(stat)),
@@ -205,8 +207,8 @@ pub(super) fn subdirectory(directory: impl AsFd, name: &OsStr) -> io::Result<Own
     open_beneath(directory, Path::new(name), DIRECTORY | OFlags::NOFOLLOW, Mode::empty())
 }
 
-/// Opens a regular file in a directory. Fails for a symlink. The caller has already checked the entry's kind, so
-/// another kind here means that the entry was replaced since then.
+/// Opens a regular file in a directory. Fails for a symlink. The caller has already checked the type of the entry. If
+/// the type is different now, the entry was replaced in the meantime.
 pub(super) fn open_regular(directory: impl AsFd, name: &OsStr) -> io::Result<(File, Stat)> {
     let opened = open_beneath(directory, Path::new(name), READ | OFlags::NOFOLLOW, Mode::empty())?;
     regular(opened).map(|(opened, stat)| (opened.into(), stat))
@@ -218,7 +220,7 @@ fn regular(opened: OwnedFd) -> io::Result<(OwnedFd, Stat)> {
     Ok((opened, stat))
 }
 
-/// Fails unless this is a regular file.
+/// Fails if the metadata is not of a regular file.
 pub(super) fn check_regular(stat: &Stat) -> io::Result<()> {
     let why = match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => return Ok(()),
@@ -255,23 +257,23 @@ pub(super) fn link_target(directory: impl AsFd, name: &OsStr) -> Option<FilePath
     Some(FilePath::from(OsStr::from_bytes(target.to_bytes())))
 }
 
-/// Converts a number from the kernel. Its type depends on the processor.
+/// Converts a number from the kernel to `U`. The type of the kernel's number depends on the processor architecture.
 pub(super) fn number<T: TryInto<U>, U: Default>(number: T) -> U {
     number.try_into().unwrap_or_default()
 }
 
-/// The failure of an operation on a path.
+/// Returns the failure of an operation on a path.
 pub(super) fn cannot(verb: &str, path: &Path, error: &io::Error) -> Failure {
     let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
     failed(FailureKind::BadPath, format!("cannot {verb} {path:?}: {}", explain(error)))
 }
 
-/// The failure for a path that is not allowed.
+/// Returns the failure for a path that is not allowed.
 pub(super) fn refused(path: &Path, why: impl std::fmt::Display) -> Failure {
     failed(FailureKind::BadPath, format!("cannot use {path:?}: {why}"))
 }
 
-/// Says what an error of the kernel means for a path of the workspace.
+/// Explains an error of the kernel for a path of the workspace.
 fn explain(error: &io::Error) -> String {
     let why = match Errno::from_io_error(error) {
         Some(Errno::XDEV) => "a symlink in it leads outside the workspace, or is absolute",

@@ -1,5 +1,5 @@
-//! Replaces files in one step: writes the content to a temporary file beside the target, and then renames this file to
-//! the target.
+//! Replaces files atomically: writes the content to a temporary file in the directory of the target, and then renames
+//! the temporary file to the target.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -49,16 +49,17 @@ fn write_file(workspace: &Workspace, place: &Place, new: bool, input: impl Read)
     Ok(FileEvent::Written { bytes, created: existing.is_none() })
 }
 
-/// A temporary file beside its target, which is removed if it is not put in place.
+/// A temporary file in the directory of its target. Dropping this value removes the temporary file if it was not
+/// renamed to the target.
 pub(super) struct Staged {
     parent: Parent,
-    /// The file, which gets the content.
+    /// The open temporary file, to which the content is written.
     pub(super) file: File,
     temporary: Option<OsString>,
 }
 
 impl Staged {
-    /// Creates an empty file.
+    /// Creates an empty temporary file.
     pub(super) fn create(parent: Parent) -> io::Result<Self> {
         let mut random = [0; 8];
         getrandom(&mut random, GetRandomFlags::empty())?;
@@ -74,8 +75,9 @@ impl Staged {
         Ok(fsync(&self.file)?)
     }
 
-    /// Gives the file its final name. With `replace`, replaces an existing target. A symlink or hard link is itself
-    /// replaced, so no other file changes. Without `replace`, an existing target is an error.
+    /// Renames the temporary file to the target. If `replace` is true, replaces an existing target. If the target is a
+    /// symlink or hard link, only this link is replaced, so no other file changes. If `replace` is false, fails if the
+    /// target exists.
     pub(super) fn put_in_place(&mut self, replace: bool) -> io::Result<()> {
         let Some(temporary) = &self.temporary else { return Ok(()) };
         let Parent { directory, name } = &self.parent;
@@ -85,7 +87,7 @@ impl Staged {
             renameat_with(directory, temporary, directory, name, RenameFlags::NOREPLACE)
         };
         match renamed {
-            // Not every file system can check and rename in one step.
+            // Some file systems cannot check for an existing target and rename in one step.
             Err(Errno::INVAL) if !replace => {
                 if self.parent.entry()?.is_some() {
                     return Err(Errno::EXIST.into());
@@ -99,7 +101,7 @@ impl Staged {
         Ok(())
     }
 
-    /// The target.
+    /// Returns the target.
     pub(super) fn target(&self) -> &Parent {
         &self.parent
     }
@@ -113,8 +115,8 @@ impl Drop for Staged {
     }
 }
 
-/// Waits until the names of a directory are on disk. A file system that does not support this causes no error, because
-/// the content is complete.
+/// Waits until the entries of a directory are on disk. Errors are ignored: some file systems do not support this, and
+/// the file's content is already complete.
 pub(super) fn sync(directory: &OwnedFd) {
     let _ = fsync(directory);
 }

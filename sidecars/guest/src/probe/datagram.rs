@@ -1,9 +1,8 @@
-//! Sends a datagram, and detects whether the local kernel finds no neighbour to send it to.
+//! Sends a datagram, and detects whether the local kernel finds no neighbour that accepts the datagram.
 //!
-//! The kernel accepts a datagram for any address that has a route, and resolves the gateway's hardware
-//! address later. If that fails, the kernel reports the failure in the socket's error queue (ip(7)), together
-//! with the address of the reporter. The reporter is the bottle itself, or a router that the datagram has
-//! reached.
+//! The kernel accepts a datagram for any address that has a route, and resolves the gateway's hardware address later.
+//! If the resolution fails, the kernel reports the error in the socket's error queue (ip(7)), together with the address
+//! of the host that reports the error. This host is the bottle itself, or a router that the datagram has reached.
 
 use std::io::{self, IoSliceMut};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -30,11 +29,11 @@ pub(super) enum Sent {
     NoNeighbour,
 }
 
-/// Sends a datagram and waits for the kernel's delayed error. Repeats this until there is an error or `patience` has
-/// passed. For IPv6, this function does not wait, and the datagram counts as [`Sent::Taken`].
+/// Sends a datagram and waits for the kernel's delayed error. Repeats both steps until there is an error or `patience`
+/// has passed. For IPv6, this function does not wait, and returns [`Sent::Taken`].
 ///
 /// # Errors
-/// Fails with the kernel's error if it does not accept the datagram.
+/// Fails with the kernel's error if the kernel does not accept the datagram.
 pub(super) async fn send(address: SocketAddr, patience: Duration) -> io::Result<Sent> {
     let any: IpAddr = match address {
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
@@ -49,7 +48,7 @@ pub(super) async fn send(address: SocketAddr, patience: Duration) -> io::Result<
     let IpAddr::V4(own) = socket.local_addr()?.ip() else { return Ok(Sent::Taken) };
     for again in 0..TRIES {
         if again > 0 {
-            // If an earlier datagram left an error, sending fails. The error is read in the next step.
+            // If there is an error for an earlier datagram, sending fails. The next step reads this error.
             let _ = socket.send(PAYLOAD).await;
         }
         let error = socket.async_io(Interest::ERROR, || no_neighbour(&socket, own));
@@ -60,8 +59,8 @@ pub(super) async fn send(address: SocketAddr, patience: Duration) -> io::Result<
     Ok(Sent::Taken)
 }
 
-/// Returns whether the next entry of the socket's error queue is `EHOSTUNREACH` from the kernel of this machine,
-/// which means that no neighbour answered.
+/// Returns whether the next entry of the socket's error queue is `EHOSTUNREACH` from the local kernel. This error means
+/// that no neighbour answered.
 fn no_neighbour(socket: &UdpSocket, own: Ipv4Addr) -> io::Result<bool> {
     let mut payload = [0; 64];
     let mut pieces = [IoSliceMut::new(&mut payload)];

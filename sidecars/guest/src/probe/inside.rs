@@ -56,8 +56,8 @@ pub(super) fn attempts(given: &BTreeMap<String, Secret>, isolation_only: bool) -
     attempts
 }
 
-/// Reports the variables whose name or value looks like that of a real secret, without their values.
-/// Placeholders and canaries are allowed.
+/// Reports the environment variables with a name or value that is typical of a real secret. The report does not contain
+/// the values. Placeholders and canaries are allowed.
 fn environment(given: &BTreeMap<String, Secret>) -> Attempt {
     let suspicious = given.iter().filter(|(name, value)| is_suspicious(name, value.expose()));
     let named: Vec<&str> = suspicious.map(|(name, _)| name.as_str()).collect();
@@ -76,19 +76,19 @@ fn is_suspicious(name: &str, value: &str) -> bool {
     (named || shaped) && !is_placeholder(value) && !canary::is_canary(name, value)
 }
 
-/// Whether a variable's value is a placeholder.
+/// Returns whether a variable's value is a placeholder.
 fn is_placeholder(value: &str) -> bool {
     value.is_empty() || value.to_ascii_lowercase().contains("placeholder")
 }
 
-/// Checks that no other process can read the memory or the environment of pid 1, whose memory contains the
+/// Checks that no other process can read the memory or the environment of pid 1. The memory of pid 1 contains the
 /// agent's secrets.
 fn guest_memory() -> Attempt {
     let (target, file) = ("the memory of the bottle's pid 1", "/proc/1/environ");
     if std::process::id() != 1 {
         return unreadable(target, file);
     }
-    // A process can always read its own files in `/proc`. The check is therefore on the flag that denies
+    // A process can always read its own files in `/proc`. Therefore, this check reads the dumpable flag, which denies
     // access to other processes.
     match dumpable_behavior() {
         Ok(DumpableBehavior::NotDumpable) => {
@@ -106,8 +106,7 @@ fn unreadable(target: &str, path: &str) -> Attempt {
     }
 }
 
-/// Checks that `/proc` does not show the processes of the host, by looking for a kernel thread and for
-/// systemd.
+/// Checks that `/proc` does not show the processes of the host. The check searches for a kernel thread and for systemd.
 fn processes() -> Attempt {
     let target = "processes outside";
     let numbers = fs::read_dir("/proc").into_iter().flatten().filter_map(Result::ok);

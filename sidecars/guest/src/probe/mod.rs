@@ -1,9 +1,9 @@
 //! Implements the isolation probe, which tests from inside the bottle what the bottle can reach.
 //!
-//! Every attempt is real: it opens a socket, resolves a name or reads a file. The only exception is the
-//! memory of pid 1: the probe runs in pid 1, so it checks the flag that denies access to other processes. A
-//! result is *blocked* only if there is no other explanation for what was observed. A timeout may also have
-//! been caused by a lost packet, so its result is *unknown*.
+//! Every attempt is real: it opens a socket, resolves a name or reads a file. The only exception is the memory of pid
+//! 1. The probe runs in pid 1, so it checks the flag that denies access to other processes. A result is *blocked* only
+//! if there is no other explanation for the observation. The cause of a timeout may also be a lost packet, so the
+//! result of a timeout is *unknown*.
 //!
 //! - `network`, `datagram`: external addresses, metadata services, the host, other resolvers
 //! - `proxy`: the proxy, which must deny an unlisted host and give a reason; `place`: the addresses of the
@@ -21,8 +21,8 @@ use std::collections::BTreeMap;
 use bottle_policy::secret::Secret;
 use bottle_protocol::session::guest::{Attempt, Probe, Reach};
 
-/// Makes all attempts concurrently, and returns their results in a fixed order. `environment` contains the
-/// variables that every process of the bottle gets. Results name suspicious variables without their values.
+/// Makes all attempts concurrently, and returns their results in a fixed order. `environment` contains the variables
+/// that every process of the bottle gets. The results contain the names of suspicious variables, but not their values.
 pub async fn run(probe: &Probe, environment: &BTreeMap<String, Secret>) -> Vec<Attempt> {
     let (network, proxy) = tokio::join!(network::attempts(probe), proxy::attempts());
     let mut attempts = network;

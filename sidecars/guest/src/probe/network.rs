@@ -16,21 +16,22 @@ use tokio::net::TcpStream;
 use super::attempt;
 use super::datagram::{self, Sent};
 
-/// The time limit for a response. After it, the result of a TCP attempt is unknown. Without a network, the
-/// kernel reports an error immediately. Only a leak or a lost packet takes longer.
+/// The time limit for a response. When the limit is reached, the result of a TCP attempt is *unknown*. Without a
+/// network, the kernel reports an error immediately. An attempt takes longer only if an address is reachable or a
+/// packet is lost.
 const PATIENCE: Duration = Duration::from_millis(1500);
 
-/// The number of connection attempts to one address. They start at intervals and overlap. The kernel limits
-/// "unreachable" errors for the complete host (see [`AT_ONCE`]). It may drop an error while other probes run,
-/// and TCP retries only after a second.
+/// The number of connection attempts to one address. The attempts start at intervals and overlap. Several attempts are
+/// needed because the kernel limits "unreachable" errors for the complete host (see [`AT_ONCE`]). The kernel may drop
+/// an error while other probes run, and TCP itself retries only after a second.
 const TRIES: u32 = 6;
 
 /// The number of attempts that start without delay. Later attempts start at intervals of [`APART`].
 ///
-/// If a route has no neighbour, the kernel reports an error. It limits these errors to a burst of 50 and to
-/// 1,000 per second (`icmp_msgs_burst` and `icmp_msgs_per_sec`, ip-sysctl), and a host with many networks has
-/// more addresses. If there is no route, the kernel reports a different error without a limit, so no delay is
-/// needed.
+/// If a route has no neighbour, the kernel reports an error. The kernel limits these errors to a burst of 50 and to
+/// 1,000 per second (`icmp_msgs_burst` and `icmp_msgs_per_sec`, ip-sysctl). A host with many networks has more
+/// addresses than the burst allows. If there is no route, the kernel reports a different error without a limit, so no
+/// delay is needed.
 const AT_ONCE: u32 = 32;
 /// The interval between attempts after the first [`AT_ONCE`].
 const APART: Duration = Duration::from_micros(1500);
@@ -38,7 +39,7 @@ const APART: Duration = Duration::from_micros(1500);
 /// The index of the loopback interface, which is the same in every network namespace.
 const LOOPBACK: u32 = 1;
 
-/// External addresses that are reserved for documentation (RFC 5737, RFC 3849). No host responds there, so an
+/// External addresses that are reserved for documentation (RFC 5737, RFC 3849). No host has these addresses, so an
 /// attempt shows only whether a route exists.
 const OUTSIDE: [IpAddr; 3] = [
     IpAddr::V4(Ipv4Addr::new(198, 51, 100, 1)),
@@ -91,12 +92,12 @@ impl Turns {
     }
 }
 
-/// The delay of an attempt, given its number. The first [`AT_ONCE`] attempts have no delay.
+/// Returns the delay of the attempt with the number `number`. The first [`AT_ONCE`] attempts have no delay.
 fn turn(number: u32) -> Duration {
     APART * number.saturating_sub(AT_ONCE)
 }
 
-/// Whether the kernel has a route to an address. The check sends no packet.
+/// Returns whether the kernel has a route to an address. The check sends no packet.
 fn has_route(address: SocketAddr) -> bool {
     let any =
         if address.is_ipv4() { IpAddr::from(Ipv4Addr::UNSPECIFIED) } else { Ipv6Addr::UNSPECIFIED.into() };
@@ -115,8 +116,8 @@ fn by_every_link(address: SocketAddr, links: &[u32]) -> Vec<SocketAddr> {
     }
 }
 
-/// The indexes of the bottle's network interfaces. The loopback interface is included only if there is no
-/// other, so that at least one attempt is made.
+/// Returns the indexes of the bottle's network interfaces. The loopback interface is included only if there is no other
+/// interface, so that at least one attempt is made.
 fn links() -> Vec<u32> {
     let Ok(all) = if_nameindex() else { return vec![LOOPBACK] };
     let numbers: Vec<u32> = all.iter().map(|link| link.index()).filter(|&link| link != LOOPBACK).collect();
@@ -136,7 +137,7 @@ async fn connect(target: &str, address: SocketAddr) -> Attempt {
     Attempt { to: Some(address), ..attempt }
 }
 
-/// The first result of several connection attempts that start at intervals.
+/// Starts several connection attempts at intervals, and returns the first result.
 async fn first_answer(address: SocketAddr) -> io::Result<TcpStream> {
     let mut tries: FuturesUnordered<_> = (0..TRIES)
         .map(|number| async move {
@@ -147,8 +148,8 @@ async fn first_answer(address: SocketAddr) -> io::Result<TcpStream> {
     tries.next().await.unwrap_or_else(|| Err(io::ErrorKind::TimedOut.into()))
 }
 
-/// Sends a datagram to an address. If the kernel accepts the datagram, the address counts as reached, unless
-/// the local kernel reports within [`PATIENCE`] that no neighbour can forward it.
+/// Sends a datagram to an address. If the kernel accepts the datagram, the address counts as reached. The exception is
+/// that the local kernel reports within [`PATIENCE`] that no neighbour can forward the datagram.
 async fn send(target: &str, address: SocketAddr) -> Attempt {
     let via = format!("udp {address}");
     let attempt = match datagram::send(address, PATIENCE).await {
@@ -162,11 +163,12 @@ async fn send(target: &str, address: SocketAddr) -> Attempt {
     Attempt { to: Some(address), ..attempt }
 }
 
-/// The text of a result if a route leads to a gateway that does not exist.
+/// The text of a result if the route has a gateway that does not exist.
 const NO_NEIGHBOUR: &str = "no gateway answers";
 
-/// Like [`meaning`], but distinguishes who reported "no route to host". If a router did, the router was
-/// reached; if the bottle's own kernel did, a neighbour is missing.
+/// Works like [`meaning`], but distinguishes which host reported the error "no route to host". If a router reported the
+/// error, the router was reached. If the bottle's own kernel reported it, no neighbour answered, and the result is
+/// *blocked*.
 async fn judge(address: SocketAddr, error: &io::Error) -> (Reach, String) {
     let unreachable = error.raw_os_error() == Some(rustix::io::Errno::HOSTUNREACH.raw_os_error());
     if unreachable && matches!(datagram::send(address, PATIENCE).await, Ok(Sent::NoNeighbour)) {
@@ -175,8 +177,8 @@ async fn judge(address: SocketAddr, error: &io::Error) -> (Reach, String) {
     meaning(error)
 }
 
-/// Converts an error to a result. A missing route or address family counts as blocked. A refusal counts as
-/// reached, because it comes from a host. The result of any other error is unknown.
+/// Converts an error to a result. A missing route or address family counts as *blocked*. A refused connection counts as
+/// *reached*, because a host refused it. The result of any other error is *unknown*.
 fn meaning(error: &io::Error) -> (Reach, String) {
     match error.raw_os_error().map(rustix::io::Errno::from_raw_os_error) {
         Some(rustix::io::Errno::NETUNREACH) => (Reach::Blocked, "no network leads there".to_owned()),

@@ -1,4 +1,5 @@
-//! Finds the addresses of the bottle's proxy and resolver in the same files as every program in the bottle.
+//! Finds the addresses of the bottle's proxy and resolver in `/etc/hosts` and `/etc/resolv.conf`, as every program in
+//! the bottle does.
 
 use std::fs::File;
 use std::io::Read;
@@ -6,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use bottle_policy::names::{EGRESS_HOST, PROXY_LOOPBACK};
 
-/// The maximum number of bytes that are read from a configuration file. The rest is ignored.
+/// The maximum number of bytes that are read from a configuration file. The rest of the file is ignored.
 const MAX: u64 = 64 * 1024;
 
 /// The addresses of the proxy and of the resolver.
@@ -14,7 +15,7 @@ const MAX: u64 = 64 * 1024;
 pub(super) struct Addresses {
     /// The proxy's address.
     pub(super) proxy: Ipv4Addr,
-    /// The address of the resolver that programs use, which may be that of the container engine.
+    /// The address of the resolver that programs use. This address may be the resolver of the container engine.
     pub(super) resolver: IpAddr,
 }
 

@@ -11,10 +11,10 @@ use tokio::net::{TcpStream, UdpSocket};
 use super::attempt;
 use super::place::Addresses;
 
-/// The time limit for one response. After it, the next attempt begins.
+/// The time limit for one response. When the limit is reached, the next attempt begins.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The number of attempts. If all of them time out, the result is unknown. More than one is needed if the
+/// The number of attempts. If all attempts time out, the result is *unknown*. More than one attempt is needed if the
 /// machine was suspended during an attempt.
 const TRIES: usize = 3;
 
@@ -58,7 +58,7 @@ async fn refused(target: &str, via: String, port: u16, requests: &[&str]) -> Att
     }
 }
 
-/// The first response that arrives within the time limit, out of [`TRIES`] attempts.
+/// Makes up to [`TRIES`] attempts, and returns the first response that arrives within the time limit.
 async fn with_retries<F: Future>(ask: impl Fn() -> F) -> Option<F::Output> {
     for _ in 0..TRIES {
         if let Ok(answer) = tokio::time::timeout(PATIENCE, ask()).await {
@@ -68,8 +68,8 @@ async fn with_retries<F: Future>(ask: impl Fn() -> F) -> Option<F::Output> {
     None
 }
 
-/// Sends several requests. Each is sent after the head of the previous response has arrived. Returns the last
-/// response.
+/// Sends several requests over one connection. Each request is sent after the head of the previous response has
+/// arrived. Returns the last response.
 async fn ask(port: u16, requests: &[&str]) -> std::io::Result<String> {
     let mut connection = TcpStream::connect((Addresses::find().proxy, port)).await?;
     converse(&mut connection, requests).await
@@ -93,8 +93,7 @@ where
     Ok(String::from_utf8_lossy(&answer).into_owned())
 }
 
-/// Reads the head of a response up to its empty line and no further, because the following bytes belong to
-/// the tunnel.
+/// Reads the head of a response up to the empty line. Reads no further, because the next bytes belong to the tunnel.
 async fn read_head(connection: &mut (impl AsyncRead + Unpin)) -> std::io::Result<String> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") && head.len() < ANSWER {
@@ -103,8 +102,8 @@ async fn read_head(connection: &mut (impl AsyncRead + Unpin)) -> std::io::Result
     Ok(String::from_utf8_lossy(&head).into_owned())
 }
 
-/// Converts a response to a result. Only the proxy's own denial, which has a specific status and reason, counts as
-/// blocked.
+/// Converts a response to a result. Only a denial by the proxy, which has a specific status and reason, counts as
+/// *blocked*.
 fn judge(answer: &str) -> (Reach, String) {
     let status = answer.split_whitespace().nth(1).unwrap_or("nothing");
     let reason = answer.lines().take_while(|line| !line.is_empty()).find_map(|line| {
@@ -148,7 +147,7 @@ async fn addresses() -> std::io::Result<Vec<u8>> {
 fn question(name: &str) -> Vec<u8> {
     let mut message = b"bo\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00".to_vec();
     for label in name.split('.') {
-        // The only name is a constant with short labels.
+        // The conversion does not fail, because the only name is a constant with short labels.
         message.push(u8::try_from(label.len()).unwrap_or(0));
         message.extend_from_slice(label.as_bytes());
     }

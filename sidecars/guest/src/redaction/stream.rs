@@ -1,13 +1,13 @@
-//! Replaces secret values in output that is sent as it arrives.
+//! Replaces secret values in output that is sent immediately and not stored.
 
 use bytes::Bytes;
 
 use super::{Redaction, SHORTEST, merged, replace};
 
-/// The maximum number of bytes that are buffered because they may be the beginning of a value.
+/// The maximum number of bytes that are buffered because they may be the beginning of a secret value.
 const PENDING_MAX: usize = 64 * 1024;
 
-/// One stream of output. Bytes that may be the beginning of a value are buffered until more output arrives.
+/// One stream of output. Bytes that may be the beginning of a secret value are buffered until more output arrives.
 #[derive(Debug)]
 pub(crate) struct StreamRedaction<'r> {
     redaction: &'r Redaction,
@@ -15,12 +15,12 @@ pub(crate) struct StreamRedaction<'r> {
 }
 
 impl Redaction {
-    /// Begins a stream.
+    /// Creates the redaction of one stream.
     pub(crate) fn stream(&self) -> StreamRedaction<'_> {
         StreamRedaction { redaction: self, pending: Vec::new() }
     }
 
-    /// The length of the longest suffix of these bytes that is the beginning of a value.
+    /// Returns the length of the longest suffix of `bytes` that is the beginning of a value.
     fn begun(&self, bytes: &[u8]) -> usize {
         let of_value = |value: &[u8]| {
             let mut lengths = (1..value.len().min(bytes.len() + 1)).rev();
@@ -31,7 +31,7 @@ impl Redaction {
 }
 
 impl StreamRedaction<'_> {
-    /// Adds output, and returns the bytes that can be sent.
+    /// Adds output, and returns the redacted bytes that can be sent.
     pub(crate) fn push(&mut self, bytes: &[u8]) -> Bytes {
         if self.redaction.values.is_empty() {
             return Bytes::copy_from_slice(bytes);
@@ -39,7 +39,8 @@ impl StreamRedaction<'_> {
         self.pending.extend_from_slice(bytes);
         let spans = merged(0, self.redaction.whole(&self.pending));
         let mut cut = self.pending.len() - self.redaction.begun(&self.pending);
-        // The last bytes of this value may be the beginning of another value.
+        // The last bytes of a complete value may also be the beginning of another value. In this case, the complete
+        // value is buffered too.
         let at = cut as u64;
         if let Some(divided) = spans.iter().find(|span| span.start < at && at < span.end) {
             cut = usize::try_from(divided.start).unwrap_or(0);
@@ -52,7 +53,7 @@ impl StreamRedaction<'_> {
         replace(0, sent.into(), &spans)
     }
 
-    /// Returns the buffered bytes. A part of a value is replaced if it is as long as the shortest value.
+    /// Returns the buffered bytes. The beginning of a value is replaced if it has at least [`SHORTEST`] bytes.
     pub(crate) fn finish(&mut self) -> Bytes {
         let pending = std::mem::take(&mut self.pending);
         let mut spans = self.redaction.whole(&pending);

@@ -1,12 +1,12 @@
-//! Services: programs that must be ready before the agent starts, and that are started again when they end.
+//! Runs services: programs that must be ready before the agent starts, and that are started again when they end.
 //!
 //! ```text
 //!              ┌──────────── delay ◄───────────┐ by its policy
 //!   start ─► Starting ── check ─► Ready ── program ends ─► Exited
 //!                └── ends, or not ready in time ─► Failed        stop ─► Stopped
 //! ```
-//! Each run is a process with the service's name, whose output [`crate::processes`] keeps. A service that was never
-//! ready is not started again, so that every request to start a service ends.
+//! Each run of a service is a process with the service's name. [`crate::processes`] stores the output of the process. A
+//! service that has never been ready is not started again, so that every request to start a service ends.
 //!
 //! - `registry`, `supervised`: the services and their states
 //! - `supervision`: one task for each service · `readiness`: the checks
@@ -29,12 +29,12 @@ use tokio::time::Instant;
 use crate::failure::{Outcome, bad_state};
 use crate::guest::Guest;
 
-/// The time limit for all services together to end when the bottle stops. After it, SIGKILL ends the remaining
-/// services. The keeper waits five seconds for the answer of pid 1.
+/// The time limit for all services together to end when the bottle stops. When the limit is reached, SIGKILL ends the
+/// remaining services. The limit must be shorter than the five seconds for which the keeper waits for the answer of pid
+/// 1.
 const STOP_GRACE: Duration = Duration::from_secs(3);
 
-/// Starts a service, and waits until it is ready or will not become ready. The start continues if the client
-/// disconnects.
+/// Starts a service, and waits until it is ready or has failed. The start continues if the client disconnects.
 pub(crate) async fn start(guest: &Arc<Guest>, service: Service) -> Outcome<GuestEvent> {
     if service.name.is_handle() {
         let message =
@@ -47,7 +47,7 @@ pub(crate) async fn start(guest: &Arc<Guest>, service: Service) -> Outcome<Guest
     Ok(GuestEvent::Service(service.settled().await))
 }
 
-/// Starts an ended service again, in the same way as before.
+/// Starts an ended service again with the same settings.
 pub(crate) async fn start_again(guest: &Arc<Guest>, name: &ProcessName) -> Outcome<GuestEvent> {
     let service = guest.services.find(name)?.service.clone();
     start(guest, service).await
@@ -65,7 +65,7 @@ pub(crate) async fn stop(guest: &Guest, request: &StopService) -> Outcome<GuestE
     Ok(GuestEvent::Service(service.over().await))
 }
 
-/// Notifies the client whenever a service ends, until the client ends the stream.
+/// Notifies the client whenever a service ends. Returns when the client ends the stream.
 pub(crate) async fn watch(guest: &Guest, stream: Stream) {
     let mut ends = guest.services.ends.subscribe();
     let (sender, _receiver) = stream.split();

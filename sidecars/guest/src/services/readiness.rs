@@ -1,7 +1,7 @@
 //! Checks whether a service is ready.
 //!
-//! The checks run inside the bottle: HTTP and TCP connections come from the guest's network, and a command runs like
-//! any other program of the bottle.
+//! The checks run inside the bottle. HTTP and TCP checks connect from the guest's network, and a command check runs
+//! like any other program of the bottle.
 
 use std::io;
 use std::net::SocketAddr;
@@ -27,7 +27,8 @@ const STATUS_LINE_MAX: usize = 1024;
 /// Waits until the service is ready.
 ///
 /// # Errors
-/// The result of the last check, as a fragment, if the service is not ready within its start period.
+/// Fails if the service is not ready within its start period. The error is the result of the last check, as a part of a
+/// sentence.
 pub(super) async fn wait(guest: &Arc<Guest>, service: &Service) -> Result<(), String> {
     let [interval, limit, period] =
         [service.interval_ms, service.timeout_ms, service.start_period_ms].map(Duration::from_millis);
@@ -56,7 +57,7 @@ async fn check(guest: &Arc<Guest>, service: &Service) -> Result<(), String> {
     }
 }
 
-/// Connects to the first address that accepts.
+/// Connects to the first address that accepts a connection.
 async fn connect(addresses: &[SocketAddr]) -> Result<TcpStream, String> {
     let mut problem = "it has no address".to_owned();
     for address in addresses {
@@ -94,7 +95,7 @@ async fn http(request: &HttpCheck) -> Result<(), String> {
     }
 }
 
-/// The status in the first line of a response (RFC 9112, section 4).
+/// Returns the status code in the first line of a response (RFC 9112, section 4).
 fn status(response: &[u8]) -> Option<u16> {
     let line = response.split(|byte| *byte == b'\n').next()?;
     let mut words = std::str::from_utf8(line).ok()?.split(' ');
@@ -113,7 +114,7 @@ async fn file(guest: &Guest, path: &str) -> Result<(), String> {
     }
 }
 
-/// Ends the processes of a check that takes too long.
+/// A guard that kills the processes of a check when it is dropped, for example after a timeout.
 struct EndOnDrop(Pid);
 
 impl Drop for EndOnDrop {
@@ -122,13 +123,13 @@ impl Drop for EndOnDrop {
     }
 }
 
-/// Runs a program with the directory, the variables and the user of the service.
+/// Runs the program of a check with the directory, the variables and the user of the service.
 async fn command(guest: &Guest, service: &Process, argv: &[String]) -> Result<(), String> {
     let process = Process { argv: argv.to_vec(), terminal: None, stdin: false, ..service.clone() };
     let mut running = guest.start(&process).map_err(|failure| failure.message)?;
     let _end = EndOnDrop(running.pid);
     for mut output in running.outputs {
-        // A program whose output is not read could block.
+        // The output is read and dropped, because a program could block if nobody reads its output.
         tokio::spawn(async move {
             let mut buffer = vec![0; READ];
             while output.read(&mut buffer).await > 0 {}

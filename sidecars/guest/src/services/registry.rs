@@ -1,4 +1,4 @@
-//! Keeps the services of a bottle.
+//! Registers the services of a bottle.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -10,10 +10,11 @@ use tokio::sync::broadcast;
 use super::supervised::Supervised;
 use crate::failure::{Outcome, bad_state};
 
-/// The number of service ends that are buffered for a watcher. A slower watcher misses the oldest.
+/// The maximum number of end notifications that are buffered for a watcher. A slower watcher misses the oldest
+/// notifications.
 const ENDS: usize = 64;
 
-/// All services.
+/// The registry of all services.
 pub(crate) struct Services {
     known: Mutex<Known>,
     /// Reports each service that ends without a request to stop it.
@@ -22,9 +23,9 @@ pub(crate) struct Services {
 
 #[derive(Default)]
 struct Known {
-    /// In the order of their start.
+    /// The services in the order in which they were started.
     all: Vec<Arc<Supervised>>,
-    /// Whether the bottle is ending, so that no further service may start.
+    /// Whether the bottle is stopping. In this case, no further service may start.
     closed: bool,
 }
 
@@ -39,19 +40,19 @@ impl Services {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The states of all services.
+    /// Returns the states of all services.
     pub(super) fn infos(&self) -> Vec<ServiceInfo> {
         self.known().all.iter().map(|service| service.info()).collect()
     }
 
-    /// Prevents any further start of a service. Returns the services, the last one first.
+    /// Prevents any further start of a service. Returns the services in reverse order of their start.
     pub(super) fn close(&self) -> Vec<Arc<Supervised>> {
         let mut known = self.known();
         known.closed = true;
         known.all.iter().rev().cloned().collect()
     }
 
-    /// Stops all services at once, because a limit is exceeded.
+    /// Stops all services immediately, because the bottle has exceeded a limit.
     pub(crate) fn abandon(&self) {
         self.close().iter().for_each(|service| service.stop(Duration::ZERO));
     }

@@ -1,4 +1,4 @@
-//! The state of one service.
+//! Defines the state of one service.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use tokio::sync::watch;
 pub(super) struct Supervised {
     pub(super) service: Service,
     pub(super) info: watch::Sender<ServiceInfo>,
-    /// The time between SIGTERM and SIGKILL, once the service must stop.
+    /// The request to stop the service: the time between SIGTERM and SIGKILL. `None` until the service must stop.
     stop: watch::Sender<Option<Duration>>,
 }
 
@@ -36,17 +36,17 @@ impl Supervised {
         self.info.borrow().clone()
     }
 
-    /// Requests that the service stops.
+    /// Requests a stop of the service. `grace` is the time between SIGTERM and SIGKILL.
     pub(super) fn stop(&self, grace: Duration) {
         self.stop.send_replace(Some(grace));
     }
 
-    /// Waits until the service is ready for the first time, or is over.
+    /// Waits until the service has been ready once or has ended without a restart.
     pub(super) async fn settled(&self) -> ServiceInfo {
         self.wait_for(|info| info.ready_at.is_some() || info.state.is_over()).await
     }
 
-    /// Waits until the service is over.
+    /// Waits until the service has ended without a restart.
     pub(super) async fn over(&self) -> ServiceInfo {
         self.wait_for(|info| info.state.is_over()).await
     }

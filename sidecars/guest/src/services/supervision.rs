@@ -1,4 +1,4 @@
-//! Supervises one service: starts it, waits until it is ready, and starts it again when it ends.
+//! Supervises one service: starts the service, waits until it is ready, and starts it again when it ends.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,10 +14,10 @@ use crate::guest::Guest;
 use crate::process_registry::Started;
 use crate::processes;
 
-/// The delay before the first restart. Each further one doubles it.
+/// The delay before the first restart. Each further restart doubles the delay.
 const FIRST_DELAY: Duration = Duration::from_millis(500);
 
-/// The longest delay before a restart.
+/// The maximum delay before a restart.
 const LONGEST_DELAY: Duration = Duration::from_secs(30);
 
 /// If a run lasted at least this long, the next delay is [`FIRST_DELAY`] again.
@@ -26,17 +26,17 @@ const STABLE_AFTER: Duration = Duration::from_secs(30);
 /// The time between SIGTERM and SIGKILL for a run that did not become ready.
 const FAILED_GRACE: Duration = Duration::from_secs(1);
 
-/// How a run ended.
+/// The reason why a run of a service ended.
 enum RunEnd {
-    /// By itself.
+    /// The process exited by itself.
     Exited(Exit),
-    /// It was not ready in time, for this reason.
+    /// The service was not ready in time. The text is the result of the last check.
     NotReady(String),
-    /// On request, with this time between SIGTERM and SIGKILL.
+    /// A stop was requested, with the given time between SIGTERM and SIGKILL.
     Stopped(Duration),
 }
 
-/// Runs a service until it is over.
+/// Runs a service until it ends and is not restarted.
 pub(super) async fn supervise(guest: Arc<Guest>, supervised: Arc<Supervised>) {
     let Supervised { service, .. } = &*supervised;
     let mut delay = FIRST_DELAY;
@@ -94,14 +94,16 @@ async fn run_once(guest: &Arc<Guest>, supervised: &Supervised, run: &mut Started
         }
         exit = run.exit.ended() => return RunEnd::Exited(exit),
     }
-    // A check can succeed although the run has just ended, for example if another program listens on its port.
+    // A check can succeed although the run has just ended, for example if another program listens on the service's
+    // port.
     if run.exit.now().is_none() {
         supervised.enter(ServiceState::Ready, |info| info.ready_at = Some(Timestamp::now()));
     }
     RunEnd::Exited(run.exit.ended().await)
 }
 
-/// Ends the processes of a run, and decides what follows. Returns `None` if the service was stopped.
+/// Ends the processes of a run, and returns the next state of the service with the reason. Returns `None` if the
+/// service was stopped on request.
 async fn settle(
     guest: &Guest,
     supervised: &Supervised,
@@ -113,7 +115,7 @@ async fn settle(
         RunEnd::Stopped(grace) => grace,
         RunEnd::Exited(_) | RunEnd::NotReady(_) => FAILED_GRACE,
     };
-    // Programs that the run left behind would still occupy its port.
+    // Remaining processes of the run would still occupy the service's port, so the complete session is ended.
     let exit = processes::end_session(run.pid, &mut run.exit, grace).await;
     if exit.is_none() {
         guest.report_problem(format!(

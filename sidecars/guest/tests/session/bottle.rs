@@ -1,4 +1,4 @@
-//! Runs the guest in a separate process, which is this test program with a different task.
+//! Runs the guest in a separate process. This process runs the same test program.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
@@ -25,11 +25,11 @@ const PROXY: &str = "GUEST_TEST_PROXY";
 /// An environment variable with the bottle's directory, for the guest's process.
 const DIRECTORY: &str = "GUEST_TEST_DIRECTORY";
 
-/// An environment variable for a guest whose transport is its standard streams.
+/// An environment variable that makes the guest use its standard streams as the transport.
 const STDIO: &str = "GUEST_TEST_STDIO";
 
-/// The arguments with which `unshare` runs a program as pid 1 of a new namespace, as an ordinary user. A
-/// backend starts the guest in the same way.
+/// The arguments that make `unshare` run a program as pid 1 of a new namespace, as an ordinary user. A backend starts
+/// the guest in the same way.
 const INIT: [&str; 8] = [
     "--user",
     "--map-user=1000",
@@ -73,8 +73,7 @@ fn guest_process() {
 pub(crate) struct Bottle {
     pub(crate) process: Child,
     directory: tempfile::TempDir,
-    /// The other ends of the guest's standard input and output. They are kept open, as a container engine
-    /// does.
+    /// The other ends of the guest's standard input and output. Both ends stay open, as in a container engine.
     pub(crate) streams: Option<(OwnedFd, OwnedFd)>,
 }
 
@@ -95,17 +94,17 @@ impl Bottle {
         Self::start_with(|exe| Command::new(exe))
     }
 
-    /// Starts a guest that is pid 1 of a new namespace; `None` if the machine does not allow that.
+    /// Starts a guest that is pid 1 of a new namespace. Returns `None` if the machine does not allow new namespaces.
     pub(crate) fn start_as_init() -> Option<Self> {
         Self::can_be_init().then(|| Self::start_with(as_init))
     }
 
-    /// Starts a guest whose transport is its standard streams.
+    /// Starts a guest that uses its standard streams as the transport.
     pub(crate) fn start_on_stdio() -> Self {
         Self::start_with(|exe| on_stdio(Command::new(exe)))
     }
 
-    /// Starts a guest that is pid 1 and whose transport is its standard streams.
+    /// Starts a guest that is pid 1 of a new namespace and uses its standard streams as the transport.
     pub(crate) fn start_as_init_on_stdio() -> Option<Self> {
         Self::can_be_init().then(|| Self::start_with(|exe| on_stdio(as_init(exe))))
     }
@@ -118,7 +117,7 @@ impl Bottle {
         true
     }
 
-    /// Starts a guest that forwards these ports of the loopback address to the proxy.
+    /// Starts a guest that forwards `ports` of the loopback address to the proxy.
     pub(crate) fn start_with_proxy(ports: &str) -> Self {
         Self::start_with(|exe| {
             let mut command = Command::new(exe);
@@ -148,7 +147,7 @@ impl Bottle {
         self.directory.path().join("root")
     }
 
-    /// The path of the bundle's socket for a port of the proxy.
+    /// Returns the path of the bundle's socket for a port of the proxy.
     pub(crate) fn proxy_socket(&self, port: u16) -> PathBuf {
         self.directory.path().join("proxy").join(port.to_string())
     }
@@ -198,7 +197,7 @@ impl Bottle {
 
 impl Drop for Bottle {
     fn drop(&mut self) {
-        // Stops the guest in an orderly way, because killing it would leave its processes running.
+        // Stops the guest with SIGTERM, because its processes would continue to run if it were killed.
         let pid = rustix::process::Pid::from_child(&self.process);
         if self.process.try_wait().is_ok_and(|status| status.is_none()) {
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
@@ -221,7 +220,7 @@ pub(crate) struct Attached {
 }
 
 impl Attached {
-    /// Returns only the input, for writing bytes that no channel would send.
+    /// Returns only the input, so that a test can write bytes that a channel would never send.
     pub(crate) fn input(self) -> Sender {
         Sender::from_owned_fd(self.input).unwrap()
     }
@@ -303,7 +302,7 @@ impl Seen {
         })
     }
 
-    /// Adds one event; returns false after the last event.
+    /// Adds one event. Returns false after the last event.
     fn add(&mut self, event: Option<Event>) -> bool {
         match event {
             Some(Event::Data { fd: STDOUT, bytes }) => self.out.extend_from_slice(&bytes),

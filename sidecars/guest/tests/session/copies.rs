@@ -47,7 +47,7 @@ fn member(kind: EntryType, name: &str, link: &str, content: &[u8]) -> Vec<u8> {
     header.set_entry_type(kind);
     header.set_mode(0o6755);
     header.set_size(content.len() as u64);
-    // Writes the name into the header directly, because an attacker is not bound by the library's checks.
+    // Writes the names into the header directly, without the checks of the library, as an attacker would.
     header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
     header.as_old_mut().linkname[..link.len()].copy_from_slice(link.as_bytes());
     header.set_cksum();
@@ -135,7 +135,7 @@ async fn a_link_in_the_place_of_a_file_is_not_followed() {
         assert!(failure.message.contains(&format!("a link to {target}")), "{failure:?}");
         assert!(!seen.text().contains("not asked for"), "{seen:?}");
     }
-    // The user named this file, and the symlink is only a component of its path.
+    // A symlink in the path of the file is followed, because the user named this path.
     assert_eq!(listing(&copy_out(&channel, "report/large").await.out), ["large 644 not asked for"]);
 }
 
@@ -201,11 +201,11 @@ async fn hostile_archives_change_nothing_outside_their_directory() {
         let GuestEvent::Failed(failure) = answer else { panic!("{word}: {answer:?}") };
         assert!(failure.message.contains(word), "{word}: {failure:?}");
     }
-    // The copy replaces a symlink that has the file's name, and does not write to the symlink's target.
+    // If a symlink has the file's name, the copy replaces the symlink and does not write to its target.
     let answer = copy_in(&channel, "in", &archive(&[file("file-link", "mine")])).await;
     assert_eq!(answer, GuestEvent::Done);
     assert!(std::fs::symlink_metadata(workspace.join("in/file-link")).unwrap().is_file());
-    // A symlink to a directory outside is resolved inside the bottle's root.
+    // A symlink to a directory outside the bottle is resolved inside the bottle's root.
     let answer = copy_in(&channel, "in/planted/sub", &archive(&[file("inside", "x")])).await;
     assert!(matches!(answer, GuestEvent::Done | GuestEvent::Failed(_)), "{answer:?}");
     assert_eq!(std::fs::read_dir(&outside).unwrap().count(), 0);
@@ -218,7 +218,7 @@ async fn refuses_a_truncated_or_aborted_archive() {
     let (bottle, channel) = Bottle::ready().await;
     let request = || GuestRequest::CopyIn(CopyIn { path: "part".to_owned() });
     let bytes = archive(&[file("one", "1"), member(EntryType::Regular, "two", "", &[b'2'; 4000])]);
-    // The archive is truncated in its second file, although the stream has an end.
+    // The archive is truncated in its second file, although the client ends the stream properly.
     let mut stream = channel.open(&request()).await.unwrap();
     stream.data(STDIN, &bytes[..2000]).await.unwrap();
     stream.end().await.unwrap();

@@ -34,7 +34,7 @@ fn refused(answer: GuestEvent) -> (FailureKind, String) {
     }
 }
 
-/// Reads at most `max` bytes from a position on.
+/// Reads at most `max` bytes from the position `from` on.
 async fn read(
     channel: &Channel,
     process: &ProcessName,
@@ -50,7 +50,7 @@ async fn read(
     }
 }
 
-/// Reads until the output contains `word`.
+/// Reads the output from the beginning until it contains `word`.
 async fn until(channel: &Channel, process: &ProcessName, word: &str) -> String {
     let end = Instant::now() + SOON;
     let (mut text, mut next) = (String::new(), 0);
@@ -108,7 +108,7 @@ async fn the_output_is_read_by_position_and_outlives_hosts() {
     assert_eq!(nothing.0, "", "no lines are no output");
     let beyond = read(&channel, &process, ReadFrom::Position(u64::MAX), 100, 0).await;
     assert_eq!((beyond.0.as_str(), beyond.1.next, beyond.1.lost), ("", 8, 0));
-    // A read that waits gets the output as soon as there is some.
+    // A read that waits returns when the process writes output.
     let waiting = read(&channel, &process, ReadFrom::Position(8), 100, 60_000);
     let (waited, written) = tokio::join!(waiting, write(&channel, &process, "x\n", false));
     assert_eq!((waited.0.as_str(), written), ("three\n", GuestEvent::Done));
@@ -127,7 +127,7 @@ async fn a_secret_of_the_bottle_is_replaced_in_what_is_read() {
     let process = start(&channel, shell(script), None).await;
     let all = until(&channel, &process, "c [REDACTED]").await;
     assert_eq!(all, "a [REDACTED] b\nc [REDACTED]");
-    // Positions are those of the bytes that the process wrote.
+    // Positions count the bytes that the process wrote, not the redacted bytes.
     let (part, positions) = read(&channel, &process, ReadFrom::Position(5), 4, 0).await;
     assert_eq!((part.as_str(), positions.from, positions.next), ("", 5, 9));
     let (_, last) = read(&channel, &process, ReadFrom::LastLines(0), 1, 0).await;
@@ -158,14 +158,14 @@ async fn a_shell_lives_between_clients_and_signals_reach_its_foreground() {
     let main = named("main");
     assert_eq!(write(&channel, &main, "cd /; x=kept; echo ready-$((1+1))\n", false).await, GuestEvent::Done);
     until(&channel, &main, "ready-2").await;
-    // Ctrl-C as a signal ends the program in the foreground, and not the shell. The shell moves the program to the
+    // SIGINT ends the program in the foreground, as Ctrl-C does, and not the shell. The shell moves the program to the
     // foreground before the program runs.
     write(&channel, &main, "sh -c 'echo runs-$((2+1)); exec sleep 1000'\n", false).await;
     until(&channel, &main, "runs-3").await;
     signal(&channel, &main, 2).await;
     write(&channel, &main, "echo $x-$PWD-$((2+2))\n", false).await;
     until(&channel, &main, "kept-/-4").await;
-    // A client attaches with another size, and leaves.
+    // A client with another terminal size attaches and detaches.
     let attach =
         Attach { read_only: false, process: Some(main.clone()), size: Some(Size { columns: 100, rows: 30 }) };
     let mut stream = channel.open(&GuestRequest::Attach(attach)).await.unwrap();
@@ -202,7 +202,7 @@ async fn an_end_reaches_the_whole_session_and_only_it() {
     assert_eq!((of(&other).processes, of(&other).state), (1, ProcessState::Running));
     // A second request to end an exited process returns the same result.
     assert_eq!(end(&channel, &process, 300).await, GuestEvent::Exited(Exit::Signal(9)));
-    // A stopped process ends by SIGTERM too.
+    // SIGTERM also ends a process that SIGSTOP has stopped.
     signal(&channel, &other, 19).await;
     assert_eq!(end(&channel, &other, 10_000).await, GuestEvent::Exited(Exit::Signal(15)));
 }
@@ -237,7 +237,7 @@ async fn a_list_has_states_names_and_usage() {
         input_info.ended_at >= Some(input_info.started_at) && input_info.processes == 0,
         "{input_info:?}"
     );
-    // A name is free again when its process has ended; a handle never is.
+    // A name can be used again after its process has ended. A handle is never used again.
     let request = |name: &str| {
         GuestRequest::StartProcess(StartProcess { process: shell("true"), name: Some(named(name)) })
     };
@@ -261,7 +261,7 @@ async fn the_number_of_processes_is_bounded() {
     for _ in 1..PROCESSES_MAX {
         start(&channel, shell("exec sleep 1000"), None).await;
     }
-    // The new process takes the place of the process that has ended.
+    // The new process replaces the ended process in the registry.
     let last = start(&channel, shell("exec sleep 1000"), None).await;
     let (_, why) = refused(end(&channel, &first, 0).await);
     assert!(why.starts_with("the bottle has no process p1: it has p2, "), "{why}");
@@ -282,8 +282,8 @@ async fn many_processes_leave_no_open_files() {
     };
     let in_terminal = Process { terminal: Some(SIZE), ..shell("read x; echo $x") };
     for _ in 0..50 {
-        // The processes: one ends by itself, one runs in a terminal, one is ended by a request, one does not start, and
-        // one is a command.
+        // One process ends by itself, one runs in a terminal, a request ends one, one does not start, and one is a
+        // command.
         for process in [shell("cat; echo x"), in_terminal.clone()] {
             let process = start(&channel, process, None).await;
             write(&channel, &process, "x\n", true).await;
@@ -342,7 +342,8 @@ async fn a_client_follows_all_processes_to_their_end() {
     let mut seen = Seen::default();
     seen.until(&mut followed, "one\n").await;
     write(&channel, &process, "\n", false).await;
-    // The last output and the exit of a process arrive, although the process ends with the bottle.
+    // The client receives the last output and the exit of the process, although the process is killed when the bottle
+    // stops.
     let stopped = channel.open(&crate::bottle::stop(0)).await.unwrap();
     let seen = seen.rest(&mut followed).await;
     assert_eq!(seen.reset, None);

@@ -69,8 +69,8 @@ async fn reports_why_a_program_cannot_run() {
 #[tokio::test]
 async fn signals_the_process_and_its_group() {
     let (_bottle, channel) = Bottle::ready().await;
-    // A child in the same process group keeps the output open. The stream still ends, because the signal
-    // reaches both processes.
+    // A child in the same process group keeps the output open. The stream still ends, because the signal reaches the
+    // child too.
     let mut stream = channel.open(&GuestRequest::Exec(shell("sleep 1000 & echo up; wait"))).await.unwrap();
     let mut seen = Seen::default();
     seen.until(&mut stream, "up").await;

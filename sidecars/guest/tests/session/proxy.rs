@@ -1,4 +1,4 @@
-//! Tests that a running guest forwards connections to the proxy, even if one of the ports is taken.
+//! Tests that a running guest forwards connections to the proxy, even if one of the ports is in use.
 
 use std::net::{Ipv4Addr, TcpListener};
 

@@ -51,7 +51,7 @@ async fn end(channel: &Channel, name: &str, grace_ms: u64) -> ServiceInfo {
     info(ask(channel, &GuestRequest::StopService(StopService { name, grace_ms })).await)
 }
 
-/// Waits until the only service reaches a state.
+/// Waits until a service is in a state for which `reached` returns true.
 async fn until(channel: &Channel, reached: impl Fn(&ServiceInfo) -> bool) -> ServiceInfo {
     let end = Instant::now() + SOON;
     loop {
@@ -79,7 +79,7 @@ async fn next_end(watch: &mut Stream) -> ServiceInfo {
     info(timeout(SOON, watch.receive()).await.expect("an end in time").unwrap())
 }
 
-/// Answers each connection with `response`.
+/// Starts a server that answers each connection with `response`.
 async fn server(response: &'static str) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -115,7 +115,7 @@ async fn each_check_finds_out_when_a_service_is_ready() {
         assert_eq!((info.state, info.why), (ServiceState::Ready, None), "{name}");
         assert!(info.ready_at.is_some() && info.process.is_some() && info.restarts == 0, "{name}");
     }
-    // The file appears while the guest checks.
+    // The file appears while the guest waits for it.
     let appears = service("appears", shell("sleep 0.2; touch new; sleep 60"), Readiness::File("new".into()));
     assert_eq!(start(&channel, appears).await.state, ServiceState::Ready);
     let names: Vec<String> = list(&channel).await.into_iter().map(|info| info.name.into()).collect();
@@ -168,7 +168,7 @@ async fn a_service_that_does_not_become_ready_fails_with_the_reason() {
     let missing = start(&channel, service("gone", process(&["no-such-program"]), Readiness::Started)).await;
     assert_eq!((missing.state, missing.process), (ServiceState::Failed, None));
     assert!(missing.why.unwrap().contains("no-such-program"));
-    // A check that exceeds its time limit is ended.
+    // The guest kills a check that exceeds its time limit.
     let commands = std::fs::read_dir("/proc")
         .unwrap()
         .filter_map(|entry| std::fs::read(entry.ok()?.path().join("cmdline")).ok());
@@ -185,7 +185,7 @@ async fn a_service_that_ends_is_restarted_by_its_policy() {
         (Restart::OnFailure, "exit 1", ServiceState::Restarting),
         (Restart::Always, "exit 0", ServiceState::Restarting),
     ] {
-        // The service ends after it was ready, so that its restart policy applies.
+        // The service ends only after it has been ready, so that its restart policy applies.
         let script = format!("touch ready; while [ -e ready ]; do sleep 0.02; done; {script}");
         let one = Service { restart, ..service("one", shell(&script), Readiness::File("ready".into())) };
         let _ = std::fs::remove_file(bottle.root().join("workspace/ready"));
@@ -221,7 +221,7 @@ async fn a_stop_reaches_all_processes_of_a_service_and_ends_its_restarts() {
     let last = beat();
     tokio::time::sleep(Duration::from_millis(100)).await;
     assert_eq!(beat(), last, "a process of the service runs on");
-    // A service that waits for its restart stops at once.
+    // A service that waits for its restart can be stopped immediately.
     let ending =
         Service { restart: Restart::Always, ..service("two", shell("sleep 0.05"), Readiness::Started) };
     start(&channel, ending).await;
@@ -268,7 +268,7 @@ async fn many_restarts_keep_few_outputs_and_the_number_of_services_is_bounded() 
         other => panic!("{other:?}"),
     };
     assert!(processes.len() <= 2, "{processes:?}");
-    // A run that has just begun has no output yet.
+    // A run that has just begun may have no output yet.
     let mut shown = output(&channel, "busy").await;
     let late = Instant::now() + SOON;
     while shown.is_empty() && Instant::now() < late {
@@ -285,7 +285,7 @@ async fn many_restarts_keep_few_outputs_and_the_number_of_services_is_bounded() 
     let more = service("more", shell("sleep 60"), Readiness::Started);
     let more = format!("{:?}", ask(&channel, &GuestRequest::StartService(more)).await);
     assert!(more.contains("32 services run already"), "{more}");
-    // The end of a service makes room for another one.
+    // After one service has ended, another service can be started.
     end(&channel, "s1", 100).await;
     let fits = start(&channel, service("more", shell("sleep 60"), Readiness::Started)).await;
     assert_eq!(fits.state, ServiceState::Ready);

@@ -25,7 +25,7 @@ async fn sends_the_last_output_of_an_agent_that_exits_on_sigterm() {
 #[tokio::test]
 async fn kills_an_agent_that_ignores_sigterm_and_all_other_processes() {
     let (mut bottle, channel) = Bottle::ready().await;
-    // A grandchild that has left its process group, its session and its parent.
+    // A grandchild leaves the process group and the session of the agent, and loses its parent.
     let script = "trap '' TERM; setsid sh -c 'trap \"\" TERM HUP; sleep 4242 & echo $! > orphan; wait' & \
                   echo up; while :; do sleep 0.05; done";
     let _agent = channel.open(&GuestRequest::StartAgent(shell(script))).await.unwrap();

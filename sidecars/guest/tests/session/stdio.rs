@@ -1,4 +1,4 @@
-//! Tests a guest whose transport is its standard streams, as in a container.
+//! Tests a guest that uses its standard streams as the transport, as in a container.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::bottle::{Bottle, SIZE, SOON, Seen, all, ask, attach, provision, run, 
 #[tokio::test]
 async fn serves_consecutive_keepers_even_after_half_a_frame() {
     let mut bottle = Bottle::start_on_stdio();
-    // The keeper runs in its own runtime, so that it can be killed without closing its connection.
+    // The first keeper runs in a separate runtime, so that the test can end it without closing its connection.
     let keeper = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let first = keeper.spawn(bottle.attach().connect()).await.unwrap();
     provision(&first).await;
@@ -37,7 +37,7 @@ async fn serves_consecutive_keepers_even_after_half_a_frame() {
     let seen = seen.rest(&mut stream).await;
     assert!(seen.text().contains("got again"), "{seen:?}");
     assert_eq!(seen.exit(), Some(Exit::Code(0)));
-    // The process of the first keeper's client gets SIGHUP, as if its connection had been closed.
+    // The process that a client of the first keeper started gets SIGHUP, as if the connection had been closed.
     let gone = format!("/proc/{pid}");
     timeout(SOON, async {
         while std::path::Path::new(&gone).exists() {
@@ -73,7 +73,7 @@ async fn the_end_of_its_input_or_sigterm_ends_the_bottle() {
         let mut seen = Seen::default();
         seen.until(&mut stream, "up").await;
         if end_of_input {
-            // The container engine and the keeper have exited.
+            // Closing both streams has the same effect as an exit of the container engine and the keeper.
             bottle.streams = None;
             drop((stream, channel, _agent));
         } else {
@@ -94,7 +94,7 @@ async fn no_process_of_the_bottle_can_access_the_streams() {
     let seen = run(&channel, shell("exec ls -l /proc/self/fd"), None).await;
     let lines = seen.text().lines().filter(|line| line.contains("->")).count();
     assert_eq!(lines, 4, "three streams and the listed directory: {seen:?}");
-    // The guest runs as the same user, but the process cannot access the guest's descriptors.
+    // The process runs as the same user as the guest, but cannot access the guest's descriptors.
     let script = "for n in $(seq 0 40); do \
                       (echo x > /proc/1/fd/$n) && echo wrote $n; \
                       (exec 9< /proc/1/fd/$n) && echo opened $n; \

@@ -31,8 +31,7 @@ async fn an_exec_on_a_terminal_has_its_size_and_keys() {
     stream.message(&ClientMessage::Resize(Size { columns: 132, rows: 50 })).await.unwrap();
     stream.data(STDIN, b"\r").await.unwrap();
     seen.until(&mut stream, "50 132").await;
-    // A shell that switches between two programs may ignore the input, so wait for the output of the last
-    // program.
+    // A shell that switches between two programs may lose input, so the test waits for the output of the last program.
     stream.data(STDIN, b"ready\r").await.unwrap();
     seen.until(&mut stream, "ready\r\nready").await;
     // Ctrl-C is a byte that the terminal converts to a signal.
@@ -100,7 +99,7 @@ async fn a_read_only_client_sees_everything_and_changes_nothing() {
     watcher.message(&ClientMessage::Resize(Size { columns: 1, rows: 1 })).await.unwrap();
     watcher.message(&ClientMessage::Signal { signal: 9 }).await.unwrap();
     watcher.data(STDIN, b"intruder\r").await.unwrap();
-    // The response arrives after the guest has read all of that input.
+    // When this response arrives, the guest has already read the watcher's input.
     assert_eq!(run(&channel, shell("true"), None).await.exit(), Some(Exit::Code(0)));
     holder.data(STDIN, b"owner\r").await.unwrap();
     let watched = watching.rest(&mut watcher).await;
@@ -153,7 +152,7 @@ async fn a_waiting_client_gets_all_output_of_a_piped_agent() {
     let request = Process { stdin: true, ..shell(&script) };
     let mut agent = channel.open(&GuestRequest::StartAgent(request)).await.unwrap();
     assert!(matches!(agent.receive().await.unwrap(), GuestEvent::Started { .. }));
-    // The client reads slowly, so the agent waits for it.
+    // The client reads nothing for a while, so the agent must wait.
     tokio::time::sleep(std::time::Duration::from_millis(300)).await;
     assert_eq!(status(&channel).await, AgentState::Running);
     let seen = all(stream).await;

@@ -1,4 +1,4 @@
-//! Tests requests about files over the channel: data in and out, and clients that go away.
+//! Tests file requests over the channel: sending and receiving data, and clients that disconnect.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -61,7 +61,8 @@ async fn a_client_that_goes_away_changes_nothing() {
         timeout(SOON, undone).await.expect("its removal");
     }
     assert_eq!(fs::read_to_string(workspace.join("file")).unwrap(), "old");
-    // There are more clients than threads, and no client reads any more. All threads end when the clients disconnect.
+    // There are more clients than threads, and no client reads the answer. All threads must end when the clients
+    // disconnect.
     fs::write(workspace.join("huge"), vec![b'x'; 8 << 20]).unwrap();
     let mut waiting = Vec::new();
     for _ in 0..12 {

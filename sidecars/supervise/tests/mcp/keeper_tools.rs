@@ -1,4 +1,4 @@
-//! The tools that the keeper carries out: their list, calls, answers and cancellation.
+//! Tests the tools that the keeper executes. The tests list the tools, call the tools, and cancel a call.
 
 use std::io::Write;
 use std::os::unix::net::UnixStream;
@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 
 use crate::scene::{PATIENCE, Scene};
 
-/// Takes the next call, as a keeper.
+/// Receives the next call in the role of a keeper.
 async fn taken(keeper: &Channel) -> Result<(Stream, ToolRequest)> {
     let mut stream = keeper.open(&BundleRequest::ToolCall).await?;
     match tokio::time::timeout(PATIENCE, stream.receive()).await?? {
@@ -22,12 +22,12 @@ async fn taken(keeper: &Channel) -> Result<(Stream, ToolRequest)> {
     }
 }
 
-/// Answers the next call with `answer`. Returns the request.
+/// Answers the next call with `answer` in the role of a keeper. Returns the request of the call.
 fn answers(scene: &Scene, answer: Option<ToolAnswer>) -> JoinHandle<Result<ToolRequest>> {
     let keeper = scene.channel().clone();
     tokio::spawn(async move {
         let (stream, request) = taken(&keeper).await?;
-        // Without an answer, the connection to the keeper is lost.
+        // If `answer` is `None`, the keeper closes the stream without an answer.
         if let Some(answer) = answer {
             stream.message(&answer).await?;
             stream.end().await?;
@@ -58,7 +58,7 @@ pub(crate) async fn passed() -> Result<()> {
         "{names:?}"
     );
     ensure!(listed.await?? == ToolRequest::List);
-    // The list is the same as long as the bottle runs, so the keeper is asked once.
+    // The list of tools does not change while the bottle runs, so the daemon requests it only once from the keeper.
     let again = scene.call("2025-11-25", "tools/list", json!({}))?.result()?;
     ensure!(again == list, "{again}");
 
@@ -68,7 +68,7 @@ pub(crate) async fn passed() -> Result<()> {
         (Some(ToolAnswer::Document { document: document.clone() }), "\"isError\":false"),
         (Some(ToolAnswer::Text { text: "a diff".to_owned() }), "a diff"),
         (Some(mistake), "no such bottle"),
-        // An answer of another kind, and a keeper that is lost after it took the call.
+        // In these cases, the keeper sends an answer of the wrong kind, or disconnects after it has received the call.
         (Some(ToolAnswer::Tools { tools: Vec::new() }), "another answer than a result"),
         (None, "the connection to bottle was lost"),
     ] {

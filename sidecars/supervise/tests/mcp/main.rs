@@ -1,7 +1,7 @@
-//! Tests the daemon as a separate process, with the test as its parent process and as an agent's client.
+//! Tests the daemon as a separate process. The test acts as the daemon's parent process and as an agent's MCP client.
 //!
-//! The client sends JSON-RPC messages written by hand over HTTP, without the SDK. If this program is started
-//! as `__supervise`, it is the daemon; otherwise it runs the tests.
+//! The client sends hand-written JSON-RPC messages over HTTP, without the SDK. If the first argument of this program is
+//! `__supervise`, the program runs the daemon. Otherwise, the program runs the tests.
 
 mod keeper_tools;
 mod python_client;
@@ -44,7 +44,7 @@ fn trial<F: Future<Output = Result<()>> + 'static>(name: &str, test: fn() -> F) 
     within(3 * PATIENCE, name, test)
 }
 
-/// Defines a test that may first download a package, and has a longer time limit.
+/// Defines a test with a longer time limit, because the test may first download a package.
 fn slow_trial<F: Future<Output = Result<()>> + 'static>(name: &str, test: fn() -> F) -> Trial {
     within(30 * PATIENCE, name, test)
 }
@@ -57,7 +57,7 @@ fn within<F: Future<Output = Result<()>> + 'static>(longest: Duration, name: &st
     })
 }
 
-/// The protocol revisions of clients, with the metadata that each client sends in every request.
+/// Returns protocol revisions of MCP clients, with the metadata that a client of each revision sends in every request.
 fn revisions() -> [(&'static str, Value); 3] {
     let meta = json!({
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
@@ -99,7 +99,7 @@ async fn lists_tools() -> Result<()> {
         parameters["arguments"] = json!({});
         let routes = &scene.call(revision, "tools/call", parameters)?.result()?["structuredContent"];
         ensure!(routes["revision"] == 1 && routes["routes"][0]["host"] == "open.example", "{routes}");
-        // The response contains neither names of secrets nor addresses in the user's network.
+        // The response must contain neither the names of secrets nor addresses in the user's network.
         ensure!(
             !routes.to_string().contains("slot") && !routes.to_string().contains("203.0.113.9"),
             "{routes}"
@@ -136,7 +136,7 @@ async fn answered() -> Result<()> {
         ensure!(result["status"] == status, "{host}: {result}");
         if let "approved" | "modified" | "rejected" = status {
             ensure!(result["notes"] == "because", "{result}");
-            // A later check returns the same result.
+            // A later check of the proposal returns the same result.
             let again = scene.tool("check-proposal", json!({"id": result["id"]}))?.result()?;
             ensure!(again["structuredContent"]["status"] == status, "{again}");
         }
@@ -147,7 +147,7 @@ async fn answered() -> Result<()> {
     ensure!(asked[0].proposed_file == "routes:\n- host: yes.example\n", "{:?}", asked[0].proposed_file);
     ensure!(asked[0].revision == Some(1) && asked[0].tool == Tool::EgressAllow);
     ensure!(asked[1].justification == "to see\n(after the refusal ddec6bbf7190)");
-    // If a proposed route has become active in the meantime, the user is not asked again.
+    // If a proposed route is already active, the user is not asked.
     scene.routes(2, "routes:\n- host: no.example\n").await?;
     let result =
         scene.tool("egress-allow", json!({"routes": [{"host": "no.example"}], "justification": "x"}))?;
@@ -182,7 +182,7 @@ async fn progress() -> Result<()> {
     Ok(())
 }
 
-/// A call waits for the configured time and returns `pending`. A later check waits again.
+/// A call waits for the configured time and then returns `pending`. A later check of the proposal waits again.
 async fn waiting() -> Result<()> {
     let scene = Scene::start_with_patience(1, Duration::from_secs(6), |question| {
         Scene::decided(question, Status::Approved, None, None)

@@ -1,4 +1,4 @@
-//! Tests the daemon with the official Python client, in the client's legacy mode and in its current mode.
+//! Tests the daemon with the official Python client. The client runs in its legacy mode and in its current mode.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -11,8 +11,8 @@ use tokio::process::Command;
 
 use crate::scene::Scene;
 
-/// A typical client in Python. It sets the server's name in a header, because this machine does not resolve
-/// that name.
+/// A typical MCP client in Python. The client sets the server's name in the `Host` header, because the test machine
+/// cannot resolve the server's name.
 const CLIENT: &str = r#"
 import asyncio, sys, httpx2
 from mcp import Client
@@ -79,7 +79,7 @@ pub(crate) async fn serves() -> Result<()> {
     Ok(())
 }
 
-/// Forwards a port of the loopback address to a unix socket.
+/// Forwards a TCP port of the loopback address to a unix socket. Returns the address with the port.
 async fn loopback(socket: &Path) -> Result<SocketAddr> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let (address, socket) = (listener.local_addr()?, socket.to_owned());

@@ -1,4 +1,4 @@
-//! Provides the test fixture: a daemon, its parent process, and a raw HTTP client.
+//! Provides the test fixture. The fixture consists of a daemon, the daemon's parent process, and a raw HTTP client.
 
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
@@ -22,11 +22,11 @@ use tokio::net::UnixStream;
 /// The time limit for one step of a test.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The routes that are active at the start.
+/// The routes that are active when the daemon starts.
 const ROUTES: &str = "routes:\n- host: open.example\n  connect_to: 203.0.113.9:1\n- host: key.example\n  \
                       matches: [{methods: [GET]}]\n  auth: {scheme: Bearer, slot: user}\n";
 
-/// A running daemon with its parent process. The daemon is killed on drop.
+/// A running daemon, and the test's side of the daemon's parent process. Dropping this value kills the daemon.
 pub(crate) struct Scene {
     directory: TempDir,
     process: Child,
@@ -53,7 +53,7 @@ impl Reply {
         Ok(status.parse()?)
     }
 
-    /// All messages of the response, which may be a JSON body or an event stream.
+    /// Returns all JSON-RPC messages of the response. The response is a JSON body or an event stream.
     pub(crate) fn messages(&self) -> Result<Vec<Value>> {
         if !self.head.contains("text/event-stream") {
             return Ok(vec![serde_json::from_str(&self.body).with_context(|| self.body.clone())?]);
@@ -64,12 +64,12 @@ impl Reply {
             .collect()
     }
 
-    /// The last message of the response.
+    /// Returns the last JSON-RPC message of the response.
     pub(crate) fn json(&self) -> Result<Value> {
         self.messages()?.pop().with_context(|| format!("no message: {} {}", self.head, self.body))
     }
 
-    /// The result of the call, which must have succeeded.
+    /// Returns the result of the call. Fails if the response is an error.
     pub(crate) fn result(&self) -> Result<Value> {
         let answer = self.json()?;
         ensure!(answer["error"].is_null() && answer["id"] == 7, "{answer}");
@@ -78,12 +78,13 @@ impl Reply {
 }
 
 impl Scene {
-    /// Starts a daemon. The function `user` immediately answers the daemon's questions.
+    /// Starts a daemon. The function `user` answers the daemon's questions without a delay.
     pub(crate) async fn start(user: fn(&Question) -> Answer) -> Result<Self> {
         Self::start_with_patience(45, Duration::ZERO, user).await
     }
 
-    /// Starts a daemon whose questions are answered after the delay `after`. A call waits for `call_seconds`.
+    /// Starts a daemon. The function `user` answers the daemon's questions after the delay `after`. A tool call waits
+    /// for an answer for at most `call_seconds` seconds.
     pub(crate) async fn start_with_patience(
         call_seconds: u64,
         after: Duration,
@@ -92,7 +93,7 @@ impl Scene {
         Self::provisioned(call_seconds, false, after, user).await
     }
 
-    /// Starts a daemon whose agent gets the tools of the keeper, which is [`Scene::channel`].
+    /// Starts a daemon with the tools of the keeper. The test acts as the keeper over [`Scene::channel`].
     pub(crate) async fn start_with_keeper_tools() -> Result<Self> {
         Self::provisioned(45, true, Duration::ZERO, |_| Answer::Expired).await
     }
@@ -139,7 +140,7 @@ impl Scene {
         Ok(scene)
     }
 
-    /// Makes an answer to a question.
+    /// Creates an answer to a question.
     pub(crate) fn decided(
         question: &Question,
         status: Status,
@@ -157,17 +158,17 @@ impl Scene {
         }))
     }
 
-    /// The path of the daemon's socket.
+    /// Returns the path of the daemon's listener socket.
     pub(crate) fn socket(&self) -> std::path::PathBuf {
         self.directory.path().join("9100")
     }
 
-    /// The channel from the daemon to its parent process, over which a keeper's requests arrive.
+    /// Returns the test's end of the channel to the daemon. The test sends a keeper's requests over this channel.
     pub(crate) fn channel(&self) -> &Channel {
         &self.channel
     }
 
-    /// The questions that the daemon has asked so far.
+    /// Returns the questions that the daemon has asked so far.
     pub(crate) fn asked(&self) -> Vec<Question> {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -176,7 +177,7 @@ impl Scene {
         self.process.id()
     }
 
-    /// Replaces the active routes.
+    /// Replaces the active routes of the daemon.
     pub(crate) async fn routes(&self, revision: u64, yaml: &str) -> Result<()> {
         let routes = BundleRequest::Routes(Routes { revision, ..Routes::first(yaml.parse()?) });
         let live = self.ask(&routes).await?;
@@ -189,7 +190,7 @@ impl Scene {
         Ok(tokio::time::timeout(PATIENCE, stream.receive()).await??)
     }
 
-    /// Calls a tool with the current protocol revision.
+    /// Calls a tool with the protocol revision 2025-11-25.
     pub(crate) fn tool(&self, name: &str, arguments: Value) -> Result<Reply> {
         self.call("2025-11-25", "tools/call", json!({"name": name, "arguments": arguments}))
     }
@@ -207,7 +208,7 @@ impl Scene {
         Ok(reply)
     }
 
-    /// Sends one request on a new connection.
+    /// Sends one HTTP request on a new connection, and returns the response.
     pub(crate) fn post(&self, path: &str, host: &str, extra: &str, body: &str) -> Result<Reply> {
         let mut socket = StdUnixStream::connect(self.socket())?;
         socket.set_read_timeout(Some(PATIENCE))?;
@@ -218,7 +219,7 @@ impl Scene {
              Content-Length: {}\r\n\r\n",
             body.len()
         )?;
-        // If a body is too long, the server responds before it has read all of the body.
+        // An error is ignored. If the request body is too long, the server responds before it has read the whole body.
         let _ = socket.write_all(body.as_bytes());
         let mut answer = Vec::new();
         if let Err(error) = socket.read_to_end(&mut answer)

@@ -1,7 +1,7 @@
 //! Marked proposals, which one key decides together.
 //!
-//! A proposal can be marked only while all of it is on the screen, as for an approval: so one key never approves a
-//! text that the user has not seen.
+//! A proposal can be marked only after all of it was on the screen, as for an approval. A single key therefore never
+//! approves text that the user has not seen.
 
 use std::collections::BTreeSet;
 
@@ -48,7 +48,7 @@ impl State {
         }
     }
 
-    /// Forgets the marks of proposals that are not in the queue any more.
+    /// Removes the marks of proposals that are no longer in the queue.
     pub(super) fn keep_marks(&mut self, there: &BTreeSet<Id>) {
         self.marked.retain(|id| there.contains(id));
     }
@@ -57,7 +57,8 @@ impl State {
         self.rows.all().iter().map(|row| row.id().clone()).filter(|id| self.marked.contains(id)).collect()
     }
 
-    /// Approves all marked proposals, or asks for the reason that some of them need. None if nothing is marked.
+    /// Approves all marked proposals, or asks for the reason that some of them need. Returns `None` if nothing is
+    /// marked.
     pub(super) fn approve_marked(&mut self, now: Timestamp) -> Option<Effect> {
         let ids = self.marked_ids();
         if ids.is_empty() {
@@ -75,7 +76,7 @@ impl State {
         Some(self.answer_all(ids, true, None, now))
     }
 
-    /// Why a marked proposal cannot be approved together with others.
+    /// Returns why a marked proposal cannot be approved together with others. Returns `None` if it can.
     fn not_together(&self, id: &Id) -> Option<String> {
         let name = name(&self.rows.get(id)?.pending.proposal);
         if self.drafts.contains_key(id) {
@@ -85,7 +86,7 @@ impl State {
         saves.then(|| format!("{name} is to be saved to a file: approve it alone, or `o` changes the scope"))
     }
 
-    /// Asks for the reason with which all marked proposals are rejected. None if nothing is marked.
+    /// Asks for the reason with which all marked proposals are rejected. Returns `None` if nothing is marked.
     pub(super) fn reject_marked(&mut self) -> Option<Effect> {
         let ids = self.marked_ids();
         if ids.is_empty() {
@@ -120,7 +121,7 @@ impl State {
         }
     }
 
-    /// Answers proposals. Skips those that were answered, have expired, or have changed since the user saw them.
+    /// Answers proposals. Skips proposals that were answered, have expired, or have changed since the user saw them.
     fn answer_all(&mut self, ids: Vec<Id>, yes: bool, reason: Option<String>, now: Timestamp) -> Effect {
         let mut answers: Vec<(Pending, Decision)> = Vec::new();
         for id in ids {

@@ -19,7 +19,7 @@ fn marked_proposals_are_decided_together() {
 #[test]
 fn one_reason_decides_all_marked_proposals_that_need_one() {
     let mut state = state(vec![hosts(1), push(2), push(3)]);
-    // The text of a push has to be shown in full first.
+    // The text of a push must be shown in full before the push can be marked.
     for _ in 0..5 {
         press(&mut state, "x");
         show(&mut state, USUAL);

@@ -16,7 +16,8 @@ use crate::program::wait;
 /// The time limit for an installer. npm can wait for minutes for each package that it cannot fetch.
 const INSTALLED_WITHIN: Duration = Duration::from_secs(300);
 
-/// Why agents could not be installed. This process does not try again, because several tests need the same agent.
+/// The reasons why agents could not be installed. This process does not try a failed installation again, because
+/// several tests need the same agent.
 static FAILED: Mutex<BTreeMap<PathBuf, Missing>> = Mutex::new(BTreeMap::new());
 
 /// Returns the directory that contains all agents.
@@ -30,9 +31,9 @@ pub(super) fn directory() -> Result<PathBuf, Missing> {
     Ok(fs::canonicalize(&directory)?)
 }
 
-/// Runs `install` for the directory `home`, unless it already contains a complete installation with this `mark`.
-/// An incomplete installation is removed and repeated. Other processes wait until the installation is
-/// complete. A failed one is not repeated by this process.
+/// Runs `install` for the directory `home`, unless it already contains a complete installation with this `mark`. An
+/// incomplete installation is removed and repeated. Other processes wait until the installation is complete. This
+/// process does not repeat a failed installation.
 pub(super) fn once(
     home: &Path,
     mark: &str,

@@ -1,9 +1,9 @@
 //! Downloads the real coding agents, unmodified, from their registries, once per machine.
 //!
-//! Each agent is downloaded when a test needs it, into a directory below `target/agents/` (or
-//! `BOTTLE_TEST_AGENTS`). The directory has the layout that the agent's usual installer creates: a virtual
-//! environment for mini-swe-agent, an npm prefix for pi, and only the program for Claude Code and codex. If
-//! the registry, Python or Node is not available, the error is the reason, which the test reports.
+//! Each agent is downloaded when a test needs it, into a directory below `target/agents/` (or `BOTTLE_TEST_AGENTS`).
+//! The directory has the layout that the agent's usual installer creates: a virtual environment for mini-swe-agent, an
+//! npm prefix for pi, and only the program for Claude Code and codex. If the registry, Python or Node is not available,
+//! the error contains the reason, and the test reports it.
 
 mod install;
 mod node;
@@ -100,7 +100,7 @@ pub fn pi() -> Result<Agent, Missing> {
 /// Installs the program of Claude Code.
 ///
 /// # Errors
-/// Returns [`Missing`] if there is no npm, no registry responds, or the package differs from the pinned one.
+/// Returns [`Missing`] if there is no npm, no registry responds, or the package differs from the pinned digest.
 pub fn claude() -> Result<Agent, Missing> {
     packed("claude-code", &CLAUDE)
 }

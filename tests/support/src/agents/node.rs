@@ -17,7 +17,7 @@ pub(super) struct Node {
     npm: Vec<PathBuf>,
 }
 
-/// Returns the system's Node and npm if they are new enough. Otherwise installs them in the prefix `home` as
+/// Returns the system's Node and npm if they are new enough. Otherwise, installs Node and npm in the prefix `home` as
 /// `bin/node`, as a version manager would.
 pub(super) fn at_least_20_6(home: &Path) -> Result<Node, Missing> {
     let system = Path::new("/usr/bin/node");
@@ -27,8 +27,8 @@ pub(super) fn at_least_20_6(home: &Path) -> Result<Node, Missing> {
     own(home)
 }
 
-/// Returns any npm, for packages that do not need Node to run. Without one, returns that of
-/// [`at_least_20_6`].
+/// Returns any npm, for packages that do not need Node to run. If this machine has no npm, installs Node and npm as
+/// [`at_least_20_6`] does.
 pub(super) fn any(home: &Path) -> Result<Node, Missing> {
     match version(Path::new("npm")) {
         Some(_) => Ok(Node { npm: vec![PathBuf::from("npm")] }),

@@ -29,13 +29,13 @@ pub(super) struct Packed {
 }
 
 impl Packed {
-    /// Installs the program in `home`, with a link to it in `home/bin`.
+    /// Installs the program in `home`, with a link to the program in `home/bin`.
     pub(super) fn install(&self, home: &Path) -> Result<(), Missing> {
         if !cfg!(all(target_arch = "x86_64", target_os = "linux")) {
             return Err(Missing(format!("{} is pinned for Linux on x86-64 only", self.package)));
         }
         let npm = node::any(home)?;
-        // A closed standard error is ignored.
+        // An error is ignored, because standard error may be closed.
         let _ = writeln!(std::io::stderr(), "fetching {}, once per machine: {}", self.package, self.size);
         let tarball = npm.pack(home, self.package)?;
         self.check(&tarball)?;

@@ -48,7 +48,7 @@ pub(super) async fn answer(state: Arc<State>, mut request: Request<Incoming>) ->
 }
 
 impl State {
-    /// Adds a request to those that the test can see.
+    /// Adds a request to the requests that the test can see.
     pub(super) fn record(
         &self,
         parts: &Parts,

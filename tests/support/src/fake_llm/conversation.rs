@@ -36,8 +36,8 @@ pub(super) struct Conversation {
     pub(super) model: String,
     /// Whether the client requests a stream.
     pub(super) streamed: bool,
-    /// Whether the request asks for an answer. Over a WebSocket, codex first sends a request that only prepares the next
-    /// one.
+    /// Whether the request asks for an answer. Over a WebSocket, codex first sends a request that only prepares the
+    /// next request.
     pub(super) generates: bool,
     /// Whether a Chat Completions stream must end with the usage.
     pub(super) stream_usage: bool,
@@ -79,8 +79,8 @@ impl Conversation {
     }
 }
 
-/// Returns the id of the last denial in `body`. A denial is JSON that contains an id of twelve hexadecimal
-/// digits. It is part of a text that is encoded as JSON twice.
+/// Returns the id of the last denial in `body`. A denial is JSON that contains an id of twelve hexadecimal digits. The
+/// denial is part of a text that is encoded as JSON twice.
 fn last_refusal(body: &str) -> Option<String> {
     let ids = body.rmatch_indices("id").filter_map(|(at, _)| {
         let rest = body[at + 2..].trim_start_matches(['\\', '"', ':', ' ']);

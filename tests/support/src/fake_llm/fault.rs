@@ -7,8 +7,8 @@ use std::time::Duration;
 pub struct Fault {
     /// The step at which the fault occurs (0 is the first call). `None` means every step.
     pub step: Option<usize>,
-    /// How many times the fault occurs in total, so that later retries succeed. The server counts this,
-    /// because the history in a request does not show it.
+    /// How many times the fault occurs in total, so that later retries succeed. The server counts the faults, because
+    /// the history in a request does not show them.
     pub times: usize,
     /// The kind of the fault.
     pub kind: FaultKind,

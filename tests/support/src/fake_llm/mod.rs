@@ -97,7 +97,7 @@ pub struct Seen {
     pub api: Option<Api>,
     /// Whether a stream was requested.
     pub streamed: bool,
-    /// The step of the script that the request asked for, from 0; none for other requests.
+    /// The step of the script that the request asked for, from 0; `None` for other requests.
     pub step: Option<usize>,
     /// The status of the response.
     pub status: u16,

@@ -19,7 +19,7 @@ pub(super) fn json(reply: &Reply<'_>) -> Value {
     response(reply, "completed", json!([item(reply)]), usage(reply))
 }
 
-/// The answer to a request without an answer of the model.
+/// The response to a request that asks for no answer of the model.
 pub(super) fn prepared(reply: &Reply<'_>) -> Vec<Value> {
     let none = json!({"input_tokens": 0, "output_tokens": 0, "total_tokens": 0});
     let [begun, done] = [("in_progress", Value::Null), ("completed", none)]

@@ -3,9 +3,9 @@
 /// The commands that the agent is made to run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Script {
-    /// Shell commands, which the agent runs one after the other with its shell tool. A command that begins
-    /// with `mcp:` calls another tool instead: `mcp:NAME ARGUMENTS`. The arguments are JSON, in which
-    /// `$REFUSAL` stands for the id of the last denial in the conversation.
+    /// Shell commands, which the agent runs one after the other with its shell tool. A command that begins with `mcp:`
+    /// calls another tool instead: `mcp:NAME ARGUMENTS`. The arguments are JSON, in which `$REFUSAL` is replaced by the
+    /// id of the last denial in the conversation.
     pub commands: Vec<String>,
     /// The text that the model sends after the last command.
     pub closing: String,
@@ -16,18 +16,18 @@ pub struct Script {
 pub(super) enum Turn<'a> {
     /// The model calls the shell tool with this command.
     Run(&'a str),
-    /// The model calls the tool whose name ends in the first text, with the arguments in the second.
+    /// The model calls the tool whose name ends in the first text, with the arguments in the second text.
     Call(&'a str, &'a str),
     /// The model sends this text, and the conversation ends.
     Say(&'a str),
 }
 
-/// The command with which mini-swe-agent ends. Its prompt contains this text.
+/// The command with which mini-swe-agent ends. The prompt of mini-swe-agent contains this command.
 const SUBMIT: &str = "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT";
 
 impl Default for Script {
-    /// Returns a script of two commands that write and read a file in the working directory, and a closing
-    /// sentence. It needs three calls of the model.
+    /// Returns a script of two commands that write and read a file in the working directory, and a closing sentence.
+    /// The script needs three calls of the model.
     fn default() -> Self {
         Self::new(&["printf 'made by the agent\\n' > proof.txt", "wc -l proof.txt && cat proof.txt"])
     }

@@ -1,7 +1,8 @@
 //! OpenAI's Responses over a WebSocket: a message `response.create` is a request, and each event of its answer is a
 //! message.
 //!
-//! A request that names the response before it contains only what is new, so a connection keeps the input so far.
+//! A request that names the previous response contains only new input, so the server keeps the earlier input of a
+//! connection.
 
 use std::sync::Arc;
 
@@ -37,7 +38,8 @@ pub(super) async fn serve(state: Arc<State>, parts: Parts, upgrade: OnUpgrade) {
     }
 }
 
-/// Returns the request in a message with its whole input, and remembers that. `None` if it is not a request.
+/// Returns the request in a message with its complete input, and stores this input in `before`. Returns `None` if the
+/// message is not a request.
 fn complete(text: &str, before: &mut Vec<Value>) -> Option<String> {
     let mut request: Value = serde_json::from_str(text).ok()?;
     let new = request["input"].as_array()?.clone();

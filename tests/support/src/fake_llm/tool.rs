@@ -13,7 +13,7 @@ pub(super) enum ShellTool {
     Function {
         /// The name of the function.
         name: String,
-        /// The JSON schema of its arguments.
+        /// The JSON schema of the function's arguments.
         schema: Value,
         /// The group in which the function is declared. A call names the group too.
         namespace: Option<String>,

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::repository::{PullRequest, Repository};
 use super::{REPOSITORY, TOKEN};
 
-/// Answers a request. Like GitHub, it takes the token from the header `Authorization`.
+/// Answers a request. Like GitHub, the fake reads the token from the header `Authorization`.
 pub(super) fn respond(repository: &mut Repository, head: &Parts, body: &[u8]) -> (StatusCode, Value) {
     let authorized = head.headers.get("authorization").is_some_and(|value| {
         [format!("Bearer {TOKEN}"), format!("token {TOKEN}")].iter().any(|known| value == known)

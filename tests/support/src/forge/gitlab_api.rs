@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::repository::{PullRequest, Repository};
 use super::{REPOSITORY, TOKEN};
 
-/// Answers a request. Like GitLab, it takes a personal access token from the header `PRIVATE-TOKEN`.
+/// Answers a request. Like GitLab, the fake reads a personal access token from the header `PRIVATE-TOKEN`.
 pub(super) fn respond(repository: &mut Repository, head: &Parts, body: &[u8]) -> (StatusCode, Value) {
     if head.headers.get("private-token").is_none_or(|value| value != TOKEN) {
         return (StatusCode::UNAUTHORIZED, json!({"message": "401 Unauthorized"}));

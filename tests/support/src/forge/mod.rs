@@ -39,8 +39,8 @@ pub const TOKEN: &str = "forge-token-4711-not-anybodys";
 /// The only repository of the server.
 pub const REPOSITORY: &str = "team/tool";
 
-/// The number of keys on a page of the list. It is smaller than clients request, as an administrator may have
-/// configured it.
+/// The number of keys on a page of the list. The number is smaller than the number that clients request, as an
+/// administrator of a forge can configure it.
 const PAGE: usize = 2;
 
 /// The forge whose API the server imitates.

@@ -15,6 +15,6 @@ pub struct PullRequest {
 pub(super) struct Repository {
     /// The forge's host in URLs.
     pub(super) host: String,
-    /// The only pull request. It is none until a client creates one.
+    /// The only pull request. `None` until a client creates a pull request.
     pub(super) pull_request: Option<PullRequest>,
 }

@@ -11,7 +11,7 @@ use anyhow::{Result, ensure};
 use super::REPOSITORY;
 use crate::sshd::{Sshd, make_key, seed, user};
 
-/// The command that sshd forces for a key. It allows fetches, and pushes unless the key is read-only.
+/// The command that sshd forces for a key. The command allows fetches, and allows pushes if the key is not read-only.
 const SERVE: &str = r#"#!/bin/sh
 program=${SSH_ORIGINAL_COMMAND%% *}
 place=${SSH_ORIGINAL_COMMAND#* }
@@ -34,7 +34,7 @@ pub struct GitHost {
 }
 
 impl GitHost {
-    /// Returns why this machine cannot run a git server; none if it can.
+    /// Returns why this machine cannot run a git server; `None` if it can.
     #[must_use]
     pub fn missing() -> Option<String> {
         Sshd::missing()

@@ -69,7 +69,7 @@ impl ToolApi {
         self.server.address()
     }
 
-    /// Returns the pull request that a client created; none if no client created one.
+    /// Returns the pull request that a client created; `None` if no client created a pull request.
     #[must_use]
     pub fn pull_request(&self) -> Option<PullRequest> {
         self.state.repository().pull_request.clone()

@@ -36,7 +36,7 @@ pub(super) fn spawn(mut command: Command, size: Winsize) -> Result<(Child, File)
     Ok((child, File::from(master)))
 }
 
-/// Starts a new session whose controlling terminal is standard input.
+/// Starts a new session. Its controlling terminal is standard input.
 fn own_terminal() -> io::Result<()> {
     rustix::process::setsid()?;
     rustix::process::ioctl_tiocsctty(rustix::stdio::stdin())?;

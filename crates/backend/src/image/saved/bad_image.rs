@@ -1,6 +1,6 @@
-//! Why a saved image cannot be used.
+//! The error for a saved image that cannot be used.
 
-/// Why an image cannot be used, as the end of a sentence that begins with its name.
+/// Why an image cannot be used, as the end of a sentence that begins with the image's name.
 #[derive(Debug, thiserror::Error)]
 pub enum BadImage {
     /// The image is damaged, hostile, or for another kind of machine.

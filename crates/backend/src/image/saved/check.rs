@@ -1,4 +1,4 @@
-//! Checks all layers of an image without unpacking them, before an engine gets the image.
+//! Checks all layers of an image without unpacking them, before the image is passed to an engine.
 
 use std::io::{self, Read};
 use std::path::Path;
@@ -11,21 +11,21 @@ use super::layer::{self, Budget};
 use super::{BadImage, Container, Saved, architecture};
 
 /// The maximum total size of all files in bytes, including holes. An engine writes holes as zeros, so a small layer
-/// could fill its disk.
+/// with large holes could fill the engine's disk.
 const FULL_SIZE_MAX: u64 = 64 << 30;
 
 /// An image whose layers were checked.
 pub struct Checked {
-    /// Where its parts are.
+    /// The directory or archive that contains the image.
     pub container: Container,
-    /// Its configuration and layers.
+    /// The image's configuration and layers.
     pub saved: Saved,
     /// The sizes of the uncompressed layers in bytes.
     pub sizes: Vec<u64>,
 }
 
-/// Checks the image of an OCI layout: the digests of all layers, and the path, the kind, the link target and the size of
-/// each entry. Blocks.
+/// Checks the image of an OCI layout: the digests of all layers, and the path, the kind, the link target and the size
+/// of each entry. Blocks.
 ///
 /// # Errors
 /// [`BadImage`] when the image is damaged or hostile.
@@ -48,7 +48,7 @@ pub fn image(layout: &Path) -> Result<Checked, BadImage> {
     Ok(Checked { container, saved, sizes })
 }
 
-/// How much of each limit the layers have used so far.
+/// The part of each limit that the layers have used so far.
 struct Limits {
     files: usize,
     full_size: u64,
@@ -89,7 +89,7 @@ fn check(path: &Path, member: &Member<'_, impl Read>) -> Result<(), BadImage> {
         What::HardLink(target) => checked_path(target)
             .map(drop)
             .map_err(|_| rejected_entry(path, "is a hard link that points outside")),
-        // An engine mounts another directory over the devices.
+        // Devices in `/dev` are harmless, because an engine mounts another directory over `/dev`.
         What::Other(EntryType::Char | EntryType::Block) if path.parent() == Some(Path::new("dev")) => Ok(()),
         What::Other(EntryType::Char | EntryType::Block) => Err(rejected_entry(path, "is a device")),
         What::Other(_) => Err(rejected_entry(path, "has an unsupported type")),
@@ -121,7 +121,7 @@ mod tests {
         let refused = limits.layer("one", &mut layer).expect_err("too many entries").to_string();
         assert_eq!(refused, "is damaged: \"one\": the archive has more than 1000000 members");
         assert_eq!(limits.files, 1_000_000);
-        // Each layer has fewer entries than its limit, but all layers together have more than theirs.
+        // Each layer has fewer entries than the limit, but all layers together exceed the limit.
         for expected in [Ok(()), Err("has more than 2000000 files".to_owned())] {
             let mut layer = Repeated::entry(EntryType::Directory, "workspace", 500_001);
             assert_eq!(limits.layer("more", &mut layer).map_err(|error| error.to_string()), expected);

@@ -1,5 +1,5 @@
-//! Reads the files of a saved image from a directory or an archive. File names are untrusted, and none can open a file
-//! outside.
+//! Reads the files of a saved image from a directory or an archive. File names in the image are untrusted. No file name
+//! can open a file outside the directory or the archive.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -14,11 +14,12 @@ use rustix::io::Errno;
 
 use super::bad_image::BadImage;
 
-/// The maximum number of files in the archive of a saved image. An archive with more is refused; saved images have only
-/// a few files for each layer.
+/// The maximum number of files in the archive of a saved image. An archive with more files is refused. Saved images
+/// have only a few files for each layer.
 const FILES_MAX: usize = 10_000;
 
-/// The maximum length of a chain of links; a longer chain is refused. An engine writes a link if two layers are equal.
+/// The maximum length of a chain of links. A longer chain is refused. If two layers are equal, an engine writes a link
+/// to one of them.
 const LINKS_MAX: usize = 4;
 
 /// The files of a saved image.
@@ -27,7 +28,7 @@ pub struct Container(Files);
 enum Files {
     /// The files are in this directory.
     Directory(OwnedFd),
-    /// The files are in this archive; the map contains its entries by name.
+    /// The files are in this archive. The map contains the archive's entries by name.
     Archive(File, HashMap<PathBuf, ArchiveEntry>),
 }
 
@@ -92,10 +93,10 @@ impl Container {
         Ok(Self(Files::Archive(file, entries)))
     }
 
-    /// Opens a file. `None` if it does not exist.
+    /// Opens a file. Returns `None` if the file does not exist.
     ///
     /// # Errors
-    /// When the name is not that of a file, or leads outside the image.
+    /// When `name` is not the name of a file, or refers to a path outside the image.
     pub fn open(&self, name: &str) -> Result<Option<Content>, BadImage> {
         let name = Path::new(name.strip_prefix("./").unwrap_or(name));
         match &self.0 {
@@ -108,10 +109,10 @@ impl Container {
         }
     }
 
-    /// Reads a file of at most `most` bytes. `None` if it does not exist.
+    /// Reads a file of at most `most` bytes. Returns `None` if the file does not exist.
     ///
     /// # Errors
-    /// As [`Container::open`]. Also when the file is longer.
+    /// The errors of [`Container::open`]. Also when the file is longer than `most` bytes.
     pub fn read(&self, name: &str, most: u64) -> Result<Option<Vec<u8>>, BadImage> {
         let Some(content) = self.open(name)? else { return Ok(None) };
         if content.left > most {
@@ -136,7 +137,7 @@ fn find(entries: &HashMap<PathBuf, ArchiveEntry>, name: &Path) -> Result<Option<
     Err(BadImage::refused(format!("is damaged: {name:?} is a chain of too many links")))
 }
 
-/// Resolves the target of a link by its text only.
+/// Resolves the target of a link lexically, without reading the file system.
 fn beside(link: &Path, target: &Path) -> Result<PathBuf, BadImage> {
     let mut path = link.parent().unwrap_or(Path::new("")).to_owned();
     for component in target.components() {
@@ -168,7 +169,7 @@ fn open_beneath(directory: &OwnedFd, name: &Path) -> Result<Option<Content>, Bad
     Ok(Some(Content { file: file.into(), at: 0, left }))
 }
 
-/// Opens a path in a directory. A link is followed only if it leads to a path in the directory.
+/// Opens a path in a directory. Follows a link only if its target is in the directory.
 #[cfg(target_os = "linux")]
 fn open_below(directory: &OwnedFd, name: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
     use rustix::fs::ResolveFlags;
@@ -176,7 +177,7 @@ fn open_below(directory: &OwnedFd, name: &Path, flags: OFlags) -> rustix::io::Re
     rustix::fs::openat2(directory, name, flags, Mode::empty(), resolve)
 }
 
-/// Opens a path in a directory. This system cannot limit where links lead, so none is followed.
+/// Opens a path in a directory. Follows no links, because this system cannot confine their targets to a directory.
 #[cfg(not(target_os = "linux"))]
 fn open_below(directory: &OwnedFd, name: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
     use rustix::fs::openat;
@@ -189,7 +190,7 @@ fn open_below(directory: &OwnedFd, name: &Path, flags: OFlags) -> rustix::io::Re
     openat(&at, name.file_name().ok_or(Errno::INVAL)?, flags | OFlags::NOFOLLOW, Mode::empty())
 }
 
-/// A file of a saved image.
+/// An open file of a saved image.
 pub struct Content {
     file: File,
     at: u64,

@@ -7,16 +7,18 @@ use bottle_guest::archive::MAX_DEPTH;
 
 use super::bad_image::BadImage;
 
-/// The name prefix of a whiteout, which removes a file of lower layers.
+/// The name prefix of a whiteout. A whiteout removes a file of lower layers.
 pub const WHITEOUT: &[u8] = b".wh.";
 
-/// The name of an opaque whiteout, which removes all files of lower layers in its directory.
+/// The name of an opaque whiteout. An opaque whiteout removes all files of lower layers in its directory.
 pub const OPAQUE: &[u8] = b".wh..wh..opq";
 
-/// The maximum number of files in all layers of an image. Real images have fewer; an image with more is refused.
+/// The maximum number of files in all layers of an image. Real images have fewer files. An image with more files is
+/// refused.
 pub(crate) const FILES_MAX: usize = 2_000_000;
 
-/// The maximum size of all names in all layers of an image, in bytes. Unpacking keeps the names in memory.
+/// The maximum size of all names in all layers of an image, in bytes. The code that unpacks an image keeps the names in
+/// memory.
 pub(crate) const NAMES_MAX: usize = 256 << 20;
 
 /// Checks an entry name of an archive and returns it as a path.
@@ -41,7 +43,7 @@ pub fn checked_path(name: &Path) -> Result<PathBuf, BadImage> {
     Ok(path)
 }
 
-/// Whether a relative link leads above the top directory.
+/// Whether a relative link points above the top directory.
 pub(crate) fn escapes(path: &Path, target: &Path) -> bool {
     if target.is_absolute() {
         return false;
@@ -58,7 +60,7 @@ pub(crate) fn escapes(path: &Path, target: &Path) -> bool {
     false
 }
 
-/// The error for an entry that is refused. Of a long name, it contains only the end.
+/// Creates the error for an entry that is refused. If the entry's name is long, the error contains only its end.
 pub(crate) fn rejected_entry(path: &Path, why: &str) -> BadImage {
     const SHOWN: usize = 100;
     let name = path.to_string_lossy();
@@ -68,7 +70,7 @@ pub(crate) fn rejected_entry(path: &Path, why: &str) -> BadImage {
     BadImage::refused(format!("is hostile or damaged: {more}{shown:?} {why}"))
 }
 
-/// A layer that contains the same entry many times. Only a few bytes of it are in memory.
+/// A layer that contains the same entry many times. Memory contains only one copy of the entry.
 #[cfg(test)]
 pub(crate) struct Repeated {
     entry: Vec<u8>,
@@ -78,7 +80,7 @@ pub(crate) struct Repeated {
 
 #[cfg(test)]
 impl Repeated {
-    /// A layer with this many entries, which are empty.
+    /// Creates a layer with `count` empty entries.
     pub(crate) fn entry(kind: tar::EntryType, name: &str, count: usize) -> Self {
         let mut builder = tar::Builder::new(Vec::new());
         let mut header = tar::Header::new_gnu();

@@ -1,5 +1,5 @@
-//! Reads a layer of a saved image. Limits its decompressed size, and verifies the digests of the stored and of the
-//! decompressed bytes.
+//! Reads a layer of a saved image. Limits the decompressed size, and verifies the digests of the stored bytes and of
+//! the decompressed bytes.
 
 use std::cell::RefCell;
 use std::io::{self, BufRead, BufReader, Read};
@@ -14,14 +14,14 @@ use super::bad_image::BadImage;
 use super::container::Container;
 use super::parse::{Digest, Layer, missing};
 
-/// The size limit of an unpacked image in bytes. Development images are smaller; a larger image is refused.
+/// The size limit of an unpacked image in bytes. Development images are smaller. A larger image is refused.
 const BYTES_MAX: u64 = 64 << 30;
 
 /// The decompressed size in bytes up to which the compression ratio is not checked.
 const MIN_UNPACKED: u64 = 256 << 20;
 
-/// The maximum compression ratio of a layer that is larger than [`MIN_UNPACKED`]; a layer with a higher ratio is
-/// refused. Programs and sources compress to about a fifth of their size; gzip can compress to a thousandth.
+/// The maximum compression ratio of a layer whose decompressed size exceeds [`MIN_UNPACKED`]. A layer with a higher
+/// ratio is refused. Programs and sources compress to about a fifth of their size; gzip can compress to a thousandth.
 const RATIO_MAX: u64 = 200;
 
 /// The size of the read buffer in bytes.
@@ -30,7 +30,7 @@ const BUFFER: usize = 256 << 10;
 const GZIP: &[u8] = &[0x1f, 0x8b];
 const ZSTD: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
 
-/// How many more bytes the layers of an image may have.
+/// The number of decompressed bytes that the remaining layers of an image may have.
 #[derive(Debug)]
 pub struct Budget(u64);
 
@@ -45,7 +45,7 @@ impl Budget {
 /// caller must discard everything that `take` wrote.
 ///
 /// # Errors
-/// [`BadImage`] when the layer is missing, damaged or too large. Otherwise the error of `take`.
+/// [`BadImage`] when the layer is missing, damaged or too large. Otherwise the error that `take` returned.
 pub fn read(
     container: &Container,
     layer: &Layer,
@@ -87,10 +87,10 @@ pub fn read(
     }
 }
 
-/// Reads an archive that is not part of a saved image, like [`read`] but without verifying digests.
+/// Reads an archive that is not part of a saved image. Works like [`read`], but verifies no digests.
 ///
 /// # Errors
-/// As [`read`].
+/// The errors of [`read`].
 pub fn plain(
     archive: impl Read,
     budget: &mut Budget,
@@ -177,7 +177,7 @@ impl<R: BufRead> Frames<R> {
         Self { stored, decoder: FrameDecoder::new(), in_frame: false }
     }
 
-    /// Starts to decode the next frame. Returns false at the end of the file.
+    /// Starts to decode the next frame. Returns `false` at the end of the file.
     fn start_frame(&mut self) -> io::Result<bool> {
         while !self.in_frame && !self.stored.fill_buf()?.is_empty() {
             match self.decoder.reset(&mut self.stored) {

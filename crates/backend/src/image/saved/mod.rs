@@ -4,7 +4,7 @@
 //! - `container`: opens the files of a saved image
 //! - `parse`: reads the manifest and the configuration
 //! - `layer`: decompresses a layer, and verifies its digests
-//! - `entry`: checks the paths and links of a layer's entries · `check`: checks a whole image with it
+//! - `entry`: checks the paths and links of a layer's entries · `check`: checks all layers of an image
 
 mod bad_image;
 pub mod check;
@@ -17,7 +17,7 @@ pub use self::bad_image::BadImage;
 pub use self::container::Container;
 pub use self::parse::{Digest, Saved};
 
-/// This machine's processor architecture, as container engines spell it.
+/// Returns this machine's processor architecture, as container engines spell it.
 pub fn architecture() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",

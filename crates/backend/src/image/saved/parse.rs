@@ -1,5 +1,6 @@
 //! Parses a saved image, which is the output of `docker save` (`manifest.json`) or an OCI layout (`index.json`). The
-//! digest of its configuration is the image's name, and the configuration contains the digest of each layer's content.
+//! digest of the image's configuration is the image's id. The configuration contains the digest of each layer's
+//! content.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,17 +13,17 @@ use super::bad_image::BadImage;
 use super::container::Container;
 use crate::image::config::Config;
 
-/// The size limit of a JSON file of an image in bytes. Lists of layers and configurations are smaller; an image with a
-/// larger file is refused.
+/// The size limit of a JSON file of an image in bytes. Manifests and configurations are smaller. An image with a larger
+/// file is refused.
 const JSON_MAX: u64 = 4 << 20;
 
-/// The maximum nesting depth of image lists. An image with deeper lists is refused.
+/// The maximum nesting depth of OCI image indexes. An image with more deeply nested indexes is refused.
 const NESTED_MAX: usize = 3;
 
-/// The maximum number of layers. Engines create images with fewer layers; an image with more is refused.
+/// The maximum number of layers. Engines create images with fewer layers. An image with more layers is refused.
 const LAYERS_MAX: usize = 512;
 
-/// The operating system of an entry that is not an image.
+/// The operating system in an index entry that is not an image.
 const UNKNOWN: &str = "unknown";
 
 /// A SHA-256 digest.
@@ -30,12 +31,12 @@ const UNKNOWN: &str = "unknown";
 pub struct Digest([u8; 32]);
 
 impl Digest {
-    /// The digest of these bytes.
+    /// Computes the digest of these bytes.
     pub fn from_bytes(bytes: &[u8]) -> Self {
         Self(Sha256::digest(bytes).into())
     }
 
-    /// The digest of what the hasher has read.
+    /// Returns the digest of the bytes that the hasher has read.
     pub fn from_hasher(hash: Sha256) -> Self {
         Self(hash.finalize().into())
     }
@@ -47,18 +48,18 @@ impl Digest {
         hash.ok_or_else(|| BadImage::refused(format!("is damaged: {text:?} is not a SHA-256 digest")))
     }
 
-    /// Parses 64 hexadecimal digits. `None` if the text is anything else.
+    /// Parses 64 hexadecimal digits. Returns `None` for any other text.
     pub fn from_hex(digits: &str) -> Option<Self> {
         let mut hash = [0; 32];
         hex::decode_to_slice(digits, &mut hash).ok().map(|()| Self(hash))
     }
 
-    /// The hexadecimal digits without the prefix.
+    /// Returns the hexadecimal digits without the prefix `sha256:`.
     pub fn digits(&self) -> String {
         hex::encode(self.0)
     }
 
-    /// The path of the blob with this digest in an OCI layout.
+    /// Returns the path of the blob with this digest in an OCI layout.
     pub fn blob(&self) -> String {
         format!("blobs/sha256/{}", self.digits())
     }
@@ -81,9 +82,9 @@ impl fmt::Debug for Digest {
 pub struct Layer {
     /// The layer's file name in the saved image.
     pub name: String,
-    /// The digest of the stored bytes, if known. They may be compressed.
+    /// The digest of the stored bytes, if known. The stored bytes may be compressed.
     pub stored: Option<Digest>,
-    /// The digest of the decompressed content, which is an archive.
+    /// The digest of the decompressed content, which is a tar archive.
     pub content: Digest,
 }
 
@@ -92,17 +93,18 @@ pub struct Layer {
 pub struct Saved {
     /// The digest of the configuration, which is the image's id.
     pub id: Digest,
-    /// The parts of the configuration that matter for a bottle.
+    /// The parts of the configuration that `bottle` uses.
     pub config: Config,
     /// The layers, lowest first.
     pub layers: Vec<Layer>,
 }
 
 impl Saved {
-    /// Reads the manifest and the configuration for a machine of this processor architecture. Reads no layer.
+    /// Reads the manifest and the configuration for a machine of this processor architecture. Does not read the layers.
     ///
     /// # Errors
-    /// When the image is damaged or for another kind of machine, or the file contains no image or several images.
+    /// When the image is damaged or for another kind of machine, or when `container` contains no image or several
+    /// images.
     pub fn read(container: &Container, architecture: &str) -> Result<Self, BadImage> {
         let found = match container.read("manifest.json", JSON_MAX)? {
             Some(list) => parse_docker_save(container, &list)?,
@@ -146,7 +148,7 @@ fn parse_docker_save(container: &Container, list: &[u8]) -> Result<Parts, BadIma
         count => return Err(not_one_image(count)),
     };
     let config = container.read(&image.config, JSON_MAX)?.ok_or_else(|| missing(&image.config))?;
-    // In both forms of `docker save`, the file name of the configuration contains its digest.
+    // In both forms of `docker save`, the file name of the configuration contains the configuration's digest.
     let named = image.config.rsplit('/').next().unwrap_or_default().trim_end_matches(".json");
     if let Some(named) = Digest::from_hex(named) {
         expect(named, &config, &image.config)?;
@@ -158,7 +160,7 @@ fn parse_docker_save(container: &Container, list: &[u8]) -> Result<Parts, BadIma
     Ok(Parts { config, layers: layers.collect() })
 }
 
-/// Reads `index.json`. It lists images, or lists that contain one image for each platform.
+/// Reads `index.json`. The index lists images, or further indexes that contain one image for each platform.
 fn parse_oci_layout(container: &Container, architecture: &str) -> Result<Parts, BadImage> {
     let index = container.read("index.json", JSON_MAX)?.ok_or_else(|| missing("index.json"))?;
     let mut found = Vec::new();
@@ -194,7 +196,7 @@ fn collect(
 ) -> Result<(), BadImage> {
     let index: Index = json(index, "its index")?;
     for entry in index.manifests {
-        // An entry for an unknown platform is not an image; it may describe how an image was built, for example.
+        // An entry for an unknown platform is not an image. For example, the entry may describe how an image was built.
         if entry.platform.as_ref().is_some_and(|platform| platform.os == UNKNOWN) {
             continue;
         }

@@ -1,16 +1,16 @@
-//! The allowlist of system calls. It serves developer programs: shells, compilers, interpreters, package managers,
-//! version control, debuggers of their own child processes, databases and terminals.
+//! The allowlist of system calls. The allowlist contains the calls that developer programs use: shells, compilers,
+//! interpreters, package managers, version control, debuggers of their own child processes, databases and terminals.
 //!
 //! The allowlist is based on the default lists of container engines, without calls that need a privilege, and tested
-//! with developer programs (`tests/escape/tools.rs`). A call that is not listed fails with ENOSYS, as on a kernel that
-//! lacks it.
+//! with developer programs (`tests/escape/tools.rs`). A call that no list contains fails with ENOSYS, as on a kernel
+//! that lacks the call.
 
 use nix::libc;
 
 /// Calls that exist on every processor architecture.
 #[rustfmt::skip]
 pub(super) const EVERYWHERE: &[libc::c_long] = &[
-    // Files and directories, by path and by descriptor. `ioctl` is filtered by its request.
+    // Files and directories, by path and by descriptor. The filter checks the request of `ioctl`.
     libc::SYS_read, libc::SYS_write, libc::SYS_close, libc::SYS_fstat, libc::SYS_lseek, libc::SYS_pread64,
     libc::SYS_pwrite64, libc::SYS_readv, libc::SYS_writev, libc::SYS_preadv, libc::SYS_pwritev,
     libc::SYS_preadv2, libc::SYS_pwritev2, libc::SYS_sendfile, libc::SYS_copy_file_range, libc::SYS_splice,
@@ -34,7 +34,7 @@ pub(super) const EVERYWHERE: &[libc::c_long] = &[
     libc::SYS_mlockall, libc::SYS_munlock, libc::SYS_munlockall, libc::SYS_remap_file_pages,
     libc::SYS_memfd_create, libc::SYS_membarrier, libc::SYS_pkey_alloc, libc::SYS_pkey_free,
     libc::SYS_pkey_mprotect, libc::SYS_mseal,
-    // Processes and threads. `clone` is filtered by its flags, and `clone3` is never allowed.
+    // Processes and threads. The filter checks the flags of `clone`. The filter never allows `clone3`.
     libc::SYS_execve, libc::SYS_execveat, libc::SYS_exit, libc::SYS_exit_group, libc::SYS_wait4,
     libc::SYS_waitid, libc::SYS_kill, libc::SYS_tkill, libc::SYS_tgkill, libc::SYS_pidfd_open,
     libc::SYS_pidfd_send_signal, libc::SYS_getpid, libc::SYS_getppid, libc::SYS_gettid, libc::SYS_getpgid,
@@ -47,8 +47,8 @@ pub(super) const EVERYWHERE: &[libc::c_long] = &[
     libc::SYS_set_robust_list, libc::SYS_get_robust_list, libc::SYS_rseq, libc::SYS_restart_syscall,
     libc::SYS_getrusage, libc::SYS_times, libc::SYS_sysinfo, libc::SYS_uname, libc::SYS_getrandom,
     libc::SYS_getcpu,
-    // Debuggers of processes in the bottle. They can attach to processes of the same user, within the limits of Yama
-    // and of the pid namespace.
+    // Debuggers of processes in the bottle. A debugger can attach only to processes of the same user, within the limits
+    // of Yama and of the pid namespace.
     libc::SYS_ptrace, libc::SYS_process_vm_readv, libc::SYS_process_vm_writev, libc::SYS_kcmp,
     // Signals.
     libc::SYS_rt_sigaction, libc::SYS_rt_sigprocmask, libc::SYS_rt_sigreturn, libc::SYS_rt_sigpending,
@@ -61,11 +61,11 @@ pub(super) const EVERYWHERE: &[libc::c_long] = &[
     libc::SYS_gettimeofday, libc::SYS_getitimer, libc::SYS_setitimer, libc::SYS_timer_create,
     libc::SYS_timer_settime, libc::SYS_timer_gettime, libc::SYS_timer_getoverrun, libc::SYS_timer_delete,
     libc::SYS_timerfd_create, libc::SYS_timerfd_settime, libc::SYS_timerfd_gettime,
-    // The scheduler. Calls on pid 1 are refused by their arguments.
+    // The scheduler. The filter refuses the calls whose arguments select pid 1.
     libc::SYS_sched_yield, libc::SYS_sched_getparam, libc::SYS_sched_getscheduler,
     libc::SYS_sched_get_priority_max, libc::SYS_sched_get_priority_min, libc::SYS_sched_rr_get_interval,
     libc::SYS_sched_getaffinity, libc::SYS_sched_getattr, libc::SYS_getpriority, libc::SYS_ioprio_get,
-    // Sockets. `socket` and `socketpair` are filtered by their address family.
+    // Sockets. The filter checks the address family of `socket` and `socketpair`.
     libc::SYS_connect, libc::SYS_accept, libc::SYS_accept4, libc::SYS_bind, libc::SYS_listen,
     libc::SYS_getsockname, libc::SYS_getpeername, libc::SYS_setsockopt, libc::SYS_getsockopt,
     libc::SYS_sendto, libc::SYS_recvfrom, libc::SYS_sendmsg, libc::SYS_recvmsg, libc::SYS_sendmmsg,
@@ -77,7 +77,8 @@ pub(super) const EVERYWHERE: &[libc::c_long] = &[
     libc::SYS_mq_timedreceive, libc::SYS_mq_notify, libc::SYS_mq_getsetattr,
 ];
 
-/// Newer calls. They have the same number on all processor architectures, and the library has no names for them yet.
+/// Newer calls. They have the same number on all processor architectures. The crate `libc` has no names for these calls
+/// yet.
 pub(super) const LATER: &[libc::c_long] = &[
     451, // cachestat
     452, // fchmodat2
@@ -91,7 +92,7 @@ pub(super) const LATER: &[libc::c_long] = &[
     466, // removexattrat
 ];
 
-/// Calls that exist only on this processor architecture: older forms, which newer architectures lack.
+/// Calls that exist only on x86-64: older variants of calls, which newer architectures lack.
 #[cfg(target_arch = "x86_64")]
 #[rustfmt::skip]
 pub(super) const HERE: &[libc::c_long] = &[
@@ -105,7 +106,7 @@ pub(super) const HERE: &[libc::c_long] = &[
     libc::SYS_sync_file_range, libc::SYS_arch_prctl, libc::SYS_set_thread_area, libc::SYS_get_thread_area,
 ];
 
-/// Calls that exist only on this processor architecture. The library has no names for them.
+/// More calls on AArch64, for which the crate `libc` has no names.
 #[cfg(target_arch = "aarch64")]
 pub(super) const HERE: &[libc::c_long] = &[
     38,  // renameat
@@ -114,6 +115,7 @@ pub(super) const HERE: &[libc::c_long] = &[
     164, // setrlimit
 ];
 
-/// Other processor architectures are unsupported, also by the library that builds seccomp filters.
+/// Other processor architectures are not supported. The library that builds seccomp filters does not support them
+/// either.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 pub(super) const HERE: &[libc::c_long] = &[];

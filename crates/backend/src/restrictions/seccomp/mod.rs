@@ -1,9 +1,9 @@
 //! Builds the seccomp filter for an agent's programs.
 //!
-//! The filter is an allowlist ([`allowed`]). Capabilities and `no_new_privs` restrict the programs in addition. Calls
-//! that are refused on purpose ([`bottle_harden::unneeded_syscalls`]) fail with EPERM, so that programs report the
-//! error that an ordinary user gets. All other calls fail with ENOSYS, as on an older kernel: `clone3`, whose flags are
-//! in memory that a filter cannot read; `io_uring`; calls of newer kernels; and calls with the x32 numbers of x86-64. A
+//! The filter is an allowlist ([`allowed`]). Capabilities and `no_new_privs` also restrict the programs. Calls that the
+//! filter refuses on purpose ([`bottle_harden::unneeded_syscalls`]) fail with EPERM, so that programs report the error
+//! that an ordinary user gets. All other calls fail with ENOSYS, as on an older kernel: `clone3`, whose flags are in
+//! memory that a filter cannot read; `io_uring`; calls of newer kernels; and calls with the x32 numbers of x86-64. A
 //! call of another architecture kills the process.
 //!
 //! Pid 1 runs as the same user as the agent, so the kernel would let the agent set limits on pid 1 or slow it down. The
@@ -12,10 +12,11 @@
 //! With `resources.nested` the filter allows the calls that nested sandboxes need: creating namespaces, mounting, and
 //! changing the root.
 //!
-//! libcontainer (youki) was considered as a replacement for this module and those around it. It creates a container
-//! from an OCI bundle, which needs a directory, a configuration file and a state directory for each container. We would
-//! still define the system calls, files, ids and socket of the first process, only in a configuration file instead of
-//! in code. That definition is most of these modules; the rest is a few system calls in each.
+//! We considered libcontainer (youki) as a replacement for this module and its neighbours. libcontainer creates a
+//! container from an OCI bundle, which needs a directory, a configuration file and a state directory for each
+//! container. We would still define the system calls, files, ids and socket of the first process, only in a
+//! configuration file instead of in code. Most code of these modules is this definition. The rest is a few system calls
+//! in each module.
 
 mod allowed;
 
@@ -47,7 +48,7 @@ const PID_1: u64 = 1;
 const PRIO_USER: u64 = 2;
 const IOPRIO_WHO_USER: u64 = 3;
 
-/// Installs the filter on this thread, which must be the only one.
+/// Installs the filter on this thread, which must be the only thread of the process.
 ///
 /// # Errors
 /// When the filter cannot be built on this architecture, or the kernel refuses it.
@@ -71,7 +72,7 @@ fn filter(nested: bool) -> Result<Filter, HardenError> {
     for (call, rules) in by_arguments()? {
         filter.refuse_when(call, rules, libc::EPERM);
     }
-    // A kernel without the requested protocol returns the same error. Programs then use the default protocol.
+    // A kernel without the requested protocol also returns `EPROTONOSUPPORT`. Programs then use the default protocol.
     filter.refuse_when(libc::SYS_socket, odd_protocols()?, libc::EPROTONOSUPPORT);
     Ok(filter)
 }
@@ -85,7 +86,7 @@ fn namespaces() -> Result<Vec<SeccompRule>, HardenError> {
 #[allow(clippy::unnecessary_cast, reason = "musl gives these constants another type")]
 const TERMINAL: [u64; 2] = [libc::TIOCSTI as u64, libc::TIOCLINUX as u64];
 
-/// A system call and the arguments with which it is refused.
+/// A system call, and the arguments with which the filter refuses it.
 type Refused = (libc::c_long, Vec<SeccompRule>);
 
 fn by_arguments() -> Result<Vec<Refused>, HardenError> {
@@ -111,7 +112,8 @@ fn number(value: i32) -> u64 {
     u64::from(value.unsigned_abs())
 }
 
-/// Refuses all sockets except those for loopback, for processes in the bottle, and for the list of interfaces.
+/// Returns the rules that refuse all sockets except loopback sockets, sockets between processes in the bottle, and the
+/// netlink socket that lists the interfaces.
 fn sockets() -> Result<Vec<SeccompRule>, HardenError> {
     let raw = (1, Len::Dword, Op::MaskedEq(0xf), number(libc::SOCK_RAW));
     let families = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];
@@ -122,8 +124,9 @@ fn sockets() -> Result<Vec<SeccompRule>, HardenError> {
     ])
 }
 
-/// Refuses rare internet protocols, for which the kernel would load modules, and all netlink protocols except the list
-/// of interfaces. `useradd` tries to open the machine's audit log and works without it.
+/// Returns the rules that refuse rare internet protocols, for which the kernel would load modules. The rules also
+/// refuse all netlink protocols except the protocol that lists the interfaces. `useradd` tries to open the machine's
+/// audit log through netlink, and works without it.
 fn odd_protocols() -> Result<Vec<SeccompRule>, HardenError> {
     let usual = [0, libc::IPPROTO_TCP, libc::IPPROTO_UDP, libc::IPPROTO_ICMP, libc::IPPROTO_ICMPV6];
     let odd = |family| {
@@ -135,7 +138,7 @@ fn odd_protocols() -> Result<Vec<SeccompRule>, HardenError> {
     Ok(vec![odd(libc::AF_INET)?, odd(libc::AF_INET6)?, all([domain(Op::Eq, libc::AF_NETLINK), route])?])
 }
 
-/// Refuses the calls on pid 1 that need no privilege.
+/// Returns the refused calls on pid 1 that need no privilege.
 fn on_pid_1() -> Result<Vec<Refused>, HardenError> {
     let mut refused = Vec::new();
     for call in [
@@ -146,13 +149,14 @@ fn on_pid_1() -> Result<Vec<Refused>, HardenError> {
     ] {
         refused.push((call, vec![all([(0, Len::Dword, Op::Eq, PID_1)])?]));
     }
-    // Calls on all processes of a user would include pid 1.
+    // Calls on all processes of a user would also affect pid 1.
     for (call, user) in [(libc::SYS_setpriority, PRIO_USER), (libc::SYS_ioprio_set, IOPRIO_WHO_USER)] {
         let itself = all([(1, Len::Dword, Op::Eq, PID_1)])?;
         refused.push((call, vec![itself, all([(0, Len::Dword, Op::Eq, user)])?]));
     }
     // The limits of a process can be set through the id of any of its threads, and pid 1 sometimes has several threads.
-    // A process may therefore set only its own limits, as with `setrlimit`. Reading limits is not restricted.
+    // A process may therefore set only its own limits, as `setrlimit` does. A process may read the limits of other
+    // processes.
     let another = (0, Len::Dword, Op::Ne, 0);
     refused.push((libc::SYS_prlimit64, vec![all([another, (2, Len::Qword, Op::Ne, 0)])?]));
     Ok(refused)

@@ -13,13 +13,14 @@ use rustix::io::Errno;
 /// The maximum number of bytes of all attribute names, and of one attribute value (`xattr(7)`).
 const XATTR_MAX: usize = 64 << 10;
 
-/// The prefix of attributes of overlay file systems. The kernel acts on them, so only [`OPAQUE`] is copied.
+/// The prefix of the attributes that overlay file systems use. The kernel interprets these attributes, so only
+/// [`OPAQUE`] is copied.
 const OVERLAY: &[u8] = b"user.overlay.";
 
-/// The attribute of a directory that completely replaces the same directory of the image.
+/// The attribute that marks a directory as a complete replacement of the same directory in the image.
 pub(crate) const OPAQUE: &[u8] = b"user.overlay.opaque";
 
-/// The permission bits and the sticky bit. Set-id bits are not copied: they have no effect where an agent's files are
+/// The permission bits and the sticky bit. Set-id bits are not copied. They have no effect where an agent's files are
 /// mounted, and a copy that root owns must not become a set-id program on the host.
 const BITS: u32 = 0o1777;
 
@@ -30,14 +31,15 @@ pub(super) struct Owner {
     pub(super) group: u32,
 }
 
-/// The mode of a copy.
+/// Returns the mode of a copy.
 pub(super) fn mode(stat: &Stat) -> Mode {
     Mode::from_raw_mode(stat.st_mode & BITS)
 }
 
-/// Copies the attributes of `from` to `to`. The content of `to` must be complete.
+/// Copies the attributes of `from` to `to`. The caller must have written the complete content of `to`.
 pub(super) fn copy(from: &OwnedFd, to: impl AsFd, stat: &Stat, owner: Option<Owner>) -> io::Result<()> {
-    // The mode is set afterwards, because extended attributes cannot be set on a file that its owner may not write.
+    // Extended attributes are copied before the mode, because they cannot be set on a file that its owner may not
+    // write.
     extended(from, &to)?;
     if let Some(Owner { user, group }) = owner {
         fchown(&to, Some(Uid::from_raw(user)), Some(Gid::from_raw(group)))?;
@@ -46,7 +48,7 @@ pub(super) fn copy(from: &OwnedFd, to: impl AsFd, stat: &Stat, owner: Option<Own
     Ok(futimens(&to, &times(stat))?)
 }
 
-/// Copies the owner and the times to a link or a named pipe, which is not opened.
+/// Copies the owner and the times to a link or a named pipe without opening it.
 pub(super) fn copy_by_name(
     directory: impl AsFd,
     name: &CStr,
@@ -78,7 +80,7 @@ fn extended(from: &OwnedFd, to: impl AsFd) -> io::Result<()> {
     Ok(())
 }
 
-/// Reads the `user.*` attributes that a copy has too, as pairs of name and value.
+/// Reads the `user.*` attributes to copy, as pairs of name and value.
 ///
 /// # Errors
 /// When an attribute cannot be read.

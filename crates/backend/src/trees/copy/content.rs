@@ -1,4 +1,5 @@
-//! Copies the content of a file: as a reflink if the file system supports it, otherwise through the kernel.
+//! Copies the content of a file: as a reflink if the file system supports it, otherwise with `copy_file_range`,
+//! otherwise through a buffer.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
@@ -10,16 +11,17 @@ use rustix::io::Errno;
 use super::stamps::Stamp;
 use super::write_back::write_back;
 
-/// The maximum number of attempts to copy a file that changes during the copy. The last attempt is accepted.
+/// The maximum number of attempts to copy a file that changes during the copy. The result of the last attempt is
+/// accepted even if the file changed.
 const TRIES: usize = 3;
 
 /// The number of bytes copied by one `copy_file_range` call.
 const CHUNK: u64 = 64 << 20;
 
-/// The buffer size for file systems between which the kernel cannot copy.
+/// The size in bytes of the buffer for copies between file systems for which `copy_file_range` fails.
 const BUFFER: usize = 1 << 20;
 
-/// The copy operations that the file systems support. An operation counts as supported until it fails.
+/// The copy operations that the file systems support. An operation is assumed to be supported until it fails.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CopySupport {
     clones: bool,
@@ -43,8 +45,9 @@ pub(super) struct Content {
 }
 
 impl CopySupport {
-    /// Copies the content of `from` to the empty file `to`. A `live` source may change during the copy; the copy is
-    /// then repeated. Holes of a sparse file stay holes. Of a file that grows, only the initial size is copied.
+    /// Copies the content of `from` to the empty file `to`. With `live`, the source may change during the copy, and a
+    /// changed file is copied again. Holes of a sparse file stay holes. If a file grows during the copy, only its
+    /// initial size is copied.
     ///
     /// # Errors
     /// When a file cannot be read or written.
@@ -124,14 +127,14 @@ fn copy_buffered(mut from: &File, mut to: &File, start: u64, end: u64) -> io::Re
     Ok(end - start - left)
 }
 
-/// The next range of a file that contains data, from `at` on and up to `size`.
+/// Returns the next range of a file that contains data, between the offsets `at` and `size`.
 fn data_after(file: impl AsFd, at: u64, size: u64) -> io::Result<Option<(u64, u64)>> {
     if at >= size {
         return Ok(None);
     }
     let start = match seek(&file, SeekFrom::Data(at)) {
         Ok(start) if start < size => start,
-        // Only a hole follows.
+        // The file contains only a hole after `at`.
         Ok(_) | Err(Errno::NXIO) => return Ok(None),
         // The file system does not support holes.
         Err(Errno::INVAL | Errno::OPNOTSUPP) => return Ok(Some((at, size))),
@@ -142,7 +145,7 @@ fn data_after(file: impl AsFd, at: u64, size: u64) -> io::Result<Option<(u64, u6
         Err(Errno::NXIO) => size,
         Err(error) => return Err(error.into()),
     };
-    // The file was truncated between the two calls, and no data follows.
+    // If the file was truncated between the two calls, `end` can be at most `start`. No data follows then.
     Ok((end > start).then_some((start, end)))
 }
 

@@ -1,9 +1,9 @@
 //! Copies files of a directory of this machine into a bottle's workspace.
 //!
-//! The user, or a bottle that works in the same directory (`--cwd=live`), may change the directory during the copy. The
-//! walk of the directory therefore keeps a descriptor for each entry, and every path in the workspace is opened below a
-//! descriptor; a link in the path is an error. Several threads copy, because a copy spends most of its time in the
-//! kernel.
+//! The user may change the directory during the copy, and so may a bottle that works in the same directory
+//! (`--cwd=live`). The walk of the directory therefore keeps a descriptor for each entry. Every path in the workspace
+//! is opened below a descriptor, and a link in the path is an error. Several threads copy, because a copy spends most
+//! of its time in the kernel.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -25,7 +25,7 @@ use super::about;
 use super::content::CopySupport;
 use crate::{Copied, HostEntries, HostFiles, ProgressSink};
 
-/// The maximum number of threads. More are not faster on a usual disk.
+/// The maximum number of threads. More threads are not faster on a usual disk.
 const MAX_THREADS: usize = 4;
 
 /// The permission bits. The sticky bit and set-id bits are not copied.
@@ -33,11 +33,11 @@ const BITS: u32 = 0o777;
 
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
-/// Copies `files` into the workspace. If root runs the copy, `owner` owns the files. Ends early, with an error, when the
-/// [`Stop`] of the files is set.
+/// Copies `files` into the workspace. If root runs the copy, `owner` owns the files. Ends early, with an error, when
+/// [`HostFiles::stop`] is set.
 ///
 /// # Errors
-/// When a file cannot be read or written. The error names its path.
+/// When a file cannot be read or written. The error names the path of the file.
 pub fn copy_host_files(files: HostFiles, workspace: &Path, owner: Option<u32>) -> io::Result<()> {
     let workspace = open_top(workspace)?;
     let to = match &files.directory {
@@ -71,7 +71,7 @@ struct Copy<'a> {
 }
 
 impl Copy<'_> {
-    /// Copies files until there are no more. An error ends the other threads too.
+    /// Copies files until no file remains. After an error, the other threads end too.
     fn run(&self, entries: &Mutex<HostEntries>) -> io::Result<()> {
         let mut support = CopySupport::default();
         let copied = loop {
@@ -92,7 +92,8 @@ impl Copy<'_> {
     }
 
     /// Returns the next regular file. First creates the directories and links that precede it while the other threads
-    /// wait, so that a directory exists before its files are copied. Also returns `None` if the copy is stopped.
+    /// wait, so that a directory exists before its files are copied. Returns `None` after the last file, or if the copy
+    /// is stopped.
     fn next_file(&self, entries: &Mutex<HostEntries>) -> io::Result<Option<Entry>> {
         let mut entries = entries.lock().unwrap_or_else(PoisonError::into_inner);
         while !self.stop.is_set() {
@@ -158,7 +159,7 @@ fn open_top(directory: &Path) -> io::Result<OwnedFd> {
     rustix::fs::open(directory, DIRECTORY, Mode::empty()).map_err(|error| about(directory, &error.into()))
 }
 
-/// Creates a directory of the agent, and opens it. An existing one stays as it is.
+/// Creates a directory that the agent owns, and opens it. Does not change an existing directory.
 fn make_directory(parent: &OwnedFd, name: &Path, mode: Mode, owner: Option<u32>) -> io::Result<OwnedFd> {
     let created = mkdirat(parent, name, Mode::RWXU);
     if !matches!(created, Ok(()) | Err(Errno::EXIST)) {
@@ -174,7 +175,7 @@ fn make_directory(parent: &OwnedFd, name: &Path, mode: Mode, owner: Option<u32>)
     Ok(directory)
 }
 
-/// Creates a file or link. Replaces an entry that the launch created before.
+/// Creates a file or link. Replaces an entry that the launch created earlier.
 fn replacing<T>(parent: &OwnedFd, name: &OsStr, create: impl Fn() -> io::Result<T>) -> io::Result<T> {
     match create() {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
@@ -194,7 +195,7 @@ fn split(path: &Path) -> io::Result<(&Path, &OsStr)> {
     Ok((path.parent().unwrap_or(Path::new("")), name))
 }
 
-/// Uses the modification time for both times, because build tools compare it.
+/// Returns the modification time as both times of the copy, because build tools compare modification times.
 fn times(stat: &Stat) -> Timestamps {
     let time = Timespec { tv_sec: stat.st_mtime, tv_nsec: i64::try_from(stat.st_mtime_nsec).unwrap_or(0) };
     Timestamps { last_access: time, last_modification: time }
@@ -264,7 +265,7 @@ mod tests {
             fs::write(path(file), "file").expect("file");
         }
         fs::write(path("private/key"), "secret").expect("file");
-        // A directory that becomes a link after it was listed.
+        // A directory that is replaced by a link after it was listed.
         let mut files = files(&path("from"), None, ProgressSink::discard());
         let entries: Vec<_> = files.entries.collect();
         fs::rename(path("from/swapped"), path("from/moved")).expect("moved");
@@ -272,7 +273,7 @@ mod tests {
         files.entries = Box::new(entries.into_iter());
         copy_host_files(files, &path("to"), None).expect("copied");
         assert_eq!(fs::read_to_string(path("to/swapped/key")).expect("there"), "file");
-        // A link in the place of a directory of the workspace.
+        // A link that replaces a directory of the workspace.
         fs::remove_dir_all(path("to/inner")).expect("removed");
         symlink(path("private"), path("to/inner")).expect("link");
         assert!(copy(&path("from"), &path("to"), None).is_err());

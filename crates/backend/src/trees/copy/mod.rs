@@ -4,15 +4,15 @@
 //!   live tree ──storing──► stored tree        shares unchanged files with the previous stored tree
 //!   stored tree ──restoring──► live tree      shares only blocks, where the file system supports it
 //! ```
-//! The agent controls every name, mode, link and depth, and may change them during the copy. Everything is therefore
-//! opened through descriptors, one level at a time, and no link is followed. The copy contains files, directories,
-//! symbolic and hard links, named pipes, permission bits, times and `user.*` attributes. It does not contain sockets,
-//! devices, or set-id bits, which have no effect where an agent's files are mounted. Whiteouts of an overlay file
-//! system are copied only in a tree that is an upper layer.
+//! The agent controls every name, mode, link and depth, and may change them during the copy. The copy therefore opens
+//! every entry through descriptors, one level at a time, and follows no link. The copy contains files, directories,
+//! symbolic and hard links, named pipes, permission bits, times and `user.*` attributes. The copy does not contain
+//! sockets and devices. It also does not contain set-id bits, which have no effect where an agent's files are mounted.
+//! Whiteouts of an overlay file system are copied only in a tree that is an upper layer.
 //!
 //! `host_files` copies a directory of this machine into a workspace.
 //!
-//! - `content`: a file's bytes · `attributes`: its other attributes
+//! - `content`: a file's bytes · `attributes`: a file's attributes
 //! - `stamps`: detects files that are unchanged since they were stored · `write_back`: writes dirty pages back
 
 pub(super) mod attributes;
@@ -44,15 +44,15 @@ use crate::{Copied, ProgressSink};
 /// The name of an overlay's upper directory, which contains the bottle's changes to its image.
 pub const UPPER: &str = "upper";
 
-/// The maximum depth of directories; a copy of a deeper tree fails. Each level uses a few open descriptors. Real work
-/// is less deep, and `bottle cp` has the same limit.
+/// The maximum depth of directories. The copy of a deeper tree fails. Each level uses a few open descriptors. Real
+/// workspaces are less deep, and `bottle cp` has the same limit.
 pub(super) const MAX_DEPTH: usize = 128;
 
-/// The maximum number of entries in all trees of one copy; a copy of more entries fails. Each entry uses memory of this
-/// process, and real work has fewer.
+/// The maximum number of entries in all trees of one copy. A copy of more entries fails. Each entry uses memory of this
+/// process. Real workspaces have fewer entries.
 const MAX_ENTRIES: usize = 10_000_000;
 
-/// The maximum number of hard-linked files that stay linked. After that, each link becomes a separate file.
+/// The maximum number of hard-linked files that stay linked. The links of any further file become separate files.
 pub(super) const MAX_LINKS: usize = 1_000_000;
 
 /// The result of a copy.
@@ -64,20 +64,21 @@ pub struct Outcome {
     pub size: u64,
     /// The number of files and directories that changed while they were copied.
     pub unstable: u64,
-    /// The stamps of live files, each with the inode of the stored copy.
+    /// The stamps of live files, each with the inode of the file's stored copy.
     pub stamps: Vec<(Stamp, u64)>,
 }
 
-/// Copies several trees one after the other and collects one outcome.
+/// Copies several trees one after the other, and collects one outcome for all trees.
 pub struct Copier<'a> {
     direction: Direction<'a>,
     progress: &'a ProgressSink,
     support: CopySupport,
     /// Whether the tree contains whiteouts, which are devices with number 0.
     whiteouts: bool,
-    /// The path of the first copy of each hard-linked file, by inode, relative to the top of the copy.
+    /// The path at which each hard-linked file was first copied, relative to the top of the copy. The key is the file's
+    /// inode.
     links: HashMap<u64, PathBuf>,
-    /// How many more entries may be copied.
+    /// The number of entries that may still be copied.
     entries_left: usize,
     outcome: Outcome,
 }
@@ -93,19 +94,19 @@ struct Level<'a> {
     to: BorrowedFd<'a>,
     /// The same directory in the previous stored tree.
     previous: Option<BorrowedFd<'a>>,
-    /// The top directory of the copy, for hard links.
+    /// The top directory of the copy, in which hard links find the first copy of a file.
     top: BorrowedFd<'a>,
     path: &'a Path,
 }
 
 impl<'a> Copier<'a> {
-    /// Creates a copier that stores a live tree. `unchanged` contains the stamps of the previous stored tree; files
-    /// that are unchanged since then are linked instead of copied.
+    /// Creates a copier that stores a live tree. `unchanged` contains the stamps of the previous stored tree. A file
+    /// that is unchanged since its stamp is linked instead of copied.
     pub fn storing(unchanged: Option<&'a Stamps>, progress: &'a ProgressSink) -> Self {
         Self::new(Direction::Store { unchanged }, progress)
     }
 
-    /// Creates a copier that restores a stored tree. If root runs it, `owner` owns the restored files.
+    /// Creates a copier that restores a stored tree. If root runs the copy, `owner` owns the restored files.
     pub fn restoring(owner: Option<u32>, progress: &'a ProgressSink) -> Self {
         Self::new(Direction::Restore { owner }, progress)
     }
@@ -124,7 +125,7 @@ impl<'a> Copier<'a> {
     /// Copies the directory `name` in `from` to a new directory `name` in `to`.
     ///
     /// # Errors
-    /// When an entry cannot be read or the copy cannot be written. The error names the path.
+    /// When an entry cannot be read or the copy cannot be written. The error names the path of the entry.
     pub fn tree(
         &mut self,
         from: &OwnedFd,
@@ -161,7 +162,7 @@ impl<'a> Copier<'a> {
             return Ok(());
         };
         let copied = match FileType::from_raw_mode(stat.st_mode) {
-            // `directory` adds the path to its errors itself.
+            // `directory` itself adds the path to its errors.
             FileType::Directory => return self.directory(level, name, depth),
             FileType::RegularFile => self.file(level, name, &path, &stat),
             FileType::Symlink => self.symlink(level, name, &stat),
@@ -213,8 +214,8 @@ impl<'a> Copier<'a> {
         Ok(())
     }
 
-    /// Tries to hard-link the file instead of copying it, either to an earlier copied name of the same file in this
-    /// tree or to its copy in the previous stored tree. Returns whether the file is linked.
+    /// Tries to hard-link the file instead of copying it. The link's target is the same file under an earlier copied
+    /// name, or the file's copy in the previous stored tree. Returns whether the file is linked.
     fn try_link(&mut self, level: &Level<'_>, name: &CStr, stat: &Stat) -> bool {
         // If linking fails (too many links, or the path is too long), the file is copied instead.
         if stat.st_nlink > 1
@@ -305,8 +306,8 @@ impl<'a> Copier<'a> {
         Ok(names)
     }
 
-    /// Returns `None` for an entry of a live tree that was removed or replaced after it was listed. A stored tree does
-    /// not change.
+    /// Returns `None` for an entry of a live tree that was removed or replaced after it was listed. In a stored tree,
+    /// which does not change, a missing entry is an error.
     fn ignore_removed<T>(&mut self, found: rustix::io::Result<T>) -> io::Result<Option<T>> {
         let live = matches!(self.direction, Direction::Store { .. });
         match found {
@@ -324,7 +325,7 @@ impl<'a> Copier<'a> {
 /// the files. The source must not change during the copy.
 ///
 /// # Errors
-/// As [`Copier::tree`].
+/// The errors of [`Copier::tree`].
 pub fn tree_into(from: &Path, to: &Path, name: &str, owner: Option<u32>) -> io::Result<Outcome> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let (from, to) =
@@ -344,8 +345,8 @@ pub fn tree_into(from: &Path, to: &Path, name: &str, owner: Option<u32>) -> io::
     Ok(copier.finish())
 }
 
-/// Creates a whiteout, with which an overlay marks a removed file. A whiteout is a device without a driver, so it is
-/// harmless, and every user may create one.
+/// Creates a whiteout. Overlay file systems mark a removed file with a whiteout. A whiteout is a device without a
+/// driver, so it is harmless, and every user may create one.
 fn whiteout(level: &Level<'_>, name: &CStr) -> io::Result<()> {
     Ok(mknodat(level.to, name, FileType::CharacterDevice, Mode::empty(), 0)?)
 }
@@ -354,7 +355,7 @@ fn is_file(stat: &Stat) -> bool {
     FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
 }
 
-/// Adds the path to an error. Of a long path, only the end is added.
+/// Adds the path to an error. Adds only the end of a long path.
 pub(super) fn about(path: &Path, error: &io::Error) -> io::Error {
     let shown = path.to_string_lossy();
     let tail: String = shown.chars().rev().take(100).collect::<Vec<_>>().into_iter().rev().collect();

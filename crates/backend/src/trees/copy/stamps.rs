@@ -1,13 +1,13 @@
 //! Maps files of a live tree to their copies in a stored tree, so that unchanged files are not copied again.
 //!
-//! A file counts as unchanged if its inode, size, modification time and change time are equal. An agent cannot set the
-//! change time, and every write, mode change or new link updates it. However, the clock advances in ticks. A stamp that
-//! was taken in the same tick as the file's last change proves nothing and is discarded, as git does with its index.
-//! Writes through a memory mapping update no time while the page is dirty, so dirty pages are written back before the
-//! stamp is taken ([`super::content`]).
+//! A file is treated as unchanged if its inode, size, modification time and change time equal those in its stamp. An
+//! agent cannot set the change time, and every write, mode change or new link updates the change time. However, the
+//! clock of file times advances in ticks. A stamp that was taken in the same tick as the file's last change proves
+//! nothing and is discarded, as git does with its index. Writes through a memory mapping update no time while the page
+//! is dirty, so dirty pages are written back before the stamp is taken ([`super::content`]).
 //!
-//! The file has a line that names the format, a line with the stored tree's name, and then one record for each file,
-//! sorted by live inode. A record is six little-endian numbers.
+//! A stamps file begins with a line that names the format, and a line with the stored tree's name. One record for each
+//! file follows, sorted by live inode. A record consists of six little-endian numbers.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -26,7 +26,7 @@ const NUMBERS: usize = 6;
 /// The size of a record in bytes.
 const RECORD: usize = NUMBERS * 8;
 
-/// The maximum number of files recorded. A larger tree is copied completely each time.
+/// The maximum number of files that are recorded. A tree with more files is copied completely each time.
 const MAX_FILES: usize = 2_000_000;
 
 /// The identity and times of a file at one moment.
@@ -40,7 +40,7 @@ pub struct Stamp {
 }
 
 impl Stamp {
-    /// The stamp of a file with this status.
+    /// Creates the stamp of a file with this status.
     pub(crate) fn from_stat(stat: &Stat) -> Self {
         let nanoseconds = |seconds: i64, fraction: u64| {
             seconds.saturating_mul(1_000_000_000).saturating_add(i64::try_from(fraction).unwrap_or(0))
@@ -60,7 +60,7 @@ impl Stamp {
     }
 }
 
-/// The stamps of files in a live tree, each with the inode of the copy in the stored tree of this name.
+/// The stamps of files in a live tree, each with the inode of the file's copy in the stored tree `name`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stamps {
     name: String,
@@ -68,7 +68,8 @@ pub struct Stamps {
 }
 
 impl Stamps {
-    /// Creates the value from those stamps of `files` that prove that the file was unchanged at `unchanged_since`.
+    /// Creates the stamps of the stored tree `name`. Keeps only the stamps of files that last changed before
+    /// `unchanged_since` or at that time.
     pub fn new(name: &str, mut files: Vec<(Stamp, u64)>, unchanged_since: Timestamp) -> Self {
         files.retain(|(stamp, _)| stamp.was_settled(unchanged_since));
         files.sort_unstable();
@@ -76,14 +77,14 @@ impl Stamps {
         Self { name: name.to_owned(), files }
     }
 
-    /// The inode of the stored copy, if this live file is unchanged.
+    /// Returns the inode of the stored copy, if this live file is unchanged.
     pub fn stored(&self, live: &Stamp) -> Option<u64> {
         let at = self.files.binary_search_by(|(stamp, _)| stamp.cmp(live)).ok()?;
         Some(self.files[at].1)
     }
 
-    /// Reads the stamps of the stored tree `name`. Returns `None` if they are missing or unreadable; the next snapshot
-    /// then copies all files.
+    /// Reads the stamps of the stored tree `name`. Returns `None` if the stamps are missing or unreadable. The next
+    /// snapshot then copies all files.
     pub fn read(path: &Path, name: &str) -> Option<Self> {
         let mut bytes = Vec::new();
         let bound = (MAX_FILES * RECORD + 1024) as u64;
@@ -98,10 +99,12 @@ impl Stamps {
         files.is_sorted().then(|| Self { name: name.to_owned(), files })
     }
 
-    /// Replaces the file atomically. If there are too many stamps, removes the file instead.
+    /// Writes the stamps file at `path`, and replaces an existing file atomically. If there are too many stamps,
+    /// removes the file instead.
     ///
     /// # Errors
-    /// When the file can be neither written nor removed. It may then describe another tree, which its name line shows.
+    /// When the file can be neither written nor removed. The file may then describe an older stored tree. The second
+    /// line of the file names that tree.
     pub fn write(&self, path: &Path) -> io::Result<()> {
         if self.files.len() > MAX_FILES {
             return remove(path);
@@ -121,7 +124,7 @@ impl Stamps {
     }
 }
 
-/// Removes the stamps. A missing file is no error.
+/// Removes the stamps file. A missing file is no error.
 ///
 /// # Errors
 /// When the file cannot be removed.

@@ -61,7 +61,7 @@ impl Grammar {
         check_positionals(command, positionals.len())
     }
 
-    /// The command that the first words name, and the words after its name.
+    /// Returns the command that the first words name, and the words after the command's name.
     fn command<'a, 'b>(&'a self, words: &'b [&'b str]) -> Option<(&'a Value, &'b [&'b str])> {
         (1..=words.len().min(3)).rev().find_map(|count| {
             let command = self.0.get(words[..count].join(" "))?;
@@ -77,7 +77,7 @@ fn option<'a>(command: &'a Value, name: &str) -> Option<&'a Value> {
     })
 }
 
-/// Checks a value by the option's name, because the grammar describes most forms in words.
+/// Checks a value by the option's name, because the grammar describes most forms of values only in words.
 fn check_value(name: &str, option: &Value, value: &str) -> Result<(), String> {
     if let Some(values) = option["values"].as_array()
         && !values.iter().any(|one| one == value)
@@ -87,7 +87,7 @@ fn check_value(name: &str, option: &Value, value: &str) -> Result<(), String> {
     let expect =
         |fits: bool, what: &str| fits.then_some(()).ok_or_else(|| format!("{name}={value} is not {what}"));
     match name {
-        // `^[a-zA-Z0-9][a-zA-Z0-9_.-]+$`, as the form says.
+        // The grammar describes the form as `^[a-zA-Z0-9][a-zA-Z0-9_.-]+$`.
         "--name" => {
             let begins = value.starts_with(|c: char| c.is_ascii_alphanumeric());
             let fits = value.chars().all(|c| c.is_ascii_alphanumeric() || "_.-".contains(c));

@@ -1,4 +1,4 @@
-//! Unpacks an archive without an image, and commits its files on top of the bottle's image.
+//! Unpacks an archive that contains no image, and commits its files on top of the bottle's image.
 
 use std::path::Path;
 
@@ -15,7 +15,8 @@ use crate::docker::imported_snapshot::{find, snapshot_labels};
 use crate::docker::names::Names;
 use crate::docker::podman::COMMITTED_WITHIN;
 
-/// Makes a snapshot of the bottle's image with the home and the workspace of an archive's OCI layout.
+/// Makes a snapshot that contains the files of the bottle's image, and the home and the workspace of an archive's OCI
+/// layout.
 ///
 /// # Errors
 /// [`BackendError`] when the archive is damaged or hostile, or the engine fails.

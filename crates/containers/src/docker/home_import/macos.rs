@@ -1,4 +1,4 @@
-//! Refuses archives without an image.
+//! Refuses archives that contain no image.
 
 use std::path::Path;
 

@@ -1,9 +1,9 @@
-//! Prepares an image for an agent. Adds a user and its home, a workspace, and links to the certificates that each
-//! launch provides, and gives the agent the directories in which it installs programs. Records the user and the home in
-//! labels of the image.
+//! Prepares an image for an agent. Adds a user and the user's home, a workspace, and links to the certificates that
+//! each launch provides. Makes the agent the owner of the directories in which agents install programs. Records the
+//! user and the home in labels of the image.
 //!
-//! No program of the image runs. This module creates a container without starting it, reads the image's user lists,
-//! uploads the missing files, and commits the result.
+//! No program of the image runs. This module creates a container without starting it, reads `/etc/passwd` and
+//! `/etc/group`, uploads the missing files, and commits the result.
 
 use std::collections::HashMap;
 use std::io::{self, Read};
@@ -27,18 +27,19 @@ use super::writable::{self, Directory, append_directory};
 use super::{owner_label, recipe};
 use crate::docker::podman::{Commit, Committer};
 
-/// The maximum number of bytes read of a user list (`/etc/passwd`, `/etc/group`). The rest of a larger one is ignored.
+/// The maximum number of bytes that are read of `/etc/passwd` and of `/etc/group`. The rest of a larger file is
+/// ignored.
 const LIST_MAX: usize = 1 << 20;
-/// The size in bytes of a tar header. Of a home directory's archive, only the header is read.
+/// The size in bytes of a tar header. Only the header is read from a home directory's archive.
 const HEADER: usize = 512;
-/// The maximum number of symbolic links that are followed to a user list.
+/// The maximum number of symbolic links that are followed to `/etc/passwd` or `/etc/group`.
 const LINKS_MAX: usize = 8;
-/// The temporary directory. A tmpfs that is mounted there takes the mode of the image's directory.
+/// The temporary directory. A tmpfs that is mounted at this path takes the mode of the image's directory.
 const TMP: &str = "/tmp";
 /// The file with the machine id, which desktop programs need. Each bottle has its own machine id.
 const MACHINE_ID: &str = "/etc/machine-id";
 
-/// How the prepared image is tagged and labelled.
+/// The tag of the prepared image, and the `$BOTTLE_HOME` in its labels.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ready<'a> {
     /// The repository and the tag of the image.
@@ -50,7 +51,7 @@ pub(super) struct Ready<'a> {
 /// Prepares `image` and returns the new image's id. `named` identifies the image in errors.
 ///
 /// # Errors
-/// [`BackendError`]. The scratch container is then already removed, unless the engine is unavailable.
+/// [`BackendError`]. After an error, the scratch container is already removed, unless the engine is unavailable.
 pub(super) async fn adopt(
     docker: &Docker,
     podman: Option<&Path>,
@@ -107,7 +108,7 @@ async fn inside(
 }
 
 /// Returns the labels of the prepared image. A commit would copy the labels of the scratch container, so the returned
-/// map sets these labels to the empty text.
+/// map sets the labels of the scratch container to the empty text.
 fn labels(image: &Facts, account: &Account, named: &str, home: &str) -> HashMap<String, String> {
     [
         (IMAGE_LABEL, labels::AGENT.to_owned()),
@@ -126,16 +127,16 @@ fn labels(image: &Facts, account: &Account, named: &str, home: &str) -> HashMap<
 pub(crate) struct Additions {
     /// Whether the account already owns its home.
     pub(crate) owned: bool,
-    /// The paths of certificate bundles whose parent directory exists in the image. They become links to the bottle's
-    /// bundle.
+    /// The paths of certificate bundles whose parent directory exists in the image. These paths become links to the
+    /// bottle's certificate bundle.
     pub(crate) roots: Vec<&'static str>,
     /// The directories that the account will own.
     pub(crate) writable: Vec<Directory>,
 }
 
-/// Builds the archive of the files to add to the image: the user, its group, the home if it is missing, a workspace,
-/// links to files that each launch provides, and the new owner of existing directories. The archive is the same for
-/// every bottle.
+/// Builds the archive of the files to add to the image: the user, the user's group, the home if it is missing, a
+/// workspace, links to files that each launch provides, and the new owner of existing directories. The archive is the
+/// same for every bottle.
 ///
 /// # Errors
 /// When a path is too long for an archive.
@@ -186,8 +187,8 @@ async fn roots(docker: &Docker, container: &str) -> Result<Vec<&'static str>, Er
     Ok(there)
 }
 
-/// Reads a short file of the container, and follows symbolic links to it. Returns an empty text if it does not exist or
-/// is not a regular file.
+/// Reads a short file of the container, and follows symbolic links to it. Returns an empty text if the file does not
+/// exist or is not a regular file.
 async fn list(docker: &Docker, container: &str, path: &str) -> Result<String, Error> {
     let mut path = PathBuf::from(path);
     for _ in 0..=LINKS_MAX {
@@ -223,8 +224,9 @@ async fn owns_home(docker: &Docker, container: &str, account: &Account) -> Resul
     Ok(header.entry_type().is_dir() && owner && header.mode()? & 0o700 == 0o700)
 }
 
-/// Returns the first `most` bytes of the archive of `path`. `None` if the path does not exist. The beginning is
-/// sufficient, because callers need only a small file or the header of an entry.
+/// Returns at least the first `bytes` bytes of the archive of `path`, or the complete archive if it is shorter. `None`
+/// if the path does not exist. The beginning is sufficient, because callers need only a small file or the header of an
+/// entry.
 async fn start_of(
     docker: &Docker,
     container: &str,

@@ -8,12 +8,12 @@ use bottle_host::Host;
 use super::image_error::{failed, is_missing, unsupported};
 use super::{image_facts, pull};
 
-/// The reference of the base image. It is the default of `ARG BASE` in the Dockerfiles.
+/// The reference of the base image, which is also the default of `ARG BASE` in the Dockerfiles.
 pub(super) const REFERENCE: &str = "debian:bookworm-slim";
 const BASE_HINT: &str = "where no image registry answers, `scripts/base-image` of bottle's sources makes it from Debian's packages";
 
-/// Returns the base image's id. Pulls the image if the engine does not have it. With `renew`, also pulls a newer
-/// version of it.
+/// Returns the base image's id. Pulls the image if the engine does not have it. With `renew`, pulls the image again, to
+/// get a newer version.
 ///
 /// # Errors
 /// [`BackendError`] with a hint on how to get the image.
@@ -39,7 +39,7 @@ pub(super) async fn find(
 /// Returns the id of the base image from the engine's answer, after a check that the engine can run the image.
 ///
 /// # Errors
-/// As [`find`].
+/// The errors of [`find`].
 pub(super) fn id(
     answer: Result<ImageInspect, bollard::errors::Error>,
     architecture: &str,

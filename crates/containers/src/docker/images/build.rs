@@ -1,5 +1,5 @@
-//! Builds images, with the engine's classic builder unless a Dockerfile needs BuildKit. Also finds images and
-//! containers that an aborted build did not remove.
+//! Builds images with the engine's classic builder, or with BuildKit if a Dockerfile needs BuildKit. Also finds images
+//! and containers that an aborted build did not remove.
 
 use std::path::Path;
 
@@ -19,19 +19,19 @@ use super::unused::{IMAGE, STEP};
 use super::{buildkit, classic, recipes};
 use crate::docker::listing;
 
-/// The age in seconds at which an agent's or sidecars' image is removed after another image took its name. A start may
-/// still be about to use a younger image.
+/// The age in seconds at which an agent's or sidecars' image is removed after another image has taken its name. A start
+/// that is still running may use a younger image.
 const RENAMED_MAX_AGE: i64 = 60 * 60;
 /// The age in seconds (a week) at which an unused sidecars' image is removed if it contains another version of
 /// `bottle`.
 const SIDECAR_IMAGE_MAX_AGE: i64 = 7 * 24 * 60 * 60;
 /// The age in seconds at which an agent image is removed if a newer image replaced it.
 const AGENT_IMAGE_MAX_AGE: i64 = SIDECAR_IMAGE_MAX_AGE;
-/// The label that identifies the version of `bottle` in a sidecars' image. `Dockerfile.sidecars` sets it.
+/// The label that identifies the version of `bottle` in a sidecars' image. `Dockerfile.sidecars` sets this label.
 const PROGRAM_LABEL: &str = "bottle.program";
 /// The beginning of a build step's command, unless the Dockerfile sets another shell.
 const STEP_COMMAND: &str = "/bin/sh -c ";
-/// Predefined build arguments. Builders do not store them in the image or in its history.
+/// Predefined build arguments. Builders do not store these arguments in the image or in its history.
 const PROXY_VARIABLES: [&str; 4] = ["HTTP_PROXY", "HTTPS_PROXY", "FTP_PROXY", "NO_PROXY"];
 
 /// Builds an image and returns its id.
@@ -55,16 +55,16 @@ pub(super) async fn build(
     }
 }
 
-/// The machine's proxy variables, which a build needs for downloads. A URL that contains `@` is skipped, because it may
-/// contain a password, and other users of the engine can read build arguments.
+/// Returns the machine's proxy variables, which a build needs for downloads. Skips a URL that contains `@`, because it
+/// may contain a password, and other users of the engine can read build arguments.
 pub(super) fn proxies(host: &Host) -> Vec<(String, String)> {
     let names = PROXY_VARIABLES.iter().flat_map(|name| [(*name).to_owned(), name.to_lowercase()]);
     let set = names.filter_map(|name| host.var(&name).map(|value| (name.clone(), value.to_owned())));
     set.filter(|(_, value)| !value.contains('@')).collect()
 }
 
-/// Lists what aborted builds of this `$BOTTLE_HOME` left (stages, the container of the last step, images that were not
-/// prepared), and old images that newer ones replaced. Excludes images that a container uses.
+/// Lists leftovers of aborted builds of this `$BOTTLE_HOME` (stages, the container of the last step, images that were
+/// not prepared), and old images that newer images replaced. Excludes images that a container uses.
 ///
 /// # Errors
 /// [`BackendError`] when the engine cannot be queried.
@@ -89,8 +89,8 @@ pub(super) async fn unused(
     Ok(steps.chain(left(&images, &used, home, program, jiff::Timestamp::now().as_second())).collect())
 }
 
-/// Whether a container is a build step that was not removed. The builder removes its steps unless the engine was
-/// killed.
+/// Whether a container is a build step that was not removed. The builder removes the containers of its steps unless the
+/// engine was killed.
 fn is_leftover_step(container: &ContainerSummary, home: &str) -> bool {
     let label =
         |name: &str| container.labels.as_ref().and_then(|labels| labels.get(name)).map(String::as_str);
@@ -103,7 +103,7 @@ fn is_leftover_step(container: &ContainerSummary, home: &str) -> bool {
     label(IMAGE_LABEL) == Some(STAGE) && label(HOME_LABEL) == Some(home) && is_step && !runs
 }
 
-/// Selects from `images` those that [`unused`] lists, with the reason for each.
+/// Selects from `images` the images that [`unused`] lists, with the reason for each.
 fn left(
     images: &[ImageSummary],
     used: &[String],
@@ -141,8 +141,8 @@ fn left(
     };
     let free = images.iter().filter(|image| !used.contains(&image.id));
     free.filter_map(|image| {
-        // A replaced agent image, a sidecars' image or a tools image is removed by its name. If the image has another
-        // name, for example as a snapshot, it stays under that name.
+        // A replaced agent image, a sidecars' image or a tools image is removed by its name. If the image also has
+        // another name, for example as a snapshot, the image stays under that name.
         let is_ours = |name: &str| [recipes::SIDECARS, recipes::TOOLS].iter().any(|own| is_named(own, name));
         let name = image.repo_tags.iter().find(|name| superseded.contains(name) || is_ours(name));
         Some(Unused {
@@ -164,8 +164,8 @@ fn is_named(repository: &str, name: &str) -> bool {
     name.strip_prefix(repository).is_some_and(|rest| rest.starts_with(':'))
 }
 
-/// Returns the names of agent images of this `$BOTTLE_HOME` that are older than [`AGENT_IMAGE_MAX_AGE`] and have a
-/// newer image of the same source.
+/// Returns the names of agent images of this `$BOTTLE_HOME` that are older than [`AGENT_IMAGE_MAX_AGE`], if a newer
+/// image of the same source exists.
 fn superseded(images: &[ImageSummary], home: &str, now: i64) -> Vec<String> {
     let (ours, tag) = (format!("{home}:"), format!("{}:", recipes::AGENT));
     // A snapshot has the labels of its base image, but another name.

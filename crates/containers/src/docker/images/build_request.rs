@@ -8,8 +8,8 @@ use bottle_protocol::session::guest::SecretText;
 
 use super::logins::Login;
 
-/// Time limit of a request to build, pull or load an image, after which the request fails. No request should take this
-/// long, and the user can interrupt it.
+/// Time limit of a request to build, pull or load an image. After this time, the request fails. No request should take
+/// this long, and the user can interrupt it earlier.
 pub(super) const LONG_TIMEOUT: Duration = Duration::from_secs(6 * 60 * 60);
 
 /// The builder of an image.
@@ -17,7 +17,7 @@ pub(super) const LONG_TIMEOUT: Duration = Duration::from_secs(6 * 60 * 60);
 pub(super) enum Builder {
     /// The classic builder, which every engine has.
     Classic,
-    /// BuildKit, for Dockerfiles that need it.
+    /// BuildKit, for Dockerfiles that need BuildKit.
     BuildKit {
         /// The secrets that the steps of the Dockerfile can mount, by id.
         secrets: BTreeMap<String, SecretText>,
@@ -38,11 +38,11 @@ pub(super) struct BuildRequest<'a> {
     /// The repository name and tag that the image gets. `None` for an image that [`super::adopt`] prepares and tags
     /// later.
     pub(super) tag: Option<String>,
-    /// The labels that the image gets, besides those of its Dockerfile.
+    /// The labels that the image gets in addition to the labels of its Dockerfile.
     pub(super) labels: Vec<(String, String)>,
     /// The proxy variables that [`proxies`](super::build::proxies) returned.
     pub(super) proxies: Vec<(String, String)>,
-    /// Whether every step runs again even if the engine has cached its result.
+    /// Whether the builder runs every step again, even if the engine has cached the step's result.
     pub(super) no_cache: bool,
     /// The user's logins, by registry.
     pub(super) logins: BTreeMap<String, Login>,
@@ -51,7 +51,7 @@ pub(super) struct BuildRequest<'a> {
 }
 
 impl<'a> BuildRequest<'a> {
-    /// A build with the classic builder and its cache.
+    /// Creates a build with the classic builder and its cache.
     pub(super) fn new(name: &'a str, hint: &'a str, home: String) -> Self {
         Self {
             name,

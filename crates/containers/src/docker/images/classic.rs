@@ -18,9 +18,9 @@ use super::recipe::Recipe;
 use super::upload::Unread;
 use crate::docker::engine::EngineError;
 
-/// The name of the labelled Dockerfile in a build context that is a user's directory.
+/// The file name of the labelled Dockerfile in a build context that is a user's directory.
 const LABELLED: &str = ".bottle.Dockerfile";
-/// The number of times that a build is started again after [`is_removed_sibling`].
+/// The maximum number of times that a build is started again after [`is_removed_sibling`].
 const RESTARTS: usize = 3;
 
 /// Builds an image and returns its id.
@@ -45,9 +45,9 @@ pub(super) async fn build(
     }
 }
 
-/// Whether a build failed because an image that it does not use was removed. The cache of the classic builder reads
-/// each image that has the same parent as a step, and fails if one of them is gone (seen with Docker 20.10, in its
-/// `image/cache/cache.go`). Another bottle or the user can remove such an image at any time.
+/// Whether a build failed because an image that the build does not use was removed. The cache of the classic builder
+/// reads each image that has the same parent as a step, and fails if one of these images is gone (seen with Docker
+/// 20.10, in its `image/cache/cache.go`). Another bottle or the user can remove such an image at any time.
 fn is_removed_sibling(cause: &EngineError) -> bool {
     cause.to_string().starts_with("unable to find image \"sha256:")
 }
@@ -77,7 +77,7 @@ impl Build<'_> {
             .buildargs(&args)
             .labels(&request.labels.iter().cloned().collect())
             .nocache(request.no_cache)
-            // Intermediate containers are removed even if the build is aborted.
+            // The builder removes intermediate containers even if the build is aborted.
             .rm(true)
             .forcerm(true);
         if let Some(tag) = &request.tag {
@@ -108,8 +108,8 @@ impl Build<'_> {
     }
 }
 
-/// The name of the labelled Dockerfile in the build context, and the files that the classic builder needs in addition
-/// to those of the context. The builder removes the labelled Dockerfile from a user's directory, because
+/// Returns the name of the labelled Dockerfile in the build context, and the files that the classic builder needs in
+/// addition to the files of the context. The builder removes the labelled Dockerfile from a user's directory, because
 /// `.dockerignore` names it.
 fn texts(recipe: &Recipe, labelled: &str) -> (&'static str, Vec<(&'static str, Bytes)>) {
     let dockerfile = Bytes::from(labelled.to_owned());
@@ -126,7 +126,7 @@ mod tests {
 
     use super::*;
 
-    /// Reads a request whose body ends with an empty chunk.
+    /// Reads a request. The body of the request ends with an empty chunk.
     async fn read_request(client: &mut UnixStream) {
         let (mut request, mut part) = (Vec::new(), [0; 4096]);
         while !request.ends_with(b"0\r\n\r\n") {
@@ -136,8 +136,8 @@ mod tests {
         }
     }
 
-    /// Builds on a test double of the engine that ends the builds with these events in turn. Also returns the number
-    /// of builds.
+    /// Builds an image on a test double of the engine. The test double ends each build with the next of these events.
+    /// Also returns the number of builds.
     async fn built(events: &[&str]) -> (Result<String, BackendError>, usize) {
         let directory = tempfile::tempdir().expect("a directory");
         let socket = directory.path().join("engine.sock");

@@ -1,6 +1,8 @@
-//! The build context of a user's Dockerfile: the files of its directory, except those that `.dockerignore` names.
+//! The build context of a user's Dockerfile: the files of the Dockerfile's directory, except the files that
+//! `.dockerignore` names.
 //!
-//! Walking the directory and later opening its files both use directory descriptors and follow no links.
+//! The code walks the directory, and later opens the listed files, only through directory descriptors. It follows no
+//! links.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -15,7 +17,7 @@ use sha2::{Digest, Sha256};
 
 use super::ignored::Ignored;
 
-/// The maximum total size of a build context in bytes. Builds need less; a larger context is refused.
+/// The maximum total size of a build context in bytes. Builds need less. A larger context is refused.
 const BYTES_MAX: u64 = 1 << 30;
 /// The maximum number of files, directories and links in a build context.
 const ENTRIES_MAX: usize = 100_000;
@@ -24,7 +26,7 @@ const IGNORE_MAX: u64 = 1 << 20;
 /// The name of the file that lists the excluded paths.
 pub(super) const IGNORE_FILE: &str = ".dockerignore";
 
-/// A build context whose entries are listed and whose files are hashed.
+/// A build context. Its entries have been listed, and its files have been hashed.
 #[derive(Debug, Clone)]
 pub(super) struct Context {
     root: Arc<Directory>,
@@ -49,7 +51,7 @@ struct Entry {
 enum Kind {
     File,
     Directory,
-    /// A symbolic link with this target. The link is sent as it is, and not followed.
+    /// A symbolic link with this target. The link itself is sent, and is not followed.
     Link(PathBuf),
 }
 
@@ -58,7 +60,7 @@ impl Context {
     /// `NAME.dockerignore` takes precedence over `.dockerignore`. Sockets, pipes and devices are left out. Blocks.
     ///
     /// # Errors
-    /// The reason why the directory cannot be a build context, as the end of a sentence that begins with its path.
+    /// Why the directory cannot be a build context, as the end of a sentence that begins with the directory's path.
     pub(super) fn of(root: &Path, name: &str) -> Result<Self, String> {
         let root = Arc::new(Directory::open(root).map_err(|error| unreadable(Path::new(""), &error))?);
         let ignored = ignored(&root, name)?;
@@ -119,21 +121,21 @@ impl Context {
         Ok(())
     }
 
-    /// The number of files, directories and links.
+    /// Returns the number of files, directories and links.
     pub(super) fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// The text of `.dockerignore`, if the context contains this file.
+    /// Returns the text of `.dockerignore`, if the context contains this file.
     pub(super) fn ignore_file(&self) -> Option<Vec<u8>> {
         let entry = self.entries.iter().find(|entry| entry.path == Path::new(IGNORE_FILE))?;
         self.root.read(&entry.path, IGNORE_MAX).ok().flatten()
     }
 
-    /// Adds all entries, except those at these paths, to an archive, with root as their owner. Blocks.
+    /// Adds all entries to an archive, except the entries at the paths `except`. Root owns the entries. Blocks.
     ///
     /// # Errors
-    /// When a file cannot be read, or its size has changed since it was listed.
+    /// When a file cannot be read, or its size has changed since the file was listed.
     pub(super) fn append_to<W: Write>(
         &self,
         archive: &mut tar::Builder<W>,
@@ -199,7 +201,7 @@ impl Entry {
                 if file.metadata()?.len() != self.size {
                     return Err(io::Error::other("it changed while it was read"));
                 }
-                // A file that shrinks meanwhile would make the archive invalid, so zeros pad its content.
+                // A file that shrinks while it is read would make the archive invalid, so zeros pad its content.
                 archive.append_data(&mut header, &self.path, file.chain(io::repeat(0)).take(self.size))
             }
         }
@@ -264,7 +266,7 @@ mod tests {
         let expected = [".dockerignore", "Dockerfile", "link", "src", "src/main.c", "target/keep"];
         assert_eq!(paths(&context), expected);
         assert_eq!(context.entries[2].kind, Kind::Link("/etc/passwd".into()));
-        // The Dockerfile's own ignore file takes precedence.
+        // A `Dockerfile.dockerignore` takes precedence over `.dockerignore`.
         write(root, "Dockerfile.dockerignore", "*\n!src\n");
         let context = Context::of(root, "Dockerfile").expect("a context");
         assert_eq!(paths(&context), ["src", "src/main.c"]);
@@ -292,7 +294,7 @@ mod tests {
         for (index, one) in hashes.iter().enumerate() {
             assert!(!hashes[..index].contains(one), "{index}");
         }
-        // The image's name does not depend on the time of the last change.
+        // The hash does not depend on the modification time.
         let times = fs::FileTimes::new().set_modified(std::time::SystemTime::UNIX_EPOCH);
         fs::File::options().write(true).open(root.join("a")).expect("open").set_times(times).expect("times");
         assert_eq!(hash(), hashes[4]);

@@ -1,21 +1,23 @@
-//! Parses a Dockerfile as far as a build needs it: its instructions, its base images, and whether it needs BuildKit or
-//! a build context. Also labels every stage, so that leftovers of builds can be found. The module has no side effects.
+//! Parses the parts of a Dockerfile that a build needs: its instructions, its base images, and whether it needs
+//! BuildKit or a build context. Also labels every stage, so that leftovers of builds can be found. The module has no
+//! side effects.
 //!
-//! The engine's classic builder leaves an image without a name for every intermediate stage and for the last step of an
-//! aborted build. Each of these images results from a `FROM` instruction and has the labels that directly follow it.
+//! The engine's classic builder leaves an image without a name for every intermediate stage, and for the last step of
+//! an aborted build. Each of these images results from a `FROM` instruction, and has the labels that directly follow
+//! this instruction.
 
 use std::collections::BTreeMap;
 
 /// An instruction of a Dockerfile.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Instruction {
-    /// The numbers of its first and its last line, from 1. The text of a here-document is not included.
+    /// The numbers of the instruction's first and last line, from 1. The text of a here-document is not included.
     lines: (usize, usize),
     /// The keyword in upper case.
     keyword: String,
     /// The words after the keyword. Comments between continued lines are left out.
     words: Vec<String>,
-    /// Whether it has a here-document.
+    /// Whether the instruction has a here-document.
     heredoc: bool,
     /// Whether the instruction ends on its last line. Otherwise the file ends in the middle of the instruction.
     complete: bool,
@@ -24,7 +26,7 @@ struct Instruction {
 /// A part of a Dockerfile that only BuildKit understands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct BuildKitOnly {
-    /// The number of its line, from 1.
+    /// The number of the line that contains the part, from 1.
     pub(super) line: usize,
     /// The name of the part in messages (`RUN --mount`).
     pub(super) what: String,
@@ -35,7 +37,7 @@ pub(super) struct BuildKitOnly {
 pub(super) struct Base {
     /// The reference.
     pub(super) reference: String,
-    /// Whether the Dockerfile chooses the platform. The image on the engine may be for another platform.
+    /// Whether the Dockerfile sets the platform. The image of this reference on the engine may be for another platform.
     pub(super) of_platform: bool,
 }
 
@@ -49,14 +51,15 @@ pub(super) struct Dockerfile<'a> {
 /// A Dockerfile with labelled stages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Labelled {
-    /// The text.
+    /// The text of the Dockerfile with the added lines.
     pub(super) text: String,
     /// The numbers of the added lines, from 1.
     added: Vec<usize>,
 }
 
 impl<'a> Dockerfile<'a> {
-    /// Parses lines as the builder does. For text that the builder refuses, the result has some instructions or none.
+    /// Parses lines as the builder does. If the builder would refuse the text, the result contains some or none of the
+    /// instructions.
     pub(super) fn parse(text: &'a str) -> Self {
         let escape = directive(text, "escape").map_or('\\', |value| if value == "`" { '`' } else { '\\' });
         let mut instructions: Vec<Instruction> = Vec::new();
@@ -88,7 +91,7 @@ impl<'a> Dockerfile<'a> {
             (instruction.lines.1, instruction.complete) = (index + 1, !continues);
             if instruction.complete && ["RUN", "COPY", "ADD"].contains(&instruction.keyword.as_str()) {
                 for end in instruction.words.iter().filter_map(|word| heredoc_end(word)) {
-                    // Without an end line, this is not a here-document.
+                    // Without an end line, the word does not begin a here-document.
                     if lines.clone().any(|(_, line)| line.trim_start_matches('\t') == end) {
                         instruction.heredoc = true;
                         let _ = lines.find(|(_, line)| line.trim_start_matches('\t') == end);
@@ -133,7 +136,7 @@ impl<'a> Dockerfile<'a> {
         })
     }
 
-    /// The first part that only BuildKit understands.
+    /// Returns the first part that only BuildKit understands.
     pub(super) fn needs_buildkit(&self) -> Option<BuildKitOnly> {
         if directive(self.text, "syntax").is_some() {
             return Some(BuildKitOnly { line: 1, what: "# syntax".to_owned() });
@@ -156,14 +159,15 @@ impl<'a> Dockerfile<'a> {
         })
     }
 
-    /// The line of the first here-document, unless the Dockerfile names the frontend that reads it.
+    /// Returns the line of the first here-document. Returns `None` if the Dockerfile has a `syntax` directive: the image
+    /// of that directive then parses the Dockerfile, instead of the frontend in the engine.
     pub(super) fn heredoc_for_builtin_frontend(&self) -> Option<usize> {
         let named = directive(self.text, "syntax").is_some();
         let first = self.instructions.iter().find(|instruction| instruction.heredoc);
         first.map(|instruction| instruction.lines.0).filter(|_| !named)
     }
 
-    /// The base images, without those whose references depend on unknown variables.
+    /// Returns the base images, except those with references that depend on unknown variables.
     pub(super) fn bases(&self, args: &BTreeMap<String, String>) -> Vec<Base> {
         let mut known: BTreeMap<&str, String> = BTreeMap::new();
         let (mut stages, mut bases): (Vec<&str>, Vec<Base>) = (Vec::new(), Vec::new());
@@ -202,15 +206,15 @@ impl<'a> Dockerfile<'a> {
 }
 
 impl Instruction {
-    /// The flags that directly follow the keyword.
+    /// Returns the flags that directly follow the keyword.
     fn flags(&self) -> impl Iterator<Item = &str> {
         self.words.iter().map(String::as_str).take_while(|word| word.starts_with("--"))
     }
 }
 
 impl Labelled {
-    /// Corrects the number of a line in the builder's message `dockerfile parse error line 3: CAUSE`, and names the
-    /// user's file. `None` for another message.
+    /// Corrects the line number in the builder's message `dockerfile parse error line 3: CAUSE`, and names the user's
+    /// file. Returns `None` for any other message.
     pub(super) fn parse_error(&self, message: &str, path: &str) -> Option<String> {
         let rest = message.split_once("arse error")?.1;
         let (number, cause) = rest.split_once("line ")?.1.split_once(':')?;
@@ -219,13 +223,13 @@ impl Labelled {
         Some(format!("{path}, line {}: {}", number - before, cause.trim()))
     }
 
-    /// A Dockerfile to which nothing was added.
+    /// Creates the value for a Dockerfile to which no line was added.
     pub(super) fn unchanged(text: &str) -> Self {
         Self { text: text.to_owned(), added: Vec::new() }
     }
 }
 
-/// The value of a directive (`# NAME=VALUE`) at the top of a Dockerfile.
+/// Returns the value of a directive (`# NAME=VALUE`) at the top of a Dockerfile.
 fn directive<'a>(text: &'a str, wanted: &str) -> Option<&'a str> {
     for line in text.trim_start_matches('\u{feff}').lines() {
         let (name, value) = line.trim().strip_prefix('#')?.split_once('=')?;
@@ -236,7 +240,7 @@ fn directive<'a>(text: &'a str, wanted: &str) -> Option<&'a str> {
     None
 }
 
-/// The line that ends the here-document which this word begins (`<<EOF`, `<<-"EOF"`).
+/// Returns the line that ends a here-document. `word` begins the here-document (`<<EOF`, `<<-"EOF"`).
 fn heredoc_end(word: &str) -> Option<String> {
     let name = word.trim_start_matches(|c: char| c.is_ascii_digit()).strip_prefix("<<")?;
     let name = name.strip_prefix('-').unwrap_or(name).trim_matches(['"', '\'']);
@@ -245,7 +249,8 @@ fn heredoc_end(word: &str) -> Option<String> {
     good.then(|| name.to_owned())
 }
 
-/// Replaces `$NAME`, `${NAME}` and `${NAME:-DEFAULT}`. `None` if a variable is unknown or has another form.
+/// Replaces `$NAME`, `${NAME}` and `${NAME:-DEFAULT}` by the values of the variables. Returns `None` if a variable is
+/// unknown or has another form.
 fn expand(text: &str, known: &BTreeMap<&str, String>) -> Option<String> {
     let mut expanded = String::new();
     let mut rest = text;
@@ -348,7 +353,8 @@ mod tests {
             ("FROM a\nRUN <<EOF\nCOPY . /\nEOF\n", false, Some((2, "a here-document"))),
             ("FROM a\nRUN <<-'EOF' cat\nFROM b\n\tEOF\nCOPY a b\n", true, Some((2, "a here-document"))),
             ("FROM a\nCOPY <<EOF /x\nhello\nEOF\n", false, Some((2, "a here-document"))),
-            // `<<<` is an operator of the shell. No line of the file ends it like a here-document.
+            // `<<<` is a shell operator, and begins no here-document. `<<EOF` does not begin a here-document either,
+            // because no line ends it.
             ("FROM a\nRUN cat <<EOF\nRUN bash -c 'cat <<<x'\n", false, None),
             ("# syntax=docker/dockerfile:1\nFROM a\n", false, Some((1, "# syntax"))),
             ("FROM a\nCOPY --link a b\n", true, Some((2, "COPY --link"))),

@@ -1,4 +1,4 @@
-//! Shows the changes to a user's Dockerfile since its last build. A label of the built image stores the earlier text.
+//! Shows the changes to a user's Dockerfile since its last build. A label of the built image contains the earlier text.
 
 use std::path::Path;
 
@@ -15,13 +15,13 @@ const PATH_LABEL: &str = "bottle.dockerfile";
 /// The label that contains the text of the Dockerfile.
 const TEXT_LABEL: &str = "bottle.dockerfile-text";
 
-/// The labels of an image that is built from this Dockerfile.
+/// Returns the labels of an image that is built from this Dockerfile.
 pub(super) fn labels(host: &Host, path: &Path, text: &str) -> Vec<(String, String)> {
     vec![(PATH_LABEL.to_owned(), of(host, path)), (TEXT_LABEL.to_owned(), text.to_owned())]
 }
 
-/// The changes, as lines of a unified diff. Empty if there was no earlier build, or if the text has not changed since
-/// that build.
+/// Returns the changes, as lines of a unified diff. Empty if there was no earlier build, or if the text has not changed
+/// since the last build.
 ///
 /// # Errors
 /// [`BackendError`] when the engine cannot be queried.

@@ -7,7 +7,7 @@ use globset::{GlobBuilder, GlobMatcher};
 pub(super) struct Ignored(Vec<(GlobMatcher, bool)>);
 
 impl Ignored {
-    /// Parses the file. A line that begins with `#` is a comment; `!` includes paths again.
+    /// Parses the file. A line that begins with `#` is a comment. A pattern after `!` includes matching paths again.
     ///
     /// # Errors
     /// The number, from 1, of a line that is not a valid pattern.
@@ -25,7 +25,7 @@ impl Ignored {
             if pattern.is_empty() {
                 continue;
             }
-            // Braces have a special meaning in the library, but not in the file.
+            // Braces have a special meaning in the crate `globset`, but not in the file.
             let glob = GlobBuilder::new(&pattern.replace('{', "[{]").replace('}', "[}]"))
                 .literal_separator(true)
                 .backslash_escape(true)

@@ -8,7 +8,7 @@ use bottle_text::terminal::inert;
 
 use crate::docker::engine::EngineError;
 
-/// Converts an engine's error into the error of an action.
+/// Converts an engine's error into the error of the action `what`.
 pub(super) fn failed(what: impl Display, error: Error) -> BackendError {
     let error = EngineError::from(error);
     let failed = BackendError::failed(format!("{what}: {}", inert(error.to_string().trim())));

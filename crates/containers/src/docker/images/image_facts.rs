@@ -1,4 +1,4 @@
-//! Reads the parts of an image's configuration that matter for a bottle. The module has no side effects.
+//! Reads the parts of an image's configuration that `bottle` uses. The module has no side effects.
 
 use std::collections::BTreeMap;
 
@@ -9,13 +9,14 @@ use bottle_backend::image::config::Config;
 /// The label that lists the image's instructions that have no effect in a bottle.
 pub(crate) const LEFT_OUT_LABEL: &str = "bottle.left-out";
 
-/// The label of an image that is built from the user's Dockerfile: the ids of its base images by their references, as
-/// JSON.
+/// The label of an image that was built from the user's Dockerfile. Its JSON value contains the reference and the id of
+/// each base image.
 pub(super) const BASES_LABEL: &str = "bottle.bases";
-/// The label of the tools' image: the time at which its packages were installed, in seconds since 1970.
+/// The label of the tools' image that contains the time at which the image's packages were installed, in seconds since
+/// 1970.
 pub(super) const PACKAGES_LABEL: &str = "bottle.packages-at";
 
-/// The parts of an image's configuration that matter for a bottle.
+/// The parts of an image's configuration that `bottle` uses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Facts {
     /// The image's id.
@@ -28,18 +29,18 @@ pub(super) struct Facts {
     pub(super) volumes: Vec<String>,
     /// The image's instructions that have no effect in a bottle, such as `ENTRYPOINT`.
     pub(super) left_out: Vec<String>,
-    /// The agent's account, as [`ACCOUNT_LABEL`] records it.
+    /// The agent's account, from the label [`ACCOUNT_LABEL`].
     pub(super) account: Option<Account>,
-    /// The ids of the base images at the build, by their references, as [`BASES_LABEL`] records them.
+    /// The ids that the base images had at the build, by reference, from the label [`BASES_LABEL`].
     pub(super) bases: BTreeMap<String, String>,
-    /// The time at which the packages of the tools were installed, in seconds since 1970.
+    /// The time at which the packages of the tools' image were installed, in seconds since 1970.
     pub(super) packages_at: Option<i64>,
 }
 
 /// Reads the configuration of an image for an engine of this processor architecture.
 ///
 /// # Errors
-/// The reason that the image cannot be used, as the end of a sentence that begins with its name.
+/// Why the image cannot be used, as the end of a sentence that begins with the image's name.
 pub(super) fn facts(image: &ImageInspect, architecture: &str) -> Result<Facts, String> {
     let id = image.id.clone().ok_or("has no id")?;
     let own = image.config.clone().unwrap_or_default();

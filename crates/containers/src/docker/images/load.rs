@@ -20,7 +20,7 @@ use super::image_error::failed;
 use super::labels::{BUILT, mark};
 use super::upload::Unread;
 
-/// A directory or archive that was inspected.
+/// A directory or archive whose entries were inspected.
 #[derive(Debug, Clone)]
 pub(super) struct Local {
     /// The result of the inspection.
@@ -52,7 +52,7 @@ impl Local {
             self.import(docker, self.stream(&unread), &report).await
         };
         loaded.map_err(|error| {
-            // The engine sees only that its input ended; `unread` contains the cause.
+            // The engine only sees that its input ended. `unread` contains the cause.
             match unread.take() {
                 Some(why) => BackendError::failed(format!("cannot read {named}: {why}")),
                 None => failed(format!("cannot load {named}"), error),

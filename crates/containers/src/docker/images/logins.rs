@@ -23,9 +23,9 @@ const HUB: &str = "https://index.docker.io/v1/";
 const CONFIG_MAX: u64 = 1 << 20;
 /// The maximum size of a credential helper's answer in bytes.
 const ANSWER_MAX: usize = 64 << 10;
-/// Time limit of a credential helper. A helper may ask the user to unlock a key chain.
+/// The time limit of a credential helper. A helper may ask the user to unlock a key chain.
 const HELPER_DEADLINE: Duration = Duration::from_secs(60);
-/// The user name with which a credential helper says that its secret is an identity token.
+/// The user name in a credential helper's answer if the secret is an identity token.
 const TOKEN_USER: &str = "<token>";
 /// The message of a credential helper that has no login.
 const NO_LOGIN: &str = "credentials not found";
@@ -51,7 +51,7 @@ pub(super) enum Login {
     IdentityToken(Secret),
 }
 
-/// The parts of `config.json` that concern logins.
+/// The parts of `config.json` that contain logins.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Config {
@@ -78,7 +78,7 @@ struct Answer {
 }
 
 impl Logins {
-    /// Reads `config.json` in `$DOCKER_CONFIG` or `~/.docker`. Without this file there are no logins.
+    /// Reads `config.json` in `$DOCKER_CONFIG` or `~/.docker`. If this file does not exist, the user has no logins.
     ///
     /// # Errors
     /// The cause, as a sentence that names the file.
@@ -99,10 +99,11 @@ impl Logins {
         Ok(Self { config, host: host.clone() })
     }
 
-    /// The login at this registry, which [`registry_of`] returned. `None` if there is none.
+    /// Returns the login at this registry. `registry` is a key that [`registry_of`] returned. `None` if the user has no
+    /// login at the registry.
     ///
     /// # Errors
-    /// The cause, as a sentence that names the registry, when a credential helper fails or the file has a damaged
+    /// The cause, as a sentence that names the registry, when a credential helper fails or `config.json` has a damaged
     /// entry.
     pub(super) async fn at(&self, registry: &str) -> Result<Option<Login>, String> {
         let cannot = |why: String| format!("cannot get the login at {}: {why}", shown(registry));
@@ -133,7 +134,7 @@ impl Entry {
 }
 
 impl Login {
-    /// The login as the engine's API takes it.
+    /// Returns the login in the format of the engine's API.
     pub(super) fn credentials(&self, registry: &str) -> DockerCredentials {
         let serveraddress = Some(registry.to_owned());
         match self {
@@ -152,12 +153,12 @@ impl Login {
     }
 }
 
-/// The logins as the engine's API takes them for a build.
+/// Returns the logins for a build in the format of the engine's API.
 pub(super) fn for_build(logins: &BTreeMap<String, Login>) -> HashMap<String, DockerCredentials> {
     logins.iter().map(|(registry, login)| (registry.clone(), login.credentials(registry))).collect()
 }
 
-/// The registry of an image reference, as the key that `docker login` uses.
+/// Returns the registry of an image reference, as the key that `docker login` uses.
 pub(super) fn registry_of(reference: &str) -> &str {
     match reference.split_once('/') {
         Some((first, _)) if first.contains(['.', ':']) || first == "localhost" => match first {
@@ -168,18 +169,18 @@ pub(super) fn registry_of(reference: &str) -> &str {
     }
 }
 
-/// The registry's name in messages and in `docker login NAME`.
+/// Returns the registry's name in messages and in `docker login NAME`.
 pub(super) fn shown(registry: &str) -> &str {
     if registry == HUB { "docker.io" } else { registry }
 }
 
-/// The host name and port in a key of `auths`, which may be a URL.
+/// Returns the host name and port in a key of `auths`, which may be a URL.
 pub(super) fn host_of(key: &str) -> &str {
     let rest = key.split_once("://").map_or(key, |(_, rest)| rest);
     rest.split('/').next().unwrap_or(rest)
 }
 
-/// Asks the program `docker-credential-NAME` for a login.
+/// Runs the program `docker-credential-NAME` to get a login.
 async fn ask(host: &Host, name: &str, registry: &str) -> Result<Option<Login>, String> {
     if !name.chars().all(|c| c.is_ascii_alphanumeric() || "_.-".contains(c)) {
         return Err(format!("{name:?} is no name of a credential helper"));
@@ -238,7 +239,7 @@ mod tests {
 
     use super::*;
 
-    /// A host with this `config.json` and with programs `docker-credential-NAME`.
+    /// Creates a host with this `config.json` and with programs `docker-credential-NAME`.
     fn host(config: &str, helpers: &[(&str, &str)]) -> (tempfile::TempDir, Host) {
         let directory = tempfile::tempdir().expect("directory");
         std::fs::write(directory.path().join("config.json"), config).expect("written");

@@ -10,9 +10,10 @@
 //!  program ─────────────────────── volume ────────────────────────────► bottle-program-<hash>
 //! ```
 //! Every name contains a hash of the image's or the volume's inputs. For an unchanged image, two queries are sufficient
-//! and nothing is built. If two starts in the same home need the same image, one builds it and the other waits; starts
-//! in different homes each build a complete image. [`Images::sweep`] finds the leftovers of a killed start. The only
-//! programs of an image that run here are the steps of a Dockerfile, in the engine's builder.
+//! and no image is built. If two starts with the same `$BOTTLE_HOME` need the same image, one start builds the image
+//! and the other waits. Starts with different homes each build a complete image. [`Images::sweep`] finds the leftovers
+//! of a killed start. This module runs no program of an image, except the steps of a Dockerfile in the engine's
+//! builder.
 
 pub(crate) mod adopt;
 mod base;
@@ -71,7 +72,8 @@ use self::volume::ScratchSource;
 use crate::docker::engine::REMOVED_HINT;
 pub use bottle_backend::image::account::Account;
 
-/// The version of the preparation, a suffix of an agent image's tag. Changing it rebuilds every image.
+/// The version of the code that prepares images. The version is a suffix of an agent image's tag, so a new version
+/// rebuilds every image.
 const READY_VERSION: &str = "w3";
 
 /// Finds and creates the images on one engine.
@@ -90,7 +92,7 @@ pub struct Images {
     made_any: AtomicBool,
 }
 
-/// The parts of the engine's version that matter for images.
+/// The parts of the engine's version that this module uses.
 #[derive(Debug, Clone)]
 struct EngineVersion {
     architecture: String,
@@ -103,11 +105,11 @@ struct EngineVersion {
 pub struct AgentImage {
     /// The image's id.
     pub id: String,
-    /// The agent's account. Its home is a directory in the image, which the account owns.
+    /// The agent's account. The account's home is a directory in the image, which the account owns.
     pub account: Account,
     /// The image's environment variables, as `NAME=value`.
     pub env: Vec<String>,
-    /// Directories whose content is in volumes. Commits exclude it.
+    /// Directories whose content is in volumes. Commits exclude this content.
     pub volumes: Vec<String>,
     /// Instructions that have no effect in a bottle, such as `ENTRYPOINT`.
     pub left_out: Vec<String>,
@@ -137,13 +139,13 @@ impl Images {
         Self { is_podman, ..self }
     }
 
-    /// The engine's socket, if the engine is Podman.
+    /// Returns the engine's socket, if the engine is Podman.
     fn podman(&self) -> Option<&Path> {
         self.is_podman.then_some(self.socket.as_path())
     }
 
-    /// The plan's agent image. Builds, pulls or loads the image if it does not exist. `secrets` contains the values of
-    /// the plan's secrets, by id.
+    /// Returns the plan's agent image. Builds, pulls or loads the image if it does not exist. `secrets` contains the
+    /// values of the plan's secrets, by id.
     ///
     /// # Errors
     /// [`BackendError`] with the cause, the output of a failed build, and the user's next step.
@@ -179,22 +181,23 @@ impl Images {
             .ok_or_else(|| BackendError::failed(format!("{named} is not an image of a bottle")))
     }
 
-    /// Whether at least one image had to be built or prepared, by this process or by another one for which it waited.
+    /// Whether at least one image had to be built or prepared, by this process or by another process for which this
+    /// process waited.
     #[must_use]
     pub fn made_any(&self) -> bool {
         self.made_any.load(Ordering::Relaxed)
     }
 
-    /// The sidecars' image. Builds the image if it does not exist.
+    /// Returns the sidecars' image. Builds the image if it does not exist.
     ///
     /// # Errors
-    /// As [`Images::agent`].
+    /// The errors of [`Images::agent`].
     pub async fn sidecars(&self, progress: &ProgressSink<Step>) -> Result<String, BackendError> {
         self.sidecars.get_or_try_init(|| self.make_sidecars(progress)).await.cloned()
     }
 
-    /// The volume that contains the program of pid 1 as [`PROGRAM_FILE`]. Creates and fills the volume if it does not
-    /// exist. Containers mount it read-only.
+    /// Returns the volume that contains the program of pid 1 as [`PROGRAM_FILE`]. Creates and fills the volume if it
+    /// does not exist. Containers mount the volume read-only.
     ///
     /// # Errors
     /// [`BackendError`] when there is no static program for this engine, or the engine refuses a call.
@@ -208,14 +211,14 @@ impl Images {
         volume.await.cloned()
     }
 
-    /// Lists leftovers of this home's starts and builds. The list includes objects of running builds, which
-    /// [`Images::remove_unused`] does not remove. Also lists volumes and images that are unused, old, and replaced by
-    /// newer ones. Changes nothing.
+    /// Lists leftovers of starts and builds of this `$BOTTLE_HOME`. The list includes objects of running builds, which
+    /// [`Images::remove_unused`] does not remove. Also lists old, unused volumes and images that newer volumes and
+    /// images replace. Changes nothing.
     ///
     /// # Errors
     /// [`BackendError`] when the engine cannot be queried.
     pub async fn unused(&self) -> Result<Vec<Unused>, BackendError> {
-        // Without a program, no start is about to use its volume or its image.
+        // If the program is not found, no start can need a volume or an image with this program.
         let program = self.program_file().await.ok();
         let home = self.host.home_hash();
         let mut unused = scratch_container::left(&self.docker, &home).await?;
@@ -224,7 +227,8 @@ impl Images {
         Ok(unused)
     }
 
-    /// Removes the items that [`Images::unused`] listed, except those used since then. Returns the removed items.
+    /// Removes the items that [`Images::unused`] listed, except items that were used since then. Returns the removed
+    /// items.
     ///
     /// # Errors
     /// [`BackendError`] when the engine refuses a removal.
@@ -252,19 +256,19 @@ impl Images {
         Ok(lock)
     }
 
-    /// A client with the timeout for long operations.
+    /// Returns a client with the timeout for long operations.
     fn long_running(&self) -> Docker {
         self.docker.clone().with_timeout(LONG_TIMEOUT)
     }
 
-    /// The prepared image with this tag, if it exists, and its facts.
+    /// Returns the prepared image with this tag, if it exists, and the image's facts.
     async fn find_ready(&self, tag: &str) -> Result<Option<(Facts, AgentImage)>, BackendError> {
         let name = format!("{AGENT}:{tag}-{READY_VERSION}");
         let facts = self.inspect(&name, &format!("the image {name}")).await?;
         Ok(facts.and_then(|facts| Some((facts.clone(), AgentImage::of(facts)?))))
     }
 
-    /// Prepares the image with this id and gives the result this tag.
+    /// Prepares the image `id`, and gives the prepared image the tag `tag`.
     async fn adopt(&self, id: &str, named: &str, tag: &str) -> Result<AgentImage, BackendError> {
         let gone = || {
             BackendError::failed(format!("{named} was removed while it was prepared")).with_hint(REMOVED_HINT)
@@ -315,12 +319,12 @@ impl Images {
         program.await
     }
 
-    /// The engine's name for its processor architecture.
+    /// Returns the engine's name for its processor architecture.
     async fn architecture(&self) -> Result<&str, BackendError> {
         self.version().await.map(|version| version.architecture.as_str())
     }
 
-    /// The engine's newest API version, as the number after `1.`.
+    /// Returns the engine's newest API version, as the number after `1.`.
     async fn api(&self) -> Result<u32, BackendError> {
         self.version().await.map(|version| version.api)
     }
@@ -340,7 +344,7 @@ impl Images {
         version.await
     }
 
-    /// The id of an image. `None` if it does not exist.
+    /// Returns the id of an image. `None` if the image does not exist.
     async fn image_id(&self, reference: &str, named: &str) -> Result<Option<String>, BackendError> {
         match self.docker.inspect_image(reference).await {
             Ok(image) => Ok(image.id),
@@ -349,7 +353,7 @@ impl Images {
         }
     }
 
-    /// Inspects an image. `None` if it does not exist.
+    /// Inspects an image. Returns `None` if the image does not exist.
     async fn inspect(&self, reference: &str, named: &str) -> Result<Option<Facts>, BackendError> {
         let (image, architecture) = tokio::join!(self.docker.inspect_image(reference), self.architecture());
         let image = match image {
@@ -363,7 +367,8 @@ impl Images {
 }
 
 impl AgentImage {
-    /// Notes for the user about instructions without effect and about volumes, which snapshots exclude.
+    /// Returns notes for the user about instructions without effect, and about volumes, because snapshots exclude
+    /// volumes.
     #[must_use]
     pub fn notes(&self) -> Vec<String> {
         config::notes(&self.left_out, &self.volumes)

@@ -1,4 +1,4 @@
-//! The output of a builder: reported line by line, and kept for the error of a failed build.
+//! The output of a builder. Each line is reported, and the end is kept for the error of a failed build.
 
 use bottle_backend::{BackendError, Step};
 use bottle_text::terminal::inert;
@@ -7,10 +7,11 @@ use super::build_request::BuildRequest;
 use super::dockerfile::Labelled;
 use crate::docker::engine::{EngineError, FREE_SPACE_HINT};
 
-/// The number of bytes, from the end of a failed build's output, that an error contains. The end contains the cause.
+/// The maximum number of bytes of a failed build's output in an error. The error contains the end of the output,
+/// because the cause is at the end.
 const MAX_OUTPUT: usize = 32 << 10;
 
-/// The output of a builder. It is reported line by line, and its end is kept for the message of a failed build.
+/// The output of a builder. Each line is reported, and the end of the output is kept for the error of a failed build.
 #[derive(Debug, Default)]
 pub(super) struct Output {
     kept: String,
@@ -19,7 +20,7 @@ pub(super) struct Output {
 }
 
 impl Output {
-    /// Takes a part of the output, which may end in the middle of a line.
+    /// Adds a part of the output. The part may end in the middle of a line.
     pub(super) fn take(&mut self, text: &str, report: &dyn Fn(Step)) {
         for piece in text.split_inclusive(['\n', '\r']) {
             self.line.push_str(piece);
@@ -29,7 +30,7 @@ impl Output {
         }
     }
 
-    /// Takes the name of a stage as a line of its own.
+    /// Adds the name of a stage as a separate line.
     pub(super) fn take_stage(&mut self, name: &str, report: &dyn Fn(Step)) {
         self.end_line(report);
         let cut = name.floor_char_boundary(MAX_OUTPUT);
@@ -69,8 +70,8 @@ impl Output {
         self.kept.drain(..from);
     }
 
-    /// The error of a failed build, with the end of the output. An error in the Dockerfile names the user's file and
-    /// line.
+    /// Creates the error of a failed build, with the end of the output. For an error in the Dockerfile, the message
+    /// names the user's file and line.
     pub(super) fn failure(
         &mut self,
         what: &BuildRequest<'_>,

@@ -1,19 +1,19 @@
-//! Labels temporary objects with the process that created them, so that leftovers of killed processes are recognized
-//! without waiting.
+//! Labels temporary objects with the process that created them. Leftovers of killed processes can then be recognized
+//! without waiting until they are old.
 
 use bottle_host::process::ProcessId;
 
 /// The name of the label.
 pub(super) const LABEL: &str = "bottle.maker";
 
-/// The label's value for this process, and for the home with this hash.
+/// Returns the label's value for this process, and for the `$BOTTLE_HOME` with the hash `home`.
 pub(super) fn this_process(home: &str) -> String {
     let process = ProcessId::own().map(|process| process.to_string());
     format!("{home}/{}", process.unwrap_or_default())
 }
 
-/// Whether the process that the label names has exited. `None` for another home, whose processes may run on another
-/// machine.
+/// Whether the process that the label names has exited. Returns `None` for a process of another `$BOTTLE_HOME`, because
+/// that process may run on another machine.
 pub(super) fn has_exited(label: &str, home: &str) -> Option<bool> {
     let (of, process) = label.split_once('/')?;
     let process: ProcessId = process.parse().ok()?;

@@ -15,11 +15,11 @@ use super::sources::OwnDockerfile;
 use super::{AgentImage, Images, base, dockerfile_diff};
 use crate::docker::listing;
 
-/// The reason for which an image is pulled.
+/// The reason for pulling an image that the engine lacks.
 const ABSENT: &str = "it is not on this engine";
-/// The reason for which an image is pulled with `--pull`.
+/// The reason for pulling an image with `--pull`.
 const ASKED: &str = "its registry is asked for a newer one";
-/// The reason for which an image is built with `--rebuild`.
+/// The reason for building an image with `--rebuild`.
 const AGAIN: &str = "`--rebuild` asks for it";
 /// The age in days at which the packages of the tools' image are reported as old. Debian publishes security updates
 /// every few days.
@@ -178,7 +178,7 @@ impl Images {
         Ok(())
     }
 
-    /// The reason for which an image of this kind and source is built.
+    /// Returns the reason for building an image of this kind and source.
     async fn why(&self, kind: &str, source: Option<&str>) -> Result<&'static str, BackendError> {
         let mut labels = vec![format!("{IMAGE_LABEL}={kind}")];
         labels
@@ -200,12 +200,12 @@ impl Images {
     }
 }
 
-/// The reason for which an image is pulled. `None` if it is not pulled.
+/// Returns the reason for pulling an image. `None` if the image is not pulled.
 fn fetched(missing: bool, renewal: Renewal) -> Option<&'static str> {
     if missing { Some(ABSENT) } else { renewal.pull.then_some(ASKED) }
 }
 
-/// The note about packages that were installed long ago.
+/// Returns the note about packages that were installed long ago.
 fn old_packages(facts: &Facts, now: i64) -> Option<String> {
     let at = facts.packages_at?;
     let days = now.saturating_sub(at) / DAY;

@@ -10,13 +10,13 @@ use futures_util::StreamExt;
 use super::image_error::failed;
 use super::logins::{Login, Logins, registry_of, shown};
 
-/// Parts of registries' messages about a missing or wrong login. Many registries report that a private image does not
-/// exist.
+/// Parts of the messages with which registries report a missing or wrong login. Many registries report that a private
+/// image does not exist.
 const DENIED: [&str; 6] =
     ["unauthorized", "denied", "authentication required", "no basic auth", "may require", "not found"];
 
-/// Pulls an image by its reference, from the registry that the reference names. `why` begins the message of an error
-/// (`the image a/b:1 is not on this engine and`).
+/// Pulls an image by its reference, from the registry that the reference names. `why` is the beginning of an error
+/// message (`the image a/b:1 is not on this engine and`).
 ///
 /// # Errors
 /// [`BackendError`] that names the image, the registry and the cause.
@@ -60,15 +60,15 @@ pub(super) async fn pull(
     Ok(())
 }
 
-/// The user's login at this registry.
+/// Returns the user's login at this registry.
 ///
 /// # Errors
-/// The cause, as a sentence, if the login cannot be read. A public image can be pulled without it.
+/// The cause, as a sentence, if the login cannot be read. A public image can be pulled without a login.
 pub(super) async fn login(host: &Host, registry: &str) -> Result<Option<Login>, String> {
     Logins::load(host)?.at(registry).await
 }
 
-/// The user's next step after a failed pull.
+/// Returns the user's next step after a failed pull.
 fn hint(message: &str, registry: &str, login: Result<&Option<Login>, &String>) -> Option<String> {
     let message = message.to_lowercase();
     let denied = DENIED.iter().any(|part| message.contains(part));

@@ -18,13 +18,14 @@ pub(super) struct Recipe {
     pub(super) args: BTreeMap<String, String>,
     /// The files of the build context: path, permission bits, content.
     pub(super) files: Vec<(&'static str, u32, Bytes)>,
-    /// Files of the build context that the hash does not include, because they are not in the image or because an
-    /// argument contains their hash.
+    /// Files of the build context that the hash does not include, because the image does not contain them, or because
+    /// an argument contains their hash.
     pub(super) extra_files: Vec<(&'static str, u32, Bytes)>,
-    /// Whether the build gets this machine's trusted root certificates, for registries that are reached through a
-    /// company's proxy. Only the bundled Dockerfiles use them, and their images do not contain them.
+    /// Whether the build context contains this machine's trusted root certificates, which connections to registries
+    /// through a company's proxy need. Only the bundled Dockerfiles use the certificates, and the images do not contain
+    /// them.
     pub(super) with_roots: bool,
-    /// The directory of a user's Dockerfile, if the Dockerfile reads files of it.
+    /// The directory of a user's Dockerfile, if the Dockerfile reads files of this directory.
     pub(super) directory: Option<Arc<Context>>,
 }
 
@@ -66,7 +67,8 @@ impl Recipe {
     }
 }
 
-/// The header of an entry that root owns, without a time stamp. A reader may refuse a header with empty numbers.
+/// Returns the header of an entry that root owns, without a time stamp. Sets every number, because a reader may refuse
+/// a header with empty numbers.
 pub(super) fn root_header() -> tar::Header {
     let mut header = tar::Header::new_gnu();
     header.set_uid(0);

@@ -21,7 +21,7 @@ pub(super) const TOOLS: &str = "bottle-tools";
 const TOOLS_DOCKERFILE: &str = include_str!("../../../../../Dockerfile.tools");
 const AGENT_DOCKERFILE: &str = include_str!("../../../../../Dockerfile.agent");
 const SIDECARS_DOCKERFILE: &str = include_str!("../../../../../Dockerfile.sidecars");
-/// The lock files from which the bundled Dockerfiles install, by their paths in the build context.
+/// The lock files from which the bundled Dockerfiles install packages, by their paths in the build context.
 const PINNED_FILES: [(&str, &str); 7] = [
     ("images/claude/package.json", include_str!("../../../../../images/claude/package.json")),
     ("images/claude/package-lock.json", include_str!("../../../../../images/claude/package-lock.json")),
@@ -38,7 +38,7 @@ pub(super) const TOOLS_NAME: &str = "the image with the agents' tools";
 /// The name of the sidecars' image in messages.
 pub(super) const SIDECARS_NAME: &str = "the image for the sidecars";
 
-/// The recipe of `Dockerfile.tools` for this base image.
+/// Returns the recipe of `Dockerfile.tools` for this base image.
 pub(super) fn tools(base: &str) -> Recipe {
     Recipe {
         dockerfile: TOOLS_DOCKERFILE.to_owned(),
@@ -49,7 +49,7 @@ pub(super) fn tools(base: &str) -> Recipe {
     }
 }
 
-/// The recipe of `Dockerfile.agent` for this provider and this image of the tools.
+/// Returns the recipe of `Dockerfile.agent` for this provider and this image of the tools.
 pub(super) fn provider(template: Template, tools: &str) -> Recipe {
     let provider = template.to_string();
     let files = match template {
@@ -60,7 +60,8 @@ pub(super) fn provider(template: Template, tools: &str) -> Recipe {
     Recipe { dockerfile: AGENT_DOCKERFILE.to_owned(), args, files, with_roots: true, ..Recipe::default() }
 }
 
-/// The recipe of the sidecars' image for this program and base image. The build adds the program as an extra file.
+/// Returns the recipe of the sidecars' image for this program and base image. The caller adds the program as an extra
+/// file.
 pub(super) fn sidecars(program: &Program, base: &str) -> Recipe {
     Recipe {
         dockerfile: SIDECARS_DOCKERFILE.to_owned(),
@@ -69,7 +70,7 @@ pub(super) fn sidecars(program: &Program, base: &str) -> Recipe {
     }
 }
 
-/// The hash that becomes the tag of a prepared existing image.
+/// Returns the hash that becomes the tag of an existing image after its preparation.
 pub(super) fn existing_image_hash(facts: &Facts) -> String {
     let mut hash = Hash::new("existing image");
     hash.add(facts.id.as_bytes());

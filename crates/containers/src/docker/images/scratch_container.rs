@@ -1,4 +1,4 @@
-//! Scratch containers, through which files are read and written. They are created and never started.
+//! Scratch containers, through which `bottle` reads and writes files. They are created and never started.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -17,14 +17,14 @@ use crate::docker::hardened::no_health_check;
 
 /// The [`Unused::kind`] of a scratch container.
 pub(super) const CONTAINER: &str = "container";
-/// The label that names the home and the process that created the container.
+/// The label that contains the hash of the `$BOTTLE_HOME` for which the container was created.
 pub(super) const SCRATCH_LABEL: &str = "bottle.scratch";
-/// The age at which a container whose label names no process counts as a leftover. A scratch container exists only
+/// The age at which a container is treated as a leftover if its label names no process. A scratch container exists only
 /// while a file is read or written.
 const INTERRUPTED_AFTER: Duration = Duration::from_secs(5 * 60);
 
-/// A scratch container. [`ScratchContainer::remove`] removes it; after the process that created it has exited, [`left`]
-/// finds it.
+/// A scratch container. [`ScratchContainer::remove`] removes the container. If the process that created it exits
+/// earlier, [`left`] finds the container.
 #[derive(Debug)]
 pub(super) struct ScratchContainer {
     /// The container's id.
@@ -32,10 +32,10 @@ pub(super) struct ScratchContainer {
 }
 
 impl ScratchContainer {
-    /// Creates a scratch container from this image, for the home with this hash.
+    /// Creates a scratch container from this image, for the `$BOTTLE_HOME` with the hash `home`.
     ///
     /// # Errors
-    /// [`BackendError`] when the engine refuses to create it.
+    /// [`BackendError`] when the engine refuses to create the container.
     pub(super) async fn make(
         docker: &Docker,
         image: &str,
@@ -84,7 +84,7 @@ pub(super) async fn remove(docker: &Docker, id: &str) -> Result<(), BackendError
     }
 }
 
-/// The scratch containers of this home whose creating process has exited.
+/// Returns the scratch containers of this `$BOTTLE_HOME` whose creating process has exited.
 ///
 /// # Errors
 /// [`BackendError`] when the engine cannot be queried.

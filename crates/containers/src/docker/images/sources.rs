@@ -1,4 +1,4 @@
-//! Finds or makes the agent's image from each kind of source: a provider, a Dockerfile, a reference, a directory or
+//! Finds or makes the agent's image from each kind of source: a provider, a Dockerfile, a reference, and a directory or
 //! archive.
 
 use std::collections::BTreeMap;
@@ -30,7 +30,8 @@ use super::{AgentImage, Images, base, build, dockerfile_diff, pull};
 use crate::docker::engine::REMOVED_HINT;
 use crate::docker::listing;
 
-/// The first API version, as the number after `1.`, of an engine whose builder reads here-documents: Docker 23.
+/// The first API version of engines whose builder reads here-documents, as the number after `1.`. Docker 23 has this
+/// version.
 const HEREDOC_API: u32 = 42;
 
 /// A user's Dockerfile, as the plan contains it.
@@ -68,8 +69,8 @@ impl Images {
         self.recipe_image(&tag, recipe, request, renewal.rebuild, progress).await
     }
 
-    /// The image with the agents' tools on this base image, which all homes share. Builds the image if it does not
-    /// exist.
+    /// Returns the image with the agents' tools on this base image. All `$BOTTLE_HOME`s share this image. Builds the
+    /// image if it does not exist.
     async fn tools(
         &self,
         base: &str,
@@ -94,7 +95,8 @@ impl Images {
             (IMAGE_LABEL.to_owned(), labels::TOOLS.to_owned()),
             (PACKAGES_LABEL.to_owned(), Timestamp::now().as_second().to_string()),
         ];
-        // The label contains the installation time of the packages only if they do not come from the build cache.
+        // A label contains the installation time of the packages. Without `no_cache`, the packages could come from the
+        // build cache and be older.
         request.no_cache = true;
         self.build(recipe, request, progress).await
     }
@@ -134,8 +136,9 @@ impl Images {
         self.recipe_image(&tag, recipe, request, ready.is_some(), progress).await
     }
 
-    /// The recipe of a user's Dockerfile. Its build context is the Dockerfile's directory, unless that is
-    /// `$BOTTLE_HOME` itself, which contains the state of all bottles.
+    /// Returns the recipe of a user's Dockerfile. If the Dockerfile reads a build context, the context is the
+    /// Dockerfile's directory. This directory must not be `$BOTTLE_HOME` itself, which contains the state of all
+    /// bottles.
     pub(super) async fn own_recipe(
         &self,
         own: OwnDockerfile<'_>,
@@ -168,7 +171,7 @@ impl Images {
         Ok(recipe)
     }
 
-    /// The builder that a user's Dockerfile needs.
+    /// Returns the builder that a user's Dockerfile needs.
     async fn builder(
         &self,
         own: OwnDockerfile<'_>,
@@ -192,8 +195,8 @@ impl Images {
         Ok(Builder::BuildKit { secrets: values.collect() })
     }
 
-    /// Pulls base images that are missing, or all of them, and returns their ids by their references. The build then
-    /// uses the images on the engine.
+    /// Pulls the base images that are missing, or with `renew` all base images. Returns their ids by reference. The
+    /// build then uses the images on the engine.
     async fn bases(
         &self,
         bases: &[Base],
@@ -204,7 +207,7 @@ impl Images {
         for Base { reference, .. } in bases.iter().filter(|base| !base.of_platform) {
             let name = format!("the base image {reference}");
             let mut found = self.image_id(reference, &name).await?;
-            // An image id does not name an image in a registry.
+            // An image id cannot be pulled from a registry.
             let named = !reference.starts_with("sha256:");
             if named && (renew || found.is_none()) {
                 let why = if found.is_none() { " is not on this engine and" } else { "" };
@@ -217,7 +220,7 @@ impl Images {
         Ok(ids)
     }
 
-    /// The references of base images that now name a different image than at the time of the build.
+    /// Returns the references of base images that now name a different image than at the time of the build.
     pub(super) async fn changed_bases(&self, facts: &Facts) -> Result<Vec<String>, BackendError> {
         let mut changed = Vec::new();
         for (reference, id) in &facts.bases {
@@ -229,8 +232,8 @@ impl Images {
         Ok(changed)
     }
 
-    /// The user's logins at the registries of these images. The engine uses them for images that [`Images::bases`]
-    /// could not pull first.
+    /// Returns the user's logins at the registries of these images. The engine uses the logins for images that
+    /// [`Images::bases`] could not pull before the build.
     async fn logins(&self, bases: &[Base]) -> BTreeMap<String, Login> {
         let mut logins = BTreeMap::new();
         for registry in bases.iter().map(|base| registry_of(&base.reference)) {
@@ -241,7 +244,7 @@ impl Images {
         logins
     }
 
-    /// The image of a recipe. Builds the image if it does not exist, or if `renew` is set.
+    /// Returns the image of a recipe. Builds the image if it does not exist, or if `renew` is set.
     async fn recipe_image(
         &self,
         tag: &str,
@@ -264,7 +267,8 @@ impl Images {
         self.adopt(&built, name, tag).await
     }
 
-    /// Builds an image with the machine's proxies, and with its root certificates if the recipe needs them.
+    /// Builds an image with the machine's proxies. If the recipe needs the machine's root certificates, adds them to
+    /// the build context.
     pub(super) async fn build(
         &self,
         mut recipe: Recipe,
@@ -273,7 +277,8 @@ impl Images {
     ) -> Result<String, BackendError> {
         request.proxies = build::proxies(&self.host);
         if recipe.with_roots {
-            // Reading the certificates takes longer than the queries that decide whether the image is built.
+            // Reading the certificates takes longer than the queries that decide whether the image is built. The
+            // certificates are therefore read only here.
             recipe.extra_files.push(("roots.pem", 0o644, Bytes::from(roots::of_this_machine())));
         }
         build::build(&self.long_running(), &self.socket, recipe, request, progress).await
@@ -325,13 +330,13 @@ impl Images {
         let loaded = local.load(&self.long_running(), &name, progress).await?;
         let adopted = self.adopt(&loaded, &name, hash).await;
         if adopted.is_err() && !before.contains(&loaded) && self.nameless().await?.contains(&loaded) {
-            // The image was loaded only for this preparation, and has no name.
+            // The image was loaded only for this preparation, and has no name, so it is removed.
             let _ = self.docker.remove_image(&loaded, None::<RemoveImageOptions>, None).await;
         }
         adopted
     }
 
-    /// The ids of images that have no name.
+    /// Returns the ids of images that have no name.
     async fn nameless(&self) -> Result<Vec<String>, BackendError> {
         let images = listing::images(&self.docker, "dangling", vec!["true".to_owned()]).await;
         let images = images.map_err(|error| failed("cannot list the images", error))?;

@@ -9,18 +9,18 @@ use bottle_host::Host;
 use super::image_error::{failed, is_missing};
 use super::scratch_container::{self, CONTAINER};
 
-/// The [`Unused::kind`] of a volume that contains the program, or of its marker volume.
+/// The [`Unused::kind`] of a volume that contains the program, and of its marker volume.
 pub(super) const VOLUME: &str = "volume";
 /// The [`Unused::kind`] of a build step's container.
 pub(super) const STEP: &str = "build-container";
 /// The [`Unused::kind`] of an image.
 pub(super) const IMAGE: &str = "image";
 
-/// Removes these objects one after the other and returns the removed ones. An object that is in use by then stays.
-/// Leftovers of builds stay while a build of this home is running.
+/// Removes these objects one after the other, and returns the removed objects. An object that is now in use stays.
+/// Leftovers of builds stay while a build of this `$BOTTLE_HOME` is running.
 ///
 /// # Errors
-/// [`BackendError`] when the engine refuses a removal for another reason.
+/// [`BackendError`] when the engine refuses a removal although the object is not in use.
 pub(super) async fn remove(
     docker: &Docker,
     host: &Host,
@@ -41,7 +41,7 @@ pub(super) async fn remove(
     Ok(removed)
 }
 
-/// Removes one object unless it is in use. Returns whether the object is removed.
+/// Removes one object unless it is in use. Returns whether the object was removed.
 pub(super) async fn remove_one(docker: &Docker, unused: &Unused) -> Result<bool, BackendError> {
     let id = &unused.id;
     let removed = match unused.kind.as_str() {

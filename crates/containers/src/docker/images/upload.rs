@@ -1,4 +1,4 @@
-//! Streams an archive to the engine, and keeps the cause if reading the files for it fails.
+//! Streams an archive to the engine. If the files for the archive cannot be read, keeps the cause.
 
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytes::Bytes;
 use futures_util::{Stream, TryStreamExt};
 
-/// Why the files for an archive could not be read. The engine only sees that its input ended.
+/// Why the files for an archive could not be read. The engine only sees that its input ended, so the engine's error
+/// lacks the cause.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Unread(Arc<Mutex<Option<String>>>);
 
@@ -22,7 +23,7 @@ impl Unread {
         })
     }
 
-    /// Takes the cause, if reading failed.
+    /// Takes the cause out of this value, if reading failed.
     pub(super) fn take(&self) -> Option<String> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }

@@ -1,11 +1,12 @@
-//! Manages the volume that contains the program of pid 1. It is filled once for each version and read-only afterwards.
+//! Manages the volume that contains the program of pid 1. For each version of the program, a volume is filled once and
+//! is read-only afterwards.
 //!
 //! ```text
 //! bottle-program-<hash>-<random>   contains the program; filled through a scratch container
 //! bottle-program-<hash>            the marker, created afterwards: an empty volume whose label names the filled one
 //! ```
 //! Volume names are unique and labels cannot be changed. The marker therefore shows that the volume is completely
-//! filled, and decides which volume is used if two starts fill one at the same time.
+//! filled, and decides which volume is used if two starts fill a volume at the same time.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -37,15 +38,15 @@ const ROLE_LABEL: &str = "bottle.volume";
 const MOUNTED: &str = "/program";
 /// The age at which an unused volume of another program version is removed.
 const EXPIRES_AFTER: Duration = Duration::from_secs(7 * 24 * 60 * 60);
-/// The age at which an incomplete volume counts as a leftover, if the process that filled it is unknown.
+/// The age at which an incomplete volume is treated as a leftover, if the process that filled it is unknown.
 const INTERRUPTED_AFTER: Duration = Duration::from_secs(5 * 60);
 /// The number of digits of the program's hash in a volume name.
 const DIGITS: usize = 16;
 
-/// The volume that contains the program as [`PROGRAM_FILE`]. Creates the volume if it does not exist.
+/// Returns the volume that contains the program as [`PROGRAM_FILE`]. Creates the volume if it does not exist.
 ///
 /// # Errors
-/// [`BackendError`] when the engine refuses a call. The incomplete volume is then removed.
+/// [`BackendError`] when the engine refuses a call. After an error, the incomplete volume is removed.
 pub(super) async fn filled(
     docker: &Docker,
     program: &Program,
@@ -61,7 +62,7 @@ pub(super) async fn filled(
     let name = format!("{mark}-{attempt:08x}");
     let made = make(docker, program, scratch_source, &mark, &name).await;
     if made.as_ref().is_ok_and(|chosen| *chosen == name) {
-        // Removes leftovers of other starts. A failure does not prevent this start.
+        // Removes leftovers of other starts. This start continues even if the removal fails.
         for volume in unused(docker, Some(program), scratch_source.home).await.unwrap_or_default() {
             let _ = remove_one(docker, &volume).await;
         }
@@ -75,13 +76,13 @@ pub(super) async fn filled(
 /// The parameters for creating a scratch container.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ScratchSource<'a> {
-    /// The id of any image. Its programs do not run.
+    /// The id of any image. The programs of the image do not run.
     pub(super) image: &'a str,
-    /// The hash of the home.
+    /// The hash of `$BOTTLE_HOME`.
     pub(super) home: &'a str,
 }
 
-/// The name of the marker for this program.
+/// Returns the name of the marker for this program.
 fn mark_of(program: &Program) -> String {
     format!("bottle-program-{}", &program.id[..DIGITS.min(program.id.len())])
 }
@@ -100,7 +101,7 @@ async fn make(
     full(&mark)
 }
 
-/// Creates a volume, or returns the existing one of this name.
+/// Creates a volume, or returns the existing volume of this name.
 async fn create(
     docker: &Docker,
     name: &str,
@@ -146,9 +147,9 @@ async fn fill(
     uploaded.and(scratch.remove(docker).await)
 }
 
-/// Lists unused volumes in the order of their removal: volumes of other programs after [`EXPIRES_AFTER`], and
-/// incomplete volumes after the process that filled them has exited (after [`INTERRUPTED_AFTER`] if that process is
-/// unknown).
+/// Lists unused volumes in the order of their removal. Lists volumes of other programs after [`EXPIRES_AFTER`]. Lists
+/// incomplete volumes after the process that filled them has exited, or after [`INTERRUPTED_AFTER`] if that process is
+/// unknown.
 ///
 /// # Errors
 /// [`BackendError`] when the engine cannot be queried.
@@ -172,7 +173,7 @@ pub(super) async fn unused(
     Ok(names.into_iter().map(one).collect())
 }
 
-/// Every volume that contains the program. With `free`, only those that no container uses.
+/// Returns every volume that contains the program. With `free`, returns only the volumes that no container uses.
 async fn list(docker: &Docker, free: bool) -> Result<Vec<Volume>, BackendError> {
     let mut filters = HashMap::from([("label", vec![ROLE_LABEL.to_owned()])]);
     if free {
@@ -184,7 +185,8 @@ async fn list(docker: &Docker, free: bool) -> Result<Vec<Volume>, BackendError> 
     Ok(listed.volumes.unwrap_or_default())
 }
 
-/// The volumes to remove, in this order. The `current` marker stays at any age, because a start is about to use it.
+/// Returns the volumes to remove, in this order. The `current` marker stays at any age, because a start may be about to
+/// use it.
 fn expired(volumes: &[Volume], current: &str, home: &str, now: Timestamp) -> Vec<String> {
     let older = |volume: &Volume, than: Duration| {
         let made = volume.created_at.as_deref().and_then(|text| text.parse::<Timestamp>().ok());

@@ -1,5 +1,5 @@
 //! The directories in which an agent installs programs: `/usr/local` and `/opt`. The agent becomes their owner, as on
-//! the linux backend. Also gives the agent the directories of volumes.
+//! the linux backend. The agent also becomes the owner of the directories of volumes.
 
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -15,8 +15,8 @@ use super::image_error::is_missing;
 
 /// The directories whose subdirectories the agent will own.
 pub(crate) const ROOTS: [&str; 2] = ["/usr/local", "/opt"];
-/// The maximum number of directories below one of [`ROOTS`] that the agent will own. Root stays the owner of the
-/// others.
+/// The maximum number of directories below one of [`ROOTS`] that the agent will own. Root stays the owner of all other
+/// directories.
 const DIRECTORIES_MAX: usize = 50_000;
 /// The number of chunks of the engine's answer that are buffered.
 const CHUNKS: usize = 8;
@@ -32,8 +32,8 @@ pub(crate) struct Directory {
     pub(crate) modified: u64,
 }
 
-/// Lists the directory `root` and the directories below it that the root user owns. A missing `root` counts as an empty
-/// directory. The list is empty if `root` is not a directory.
+/// Lists the directory `root` and the directories below it that the root user owns. A missing `root` is treated as an
+/// empty directory. The list is empty if `root` is not a directory.
 ///
 /// # Errors
 /// The engine's error.
@@ -68,7 +68,7 @@ pub(super) async fn directories(
     Ok(read?)
 }
 
-/// Lists the directories of an archive whose only entry at the top is `root`.
+/// Lists the directories that root owns in an archive whose only top-level entry is `root`.
 fn owned_by_root(archive: impl Read, root: &Path) -> io::Result<Vec<Directory>> {
     let mut directories = Vec::new();
     for entry in tar::Archive::new(archive).entries()? {
@@ -88,7 +88,7 @@ fn owned_by_root(archive: impl Read, root: &Path) -> io::Result<Vec<Directory>> 
     Ok(directories)
 }
 
-/// Returns an archive that gives these directories to a user, with the mode 0755.
+/// Returns an archive that makes a user the owner of these directories, with the mode 0755.
 ///
 /// # Errors
 /// When a path is too long for an archive.

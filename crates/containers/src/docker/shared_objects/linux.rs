@@ -1,4 +1,4 @@
-//! The directory of the shared objects.
+//! Manages the directory of the shared objects.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -16,7 +16,7 @@ use super::{DIRECTORY, directory};
 /// Creates the empty directory for a new bottle.
 ///
 /// # Errors
-/// When it cannot be created.
+/// When the directory cannot be created.
 pub(in crate::docker) fn make_directory(state: &Path) -> io::Result<PathBuf> {
     let directory = directory(state);
     remove_tree(&directory)?;
@@ -24,8 +24,8 @@ pub(in crate::docker) fn make_directory(state: &Path) -> io::Result<PathBuf> {
     Ok(directory)
 }
 
-/// Shares the objects with the bottle whose directory this is. The agent's user differs from the user of this machine,
-/// so files that are not readable by everyone are copied.
+/// Shares the objects with a bottle. `directory` is the bottle's directory of shared objects. The agent's user differs
+/// from the user of this machine, so files that are not readable by everyone are copied.
 ///
 /// # Errors
 /// [`BackendError`] when an object cannot be shared.
@@ -43,7 +43,7 @@ pub(in crate::docker) async fn share(
     .await?
 }
 
-/// Removes the directory, if there is one.
+/// Removes the directory, if it exists.
 ///
 /// # Errors
 /// When a file cannot be removed.
@@ -51,7 +51,8 @@ pub(in crate::docker) fn remove(state: &Path) -> io::Result<()> {
     remove_tree(&directory(state))
 }
 
-/// Archives the directory for the root of a container. Root owns the files there, so that the agent cannot change them.
+/// Archives the directory. The archive is unpacked at the root of a container. Root owns the files, so that the agent
+/// cannot change them.
 ///
 /// # Errors
 /// When a file cannot be read.

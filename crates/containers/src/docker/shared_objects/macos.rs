@@ -1,4 +1,4 @@
-//! Shares nothing. No function here is called, because an engine on this system is in a virtual machine.
+//! Shares nothing. No function of this module is called, because an engine on this system is in a virtual machine.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ pub(in crate::docker) async fn share(_: &RepositoryObjects, _: &Path) -> Result<
     Err(BackendError::failed("cannot share git objects on this system"))
 }
 
-/// Does nothing, because there is no directory.
+/// Does nothing, because the directory never exists.
 ///
 /// # Errors
 /// Never.

@@ -1,12 +1,13 @@
-//! Shares the objects of a copied git repository with a bottle, if its container can mount a directory of this machine.
+//! Shares the objects of a copied git repository with a bottle, if the bottle's container can mount a directory of this
+//! machine.
 //!
 //! ```text
 //!   .git/objects ─links─► $BOTTLE_HOME/state/<slug>/git-objects ─read-only mount─► /git-objects in the container
 //!                                      └─────────── copied into each snapshot ───► /git-objects in the image
 //! ```
-//! The directory belongs to one bottle. Only the first container of the bottle and its replacements with the same files
-//! mount it: a container of a snapshot has the objects in its image. Sharing exists only on Linux, because on other
-//! systems an engine is in a virtual machine.
+//! The directory belongs to one bottle. Only the first container of the bottle, and its replacements with the same
+//! files, mount the directory. A container of a snapshot has the objects in its image. Sharing exists only on Linux,
+//! because on other systems an engine is in a virtual machine.
 
 #[cfg(target_os = "linux")]
 mod linux;
@@ -31,20 +32,20 @@ use super::podman::COMMITTED_WITHIN;
 /// The name of the directory in a bottle's state directory.
 const DIRECTORY: &str = "git-objects";
 
-/// The name of the file with which [`sees`] tests the mount. No file of git has this name.
+/// The name of the file with which [`sees`] tests the mount. Git uses no file of this name.
 const PROBE: &str = "bottle-probe";
 
-/// The directory of the shared objects of the bottle with this state directory.
+/// Returns the directory of the bottle's shared objects. `state` is the bottle's state directory.
 pub(super) fn directory(state: &Path) -> PathBuf {
     state.join(DIRECTORY)
 }
 
-/// Mounts the directory read-only. Its files are not executable and have no set-id bits.
+/// Returns a read-only mount of the directory. The files in the directory are not executable and have no set-id bits.
 pub(super) fn mount(directory: &str) -> Mount {
     bind_mount(directory, GIT_OBJECTS_DIR, true)
 }
 
-/// Whether the engine refused a container because it does not see the directory.
+/// Whether the engine refused a container because the engine does not see the directory.
 pub(super) fn is_unseen(error: &EngineError) -> bool {
     matches!(error, EngineError::Refused { status: 400, .. }) && error.contains("bind source path")
 }
@@ -58,7 +59,7 @@ pub(super) async fn are_mounted(engine: &Engine, container: &str) -> Result<bool
     Ok(mounts.iter().any(|mount| mount.destination.as_deref() == Some(GIT_OBJECTS_DIR)))
 }
 
-/// Whether the engine mounted this directory, and not another machine's directory at the same path.
+/// Whether the engine mounted the directory of this machine, and not another machine's directory at the same path.
 ///
 /// # Errors
 /// [`EngineError`] when the engine cannot be queried.
@@ -75,7 +76,8 @@ pub(super) async fn sees(engine: &Engine, container: &str, directory: &Path) -> 
     Ok(found?.is_some() && removed)
 }
 
-/// Copies the shared objects of the bottle with this state directory into a container that is not started.
+/// Copies the shared objects of a bottle into a container that has not been started. `state` is the bottle's state
+/// directory.
 ///
 /// # Errors
 /// [`EngineError`].

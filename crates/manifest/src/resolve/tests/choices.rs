@@ -1,4 +1,4 @@
-//! Tests whose choice of bottles is recorded, and how it is shown to the user.
+//! Tests that the result records who chose the bottles, and shows this to the user.
 
 use super::directories::{Directories, EMPTY};
 

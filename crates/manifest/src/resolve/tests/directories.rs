@@ -15,7 +15,7 @@ pub(in crate::resolve) struct Directories {
 }
 
 impl Directories {
-    /// Creates the directories with these files, whose paths are relative to the common root.
+    /// Creates the directories with these files. The paths of the files are relative to the common root.
     pub(in crate::resolve) fn with(files: &[(&str, &str)]) -> Self {
         let root = tempfile::tempdir().expect("a temporary directory");
         for (path, text) in files {

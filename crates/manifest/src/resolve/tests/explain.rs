@@ -378,8 +378,8 @@ fn explains_the_layer_of_each_value() {
     "#);
 }
 
-/// `repos: {}` removes the repositories of the manifests that this one extends, but not those of another
-/// selected bottle.
+/// `repos: {}` in a manifest removes the repositories of the manifests that it extends. It does not remove the
+/// repositories of another selected bottle.
 #[test]
 fn explains_removed_repositories() {
     let repo = |name: &str| {

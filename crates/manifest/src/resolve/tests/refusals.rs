@@ -11,8 +11,8 @@ fn shown(case: &str, directories: &Directories, error: &ResolveError) -> String 
     directories.relative(&format!("{case}: {error}\n"))
 }
 
-/// Resolves the agent `coder` on these picked bottles, and panics if that succeeds. `bottles` has the name and the
-/// frontmatter of each manifest. Returns the error.
+/// Resolves the agent `coder` with the bottles `picks`, and returns the error. Panics if resolving succeeds. `bottles`
+/// contains the name and the frontmatter of each manifest.
 fn refused(case: &str, picks: &str, bottles: &[(&str, &str)]) -> String {
     let bottles = bottles.iter().map(|(name, keys)| {
         let name = format!("home/bottles/{name}.md");

@@ -27,7 +27,7 @@ fn lists_each_weakening_setting_with_its_origin() {
         "egress: {routes: [{host: a.example, pass_credentials: true}]}",
         "egress: {routes: [{host: a.example, dlp: {outbound_detectors: false}}]}",
         "egress: {routes: [{host: a.example, dlp: {inbound_detectors: []}}]}",
-        // For the provider route, the position is that of the key that limits it.
+        // For the provider route, the reported position is that of the key that limits the route.
         "agent_provider:\n  template: codex\n  route: {dlp: {outbound_detectors: [], inbound_detectors: false}}",
         // None of these settings weakens the bottle.
         "resources: {nested: false}\negress: {routes: [{host: a.example, dlp: {inbound_detectors: [known_secrets]}}]}",

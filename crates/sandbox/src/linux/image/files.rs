@@ -7,14 +7,14 @@ use crate::linux::sys::map_owners;
 use crate::local::failure::Step;
 use crate::local::spawn_ipc::{SetupFailure, SetupPart};
 
-/// The setup step that fails on machines without overlay support.
+/// The name of the setup step that fails on machines without overlay support.
 pub(super) const OVERLAY: &str = "mount the bottle's files over its image";
 
 /// The open files of an image.
 pub(in crate::linux) struct Files {
-    /// The read-only files of the image. `None` if the bottle has a copy of them.
+    /// The read-only files of the image. `None` if the bottle has its own copy of the image.
     pub(super) lower: Option<Tree>,
-    /// The layers of the bottle.
+    /// The directory with the bottle's layers.
     pub(super) own: Tree,
 }
 

@@ -1,4 +1,4 @@
-//! Images for bottles of the linux backend. An image is unpacked one time, and bottles share its read-only files.
+//! Images for bottles of the linux backend. An image is unpacked once, and all its bottles share the read-only files.
 //!
 //! ```text
 //!   directory or archive below $BOTTLE_HOME                              $BOTTLE_HOME/images/
@@ -9,12 +9,13 @@
 //! ```
 //! The name of a saved image is the digest of its configuration, which contains the digests of its layers. Each digest
 //! is verified while the image is unpacked. The name of a plain file system is a hash of its files' metadata. Archives
-//! are untrusted: all sizes are limited, and no file is opened through a link that points outside.
+//! are untrusted: all sizes are limited, and no file is opened through a link that points outside the image.
 //!
 //! Every file of an image belongs to the user who starts bottles, and has no set-id bits. In a bottle, all files belong
-//! to the agent, so the agent may write everywhere; its writes go to the bottle's upper layer. `mounted` combines image
-//! and upper layer in a sandbox, `owned` makes changes of file owners succeed without effect, and
-//! `super::owners` maps the owner of root's images to the bottle's user.
+//! to the agent, so the agent may write everywhere. The agent's writes go to the bottle's upper layer. `mounted`
+//! combines the image and the upper layer in a sandbox. `owned` makes system calls that change a file's owner succeed
+//! without effect. If root unpacked the image, `super::owners` maps the owner of the image's files to the bottle's
+//! user.
 
 pub(super) mod files;
 pub(super) mod mounted;

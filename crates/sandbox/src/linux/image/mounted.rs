@@ -9,8 +9,9 @@
 //!   /workspace        a directory of the bottle, or a directory of the user
 //!   /git-objects      the objects that a copied repository shares with the host's, read-only
 //! ```
-//! No file of the host's system is visible. The agent controls the files that it changed, so each path is opened
-//! without following links. If a path cannot be created because another file is in its place, the start fails.
+//! No file of the host's system is visible. An agent that ran earlier may have replaced files by links, so each path is
+//! opened without following links. If a path cannot be created because another kind of file exists at this path, the
+//! start fails.
 
 use std::ffi::CString;
 use std::io;
@@ -39,7 +40,7 @@ const OWN: [&str; 4] = ["hosts", "resolv.conf", "hostname", "machine-id"];
 const STAGE_SIZE: &str = "64k";
 
 /// Builds the new root and enters it. Returns the open upper directory, which has no path in the bottle. Returns `None`
-/// for a copy of the image, because all its files are visible.
+/// if the bottle has its own copy of the image, because all files of the copy have a path in the bottle.
 ///
 /// # Errors
 /// [`SetupFailure`] that names the step.
@@ -93,12 +94,13 @@ fn make_root(image: &Files, stage: &Tree) -> Result<Tree, SetupFailure> {
     Tree::overlay(&lower, &upper, &work, &[]).step_of(SetupPart::Overlay, OVERLAY)
 }
 
-/// A path that leads to an open mount.
+/// Returns a path to an open mount, through the mount's file descriptor.
 fn path(tree: &Tree) -> String {
     format!("/proc/self/fd/{}", tree.root().as_raw_fd())
 }
 
-/// Writes the files of `/etc` that belong to one launch. The agent may change them; the next launch replaces them.
+/// Writes the files of `/etc` that are generated for each launch. The agent may change these files. The next launch
+/// replaces them.
 fn write_etc(root: BorrowedFd<'_>, spec: &SandboxSpec) -> Result<(), SetupFailure> {
     let directory = directory(root, Path::new("/etc")).step("open /etc")?;
     for (name, content) in etc::own(spec) {
@@ -114,14 +116,14 @@ fn write_etc(root: BorrowedFd<'_>, spec: &SandboxSpec) -> Result<(), SetupFailur
     Ok(())
 }
 
-/// Mounts an empty, read-only `/sys`, as in a bottle on the host's system.
+/// Mounts an empty, read-only `/sys`, as in a bottle that uses the host's system directories.
 fn cover_sys(root: BorrowedFd<'_>) -> Result<(), SetupFailure> {
     let read_only = MountAttrFlags::MOUNT_ATTR_RDONLY | MountAttrFlags::MOUNT_ATTR_NODEV;
     let sys = Tree::new("tmpfs", &[("mode", "0555"), ("size", "4k")], read_only).step("make /sys")?;
     sys.attach(directory(root, Path::new("/sys")).step("open /sys")?).step("mount /sys")
 }
 
-/// Mounts a new `/dev`. It contains no files of the image, and nothing in it persists.
+/// Mounts a new `/dev`. The mount contains no files of the image, and its content is lost when the bottle ends.
 fn make_devices(root: BorrowedFd<'_>, spec: &SandboxSpec) -> Result<(), SetupFailure> {
     let options = [("mode", "0755"), ("size", STAGE_SIZE)];
     let dev = Tree::new("tmpfs", &options, MountAttrFlags::MOUNT_ATTR_NOEXEC).step("make /dev")?;

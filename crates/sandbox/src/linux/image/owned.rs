@@ -1,8 +1,8 @@
 //! Makes system calls that change the owner of a file succeed without effect. A bottle on an image has one user, who
 //! owns all files.
 //!
-//! Package managers set the owner of each file that they install, and fail on an error. It is harmless that the file
-//! then belongs to the agent and not to root.
+//! Package managers set the owner of each file that they install, and fail if the system call fails. It is harmless
+//! that an installed file belongs to the agent and not to root.
 
 use bottle_harden::HardenError;
 use bottle_harden::seccomp_filter::Filter;
@@ -18,8 +18,8 @@ const CHOWN_CALLS: &[libc::c_long] = &[
     libc::SYS_fchownat,
 ];
 
-/// Installs the filter on this thread, which must be the only one, and its future children. It is added to the
-/// allowlist filter.
+/// Installs the filter for this thread and its future children. This thread must be the only thread of the process. The
+/// allowlist filter of system calls stays in force.
 ///
 /// # Errors
 /// When the filter cannot be built on this processor architecture, or the kernel refuses it.

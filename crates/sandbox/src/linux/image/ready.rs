@@ -17,20 +17,23 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-/// The maximum number of bytes read of a user list (`/etc/passwd`, `/etc/group`). The rest of a larger one is ignored.
+/// The maximum number of bytes read of a user list (`/etc/passwd`, `/etc/group`). The rest of a longer file is ignored.
 const LIST_MAX: u64 = 1 << 20;
 
-/// The configuration directory of dpkg. By default dpkg requires root; a file in this directory disables that check,
+/// The configuration directory of dpkg. By default, dpkg requires root. A file in this directory disables this check,
 /// because in a bottle all files belong to the agent.
 const DPKG: &str = "etc/dpkg/dpkg.cfg.d";
 
-/// Directories that every bottle on an image needs: `/etc` for generated files, and the others as mount points.
+/// Directories that every bottle on an image needs: `/etc` for generated files, and the other directories as mount
+/// points.
 const OWN: [&str; 6] = ["dev", "etc", "proc", "run", "sys", "tmp"];
 
-/// Adds the missing files for the user that the image's `USER` names.
+/// Adds the files that the image lacks. `user` is the value of the image's instruction `USER`; this user becomes the
+/// agent.
 ///
 /// # Errors
-/// [`BadImage`] when the user is invalid, or a path cannot be created because another file is in its place.
+/// [`BadImage`] when the user is invalid, or when a path cannot be created because another kind of file exists at this
+/// path.
 pub(super) fn make(tree: &Tree, user: &str) -> Result<Account, BadImage> {
     let (passwd, group) = (list(tree, "etc/passwd")?, list(tree, "etc/group")?);
     let users = Users { user, passwd: &passwd, group: &group };
@@ -44,7 +47,7 @@ pub(super) fn make(tree: &Tree, user: &str) -> Result<Account, BadImage> {
     }
     own_directory(tree, WORKSPACE.trim_start_matches('/'))?;
     let with_agent = users.passwd_with(&account);
-    // An image that was prepared before keeps the times of its files.
+    // A file that is already complete is not rewritten, so that an image that was prepared before keeps its file times.
     if with_agent != passwd {
         replace(tree, "etc/passwd", |parent, name| write(parent, name, &with_agent))?;
     }
@@ -131,7 +134,7 @@ fn write(parent: &OwnedFd, name: &str, text: &str) -> rustix::io::Result<()> {
     file.write_all(text.as_bytes()).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
 }
 
-/// Reads a short file; links are resolved relative to the image's root. Returns an empty text if the file does not
+/// Reads a short file. Links are resolved relative to the image's root. Returns an empty string if the file does not
 /// exist or is not a regular file.
 fn list(tree: &Tree, place: &str) -> Result<String, BadImage> {
     let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;

@@ -1,7 +1,8 @@
-//! Stores the unpacked images of a home, and removes unused ones.
+//! Stores the unpacked images of a home, and removes unused images.
 //!
-//! A stored image is always complete, because it is created under another name and then renamed. A start keeps a shared
-//! lock on its image until the bottle's files name the image. A removal needs the exclusive lock.
+//! A stored image is always complete, because it is created under another name and then renamed. When a bottle starts,
+//! it holds a shared lock on its image until the bottle's files record the image's name. Removing an image needs an
+//! exclusive lock on the image.
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -42,16 +43,17 @@ const FACTS: &str = "image.json";
 /// The name of the file that contains the owners of an image's files.
 const OWNERS: &str = "owners";
 
-/// The maximum number of bytes read of that file. An image has at most two million files.
+/// The maximum number of bytes read of the file [`OWNERS`]. An image has at most two million files.
 const OWNERS_MAX: u64 = 1 << 30;
 
 /// The name of the directory that contains an image's files.
 const ROOT: &str = "root";
 
-/// The version of the preparation, a suffix of the image's name. Changing it rebuilds every image.
+/// The version of the preparation, which is a suffix of each image's name. Changing the version rebuilds every image.
 const READY_VERSION: &str = "1";
 
-/// The maximum number of bytes read of an image's metadata. The metadata is shorter; a longer file cannot be parsed.
+/// The maximum number of bytes read of an image's metadata. Valid metadata is shorter. A longer file is cut off, and
+/// parsing it fails.
 const FACTS_MAX: u64 = 1 << 20;
 
 /// The name prefixes of incomplete directories.
@@ -71,7 +73,7 @@ struct Facts {
     made_at: Timestamp,
     /// The total size of all files in bytes.
     bytes: u64,
-    /// Whether the image was imported together with a bottle. `source` is then not a path.
+    /// Whether the image was imported together with a bottle. If so, `source` is not a path.
     #[serde(default)]
     imported: bool,
 }
@@ -89,7 +91,8 @@ pub(crate) struct Image {
 
 impl Image {
     fn notes(&self) -> Vec<String> {
-        // Volumes need no note, because their data is in the bottle's layers and snapshots include it.
+        // Volumes need no note, because the data of volumes is in the bottle's layers, and snapshots include these
+        // layers.
         notes(&self.facts.left_out, &[])
     }
 
@@ -116,11 +119,11 @@ pub(crate) struct Images {
 
 /// The source of an image, and the image's name.
 struct Source {
-    /// The path as the manifest gives it.
+    /// The path of the source, as in the bottle manifest.
     path: PathBuf,
     name: String,
     content: Content,
-    /// As [`Facts::imported`].
+    /// See [`Facts::imported`].
     imported: bool,
 }
 
@@ -133,15 +136,16 @@ enum Content {
 }
 
 impl Images {
-    /// Creates the value for this home. Reads nothing yet.
+    /// Creates the image store for the home of `host`. Reads no files.
     pub(crate) fn new(host: &Host) -> Self {
         Self { host: host.clone(), directory: host.home.join(IMAGES), locks: Arc::default() }
     }
 
-    /// Previews [`Images::prepare`] for the image at this path.
+    /// Describes what [`Images::prepare`] would do for the image at this path.
     ///
     /// # Errors
-    /// [`BackendError`] when the image cannot be used, as far as this can be detected without unpacking it.
+    /// [`BackendError`] when the image cannot be used. Problems that show only when the image is unpacked are not
+    /// detected.
     pub(crate) async fn preview(&self, path: &Path) -> Result<Preview, BackendError> {
         let (named, source) = (named(path), self.look(path).await?);
         let mut preview = Preview::default();
@@ -155,7 +159,7 @@ impl Images {
     /// Returns the image whose source is at this path, with notes for the user. Unpacks the image if it is not stored.
     ///
     /// # Errors
-    /// [`BackendError`] when the image cannot be used. No part of it is then stored.
+    /// [`BackendError`] when the image cannot be used. In this case, no part of the image is stored.
     pub(crate) async fn prepare(
         &self,
         path: &Path,
@@ -199,15 +203,16 @@ impl Images {
         Ok(found)
     }
 
-    /// Lists images that no bottle and no snapshot uses, if a newer image replaced them or their source no longer
-    /// exists. Also lists leftovers of killed unpackings, unless an unpacking is running.
+    /// Lists the images that no bottle and no snapshot uses, and that were replaced by a newer image or have lost their
+    /// source. Also lists the directories that killed starts left behind while they unpacked an image, unless an image
+    /// is being unpacked now.
     ///
     /// # Errors
     /// When the images cannot be listed.
     pub(crate) fn unused(&self, used: &[String]) -> io::Result<Vec<Unused>> {
         let mut found = Vec::new();
         let leftovers: Vec<String> = self.entries()?.into_iter().filter(|entry| is_leftover(entry)).collect();
-        // Locking writes to the home, which may be read-only.
+        // The lock is taken only if there are leftovers, because locking writes to the home, which may be read-only.
         if !leftovers.is_empty()
             && let Some(_lock) = build_lock::lock_for_cleanup(&self.host)?
         {
@@ -235,8 +240,9 @@ impl Images {
         Ok(found)
     }
 
-    /// Removes these images, except those that are in use by then. Returns the removed ones. `used` is called while the
-    /// lock prevents other processes from using an image.
+    /// Removes these images, except images that are in use again since they were listed. Returns the removed images.
+    /// `used` returns the names of all images in use. It is called while an exclusive lock prevents other processes
+    /// from starting to use the image.
     ///
     /// # Errors
     /// When an image cannot be removed.
@@ -273,7 +279,7 @@ impl Images {
         Ok(true)
     }
 
-    /// The image of this name, which was imported together with a bottle, with notes for the user.
+    /// Returns the image of this name, with notes for the user. The image was imported together with a bottle.
     ///
     /// # Errors
     /// [`BackendError`] when the image was removed or cannot be read.
@@ -293,7 +299,7 @@ impl Images {
     /// [`Images::open_shared`] does.
     ///
     /// # Errors
-    /// [`BackendError`] when the image is damaged or hostile. No part of it is then stored.
+    /// [`BackendError`] when the image is damaged or hostile. In this case, no part of the image is stored.
     pub(crate) async fn import(&self, slug: &Slug, layout: &Path) -> Result<Image, BackendError> {
         let layout = layout.to_owned();
         let source = run_blocking(move || {
@@ -317,7 +323,7 @@ impl Images {
         self.open_shared(&name).map_err(failed)?.ok_or_else(gone)
     }
 
-    /// The image of this name, as the base of exported files.
+    /// Returns the image of this name, as the base of the files of a bottle that is exported.
     ///
     /// # Errors
     /// When the image exists but cannot be read.
@@ -356,7 +362,7 @@ impl Images {
         Ok(Some(Image { name: name.to_owned(), root: directory.join(ROOT), facts }))
     }
 
-    /// The file that is locked for an image.
+    /// Opens the file of an image on which locks are taken.
     fn lock(&self, name: &str) -> io::Result<Option<File>> {
         if !is_name(name) {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{name:?} is no image's name")));
@@ -395,7 +401,7 @@ impl Images {
     }
 }
 
-/// Inspects a file or directory. Parses it if it is a saved image. Blocks.
+/// Inspects a file or directory. Parses a saved image. Blocks.
 fn inspect_source(path: PathBuf, real: &Path) -> Result<Source, BadImage> {
     let local = local::inspect(real).map_err(BadImage::Refused)?;
     if !local.saved {
@@ -446,8 +452,8 @@ fn fill(new: &Path, source: Source) -> Result<(), BadImage> {
     };
     let config = Config::default();
     if local.directory {
-        // If root copies a directory, the copies belong to root, because no bottle runs as root. An ordinary user owns
-        // all copies in any case.
+        // If root copies a directory, root owns the copies, because no bottle runs as root. If an ordinary user copies
+        // a directory, this user owns the copies in any case.
         let owner = rustix::process::geteuid().is_root().then_some(0);
         let copied = tree_into(&local.path, new, ROOT, owner).map_err(BadImage::Disk)?;
         finish(Tree::new(&root)?, new, &source, config, copied.size)
@@ -494,7 +500,7 @@ fn write_owners(directory: &Path, owners: &BTreeMap<PathBuf, Ownership>) -> Resu
     written.and_then(|()| out.flush()).map_err(BadImage::Disk)
 }
 
-/// Reads the owners of an image's files. `None` for an image that was unpacked by an older version.
+/// Reads the owners of an image's files. Returns `None` for an image that an older version of this program unpacked.
 fn read_owners(directory: &Path) -> io::Result<Option<BTreeMap<PathBuf, Ownership>>> {
     let file = match File::open(directory.join(OWNERS)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),

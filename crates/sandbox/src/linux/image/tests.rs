@@ -48,7 +48,8 @@ fn hard(name: &str, target: &str) -> Entry {
     entry(EntryType::Link, name, target.as_bytes())
 }
 
-/// Writes entry names unchanged. The tar library would refuse some of them.
+/// Creates the tar archive of a layer. Writes the names of the entries unchanged, because the checked functions of the
+/// tar library would refuse some of these names.
 fn layer(entries: &[Entry]) -> Vec<u8> {
     let mut archive = tar::Builder::new(Vec::new());
     for entry in entries {
@@ -96,7 +97,7 @@ fn config(layers: &[Vec<u8>], more: serde_json::Value) -> Vec<u8> {
     config.to_string().into_bytes()
 }
 
-/// The files that `docker save` writes.
+/// Returns the files that `docker save` writes, by name.
 fn saved(layers: &[Vec<u8>], more: serde_json::Value) -> BTreeMap<String, Vec<u8>> {
     let config = config(layers, more);
     let name = format!("{}.json", sha(&config).trim_start_matches("sha256:"));
@@ -108,7 +109,8 @@ fn saved(layers: &[Vec<u8>], more: serde_json::Value) -> BTreeMap<String, Vec<u8
     files
 }
 
-/// An OCI layout. `stored` contains the layers as they are stored, which may be compressed.
+/// Returns the files of an OCI layout, by name. `stored` contains the layers in the form in which the layout stores
+/// them, which may be compressed.
 fn layout(layers: &[Vec<u8>], stored: &[Vec<u8>]) -> BTreeMap<String, Vec<u8>> {
     let mut files = BTreeMap::new();
     let mut blob = |bytes: Vec<u8>| {
@@ -269,7 +271,7 @@ async fn unpacks_layers_over_each_other() {
     let mut names = [0; 256];
     let length = rustix::fs::listxattr(root.join("opt/noted"), &mut names).unwrap_or(0);
     assert!(matches!(&names[..length], b"user.note\0" | b""), "{:?}", &names[..length]);
-    // The directory can be removed whatever modes its files have.
+    // The directory can be removed even if the modes of its files forbid access.
     bottle_backend::trees::remove_tree(&root).expect("removed");
 }
 
@@ -305,7 +307,7 @@ async fn reads_compressed_layers_and_both_manifest_formats() {
     }
     let (inside, _) = home.prepare("directory").await.expect("a directory");
     assert_eq!(home.root(&inside), root);
-    // The same image in the form that an engine writes has the same name.
+    // The same image in the format of `docker save` has the same name.
     assert_eq!(home.unpacked(&saved(&layers, json!({}))).await, root);
 
     let mut cut = stored.clone();
@@ -466,7 +468,7 @@ async fn stops_at_a_decompression_bomb() {
         out.write_all(&zeros).expect("compressed");
     }
     let bomb = out.finish().expect("compressed");
-    // The digest of this content does not matter, so it is not computed.
+    // The configuration names another layer, because unpacking fails before the digest of the layer is compared.
     let content = [layer(&[])];
     let message = Home::new().refused(&layout(&content, &[bomb])).await;
     assert!(message.contains("\"zero\" cannot be read: it expands to more than 200 times"), "{message}");
@@ -530,7 +532,7 @@ async fn finds_and_removes_only_unused_images() {
     let unused = images.unused(&[]).expect("listed");
     assert_eq!(names(&unused), [".new-0123".to_owned(), one.image.clone()]);
     assert!(unused[1].why.contains("took its place"), "{unused:?}");
-    // A start begins to use the image after it was listed as unused.
+    // A bottle that starts begins to use the image after the image was listed as unused.
     let starting = fresh();
     assert!(starting.open_shared(&one.image).expect("held").is_some());
     let removed = images.remove(unused.clone(), || Ok(Vec::new())).expect("removed");

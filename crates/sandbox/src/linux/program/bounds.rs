@@ -36,16 +36,17 @@ const SECRET: [&str; 26] = [
     ".vault-token",
 ];
 
-/// Allowed directories inside secret paths. Installers put programs there.
+/// Allowed directories inside secret paths. Installers put programs into these directories.
 const PROGRAMS: [&str; 2] = [".claude/local", ".codex/packages"];
 
-/// The directory of the users' runtime directories, which contain sockets of their sessions.
+/// The parent directory of the users' runtime directories, which contain the sockets of user sessions.
 const RUNTIME: &str = "/run/user";
 
-/// The home of root, in which each file may be one of the machine's secrets.
+/// The home of root. Each file in it may contain a secret of the machine.
 const ROOT: &str = "/root";
 
-/// `$XDG_RUNTIME_DIR`, if it is private: then the sockets of bottles are in it.
+/// Returns `$XDG_RUNTIME_DIR` if the runtime directories of bottles are inside it and `$BOTTLE_HOME` is not. The
+/// returned directory also contains the sockets of bottles, so a bottle may not see it.
 fn private_runtime(host: &Host) -> Option<PathBuf> {
     let runtime = PathBuf::from(host.var("XDG_RUNTIME_DIR")?);
     let is_private = runtime != host.runtime && host.runtime.starts_with(&runtime);
@@ -61,12 +62,13 @@ pub(super) struct Bounds {
 }
 
 impl Bounds {
-    /// The forbidden paths of this user.
+    /// Determines the forbidden paths of the current user.
     pub(super) fn new(host: &Host) -> Self {
         Self::of(host, Account::of(rustix::process::geteuid().as_raw()).map(|account| account.home))
     }
 
-    /// The forbidden paths of the user whose home is `account` in the user database, which may differ from `$HOME`.
+    /// Determines the forbidden paths. `account` is the current user's home according to the user database, which may
+    /// differ from `$HOME`.
     fn of(host: &Host, account: Option<PathBuf>) -> Self {
         let root = Path::new("/");
         // If the home is a link, both its path and the link's target are forbidden.
@@ -85,7 +87,7 @@ impl Bounds {
         Self { homes, secret, programs }
     }
 
-    /// Checks that a bottle may see this path. The error is a sentence fragment.
+    /// Checks that a bottle may see this path. The error is a clause for an error message.
     pub(super) fn check(&self, path: &Path) -> Result<(), String> {
         if path == "/" || self.homes.iter().any(|home| home.starts_with(path)) {
             return Err("it is the home directory or contains it".to_owned());

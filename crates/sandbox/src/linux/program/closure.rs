@@ -1,8 +1,8 @@
 //! Computes the minimal set of host paths that a program needs.
 //!
-//! The computation starts at the program's path. It exposes each link on the path as a link, exposes each installation
-//! as one directory, and then does the same for the interpreter. Paths that every bottle sees are omitted. Each path
-//! has a reason, which is shown when the user confirms the launch.
+//! The computation starts at the program's path. It exposes each link on the path as a link and each installation as
+//! one directory. It then repeats these steps for the program's interpreter. Paths that every bottle sees are omitted.
+//! Each exposed path has a reason, which is shown when the user confirms the launch.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -21,11 +21,11 @@ use crate::linux;
 /// error.
 const LINKS_MAX: usize = 40;
 
-/// Directories that a bottle replaces. A host link in one of them cannot be recreated, so its target is exposed under
-/// both paths.
+/// Directories that a bottle replaces. A link of the host inside such a directory cannot be recreated, so the link's
+/// target is exposed both at its own path and at the link's path.
 const REPLACED: [&str; 9] = ["/home", "/run", "/tmp", "/var", "/etc", "/dev", "/proc", "/sys", "/workspace"];
 
-/// The paths that were found so far.
+/// The host paths that were found so far.
 pub(super) struct Closure<'a> {
     host: &'a Host,
     bounds: Bounds,
@@ -33,7 +33,7 @@ pub(super) struct Closure<'a> {
     aliases: BTreeMap<PathBuf, PathBuf>,
     path: Vec<PathBuf>,
     seen: BTreeSet<PathBuf>,
-    /// What the program may lack.
+    /// Notes about files that the program may lack in the bottle.
     notes: Vec<String>,
 }
 
@@ -51,7 +51,7 @@ impl<'a> Closure<'a> {
         }
     }
 
-    /// Adds a program with its dependencies. Adds its directory to the search path.
+    /// Adds a program with its dependencies. Adds the program's directory to the search path.
     ///
     /// # Errors
     /// [`BackendError`] that names a path which must not be exposed or does not exist.
@@ -82,16 +82,16 @@ impl<'a> Closure<'a> {
         }
     }
 
-    /// Adds a path from the key `home_allow` of `settings.yml`.
+    /// Adds a path that the key `home_allow` of `settings.yml` lists.
     ///
     /// # Errors
-    /// As [`Closure::program`].
+    /// The errors of [`Closure::program`].
     pub(super) fn allow(&mut self, path: &Path) -> Result<(), BackendError> {
         let real = self.follow(path)?;
         self.expose(&real, "allowed by home_allow in settings.yml".to_owned())
     }
 
-    /// Returns the exposed paths without duplicates, the search path, and notes about what the program may lack.
+    /// Returns the exposed paths without duplicates, the search path, and notes about files that the program may lack.
     pub(super) fn finish(mut self) -> (Vec<Exposed>, Vec<PathBuf>, Vec<String>) {
         for (alias, real) in self.aliases {
             let aliased: Vec<_> = self
@@ -114,7 +114,8 @@ impl<'a> Closure<'a> {
     fn environment(&mut self, environment: &Environment, name: &str) -> Result<(), BackendError> {
         self.expose(&environment.directory, format!("{name}'s virtual environment"))?;
         for directory in environment.editable_sources() {
-            // An agent that worked in the project may have written the list of sources.
+            // An agent that worked in the project may have changed the list of sources, so sources outside of the
+            // project are not exposed.
             let real = directory.canonicalize().unwrap_or_else(|_| directory.clone());
             if self.project_of(environment).is_some_and(|project| !real.starts_with(project)) {
                 let note = format!(
@@ -132,8 +133,8 @@ impl<'a> Closure<'a> {
             self.expose(&real, format!("editable sources of {name}'s environment"))?;
         }
         if let Some(base) = &environment.base {
-            // The environment's settings name the interpreter, which may differ from the target of the environment's
-            // link.
+            // The settings of the virtual environment name the interpreter. This interpreter may differ from the target
+            // of the link in the environment's `bin` directory.
             let interpreter = ["python3", "python"].map(|name| base.join(name));
             if let Some(interpreter) = interpreter.iter().find(|path| search::is_executable(path)) {
                 let real = self.follow(interpreter)?;
@@ -143,8 +144,8 @@ impl<'a> Closure<'a> {
         Ok(())
     }
 
-    /// The directory of the project to which an environment belongs, if it is in the working directory or in a
-    /// directory above it.
+    /// Returns the directory of the project to which a virtual environment belongs. Returns `None` if the environment
+    /// is neither inside the working directory nor directly in one of its parent directories.
     fn project_of(&self, environment: &Environment) -> Option<PathBuf> {
         let cwd = self.host.cwd.canonicalize().ok()?;
         let directory = environment.directory.canonicalize().ok()?;
@@ -155,7 +156,7 @@ impl<'a> Closure<'a> {
         }
     }
 
-    /// Exposes the installation that contains a file. If there is none, exposes only the file.
+    /// Exposes the installation that contains a file. If no installation contains the file, exposes only the file.
     fn unit(&mut self, real: &Path, name: &str) -> Result<(), BackendError> {
         if let Some(package) = node::unit(real) {
             return self.expose(&package, format!("{name}'s package"));
@@ -236,7 +237,7 @@ impl<'a> Closure<'a> {
     }
 }
 
-/// The components of a path in reverse order, without `.` and `/`.
+/// Returns the components of a path in reverse order, without `.` and `/`.
 fn parts(path: &Path) -> Vec<PathBuf> {
     let names = path.components().filter(|part| matches!(part, Component::Normal(_) | Component::ParentDir));
     names.rev().map(|part| PathBuf::from(part.as_os_str())).collect()
@@ -246,7 +247,7 @@ fn is_always_visible(path: &Path) -> bool {
     linux::is_system(path) || path.starts_with("/etc/alternatives")
 }
 
-/// The error for a program that was not found, with the searched directories.
+/// Creates the error for a program that was not found. The error lists the searched directories.
 pub(super) fn missing(host: &Host, name: &str, why: &str) -> BackendError {
     let directories: Vec<String> =
         search::directories(host).iter().map(|directory| directory.display().to_string()).collect();

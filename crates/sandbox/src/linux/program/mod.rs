@@ -5,8 +5,8 @@
 //!     python, node, native, shebang   installations that the closure supports
 //!     search     the user's PATH, with version managers' shims resolved
 //! ```
-//! This module runs no host program. It finds dependencies by reading files; dependencies that no such file names
-//! remain unknown.
+//! This module runs no programs of the host. It finds dependencies only by reading files. A dependency that no file
+//! names stays unknown.
 
 mod bounds;
 mod closure;
@@ -24,7 +24,7 @@ use bottle_policy::names::{AGENT_USER, RUN_DIR, WORKSPACE};
 
 use closure::{Closure, missing};
 
-/// Finds the program that an agent's argv names, and the host paths that it needs.
+/// Finds the program that an agent's argv names, and the host paths that the program needs.
 ///
 /// A relative path, or a path in a directory of the bottle, is resolved in the bottle and not searched on the host.
 ///
@@ -82,7 +82,7 @@ mod tests {
 
     use super::*;
 
-    /// The home of a user who installed programs in different ways.
+    /// The home of a user who has installed programs in different ways.
     struct Home(tempfile::TempDir);
 
     impl Home {
@@ -209,7 +209,8 @@ mod tests {
             let other = home.at("other").display().to_string();
             assert!(matches!(&prepared.notes[..], [note] if note.contains(&other)), "{:?}", prepared.notes);
         }
-        // No agent of this project can have written the environment of another project.
+        // The virtual environment belongs to a project outside of the working directory. An agent that worked in the
+        // working directory cannot have changed it.
         let host = Host { cwd: home.at("other"), ..home.host(&["project/.venv/bin"]) };
         let prepared = prepare(&host, "mini", &[]).expect("prepared");
         assert!(home.shown(&prepared).contains(&"other".to_owned()));

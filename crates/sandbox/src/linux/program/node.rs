@@ -2,10 +2,11 @@
 
 use std::path::{Component, Path, PathBuf};
 
-/// The directory that contains a script's package and its dependencies.
+/// Returns the directory that contains the package of a script and the package's dependencies.
 ///
-/// In a global installation, a package contains its dependencies, so the package's directory is sufficient. Otherwise
-/// the dependencies are beside the package in the outermost `node_modules`, and that directory is returned.
+/// In a global installation, a package contains its dependencies, so this function returns the package's directory. In
+/// any other installation, the dependencies are beside the package in the outermost `node_modules`, so this function
+/// returns the outermost `node_modules`.
 pub(super) fn unit(script: &Path) -> Option<PathBuf> {
     let modules = outermost_modules(script)?;
     if modules.parent().is_none_or(|parent| !parent.ends_with("lib")) {

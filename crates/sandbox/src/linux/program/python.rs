@@ -19,7 +19,7 @@ pub(super) struct Environment {
 }
 
 impl Environment {
-    /// The environment whose programs are in this directory.
+    /// Returns the virtual environment that has its programs in `bin`.
     pub(super) fn of_program_directory(bin: &Path) -> Option<Self> {
         let directory = bin.parent()?;
         let settings = settings(&directory.join("pyvenv.cfg"))?;
@@ -30,7 +30,8 @@ impl Environment {
         Some(Self { directory: directory.to_owned(), base })
     }
 
-    /// Directories outside the environment that its `.pth` files add to the import path. These are editable sources.
+    /// Returns the editable sources: the directories outside the environment that the environment's `.pth` files add to
+    /// the import path.
     pub(super) fn editable_sources(&self) -> Vec<PathBuf> {
         let mut sources = Vec::new();
         for packages in site_packages(&self.directory) {
@@ -51,7 +52,7 @@ impl Environment {
     }
 }
 
-/// The installation of an interpreter, which is the directory that contains `lib/pythonX.Y`.
+/// Returns the installation directory of an interpreter, which contains `lib/pythonX.Y`.
 pub(super) fn installation(interpreter: &Path) -> Option<PathBuf> {
     let name = interpreter.file_name()?.to_str()?;
     if !name.starts_with("python") && !name.starts_with("pypy") {

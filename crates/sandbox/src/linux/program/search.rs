@@ -13,7 +13,7 @@ pub(super) fn directories(host: &Host) -> Vec<PathBuf> {
         .unwrap_or_default()
 }
 
-/// The first executable of this name in the user's `PATH`.
+/// Finds the first executable of this name in the user's `PATH`.
 pub(super) fn find(host: &Host, name: &str) -> Option<PathBuf> {
     directories(host).into_iter().map(|directory| directory.join(name)).find_map(|candidate| {
         if !is_executable(&candidate) {
@@ -32,18 +32,18 @@ pub(super) fn is_executable(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
 }
 
-/// The maximum size of a file with settings in bytes. A longer file counts as one without settings.
+/// The maximum size of a settings file, in bytes. A longer file is ignored.
 const SETTINGS_MAX: u64 = 64 << 10;
 
-/// The text of a file with settings, which a project or an agent may have written. `None` if the file is a link, not a
-/// regular file, too long or not UTF-8.
+/// Returns the text of a settings file. A project or an agent may have written the file, so this function returns
+/// `None` if the file is a link, not a regular file, too long or not UTF-8.
 pub(super) fn settings(path: &Path) -> Option<String> {
     let bytes = plain_file::read(path, SETTINGS_MAX).ok()?;
     (bytes.len() as u64 <= SETTINGS_MAX).then(|| String::from_utf8(bytes).ok())?
 }
 
-/// The directory of a version manager's shims: scripts that start the program of the active version. pyenv, rbenv and
-/// nodenv use the same layout.
+/// The root directory of a version manager. Its subdirectory `shims` contains scripts that start the program of the
+/// active version. pyenv, rbenv and nodenv use the same layout.
 struct Shims {
     root: PathBuf,
     variable: &'static str,
@@ -71,8 +71,8 @@ impl Shims {
         })
     }
 
-    /// The active versions. They come from the environment variable, otherwise from the version file in the nearest
-    /// directory upwards, otherwise from the global setting.
+    /// Returns the active versions. The environment variable has priority over the version file in the working
+    /// directory or its closest parent directory. If both are missing, the version manager's global setting applies.
     fn versions(&self, host: &Host) -> Vec<String> {
         let text = match host.var(self.variable) {
             Some(text) => text.replace(':', "\n"),

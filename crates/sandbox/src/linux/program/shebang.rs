@@ -18,7 +18,7 @@ pub(super) enum Interpreter {
     Named(String),
 }
 
-/// The interpreter of a file. `None` if the file is not a script.
+/// Returns the interpreter of a script. Returns `None` if the file is not a script.
 ///
 /// # Errors
 /// When the file cannot be read, or is not regular.
@@ -31,8 +31,8 @@ pub(super) fn interpreter(file: &Path) -> io::Result<Option<Interpreter>> {
 fn parse(head: &[u8]) -> Option<Interpreter> {
     let mut lines = head.strip_prefix(b"#!")?.split(|b| *b == b'\n');
     let first = std::str::from_utf8(lines.next()?).ok()?;
-    // If the interpreter's path is too long or contains spaces, pip writes a shell script whose second line executes
-    // it.
+    // If the interpreter's path is too long or contains spaces, pip writes a shell script. The second line of this
+    // shell script executes the interpreter.
     if let Some(path) = lines.next().and_then(|line| line.strip_prefix(b"'''exec' ")) {
         let path = std::str::from_utf8(path).ok()?;
         let path = match path.strip_prefix('"') {

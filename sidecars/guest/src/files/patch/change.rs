@@ -1,4 +1,4 @@
-//! Checks the changes of a patch, and writes all of them or none.
+//! Checks the changes of a patch. Then writes either all changes or none.
 
 use std::io::{self, Read, Write};
 
@@ -15,7 +15,8 @@ use super::hunks::{FileDiff, Operation};
 use super::replace::replace;
 use crate::failure::{Outcome, other};
 
-/// The maximum total size of a patch's files before and after the patch, in bytes. All of them are kept in memory.
+/// The maximum total size in bytes of the files in a patch, before and after the patch together. The contents of all
+/// these files are kept in memory.
 const TOTAL_MAX: u64 = 64 << 20;
 
 /// The changes of a patch.
@@ -26,7 +27,7 @@ pub(super) struct Changes<'a> {
     size: AnswerSize,
 }
 
-/// A change that fits the content that its file had at the time of the check.
+/// A checked change to one file. `before` is the state of the file at the time of the check.
 struct Change {
     place: Place,
     before: Option<Before>,
@@ -41,7 +42,7 @@ struct Before {
     version: Version,
 }
 
-/// The metadata that differs if a file was changed or replaced.
+/// The metadata by which a changed or replaced file is detected.
 #[derive(PartialEq, Eq)]
 struct Version {
     file: (u64, u64),
@@ -136,7 +137,7 @@ impl<'a> Changes<'a> {
         read.map_err(|error| cannot("patch", place.as_path(), &error))
     }
 
-    /// Makes all changes. With `check`, makes none.
+    /// Makes all changes. If `check` is true, changes nothing and only returns the result.
     pub(super) fn carry_out(self, check: bool) -> Outcome<FileEvent> {
         if !check {
             self.write()?;
@@ -151,7 +152,7 @@ impl<'a> Changes<'a> {
 
     fn write(&self) -> Outcome<()> {
         let mut made = MadeDirectories::default();
-        // Most failures, such as a full disk, happen here, before a file has changed.
+        // Most failures, such as a full disk, happen in this step, before any file has changed.
         let staged: Outcome<Vec<Ready>> =
             self.all.iter().map(|change| change.stage(self.workspace, &mut made)).collect();
         let mut done: Vec<(&Change, &Parent)> = Vec::new();
@@ -167,7 +168,7 @@ impl<'a> Changes<'a> {
     }
 }
 
-/// A prepared change: only its last step is missing.
+/// A prepared change. Only the final rename or removal is missing.
 enum Ready {
     Write(Staged),
     Remove(Parent),
@@ -217,7 +218,7 @@ impl Change {
         }
     }
 
-    /// Puts a file back as it was.
+    /// Restores the previous state of a file.
     fn undo(&self, parent: &Parent) -> io::Result<()> {
         let Some(before) = &self.before else {
             return match unlinkat(&parent.directory, &parent.name, AtFlags::empty()) {
@@ -237,7 +238,7 @@ fn stage(parent: Parent, content: &[u8], mode: u32) -> io::Result<Staged> {
     Ok(staged)
 }
 
-/// Restores the files that were changed before an error. Returns the failure.
+/// Restores the files that were changed before an error. Returns the failure to report.
 fn restore(failed: &Change, error: &io::Error, done: &[(&Change, &Parent)]) -> Failure {
     let mut failure = cannot("patch", failed.place.as_path(), error);
     for (change, parent) in done.iter().rev() {
@@ -276,7 +277,7 @@ mod tests {
         for file in hunks::parse(DIFF.as_bytes()).expect("parsed") {
             changes.add_diff(&file, &bounds).expect("fits");
         }
-        // The agent changes the last file after the check.
+        // The agent replaces the last file after the check.
         fs::remove_file(top.join("last")).expect("removed");
         fs::create_dir(top.join("last")).expect("made");
         let failure = changes.carry_out(false).expect_err("the last change fails");

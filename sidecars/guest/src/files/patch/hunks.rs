@@ -1,7 +1,8 @@
-//! Unified diffs: which files they change, and their hunks.
+//! Parses unified diffs, and applies their hunks.
 //!
-//! `diffy` parses them. This module applies the hunks itself, because a hunk must not change a second place that
-//! happens to have the same lines. A hunk must match at its stated line, or at exactly one other place.
+//! The library `diffy` parses a diff. This module applies the hunks itself, because a hunk must not be applied at a
+//! wrong position that happens to have the same lines. A hunk must match at its stated line, or at exactly one other
+//! position.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -26,7 +27,7 @@ pub(super) struct FileDiff<'a> {
     patch: FilePatch<'a, [u8]>,
 }
 
-/// What a diff does to a file.
+/// The operation of a diff on one file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Operation {
     Create { executable: bool },
@@ -34,7 +35,7 @@ pub(super) enum Operation {
     Delete,
 }
 
-/// Parses a diff.
+/// Parses a unified diff.
 pub(super) fn parse(diff: &[u8]) -> Outcome<Vec<FileDiff<'_>>> {
     let lines = || diff.split(|&byte| byte == b'\n');
     let git = lines().any(|line| line.starts_with(b"diff --git "));
@@ -47,7 +48,7 @@ pub(super) fn parse(diff: &[u8]) -> Outcome<Vec<FileDiff<'_>>> {
             return Err(other(format!("the diff changes more than {PATCHED_FILES_MAX} files")));
         }
     }
-    // The parser ignores lines that belong to no file, so a hunk after such lines would be lost.
+    // The parser ignores lines that do not belong to a file, so a hunk after such lines would be lost without an error.
     let hunks: usize = files.iter().map(|file| file.hunks().len()).sum();
     if lines().filter(|line| line.starts_with(b"@@ ")).count() != hunks {
         return Err(other("cannot parse the diff: a hunk belongs to no file, or follows lines of no hunk"));
@@ -55,7 +56,7 @@ pub(super) fn parse(diff: &[u8]) -> Outcome<Vec<FileDiff<'_>>> {
     Ok(files)
 }
 
-/// The reason of an error, without the prefix "error parsing".
+/// Returns the reason of an error, without the prefix "error parsing patches" or "error parsing patch".
 fn reason(error: &PatchSetParseError) -> String {
     let text = error.to_string();
     let text = text.trim_start_matches("error parsing patches").trim_start_matches([':', ' ']);
@@ -88,7 +89,7 @@ impl<'a> FileDiff<'a> {
         self.patch.patch().as_text().map(|patch| patch.hunks()).unwrap_or_default()
     }
 
-    /// The number of hunks.
+    /// Returns the number of hunks.
     pub(super) fn places(&self) -> u64 {
         self.hunks().len() as u64
     }
@@ -102,7 +103,7 @@ impl<'a> FileDiff<'a> {
     }
 }
 
-/// The file that a diff is about, without git's prefixes `a/` and `b/`.
+/// Returns the file that a diff changes, without git's prefixes `a/` and `b/`, and the operation.
 fn target(operation: &FileOperation<'_, [u8]>) -> Outcome<(FilePath, Operation)> {
     let path = |bytes: &[u8]| FilePath::from(OsStr::from_bytes(bytes));
     let without = |bytes: &[u8], directory: &[u8]| path(bytes.strip_prefix(directory).unwrap_or(bytes));
@@ -135,11 +136,11 @@ enum NotApplied {
     Bounds(Failure),
 }
 
-/// Applies hunks, one after the other.
+/// Applies hunks one after the other, and returns the new content.
 fn apply(content: &[u8], hunks: &[Hunk<'_, [u8]>], bounds: &Bounds) -> Result<Vec<u8>, NotApplied> {
     let lines: Vec<&[u8]> = content.split_inclusive(|&byte| byte == b'\n').collect();
     let mut result = Vec::with_capacity(content.len());
-    // The number of lines already processed, and the distance of the last hunk from its stated line.
+    // The number of lines that were already processed, and the distance of the last hunk from its stated line.
     let (mut done, mut shift) = (0, 0);
     for (number, hunk) in hunks.iter().enumerate() {
         let old: Vec<&[u8]> = sides(hunk, |line| !matches!(line, Line::Insert(_)));
@@ -174,7 +175,8 @@ fn sides<'a>(hunk: &Hunk<'a, [u8]>, wanted: impl Fn(&Line<'a, [u8]>) -> bool) ->
     hunk.lines().iter().filter(|line| wanted(line)).map(text).collect()
 }
 
-/// The index of the line where the old lines begin: `expected`, or the only other match from `done` on.
+/// Returns the index of the line at which the lines `old` begin. The result is `expected`, or the only other match
+/// after the lines that were already processed.
 fn position(
     lines: &[&[u8]],
     old: &[&[u8]],
@@ -184,7 +186,7 @@ fn position(
 ) -> Result<Result<usize, String>, NotApplied> {
     let is_at =
         |position: usize| position >= done && lines.get(position..).is_some_and(|rest| rest.starts_with(old));
-    // Lines cannot be inserted after a line without a line break.
+    // A hunk cannot insert lines after a line without a line break.
     let continues =
         expected.checked_sub(1).and_then(|last| lines.get(last)).is_none_or(|line| line.ends_with(b"\n"));
     if is_at(expected) && (continues || !old.is_empty()) {
@@ -239,7 +241,8 @@ mod tests {
         assert!(error.contains("at line 1 and at line 3"), "{error}");
         let error = patched(b"a\nb\n", &hunk).expect_err("no place");
         assert!(error.contains("hunk 1 (line 2) does not match the file"), "{error}");
-        // The second hunk is shifted like the first, and cannot be applied before it.
+        // The second hunk is shifted by the same distance as the first hunk, and cannot be applied before the first
+        // hunk.
         let two = diff("@@ -1 +1 @@\n-a\n+A\n@@ -3 +3 @@\n-x\n+y\n");
         assert_eq!(patched(b"0\na\nb\nx\nx\n", &two), Ok(b"0\nA\nb\ny\nx\n".to_vec()));
         assert!(patched(b"x\na\n", &two).is_err());
@@ -303,7 +306,7 @@ mod tests {
             ("empty", create(false)),
         ];
         assert_eq!(files, expected.map(|(path, operation)| (path.to_owned(), operation)));
-        // Without git's prefixes, `a` is a directory of the workspace.
+        // In a diff that is not from git, the prefix `a/` is a directory of the workspace.
         let plain = parse(b"--- a/f\n+++ a/f\n@@ -1 +1 @@\n-1\n+2\n").expect("parsed");
         assert_eq!(plain[0].path.as_bytes(), b"a/f");
     }

@@ -4,7 +4,7 @@
 //!   unified diff, or a text and its replacement ─► changes, each checked against its file ─► write all
 //!                                                                                          └► an error: restore all
 //! ```
-//! - `hunks`: a unified diff and its hunks · `replace`: a text · `change`: checks and writes the changes
+//! - `hunks`: unified diffs · `replace`: the replacement of a text · `change`: checks and writes the changes
 
 mod change;
 mod hunks;
@@ -19,7 +19,7 @@ use super::bounds::Bounds;
 use super::workspace::{Place, Workspace};
 use crate::failure::{Outcome, other};
 
-/// Applies a unified diff. With `check`, changes no file.
+/// Applies a unified diff. If `check` is true, only checks the diff and changes no file.
 pub(super) fn unified(
     workspace: &Workspace,
     input: impl Read,
@@ -39,7 +39,7 @@ pub(super) fn unified(
     changes.carry_out(check)
 }
 
-/// Replaces a text. With `check` in the request, changes no file.
+/// Replaces a text in a file. If `request.check` is true, only checks the replacement and changes no file.
 pub(super) fn replace(workspace: &Workspace, request: &Replace, bounds: &Bounds) -> Outcome<FileEvent> {
     let mut changes = Changes::new(workspace);
     changes.add_replacement(Place::new(&request.path)?, request)?;

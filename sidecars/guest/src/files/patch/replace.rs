@@ -1,9 +1,9 @@
-//! Replaces a text that occurs once.
+//! Replaces a text in the content of a file.
 
 use memchr::memmem::Finder;
 
-/// Replaces the only occurrence of `search`, or every occurrence with `all`. Returns the new content and the number of
-/// occurrences, or a sentence that says why nothing was replaced.
+/// Replaces the only occurrence of `search`. If `all` is true, replaces every occurrence. Returns the new content and
+/// the number of occurrences. Returns the reason if nothing was replaced.
 pub(super) fn replace(
     content: &[u8],
     search: &[u8],

@@ -1,4 +1,4 @@
-//! The messages of BuildKit's protocols, as far as a build needs them. The field numbers are those of the files
+//! The messages of BuildKit's protocols, with only the fields that a build needs. The field numbers come from the files
 //! `control.proto`, `auth.proto` and `secrets.proto` of BuildKit. Unknown fields are ignored.
 
 /// The request of `moby.filesync.v1.Auth/Credentials`.
@@ -9,7 +9,7 @@ pub(super) struct CredentialsRequest {
     pub(super) host: String,
 }
 
-/// The response of `moby.filesync.v1.Auth/Credentials`. Without a user name, the secret is an identity token.
+/// The response of `moby.filesync.v1.Auth/Credentials`. If the user name is empty, the secret is an identity token.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 #[prost(skip_debug)]
 pub(super) struct CredentialsResponse {
@@ -22,7 +22,7 @@ pub(super) struct CredentialsResponse {
 /// The request of `moby.buildkit.secrets.v1.Secrets/GetSecret`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub(super) struct GetSecretRequest {
-    /// The id that the Dockerfile uses.
+    /// The id that the Dockerfile uses for the secret.
     #[prost(string, tag = "1")]
     pub(super) id: String,
 }
@@ -74,7 +74,7 @@ pub(super) struct VertexLog {
     pub(super) msg: Vec<u8>,
 }
 
-/// A moment. Only its presence matters.
+/// A point in time. Only the presence of the field matters.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub(super) struct Timestamp {}
 

@@ -1,12 +1,12 @@
-//! Builds an image with the BuildKit that every supported engine contains. It is used for Dockerfiles that need it, and
-//! for builds with secrets.
+//! Builds an image with the BuildKit that every supported engine contains. This module is used for Dockerfiles that
+//! need BuildKit, and for builds with secrets.
 //!
 //! ```text
 //! POST /build?version=2&session=ID ─ the context as tar ─► engine ─ lines of JSON: progress, the image's id
 //! POST /session, upgraded to h2c ◄─ calls for logins and secrets ─ engine
 //! ```
-//! The requests are built here. The client library decodes BuildKit's progress only with its feature `buildkit`, and
-//! that feature takes secrets only from files or variables of this process.
+//! This module builds the HTTP requests itself. The client library decodes BuildKit's progress only with its feature
+//! `buildkit`, and that feature takes secrets only from files or variables of this process.
 
 mod messages;
 mod session;
@@ -44,7 +44,7 @@ use crate::docker::engine::EngineError;
 const LINE_MAX: usize = 16 << 20;
 /// The maximum length of the engine's error message in bytes.
 const ERROR_MAX: usize = 64 << 10;
-/// Time limit for opening the session.
+/// The time limit for opening the session.
 const SESSION_DEADLINE: Duration = Duration::from_secs(60);
 /// The prefix of the names of Dockerfile steps. Other steps unpack the context or export the image.
 const STEP: &str = "[";
@@ -60,7 +60,7 @@ struct Line {
     error: Option<String>,
 }
 
-/// Builds an image and returns its id. `secrets` are the secrets that the Dockerfile can mount, by id.
+/// Builds an image and returns its id. `secrets` contains the secrets that the Dockerfile can mount, by id.
 ///
 /// # Errors
 /// [`BackendError`] with the cause and the builder's output.
@@ -80,7 +80,7 @@ pub(super) async fn build(
         shown: BTreeSet::new(),
     };
     let session = Session { secrets, logins: request.logins.clone() };
-    // Dropping the tasks closes the connections, and the engine then stops the build.
+    // Dropping the tasks closes the connections to the engine, and the engine then stops the build.
     let mut tasks = JoinSet::new();
     let built = build.run(socket, recipe, session, &mut tasks);
     let built = tokio::time::timeout(LONG_TIMEOUT, built).await.unwrap_or(Err(EngineError::TimedOut));
@@ -193,7 +193,7 @@ impl Build<'_> {
         id.ok_or_else(|| EngineError::Disconnected("the build ended without a result".to_owned()))
     }
 
-    /// Reads one line of the answer. Returns the image's id if the line contains it.
+    /// Reads one line of the answer. Returns the image's id if the line contains the id.
     fn line(&mut self, line: &[u8]) -> Result<Option<String>, EngineError> {
         if line.trim_ascii().is_empty() {
             return Ok(None);
@@ -251,7 +251,8 @@ impl Build<'_> {
     }
 }
 
-/// The error when the connection to the engine fails. The innermost cause is the most specific.
+/// Creates the error for a failed connection to the engine. The error contains the innermost cause, which is the most
+/// specific.
 fn lost(error: &dyn std::error::Error) -> EngineError {
     let mut cause = error;
     while let Some(inner) = cause.source() {

@@ -1,5 +1,5 @@
-//! The session of a build: a gRPC server on a connection to the engine, over which BuildKit asks for logins and
-//! secrets. Their values are only in memory.
+//! The session of a build: a gRPC server on a connection to the engine. BuildKit requests logins and secrets over this
+//! connection. The values of logins and secrets are only in memory.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -30,13 +30,13 @@ const METHODS: [&str; 3] = [HEALTH, CREDENTIALS, SECRET];
 const HEALTH: &str = "/grpc.health.v1.Health/Check";
 const CREDENTIALS: &str = "/moby.filesync.v1.Auth/Credentials";
 const SECRET: &str = "/moby.buildkit.secrets.v1.Secrets/GetSecret";
-/// The host name under which BuildKit asks for the login at Docker Hub.
+/// The host name that BuildKit uses to request the login at Docker Hub.
 const HUB_HOST: &str = "registry-1.docker.io";
 /// The maximum size of a request in bytes.
 const REQUEST_MAX: usize = 64 << 10;
-/// The number of calls that the engine may make at the same time.
+/// The maximum number of calls that the engine may make at the same time.
 const CALLS_MAX: u32 = 32;
-/// The number of bytes before a gRPC message: a flag and the length.
+/// The number of bytes before a gRPC message, which contain a flag and the length.
 const PREFIX: usize = 5;
 
 /// The status of a gRPC call that failed.
@@ -47,7 +47,7 @@ enum GrpcError {
     Unimplemented = 12,
 }
 
-/// The logins and secrets for which BuildKit may ask.
+/// The logins and secrets that BuildKit may request.
 #[derive(Debug, Default)]
 pub(super) struct Session {
     /// The secrets, by the ids that the Dockerfile uses.
@@ -57,8 +57,8 @@ pub(super) struct Session {
 }
 
 impl Session {
-    /// Opens the session with this id on the engine behind this socket, and answers the engine's calls in tasks that it
-    /// spawns in `tasks`.
+    /// Opens the session `id` on the engine behind `socket`. Answers the engine's calls in tasks that it spawns in
+    /// `tasks`.
     ///
     /// # Errors
     /// When the engine refuses the session.
@@ -141,7 +141,7 @@ fn credentials(login: Option<&Login>) -> CredentialsResponse {
     }
 }
 
-/// Encodes a message as gRPC sends it.
+/// Encodes a message in the format of gRPC.
 fn framed(message: &impl Message) -> Bytes {
     let length = message.encoded_len();
     let mut bytes = BytesMut::with_capacity(PREFIX + length);
@@ -152,7 +152,7 @@ fn framed(message: &impl Message) -> Bytes {
     bytes.freeze()
 }
 
-/// Decodes the one message of a call, which must not be compressed.
+/// Decodes the single message of a call. The message must not be compressed.
 fn unframed<M: Message + Default>(body: &[u8]) -> Result<M, GrpcError> {
     let (prefix, message) = body.split_at_checked(PREFIX).ok_or(GrpcError::InvalidArgument)?;
     let length = u32::from_be_bytes([prefix[1], prefix[2], prefix[3], prefix[4]]);
