@@ -14,9 +14,10 @@ use crate::digits::{BASE64, NONE, decode, is_hexadecimal};
 const MIN_RUN: usize = 24;
 /// A run of at least this many letters is decoded from its start even if the result is not text.
 const ALWAYS_DECODED: usize = 512;
-/// A run is decoded if at least this many bytes at its start decode to text.
+/// The minimum number of decoded bytes that must be text, counted from the start of a run. A run with fewer is not
+/// searched, unless [`MIN_TEXT`] applies.
 const MIN_TEXT_AT_START: usize = 12;
-/// A run is decoded if at least this many consecutive bytes after its start decode to text.
+/// The minimum number of consecutive decoded bytes that must be text, if they are not at the start of the run.
 const MIN_TEXT: usize = 15;
 /// The maximum length of a line break within a run: an escaped `\r\n`.
 const MAX_LINE_BREAK: usize = 4;

@@ -119,8 +119,8 @@ impl Reader<'_> {
         self.buffers.push(bytes);
     }
 
-    /// Searches decoded bytes, and the encoded regions within them. Letters of a secret with other characters between
-    /// them are matched only in parts that may be text, because most decoded data is binary.
+    /// Searches decoded bytes, and the encoded regions within them. A secret whose letters are
+    /// separated by other characters is searched only in parts that may be text, because most decoded data is binary.
     fn search_bytes(&mut self, bytes: &[u8], depth: usize, found: Found<'_>) {
         self.known.find(bytes, &mut *found);
         for text in dense_regions::texts(bytes) {

@@ -67,7 +67,8 @@ fn json(text: &[u8], spans: &[Range<usize>]) -> Vec<u8> {
 }
 
 /// Returns the length of the unit at the start of `text`: an escape sequence, a number, or one byte. The rewrite never
-/// splits a unit. One byte suffices for other text, because spans never split a character.
+/// splits a unit. In other text a unit is one byte, although a character may have several bytes: the removed ranges begin
+/// and end between characters, so no character is split.
 fn unit(text: &[u8], in_string: bool) -> usize {
     let length = match text {
         [b'\\', b'u', ..] if in_string => 6,

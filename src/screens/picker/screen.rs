@@ -83,7 +83,8 @@ fn lines<'a>(list: &'a List, shown: &[usize], area: Rect, styles: Styles) -> Vec
         .collect()
 }
 
-/// Draws one item. `number` is the position of the item in the selection of an ordered list.
+/// Draws one item. `number` is `None` in a list where the user chooses one item. In a list where the user chooses several
+/// items, it is the position of the item among the chosen items, or `Some(None)` if the item is not chosen.
 fn line<'a>(
     choice: &'a Choice,
     under_cursor: bool,

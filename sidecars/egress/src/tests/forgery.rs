@@ -361,7 +361,7 @@ async fn denies_methods_that_carry_secrets() {
                 let denial = proxy.denial().await;
                 assert!(reason == "method-refused" || !denial.method.contains("RBMZPLHD"), "{denial:?}");
             }
-            // A WebSocket upgrade with the same method is denied too.
+            // The proxy also denies a WebSocket upgrade whose method is `method`.
             let mut socket = super::client::tunnel(&proxy, SITE, &[b"http/1.1"]).await;
             let ask = format!(
                 "{method} / HTTP/1.1\r\nHost: {SITE}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
