@@ -153,7 +153,7 @@ impl Search {
 
     /// Adds the old bottles with only a kept conversation.
     fn bottles(&mut self, home: &Path) {
-        let listed = match self.store.list() {
+        let listed = match self.store.list_ended() {
             Ok(listed) => listed,
             Err(error) => return self.found.errors.push(error.to_string()),
         };
@@ -184,7 +184,7 @@ impl Search {
 
     /// Whether the bottle exists. Adds an existing bottle to the report.
     fn exists(&mut self, slug: &Slug) -> bool {
-        let exists = self.store.state(slug).is_some();
+        let exists = self.store.directory(slug).is_dir();
         if exists && !self.found.existing.contains(slug) {
             self.found.existing.push(slug.clone());
         }

@@ -45,25 +45,25 @@ impl Candidate {
     }
 }
 
-/// Removes the bottles that ended before `cutoff` and have only a kept conversation. Returns the failures.
-pub fn enforce_age(host: &Host, cutoff: Timestamp) -> Vec<String> {
-    let found = prune::find(host, cutoff).records.into_iter();
-    let old = found.filter(|record| record.kind == Kind::Bottle);
-    old.filter_map(|record| prune::remove(host, &record).err().map(|error| failure(&record, &error)))
-        .collect()
-}
-
 fn failure(record: &OldRecord, error: &std::io::Error) -> String {
     format!("cannot remove {}: {error}", record.path.display())
 }
 
-/// Removes the oldest records and logs until the remaining records and logs take at most `keep` bytes. Returns the
-/// failures.
-pub fn enforce(host: &Host, keep: u64) -> Vec<String> {
+/// Removes the bottles that ended before `cutoff` and have only a kept conversation. Then removes the oldest records and
+/// logs until the remaining records and logs take at most `keep` bytes. Returns the failures.
+pub fn enforce(host: &Host, cutoff: Option<Timestamp>, keep: u64) -> Vec<String> {
     let store = Store::of(host);
-    let mut found = prune::find(host, Timestamp::MAX);
+    let found = prune::find(host, Timestamp::MAX);
+    let mut failures = found.errors;
+    let is_expired = |record: &OldRecord| {
+        record.kind == Kind::Bottle && cutoff.is_some_and(|cutoff| record.changed < cutoff)
+    };
+    let (expired, records): (Vec<_>, Vec<_>) = found.records.into_iter().partition(is_expired);
+    failures.extend(
+        expired.iter().filter_map(|record| Some(failure(record, &prune::remove(host, record).err()?))),
+    );
     let mut candidates = logs(&store);
-    candidates.extend(found.records.drain(..).map(|record| Candidate {
+    candidates.extend(records.into_iter().map(|record| Candidate {
         changed: record.changed,
         bytes: record.bytes,
         old: Old::Record(record),
@@ -71,7 +71,6 @@ pub fn enforce(host: &Host, keep: u64) -> Vec<String> {
     // The sort is stable. An audit log and its hash have the same time, so they stay adjacent.
     candidates.sort_by_key(|candidate| candidate.changed);
     let mut total = candidates.iter().fold(0, |sum: u64, candidate| sum.saturating_add(candidate.bytes));
-    let mut failures = found.errors;
     let mut removed: Option<Candidate> = None;
     for candidate in candidates {
         if total <= keep && !candidate.belongs_to(removed.as_ref()) {
@@ -95,7 +94,7 @@ pub fn enforce(host: &Host, keep: u64) -> Vec<String> {
 
 /// Returns the bottles that ended and left only logs.
 fn logs(store: &Store) -> Vec<Candidate> {
-    let listed = store.list().unwrap_or_default().into_iter();
+    let listed = store.list_ended().unwrap_or_default().into_iter();
     let ended = listed.filter(
         |listed| matches!(&listed.state, State::Dead(record) if record.has_only_logs() && !record.learn),
     );

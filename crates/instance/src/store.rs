@@ -151,6 +151,21 @@ impl Store {
         Ok(listed)
     }
 
+    /// Like [`list`](Self::list), but without the bottles that run. Reads no record of a running bottle, because
+    /// hundreds may run.
+    ///
+    /// # Errors
+    /// Fails in the same cases as [`list`](Self::list).
+    pub(super) fn list_ended(&self) -> Result<Vec<Listed>, FileError> {
+        let slugs = self.names()?.into_iter().filter_map(|name| name.parse::<Slug>().ok());
+        let ended = slugs.filter(|slug| {
+            let directory = self.directory(slug);
+            directory.join(KEPT).exists() || !lock_is_held(&directory)
+        });
+        let listed = ended.filter_map(|slug| Some(Listed { state: self.state(&slug)?, slug }));
+        Ok(listed.filter(|listed| !matches!(listed.state, State::Alive(_))).collect())
+    }
+
     /// Returns the ids of all launches that may still run. `None` if the launches are unknown.
     #[must_use]
     pub fn live_runs(&self) -> Option<HashSet<String>> {

@@ -318,10 +318,7 @@ async fn bound_records(host: &Host, slug: Slug) {
     let settings = Settings::load(&host).unwrap_or_default();
     let bound = tokio::task::spawn_blocking(move || {
         retention::bound_proposals(&host.home, &slug);
-        let mut failures =
-            settings.keep_since().map(|cutoff| retention::enforce_age(&host, cutoff)).unwrap_or_default();
-        failures.extend(retention::enforce(&host, settings.keep_size));
-        failures
+        retention::enforce(&host, settings.keep_since().ok(), settings.keep_size)
     });
     for failure in bound.await.unwrap_or_default() {
         tracing::warn!("{failure}");

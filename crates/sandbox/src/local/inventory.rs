@@ -132,8 +132,8 @@ fn kill(id: &str) -> std::io::Result<()> {
 /// parent, the bundle, and may still be exiting. A sidecar that is just starting may still have the label of the
 /// bundle.
 fn kill_sidecars(scope: &Scope, slug: &Slug) -> std::io::Result<()> {
-    for found in labels::find(scope)? {
-        if found.slug == *slug && found.role != Role::Guest {
+    for found in labels::find_of(scope, slug)? {
+        if found.role != Role::Guest {
             found.process.kill(KILL_TIMEOUT)?;
         }
     }

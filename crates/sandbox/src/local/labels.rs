@@ -92,12 +92,24 @@ pub(crate) fn arguments(role: Role, home_hash: &str, slug: &Slug) -> [OsString; 
 /// # Errors
 /// When `/proc` cannot be read.
 pub(crate) fn find(scope: &Scope) -> io::Result<Vec<LabelledProcess>> {
+    find_if(scope, |_| true)
+}
+
+/// Every labelled process of one bottle.
+///
+/// # Errors
+/// When `/proc` cannot be read.
+pub(crate) fn find_of(scope: &Scope, slug: &Slug) -> io::Result<Vec<LabelledProcess>> {
+    find_if(scope, |label| label == slug)
+}
+
+fn find_if(scope: &Scope, is_wanted: impl Fn(&Slug) -> bool) -> io::Result<Vec<LabelledProcess>> {
     let own_depth = depth("self")?.unwrap_or(1);
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc")? {
         let name = entry?.file_name();
         let Some(pid) = name.to_str().and_then(|n| n.parse::<u32>().ok()) else { continue };
-        match inspect(pid, scope, own_depth) {
+        match inspect(pid, scope, own_depth, &is_wanted) {
             Ok(Some(labelled)) => found.push(labelled),
             Ok(None) => {}
             Err(error) if is_gone(&error) || error.kind() == io::ErrorKind::PermissionDenied => {}
@@ -107,10 +119,14 @@ pub(crate) fn find(scope: &Scope) -> io::Result<Vec<LabelledProcess>> {
     Ok(found)
 }
 
-fn inspect(pid: u32, scope: &Scope, own_depth: usize) -> io::Result<Option<LabelledProcess>> {
-    let Some((role, slug)) = parse(&read_bounded(&format!("/proc/{pid}/cmdline"))?, scope) else {
-        return Ok(None);
-    };
+fn inspect(
+    pid: u32,
+    scope: &Scope,
+    own_depth: usize,
+    is_wanted: impl Fn(&Slug) -> bool,
+) -> io::Result<Option<LabelledProcess>> {
+    let label = parse(&read_bounded(&format!("/proc/{pid}/cmdline"))?, scope);
+    let Some((role, slug)) = label.filter(|(_, slug)| is_wanted(slug)) else { return Ok(None) };
     let status = read_bounded(&format!("/proc/{pid}/status"))?;
     if !is_at_role_depth(&String::from_utf8_lossy(&status), role, own_depth) {
         return Ok(None);

@@ -204,8 +204,8 @@ impl Started {
         let _ = self.child.kill().await;
         let (scope, role, slug) = (self.scope.clone(), self.role, self.slug.clone());
         let rest = move || {
-            let found = labels::find(&scope).unwrap_or_default();
-            for labelled in found.into_iter().filter(|found| found.role == role && found.slug == slug) {
+            let found = labels::find_of(&scope, &slug).unwrap_or_default();
+            for labelled in found.into_iter().filter(|found| found.role == role) {
                 let _ = labelled.process.kill(KILL_TIMEOUT);
             }
         };
