@@ -274,13 +274,25 @@ impl Directory {
         !matches!(safe_file::open(self.directory.as_fd(), &format!("{id}{PROPOSAL}")), Ok(None))
     }
 
-    /// Archives a proposal, and then the response to the proposal. Returns whether the proposal existed.
+    /// Archives a proposal and its response. Returns whether the proposal existed.
     pub(crate) fn archive(&self, id: &Id) -> io::Result<bool> {
-        // The proposal must be archived before the response, because `respond` checks whether the proposal exists after
-        // writing a response.
-        let existed = self.archive_file(id, PROPOSAL)?;
-        self.archive_file(id, RESPONSE)?;
+        // If the proposal is archived, the author of a response looks for the response in the archive. So the archive
+        // must contain the response first. Until the proposal is archived, the response also keeps its name in the
+        // directory, so that no other author can write a response.
+        let is_linked = self.link_response(id)?;
+        let existed = self.close(id)?;
+        if is_linked {
+            self.withdraw_answer(id)?;
+        } else {
+            self.archive_response(id)?;
+        }
         Ok(existed)
+    }
+
+    /// Adds the response to the archive, and keeps it in the directory. Returns false if there is no response, or if it
+    /// cannot have two names.
+    fn link_response(&self, id: &Id) -> io::Result<bool> {
+        safe_file::link(self.directory.as_fd(), self.processed.as_fd(), &format!("{id}{RESPONSE}"))
     }
 
     /// Closes a proposal, so that no further answer counts. Archives only the proposal, and not the response. Returns
@@ -308,9 +320,10 @@ impl Directory {
 
     /// Writes an answer to a proposal. If there are several answers, the first answer counts.
     ///
-    /// When a proposal expires, the asker archives the proposal and then checks a last time for an answer. This method
-    /// writes the answer and then checks whether the proposal was archived. If the proposal was archived, this method
-    /// withdraws the answer. Therefore the asker and the author of the answer agree whether the answer counts.
+    /// This method writes the answer and then checks whether the proposal is archived. If the proposal is archived with
+    /// this answer, the answer counts. If the proposal is archived without this answer, this method withdraws the
+    /// answer. When a proposal expires, the asker archives the proposal and then checks a last time for an answer.
+    /// Therefore the asker and the author of the answer agree whether the answer counts.
     ///
     /// # Errors
     /// Fails with [`RespondError`] if this answer does not count.
@@ -325,12 +338,24 @@ impl Directory {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Err(RespondError::Decided),
             Err(error) => return Err(error.into()),
         }
-        if self.contains(id) {
+        self.confirm(response)
+    }
+
+    /// Checks whether an answer that was written counts. Withdraws the answer if it does not count.
+    fn confirm(&self, response: &Response) -> Result<(), RespondError> {
+        let name = format!("{}{RESPONSE}", response.proposal_id);
+        if self.contains(&response.proposal_id) {
+            return Ok(());
+        }
+        let archived = safe_file::open(self.processed.as_fd(), &name).ok().flatten();
+        let archived: Option<Response> = archived.and_then(|mut file| safe_file::read(&mut file).ok());
+        if archived.as_ref() == Some(response) {
             return Ok(());
         }
         match rustix::fs::unlinkat(&self.directory, &name, AtFlags::empty()) {
+            Ok(()) if archived.is_some() => Err(RespondError::Decided),
             Ok(()) => Err(RespondError::Gone),
-            // The asker has already archived the answer, so the answer counts.
+            // The asker of an expired proposal has just archived the answer, so the answer counts.
             Err(rustix::io::Errno::NOENT) => Ok(()),
             Err(error) => Err(RespondError::Io(error.into())),
         }
@@ -348,5 +373,81 @@ impl Directory {
             return Err(RespondError::Unfit("this proposal is still pending; answer it instead".to_owned()));
         }
         if self.archive(id)? { Ok(()) } else { Err(RespondError::Gone) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bottle_protocol::queue::{Scope, Status, Tool};
+
+    use super::*;
+
+    fn response(id: &Id, by: &str) -> Response {
+        Response {
+            proposal_id: id.clone(),
+            status: Status::Approved,
+            notes: Some("a fixture".to_owned()),
+            final_file: None,
+            scope: Scope::Run,
+            decided_at: Timestamp::now(),
+            decided_by: by.to_owned(),
+        }
+    }
+
+    /// A directory with a pending proposal and an answer to it.
+    fn answered(home: &Path, by: &str) -> (Directory, Asked, Response) {
+        let slug: Slug = "one".parse().expect("a slug");
+        let directory = Directory::make(home, &slug).expect("a directory");
+        let wait = std::time::Duration::from_secs(60);
+        let question = crate::question(Tool::GitleaksAllow, "{}".to_owned(), String::new(), wait);
+        let proposal = Proposal::new(slug, question, Timestamp::now());
+        let asked = directory.submit(proposal, Timestamp::now()).expect("submitted");
+        let answer = response(&asked.proposal.id, by);
+        directory.respond(&answer).expect("answered");
+        (directory, asked, answer)
+    }
+
+    #[test]
+    fn an_answer_counts_at_each_step_of_its_archival() {
+        let home = tempfile::tempdir().expect("a home");
+        let (directory, asked, answer) = answered(home.path(), "first");
+        let id = &asked.proposal.id;
+        let late = response(id, "late");
+        assert!(directory.link_response(id).expect("linked"));
+        directory.confirm(&answer).expect("before the proposal is archived");
+        assert!(matches!(directory.respond(&late), Err(RespondError::Decided)));
+        assert!(directory.close(id).expect("closed"));
+        directory.confirm(&answer).expect("after the proposal is archived");
+        directory.withdraw_answer(id).expect("removed");
+        directory.confirm(&answer).expect("after the response is archived");
+        // An author who read the proposal before it was archived can still write a response.
+        let name = format!("{id}{RESPONSE}");
+        safe_file::create(directory.directory.as_fd(), &name, &late, false).expect("written");
+        assert!(matches!(directory.confirm(&late), Err(RespondError::Decided)));
+        assert!(safe_file::open(directory.directory.as_fd(), &name).expect("looked").is_none());
+        directory.confirm(&answer).expect("after a late answer");
+    }
+
+    #[test]
+    fn a_response_is_archived_after_a_process_was_killed_at_each_step() {
+        for steps in 0..=3 {
+            let home = tempfile::tempdir().expect("a home");
+            let (directory, asked, answer) = answered(home.path(), "first");
+            let id = &asked.proposal.id;
+            if steps > 0 {
+                assert!(directory.link_response(id).expect("linked"));
+            }
+            if steps > 1 {
+                directory.close(id).expect("closed");
+            }
+            if steps > 2 {
+                directory.withdraw_answer(id).expect("removed");
+            }
+            assert_eq!(directory.archive(id).expect("archived"), steps < 2, "{steps}");
+            directory.confirm(&answer).expect("it counts");
+            let names = |path: PathBuf| fs::read_dir(path).expect("read").count();
+            assert_eq!(names(directory.path.clone()), 1, "{steps}: only `processed`");
+            assert_eq!(names(directory.path.join(PROCESSED)), 2, "{steps}");
+        }
     }
 }

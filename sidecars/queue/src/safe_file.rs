@@ -82,7 +82,7 @@ pub(crate) fn create<T: Serialize>(
     if text.len() > MAX_FILE {
         return Err(io::Error::other("it is too large for the queue"));
     }
-    let temporary = format!("{TEMPORARY}{:032x}", rand::random::<u128>());
+    let temporary = temporary_name();
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut file = File::from(rustix::fs::openat(directory, &temporary, flags, Mode::RUSR | Mode::WUSR)?);
     let written = file.write_all(&text).and_then(|()| file.sync_all()).and_then(|()| {
@@ -99,11 +99,20 @@ pub(crate) fn create<T: Serialize>(
     Ok(file)
 }
 
+fn temporary_name() -> String {
+    format!("{TEMPORARY}{:032x}", rand::random::<u128>())
+}
+
+/// Returns whether `linkat` failed because this file cannot have another name. Some file systems do not support hard
+/// links, and the kernel refuses hard links to directories and to files of other users.
+fn cannot_link(error: Errno) -> bool {
+    matches!(error, Errno::PERM | Errno::NOSYS | Errno::OPNOTSUPP | Errno::MLINK)
+}
+
 /// Gives a temporary file its final name. Fails if a file with the final name exists.
 fn publish(directory: BorrowedFd<'_>, temporary: &str, name: &str) -> io::Result<()> {
     match rustix::fs::linkat(directory, temporary, directory, name, AtFlags::empty()) {
-        // The file system does not support hard links, so the file is renamed instead.
-        Err(Errno::PERM | Errno::NOSYS | Errno::OPNOTSUPP | Errno::MLINK) => {
+        Err(error) if cannot_link(error) => {
             rustix::fs::renameat_with(directory, temporary, directory, name, RenameFlags::NOREPLACE)?;
             Ok(())
         }
@@ -132,6 +141,22 @@ pub(crate) fn is_locked(file: &File) -> bool {
         }
         Err(_) => true,
     }
+}
+
+/// Gives a file of `directory` a second name in the directory `processed`. Replaces a file with the same name there.
+/// Returns false if the file does not exist or cannot have another name.
+pub(crate) fn link(directory: BorrowedFd<'_>, processed: BorrowedFd<'_>, name: &str) -> io::Result<bool> {
+    let temporary = temporary_name();
+    match rustix::fs::linkat(directory, name, processed, &temporary, AtFlags::empty()) {
+        Ok(()) => {}
+        Err(error) if error == Errno::NOENT || cannot_link(error) => return Ok(false),
+        Err(error) => return Err(error.into()),
+    }
+    let renamed = rustix::fs::renameat(processed, &temporary, processed, name);
+    // If both are names of the same file, `renameat` keeps both. A killed process leaves two names of the same file.
+    let _ = rustix::fs::unlinkat(processed, &temporary, AtFlags::empty());
+    renamed?;
+    Ok(true)
 }
 
 /// Moves a file to the directory `processed`. Returns whether the file existed.
