@@ -10,6 +10,7 @@
 //! conversation itself: because of a finding, a violation of the protocol, a denied request to a model, a lock-out, or
 //! the idle timeout.
 
+use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use bottle_policy::decide::{Reason, Refusal};
@@ -127,6 +128,62 @@ impl Conversation {
     }
 }
 
+/// One direction of a conversation.
+struct Half<'c, R, W> {
+    direction: Direction,
+    conversation: &'c Conversation,
+    from: &'c mut R,
+    to: &'c mut W,
+    ending: watch::Receiver<Ending>,
+    /// The received bytes that have not been parsed.
+    input: BytesMut,
+    /// The end of the scanned messages.
+    window: Vec<u8>,
+}
+
+impl<'c, R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Half<'c, R, W> {
+    fn new(direction: Direction, conversation: &'c Conversation, from: &'c mut R, to: &'c mut W) -> Self {
+        let ending = conversation.ending.subscribe();
+        Self { direction, conversation, from, to, ending, input: BytesMut::new(), window: Vec::new() }
+    }
+
+    /// Reads more input. Returns [`ControlFlow::Break`] if the direction has ended.
+    async fn read(&mut self) -> ControlFlow<()> {
+        let now = *self.ending.borrow_and_update();
+        if now.close.is_some() {
+            return ControlFlow::Break(());
+        }
+        // After one side has closed, the other side only has to confirm the close.
+        let closing = now.outbound || now.inbound;
+        let wait = if closing { bounds::CLOSE_WITHIN } else { bounds::TUNNEL_IDLE };
+        self.input.reserve(READ_BYTES);
+        let read = tokio::select! {
+            biased;
+            _ = self.ending.changed() => return ControlFlow::Continue(()),
+            read = timeout(wait, self.from.read_buf(&mut self.input)) => read,
+        };
+        match read {
+            Ok(Ok(1..)) => self.conversation.has_been_read(),
+            Err(_) if !closing && !self.conversation.is_idle() => {}
+            Err(_) if !closing => {
+                self.conversation.close(Close { code: GOING_AWAY, reason: "" });
+                return ControlFlow::Break(());
+            }
+            _ => {
+                self.disconnected().await;
+                return ControlFlow::Break(());
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Shuts down the connection to the other side, because the sender of this direction has disconnected.
+    async fn disconnected(&mut self) {
+        let _ = timeout(bounds::CLOSE_WITHIN, self.to.shutdown()).await;
+        self.conversation.end(self.direction);
+    }
+}
+
 impl MessageRelay {
     /// Returns `None` if the route disables all scans, and the WebSocket is not for a model.
     pub(super) fn for_permit(egress: &Arc<Egress>, permit: &Permit<'_>, headers: &HeaderMap) -> Option<Self> {
@@ -160,11 +217,9 @@ impl MessageRelay {
             last_read: Mutex::new(Instant::now()),
         };
         let ended = {
-            let outbound =
-                self.relay_direction(Direction::Outbound, &conversation, &mut from_bottle, &mut to_upstream);
-            let inbound =
-                self.relay_direction(Direction::Inbound, &conversation, &mut from_upstream, &mut to_bottle);
-            let both = async { tokio::join!(outbound, inbound) };
+            let outbound = Half::new(Direction::Outbound, &conversation, &mut from_bottle, &mut to_upstream);
+            let inbound = Half::new(Direction::Inbound, &conversation, &mut from_upstream, &mut to_bottle);
+            let both = async { tokio::join!(self.relay_direction(outbound), self.relay_direction(inbound)) };
             tokio::pin!(both);
             tokio::select! {
                 _ = &mut both => true,
@@ -205,86 +260,86 @@ impl MessageRelay {
     }
 
     /// Relays one direction until its sender closes or disconnects, or the proxy ends the conversation.
-    async fn relay_direction(
-        &self,
-        direction: Direction,
-        conversation: &Conversation,
-        from: &mut (impl AsyncRead + Unpin),
-        to: &mut (impl AsyncWrite + Unpin),
-    ) {
-        let mut reader =
-            FrameReader::new(direction == Direction::Outbound, self.deflate, &self.egress.decoded_memory);
-        let mut ending = conversation.ending.subscribe();
-        let (mut input, mut window) = (BytesMut::new(), Vec::new());
+    async fn relay_direction<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(&self, mut half: Half<'_, R, W>) {
+        let is_outbound = half.direction == Direction::Outbound;
+        let mut reader = FrameReader::new(is_outbound, self.deflate, &self.egress.decoded_memory);
         // The reader's result after the parts that are forwarded together. The next iteration processes this result.
         let mut held = None;
         loop {
-            let part = match held.take().unwrap_or_else(|| reader.next(&mut input)) {
-                Ok(part) => part,
+            let flow = match held.take().unwrap_or_else(|| reader.next(&mut half.input)) {
+                Ok(Some(part)) => {
+                    let mut parts = vec![part];
+                    if self.model.is_none() {
+                        held = more(&mut parts, &mut reader, &mut half.input);
+                    }
+                    self.forward(&mut half, parts).await
+                }
+                Ok(None) => half.read().await,
                 Err(violation) => {
-                    return conversation.close(Close { code: violation.code(), reason: "" });
+                    half.conversation.close(Close { code: violation.code(), reason: "" });
+                    ControlFlow::Break(())
                 }
             };
-            if let Some(part) = part {
-                let mut parts = vec![part];
-                if self.model.is_none() {
-                    held = more(&mut parts, &mut reader, &mut input);
-                }
-                let are_clean = parts.len() > 1 && self.are_clean(direction, &mut window, &parts);
-                if are_clean {
-                    join(&mut parts);
-                }
-                for part in parts {
-                    let close = match are_clean {
-                        true => None,
-                        false => self.scan(direction, &mut window, &part.payload),
-                    };
-                    // Waits until the hits in this message are counted. If this message locks the bottle, the
-                    // conversation ends because of the lock.
-                    self.egress.lockout.settled().await;
-                    if let Some(close) = close {
-                        return conversation.close(close);
-                    }
-                    if let Some(model) = self.model.as_ref().filter(|_| part.is_message) {
-                        match direction {
-                            Direction::Inbound => model.inbound(&part.payload),
-                            Direction::Outbound => {
-                                let reserved = model.outbound(&part.payload);
-                                match while_connected(reserved, &mut ending, from, &mut input).await {
-                                    Some(Ok(())) => {}
-                                    Some(Err(refusal)) => return self.refuse(conversation, &refusal),
-                                    None if ending.borrow().close.is_some() => return,
-                                    None => return disconnected(conversation, direction, to).await,
-                                }
-                            }
-                        }
-                    }
-                    if write(to, &part.frames).await.is_err() || part.is_close {
-                        return conversation.end(direction);
-                    }
-                }
-                continue;
-            }
-            let now = *ending.borrow_and_update();
-            if now.close.is_some() {
+            if flow.is_break() {
                 return;
             }
-            // After one side has closed, the other side only has to confirm the close.
-            let closing = now.outbound || now.inbound;
-            let wait = if closing { bounds::CLOSE_WITHIN } else { bounds::TUNNEL_IDLE };
-            input.reserve(READ_BYTES);
-            let read = tokio::select! {
-                biased;
-                _ = ending.changed() => continue,
-                read = timeout(wait, from.read_buf(&mut input)) => read,
+        }
+    }
+
+    /// Scans `parts`, and writes their frames if the scan finds nothing. Returns [`ControlFlow::Break`] if the
+    /// direction has ended.
+    async fn forward<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(
+        &self,
+        half: &mut Half<'_, R, W>,
+        mut parts: Vec<Part>,
+    ) -> ControlFlow<()> {
+        let are_clean = parts.len() > 1 && self.are_clean(half.direction, &mut half.window, &parts);
+        if are_clean {
+            join(&mut parts);
+        }
+        for part in parts {
+            let close = match are_clean {
+                true => None,
+                false => self.scan(half.direction, &mut half.window, &part.payload),
             };
-            match read {
-                Ok(Ok(1..)) => conversation.has_been_read(),
-                Err(_) if !closing && !conversation.is_idle() => {}
-                Err(_) if !closing => return conversation.close(Close { code: GOING_AWAY, reason: "" }),
-                _ => return disconnected(conversation, direction, to).await,
+            // Waits until the hits in this message are counted. If this message locks the bottle, the conversation ends
+            // because of the lock.
+            self.egress.lockout.settled().await;
+            if let Some(close) = close {
+                half.conversation.close(close);
+                return ControlFlow::Break(());
+            }
+            if part.is_message {
+                self.meter(half, &part.payload).await?;
+            }
+            if write(half.to, &part.frames).await.is_err() || part.is_close {
+                half.conversation.end(half.direction);
+                return ControlFlow::Break(());
             }
         }
+        ControlFlow::Continue(())
+    }
+
+    /// Counts the tokens of a message from a model, or waits until the tokens of a message to a model are reserved. Does
+    /// nothing if the WebSocket is not for a model. Returns [`ControlFlow::Break`] if the direction has ended.
+    async fn meter<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(
+        &self,
+        half: &mut Half<'_, R, W>,
+        payload: &[u8],
+    ) -> ControlFlow<()> {
+        let Some(model) = &self.model else { return ControlFlow::Continue(()) };
+        if half.direction == Direction::Inbound {
+            model.inbound(payload);
+            return ControlFlow::Continue(());
+        }
+        let reserved = model.outbound(payload);
+        match while_connected(reserved, &mut half.ending, half.from, &mut half.input).await {
+            Some(Ok(())) => return ControlFlow::Continue(()),
+            Some(Err(refusal)) => self.refuse(half.conversation, &refusal),
+            None if half.ending.borrow().close.is_some() => {}
+            None => half.disconnected().await,
+        }
+        ControlFlow::Break(())
     }
 
     fn scanner(&self, direction: Direction) -> Option<&Arc<Scanner>> {
@@ -419,12 +474,6 @@ fn shorten(window: &mut Vec<u8>) {
     window.drain(..window.len().saturating_sub(WINDOW));
     // Without this call, every WebSocket would keep the memory of its longest message.
     window.shrink_to(2 * WINDOW);
-}
-
-/// Shuts down the connection to the other side, because the sender of `direction` has disconnected.
-async fn disconnected(conversation: &Conversation, direction: Direction, to: &mut (impl AsyncWrite + Unpin)) {
-    let _ = timeout(bounds::CLOSE_WITHIN, to.shutdown()).await;
-    conversation.end(direction);
 }
 
 /// Waits for `work`. Returns `None` if the sender disconnects or the proxy ends the conversation first.
