@@ -13,7 +13,7 @@ use bottle_policy::credential::{Binding, Scheme};
 use bottle_protocol::session::bundle::{BundleEvent, BundleRequest, Credential, Provision, Written};
 use bottle_protocol::session::lease::{LeaseAnswer, LeaseRequest};
 use bottle_protocol::session::{Hello, Role};
-use bottle_test_support::sshd::Ends;
+use bottle_test_support::killed_on_drop::KilledOnDrop;
 use tempfile::TempDir;
 use tokio::net::UnixStream;
 
@@ -25,7 +25,7 @@ use crate::stages;
 /// A running egress proxy.
 pub(crate) struct Running {
     pub(crate) peer: Peer,
-    process: Ends,
+    process: KilledOnDrop,
     _channel: Channel,
     _directory: TempDir,
 }
@@ -103,7 +103,7 @@ pub(crate) async fn start_measured(
     if let Some(file) = stages {
         command.env(stages::ENABLED, "1").stderr(std::fs::File::create(file)?);
     }
-    let process = Ends(command.spawn()?);
+    let process = KilledOnDrop(command.spawn()?);
     ours.set_nonblocking(true)?;
     let io = UnixStream::from_std(ours)?;
     let (channel, _, _) = Channel::establish(io, Side::Dialed, Hello::of(Role::Bundle)).await?;

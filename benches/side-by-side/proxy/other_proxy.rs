@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use bottle_test_support::sshd::Ends;
+use bottle_test_support::killed_on_drop::KilledOnDrop;
 use tempfile::TempDir;
 use tokio::net::TcpStream;
 
@@ -27,7 +27,7 @@ pub(crate) enum Connects {
 /// A running proxy.
 pub(crate) struct OtherProxy {
     pub(crate) peer: Peer,
-    _process: Ends,
+    _process: KilledOnDrop,
     _directory: TempDir,
 }
 
@@ -42,7 +42,7 @@ impl OtherProxy {
         ca: &str,
     ) -> Result<Self> {
         let process = command.stdin(Stdio::null()).spawn().with_context(|| format!("run {command:?}"))?;
-        let process = Ends(process);
+        let process = KilledOnDrop(process);
         let ca = directory.path().join(ca);
         let until = Instant::now() + STARTS_WITHIN;
         while !ca.exists() || TcpStream::connect(address).await.is_err() {

@@ -21,6 +21,7 @@
 //! registry                            an image registry on loopback, with or without a login
 //! browser                             a headless Chromium
 //! engine                              the Docker engine of this machine, or why there is none
+//! killed_on_drop                      a process that ends with the value
 //! own_engine                          a private engine that a test may stop and whose disk it may fill
 //! ```
 //!
@@ -36,6 +37,7 @@ pub mod engine;
 pub mod fake_llm;
 pub mod forge;
 pub mod home;
+pub mod killed_on_drop;
 pub mod mcp_server;
 pub mod measure;
 pub mod node;

@@ -3,32 +3,24 @@
 use std::fs;
 use std::net::{IpAddr, TcpListener, TcpStream};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use rustix::process::{Pid, Signal, kill_process};
+
+use crate::killed_on_drop::KilledOnDrop;
 
 const PROGRAM: &str = "/usr/sbin/sshd";
 
 /// The time limit for the server to start listening.
 const UP_WITHIN: Duration = Duration::from_secs(60);
 
-/// A process that is killed when the value is dropped.
-pub struct Ends(pub Child);
-
-impl Drop for Ends {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// A running server that accepts the keys in the file `authorized` of its directory. Dropping the value stops
 /// the server and its connections.
 pub struct Sshd {
     port: u16,
-    process: Ends,
+    process: KilledOnDrop,
 }
 
 impl Drop for Sshd {
@@ -84,7 +76,7 @@ impl Sshd {
         let _ = fs::create_dir_all("/run/sshd");
         let mut process = Command::new(PROGRAM);
         let process = process.arg("-D").arg("-f").arg(at("sshd")).stderr(Stdio::null()).spawn();
-        let process = Ends(process.context(PROGRAM)?);
+        let process = KilledOnDrop(process.context(PROGRAM)?);
         let end = Instant::now() + UP_WITHIN;
         while TcpStream::connect_timeout(&(address, port).into(), UP_WITHIN).is_err() {
             ensure!(Instant::now() < end, "sshd does not listen");

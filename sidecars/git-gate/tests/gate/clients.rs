@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, ensure};
 use base64::Engine;
 use bottle_protocol::session::git_gate::GateKey;
-use bottle_test_support::sshd::Ends;
+use bottle_test_support::killed_on_drop::KilledOnDrop;
 use bottle_test_support::{python, skip};
 
 use crate::scene::{Scene, connect, until};
@@ -189,7 +189,7 @@ pub(crate) async fn https() -> Result<()> {
     scene.shell("git -C up.git config http.receivepack true; git -C up.git branch same main")?;
     let mut server = Command::new("python3");
     server.arg("server.py").arg(scene.directory.path()).arg(token).current_dir(scene.directory.path());
-    let _server = Ends(server.stderr(Stdio::inherit()).spawn()?);
+    let _server = KilledOnDrop(server.stderr(Stdio::inherit()).spawn()?);
     until(|| scene.at("port").exists())?;
     let port: u16 = fs::read_to_string(scene.at("port"))?.parse().context("a port")?;
     connect((std::net::Ipv4Addr::LOCALHOST, port))?;

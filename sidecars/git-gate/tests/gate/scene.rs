@@ -18,7 +18,8 @@ use bottle_protocol::session::bundle::{BundleEvent, BundleRequest, RuleFile};
 use bottle_protocol::session::git_gate::{GateKey, GateProvision, GateRefs, GateRepo};
 use bottle_protocol::session::guest::SecretText;
 use bottle_protocol::session::{Hello, Role};
-use bottle_test_support::sshd::{self, Ends, Sshd, make_key, run};
+use bottle_test_support::killed_on_drop::KilledOnDrop;
+use bottle_test_support::sshd::{self, Sshd, make_key, run};
 use tempfile::TempDir;
 use tokio::net::UnixStream;
 
@@ -60,7 +61,7 @@ pub(crate) struct Scene {
     pub(crate) address: Ipv4Addr,
     pub(crate) channel: Option<Channel>,
     pub(crate) sshd: Option<Sshd>,
-    pub(crate) gate: Option<Ends>,
+    pub(crate) gate: Option<KilledOnDrop>,
     /// The time limit for the upstream to accept a push, in seconds.
     pub(crate) forward: u64,
     /// The credential that the gate receives in addition to the known secret.
@@ -176,7 +177,7 @@ impl Scene {
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .stderr(File::options().create(true).append(true).open(self.at(LOG))?)
             .spawn()?;
-        self.gate = Some(Ends(gate));
+        self.gate = Some(KilledOnDrop(gate));
         ours.set_nonblocking(true)?;
         let io = UnixStream::from_std(ours)?;
         let (channel, _, _) = Channel::establish(io, Side::Dialed, Hello::of(Role::Bundle)).await?;

@@ -300,7 +300,7 @@ pub(crate) async fn moved() -> Result<()> {
     fs::File::create(scene.at("moved.py"))?.write_all(MOVED.as_bytes())?;
     let mut server = std::process::Command::new("python3");
     server.args(["moved.py", &port.to_string()]).current_dir(scene.directory.path());
-    let _server = bottle_test_support::sshd::Ends(server.spawn()?);
+    let _server = bottle_test_support::killed_on_drop::KilledOnDrop(server.spawn()?);
     crate::scene::until(|| crate::scene::connect((std::net::Ipv4Addr::LOCALHOST, port)).is_ok())?;
     scene.roots = made.cert.pem();
     let url = format!("https://127.0.0.1:{port}/team/old.git");
