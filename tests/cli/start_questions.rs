@@ -10,6 +10,7 @@ use crate::home::{bottle, run, snapshot};
 const UP: &str = "\x1b[A";
 const DOWN: &str = "\x1b[B";
 const LEFT: &str = "\x1b[D";
+const SHIFT_TAB: &str = "\x1b[Z";
 
 /// Returns a home with agents whose manifests are valid, incomplete or invalid, and with bottles that extend
 /// each other.
@@ -67,6 +68,14 @@ fn selects_bottles_in_order() -> Result<()> {
     pty.wait_for("> last")?;
     pty.type_keys(&format!(" {LEFT}\x15env"))?;
     pty.wait_for("> env")?;
+    pty.type_keys("\t")?;
+    pty.wait_for("bottom layer first: last, more, env")?;
+    // A second Tab changes nothing, and says so.
+    pty.type_keys("\t")?;
+    let screen = pty.wait_for("env is already number 3; Shift-Tab removes it")?;
+    assert!(screen.contains("bottom layer first: last, more, env"), "{screen}");
+    pty.type_keys(SHIFT_TAB)?;
+    pty.wait_until("`env` removed", |screen| !screen.contains("more, env"))?;
     pty.type_keys("\t")?;
     pty.wait_for("bottom layer first: last, more, env")?;
     pty.type_keys("\r")?;

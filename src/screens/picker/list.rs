@@ -34,6 +34,8 @@ pub(crate) struct List {
     /// Whether the user chooses several items in order, rather than one.
     several: bool,
     chosen: Vec<usize>,
+    /// Why the last key changed nothing. The next key removes the note.
+    note: Option<String>,
 }
 
 /// The result of handling a key.
@@ -48,7 +50,7 @@ pub(crate) enum Outcome {
 impl List {
     /// Creates a list from which the user chooses one item.
     pub(crate) fn one(choices: Vec<Choice>) -> Self {
-        Self { choices, typed: String::new(), cursor: 0, several: false, chosen: Vec::new() }
+        Self { choices, typed: String::new(), cursor: 0, several: false, chosen: Vec::new(), note: None }
     }
 
     /// Creates a list from which the user chooses several items in order. The items `chosen` are preselected.
@@ -100,12 +102,18 @@ impl List {
         self.chosen.iter().position(|&chosen| chosen == index)
     }
 
+    /// Returns why the last key changed nothing. `None` if there is nothing to say about the last key.
+    pub(super) fn note(&self) -> Option<&str> {
+        self.note.as_deref()
+    }
+
     fn under_cursor(&self) -> Option<usize> {
         self.filtered().get(self.cursor).copied()
     }
 
     /// Handles a key.
     pub(super) fn press(&mut self, key: KeyEvent) -> Outcome {
+        self.note = None;
         let control = key.modifiers.contains(KeyModifiers::CONTROL);
         match key.code {
             KeyCode::Esc => return Outcome::Cancelled,
@@ -121,7 +129,10 @@ impl List {
             KeyCode::PageDown => self.jump(self.cursor + PAGE),
             KeyCode::Home => self.jump(0),
             KeyCode::End => self.jump(usize::MAX),
-            KeyCode::Tab | KeyCode::Char(' ') if self.several => self.toggle(),
+            // No key both adds and removes an item: a user who presses a key twice would not see that the second press
+            // takes back the first.
+            KeyCode::Tab | KeyCode::Char(' ') if self.several => self.add(),
+            KeyCode::BackTab | KeyCode::Delete if self.several => self.remove(),
             KeyCode::Left if self.several => self.reorder(-1),
             KeyCode::Right if self.several => self.reorder(1),
             KeyCode::Backspace => self.backspace(),
@@ -167,21 +178,42 @@ impl List {
         });
     }
 
-    fn toggle(&mut self) {
+    /// Adds the item under the cursor to the end of the selection. An item that is already selected keeps its place.
+    fn add(&mut self) {
         let Some(index) = self.under_cursor() else { return };
         match self.place(index) {
-            Some(place) => drop(self.chosen.remove(place)),
+            Some(place) => {
+                let name = &self.choices[index].name;
+                self.note = Some(format!("{name} is already number {}; Shift-Tab removes it", place + 1));
+            }
             None => self.chosen.push(index),
+        }
+    }
+
+    /// Removes the item under the cursor from the selection.
+    fn remove(&mut self) {
+        if let Some(place) = self.selected_under_cursor() {
+            self.chosen.remove(place);
         }
     }
 
     /// Moves the item under the cursor earlier or later in the selection.
     fn reorder(&mut self, by: isize) {
-        let Some(place) = self.under_cursor().and_then(|index| self.place(index)) else { return };
+        let Some(place) = self.selected_under_cursor() else { return };
         let Some(other) = place.checked_add_signed(by) else { return };
         if other < self.chosen.len() {
             self.chosen.swap(place, other);
         }
+    }
+
+    /// Returns the position of the item under the cursor in the selection. Sets the note if the item is not selected.
+    fn selected_under_cursor(&mut self) -> Option<usize> {
+        let index = self.under_cursor()?;
+        let place = self.place(index);
+        if place.is_none() {
+            self.note = Some(format!("{} is not chosen; Tab adds it", self.choices[index].name));
+        }
+        place
     }
 }
 
@@ -244,8 +276,46 @@ mod tests {
         assert_eq!(list.chosen(), [1, 0, 2]);
         press(&mut list, KeyCode::Right);
         assert_eq!(list.chosen(), [0, 1, 2]);
-        press(&mut list, KeyCode::Tab);
+        press(&mut list, KeyCode::BackTab);
         assert_eq!(press(&mut list, KeyCode::Enter), Outcome::Done(vec![0, 2]));
+    }
+
+    #[test]
+    fn tab_never_removes_an_item_or_moves_it() {
+        let mut list = List::several(choices(&["a", "b", "c"]), vec![1, 0]);
+        for add in [KeyCode::Tab, KeyCode::Char(' ')] {
+            press(&mut list, add);
+            assert_eq!(list.chosen(), [1, 0]);
+            assert_eq!(list.note(), Some("a is already number 2; Shift-Tab removes it"));
+        }
+        press(&mut list, KeyCode::End);
+        assert_eq!(list.note(), None, "the note is about the last key only");
+        press(&mut list, KeyCode::Tab);
+        assert_eq!((list.chosen(), list.note()), (&[1, 0, 2][..], None));
+    }
+
+    #[test]
+    fn removing_or_reordering_an_item_that_is_not_chosen_says_so() {
+        let mut list = List::several(choices(&["a", "b"]), vec![0]);
+        press(&mut list, KeyCode::Down);
+        for key in [KeyCode::BackTab, KeyCode::Delete, KeyCode::Left, KeyCode::Right] {
+            press(&mut list, key);
+            assert_eq!(list.chosen(), [0]);
+            assert_eq!(list.note(), Some("b is not chosen; Tab adds it"), "{key:?}");
+        }
+        press(&mut list, KeyCode::Up);
+        press(&mut list, KeyCode::Delete);
+        assert_eq!((list.chosen(), list.note()), (&[][..], None));
+    }
+
+    #[test]
+    fn a_key_without_an_item_under_the_cursor_changes_nothing() {
+        let mut list = List::several(choices(&["a"]), vec![0]);
+        type_words(&mut list, "zzz");
+        for key in [KeyCode::Tab, KeyCode::BackTab, KeyCode::Left] {
+            press(&mut list, key);
+            assert_eq!((list.chosen(), list.note()), (&[0][..], None));
+        }
     }
 
     #[test]
@@ -269,14 +339,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn random_keys_keep_the_cursor_in_the_list(count in 0usize..6, keys in proptest::collection::vec(0usize..14, 0..60)) {
+        fn random_keys_keep_the_cursor_in_the_list(count in 0usize..6, keys in proptest::collection::vec(0usize..16, 0..60)) {
             let names: Vec<String> = (0..count).map(|at| format!("n{at}")).collect();
             let names: Vec<&str> = names.iter().map(String::as_str).collect();
             let mut list = List::several(choices(&names), vec![0, 9]);
             let codes = [
                 KeyCode::Up, KeyCode::Down, KeyCode::PageUp, KeyCode::PageDown, KeyCode::Home, KeyCode::End,
                 KeyCode::Tab, KeyCode::Left, KeyCode::Right, KeyCode::Backspace, KeyCode::Char('n'),
-                KeyCode::Char('1'), KeyCode::Char('é'), KeyCode::Char(' '),
+                KeyCode::Char('1'), KeyCode::Char('é'), KeyCode::Char(' '), KeyCode::BackTab, KeyCode::Delete,
             ];
             for key in keys {
                 press(&mut list, codes[key]);

@@ -21,6 +21,7 @@ const DETAIL: u16 = 4;
 
 /// The widths of the parts of a line, in columns.
 struct Columns {
+    number: usize,
     name: usize,
     mark: usize,
     whole: usize,
@@ -41,7 +42,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, question: &str, list: &List, styles: S
     frame.render_widget(filter(list, shown.len(), styles), typed);
     frame.render_widget(Paragraph::new(lines(list, &shown, body, styles)), body);
     frame.render_widget(details(list, &shown, styles), detail);
-    frame.render_widget(Line::styled(help(list, columns), dim()), keys);
+    frame.render_widget(footer(list, columns, styles), keys);
 }
 
 fn filter<'a>(list: &'a List, found: usize, styles: Styles) -> Line<'a> {
@@ -70,6 +71,7 @@ fn lines<'a>(list: &'a List, shown: &[usize], area: Rect, styles: Styles) -> Vec
     // On a narrow screen, a long name is truncated to leave room for the description.
     let half = usize::from(area.width) / 2;
     let columns = Columns {
+        number: list.chosen().len().to_string().len(),
         name: widest(|choice| &choice.name, NAME.min(half)),
         mark: widest(|choice| &choice.mark, MARK.min(half / 2)),
         whole: usize::from(area.width),
@@ -96,8 +98,8 @@ fn line<'a>(
     let pointer = if under_cursor { "> " } else { "  " };
     let number = match (number, chosen) {
         (None, _) => String::new(),
-        (Some(_), None) => "  ".to_owned(),
-        (Some(_), Some(place)) => format!("{} ", place + 1),
+        (Some(_), None) => " ".repeat(columns.number + 1),
+        (Some(_), Some(place)) => format!("{:>width$} ", place + 1, width = columns.number),
     };
     let name = padded(&choice.name, columns.name, styles);
     let mark = if columns.mark > 0 { padded(&choice.mark, columns.mark, styles) } else { String::new() };
@@ -126,21 +128,36 @@ fn details<'a>(list: &'a List, shown: &[usize], styles: Styles) -> Paragraph<'a>
     Paragraph::new(lines).wrap(Wrap { trim: false })
 }
 
-/// Returns as much of the key help as fits.
+/// Draws the last line: why the last key changed nothing, otherwise what each key does.
+fn footer<'a>(list: &List, columns: usize, styles: Styles) -> Line<'a> {
+    match list.note() {
+        Some(note) => Line::styled(fitted(note, columns, styles), tinted(Color::Yellow, styles)),
+        None => Line::styled(help(list, columns), dim()),
+    }
+}
+
+/// Returns the longest key help that fits. The help of a list where the user chooses several items names only the keys
+/// that have an effect: without a chosen item, Enter takes the item under the cursor.
 fn help(list: &List, columns: usize) -> &'static str {
-    let [long, short] = if list.is_several() {
-        [
-            "Space selects   Left/Right reorders   Enter accepts   Esc cancels",
-            "Space/Left/Right  Enter  Esc cancels",
-        ]
-    } else {
-        ["Up/Down moves   Enter selects   Esc cancels", "Up/Down  Enter  Esc cancels"]
+    let help: &[&str] = match (list.is_several(), list.chosen().is_empty()) {
+        (true, false) => &[
+            "Tab adds to the end   Shift-Tab removes   Left/Right reorders   Enter accepts   Esc cancels",
+            "Tab appends  Shift-Tab removes  Left/Right reorders  Enter accepts  Esc cancels",
+            "Tab adds  Shift-Tab removes  Enter  Esc",
+        ],
+        (true, true) => &[
+            "Tab adds to the end   Enter takes only this one   Esc cancels",
+            "Tab adds  Enter takes this  Esc cancels",
+        ],
+        (false, _) => &["Up/Down moves   Enter selects   Esc cancels", "Up/Down  Enter  Esc cancels"],
     };
-    if long.len() <= columns { long } else { short }
+    let shortest = help.last().copied().unwrap_or_default();
+    help.iter().copied().find(|text| text.len() <= columns).unwrap_or(shortest)
 }
 
 #[cfg(test)]
 mod tests {
+    use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 
@@ -184,13 +201,50 @@ mod tests {
         insta::assert_snapshot!(screen(&bottles(), 80, 16));
     }
 
+    fn last_line(list: &List, columns: u16) -> String {
+        screen(list, columns, 16).lines().last().unwrap_or_default().to_owned()
+    }
+
+    fn press(list: &mut List, code: KeyCode) {
+        list.press(KeyEvent::new(code, KeyModifiers::NONE));
+    }
+
+    #[test]
+    fn the_last_line_says_what_each_key_does() {
+        let mut list = bottles();
+        let whole =
+            "Tab adds to the end   Shift-Tab removes   Left/Right reorders   Enter accepts   Esc cancels";
+        assert_eq!(last_line(&list, 100), whole);
+        for columns in [40, 80] {
+            let line = last_line(&list, columns);
+            assert!(line.contains("Tab a") && line.contains("Shift-Tab removes"), "{line}");
+            assert!(line.contains("Enter") && line.contains("Esc"), "{line}");
+        }
+        press(&mut list, KeyCode::Tab);
+        assert_eq!(last_line(&list, 80), "claude is already number 2; Shift-Tab removes it");
+        press(&mut list, KeyCode::BackTab);
+        press(&mut list, KeyCode::Down);
+        press(&mut list, KeyCode::BackTab);
+        assert_eq!(last_line(&list, 80), "Tab adds to the end   Enter takes only this one   Esc cancels");
+        assert_eq!(last_line(&list, 40), "Tab adds  Enter takes this  Esc cancels");
+    }
+
+    #[test]
+    fn ten_numbers_align() {
+        let many = (0..12).map(|at| Choice { name: format!("b{at}"), ..Choice::default() }).collect();
+        let list = List::several(many, (0..10).collect());
+        let screen = screen(&list, 60, 24);
+        for line in [">  1 b0", "  10 b9", "     b10"] {
+            assert!(screen.lines().any(|shown| shown == line), "{line:?} is missing:\n{screen}");
+        }
+    }
+
     #[test]
     fn the_smallest_screen_shows_the_cursor() {
         let many = (0..50).map(|at| Choice { name: format!("agent-{at}"), ..Choice::default() }).collect();
         let mut list = List::one(many);
         for _ in 0..37 {
-            let down = crossterm::event::KeyCode::Down;
-            list.press(crossterm::event::KeyEvent::new(down, crossterm::event::KeyModifiers::NONE));
+            press(&mut list, KeyCode::Down);
         }
         insta::assert_snapshot!(screen(&list, 40, 10));
     }
