@@ -58,11 +58,7 @@ fn summary(resolved: &Resolved, host: &Host, styles: Styles) -> String {
     summary.row("command", Tone::Plain, command.into_iter().collect());
     let backend = manifest.backend.as_ref().map_or("any", |backend| backend.value.as_str());
     summary.row("backend", Tone::Plain, vec![backend.to_owned()]);
-    let skills: Vec<&str> = manifest.agent.skills.iter().map(|skill| skill.value.name.as_str()).collect();
-    if !skills.is_empty() {
-        summary.row("skills", Tone::Plain, vec![skills.join(", ")]);
-    }
-    summary.inside(manifest);
+    summary.inside(manifest, home);
     summary.author(manifest);
     summary.reach(manifest, home, Vec::new());
     summary.project(resolved);

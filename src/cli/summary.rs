@@ -9,9 +9,11 @@ use bottle_lib::text::{from_home, names};
 use bottle_manifest::git_gate::RefRules;
 use bottle_manifest::mcp::{Access, ChildRules};
 use bottle_manifest::resolve::{GitUser, Resolved, ResolvedManifest, weakening_settings};
+use bottle_manifest::skills::Skill;
 use bottle_policy::names::Name;
 use bottle_policy::route::{Dlp, OnMatch, OutboundDetector, PathMatch, RequestMatch, Route};
 use dialoguer::console::measure_text_width;
+use indicatif::HumanBytes;
 
 use crate::console::output::{Styles, counted, inert};
 
@@ -94,9 +96,11 @@ impl Summary {
         }
     }
 
-    /// Adds rows about the agent's properties in the bottle: its prompt, the names of its environment variables, and
-    /// its repositories behind the git gate.
-    pub(crate) fn inside(&mut self, manifest: &ResolvedManifest) {
+    /// Adds rows about the agent's properties in the bottle: its skills, its prompt, the names of its environment
+    /// variables, and its repositories behind the git gate.
+    pub(crate) fn inside(&mut self, manifest: &ResolvedManifest, home: &Path) {
+        let skills = manifest.agent.skills.iter().map(|named| skill(&named.value, home));
+        self.row("skills", Tone::Plain, skills.collect());
         self.row("prompt", Tone::Plain, prompt(&manifest.agent.prompt).into_iter().collect());
         let variables: Vec<&str> = manifest.env.keys().map(String::as_str).collect();
         if !variables.is_empty() {
@@ -193,6 +197,14 @@ fn reaches(manifest: &ResolvedManifest, home: &Path) -> (Vec<String>, usize) {
 fn host(route: &Route) -> String {
     let ports = route.ports.iter().map(u16::to_string).collect::<Vec<_>>().join(",");
     if route.ports == [443] { route.host.to_string() } else { format!("{}:{ports}", route.host) }
+}
+
+/// Describes a skill by the number and the size of the files that are copied into the bottle, and by its directory.
+fn skill(skill: &Skill, home: &Path) -> String {
+    let files = u64::try_from(skill.files.len()).unwrap_or(u64::MAX);
+    let bytes = skill.files.iter().map(|file| file.size).sum();
+    let directory = from_home(&skill.directory.display().to_string(), home);
+    format!("{}: {}, {}, from {directory}", skill.name, counted(files, "file"), HumanBytes(bytes))
 }
 
 /// Describes the prompt by its length and its first line. Returns `None` if there is no prompt.
@@ -313,6 +325,7 @@ fn path(path: &PathMatch) -> String {
 
 #[cfg(test)]
 mod tests {
+    use bottle_manifest::skills::SkillFile;
     use bottle_policy::route::{Form, parse_route};
 
     use super::*;
@@ -375,6 +388,24 @@ mod tests {
             pushes(&all),
             "refs/heads/a, refs/heads/b/*, tags, with force, delete; never refs/heads/main"
         );
+    }
+
+    #[test]
+    fn a_skill_has_the_number_and_size_of_its_files() {
+        let file = |path: &str, size| SkillFile {
+            path: path.to_owned(),
+            source: Path::new("/dotfiles/review").join(path),
+            size,
+            executable: false,
+        };
+        let name: Name = "review".parse().expect("a name");
+        let found =
+            |files| Skill { name: name.clone(), directory: "/home/ann/.bottle/skills/review".into(), files };
+        let shown = |files| skill(&found(files), Path::new("/home/ann"));
+        assert_eq!(shown(vec![]), "review: 0 files, 0 B, from ~/.bottle/skills/review");
+        assert_eq!(shown(vec![file("SKILL.md", 9)]), "review: 1 file, 9 B, from ~/.bottle/skills/review");
+        let two = vec![file("SKILL.md", 9), file("lib/steps", 3 << 20)];
+        assert_eq!(shown(two), "review: 2 files, 3.00 MiB, from ~/.bottle/skills/review");
     }
 
     #[test]

@@ -66,9 +66,12 @@ egress:
 #[test]
 fn info_shows_what_the_agent_gets_in_the_bottle() -> Result<()> {
     let mut home = home()?;
-    home.bottle("gated", GATED)?.agent("coder", "---\nbottle: gated\n---\nFix one bug.\nThen stop.\n")?;
+    let agent = "---\nbottle: gated\nskills: [review]\n---\nFix one bug.\nThen stop.\n";
+    home.bottle("gated", GATED)?.agent("coder", agent)?;
+    home.write("home/.bottle/skills/review/SKILL.md", "words\n")?;
     let info = run(&home, &["info", "coder"])?.expect_code(0).stdout;
     for line in [
+        "  skills    review: 1 file, 6 B, from ~/.bottle/skills/review",
         "  prompt    Fix one bug.…  (23 characters)",
         "  env       PLAIN, TOKEN",
         "  commits   as Coder <coder@example.com>",

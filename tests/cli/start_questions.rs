@@ -229,12 +229,18 @@ fn without_a_terminal_a_missing_agent_is_an_error() -> Result<()> {
 
 #[test]
 fn the_preflight_shows_details_and_offers_another_choice() -> Result<()> {
-    let home = home()?;
+    let mut home = home()?;
+    home.agent("greeter", "---\nbottle: hello\nskills: [review]\n---\n")?;
+    home.write("home/.bottle/skills/review/SKILL.md", "words\n")?;
     let mut pty = home.on_terminal(&["start", "greeter"], 60, 100)?;
     let screen = pty.wait_for("Start greeter on fake? [y/N/e/?]")?;
-    for words in
-        ["bottles   hello", "runs      echo hello on a terminal", "reaches   nothing", "an empty directory"]
-    {
+    for words in [
+        "bottles   hello",
+        "runs      echo hello on a terminal",
+        "skills    review: 1 file, 6 B, from ~/.bottle/skills/review",
+        "reaches   nothing",
+        "an empty directory",
+    ] {
         assert!(screen.contains(words), "{words:?} is missing:\n{screen}");
     }
     assert!(!screen.contains("pids: 4096"), "only what decides:\n{screen}");

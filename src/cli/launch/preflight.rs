@@ -98,7 +98,7 @@ fn summary(launch: &Preflight, home: &Path) -> Summary {
     summary.row("copies", Tone::Notice, launch.copy_warnings());
     summary.row("mounts", Tone::Notice, launch.live.clone());
     summary.row("commits", Tone::Plain, launch.commits_as());
-    summary.inside(&launch.resolved.manifest);
+    summary.inside(&launch.resolved.manifest, home);
     let weaker = launch.weaker_beside_the_manifest().into_iter().map(|line| from_home(&line, home));
     summary.reach(&launch.resolved.manifest, home, weaker.collect());
     summary.row("secrets", Tone::Plain, secrets(launch));

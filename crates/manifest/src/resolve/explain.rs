@@ -100,6 +100,10 @@ fn log_number(level: LogLevel) -> u8 {
     }
 }
 
+fn bytes(count: u64) -> String {
+    if count == 1 { "1 byte".to_owned() } else { format!("{count} bytes") }
+}
+
 /// Replaces a value, and keeps where it comes from.
 fn traced<T, U>(original: &Traced<T>, value: U) -> Traced<U> {
     Traced { value, origin: original.origin.clone() }
@@ -114,15 +118,15 @@ struct Page {
 impl Page {
     fn agent(&mut self, agent: &ResolvedAgent) {
         self.entry(0, "agent", &agent.name, Some(agent.source.to_string()));
-        self.plain(0, "prompt", &format!("{} bytes", agent.prompt.len()));
+        self.plain(0, "prompt", &bytes(agent.prompt.len() as u64));
         self.list(
             0,
             "skills",
             agent.skills.iter().map(|skill| {
-                let bytes: u64 = skill.value.files.iter().map(|file| file.size).sum();
+                let size: u64 = skill.value.files.iter().map(|file| file.size).sum();
                 let count = skill.value.files.len();
                 let files = if count == 1 { "1 file".to_owned() } else { format!("{count} files") };
-                let summary = format!("{} ({files}, {bytes} bytes)", skill.value.name);
+                let summary = format!("{} ({files}, {})", skill.value.name, bytes(size));
                 traced(skill, summary)
             }),
         );
