@@ -74,6 +74,11 @@ fn running(bottle: &ActiveBottle, output: &Output) -> String {
     }
 }
 
+/// Returns the names of the sidecars of a bottle that are known to be down.
+pub(crate) fn sidecars_down(bottle: &ActiveBottle) -> impl Iterator<Item = String> {
+    bottle.services.iter().filter(|sidecar| !sidecar.up).map(|sidecar| one_line(&sidecar.name))
+}
+
 /// Formats `LABEL (AGENT)`.
 pub(crate) fn label_and_agent(label: Option<&str>, agent: Option<&str>) -> String {
     let label = label.map(|label| format!("{} ", one_line(label))).unwrap_or_default();

@@ -4,7 +4,7 @@ use bottle_host::Host;
 use bottle_lib::bottles::active_bottles;
 use bottle_lib::report::ActiveBottle;
 
-use super::bottle_status::{label_and_agent, shows_activity, status};
+use super::bottle_status::{label_and_agent, shows_activity, sidecars_down, status};
 use crate::console::error::CliError;
 use crate::console::exit;
 use crate::console::layout::hanging;
@@ -69,7 +69,8 @@ fn state(bottles: &[ActiveBottle], output: &Output) -> Vec<String> {
         let styles = output.styles();
         let label = label_and_agent(bottle.label.as_deref(), bottle.agent.as_deref());
         let slug = styles.named(bottle.color.as_deref(), &bottle.slug);
-        format!("  {slug} {label}: {}", status(bottle, output))
+        let down = sidecars_down(bottle).map(|name| format!(", {}", styles.red(&format!("{name} down"))));
+        format!("  {slug} {label}: {}{}", status(bottle, output), down.collect::<String>())
     }));
     if let Some(more) = order.len().checked_sub(MAX_BOTTLES).filter(|more| *more > 0) {
         lines.push(format!("  and {more} more: `bottle list`"));

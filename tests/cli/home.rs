@@ -64,9 +64,24 @@ pub(crate) fn kill_keeper(home: &TestHome, slug: &str) -> Result<()> {
     }
 }
 
+/// Kills the process of a bottle on the fake backend that has this role.
+pub(crate) fn kill_role(home: &TestHome, role: &str, slug: &str) -> Result<()> {
+    let found = labelled(role, &format!("{}.fake", bottle_host::home_hash(&home.bottle_home())), slug)?;
+    ensure!(!found.is_empty(), "{slug} has no process {role}");
+    for pid in found {
+        kill_process(pid, Signal::KILL)?;
+    }
+    Ok(())
+}
+
 /// The processes of a bottle of this home that have this role, except zombies.
 fn pids(home: &TestHome, role: &str, slug: &str) -> Result<Vec<Pid>> {
-    let own = format!("{role}\0{}\0{slug}\0", bottle_host::home_hash(&home.bottle_home()));
+    labelled(role, &bottle_host::home_hash(&home.bottle_home()), slug)
+}
+
+/// The processes with this role, label of a home, and slug in their command line, except zombies.
+fn labelled(role: &str, label: &str, slug: &str) -> Result<Vec<Pid>> {
+    let own = format!("{role}\0{label}\0{slug}\0");
     let processes = fs::read_dir("/proc")?.filter_map(Result::ok).map(|entry| entry.path());
     let of_role = processes.filter(|directory| {
         fs::read(directory.join("cmdline")).is_ok_and(|line| String::from_utf8_lossy(&line).contains(&own))

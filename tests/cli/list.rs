@@ -1,9 +1,11 @@
 //! Tests commands that change nothing.
 
-use anyhow::Result;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
 use bottle_test_support::home::TestHome;
 
-use crate::home::{bottle, home, run, snapshot, transcripts};
+use crate::home::{bottle, home, kill_keeper, kill_role, run, snapshot, transcripts};
 
 /// A bottle manifest that has content for every section of the output.
 const WIDE: &str = "\
@@ -198,6 +200,38 @@ fn policy_test_replays_recorded_requests() -> Result<()> {
         ],
     )?);
     Ok(())
+}
+
+/// Waits until `list` has exactly these columns STATUS and SERVICES for its only bottle.
+fn wait_for_row(home: &TestHome, wanted: &str) -> Result<()> {
+    let end = Instant::now() + Duration::from_secs(30);
+    loop {
+        let listed = run(home, &["list"])?.expect_code(0).stdout;
+        if listed.trim_end().ends_with(wanted) {
+            return Ok(());
+        }
+        ensure!(Instant::now() < end, "{wanted:?} is missing: {listed}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn list_shows_a_dead_sidecar_as_down() -> Result<()> {
+    let home = home()?;
+    run(&home, &["start", "nap", "--yes", "--detach", "--label", "one"])?.expect_code(0);
+    wait_for_row(&home, "running (detached)\tegress")?;
+    kill_role(&home, "__egress", "one")?;
+    wait_for_row(&home, "running (detached)\tegress down")?;
+    let listed = run(&home, &["list", "--json"])?.expect_code(0).json()?;
+    let sidecars = serde_json::json!([{"name": "egress", "up": false}, {"name": "supervise", "up": true}]);
+    assert_eq!(listed[0]["services"], sidecars);
+    let overview = run(&home, &[])?.expect_code(0).stdout;
+    ensure!(overview.contains("one (nap): running (detached), egress down"), "{overview}");
+    // Without a keeper, nothing notices the end of a sidecar, so `list` looks for the processes.
+    kill_keeper(&home, "one")?;
+    wait_for_row(&home, "unkept\tegress down")?;
+    kill_role(&home, "__bundle", "one")?;
+    wait_for_row(&home, "unkept\tegress down, supervise down")
 }
 
 #[test]

@@ -239,6 +239,13 @@ pub trait Lifecycle: Send + Sync {
         Ok(RunState::Ended)
     }
 
+    /// Returns the names of the sidecars of a bottle whose processes run, without a connection to them. Without a keeper,
+    /// nothing else notices that a sidecar ended. `None` on a backend that would have to ask an engine, and if the
+    /// processes cannot be listed.
+    fn running_sidecars(&self, _: &Slug) -> Option<Vec<&'static str>> {
+        None
+    }
+
     /// Continues the paused processes of a bottle. A process that takes the lock of a bottle without a keeper calls
     /// this before it connects to the bottle. A backend that cannot pause bottles does not implement this method.
     ///

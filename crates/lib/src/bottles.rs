@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::registry;
 use bottle_host::Host;
 use bottle_host::budget::OnSpent;
-use bottle_instance::record::{Mode, Record, Status};
+use bottle_instance::record::{Mode, Record, Service, Status};
 use bottle_instance::{Listed, State, Store};
 use bottle_keeper::client;
 use bottle_keeper::protocol::Activity;
@@ -18,6 +18,9 @@ use super::natural;
 use super::proposals::pending::count_pending;
 use super::report::{ActiveBottle, kept_word};
 
+/// The status of a detached bottle whose keeper ended. A new keeper can adopt the bottle.
+const UNKEPT: &str = "unkept";
+
 /// Returns all bottles of this `$BOTTLE_HOME`, each with the number of its pending proposals. With `live`, also asks
 /// the keepers of running bottles what their agents do.
 pub async fn active_bottles(host: &Host, live: bool) -> Result<Vec<ActiveBottle>, Failure> {
@@ -25,13 +28,18 @@ pub async fn active_bottles(host: &Host, live: bool) -> Result<Vec<ActiveBottle>
     let running = listed.iter().filter(|listed| live && agent_runs(listed)).map(|listed| listed.slug.clone());
     let mut activities = activities(host, running.collect()).await;
     let with_proposals = |listed: Listed| {
-        let pending = count_pending(&host.home, &listed.slug);
-        let activity = activities.remove(&listed.slug);
+        let slug = listed.slug.clone();
+        let pending = count_pending(&host.home, &slug);
+        let activity = activities.remove(&slug);
         let mut bottle = ActiveBottle { pending, ..ActiveBottle::from(listed) };
         if let Some(activity) = activity {
             add_activity(&mut bottle, activity);
         }
         let backend = bottle.backend.as_deref().and_then(|name| registry::by_name(host, name));
+        if bottle.status == UNKEPT {
+            let running = backend.as_ref().and_then(|backend| backend.running_sidecars(&slug));
+            update_sidecars(&mut bottle.services, running.as_deref());
+        }
         bottle.selected_engine = backend.and_then(|backend| backend.engine_address());
         bottle
     };
@@ -59,6 +67,17 @@ async fn activities(host: &Host, slugs: Vec<Slug>) -> BTreeMap<Slug, Activity> {
     join_all(slugs.iter().map(ask)).await.into_iter().flatten().collect()
 }
 
+/// Updates the recorded sidecars of a bottle without a keeper. `running` contains the names of the sidecars that run.
+/// Without this list, a sidecar that was running is removed, because it may have ended since.
+fn update_sidecars(sidecars: &mut Vec<Service>, running: Option<&[&str]>) {
+    match running {
+        Some(running) => {
+            sidecars.iter_mut().for_each(|sidecar| sidecar.up &= running.contains(&sidecar.name.as_str()));
+        }
+        None => sidecars.retain(|sidecar| !sidecar.up),
+    }
+}
+
 fn add_activity(bottle: &mut ActiveBottle, Activity { works, active_at, size }: Activity) {
     bottle.activity = match (bottle.pending, works) {
         (1.., _) => Some("asking"),
@@ -76,7 +95,7 @@ impl From<Listed> for ActiveBottle {
         let slug = listed.slug;
         match listed.state {
             State::Alive(record) => from_record(*record, None),
-            State::Dead(record) if record.is_adoptable() => from_record(*record, Some("unkept")),
+            State::Dead(record) if record.is_adoptable() => from_record(*record, Some(UNKEPT)),
             State::Dead(record) if record.agent_exit.is_some() || record.status == Status::Ended => {
                 from_record(*record, Some("ended"))
             }
@@ -96,7 +115,7 @@ fn from_record(record: Record, status: Option<&'static str>) -> ActiveBottle {
         Mode::Detached => "detached",
     };
     // The record of a stopped bottle still contains its last sidecars.
-    let runs = record.status == Status::Running && matches!(status, None | Some("unkept"));
+    let runs = record.status == Status::Running && matches!(status, None | Some(UNKEPT));
     let live = record.live().is_some();
     ActiveBottle {
         slug: record.slug.to_string(),
@@ -137,5 +156,28 @@ fn status_name(status: Status) -> &'static str {
         Status::Ending => "ending",
         Status::Ended => "ended",
         Status::Kept => "kept",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sidecar_without_a_keeper_is_up_only_if_its_process_runs() {
+        let recorded = |sidecars: &[(&str, bool)]| -> Vec<Service> {
+            sidecars.iter().map(|&(name, up)| Service { name: name.to_owned(), up }).collect()
+        };
+        let before = [("egress", true), ("git-gate", false), ("supervise", true)];
+        for (running, after) in [
+            (Some(&["supervise", "egress"][..]), &before[..]),
+            (Some(&["egress", "git-gate"]), &[("egress", true), ("git-gate", false), ("supervise", false)]),
+            (Some(&[]), &[("egress", false), ("git-gate", false), ("supervise", false)]),
+            (None, &[("git-gate", false)]),
+        ] {
+            let mut sidecars = recorded(&before);
+            update_sidecars(&mut sidecars, running);
+            assert_eq!(sidecars, recorded(after), "{running:?}");
+        }
     }
 }

@@ -63,7 +63,8 @@ pub struct ActiveBottle {
     pub disk_bytes: Option<u64>,
     /// When the disk space was measured.
     pub measured_at: Option<Timestamp>,
-    /// The sidecars of a running bottle.
+    /// The sidecars of a running bottle. If the bottle has no keeper at the moment and its backend cannot tell which
+    /// sidecars run, only those that are known to be down.
     pub services: Vec<Service>,
     /// Why this bottle is locked, so that all its traffic is denied. `None` if the bottle is not locked.
     pub locked: Option<LockOut>,

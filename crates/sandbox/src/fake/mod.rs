@@ -240,6 +240,10 @@ impl Lifecycle for FakeBackend {
         self.local.connect_guest(slug).await
     }
 
+    fn running_sidecars(&self, slug: &Slug) -> Option<Vec<&'static str>> {
+        self.local.running_sidecars(slug)
+    }
+
     async fn enumerate(&self) -> Result<Vec<Resource>, BackendError> {
         let mut all = self.local.enumerate().await?;
         all.retain(|resource| self.is_here(&resource.slug));

@@ -24,6 +24,7 @@ use bottle_repository::Stop;
 
 use super::cgroups::Groups;
 use super::inventory::{self, text};
+use super::labels;
 use super::layer_snapshots;
 use super::layers::{Kind, Layers};
 use super::{Scope, roles, size};
@@ -252,6 +253,11 @@ impl<S: LocalSandbox> Lifecycle for LocalBackend<S> {
         // The socket was bound before the guest started, so it exists.
         let socket = self.0.scope().runtime_directory(slug).guest_socket();
         unix_connect::connect(&socket, &format!("the guest of {slug}")).await
+    }
+
+    fn running_sidecars(&self, slug: &Slug) -> Option<Vec<&'static str>> {
+        let found = labels::find_of(self.0.scope(), slug).ok()?;
+        Some(found.into_iter().filter_map(|found| found.role.sidecar()).collect())
     }
 
     async fn enumerate(&self) -> Result<Vec<Resource>, BackendError> {

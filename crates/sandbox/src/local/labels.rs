@@ -48,6 +48,16 @@ impl Role {
         }
     }
 
+    /// The name of the sidecar in this role, as the bottle's record has it. `None` if the role is no sidecar's.
+    pub(crate) fn sidecar(self) -> Option<&'static str> {
+        match self {
+            Self::Guest | Self::Bundle => None,
+            Self::Egress => Some("egress"),
+            Self::Gate => Some("git-gate"),
+            Self::Supervise => Some("supervise"),
+        }
+    }
+
     /// The description of the role in messages.
     pub(crate) fn description(self) -> &'static str {
         match self {
