@@ -31,7 +31,7 @@ use std::time::{Duration, Instant};
 use bottle_policy::names::{EGRESS_PORTS, LISTENER_PORTS, SUPERVISE_PORTS};
 use bottle_test_support::home::TestHome;
 use bottle_test_support::program::Outcome;
-use left::{Left, all_with, process_with};
+use left::{Found, Left, all_with, process_with};
 
 /// The steps of a launch at which the fake backend can fail, in order.
 const STEPS: [&str; 7] =
@@ -178,6 +178,23 @@ fn a_keeper_killed_at_any_step_leaves_nothing_that_cleanup_misses() {
         cleanup_leaves_nothing(&home, &format!("after a kill at {step}"));
         clean_up(&home);
     }
+}
+
+/// Nothing adopts a detached bottle whose watcher was killed too. Its keeper's socket has no owner then.
+#[test]
+fn one_cleanup_is_enough_after_all_processes_were_killed() {
+    let mut home = home();
+    home.without_cleanup();
+    let started =
+        home.program(["start", "sleeper", "--bottle", "fake", "--yes", "--detach", "--label", "one"]);
+    let _ = started.expect("program").run().expect("start").expect_code(0);
+    kill_keeper(&home, "one");
+    let roles = ["__bundle", "__egress", "__supervise", "__guest"];
+    let of_roles = || roles.iter().flat_map(|role| all_with(&home, role)).collect::<Vec<_>>();
+    of_roles().iter().for_each(Found::kill);
+    wait_until("the processes are gone", || of_roles().is_empty());
+    let cleaned = clean_up(&home);
+    assert_eq!(Left::of(&home), Left::default(), "{}{}", cleaned.stdout, cleaned.stderr);
 }
 
 #[test]

@@ -84,6 +84,12 @@ impl Host {
         self.env.get(std::ffi::OsStr::new(name)).and_then(|v| v.to_str()).filter(|v| !v.is_empty())
     }
 
+    /// Returns the path of the socket on which a bottle's keeper listens.
+    #[must_use]
+    pub fn keeper_socket(&self, slug: &Slug) -> PathBuf {
+        self.runtime.join(format!("{slug}.sock"))
+    }
+
     /// Returns the machine id of a bottle, as 32 hexadecimal digits. The machine id is the same at each launch of the
     /// bottle, and does not depend on the host's machine id.
     #[must_use]

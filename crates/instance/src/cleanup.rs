@@ -10,8 +10,10 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 
+use anyhow::Context;
 use bottle_backend::{Backend, BackendErrorKind, LAYERS, PausedBy, Resource, Snapshot, Unused};
 use bottle_host::Host;
 use bottle_host::causes;
@@ -470,6 +472,10 @@ async fn remove_claimed(
     let resources: Vec<Resource> =
         orphan.resources.iter().filter(|r| !keep_layers || r.kind != LAYERS).rev().cloned().collect();
     backend.remove(&resources).await?;
+    if claim.is_some() {
+        // Without a keeper, no process listens on the socket.
+        remove_file(&host.keeper_socket(&orphan.slug))?;
+    }
     // Keys are revoked after the bottle that used them is removed. The record is removed last, because only the record
     // names the keys.
     let keys = match &claim {
@@ -547,13 +553,24 @@ async fn enumerate(
     resources
 }
 
+/// Removes a file. A missing file is no error.
+fn remove_file(path: &Path) -> anyhow::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("cannot remove {}", path.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
 fn stale_sockets(host: &Host, store: &Store) -> Vec<PathBuf> {
     let Ok(entries) = std::fs::read_dir(&host.runtime) else { return Vec::new() };
     entries
         .filter_map(Result::ok)
         .filter(|entry| {
-            let name = entry.file_name();
-            let slug = name.to_str().and_then(|n| n.strip_suffix(".sock")).and_then(|n| n.parse().ok());
+            let path = entry.path();
+            let slug = path.file_stem().and_then(|stem| stem.to_str()?.parse().ok());
+            let slug = slug.filter(|slug| host.keeper_socket(slug) == path);
             // The socket of an adoptable bottle stays, because the bottle's next keeper uses it.
             slug.is_some_and(|slug| match store.state(&slug) {
                 Some(State::Alive(_)) => false,

@@ -162,12 +162,6 @@ pub async fn activity(host: &Host, slug: &Slug) -> Option<Activity> {
     tokio::time::timeout(ACTIVITY_WITHIN, query).await.ok().flatten()
 }
 
-/// The path of a keeper's socket.
-#[must_use]
-pub fn socket(host: &Host, slug: &Slug) -> PathBuf {
-    host.runtime.join(format!("{slug}.sock"))
-}
-
 /// Starts a keeper and sends it the launch order.
 ///
 /// # Errors
@@ -362,7 +356,7 @@ async fn open(host: &Host, slug: &Slug, access: Access) -> Result<Adoption, Clie
 
 /// Tries once to connect to a keeper that holds its bottle's lock.
 async fn dial(host: &Host, slug: &Slug) -> Result<Channel, ClientError> {
-    let path = socket(host, slug);
+    let path = host.keeper_socket(slug);
     let unreached = |source| ClientError::Unreached { slug: slug.clone(), path: path.clone(), source };
     let socket = UnixStream::connect(&path).await.map_err(unreached)?;
     greet(socket).await

@@ -85,7 +85,7 @@ pub(super) async fn run(
             return Ok(());
         }
     };
-    let socket = super::client::socket(host, slug);
+    let socket = host.keeper_socket(slug);
     let opened = Arc::new(Opened { guest, claim, access, connected: watch::Sender::default() });
     let served = serve(&report, first, &opened, &socket, &mut terminate).await;
     let _ = std::fs::remove_file(&socket);

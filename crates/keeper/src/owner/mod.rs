@@ -96,7 +96,7 @@ impl Serving {
         let live = daemons.iter().find_map(|daemon| daemon.revision);
         let services: Vec<Service> =
             daemons.into_iter().map(|daemon| Service { name: daemon.name, up: daemon.up }).collect();
-        let socket = super::client::socket(host, &claim.record().slug);
+        let socket = host.keeper_socket(&claim.record().slug);
         let listener = listener::listen(&socket).map_err(LaunchError::host("bind the keeper's socket"))?;
         let recorded = claim.update(|record| {
             record.status = Status::Running;
@@ -120,7 +120,7 @@ impl Owned<'_> {
     pub(super) async fn run(self, report: &Stream) -> anyhow::Result<()> {
         let slug = self.claim.record().slug;
         let own_slug = slug.clone();
-        let socket = super::client::socket(self.host, &slug);
+        let socket = self.host.keeper_socket(&slug);
         let decisions = self.decisions(&slug, &self.running.bundle);
         let Serving { terminate, listener, live } = self.serving;
         let Running { mut bundle, guest, mut agent } = self.running;
