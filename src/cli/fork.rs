@@ -48,8 +48,9 @@ pub(crate) struct Fork {
 }
 
 impl Fork {
-    pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
+    pub(crate) fn run(mut self, host: &Host, output: &Output) -> Result<u8, CliError> {
         require_no_parent(host)?;
+        self.launch.read_variables(host, output);
         let slug = self.bottle.slug.clone();
         block_on(async {
             let forked = self.fork(host, &mut Signals::catch()?, output).await;

@@ -57,6 +57,7 @@ const BOTTLE_QUESTION: Question = Question {
 impl Resume {
     pub(crate) fn run(mut self, host: &Host, output: &Output) -> Result<u8, CliError> {
         require_no_parent(host)?;
+        self.launch.read_variables(host, output);
         let slug = BOTTLE_QUESTION.select(self.slug.take(), host, output)?;
         block_on(async {
             let resumed = self.resume(&slug, host, &mut Signals::catch()?, output).await;

@@ -328,6 +328,23 @@ fn the_import_finds_the_home_that_the_variable_names() -> Result<()> {
 }
 
 #[test]
+fn a_variable_of_bot_bottle_prevents_the_start() -> Result<()> {
+    let mut home = home()?;
+    for (value, starts) in [("1", false), ("0", true)] {
+        home.env("BOT_BOTTLE_DRY_RUN", value);
+        let started = run(&home, &["start", "hi", "--yes"])?.expect_code(0);
+        assert_eq!(started.stdout == "hi\n", starts, "{value}: {}", started.stdout);
+        assert_eq!(home.bottle_home().join("state").exists(), starts, "{value}");
+        let read = "BOT_BOTTLE_DRY_RUN is read as BOTTLE_DRY_RUN; rename it";
+        ensure!(started.stderr.contains(read), "{value}: {}", started.stderr);
+        let note = "BOTTLE_DRY_RUN is set: this command starts nothing";
+        assert_eq!(started.stderr.contains(note), !starts, "{value}: {}", started.stderr);
+        ensure!(starts || started.stdout.contains("command\n  echo hi on pipes"), "{}", started.stdout);
+    }
+    Ok(())
+}
+
+#[test]
 fn the_name_of_a_variable_in_bot_bottle_selects_the_backend() -> Result<()> {
     let mut home = home()?;
     home.bottle("hi", "---\nagent_provider: {template: command, command: [echo, hi]}\n---\n")?;

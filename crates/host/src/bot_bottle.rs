@@ -14,7 +14,7 @@ const OURS: &str = "BOTTLE_";
 
 /// The variables, without their prefix, that are read under both prefixes. `HOME` is not one of them: bot-bottle's
 /// home has another format.
-const SHARED: [&str; 3] = ["BACKEND", "RUNTIME", "SENSITIVE_PREFIXES"];
+const SHARED: [&str; 4] = ["BACKEND", "DRY_RUN", "RUNTIME", "SENSITIVE_PREFIXES"];
 
 /// The variable, without its prefix, that names the home of bot-bottle.
 const THEIR_HOME: &str = "HOME";
@@ -97,10 +97,13 @@ mod tests {
             ("BOT_BOTTLE_RUNTIME", "runsc"),
             ("BOTTLE_RUNTIME", "runc"),
             ("BOT_BOTTLE_SENSITIVE_PREFIXES", ""),
+            ("BOT_BOTTLE_DRY_RUN", "1"),
             ("BOT_BOTTLE_HOME", "/elsewhere"),
         ]);
         let note = host.read_bot_bottle_variables();
-        assert_eq!(note.as_deref(), Some("BOT_BOTTLE_BACKEND is read as BOTTLE_BACKEND; rename it"));
+        let both = "BOT_BOTTLE_BACKEND is read as BOTTLE_BACKEND, BOT_BOTTLE_DRY_RUN is read as BOTTLE_DRY_RUN; rename them";
+        assert_eq!(note.as_deref(), Some(both));
+        assert_eq!(host.var("BOTTLE_DRY_RUN"), Some("1"));
         assert_eq!(host.var("BOTTLE_BACKEND"), Some("docker"));
         assert_eq!(host.var("BOTTLE_RUNTIME"), Some("runc"), "our own name wins");
         assert_eq!(host.var("BOTTLE_SENSITIVE_PREFIXES"), None);

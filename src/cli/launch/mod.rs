@@ -31,7 +31,14 @@ use crate::console::signals::Signals;
 use crate::console::terminal;
 use crate::screens::session::Style;
 
-/// The flags that `start` and `resume` share.
+/// The environment variable with the effect of `--dry-run`.
+const DRY_RUN_VARIABLE: &str = "BOTTLE_DRY_RUN";
+
+/// The values of [`DRY_RUN_VARIABLE`] without an effect, in lower case. Any other value prevents the start: a user who
+/// sets the variable expects that nothing starts.
+const NO_DRY_RUN: [&str; 4] = ["0", "false", "no", "off"];
+
+/// The flags that `start`, `resume` and `fork` share.
 #[derive(Debug, clap::Args)]
 pub(crate) struct LaunchOptions {
     /// Start without asking
@@ -65,6 +72,15 @@ pub(crate) struct LaunchOptions {
 }
 
 impl LaunchOptions {
+    /// Applies the environment variable with the effect of `--dry-run`. The command line parser cannot read the variable,
+    /// because its value may come from `BOT_BOTTLE_DRY_RUN`, the name of this variable in bot-bottle.
+    pub(crate) fn read_variables(&mut self, host: &Host, output: &Output) {
+        if !self.dry_run && host.var(DRY_RUN_VARIABLE).is_some_and(is_dry_run) {
+            output.note(format!("{DRY_RUN_VARIABLE} is set: this command starts nothing"));
+            self.dry_run = true;
+        }
+    }
+
     /// Whether the user is asked before the start.
     pub(crate) fn asks(&self, output: &Output) -> bool {
         !(self.yes || self.dry_run || output.json) && terminal::interactive()
@@ -92,6 +108,11 @@ impl LaunchOptions {
     pub(crate) fn is_on_terminal(&self) -> bool {
         self.prompt.is_none() && terminal::is_terminal()
     }
+}
+
+/// Whether this value of [`DRY_RUN_VARIABLE`] prevents the start.
+fn is_dry_run(value: &str) -> bool {
+    !NO_DRY_RUN.contains(&value.to_lowercase().as_str())
 }
 
 /// Reads the secrets, prepares the images, launches the bottle, and runs the session. Returns the exit code of this
@@ -146,5 +167,25 @@ fn style(plan: &Plan, settings: &Settings) -> Style {
     match plan.agent.terminal {
         Some(_) => on_terminal(settings, title, plan.identity.color.clone(), false),
         None => Style::Pipes { stdin: plan.agent.stdin, pass_signals: true },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_value_of_the_variable_but_a_negative_one_prevents_the_start() {
+        for (value, expected) in [
+            ("1", true),
+            ("true", true),
+            ("yes", true),
+            ("x", true),
+            ("0", false),
+            ("False", false),
+            ("off", false),
+        ] {
+            assert_eq!(is_dry_run(value), expected, "{value}");
+        }
     }
 }

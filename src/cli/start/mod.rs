@@ -83,7 +83,8 @@ pub(crate) struct Start {
 }
 
 impl Start {
-    pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
+    pub(crate) fn run(mut self, host: &Host, output: &Output) -> Result<u8, CliError> {
+        self.launch.read_variables(host, output);
         let entered = self.cwd.iter().map(|cwd| cwd.enter(host)).collect::<Result<Vec<_>, _>>()?;
         let directories = directories::of_flags(&self.cwd, &entered)?;
         // The agents come from the project of the first directory.
