@@ -45,9 +45,10 @@ impl Init {
     pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
         let written = match &self.import {
             Some(directory) => {
-                host.unused_bot_bottle_variables().iter().for_each(|note| output.note(note));
                 let directory =
                     directory.as_ref().map_or_else(|| host.bot_bottle_home(), |named| host.cwd.join(named));
+                host.unused_bot_bottle_variables().iter().for_each(|note| output.note(note));
+                host.stale_bot_bottle_manifests(Some(&directory)).iter().for_each(|note| output.note(note));
                 self::import(host, &directory, output)?
             }
             None => shipped(host)?,

@@ -58,7 +58,7 @@ struct Difference {
     check: fn(&TestHome) -> Result<()>,
 }
 
-const DIFFERENCES: [Difference; 14] = [
+const DIFFERENCES: [Difference; 15] = [
     Difference {
         entry: "`agent_provider.dockerfile`",
         front: "agent_provider: {template: claude, auth_token: KEY, dockerfile: agent.Dockerfile}",
@@ -223,6 +223,24 @@ const DIFFERENCES: [Difference; 14] = [
             let inside = started.split("----- stderr").next().unwrap_or_default();
             ensure!(inside.contains("HOME=") && !inside.contains("BOT_BOTTLE"), "{started}");
             Ok(())
+        },
+    },
+    Difference {
+        entry: "`bot-bottle.json`",
+        front: "agent_provider: {template: command, command: ['true']}\nbackend: fake",
+        note: "",
+        check: |home| {
+            let file =
+                |path: &str| format!("[HOME]{path}/bot-bottle.json has no effect: write each agent to");
+            home.write("home/old/bottles/other.md", "---\n---\n")?;
+            home.write("home/old/bot-bottle.json", "{}")?;
+            let old = home.home().join("old");
+            let old = old.to_str().context("text")?;
+            says(home, &["init", "--import", old], &file("/old"))?;
+            let started = transcript(home, &["start", "it", "--yes"])?;
+            ensure!(!started.contains("bot-bottle.json"), "{started}");
+            home.write("home/bot-bottle.json", "{}")?;
+            says(home, &["start", "it", "--yes"], &file(""))
         },
     },
     Difference {

@@ -1,8 +1,9 @@
 //! Reads the environment variables of bot-bottle. [`Host::read_bot_bottle_variables`] reads the variables that `bottle`
-//! supports too. [`Host::unused_bot_bottle_variables`] reports the variables that have no effect in `bottle`.
+//! supports too. [`Host::unused_bot_bottle_variables`] reports the variables that have no effect in `bottle`, and
+//! [`Host::stale_bot_bottle_manifests`] the files.
 
 use std::ffi::OsStr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::Host;
 
@@ -21,6 +22,9 @@ const THEIR_HOME: &str = "HOME";
 
 /// The home of bot-bottle in the user's home directory, if no variable names another directory.
 const DEFAULT_HOME: &str = ".bot-bottle";
+
+/// The file in which old versions of bot-bottle kept all agents and bottles.
+const STALE_MANIFEST: &str = "bot-bottle.json";
 
 impl Host {
     /// Renames each variable of bot-bottle that has a meaning for `bottle`, unless a variable of the new name is set.
@@ -64,6 +68,29 @@ impl Host {
         let others =
             note(&others, "`bottle settings` lists the settings, and `bottle help commands` the variables");
         waits.into_iter().chain(others).collect()
+    }
+
+    /// Returns a note that names each `bot-bottle.json` in the user's home directory, in the home of bot-bottle, in the
+    /// working directory and in the directory `imported`. These files have no effect. `None` if there is no such file.
+    #[must_use]
+    pub fn stale_bot_bottle_manifests(&self, imported: Option<&Path>) -> Option<String> {
+        let (theirs, imported) = (self.bot_bottle_home(), imported.map(Path::to_owned));
+        let directories = [Some(self.user_home.clone()), Some(theirs), Some(self.cwd.clone()), imported];
+        let mut files: Vec<PathBuf> =
+            directories.into_iter().flatten().map(|directory| directory.join(STALE_MANIFEST)).collect();
+        files.sort();
+        files.dedup();
+        files.retain(|file| file.is_file());
+        let verb = if files.len() == 1 { "has" } else { "have" };
+        let names: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
+        (!names.is_empty()).then(|| {
+            format!(
+                "{} {verb} no effect: write each agent to `agents/NAME.md` and each bottle to `bottles/NAME.md` in {} \
+                 (`bottle help manifests`)",
+                names.join(", "),
+                self.home.display()
+            )
+        })
     }
 
     /// Returns the home of bot-bottle: the directory that `BOT_BOTTLE_HOME` names, otherwise `~/.bot-bottle`. The
@@ -126,6 +153,29 @@ mod tests {
         BOT_BOTTLE_TOKEN_TIMEOUT has no effect: `settings.yml` has the keys supervise.token_timeout, supervise.git_timeout and supervise.call_wait
         BOT_BOTTLE_DEBUG, BOT_BOTTLE_LOG have no effect: `bottle settings` lists the settings, and `bottle help commands` the variables
         ");
+    }
+
+    #[test]
+    fn names_each_old_manifest_once() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let at = |path: &str| directory.path().join(path);
+        for path in ["home/.bot-bottle", "home/.bottle", "work", "old"] {
+            std::fs::create_dir_all(at(path)).expect("a directory");
+        }
+        let mut host = Host { cwd: at("work"), home: at("home/.bottle"), user_home: at("home"), ..host(&[]) };
+        assert_eq!(host.stale_bot_bottle_manifests(Some(&at("old"))), None);
+        // A directory of this name is no manifest.
+        std::fs::create_dir(at("home/.bot-bottle/bot-bottle.json")).expect("a directory");
+        for file in ["home/bot-bottle.json", "home/.bottle/bot-bottle.json", "old/bot-bottle.json"] {
+            std::fs::write(at(file), "{}").expect("a file");
+        }
+        let shown = |note: Option<String>| {
+            note.map(|note| note.replace(&directory.path().display().to_string(), "")).unwrap_or_default()
+        };
+        insta::assert_snapshot!(shown(host.stale_bot_bottle_manifests(Some(&at("old")))), @"/home/bot-bottle.json, /old/bot-bottle.json have no effect: write each agent to `agents/NAME.md` and each bottle to `bottles/NAME.md` in /home/.bottle (`bottle help manifests`)");
+        // The working directory may be the home directory.
+        host.cwd = at("home");
+        insta::assert_snapshot!(shown(host.stale_bot_bottle_manifests(None)), @"/home/bot-bottle.json has no effect: write each agent to `agents/NAME.md` and each bottle to `bottles/NAME.md` in /home/.bottle (`bottle help manifests`)");
     }
 
     #[test]

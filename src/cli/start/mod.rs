@@ -92,6 +92,7 @@ impl Start {
         let settings = Settings::load(host)?;
         scanner_rules::load(host, &|notice| output.notice(notice))?;
         host.unused_bot_bottle_variables().iter().for_each(|note| output.note(note));
+        host.stale_bot_bottle_manifests(None).iter().for_each(|note| output.note(note));
         block_on(async {
             let mut signals = Signals::catch()?;
             let child = signals.cancel(Child::of(host, self.agent.as_ref())).await?;
