@@ -37,6 +37,12 @@ const REMOVED_WITHIN: Duration = Duration::from_secs(30);
 /// The interval between two attempts to stop or remove an object.
 const RETRY: Duration = Duration::from_millis(300);
 
+/// The hint for a build that fails because this Mac has no Rosetta. Only the builder of `container` asks for Rosetta, even
+/// for an image that contains no program for Intel processors.
+const ROSETTA: &str = "the builder of `container` asks for Rosetta, which the image does not need: put `[build]` and \
+     `rosetta = false` into ~/.config/container/config.toml, run `container builder delete --force`, and `container \
+     system stop` and `container system start`; or run `softwareupdate --install-rosetta`";
+
 /// The number of lines that are read from the end of a container's output.
 const LOG_LINES: u32 = 50;
 
@@ -238,9 +244,12 @@ impl Cli {
         arguments: &[(&str, &str)],
         context: &Path,
     ) -> Result<(), BackendError> {
-        self.run(&format!("build the image {tag}"), &args::build(tag, arguments, context), IMAGE)
-            .await
-            .map(drop)
+        let built =
+            self.run(&format!("build the image {tag}"), &args::build(tag, arguments, context), IMAGE).await;
+        built.map(drop).map_err(|error| match error.one_line().contains("Rosetta") {
+            true => error.with_hint(ROSETTA),
+            false => error,
+        })
     }
 
     /// Creates a volume.
@@ -369,5 +378,16 @@ mod tests {
         assert_eq!(fs::metadata(directory.path().join("good")).expect("a file").len(), 9_000_000);
         let error = copy("bad").await.expect_err("failed").one_line();
         assert!(error.ends_with("failed (exit 1): archive: no"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_missing_rosetta_is_explained_with_both_ways_out() {
+        let (_directory, cli) = cli(
+            "echo 'Error: unknown: \"Error Domain=VZErrorDomain Code=2 \"Rosetta is not installed\"\"' >&2; exit 1",
+        );
+        let error = cli.build("localhost/a:1", &[], Path::new("/c")).await.expect_err("failed");
+        assert!(error.one_line().contains("Rosetta is not installed"), "{error}");
+        let hint = error.hint.expect("a hint");
+        assert!(hint.contains("rosetta = false") && hint.contains("--install-rosetta"), "{hint}");
     }
 }
