@@ -39,12 +39,6 @@ const DRAIN: Duration = Duration::from_millis(100);
 /// How long a killed program may take to end. After this time, the runner continues without the program's exit status.
 const KILL_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The size of the buffer for copied output in bytes.
-const COPIED_CHUNK: usize = 256 << 10;
-
-/// The maximum number of full buffers that wait to be written.
-const COPIED_CHUNKS: usize = 8;
-
 /// A command-line program of an engine.
 #[derive(Debug, Clone)]
 pub struct Program {
@@ -144,42 +138,6 @@ impl Program {
         Ok(Output { stdout: stdout.take(), stderr: stderr.take() })
     }
 
-    /// Runs the program with an empty standard input, and copies its standard output to `out`, without a size limit.
-    /// Returns when the program has ended and all its output is written. Kills the program if it runs longer than
-    /// `within`.
-    ///
-    /// # Errors
-    /// [`RunError`]; `Unusable` when `out` cannot be written.
-    pub async fn copy_output(
-        &self,
-        arguments: &[OsString],
-        within: Duration,
-        out: impl io::Write + Send + 'static,
-    ) -> Result<(), RunError> {
-        let mut child = self.spawn(arguments)?;
-        let stderr = Kept::new(Keep::End);
-        let errors = child.stderr.take().map(|pipe| stderr.read(pipe));
-        let pipe = child.stdout.take();
-        let ended = tokio::time::timeout(within, async {
-            let copied = match pipe {
-                Some(pipe) => copy(pipe, out).await,
-                None => Ok(()),
-            };
-            (copied, child.wait().await)
-        });
-        let Ok((copied, ended)) = ended.await else {
-            kill(&mut child).await;
-            let last_words = stderr.last_words();
-            return Err(RunError::Late { program: self.described(arguments), within, last_words });
-        };
-        let status = ended.map_err(|error| RunError::Unusable(self.name, error))?;
-        drain([errors]).await;
-        // If writing to `out` fails, the program fails too. The write error is returned, because the program's own
-        // error does not name the cause.
-        copied.map_err(|error| RunError::Unusable(self.name, error))?;
-        self.require_success(arguments, status, &stderr)
-    }
-
     fn require_success(
         &self,
         arguments: &[OsString],
@@ -261,26 +219,6 @@ impl RunError {
             _ => &[],
         }
     }
-}
-
-/// Copies the output of a program to `out`. Writes on a blocking thread, because `out` may compress the data.
-async fn copy(mut pipe: impl AsyncRead + Unpin, mut out: impl io::Write + Send + 'static) -> io::Result<()> {
-    let (sender, mut receiver) = tokio::sync::mpsc::channel::<Vec<u8>>(COPIED_CHUNKS);
-    let writing = tokio::task::spawn_blocking(move || {
-        while let Some(chunk) = receiver.blocking_recv() {
-            out.write_all(&chunk)?;
-        }
-        out.flush()
-    });
-    let mut buffer = vec![0; COPIED_CHUNK];
-    loop {
-        let count = pipe.read(&mut buffer).await?;
-        if count == 0 || sender.send(buffer[..count].to_vec()).await.is_err() {
-            break;
-        }
-    }
-    drop((sender, pipe));
-    writing.await.map_err(io::Error::other)?
 }
 
 /// Waits until the program ends. Returns `None` if the program printed more than [`OUTPUT_MAX`] bytes.

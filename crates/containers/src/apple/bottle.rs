@@ -4,13 +4,14 @@
 //! ```text
 //! <runtime>/.apple/<slug>/     0700
 //!     guest                    published by the agent's container
+//!     archive                  mounted by the agent's container, whose files arrive here for a snapshot
 //!     bundle                   published by the bundle's container
 //!     b/<port>                 published by the bundle's container, and moved to a/ when it has started
 //!     a/<port>                 mounted by the agent's container, which connects to it by its path
 //! ```
 //! The two containers are created in any order. `container` accepts a mounted socket only if the socket exists, and a
-//! published socket only if it does not exist. Each path in `a/` therefore first contains a socket on which no process
-//! listens.
+//! published socket only if it does not exist. `archive` and each path in `a/` therefore first contain a socket on which no
+//! process listens.
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, Permissions};
@@ -30,8 +31,8 @@ use sha2::{Digest, Sha256};
 use super::args::{self, Mount, NewContainer, Socket};
 use super::images::Images;
 use super::inside::{
-    BUNDLE_FLAG, BUNDLE_SOCKET, GATE, GUEST_FLAG, GUEST_SOCKET, GuestSpec, LOGS, PROGRAM, PROGRAM_DIR, PROXY,
-    SIDECARS_PROGRAM, STATE, to_argument,
+    ARCHIVE_SOCKET, BUNDLE_FLAG, BUNDLE_SOCKET, GATE, GUEST_FLAG, GUEST_SOCKET, GuestSpec, LOGS, PROGRAM,
+    PROGRAM_DIR, PROXY, SIDECARS_PROGRAM, STATE, to_argument,
 };
 use super::output::Container;
 use crate::docker::names::{Names, Part, WIRING};
@@ -99,6 +100,11 @@ impl Sockets {
         self.0.join("bundle")
     }
 
+    /// Returns the path of the socket at which the files of the agent's container arrive.
+    fn archive(&self) -> PathBuf {
+        self.0.join("archive")
+    }
+
     fn mounted(&self, port: u16) -> PathBuf {
         self.0.join("a").join(port.to_string())
     }
@@ -113,7 +119,8 @@ impl Sockets {
     /// [`BackendError`] when the path is too long, contains a character that `container` does not accept, or cannot be
     /// created.
     pub(super) fn make(&self) -> Result<(), BackendError> {
-        let longest = self.published(u16::MAX).as_os_str().len().max(self.bundle().as_os_str().len());
+        let paths = [self.published(u16::MAX), self.bundle(), self.archive()];
+        let longest = paths.iter().map(|path| path.as_os_str().len()).max().unwrap_or_default();
         let name = self.0.display();
         if longest > SOCKET_MAX {
             return Err(BackendError::failed(format!(
@@ -134,11 +141,27 @@ impl Sockets {
                     open_for_all(&path)?;
                 }
             }
+            if !self.archive().exists() {
+                drop(self.listen_for_archive()?);
+            }
             io::Result::Ok(())
         };
         made().map_err(|error| {
             BackendError::failed(format!("cannot make the sockets in {name}")).because(error)
         })
+    }
+
+    /// Binds the socket at which the files of the agent's container arrive. The socket stays when the listener is
+    /// dropped, because `container` starts no container whose mounted socket is missing.
+    ///
+    /// # Errors
+    /// When the socket cannot be bound.
+    pub(super) fn listen_for_archive(&self) -> io::Result<UnixListener> {
+        let path = self.archive();
+        remove_files([path.clone()])?;
+        let listener = UnixListener::bind(&path)?;
+        fs::set_permissions(&path, Permissions::from_mode(0o600))?;
+        Ok(listener)
     }
 
     /// Removes the sockets that an earlier container of this part published, because `container` refuses to publish a
@@ -174,6 +197,17 @@ impl Sockets {
         }
         Ok(())
     }
+}
+
+/// Removes these files. A missing file is no error.
+fn remove_files(paths: impl IntoIterator<Item = PathBuf>) -> io::Result<()> {
+    for path in paths {
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 /// Lets every user connect to the socket. On the host, the directory of the socket is private. In the container, the
@@ -230,6 +264,8 @@ impl Agent<'_> {
             |port: u16| Socket { host: self.sockets.mounted(port), inside: format!("{PROXY}/{port}") };
         if !reads {
             mounts.extend(LISTENER_PORTS.map(|port| Mount::Socket(socket(port))));
+            let (host, inside) = (self.sockets.archive(), ARCHIVE_SOCKET.to_owned());
+            mounts.push(Mount::Socket(Socket { host, inside }));
         }
         let role = if reads { Part::Reader } else { Part::Agent };
         let mut new = NewContainer {
@@ -375,7 +411,7 @@ mod tests {
             assert_eq!((new.cpus, new.memory, new.networked), (2, 1024 + 256, false));
         }
         let reader = agent(Part::Reader, "localhost/a:1", &limits);
-        assert!(!reader.mounts.iter().any(|mount| matches!(mount, Mount::Socket(_))), "no proxy");
+        assert!(!reader.mounts.iter().any(|mount| matches!(mount, Mount::Socket(_))), "no proxy, no archive");
     }
 
     #[test]
@@ -417,6 +453,19 @@ mod tests {
             UnixStream::connect(sockets.mounted(port)).unwrap_or_else(|error| panic!("{port}: {error}"));
         }
         drop(listeners);
+    }
+
+    #[test]
+    fn only_this_user_can_connect_to_the_socket_of_the_archive() {
+        let directory = tempfile::Builder::new().prefix("b").tempdir().expect("directory");
+        let sockets = Sockets::new(directory.path(), &slug());
+        sockets.make().expect("made");
+        assert!(UnixStream::connect(sockets.archive()).is_err(), "nothing listens");
+        let listener = sockets.listen_for_archive().expect("bound");
+        UnixStream::connect(sockets.archive()).expect("connected");
+        drop(listener);
+        let mode = fs::metadata(sockets.archive()).expect("it stays").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
     }
 
     #[test]

@@ -12,7 +12,7 @@ pub(super) const GUEST_FLAG: &str = "__apple-guest";
 /// The first argument of pid 1 in the bundle's container.
 pub(super) const BUNDLE_FLAG: &str = "__apple-bundle";
 
-/// The first argument of the process that archives the files of the agent's container.
+/// The first argument of the process that sends the files of the agent's container to [`ARCHIVE_SOCKET`].
 pub(super) const ARCHIVE_FLAG: &str = "__apple-archive";
 
 /// The first word of the line that pid 1 prints when its sockets accept connections. A failed connection can
@@ -35,6 +35,10 @@ pub(super) const PROXY: &str = "/.bottle/proxy";
 /// The socket on which the guest listens. Only root may enter the directory of the socket, so that no process of the
 /// agent can connect.
 pub(super) const GUEST_SOCKET: &str = "/.bottle/guest/socket";
+
+/// The socket to which the process with [`ARCHIVE_FLAG`] connects. The host listens on the other side while it makes a
+/// snapshot. The socket is in the directory of [`GUEST_SOCKET`], so that no process of the agent can connect.
+pub(super) const ARCHIVE_SOCKET: &str = "/.bottle/guest/archive";
 
 /// The socket on which the bundle listens.
 pub(super) const BUNDLE_SOCKET: &str = "/.bottle/bundle/socket";

@@ -15,7 +15,7 @@
 //!   launch           starts, finds and continues containers
 //!   inventory        lists and removes resources
 //!   layout, images   build and load images
-//!   snapshots        snapshots as images
+//!   snapshots        snapshots as images; stream is the format in which their files arrive
 //!   check            the findings of `bottle doctor`
 //! ```
 //! A kept bottle is a stopped container. A snapshot is an image with all files. `container` never restarts a container
@@ -36,6 +36,7 @@ mod output;
 #[cfg(target_os = "linux")]
 pub mod roles;
 mod snapshots;
+mod stream;
 #[cfg(test)]
 mod test_program;
 

@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, symlink};
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -32,10 +32,11 @@ use rustix::thread::{
 use serde::de::DeserializeOwned;
 
 use super::inside::{
-    ARCHIVE_FLAG, BUNDLE_FLAG, BUNDLE_SOCKET, GATE, GUEST_FLAG, GUEST_SOCKET, GuestSpec, LOGS, PROGRAM,
-    PROXY, READY, STATE,
+    ARCHIVE_FLAG, ARCHIVE_SOCKET, BUNDLE_FLAG, BUNDLE_SOCKET, GATE, GUEST_FLAG, GUEST_SOCKET, GuestSpec,
+    LOGS, PROGRAM, PROXY, READY, STATE,
 };
 use super::layout::SKIPPED;
+use super::stream::Sender;
 
 /// The user id and group id of the sidecars, as in `Dockerfile.sidecars`.
 const SIDECARS_ID: u32 = 64_242;
@@ -213,9 +214,10 @@ fn forbid_core_files() -> io::Result<()> {
     Ok(setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?)
 }
 
-/// Writes the files of the container to standard output, as a layer of an image. During the call, all other processes
-/// of the bottle except pid 1 are stopped, so that the files do not change.
+/// Sends the files of the container to the host, as a layer of an image. During the call, all other processes of the
+/// bottle except pid 1 are stopped, so that the files do not change.
 fn archive() -> io::Result<ExitCode> {
+    let mut out = Sender::new(UnixStream::connect(ARCHIVE_SOCKET)?);
     let paused = Paused::new()?;
     let root: OwnedFd = fs::File::open("/")?.into();
     let owners = |path: &Path| {
@@ -226,12 +228,11 @@ fn archive() -> io::Result<ExitCode> {
             special: found.mode() & 0o7000,
         })
     };
-    let mut out = io::BufWriter::with_capacity(1 << 20, io::stdout().lock());
     let mut layer = LayerTar::new(&mut out, &owners, &SKIPPED);
     layer.tree(&root, ".", Path::new(""), false)?;
     layer.finish()?;
-    out.flush()?;
     drop(paused);
+    out.finish()?;
     Ok(ExitCode::SUCCESS)
 }
 

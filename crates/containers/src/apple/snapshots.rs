@@ -1,17 +1,28 @@
 //! Stores snapshots as images.
 //!
 //! ```text
-//!   make:    container ─ exec: archive of its files ─► a layer ─► check ─► `image load`
+//!   make:    container ─ socket: archive of its files ─► a layer ─► check ─► `image load`
 //!   export:  `image save` ─► layers as they are         import: layers ─► check ─► `image load`
 //! ```
-//! The backend does not use `container export`, because that command writes sparse files wrongly. Instead, the program
-//! `bottle` in the container archives the files while the other processes are stopped. To archive a kept bottle, the
-//! backend starts the bottle's container without the agent. A snapshot is named
+//! The program `bottle` in the container archives the files while the other processes are stopped, and sends them over a
+//! mounted socket. To archive a kept bottle, the backend starts the bottle's container without the agent. The commands of
+//! `container` that could copy the files are not used:
+//!
+//! - `exec` waits at most 3 s for the rest of the output when the process has ended, and does not say if it lost the rest.
+//!   It could not end the process in the container if the command were killed.
+//! - `export` reads the container's disk without the offsets of its extents, so sparse and preallocated files arrive with
+//!   other content. It refuses files with many extents.
+//! - `copy` loses the owners of the files, because it unpacks them with the rights of the user, and ends after 300 s.
+//!
+//! A snapshot is named
 //! `localhost/bottle-snapshot:<home>-<slug>-<microseconds>`. A snapshot contains all files of the bottle, including the
 //! files of its first image.
 
 use std::collections::BTreeMap;
 use std::io;
+use std::net::Shutdown;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::pin::pin;
 
 use bottle_backend::image::account::{ACCOUNT_LABEL, Account};
 use bottle_backend::image::saved::layer::{self, Budget};
@@ -28,6 +39,7 @@ use super::images::{Images, account_of};
 use super::inside::{ARCHIVE_FLAG, PROGRAM};
 use super::layout::{Layout, directories_layer};
 use super::output::{Container, Image};
+use super::stream;
 use crate::docker::commit::{
     KEPT_HOME, KEPT_SLUG, SNAPSHOT_HOME, SNAPSHOT_MADE_AT, SNAPSHOT_NAME, SNAPSHOT_PARENT,
     SNAPSHOT_REPOSITORY, SNAPSHOT_SLUG,
@@ -71,19 +83,12 @@ impl AppleBackend {
         progress: ProgressSink,
     ) -> Result<(), BackendError> {
         let failed = |error: io::Error| BackendError::failed(format!("cannot {doing}")).because(error);
-        let mut layout = Layout::new(&self.images.directory(), progress).map_err(failed)?;
+        let layout = Layout::new(&self.images.directory(), progress).map_err(failed)?;
         let layout = self
             .visit(slug, container, async |id| {
-                let (mut files, out) = io::pipe().map_err(failed)?;
-                let adding = run_blocking(move || {
-                    layout.layers.add(false, |layer| io::copy(&mut files, layer).map(drop))?;
-                    layout.layers.add(false, |layer| layer.write_all(&directories_layer()?))?;
-                    Ok::<_, io::Error>(layout)
-                });
-                let archiving = self.cli.exec(doing, id, &[PROGRAM, ARCHIVE_FLAG], out);
-                let (archived, added) = tokio::join!(archiving, adding);
-                archived?;
-                added?.map_err(failed)
+                let listener = self.sockets(slug).listen_for_archive().map_err(failed)?;
+                let sending = self.cli.exec(doing, id, &[PROGRAM, ARCHIVE_FLAG]);
+                receive_files(doing, listener, sending, layout).await
             })
             .await?;
         let account = container.labels.get(ACCOUNT_LABEL).cloned().unwrap_or_default();
@@ -285,9 +290,135 @@ impl AppleBackend {
     }
 }
 
+/// Adds the files that a process in a container sends to this listener as a layer. `sending` ends with the process.
+async fn receive_files(
+    doing: &str,
+    listener: UnixListener,
+    sending: impl Future<Output = Result<(), BackendError>>,
+    mut layout: Layout,
+) -> Result<Layout, BackendError> {
+    let failed = |error: io::Error| BackendError::failed(format!("cannot {doing}")).because(error);
+    listener.set_nonblocking(true).map_err(failed)?;
+    let listener = tokio::net::UnixListener::from_std(listener).map_err(failed)?;
+    let mut sending = pin!(sending);
+    let stream = tokio::select! {
+        accepted = listener.accept() => accepted.and_then(|(stream, _)| stream.into_std()).map_err(failed)?,
+        ended = &mut sending => {
+            ended?;
+            return Err(failed(io::Error::other("the process that archives the files sent nothing")));
+        }
+    };
+    stream.set_nonblocking(false).map_err(failed)?;
+    let connection = ClosedOnDrop(stream.try_clone().map_err(failed)?);
+    let adding = run_blocking(move || {
+        // The process in the container must not wait for a receiver that has failed.
+        let stream = ClosedOnDrop(stream);
+        layout.layers.add(false, |layer| stream::receive(&stream.0, layer))?;
+        layout.layers.add(false, |layer| layer.write_all(&directories_layer()?))?;
+        Ok::<_, io::Error>(layout)
+    });
+    let sending = async {
+        let sent = sending.await;
+        drop(connection);
+        sent
+    };
+    let (sent, added) = tokio::join!(sending, adding);
+    match (sent, added?) {
+        // The process knows why it did not send everything.
+        (Err(error), Err(cut)) if cut.kind() == io::ErrorKind::UnexpectedEof => Err(error),
+        (_, Err(error)) => Err(failed(error)),
+        (sent, Ok(layout)) => sent.map(|()| layout),
+    }
+}
+
+/// A connection that both sides stop using when this value is dropped, even if another handle of it exists.
+struct ClosedOnDrop(UnixStream);
+
+impl Drop for ClosedOnDrop {
+    fn drop(&mut self) {
+        let _ = self.0.shutdown(Shutdown::Both);
+    }
+}
+
 fn bad_image(doing: &str, error: BadImage) -> BackendError {
     match error {
         BadImage::Refused(why) => BackendError::failed(format!("cannot {doing}: the image {why}")),
         error @ BadImage::Disk(_) => BackendError::failed(format!("cannot {doing}")).because(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::path::Path;
+
+    use super::stream::Sender;
+    use super::*;
+
+    /// Receives files from a sender, as a snapshot does. `send` is the process in the container.
+    async fn receive(
+        directory: &Path,
+        send: impl FnOnce(&Path) -> Result<(), BackendError> + Send + 'static,
+    ) -> Result<Layout, String> {
+        let layout = Layout::new(&directory.join("images"), ProgressSink::discard()).expect("a layout");
+        let socket = directory.join("archive");
+        let listener = UnixListener::bind(&socket).expect("bound");
+        let sending = async move { run_blocking(move || send(&socket)).await? };
+        let received = receive_files("make a snapshot of a", listener, sending, layout).await;
+        received.map_err(|error| error.one_line())
+    }
+
+    fn connect(socket: &Path) -> Sender<UnixStream> {
+        Sender::new(UnixStream::connect(socket).expect("connected"))
+    }
+
+    #[tokio::test]
+    async fn the_files_of_a_container_become_a_layer() {
+        let directory = tempfile::Builder::new().prefix("b").tempdir().expect("directory");
+        let layout = receive(directory.path(), |socket| {
+            let mut archive = tar::Builder::new(connect(socket));
+            let mut header = tar::Header::new_gnu();
+            header.set_size(3_000_000);
+            header.set_mode(0o644);
+            archive.append_data(&mut header, "big", io::repeat(7).take(3_000_000)).expect("sent");
+            archive.into_inner().expect("sent").finish().expect("confirmed");
+            Ok(())
+        });
+        let layout = layout.await.expect("received");
+        let (_kept, archive) =
+            layout.pack(ImageConfig::default(), &["localhost/a:1"]).expect("a complete archive");
+        assert!(archive.is_file());
+    }
+
+    #[tokio::test]
+    async fn a_snapshot_of_a_process_that_fails_names_its_reason() {
+        let directory = tempfile::Builder::new().prefix("b").tempdir().expect("directory");
+        let why = || Err(BackendError::failed("archive: /workspace/a: too deep"));
+        for connects in [false, true] {
+            let error = receive(directory.path(), move |socket| {
+                if connects {
+                    connect(socket).write_all(b"half").expect("sent");
+                }
+                why()
+            });
+            assert_eq!(error.await.err().as_deref(), Some("archive: /workspace/a: too deep"), "{connects}");
+            std::fs::remove_file(directory.path().join("archive")).expect("removed");
+        }
+        let error = receive(directory.path(), |_| Ok(())).await.err().expect("nothing was sent");
+        assert!(error.ends_with("the process that archives the files sent nothing"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_receiver_that_fails_ends_the_sender_and_names_its_reason() {
+        let directory = tempfile::Builder::new().prefix("b").tempdir().expect("directory");
+        let images = directory.path().join("images");
+        let error = receive(directory.path(), move |socket| {
+            std::fs::remove_dir_all(images).expect("removed");
+            let mut sender = connect(socket);
+            let sent = io::copy(&mut io::repeat(0), &mut sender);
+            Err(BackendError::failed(format!("archive: {}", sent.expect_err("the receiver has ended"))))
+        });
+        let error = error.await.err().expect("it cannot be stored");
+        assert!(error.starts_with("cannot make a snapshot of a: No such file"), "{error}");
     }
 }
