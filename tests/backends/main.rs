@@ -6,6 +6,7 @@
 //! isolation   the isolation of a bottle, on backends that isolate
 //! files       writable files and limits
 //! listeners   the bundle, and the proxy with and without it
+//! apple       logs and sockets of `container`
 //! docker      engine-specific behaviour: visible configuration, networks, names
 //! installing  software installation beside the host's system
 //! programs    agents that are installed on the host run in a bottle
@@ -18,6 +19,7 @@
 //! ordinary    all tests again as a user who is not root
 //! ```
 
+mod apple;
 mod docker;
 mod failure;
 mod files;

@@ -179,11 +179,14 @@ impl Cli {
         }
     }
 
-    /// Returns the last output of a container's first process. Empty if there is no output.
-    pub(super) async fn log(&self, id: &str) -> String {
-        // A container that never ran has no log.
-        let output = self.program.run(&args::logs(id, LOG_LINES), LIST).await;
-        output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default()
+    /// Returns the last output of a container's first process. `container` reads the output in blocks from its end, and
+    /// leaves out everything before a block that is not UTF-8.
+    ///
+    /// # Errors
+    /// [`RunError`], for example for a container that never ran.
+    pub(super) async fn log(&self, id: &str) -> Result<String, RunError> {
+        let output = self.program.run(&args::logs(id, LOG_LINES), LIST).await?;
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
     /// Runs a program in a container until it ends. The program must print little, because `container` may lose the end

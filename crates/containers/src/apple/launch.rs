@@ -13,12 +13,14 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
+use bottle_backend::command_line::runner::RunError;
 use bottle_backend::runtime_directory::RUNTIME_DIRECTORY;
 use bottle_backend::{
     Access, BackendError, ByteStream, ImageInfo, KeptFiles, LAYERS, Launch, Origin, Prepared, ProgressSink,
     Resource, ResourceLog, unix_connect,
 };
 use bottle_channel::{Channel, ChannelError, Side};
+use bottle_host::causes;
 use bottle_plan::Resources;
 use bottle_policy::names::Slug;
 use bottle_protocol::session::guest::{Changed, Changes, GuestEvent, GuestRequest};
@@ -274,7 +276,9 @@ impl AppleBackend {
 
     /// Starts a container, and waits until pid 1 says that its sockets accept connections.
     async fn start(&self, what: &str, id: &str) -> Result<(), BackendError> {
-        let starting = Starting { id: id.to_owned(), before: ready_line(&self.cli.log(id).await) };
+        // A container that never ran has no log.
+        let before = self.cli.log(id).await.ok().and_then(|log| ready_line(&log));
+        let starting = Starting { id: id.to_owned(), before };
         self.cli.start(id).await?;
         self.wait_until_ready(what, &starting).await
     }
@@ -284,7 +288,8 @@ impl AppleBackend {
         let failed = |why: String| Err(BackendError::failed(format!("cannot start {what}: {why}")));
         loop {
             let log = self.cli.log(&starting.id).await;
-            if ready_line(&log).is_some_and(|line| Some(&line) != starting.before.as_ref()) {
+            let ready = log.as_ref().ok().and_then(|log| ready_line(log));
+            if ready.is_some() && ready != starting.before {
                 return Ok(());
             }
             let state = self.cli.find(&starting.id).await?.map(|container| container.state);
@@ -388,8 +393,13 @@ fn ready_line(log: &str) -> Option<String> {
     log.lines().rfind(|line| line.starts_with(READY)).map(str::to_owned)
 }
 
-/// Returns the end of a container's output, as the end of a sentence. Empty if there is no output.
-fn last_words(log: &str) -> String {
+/// Returns the end of a container's output, or why it cannot be read, as the end of a sentence. Empty if there is no
+/// output.
+fn last_words(log: &Result<String, RunError>) -> String {
+    let log = match log {
+        Ok(log) => log,
+        Err(error) => return format!(", and its output cannot be read: {}", causes::one_line(error)),
+    };
     let lines: Vec<&str> =
         log.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with(READY)).collect();
     let text = lines.join("; ");
@@ -416,10 +426,12 @@ mod tests {
         let log = format!("{READY} 1\nwarning: a\n{READY} 2\nerror: \u{1b}[31mb\n\n");
         assert_eq!(ready_line(&log), Some(format!("{READY} 2")));
         assert_eq!(ready_line("ready"), None);
-        let words = last_words(&log);
+        let words = last_words(&Ok(log));
         assert!(words.starts_with(": warning: a; error: ") && !words.contains('\u{1b}'), "{words}");
-        assert_eq!(last_words(&format!("{READY} 1\n")), "");
-        assert!(last_words(&"ä".repeat(5000)).chars().count() < 600);
+        assert_eq!(last_words(&Ok(format!("{READY} 1\n"))), "");
+        assert!(last_words(&Ok("ä".repeat(5000))).chars().count() < 600);
+        let words = last_words(&Err(RunError::Missing("container")));
+        assert_eq!(words, ", and its output cannot be read: `container` is not installed");
     }
 
     #[test]

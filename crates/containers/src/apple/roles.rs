@@ -44,6 +44,9 @@ const SIDECARS_ID: u32 = 64_242;
 /// The maximum number of bytes that are read of the routing table.
 const ROUTES_MAX: usize = 64 << 10;
 
+/// The size in bytes of the blocks in which `container logs` reads a log.
+const LOG_BLOCK: usize = 1024;
+
 /// Runs the role of the command line `bottle FLAG SPEC`. Returns `None` if `flag` does not name a role in containers.
 #[must_use]
 pub fn run(flag: &str) -> Option<ExitCode> {
@@ -54,7 +57,7 @@ pub fn run(flag: &str) -> Option<ExitCode> {
         _ => return None,
     };
     Some(ended.unwrap_or_else(|error| {
-        let _ = writeln!(io::stderr(), "{role}: {}", causes::one_line(&error));
+        let _ = say(&format!("{role}: {}", causes::one_line(&error)));
         ExitCode::FAILURE
     }))
 }
@@ -67,7 +70,15 @@ fn argument<S: DeserializeOwned>() -> io::Result<S> {
 /// Prints the readiness line, for which the backend waits. The line contains the time, so that each start prints a
 /// different line.
 fn say_ready() -> io::Result<()> {
-    writeln!(io::stderr(), "{READY} {}", jiff::Timestamp::now().as_nanosecond())
+    say(&format!("{READY} {}", jiff::Timestamp::now().as_nanosecond()))
+}
+
+/// Prints a line to the log of the container, after empty lines that fill a block of the log. `container logs` reads the
+/// log in blocks from its end, and shows nothing before the first block that is not UTF-8. With the empty lines, nothing
+/// that another process or an earlier start wrote before the line can hide the line.
+fn say(line: &str) -> io::Result<()> {
+    let text = format!("{}{line}\n", "\n".repeat(LOG_BLOCK));
+    io::stderr().write_all(text.as_bytes())
 }
 
 fn guest(spec: &GuestSpec) -> io::Result<ExitCode> {
