@@ -12,6 +12,9 @@
 //! The two containers are created in any order. `container` accepts a mounted socket only if the socket exists, and a
 //! published socket only if it does not exist. `archive` and each path in `a/` therefore first contain a socket on which no
 //! process listens.
+//!
+//! When `container` stops a container, it removes the sockets that it published, by the paths that it knows. It does not
+//! know the sockets in `a/`, and removes nothing if it or the machine ends abruptly. This module removes what is left.
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, Permissions};
@@ -113,7 +116,8 @@ impl Sockets {
         self.0.join("b").join(port.to_string())
     }
 
-    /// Creates the directory, and the sockets in it on which no process listens. Keeps the sockets of a running bundle.
+    /// Creates the directory, and the sockets in it on which no process listens. Keeps sockets that exist, which may be
+    /// those of a running bundle.
     ///
     /// # Errors
     /// [`BackendError`] when the path is too long, contains a character that `container` does not accept, or cannot be
@@ -165,24 +169,29 @@ impl Sockets {
     }
 
     /// Removes the sockets that an earlier container of this part published, because `container` refuses to publish a
-    /// socket that exists.
+    /// socket that exists. No container of this part may run.
     ///
     /// # Errors
     /// When a socket cannot be removed.
     pub(super) fn clear(&self, part: Part) -> io::Result<()> {
-        let published = match part {
+        remove_files(match part {
             Part::Bundle => {
                 LISTENER_PORTS.map(|port| self.published(port)).into_iter().chain([self.bundle()]).collect()
             }
             _ => vec![self.guest()],
-        };
-        for socket in published {
-            match fs::remove_file(&socket) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => {}
-            }
-        }
-        Ok(())
+        })
+    }
+
+    /// Removes the sockets of this part after its container was stopped for good, also those that [`Self::join`] moved.
+    ///
+    /// # Errors
+    /// When a socket cannot be removed.
+    pub(super) fn remove(&self, part: Part) -> io::Result<()> {
+        self.clear(part)?;
+        remove_files(match part {
+            Part::Bundle => LISTENER_PORTS.map(|port| self.mounted(port)).to_vec(),
+            _ => vec![self.archive()],
+        })
     }
 
     /// Moves the proxy's sockets from the paths that the bundle's container publishes to the paths that the agent's
@@ -453,6 +462,40 @@ mod tests {
             UnixStream::connect(sockets.mounted(port)).unwrap_or_else(|error| panic!("{port}: {error}"));
         }
         drop(listeners);
+    }
+
+    #[test]
+    fn no_socket_of_an_ended_container_is_left() {
+        let directory = tempfile::Builder::new().prefix("b").tempdir().expect("directory");
+        let sockets = Sockets::new(directory.path(), &slug());
+        sockets.remove(Part::Bundle).expect("a missing directory is no error");
+        sockets.make().expect("made");
+        // A crash leaves the published sockets, on which no process listens, and the moved ones.
+        for port in LISTENER_PORTS {
+            drop(UnixListener::bind(sockets.published(port)).expect("bound"));
+        }
+        sockets.join().expect("joined");
+        for path in [sockets.guest(), sockets.bundle(), sockets.published(443)] {
+            drop(UnixListener::bind(path).expect("bound"));
+        }
+        let files = |name: &str| {
+            let entries = fs::read_dir(sockets.directory().join(name)).expect("read").flatten();
+            let mut files: Vec<_> = entries
+                .filter(|entry| !entry.path().is_dir())
+                .map(|entry| entry.file_name().to_string_lossy().into_owned())
+                .collect();
+            files.sort();
+            files
+        };
+        sockets.clear(Part::Agent).expect("cleared");
+        assert_eq!(files(""), ["archive", "bundle"], "the archive's socket is needed for the next start");
+        sockets.clear(Part::Bundle).expect("cleared");
+        assert_eq!((files("").len(), files("b").len(), files("a").len()), (1, 0, LISTENER_PORTS.len()));
+        sockets.remove(Part::Bundle).expect("removed");
+        sockets.remove(Part::Agent).expect("removed");
+        assert_eq!((files("").len(), files("b").len(), files("a").len()), (0, 0, 0));
+        sockets.make().expect("made again");
+        assert_eq!(files("a").len(), LISTENER_PORTS.len());
     }
 
     #[test]

@@ -105,10 +105,17 @@ impl AppleBackend {
                     .map_err(|error| BackendError::failed("cannot be removed").because(error))
             }
             GUEST if self.owns_container(resource, &[Part::Agent, Part::Kept]).await? => {
-                self.cli.stop(id).await
+                self.cli.stop(id).await?;
+                self.remove_sockets(slug, Part::Agent)
             }
-            BUNDLE if self.owns_container(resource, &[Part::Bundle]).await? => self.cli.delete(id).await,
-            READER if self.owns_container(resource, &[Part::Reader]).await? => self.cli.delete(id).await,
+            BUNDLE if self.owns_container(resource, &[Part::Bundle]).await? => {
+                self.cli.delete(id).await?;
+                self.remove_sockets(slug, Part::Bundle)
+            }
+            READER if self.owns_container(resource, &[Part::Reader]).await? => {
+                self.cli.delete(id).await?;
+                self.remove_sockets(slug, Part::Reader)
+            }
             LAYERS if self.owns_container(resource, &[Part::Agent, Part::Kept]).await? => {
                 self.cli.delete(id).await?;
                 if self.find(Part::Agent, slug).await?.is_some()
@@ -137,6 +144,12 @@ impl AppleBackend {
             GUEST | BUNDLE | READER | LAYERS => Ok(()),
             _ => Err(not_owned()),
         }
+    }
+
+    /// Removes the sockets of a part whose container does not run any more.
+    fn remove_sockets(&self, slug: &Slug, part: Part) -> Result<(), BackendError> {
+        let removed = self.sockets(slug).remove(part);
+        removed.map_err(|error| BackendError::failed("its sockets cannot be removed").because(error))
     }
 
     /// Whether the resource is an existing container of one of these parts of its bottle. Returns `false` if the

@@ -16,8 +16,8 @@ use std::time::Duration;
 use bottle_backend::command_line::runner::RunError;
 use bottle_backend::runtime_directory::RUNTIME_DIRECTORY;
 use bottle_backend::{
-    Access, BackendError, ByteStream, ImageInfo, KeptFiles, LAYERS, Launch, Origin, Prepared, ProgressSink,
-    Resource, ResourceLog, unix_connect,
+    Access, BackendError, BackendErrorKind, ByteStream, ImageInfo, KeptFiles, LAYERS, Launch, Origin,
+    Prepared, ProgressSink, Resource, ResourceLog, unix_connect,
 };
 use bottle_channel::{Channel, ChannelError, Side};
 use bottle_host::causes;
@@ -48,10 +48,13 @@ const CHANGES_WITHIN: Duration = Duration::from_secs(120);
 /// The maximum number of characters of a container's output in a message.
 const LAST_WORDS: usize = 512;
 
-/// A container's name, and the last readiness line that an earlier pid 1 of the container printed.
-struct Starting {
+/// A container that is being started.
+struct Starting<'a> {
+    slug: &'a Slug,
+    /// The part that the container is. [`Part::Agent`] also for a container that reads or replaces the agent's files.
+    part: Part,
+    /// The container's name.
     id: String,
-    before: Option<String>,
 }
 
 impl AppleBackend {
@@ -137,7 +140,7 @@ impl AppleBackend {
             |error: io::Error| BackendError::failed("cannot join the proxy's sockets").because(error);
         sockets.clear(Part::Bundle).map_err(failed)?;
         self.cli.create(&new).await?;
-        self.start("the bundle", &new.name).await?;
+        self.start(Starting { slug, part: Part::Bundle, id: new.name }).await?;
         sockets.join().map_err(failed)
     }
 
@@ -162,7 +165,7 @@ impl AppleBackend {
             Origin::Kept => self.continue_kept("resume", slug, inside, limits, launch.resources).await?,
         };
         launch.resources.record(Resource::new(slug, GUEST, id.clone()))?;
-        self.start(&format!("the bottle {slug}"), &id).await
+        self.start(Starting { slug, part: Part::Agent, id }).await
     }
 
     /// Checks that an image exists, because `container` would fetch a missing image.
@@ -208,7 +211,7 @@ impl AppleBackend {
             if newest.as_ref().is_some_and(|newest| newest.id == taken) { Part::Kept } else { Part::Agent };
         let new = self.agent(slug, free, inside, image, limits);
         resources.record(Resource::new(slug, LAYERS, new.name.clone()))?;
-        self.clear_guest(slug)?;
+        self.clear(Part::Agent, slug)?;
         self.cli.create(&new).await?;
         if let Some(newest) = newest {
             self.cli.delete(&newest.id).await?;
@@ -216,9 +219,10 @@ impl AppleBackend {
         Ok(new.name)
     }
 
-    fn clear_guest(&self, slug: &Slug) -> Result<(), BackendError> {
+    /// Removes the published sockets of a part that does not run.
+    fn clear(&self, part: Part, slug: &Slug) -> Result<(), BackendError> {
         self.sockets(slug)
-            .clear(Part::Agent)
+            .clear(part)
             .map_err(|error| BackendError::failed(format!("cannot remove a socket of {slug}")).because(error))
     }
 
@@ -266,39 +270,45 @@ impl AppleBackend {
                     Resource::new(slug, READER, new.name.clone()),
                 ])?;
                 self.cli.delete(&new.name).await?;
-                self.clear_guest(slug)?;
+                self.clear(Part::Reader, slug)?;
                 self.cli.create(&new).await?;
                 new.name
             }
         };
-        self.start(&format!("the bottle {slug}"), &id).await
+        self.start(Starting { slug, part: Part::Agent, id }).await
     }
 
-    /// Starts a container, and waits until pid 1 says that its sockets accept connections.
-    async fn start(&self, what: &str, id: &str) -> Result<(), BackendError> {
+    /// Starts a container, and waits until pid 1 says that its sockets accept connections. Removes the sockets that an
+    /// earlier run of the container left first, unless the container runs.
+    async fn start(&self, starting: Starting<'_>) -> Result<(), BackendError> {
+        let Starting { slug, part, id } = &starting;
+        if self.cli.find(id).await?.is_some_and(|found| found.state == "stopped") {
+            self.clear(*part, slug)?;
+        }
         // A container that never ran has no log.
         let before = self.cli.log(id).await.ok().and_then(|log| ready_line(&log));
-        let starting = Starting { id: id.to_owned(), before };
         self.cli.start(id).await?;
-        self.wait_until_ready(what, &starting).await
+        self.wait_until_ready(&starting, before).await
     }
 
-    async fn wait_until_ready(&self, what: &str, starting: &Starting) -> Result<(), BackendError> {
+    async fn wait_until_ready(
+        &self,
+        Starting { slug, part, id }: &Starting<'_>,
+        before: Option<String>,
+    ) -> Result<(), BackendError> {
         let end = Instant::now() + READY_WITHIN;
+        let what = if *part == Part::Bundle { "the bundle".to_owned() } else { format!("the bottle {slug}") };
         let failed = |why: String| Err(BackendError::failed(format!("cannot start {what}: {why}")));
         loop {
-            let log = self.cli.log(&starting.id).await;
+            let log = self.cli.log(id).await;
             let ready = log.as_ref().ok().and_then(|log| ready_line(log));
-            if ready.is_some() && ready != starting.before {
+            if ready.is_some() && ready != before {
                 return Ok(());
             }
-            let state = self.cli.find(&starting.id).await?.map(|container| container.state);
+            let state = self.cli.find(id).await?.map(|container| container.state);
             if !matches!(state.as_deref(), Some("running" | "unknown")) {
                 // The process may have written its last output after the log was read, so the log is read again.
-                return failed(format!(
-                    "its first process ended{}",
-                    last_words(&self.cli.log(&starting.id).await)
-                ));
+                return failed(format!("its first process ended{}", last_words(&self.cli.log(id).await)));
             }
             if Instant::now() >= end {
                 let within = READY_WITHIN.as_secs();
@@ -314,10 +324,27 @@ impl AppleBackend {
     /// Opens the channel to the container of this part.
     pub(super) async fn connect(&self, part: Part, slug: &Slug) -> Result<ByteStream, BackendError> {
         let sockets = self.sockets(slug);
-        match part {
+        let connected = match part {
             Part::Bundle => unix_connect::connect(&sockets.bundle(), &format!("the bundle of {slug}")).await,
             _ => unix_connect::connect(&sockets.guest(), &format!("the guest of {slug}")).await,
+        };
+        // A new keeper may connect to a bottle that ended together with `container`. The sockets of that bottle are left.
+        if connected.as_ref().is_err_and(|error| error.kind == BackendErrorKind::NotRunning)
+            && let Ok(None) = self.find_running(part, slug).await
+        {
+            let _ = self.clear(part, slug);
         }
+        connected
+    }
+
+    /// Returns the container that publishes the sockets of this part, if one may run.
+    async fn find_running(&self, part: Part, slug: &Slug) -> Result<Option<Container>, BackendError> {
+        let mut found = self.find_all(part, slug).await?;
+        if part == Part::Agent {
+            // A container that reads the kept files publishes the same socket.
+            found.extend(self.find_all(Part::Reader, slug).await?);
+        }
+        Ok(found.into_iter().find(|container| container.state != "stopped"))
     }
 
     /// Runs `visit` while pid 1 of the bottle runs. Starts a stopped bottle without its agent, and stops the bottle
@@ -338,7 +365,8 @@ impl AppleBackend {
         let is_temporary = !sockets.directory().exists();
         sockets.make()?;
         self.images.roles(&ProgressSink::discard()).await?;
-        let visited = match self.start(&format!("the bottle {slug}"), &container.id).await {
+        let starting = Starting { slug, part: Part::Agent, id: container.id.clone() };
+        let visited = match self.start(starting).await {
             Ok(()) => visit(&container.id).await,
             Err(error) => Err(error),
         };
