@@ -1,4 +1,4 @@
-//! Tests the backend apple: logs that are not text, and sockets that a crash left.
+//! Tests the backend apple with each version of `container`: logs that are not text, and sockets that a crash left.
 
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use bottle_test_support::engine;
 
 use crate::fixture::{Bottle, Fixture, every_backend};
 
-/// The apple backend, if the test double of `container` is usable.
+/// The apple backend with each version of `container`, if the test double is usable.
 async fn apple() -> Vec<Fixture> {
     let mut fixtures = every_backend().await;
     fixtures.retain(|fixture| fixture.name() == "apple");

@@ -68,8 +68,14 @@ struct Unpacked {
 
 static UNPACKED: tokio::sync::Mutex<Weak<Unpacked>> = tokio::sync::Mutex::const_new(Weak::new());
 
-/// Every available backend with each of its transports, and the linux backend also with an image. Each fixture has its
-/// own home. Reports the backends that are not available.
+/// The versions of `container` as which its test double behaves: the oldest supported one, and the newest known one.
+const CONTAINER_VERSIONS: [&str; 2] = ["1.2.1", "1.4.1"];
+
+/// The variable of [`Fixture::new`] that selects one of [`CONTAINER_VERSIONS`]. The default is the newest one.
+const CONTAINER_VERSION: &str = "BOTTLE_TEST_CONTAINER_VERSION";
+
+/// Every available backend with each of its transports, the linux backend also with an image, and the apple backend with
+/// each version of `container`. Each fixture has its own home. Reports the backends that are not available.
 pub(crate) async fn every_backend() -> Vec<Fixture> {
     let mut fixtures = Vec::new();
     for (name, settings) in ALL.into_iter().filter(|(name, _)| is_selected(name)) {
@@ -77,6 +83,7 @@ pub(crate) async fn every_backend() -> Vec<Fixture> {
         fixture.set(settings);
         if fixture.is_usable().await {
             match name {
+                "apple" => fixtures.extend([Fixture::on_oldest_container().await, fixture]),
                 "linux" => fixtures.extend([Fixture::in_image("linux").await, fixture]),
                 // The bottles of this backend always run on an image.
                 "smolvm" => fixtures.push(Fixture::in_image("smolvm").await),
@@ -119,7 +126,11 @@ impl Fixture {
         if name == "apple" {
             // The test double of `container` runs the containers on a Docker engine.
             let path = std::env::var("PATH").unwrap_or_default();
-            env.insert("PATH".into(), format!("{}:{path}", container_programs().display()).into());
+            let [.., newest] = CONTAINER_VERSIONS;
+            let version =
+                env.remove(std::ffi::OsStr::new(CONTAINER_VERSION)).unwrap_or_else(|| newest.into());
+            let programs = container_programs(&version);
+            env.insert("PATH".into(), format!("{}:{path}", programs.display()).into());
             // The test double of `container` keeps the archives of snapshots in `TMPDIR`.
             env.insert("TMPDIR".into(), directory.path().into());
         }
@@ -161,6 +172,14 @@ impl Fixture {
         let images = unpacked.home.path().join("images");
         std::os::unix::fs::symlink(images, fixture.host.home.join("images")).expect("shared");
         fixture.unpacked = Some(unpacked);
+        fixture
+    }
+
+    /// Creates a fixture for the apple backend with the oldest supported version of `container`.
+    async fn on_oldest_container() -> Self {
+        let [oldest, ..] = CONTAINER_VERSIONS;
+        let fixture = Self::new("apple", &[(CONTAINER_VERSION, oldest)]);
+        assert!(fixture.is_usable().await, "`container` {oldest} is not usable");
         fixture
     }
 
@@ -350,21 +369,19 @@ impl Drop for Loaded {
     }
 }
 
-/// A directory with the programs that the apple backend calls.
-fn container_programs() -> &'static std::path::Path {
-    static DIRECTORY: std::sync::OnceLock<PathBuf> = std::sync::OnceLock::new();
-    DIRECTORY.get_or_init(|| {
-        let directory = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("container-programs");
-        std::fs::create_dir_all(&directory).expect("directory");
-        let double = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/backends/apple/container");
-        for name in ["container", "sw_vers"] {
-            match std::os::unix::fs::symlink(double, directory.join(name)) {
-                Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => panic!("{name}: {error}"),
-                _ => {}
-            }
+/// Returns a directory with the programs that the apple backend calls. The double of `container` behaves as the version
+/// that the directory is named after.
+fn container_programs(version: &std::ffi::OsStr) -> PathBuf {
+    let directory = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("container-programs").join(version);
+    std::fs::create_dir_all(&directory).expect("directory");
+    let double = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/backends/apple/container");
+    for name in ["container", "sw_vers"] {
+        match std::os::unix::fs::symlink(double, directory.join(name)) {
+            Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => panic!("{name}: {error}"),
+            _ => {}
         }
-        directory
-    })
+    }
+    directory
 }
 
 impl Unpacked {

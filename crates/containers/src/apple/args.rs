@@ -322,6 +322,14 @@ mod tests {
     }
 
     #[test]
+    fn no_call_uses_what_later_versions_changed() {
+        for arguments in all() {
+            let uses = |word: &str| arguments.iter().any(|other| other.to_string_lossy().starts_with(word));
+            assert!(!uses("--scheme") && !uses("clean"), "{arguments:?}");
+        }
+    }
+
+    #[test]
     fn no_call_reaches_containers_of_others_or_copies_a_variable() {
         for arguments in all() {
             let command = arguments[0].to_string_lossy().into_owned();

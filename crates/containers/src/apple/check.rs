@@ -9,8 +9,9 @@ use bottle_host::causes;
 use super::args;
 use super::output::{self, Version};
 
-/// The oldest supported version of `container`. This backend was written for the grammar and behaviour of this version.
-/// Older versions break the sockets of containers without a network, or report other JSON.
+/// The oldest supported version of `container`. Its commands and options are those of version 1.2.2, from whose sources
+/// the directory `grammar` was made: the two versions differ only in the plugin `k8s`. Older versions do not protect
+/// `/proc` in containers (before 1.2), break the sockets of containers without a network (1.0), or report other JSON.
 pub(super) const OLDEST: Version = Version(1, 2, 1);
 
 /// The oldest supported version of macOS. Older versions lack the networks of `container`.
@@ -90,11 +91,12 @@ async fn version(program: &Program) -> Result<Version, String> {
     }
 }
 
-/// Returns whether the services of `container` run. If they do not run, the command fails, but also prints the status.
+/// Returns whether the services of `container` run. The exit code of the command decides, because the JSON changed
+/// between versions: the command fails with exit code 1 if the services do not run. Only a readable status can
+/// contradict an exit code of 0.
 async fn running(program: &Program) -> Result<bool, String> {
     match program.run(&args::status(), DEADLINE).await {
-        Ok(output) => output::is_running(&output.stdout)
-            .map_err(|_| "`container system status` prints no status".to_owned()),
+        Ok(output) => Ok(output::service_status(&output.stdout).is_none_or(|status| status == "running")),
         Err(RunError::Failed { status, .. }) if status.code() == Some(1) => Ok(false),
         Err(error) => Err(format!("cannot ask for the status of `container`: {}", causes::one_line(&error))),
     }
@@ -147,11 +149,15 @@ mod tests {
             let (_directory, container) = program("container", script);
             Facts::read(&container, &system).await.findings()
         };
-        let answers = "case $1 in --version) echo 'container CLI version 1.2.2 (build: release)';; ";
-        assert_eq!(read(&format!("{answers} *) echo '{{\"status\":\"running\"}}';; esac")).await, []);
+        let answers = "case $1 in --version) echo 'container CLI version 1.4.1 (build: release)';; ";
+        // A version that prints the status in a new form still says by its exit code that the services run.
+        for status in ["{\"status\":\"running\"}", "{\"services\":[\"running\"]}", ""] {
+            assert_eq!(read(&format!("{answers} *) echo '{status}';; esac")).await, [], "{status}");
+        }
         for (script, expected) in [
             (format!("{answers} *) echo '{{\"status\":\"not running\"}}'; exit 1;; esac"), "do not run"),
-            (format!("{answers} *) echo hello;; esac"), "prints no status"),
+            (format!("{answers} *) echo '{{\"status\":\"unregistered\"}}';; esac"), "do not run"),
+            (format!("{answers} *) echo 'Error: no' >&2; exit 64;; esac"), "(exit 64): Error: no"),
             ("echo hello".to_owned(), "prints no version"),
             ("echo 'Error: no services' >&2; exit 1".to_owned(), "Error: no services"),
             ("kill -9 $$".to_owned(), "signal 9"),

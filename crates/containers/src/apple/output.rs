@@ -223,16 +223,20 @@ pub(super) fn images(output: &[u8]) -> serde_json::Result<Vec<Image>> {
     Ok(listed.into_iter().map(from_raw).collect())
 }
 
-/// Parses the output of `system status`. Returns whether the services run.
+/// Parses the output of `system status`. Returns the status of the services, such as `running` or `not running`.
+/// Returns `None` if the output has no status in a known form.
 ///
-/// # Errors
-/// When the output is not a status.
-pub(super) fn is_running(output: &[u8]) -> serde_json::Result<bool> {
+/// Versions before 1.4 print the paths and the version of the services beside `status`, also when they are empty. Since
+/// 1.4, the objects `client`, `server`, `host`, `paths` and `resources` are beside `status`, and only while the services
+/// run. A later version may nest the status in an object, as version 1.0 did in the list of containers.
+pub(super) fn service_status(output: &[u8]) -> Option<String> {
     #[derive(Deserialize)]
-    struct Status {
-        status: String,
+    struct Services {
+        status: RawStatus,
     }
-    Ok(serde_json::from_slice::<Status>(output)?.status == "running")
+    let Services { status: RawStatus::State { state } | RawStatus::Old(state) } =
+        serde_json::from_slice(output).ok()?;
+    (!state.is_empty()).then_some(state)
 }
 
 #[cfg(test)]
@@ -281,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_volumes_images_and_the_status() {
+    fn reads_volumes_and_images() {
         let text = r#"[{"id":"v","configuration":{"name":"v","driver":"local","labels":{"a":"b"},"sizeInBytes":1}}]"#;
         assert_eq!(volumes(text.as_bytes()).expect("a list")[0].labels["a"], "b");
         let text = r#"[{"id":"0a","configuration":{"name":"localhost/x:1","descriptor":{}},"variants":[
@@ -296,8 +300,33 @@ mod tests {
             ("agent", &["A=b".to_owned()][..])
         );
         assert!(found[1].labels.is_empty());
-        assert!(is_running(br#"{"status":"running","appRoot":"/a"}"#).expect("a status"));
-        assert!(!is_running(br#"{"status":"not running"}"#).expect("a status"));
+    }
+
+    #[test]
+    fn reads_the_status_of_the_services_in_every_form() {
+        let status = |text: &str| service_status(text.as_bytes());
+        // The forms of 1.2 and of 1.4.
+        for running in [
+            r#"{"apiServerAppName":"container-apiserver","apiServerBuild":"release","apiServerCommit":"0190097",
+                "apiServerVersion":"container-apiserver version 1.2.2 (build: release, commit: 0190097)",
+                "appRoot":"\/Users\/u\/Library\/Application Support\/com.apple.container\/",
+                "installRoot":"\/usr\/local\/","status":"running"}"#,
+            r#"{"client":{"appName":"container","build":"release","commit":"0","version":"1.4.1"},
+                "host":{"architecture":"arm64","cpus":12,"operatingSystem":"Version 26.5.1 (Build 25F80)"},
+                "paths":{"appRoot":"/Users/u/Library/Application Support/com.apple.container/","installRoot":"/usr/local/"},
+                "resources":{"containersRunning":0,"containersTotal":6,"images":17},
+                "server":{"appName":"container-apiserver","build":"release","commit":"0","version":"1.4.1"},
+                "status":"running"}"#,
+            r#"{"status":{"state":"running"}}"#,
+        ] {
+            assert_eq!(status(running).as_deref(), Some("running"), "{running}");
+        }
+        let stopped = r#"{"apiServerVersion":"","appRoot":"","installRoot":"","status":"unregistered"}"#;
+        assert_eq!(status(stopped).as_deref(), Some("unregistered"));
+        assert_eq!(status(r#"{"status":"not running"}"#).as_deref(), Some("not running"));
+        for none in ["", "[]", "running", "{}", r#"{"status":1}"#, r#"{"status":{}}"#, "\u{1b}[31m"] {
+            assert_eq!(status(none), None, "{none}");
+        }
     }
 
     #[test]
@@ -308,6 +337,5 @@ mod tests {
                 "{garbage:?}"
             );
         }
-        assert!(is_running(b"[]").is_err() && is_running(b"running").is_err());
     }
 }

@@ -1,7 +1,8 @@
 //! Checks arguments against the grammar of `container` 1.2.2, for tests.
 //!
 //! The file `container-1.2.2.json` lists the commands, options and positional arguments as the sources of that version
-//! declare them. The check covers the rules on which this backend depends: which options exist, which take a value, the
+//! declare them. Version 1.2.1 declares the same. Of the later changes that are known up to 1.4.1, none concerns a call of
+//! this backend: 1.3.0 removed the value `auto` of `--scheme`, and 1.4.1 added the command `clean`. The check covers the rules on which this backend depends: which options exist, which take a value, the
 //! form of the values, exclusive options, and the number of positional arguments.
 
 use std::ffi::OsString;
