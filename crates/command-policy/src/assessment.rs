@@ -30,13 +30,15 @@ pub const READ_ONLY_ENVIRONMENT: &[(&str, &str)] = &[
     ("GIT_EXTERNAL_DIFF", ""),
     ("GIT_ALLOW_PROTOCOL", ""),
     ("GIT_TERMINAL_PROMPT", "0"),
-    ("GIT_CONFIG_COUNT", "3"),
+    ("GIT_CONFIG_COUNT", "4"),
     ("GIT_CONFIG_KEY_0", "core.fsmonitor"),
     ("GIT_CONFIG_VALUE_0", "false"),
     ("GIT_CONFIG_KEY_1", "core.hooksPath"),
     ("GIT_CONFIG_VALUE_1", "/dev/null"),
     ("GIT_CONFIG_KEY_2", "core.pager"),
     ("GIT_CONFIG_VALUE_2", "cat"),
+    ("GIT_CONFIG_KEY_3", "log.showSignature"),
+    ("GIT_CONFIG_VALUE_3", "false"),
 ];
 
 /// One effect of a command line that a rule reports.

@@ -2,11 +2,14 @@
 
 use brush_parser::ast::Word;
 use brush_parser::word::{
-    self, Parameter, ParameterExpr, SpecialParameter, TildeExpr, WordPiece, WordPieceWithSource,
+    self, Parameter, ParameterExpr, ParameterTransformOp, SpecialParameter, TildeExpr, WordPiece,
+    WordPieceWithSource,
 };
 
+use crate::arithmetic;
+use crate::rules::Rule;
 use crate::scope::Scope;
-use crate::text::{SOMETHING, Text, UNKNOWN, braces};
+use crate::text::{NUMBER, SOMETHING, Text, UNKNOWN, braces};
 use crate::walk::Walk;
 
 /// The largest number of words that the braces of a word expand to.
@@ -42,6 +45,7 @@ impl Fields {
 
     /// Adds the value of an unquoted expansion, which the shell splits into words.
     fn split(&mut self, text: &Text, separators: &str) {
+        let text = &Text { may_split: !text.is_fixed(), ..text.clone() };
         let spaces = |at: char| matches!(at, ' ' | '\t' | '\n') || separators.contains(at);
         if text.value.starts_with(spaces) {
             self.close();
@@ -88,7 +92,10 @@ impl Walk {
     fn fill(&mut self, raw: &str, fields: &mut Fields, scope: &mut Scope) {
         match word::parse(raw, &self.dialect.options()) {
             Ok(pieces) => self.pieces(&pieces, fields, false, scope),
-            Err(_) => fields.append(&Text::unknown(), true),
+            Err(_) => {
+                self.not_proved(raw, "has a word that cannot be read");
+                fields.append(&Text::unknown(), true);
+            }
         }
     }
 
@@ -102,10 +109,16 @@ impl Walk {
         for piece in pieces {
             let expanded = match &piece.piece {
                 WordPiece::Text(text) if is_quoted => {
+                    self.old_arithmetic(text);
                     fields.append_quoted(text);
                     continue;
                 }
                 WordPiece::Text(text) => {
+                    if text.contains('(') {
+                        // A pattern of zsh can run a command: `*(e:'CMD':)`.
+                        self.not_proved(text, "has a pattern that may run a command");
+                    }
+                    self.old_arithmetic(text);
                     fields.append(&Text::known(text), false);
                     continue;
                 }
@@ -132,8 +145,8 @@ impl Walk {
                     self.substitution(script, scope)
                 }
                 WordPiece::ArithmeticExpression(expression) => {
-                    self.nested(&expression.value, scope);
-                    Text::known(&SOMETHING.to_string())
+                    self.arithmetic(&expression.value, scope);
+                    Text::known(&NUMBER.to_string())
                 }
             };
             let separators = scope.variable("IFS").value;
@@ -147,8 +160,57 @@ impl Walk {
 
     /// Checks the substitutions in an arithmetic expression or a pattern.
     pub(crate) fn nested(&mut self, text: &str, scope: &mut Scope) {
-        if text.contains(['$', '`']) {
+        if !text.contains(['$', '`']) {
+            return;
+        }
+        let is_word = word::parse(text, &self.dialect.options()).is_ok();
+        if is_word {
             self.word(text, scope);
+        }
+        // In some of these texts, quotes are ordinary characters, so that the shell also carries out what is in them.
+        if !is_word || text.contains('\'') {
+            self.word(&in_quotes(text), scope);
+        }
+    }
+
+    /// Checks an arithmetic expression, and sets the variables that it sets.
+    pub(crate) fn arithmetic(&mut self, text: &str, scope: &mut Scope) {
+        self.nested(text, scope);
+        let expression = self.word(&in_quotes(text), scope);
+        match arithmetic::assigned(&expression, scope) {
+            Some(names) => {
+                for name in names {
+                    self.assign(&name, Text::known(&NUMBER.to_string()), scope);
+                }
+            }
+            None => self.not_proved(text, "computes with a text that may run a command"),
+        }
+    }
+
+    /// Refuses the proof for arithmetic in the old form `$[…]`, which the parser does not know.
+    fn old_arithmetic(&mut self, text: &str) {
+        if text.contains("$[") {
+            self.not_proved(text, "computes with a text that may run a command");
+        }
+    }
+
+    /// Adds a finding about a part of the line that may do more than read.
+    pub(crate) fn not_proved(&mut self, part: &str, why: &str) {
+        self.found(Rule::Command, &[Text::known(part)], why);
+    }
+
+    /// Checks the name or the index of a parameter. An index is an arithmetic expression.
+    fn check_parameter(&mut self, parameter: &Parameter, is_indirect: bool, scope: &mut Scope) {
+        if let Parameter::NamedWithIndex { index, .. } = parameter {
+            self.arithmetic(index, scope);
+        }
+        if is_indirect {
+            // The value names another parameter, which may have an index: `X='a[$(CMD)]'; echo ${!X}`.
+            let name = value_of(parameter, scope);
+            let is_name = name.value.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+            if !name.is_known() || !is_name {
+                self.not_proved(&parameter.to_string(), "reads a variable whose name is not known");
+            }
         }
     }
 
@@ -158,12 +220,18 @@ impl Walk {
             let value = value_of(parameter, scope);
             if *indirect { Text { is_approximate: true, ..scope.variable(&value.value) } } else { value }
         };
+        if let Some((parameter, indirect)) = subject(expression) {
+            self.check_parameter(parameter, indirect, scope);
+        }
         match expression {
             E::Parameter { parameter, indirect } => value(parameter, indirect, scope),
             E::UseDefaultValues { parameter, indirect, default_value, .. }
             | E::AssignDefaultValues { parameter, indirect, default_value, .. } => {
                 let is = value(parameter, indirect, scope);
                 let default = self.word(default_value.as_deref().unwrap_or_default(), scope);
+                if let (E::AssignDefaultValues { .. }, Parameter::Named(name)) = (expression, parameter) {
+                    self.assign(name, Text { is_approximate: true, ..default.clone() }, scope);
+                }
                 if is.value.is_empty() || is.value == UNKNOWN.to_string() {
                     Text { is_approximate: true, ..default }
                 } else {
@@ -201,7 +269,9 @@ impl Walk {
                 })
             }
             E::Substring { parameter, indirect, offset, length } => {
-                self.nested(&offset.value, scope);
+                for part in std::iter::once(offset).chain(length) {
+                    self.arithmetic(&part.value, scope);
+                }
                 changed(value(parameter, indirect, scope), |is| {
                     let from: usize = offset.value.trim().parse().ok()?;
                     let count =
@@ -209,12 +279,18 @@ impl Walk {
                     Some(is.chars().skip(from).take(count).collect())
                 })
             }
-            E::ParameterLength { .. } => Text::known(&SOMETHING.to_string()),
-            E::Transform { parameter, indirect, .. }
-            | E::UppercaseFirstChar { parameter, indirect, .. }
-            | E::UppercasePattern { parameter, indirect, .. }
-            | E::LowercaseFirstChar { parameter, indirect, .. }
-            | E::LowercasePattern { parameter, indirect, .. } => {
+            E::ParameterLength { .. } => Text::known(&NUMBER.to_string()),
+            E::Transform { parameter, indirect, op } => {
+                if matches!(op, ParameterTransformOp::PromptExpand) {
+                    self.not_proved(&parameter.to_string(), "carries out the text of a variable");
+                }
+                changed(value(parameter, indirect, scope), |is| Some(is.to_lowercase()))
+            }
+            E::UppercaseFirstChar { parameter, indirect, pattern }
+            | E::UppercasePattern { parameter, indirect, pattern }
+            | E::LowercaseFirstChar { parameter, indirect, pattern }
+            | E::LowercasePattern { parameter, indirect, pattern } => {
+                self.nested(pattern.as_deref().unwrap_or_default(), scope);
                 changed(value(parameter, indirect, scope), |is| Some(is.to_lowercase()))
             }
             E::VariableNames { .. } | E::MemberKeys { .. } => Text::unknown(),
@@ -226,6 +302,36 @@ impl Walk {
 fn changed(is: Text, change: impl FnOnce(&str) -> Option<String>) -> Text {
     let value = change(&is.value).unwrap_or_else(|| is.value.clone());
     Text { value, is_approximate: true, ..is }
+}
+
+/// The text as the inside of double quotes.
+fn in_quotes(text: &str) -> String {
+    format!("\"{}\"", text.replace('"', "\\\""))
+}
+
+/// The parameter of an expansion, and whether the value of the parameter names another parameter.
+fn subject(expression: &ParameterExpr) -> Option<(&Parameter, bool)> {
+    use ParameterExpr as E;
+    match expression {
+        E::Parameter { parameter, indirect }
+        | E::UseDefaultValues { parameter, indirect, .. }
+        | E::AssignDefaultValues { parameter, indirect, .. }
+        | E::IndicateErrorIfNullOrUnset { parameter, indirect, .. }
+        | E::UseAlternativeValue { parameter, indirect, .. }
+        | E::ParameterLength { parameter, indirect }
+        | E::RemoveSmallestSuffixPattern { parameter, indirect, .. }
+        | E::RemoveLargestSuffixPattern { parameter, indirect, .. }
+        | E::RemoveSmallestPrefixPattern { parameter, indirect, .. }
+        | E::RemoveLargestPrefixPattern { parameter, indirect, .. }
+        | E::Substring { parameter, indirect, .. }
+        | E::Transform { parameter, indirect, .. }
+        | E::UppercaseFirstChar { parameter, indirect, .. }
+        | E::UppercasePattern { parameter, indirect, .. }
+        | E::LowercaseFirstChar { parameter, indirect, .. }
+        | E::LowercasePattern { parameter, indirect, .. }
+        | E::ReplaceSubstring { parameter, indirect, .. } => Some((parameter, *indirect)),
+        E::VariableNames { .. } | E::MemberKeys { .. } => None,
+    }
 }
 
 fn value_of(parameter: &Parameter, scope: &Scope) -> Text {
@@ -240,6 +346,11 @@ fn value_of(parameter: &Parameter, scope: &Scope) -> Text {
             None => Text::unknown(),
         },
         Parameter::Special(SpecialParameter::LastBackgroundProcessId) => Text::unknown(),
+        Parameter::Special(
+            SpecialParameter::LastExitStatus
+            | SpecialParameter::PositionalParameterCount
+            | SpecialParameter::ProcessId,
+        ) => Text::known(&NUMBER.to_string()),
         Parameter::Special(_) => Text::known(&SOMETHING.to_string()),
         Parameter::NamedWithIndex { name, .. } | Parameter::NamedWithAllIndices { name, .. } => {
             Text { is_approximate: true, ..scope.variable(name) }

@@ -19,6 +19,7 @@
 //!
 //! This crate performs no I/O.
 
+mod arithmetic;
 mod assessment;
 mod call;
 mod code;
@@ -33,6 +34,7 @@ mod run;
 mod scope;
 mod syntax;
 mod text;
+mod variables;
 mod walk;
 mod wrappers;
 

@@ -1,6 +1,6 @@
 //! Paths that a command names, evaluated without access to a file system.
 
-use crate::text::{SOMETHING, UNKNOWN};
+use crate::text::{NUMBER, SOMETHING, UNKNOWN};
 
 /// The system directories. The contents of these directories are protected too.
 const SYSTEM: &[&str] = &["bin", "boot", "dev", "etc", "lib", "lib32", "lib64", "proc", "sbin", "sys", "usr"];
@@ -77,6 +77,11 @@ impl Place {
             && !is_own_process(&self.0)
     }
 
+    /// Whether bash opens a connection if a redirection names the path.
+    pub(crate) fn is_connection(&self) -> bool {
+        is_connection(&self.0)
+    }
+
     /// Whether the path is a device, except devices that every program uses, such as `/dev/null`.
     pub(crate) fn is_device(&self) -> bool {
         let Some(name) = self.0.strip_prefix("/dev/") else { return false };
@@ -104,14 +109,18 @@ impl Place {
     }
 }
 
+/// Whether a path is a connection that bash opens for a redirection.
+fn is_connection(path: &str) -> bool {
+    path.starts_with("/dev/tcp/") || path.starts_with("/dev/udp/")
+}
+
 /// Whether a path is an open file of the process itself, such as `/proc/self/fd/1`, or a harmless device.
 fn is_own_process(path: &str) -> bool {
     ["/proc/self/fd/", "/dev/fd/", "/dev/std", "/dev/null", "/dev/zero", "/dev/full", "/dev/tty", "/dev/pts/"]
         .iter()
         .any(|own| path.starts_with(own))
         || matches!(path, "/dev/random" | "/dev/urandom")
-        || path.starts_with("/dev/tcp/")
-        || path.starts_with("/dev/udp/")
+        || is_connection(path)
 }
 
 /// Whether a path is above the directory in which the command line starts.
@@ -167,7 +176,7 @@ fn normal(path: &str) -> String {
 /// a shell, a pattern matches the dot at the start of a name only with a dot. A pattern with unknown parts matches no
 /// name, because it would otherwise match every name.
 pub(crate) fn matches(pattern: &str, name: &str) -> bool {
-    if pattern.contains([UNKNOWN, SOMETHING]) || name.starts_with('.') && !pattern.starts_with('.') {
+    if pattern.contains([UNKNOWN, SOMETHING, NUMBER]) || name.starts_with('.') && !pattern.starts_with('.') {
         return false;
     }
     if !pattern.contains(['*', '?', '[']) {

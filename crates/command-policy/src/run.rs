@@ -7,6 +7,7 @@ use crate::read_only;
 use crate::rules::{self, Rule};
 use crate::scope::Scope;
 use crate::text::Text;
+use crate::variables;
 use crate::walk::{Simple, Walk};
 use crate::wrappers::{self, Inner};
 
@@ -21,8 +22,7 @@ impl Walk {
             }
             return Source { text: Some(Text::default()), ..Source::default() };
         }
-        let is_harmless =
-            |(name, value): &(String, Text)| wrappers::is_harmless_variable(name) && value.is_known();
+        let is_harmless = |(name, value): &(String, Text)| variables::is_harmless(name) && value.is_known();
         if !simple.assignments.iter().all(is_harmless) {
             let set = simple
                 .assignments
@@ -44,9 +44,13 @@ impl Walk {
     /// Sets a variable of the shell. If the variable changes what programs run or read, the words of later commands no
     /// longer prove what these commands do.
     pub(crate) fn assign(&mut self, name: &str, value: Text, scope: &mut Scope) {
-        if wrappers::is_obeyed_variable(name) {
-            let word = Text::known(&format!("{name}={}", value.value));
-            self.found(Rule::Command, &[word], "changes the environment of the commands after it");
+        let why = if variables::is_obeyed(name) {
+            Some("changes the environment of the commands after it")
+        } else {
+            variables::is_code(&value.value).then_some("sets a variable to a text that a shell may run")
+        };
+        if let Some(why) = why {
+            self.found(Rule::Command, &[Text::known(&format!("{name}={}", value.value))], why);
         }
         scope.set(name, value);
     }
@@ -63,7 +67,9 @@ impl Walk {
             {
                 self.found(Rule::WriteFile, &argv, "writes a file");
             } else if !redirect.writes
-                && (!redirect.file.is_known() || scope.place(&redirect.file).is_device())
+                && (!redirect.file.is_known()
+                    || scope.place(&redirect.file).is_device()
+                    || scope.place(&redirect.file).is_connection())
             {
                 self.found(Rule::Command, &argv, "reads a file that is not known");
             }
@@ -106,6 +112,11 @@ impl Walk {
         for inner in wrapped.inner {
             match inner {
                 Inner::Command(words) => {
+                    // A builtin that these run changes the shell itself, as `builtin cd /etc` does.
+                    if matches!(program.as_str(), "builtin" | "command") {
+                        output = self.nested_call(&words, source, scope);
+                        continue;
+                    }
                     let mut inside = scope.clone();
                     inside.descends |= program == "find" || is_fed(&program, source);
                     if let Some(directory) = wrappers::directory(&call) {
@@ -251,7 +262,12 @@ fn is_fed(program: &str, source: &Source) -> bool {
 fn output_of(call: &Call<'_>) -> Source {
     let source = call.source;
     let operands = || call.operands().map(|text| text.value.as_str()).collect::<Vec<_>>();
-    let is_approximate = call.argv.iter().any(|text| !text.is_known());
+    // Shells differ in what `\` means to `echo`, and only `%s` of `printf` is filled in.
+    let is_escaped = |word: &Text| {
+        let plain = word.value.replace("\\n", "").replace("%s", "");
+        plain.contains(['\\', '%'])
+    };
+    let is_approximate = call.argv.iter().any(|text| !text.is_known() || is_escaped(text));
     let say = |value: String| Some(Text { value, is_approximate, ..Text::default() });
     let text = match call.program {
         "echo" => {
@@ -268,7 +284,9 @@ fn output_of(call: &Call<'_>) -> Source {
         "cat" | "tee" | "head" | "tail" | "sort" | "uniq"
             if operands().is_empty() || call.program == "tee" =>
         {
-            source.text.clone()
+            // An option may leave out a part of the input, as that of `head -c 5` does.
+            let is_whole = call.arguments().is_empty() || call.program == "tee";
+            source.text.clone().map(|text| Text { is_approximate: text.is_approximate || !is_whole, ..text })
         }
         "rev" => source.text.as_ref().and_then(|text| say(text.value.chars().rev().collect())),
         "base64" if call.has(&['d', 'D'], &["decode"]) => source.text.as_ref().and_then(decoded),

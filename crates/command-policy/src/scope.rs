@@ -6,7 +6,7 @@ use std::rc::Rc;
 use brush_parser::ast::FunctionBody;
 
 use crate::path::Place;
-use crate::text::{SOMETHING, Text, UNKNOWN};
+use crate::text::{NUMBER, SOMETHING, Text, UNKNOWN};
 
 /// Variables that every shell sets, to a value that is not empty.
 const SET: &[&str] = &[
@@ -83,6 +83,33 @@ impl Scope {
     /// Sets a variable.
     pub(crate) fn set(&mut self, name: &str, value: Text) {
         self.variables.insert(name.to_owned(), value);
+    }
+
+    /// Takes into account that the commands since `before` may have run or not, or may run again. A variable that they
+    /// changed has no known value. The last value stays an approximation, so that the rules see it. Returns whether a
+    /// variable was changed.
+    pub(crate) fn blur(&mut self, before: &Self) -> bool {
+        let mut is_changed = false;
+        for (name, value) in &mut self.variables {
+            let old = before.variables.get(name);
+            if old == Some(&*value) {
+                continue;
+            }
+            is_changed = true;
+            if value.is_number() && old.is_some_and(Text::is_number) {
+                *value = Text::known(&NUMBER.to_string());
+            } else {
+                value.is_approximate = true;
+            }
+        }
+        is_changed
+    }
+
+    /// Adds the variables that `inner` set, for a command of which only some shells keep the variables.
+    pub(crate) fn blur_with(&mut self, inner: Self) {
+        let before = std::mem::replace(&mut self.variables, inner.variables);
+        let before = Self { variables: before, ..self.clone() };
+        self.blur(&before);
     }
 
     /// The parameter `$index`, from 1.

@@ -4,8 +4,10 @@
 pub(crate) const UNKNOWN: char = '\u{FFFD}';
 /// Represents a part that is known only when the command runs. The part is not empty.
 pub(crate) const SOMETHING: char = '\u{FFFC}';
+/// Represents a whole number that is known only when the command runs, such as the value of `$?`.
+pub(crate) const NUMBER: char = '\u{FFFB}';
 
-/// The value of a word. [`UNKNOWN`] and [`SOMETHING`] represent unknown parts. A `~` at the start represents the user's
+/// The value of a word. [`UNKNOWN`], [`SOMETHING`] and [`NUMBER`] represent unknown parts. A `~` at the start represents the user's
 /// home directory. If a quoted `~` is at the start, the value begins with `./~`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Text {
@@ -17,6 +19,8 @@ pub(crate) struct Text {
     pub(crate) begins_with_glob: bool,
     /// Whether `value` is an approximation, as after `${NAME%suffix}`.
     pub(crate) is_approximate: bool,
+    /// Whether the shell may split the word into several words, because an unknown part is not quoted.
+    pub(crate) may_split: bool,
     /// Whether a part of the value was downloaded.
     pub(crate) is_downloaded: bool,
     /// Whether a part of the value was decoded or scrambled.
@@ -36,12 +40,24 @@ impl Text {
 
     /// Whether each part of the value is known.
     pub(crate) fn is_known(&self) -> bool {
+        self.is_fixed() && !self.value.contains(NUMBER)
+    }
+
+    /// Whether each part of the value is known or a number. A number is never an option that writes or runs something.
+    pub(crate) fn is_fixed(&self) -> bool {
         !self.is_approximate && !self.value.contains([UNKNOWN, SOMETHING])
+    }
+
+    /// Whether the value is a whole number.
+    pub(crate) fn is_number(&self) -> bool {
+        let digits = self.value.strip_prefix('-').unwrap_or(&self.value);
+        let is_digit = |at: char| at.is_ascii_digit() || at == NUMBER;
+        !self.is_approximate && !digits.is_empty() && digits.chars().all(is_digit)
     }
 
     /// Whether no part of the value is known, so that it may be any text.
     pub(crate) fn is_unknown(&self) -> bool {
-        !self.value.is_empty() && self.value.chars().all(|at| matches!(at, UNKNOWN | SOMETHING))
+        !self.value.is_empty() && self.value.chars().all(|at| matches!(at, UNKNOWN | SOMETHING | NUMBER))
     }
 
     /// The value without the unknown parts that may be empty.
@@ -60,6 +76,7 @@ impl Text {
     pub(crate) fn taint(&mut self, part: &Self) {
         self.globs |= part.globs;
         self.is_approximate |= part.is_approximate;
+        self.may_split |= part.may_split;
         self.is_downloaded |= part.is_downloaded;
         self.is_decoded |= part.is_decoded;
     }

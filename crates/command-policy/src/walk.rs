@@ -3,9 +3,9 @@
 use std::rc::Rc;
 
 use brush_parser::ast::{
-    self, AndOr, AssignmentName, AssignmentValue, Command, CommandPrefixOrSuffixItem as Item,
-    CompoundCommand, CompoundList, ExtendedTestExpr, IoFileRedirectTarget, IoRedirect, Pipeline,
-    SeparatorOperator, SimpleCommand,
+    self, AndOr, AndOrList, AssignmentName, AssignmentValue, BinaryPredicate, Command,
+    CommandPrefixOrSuffixItem as Item, CompoundCommand, CompoundList, ExtendedTestExpr, IoFileRedirectTarget,
+    IoRedirect, Pipeline, SeparatorOperator, SimpleCommand, UnaryPredicate,
 };
 
 use crate::assessment::{Assessment, Finding};
@@ -13,7 +13,7 @@ use crate::call::{Redirect, Source};
 use crate::rules::Rule;
 use crate::scope::Scope;
 use crate::syntax::{Dialect, Unreadable, parse};
-use crate::text::{SOMETHING, Text, UNKNOWN};
+use crate::text::{NUMBER, SOMETHING, Text, UNKNOWN};
 
 /// The maximum number of commands that are checked. The commands of loops and functions are counted each time that they
 /// run.
@@ -78,7 +78,7 @@ impl Walk {
 
     /// Adds a finding, unless the same finding exists.
     pub(crate) fn found(&mut self, rule: Rule, argv: &[Text], why: impl Into<String>) {
-        let shown = |text: &str| text.replace([UNKNOWN, SOMETHING], "…");
+        let shown = |text: &str| text.replace([UNKNOWN, SOMETHING, NUMBER], "…");
         let command = argv.iter().map(|text| shown(&text.value.replace('…', "\\…"))).collect();
         let finding = Finding { rule, command, why: shown(&why.into()) };
         self.is_read_only = false;
@@ -173,13 +173,30 @@ impl Walk {
                 );
             }
             self.beside += usize::from(is_async);
-            output = output.then(self.pipeline(&item.0.first, &source, scope));
-            for and_or in &item.0.additional {
-                let (AndOr::And(pipeline) | AndOr::Or(pipeline)) = and_or;
-                output = output.then(self.pipeline(pipeline, &source, scope));
+            if is_async {
+                let mut inner = scope.clone();
+                output = output.then(self.chain(&item.0, &source, &mut inner));
+                scope.downloads.extend(inner.downloads);
+            } else {
+                output = output.then(self.chain(&item.0, &source, scope));
             }
             self.beside -= usize::from(is_async);
         }
+        output
+    }
+
+    /// Walks over pipelines between `&&` and `||`. Each pipeline after the first may run or not.
+    fn chain(&mut self, list: &AndOrList, source: &Source, scope: &mut Scope) -> Source {
+        let mut output = self.pipeline(&list.first, source, scope);
+        let before = scope.clone();
+        for and_or in &list.additional {
+            let (AndOr::And(pipeline) | AndOr::Or(pipeline)) = and_or;
+            if matches!(and_or, AndOr::Or(_)) {
+                scope.blur(&before);
+            }
+            output = output.then(self.pipeline(pipeline, source, scope));
+        }
+        scope.blur(&before);
         output
     }
 
@@ -189,10 +206,16 @@ impl Walk {
             return self.command(only, source, scope);
         }
         self.beside += 1;
+        let mut last = None;
         for command in &pipeline.seq {
             let mut inner = scope.clone();
             source = self.command(command, source, &mut inner);
-            scope.downloads.extend(inner.downloads);
+            scope.downloads.extend(inner.downloads.iter().cloned());
+            last = Some(inner);
+        }
+        // In zsh, the last command of a pipeline changes the variables of the shell.
+        if let Some(last) = last {
+            scope.blur_with(last);
         }
         self.beside -= 1;
         source
@@ -246,10 +269,20 @@ impl Walk {
                 self.test(right, scope);
             }
             ExtendedTestExpr::Not(inner) | ExtendedTestExpr::Parenthesized(inner) => self.test(inner, scope),
-            ExtendedTestExpr::UnaryTest(_, word) => self.nested(&word.value, scope),
-            ExtendedTestExpr::BinaryTest(_, left, right) => {
-                self.nested(&left.value, scope);
-                self.nested(&right.value, scope);
+            ExtendedTestExpr::UnaryTest(predicate, word) => {
+                self.nested(&word.value, scope);
+                let names_variable = matches!(predicate, UnaryPredicate::ShellVariableIsSetAndAssigned);
+                if names_variable && !is_name(&word.value) {
+                    self.not_proved(&word.value, "reads a variable whose name is not known");
+                }
+            }
+            ExtendedTestExpr::BinaryTest(predicate, left, right) => {
+                for word in [left, right] {
+                    self.nested(&word.value, scope);
+                    if is_arithmetic(predicate) && !self.word(&word.value, scope).is_number() {
+                        self.arithmetic(&word.value, scope);
+                    }
+                }
             }
         }
     }
@@ -259,15 +292,20 @@ impl Walk {
             CompoundCommand::BraceGroup(group) => self.list(&group.list, source, scope),
             CompoundCommand::Subshell(subshell) => self.list(&subshell.list, source, &mut scope.clone()),
             CompoundCommand::Arithmetic(arithmetic) => {
-                self.nested(&arithmetic.expr.value, scope);
+                self.arithmetic(&arithmetic.expr.value, scope);
                 Source::default()
             }
             CompoundCommand::ArithmeticForClause(clause) => {
-                for part in [&clause.initializer, &clause.condition, &clause.updater].into_iter().flatten() {
-                    self.nested(&part.value, scope);
+                if let Some(part) = &clause.initializer {
+                    self.arithmetic(&part.value, scope);
                 }
                 let is_endless = clause.condition.as_ref().is_none_or(|part| part.value.trim().is_empty());
-                self.repeat(&clause.body.list, is_endless, source, scope)
+                self.looped(None, scope, |walk, scope| {
+                    for part in [&clause.condition, &clause.updater].into_iter().flatten() {
+                        walk.arithmetic(&part.value, scope);
+                    }
+                    walk.repeat(&clause.body.list, is_endless, source.clone(), scope)
+                })
             }
             CompoundCommand::ForClause(clause) => self.for_each(clause, &source, scope),
             CompoundCommand::CaseClause(clause) => {
@@ -278,26 +316,33 @@ impl Walk {
                         self.nested(&pattern.value, scope);
                     }
                     if let Some(list) = &case.cmd {
+                        let before = scope.clone();
                         output = output.then(self.list(list, source.clone(), scope));
+                        scope.blur(&before);
                     }
                 }
                 output
             }
             CompoundCommand::IfClause(clause) => {
                 self.list(&clause.condition, source.clone(), scope);
+                let before = scope.clone();
                 let mut output = self.list(&clause.then, source.clone(), scope);
+                scope.blur(&before);
                 for other in clause.elses.iter().flatten() {
                     if let Some(condition) = &other.condition {
                         self.list(condition, source.clone(), scope);
                     }
                     output = output.then(self.list(&other.body, source.clone(), scope));
+                    scope.blur(&before);
                 }
                 Source { text: None, ..output }
             }
             CompoundCommand::WhileClause(clause) | CompoundCommand::UntilClause(clause) => {
                 let is_endless = is_constant(&clause.0);
-                self.list(&clause.0, source.clone(), scope);
-                self.repeat(&clause.1.list, is_endless, source, scope)
+                self.looped(None, scope, |walk, scope| {
+                    walk.list(&clause.0, source.clone(), scope);
+                    walk.repeat(&clause.1.list, is_endless, source.clone(), scope)
+                })
             }
             CompoundCommand::Coprocess(coprocess) => {
                 self.is_read_only = false;
@@ -316,12 +361,40 @@ impl Walk {
             values.truncate(MAX_VALUES);
             values.push(Text::unknown());
         }
-        let mut output = Source::default();
-        for value in values {
-            self.assign(&clause.variable_name, value, scope);
-            output = output.then(self.list(&clause.body.list, source.clone(), scope));
-        }
+        let before = scope.clone();
+        let name = Some(clause.variable_name.as_str());
+        let output = self.looped(name, scope, |walk, scope| {
+            let mut output = Source::default();
+            for value in &values {
+                walk.assign(&clause.variable_name, value.clone(), scope);
+                output = output.then(walk.list(&clause.body.list, source.clone(), scope));
+            }
+            output
+        });
+        // The loop may end before its last value.
+        scope.blur(&before);
         Source { text: None, ..output }
+    }
+
+    /// Walks over a loop. If the loop changes variables other than `own`, which it sets itself, walks again with all
+    /// values that the variables may have.
+    fn looped(
+        &mut self,
+        own: Option<&str>,
+        scope: &mut Scope,
+        mut body: impl FnMut(&mut Self, &mut Scope) -> Source,
+    ) -> Source {
+        let mut before = scope.clone();
+        let output = body(self, scope);
+        if let Some(own) = own {
+            before.set(own, scope.variable(own));
+        }
+        if !scope.blur(&before) {
+            return output;
+        }
+        let output = output.then(body(self, scope));
+        scope.blur(&before);
+        output
     }
 
     fn repeat(&mut self, list: &CompoundList, is_endless: bool, source: Source, scope: &mut Scope) -> Source {
@@ -376,8 +449,11 @@ impl Walk {
                     let all = Text { is_approximate: true, ..Text::known(&values.join(" ")) };
                     simple.assignments.push((name.clone(), all));
                 }
-                (AssignmentName::ArrayElementName(name, index), _) => {
-                    self.nested(index, scope);
+                (AssignmentName::ArrayElementName(name, index), value) => {
+                    self.arithmetic(index, scope);
+                    if let AssignmentValue::Scalar(value) = value {
+                        self.word(&value.value, scope);
+                    }
                     simple.assignments.push((name.clone(), Text::unknown()));
                 }
             },
@@ -445,6 +521,25 @@ impl Walk {
             }
         }
     }
+}
+
+/// Whether a word of the line is the name of a variable.
+fn is_name(word: &str) -> bool {
+    !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+}
+
+/// Whether a test evaluates its words as arithmetic expressions.
+fn is_arithmetic(predicate: &BinaryPredicate) -> bool {
+    use BinaryPredicate as B;
+    matches!(
+        predicate,
+        B::ArithmeticEqualTo
+            | B::ArithmeticNotEqualTo
+            | B::ArithmeticLessThan
+            | B::ArithmeticLessThanOrEqualTo
+            | B::ArithmeticGreaterThan
+            | B::ArithmeticGreaterThanOrEqualTo
+    )
 }
 
 /// Whether the condition of a loop is constant: always true, or (in an `until` loop) always false.

@@ -4,6 +4,7 @@ use crate::call::Call;
 use crate::escapes;
 use crate::rules::Rule;
 use crate::text::Text;
+use crate::variables;
 
 /// A program, a script or code that a command runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -174,7 +175,11 @@ pub(crate) fn unwrap(call: &Call<'_>) -> Wrapped {
         "git" => Wrapped { inner: git_commands(call), ..Wrapped::default() },
         _ if escapes::has(program) => Wrapped { inner: escapes::commands(call), ..Wrapped::default() },
         "awk" | "gawk" | "mawk" | "nawk" => Wrapped {
-            inner: call.operands().next().map(|program| Inner::Code(program.clone())).into_iter().collect(),
+            inner: after_options(call.arguments(), "Fvfeil", &[], 0)
+                .first()
+                .map(|program| Inner::Code(program.clone()))
+                .into_iter()
+                .collect(),
             ..Wrapped::default()
         },
         "at" | "batch" | "crontab" => input_script(call),
@@ -238,79 +243,8 @@ pub(crate) fn directory(call: &Call<'_>) -> Option<Text> {
     at.and_then(|at| words.get(at + 1).cloned()).or_else(|| words.iter().find_map(|word| word.after(long)))
 }
 
-/// Variables that change only the language and the look of what a command prints.
-const HARMLESS_VARIABLES: &[&str] = &[
-    "CI",
-    "CLICOLOR",
-    "COLUMNS",
-    "FORCE_COLOR",
-    "LANG",
-    "LANGUAGE",
-    "LC_ALL",
-    "LC_COLLATE",
-    "LC_CTYPE",
-    "LC_MESSAGES",
-    "LC_NUMERIC",
-    "LC_TIME",
-    "LINES",
-    "NO_COLOR",
-    "TERM",
-    "TZ",
-];
-
-/// Whether a variable changes only the look of what a command prints.
-pub(crate) fn is_harmless_variable(name: &str) -> bool {
-    HARMLESS_VARIABLES.contains(&name)
-}
-
-/// Variables that tell programs what to run or to read, and the beginnings of the names of such variables.
-const OBEYED_VARIABLES: &[&str] = &[
-    "BASHOPTS",
-    "BASH_ENV",
-    "BROWSER",
-    "CDPATH",
-    "EDITOR",
-    "ENV",
-    "GLOBIGNORE",
-    "HOME",
-    "LESS",
-    "LESSOPEN",
-    "LESSCLOSE",
-    "MANPAGER",
-    "PAGER",
-    "PATH",
-    "PROMPT_COMMAND",
-    "PS0",
-    "PS1",
-    "PS4",
-    "SHELL",
-    "SHELLOPTS",
-    "TMPDIR",
-    "VISUAL",
-    "ZDOTDIR",
-];
-const OBEYED_PREFIXES: &[&str] = &[
-    "BASH_FUNC",
-    "DYLD_",
-    "GIT_",
-    "GREP_",
-    "JQ_",
-    "LD_",
-    "NODE_",
-    "PERL",
-    "PYTHON",
-    "RIPGREP_",
-    "RUBY",
-    "XDG_",
-];
-
-/// Whether this environment variable tells programs what to run or to read.
-pub(crate) fn is_obeyed_variable(name: &str) -> bool {
-    OBEYED_VARIABLES.contains(&name) || OBEYED_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
-}
-
 fn is_harmless_assignment(word: &Text) -> bool {
-    word.is_known() && word.value.split_once('=').is_some_and(|(name, _)| is_harmless_variable(name))
+    word.is_known() && word.value.split_once('=').is_some_and(|(name, _)| variables::is_harmless(name))
 }
 
 fn command(call: &Call<'_>, wrapper: &Wrapper) -> Wrapped {
@@ -337,7 +271,43 @@ fn command(call: &Call<'_>, wrapper: &Wrapper) -> Wrapped {
     }
     let inner = Inner::Command(rest[assigned..].to_vec());
     let is_harmless = rest[..assigned].iter().all(is_harmless_assignment);
-    Wrapped { inner: vec![inner], finding: None, is_transparent: wrapper.is_transparent && is_harmless }
+    let options = &words[..words.len() - rest.len()];
+    let is_transparent = wrapper.is_transparent && is_harmless && are_plain(wrapper.name, options);
+    Wrapped { inner: vec![inner], finding: None, is_transparent }
+}
+
+/// Whether the words before the command of a wrapper are options that change nothing but time and priority. Others may
+/// change the environment or the command itself: GNU programs also accept abbreviations, such as `env --split='CMD'`.
+fn are_plain(wrapper: &str, options: &[Text]) -> bool {
+    let is_plain = |word: &Text| {
+        let value = word.value.as_str();
+        let is_setting = |value: &str| value.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'.');
+        let option = match value.split_once('=') {
+            Some((option, setting)) if is_setting(setting) => option,
+            Some(_) => return false,
+            None => value,
+        };
+        match (wrapper, option) {
+            ("command", "-p") => true,
+            (
+                "timeout",
+                "--signal" | "--kill-after" | "--preserve-status" | "--foreground" | "--verbose" | "-v",
+            )
+            | ("nice", "--adjustment") => true,
+            ("timeout", option) if !option.starts_with("--") => {
+                is_setting(option.trim_start_matches("-s").trim_start_matches("-k"))
+            }
+            ("nice", option) if !option.starts_with("--") => {
+                is_setting(option.trim_start_matches("-n").trim_start_matches('-'))
+            }
+            ("ionice", option) => is_setting(option.trim_start_matches("-c").trim_start_matches("-n")),
+            ("stdbuf", option) if !option.starts_with("--") => {
+                is_setting(option.trim_start_matches(['-', 'i', 'o', 'e']))
+            }
+            _ => false,
+        }
+    };
+    options.iter().all(|word| word.is_known() && is_plain(word))
 }
 
 /// Adds the input of `xargs` to the command that `xargs` runs.

@@ -181,7 +181,6 @@ const LONG: &[&str] = &[
     "shortstat",
     "show-current",
     "show-prefix",
-    "show-signature",
     "show-stash",
     "show-toplevel",
     "show-cdup",
@@ -253,6 +252,10 @@ const READERS: &[&str] = &[
 
 pub(super) fn prove(call: &Call<'_>) -> Result<(), String> {
     check_global(call)?;
+    // The placeholders of signatures run the program that the repository names.
+    if call.arguments().iter().any(|word| word.value.contains("%G") || word.value.contains("%(signature")) {
+        return Err("makes git check signatures, which runs a program".to_owned());
+    }
     let words = subcommand(call);
     let Some((name, rest)) = words.split_first() else {
         return Err("runs git without a subcommand".to_owned());
