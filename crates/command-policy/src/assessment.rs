@@ -22,7 +22,7 @@ const TIME: Duration = Duration::from_secs(5);
 const MAX_SHOWN: usize = 200;
 
 /// Variables to set for a command that may run because it was proved to only read. The variables prevent a repository
-/// from making git run programs or write files.
+/// from making git run programs or write files, and `less` from running programs or writing files.
 pub const READ_ONLY_ENVIRONMENT: &[(&str, &str)] = &[
     ("GIT_OPTIONAL_LOCKS", "0"),
     ("GIT_PAGER", "cat"),
@@ -30,6 +30,9 @@ pub const READ_ONLY_ENVIRONMENT: &[(&str, &str)] = &[
     ("GIT_EXTERNAL_DIFF", ""),
     ("GIT_ALLOW_PROTOCOL", ""),
     ("GIT_TERMINAL_PROMPT", "0"),
+    ("LESSSECURE", "1"),
+    ("LESSOPEN", ""),
+    ("LESSHISTFILE", "-"),
     ("GIT_CONFIG_COUNT", "4"),
     ("GIT_CONFIG_KEY_0", "core.fsmonitor"),
     ("GIT_CONFIG_VALUE_0", "false"),

@@ -17,6 +17,8 @@ pub(crate) struct Source {
     pub(crate) is_hidden: bool,
     /// The paths that a preceding command of the pipeline lists.
     pub(crate) places: Vec<Text>,
+    /// Whether each line of the input is the path of a file below the starting directory.
+    pub(crate) lists_files: bool,
 }
 
 impl Source {
@@ -36,6 +38,8 @@ impl Source {
             is_download: self.is_download || next.is_download,
             is_hidden: self.is_hidden || next.is_hidden,
             places: [self.places, next.places].concat(),
+            // Another command may add other lines.
+            lists_files: false,
         }
     }
 }

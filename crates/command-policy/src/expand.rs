@@ -10,6 +10,7 @@ use crate::arithmetic;
 use crate::rules::Rule;
 use crate::scope::Scope;
 use crate::text::{NUMBER, SOMETHING, Text, UNKNOWN, braces};
+use crate::variables;
 use crate::walk::Walk;
 
 /// The largest number of words that the braces of a word expand to.
@@ -207,8 +208,7 @@ impl Walk {
         if is_indirect {
             // The value names another parameter, which may have an index: `X='a[$(CMD)]'; echo ${!X}`.
             let name = value_of(parameter, scope);
-            let is_name = name.value.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
-            if !name.is_known() || !is_name {
+            if !name.is_known() || !variables::is_name(&name.value) {
                 self.not_proved(&parameter.to_string(), "reads a variable whose name is not known");
             }
         }

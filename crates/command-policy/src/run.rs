@@ -78,6 +78,7 @@ impl Walk {
 
     /// Checks a command, and the commands that it runs.
     fn call(&mut self, argv: &[Text], source: &Source, scope: &mut Scope) -> Source {
+        let is_inner_proved = std::mem::take(&mut self.is_inner_proved);
         let Some(first) = argv.first() else { return Source::default() };
         if let Some(body) = scope.functions.get(&first.value).cloned() {
             return self.function(&first.value, &body, argv, source, scope);
@@ -104,9 +105,14 @@ impl Walk {
         }
         // The command and its inner commands are judged separately: an approval of the command does not approve its
         // inner commands, and the reverse.
-        let is_judged = self.findings.len() > before || is_wrapper && wrapped.is_transparent;
-        if !is_judged && let Err(why) = read_only::prove(&call) {
-            self.found(Rule::Command, argv, why);
+        let is_judged =
+            self.findings.len() > before || is_wrapper && wrapped.is_transparent || is_inner_proved;
+        let mut includes_inner = false;
+        if !is_judged {
+            match read_only::prove(&call) {
+                Ok(()) => includes_inner = matches!(program.as_str(), "find" | "xargs"),
+                Err(why) => self.found(Rule::Command, argv, why),
+            }
         }
         let mut output = output_of(&call);
         for inner in wrapped.inner {
@@ -122,6 +128,7 @@ impl Walk {
                     if let Some(directory) = wrappers::directory(&call) {
                         inside.change_directory(&[directory]);
                     }
+                    self.is_inner_proved = includes_inner;
                     output = self.nested_call(&words, source, &mut inside);
                 }
                 Inner::Script(script, parameters) => {
@@ -308,6 +315,7 @@ fn output_of(call: &Call<'_>) -> Source {
         is_download: source.is_download || rules::is_downloader(call),
         is_hidden: source.is_hidden || decodes,
         places,
+        lists_files: read_only::lists_files(call),
     }
 }
 

@@ -20,7 +20,7 @@ const HARMLESS: &[&str] = &[
     "TZ",
 ];
 
-/// Variables of well-known programs that change what these programs print.
+/// Variables of well-known programs that change what these programs print, although [`TOOLS`] has their first word.
 const PRINTING: &[&str] = &[
     "CARGO_TERM_COLOR",
     "DJANGO_DEBUG",
@@ -125,6 +125,11 @@ const ARRAYS_OF_ZSH: &[&str] = &[
     "watch",
 ];
 
+/// Whether a text can be the name of a variable or the number of a parameter.
+pub(crate) fn is_name(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+}
+
 /// Whether this variable tells the shell or other programs what to run or to read.
 pub(crate) fn is_obeyed(name: &str) -> bool {
     if PRINTING.contains(&name) {
@@ -134,6 +139,338 @@ pub(crate) fn is_obeyed(name: &str) -> bool {
         || OBEYED_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
         || ARRAYS_OF_ZSH.contains(&name)
         || name.ends_with("_functions")
+}
+
+/// Programs that the variables with their name steer. A name with one of these words at its start is refused.
+const TOOLS: &[&str] = &[
+    "ACK",
+    "AG",
+    "ANSIBLE",
+    "ANTHROPIC",
+    "AR",
+    "AS",
+    "ASAN",
+    "AWK",
+    "AWS",
+    "AZURE",
+    "BABEL",
+    "BASH",
+    "BAT",
+    "BISON",
+    "BUILDKIT",
+    "BUN",
+    "BUNDLE",
+    "BZIP",
+    "CABAL",
+    "CARGO",
+    "CC",
+    "CELERY",
+    "CHROME",
+    "CHROMIUM",
+    "CLANG",
+    "CLAUDE",
+    "CLOUDSDK",
+    "CMAKE",
+    "CO",
+    "CODEX",
+    "COMPLUS",
+    "COMPOSE",
+    "COMSPEC",
+    "CONDA",
+    "COR",
+    "CORECLR",
+    "COREPACK",
+    "COVERAGE",
+    "CPP",
+    "CTANGLE",
+    "CURL",
+    "CVS",
+    "CXX",
+    "CYPRESS",
+    "DBUS",
+    "DEBUGGER",
+    "DEBUGINFOD",
+    "DENO",
+    "DIFF",
+    "DISPLAY",
+    "DJANGO",
+    "DOCKER",
+    "DOTNET",
+    "DYLD",
+    "ELECTRON",
+    "ELIXIR",
+    "EMACS",
+    "ERL",
+    "ESBUILD",
+    "ESLINT",
+    "EXINIT",
+    "F77",
+    "FC",
+    "FD",
+    "FIREFOX",
+    "FLASK",
+    "FLEX",
+    "FORTRAN",
+    "FTP",
+    "FZF",
+    "GCC",
+    "GCLOUD",
+    "GCONV",
+    "GDB",
+    "GDK",
+    "GEM",
+    "GET",
+    "GHC",
+    "GIO",
+    "GIT",
+    "GLIBC",
+    "GNUPG",
+    "GO",
+    "GOOGLE",
+    "GPG",
+    "GRADLE",
+    "GREP",
+    "GST",
+    "GTK",
+    "GUILE",
+    "GUNICORN",
+    "GZIP",
+    "HELM",
+    "HEX",
+    "HG",
+    "HIST",
+    "HOSTCC",
+    "HOSTCXX",
+    "HTTP",
+    "HTTPS",
+    "INSTALL",
+    "JAVA",
+    "JDK",
+    "JEST",
+    "JQ",
+    "JRE",
+    "JULIA",
+    "JVM",
+    "KOTLIN",
+    "KSH",
+    "KUBE",
+    "LD",
+    "LESS",
+    "LEX",
+    "LINT",
+    "LLVM",
+    "LOGNAME",
+    "LSAN",
+    "LUA",
+    "M2C",
+    "MAKE",
+    "MAKEINFO",
+    "MALLOC",
+    "MAN",
+    "MAVEN",
+    "MERGE",
+    "MESON",
+    "MIX",
+    "MOCHA",
+    "MORE",
+    "MSAN",
+    "MSBUILD",
+    "MVN",
+    "MYSQL",
+    "NINJA",
+    "NIX",
+    "NM",
+    "NODE",
+    "NOX",
+    "NPM",
+    "NPX",
+    "NUGET",
+    "NVIM",
+    "NVM",
+    "OBJCOPY",
+    "OBJDUMP",
+    "OCAML",
+    "OLDPWD",
+    "OPENAI",
+    "OPENER",
+    "OPENSSL",
+    "PC",
+    "PDM",
+    "PERL",
+    "PG",
+    "PHP",
+    "PIP",
+    "PKG",
+    "PLAYWRIGHT",
+    "PNPM",
+    "PODMAN",
+    "POETRY",
+    "PUPPETEER",
+    "PWD",
+    "PYENV",
+    "PYTEST",
+    "PYTHON",
+    "QT",
+    "RAKE",
+    "RANLIB",
+    "RAYON",
+    "RBENV",
+    "READELF",
+    "RES",
+    "RIPGREP",
+    "RM",
+    "RSYNC",
+    "RUBY",
+    "RUST",
+    "SASS",
+    "SBT",
+    "SCALA",
+    "SCP",
+    "SCREEN",
+    "SED",
+    "SHLVL",
+    "SSH",
+    "SSL",
+    "STACK",
+    "STRIP",
+    "SUDO",
+    "SVN",
+    "SWIFT",
+    "SYSTEMD",
+    "TANGLE",
+    "TAR",
+    "TARGET",
+    "TCL",
+    "TERM",
+    "TERRAFORM",
+    "TEX",
+    "TF",
+    "TMUX",
+    "TOX",
+    "TS",
+    "TSAN",
+    "TZDIR",
+    "UBSAN",
+    "UID",
+    "USER",
+    "UV",
+    "UVICORN",
+    "VAGRANT",
+    "VIM",
+    "VIRTUAL",
+    "VITE",
+    "WAYLAND",
+    "WEAVE",
+    "WEBPACK",
+    "WGET",
+    "WINE",
+    "XAUTHORITY",
+    "XDG",
+    "XZ",
+    "YACC",
+    "YARN",
+    "ZDOTDIR",
+    "ZSH",
+    "ZSTD",
+];
+/// What a variable that steers a program is often called. A name with one of these words is refused, also if the word
+/// is the start or the end of a longer word, as in `CLASSPATH`.
+const STEERING: &[&str] = &[
+    "ADDOPTS",
+    "ALIAS",
+    "ARGS",
+    "ASKPASS",
+    "BACKEND",
+    "BROWSER",
+    "CACHE",
+    "CERT",
+    "CMD",
+    "COMMAND",
+    "COMPILER",
+    "CONF",
+    "DIR",
+    "DRIVER",
+    "EDITOR",
+    "ENGINE",
+    "EXEC",
+    "FILE",
+    "FLAGS",
+    "FORMATTER",
+    "FUNC",
+    "HANDLER",
+    "HOME",
+    "HOOK",
+    "INCLUDE",
+    "INDEX",
+    "INIT",
+    "INTERPRETER",
+    "LAUNCHER",
+    "LIB",
+    "LINKER",
+    "LOADER",
+    "MIRROR",
+    "MODULE",
+    "OPTIONS",
+    "OPTS",
+    "PAGER",
+    "PATH",
+    "PLUGIN",
+    "PREFIX",
+    "PRELOAD",
+    "PROFILE",
+    "PROGRAM",
+    "PROMPT",
+    "PROXY",
+    "REGISTRY",
+    "REPO",
+    "ROOT",
+    "RSH",
+    "RUNNER",
+    "SCRIPT",
+    "SHELL",
+    "SOCK",
+    "SOURCE",
+    "START",
+    "STARTUP",
+    "TERMINAL",
+    "TOOL",
+    "URI",
+    "URL",
+    "VIEWER",
+    "WRAPPER",
+];
+
+/// Whether `export` may set a variable, so that no program that a later command starts is steered by it. The environment
+/// reaches each later command of a shell, so that more names are refused than for a variable of the shell alone.
+pub(crate) fn may_be_exported(name: &str, value: &str) -> bool {
+    if !is_name(name) || name.starts_with(|first: char| first.is_ascii_digit()) || !is_inert(value) {
+        return false;
+    }
+    if is_harmless(name) || PRINTING.contains(&name) {
+        return true;
+    }
+    let upper = name.to_ascii_uppercase();
+    !is_obeyed(name) && !is_obeyed(&upper) && !is_of_tool(&upper) && !upper.split('_').any(is_steering)
+}
+
+fn is_of_tool(upper: &str) -> bool {
+    let first = upper.trim_start_matches('_').split('_').next().unwrap_or_default();
+    // A tool's variable may have no `_` after the name, as in `GOFLAGS` and `PGHOST`.
+    TOOLS.iter().any(|tool| first == *tool || tool.len() > 3 && first.starts_with(tool))
+        || first.starts_with("GO")
+        || first.starts_with("PG")
+}
+
+fn is_steering(word: &str) -> bool {
+    word == "RC"
+        || word == "BIN"
+        || STEERING.iter().any(|part| word.starts_with(part) || word.ends_with(part))
+}
+
+/// Whether a value names neither a path nor an option, and contains no code.
+fn is_inert(value: &str) -> bool {
+    !value.starts_with(['-', '=', '.', '+'])
+        && value.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_.,:=@%+-".contains(&byte))
 }
 
 /// Whether a shell that evaluates this text, as an arithmetic expression or a prompt, may run a command.
@@ -146,13 +483,40 @@ mod tests {
     use super::*;
 
     #[test]
-    fn variables_that_programs_obey() {
-        for name in ["PATH", "IFS", "GIT_DIR", "BASH_CMDS", "path", "aliases", "precmd_functions", "LESSOPEN"]
-        {
-            assert!(is_obeyed(name), "{name}");
+    fn only_variables_that_steer_no_program_are_exported() {
+        for (name, value) in [
+            ("FOO", "bar"),
+            ("DEBUG", "1"),
+            ("PORT", "3000"),
+            ("LOG_LEVEL", "debug"),
+            ("RUST_LOG", "info,mine=debug"),
+            ("NODE_ENV", "test"),
+            ("API_KEY", "abc-1"),
+            ("HOST", "localhost:80"),
+            ("LANG", "C.UTF-8"),
+            ("EMPTY", ""),
+        ] {
+            assert!(may_be_exported(name, value), "{name}={value}");
         }
-        for name in ["X", "PATHS", "NODE_ENV", "LANG"] {
-            assert!(!is_obeyed(name), "{name}");
+        for (name, value) in [
+            ("FOO", "/bin/sh"),
+            ("FOO", "-x"),
+            ("FOO", "a b"),
+            ("FOO", "$(x)"),
+            ("1A", "x"),
+            ("A%%", "x"),
+            ("", "x"),
+            ("PATH", "x"),
+            ("path", "x"),
+            ("CLASSPATH", "x"),
+            ("BAT_PAGER", "x"),
+            ("http_proxy", "x"),
+            ("GOFLAGS", "x"),
+            ("_JAVA_OPTIONS", "x"),
+            ("precmd_functions", "x"),
+            ("LANG", "../x"),
+        ] {
+            assert!(!may_be_exported(name, value), "{name}={value}");
         }
     }
 }

@@ -14,6 +14,7 @@ use crate::rules::Rule;
 use crate::scope::Scope;
 use crate::syntax::{Dialect, Unreadable, parse};
 use crate::text::{NUMBER, SOMETHING, Text, UNKNOWN};
+use crate::variables;
 
 /// The maximum number of commands that are checked. The commands of loops and functions are counted each time that they
 /// run.
@@ -28,6 +29,8 @@ pub(crate) struct Walk {
     pub(crate) dialect: Dialect,
     pub(crate) findings: Vec<Finding>,
     pub(crate) is_read_only: bool,
+    /// Whether the command that runs next is an inner command, and the proof of its wrapper included it.
+    pub(crate) is_inner_proved: bool,
     /// The functions whose bodies are being checked.
     pub(crate) inside: Vec<String>,
     /// The number of enclosing constructs that run in parallel with other commands.
@@ -56,6 +59,7 @@ impl Walk {
             dialect,
             findings: Vec::new(),
             is_read_only: true,
+            is_inner_proved: false,
             inside: Vec::new(),
             beside: 0,
             endless: 0,
@@ -272,7 +276,7 @@ impl Walk {
             ExtendedTestExpr::UnaryTest(predicate, word) => {
                 self.nested(&word.value, scope);
                 let names_variable = matches!(predicate, UnaryPredicate::ShellVariableIsSetAndAssigned);
-                if names_variable && !is_name(&word.value) {
+                if names_variable && !variables::is_name(&word.value) {
                     self.not_proved(&word.value, "reads a variable whose name is not known");
                 }
             }
@@ -521,11 +525,6 @@ impl Walk {
             }
         }
     }
-}
-
-/// Whether a word of the line is the name of a variable.
-fn is_name(word: &str) -> bool {
-    !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
 /// Whether a test evaluates its words as arithmetic expressions.

@@ -1,7 +1,7 @@
 //! Proves that a git command only reads. The variables in [`crate::READ_ONLY_ENVIRONMENT`] prevent a repository from
 //! making git run programs.
 
-use super::check_options;
+use super::options::check_options;
 use crate::call::Call;
 use crate::rules::git::subcommand;
 
@@ -250,7 +250,28 @@ const READERS: &[&str] = &[
     "whatchanged",
 ];
 
+/// The options of `git config` that choose and print values.
+const CONFIG: &[&str] = &[
+    "--bool",
+    "--global",
+    "--int",
+    "--local",
+    "--name-only",
+    "--null",
+    "--path",
+    "--show-origin",
+    "--show-scope",
+    "--system",
+    "--worktree",
+    "-z",
+];
+
 pub(super) fn prove(call: &Call<'_>) -> Result<(), String> {
+    if let [only] = call.arguments()
+        && matches!(only.value.as_str(), "--version" | "-v" | "--help" | "-h" | "help" | "version")
+    {
+        return Ok(());
+    }
     check_global(call)?;
     // The placeholders of signatures run the program that the repository names.
     if call.arguments().iter().any(|word| word.value.contains("%G") || word.value.contains("%(signature")) {
@@ -279,7 +300,13 @@ pub(super) fn prove(call: &Call<'_>) -> Result<(), String> {
         "stash" => matches!(first, "list" | "show"),
         "worktree" => first == "list",
         "reflog" => operands == 0 || first == "show",
-        "config" => matches!(first, "--get" | "--get-all" | "--list" | "-l" | "--get-regexp"),
+        "config" if rest.len() == 1 && first.contains('.') && operands == 1 => true,
+        "config" => {
+            matches!(first, "--get" | "--get-all" | "--list" | "-l" | "--get-regexp")
+                && rest[1..]
+                    .iter()
+                    .all(|word| !word.value.starts_with('-') || CONFIG.contains(&word.value.as_str()))
+        }
         "submodule" => first == "status",
         "notes" => matches!(first, "list" | "show"),
         _ => false,
@@ -292,6 +319,22 @@ pub(super) fn prove(call: &Call<'_>) -> Result<(), String> {
     }
     let long: Vec<&str> = LONG.to_vec();
     check_options("git", rest, FLAGS, VALUED, &long, false).map(|_| ())
+}
+
+/// Whether a command lists paths below the directory in which it runs, one a line.
+pub(super) fn lists(call: &Call<'_>) -> bool {
+    let Some((name, rest)) = call.arguments().split_first() else { return false };
+    let is_path = |word: &&str| !word.starts_with(['-', '/', '~', ':']) && !word.contains("..");
+    let words: Vec<&str> = rest.iter().map(|word| word.value.as_str()).collect();
+    let options: &[&str] = match name.value.as_str() {
+        "ls-files" => {
+            &["-c", "-m", "-o", "-z", "--", "--cached", "--exclude-standard", "--modified", "--others"]
+        }
+        "diff" if words.contains(&"--name-only") => &["--", "--cached", "--name-only", "--staged"],
+        "grep" if words.contains(&"-l") => &["-i", "-l", "-w", "-E", "-F"],
+        _ => return false,
+    };
+    words.iter().all(|word| options.contains(word) || is_path(word))
 }
 
 /// Checks the options before the subcommand.

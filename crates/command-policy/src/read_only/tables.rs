@@ -1,6 +1,9 @@
 //! The programs that only read if all their options are in this table. The options are from the manual pages (GNU
 //! coreutils 9, grep 3.8, util-linux 2.38, procps 4, ripgrep 13, tree 2, jq 1.6; busybox has fewer options).
 
+/// The directories of the system's own programs.
+pub(super) const SYSTEM_DIRECTORIES: &[&str] = &["/bin/", "/usr/bin/"];
+
 /// A program, and the options with which it only reads.
 pub(super) struct Reader {
     pub(super) name: &'static str,
@@ -76,11 +79,23 @@ const SUMS: &[&str] =
     &["binary", "check", "ignore-missing", "quiet", "status", "strict", "tag", "text", "warn", "zero"];
 const TIME: &[&str] = &["date=", "iso-8601", "reference=", "rfc-3339=", "rfc-email", "universal", "utc"];
 
+/// Programs that only print their version if `--version` is their one argument.
+///
+/// Programs that choose another program by a file of the directory are missing, because the file can name any program:
+/// `cargo` and `rustc` (rustup obeys `rust-toolchain.toml`), `yarn` (`.yarnrc`), `pnpm` (`package.json`), `go`
+/// (`go.mod`). `npm` is missing because it writes a log.
+pub(super) const VERSIONS: &[&str] = &[
+    "awk", "bash", "c++", "cc", "clang", "clang++", "cmake", "curl", "g++", "gawk", "gcc", "gzip", "java",
+    "ld", "make", "mawk", "ninja", "node", "nodejs", "openssl", "perl", "pip", "pip3", "python", "python3",
+    "ruby", "sed", "sqlite3", "tar", "wget", "xargs", "find", "zsh",
+];
+
 pub(super) const READERS: &[Reader] = &[
     harmless(":", "", "", &[]),
     harmless("[", "abcdefghknprstuwxzGLNOS", "", &[]),
     harmless("[[", "abcdefghknprstuwxzGLNOS", "", &[]),
     harmless("arch", "", "", &[]),
+    harmless("base64", "diw", "w", &["decode", "ignore-garbage", "wrap="]),
     harmless("basename", "az", "s", &["multiple", "suffix=", "zero"]),
     harmless(
         "cat",
@@ -177,7 +192,9 @@ pub(super) const READERS: &[Reader] = &[
     ),
     harmless("echo", "neE", "", &[]),
     harmless("egrep", "0abchHilLnoqrRsTvwxyzZEFGIP", "ABCDdefm", GREP),
+    careful("env", "0", "", &["null"], 0),
     harmless("expand", "it", "t", &["initial", "tabs="]),
+    harmless("expr", "", "", &[]),
     harmless("false", "", "", &[]),
     harmless("fgrep", "0abchHilLnoqrRsTvwxyzZEFGIP", "ABCDdefm", GREP),
     careful(
@@ -227,6 +244,22 @@ pub(super) const READERS: &[Reader] = &[
             "tab",
         ],
     ),
+    harmless("last", "adFiRwx", "nst", &[]),
+    // `READ_ONLY_ENVIRONMENT` makes `less` run no program and write no file. `-o` and `-k` are not in the list.
+    careful(
+        "less",
+        "aeEfFgGiImMnNqQrRsSwWX0",
+        "p",
+        &[
+            "chop-long-lines",
+            "ignore-case",
+            "LINE-NUMBERS",
+            "no-init",
+            "quit-if-one-screen",
+            "RAW-CONTROL-CHARS",
+        ],
+        ANY,
+    ),
     harmless("locale", "ackm", "", &["all-locales", "charmaps"]),
     harmless(
         "ls",
@@ -261,14 +294,25 @@ pub(super) const READERS: &[Reader] = &[
             "time-style=",
         ],
     ),
+    harmless("lsblk", "abdfilmnpPrst", "o", &["all", "fs", "json", "output="]),
     harmless("lscpu", "abceJpxy", "s", &["json"]),
+    harmless("lsmod", "", "", &[]),
     harmless("md5sum", "bctwz", "", SUMS),
     harmless("nl", "p", "bdfhilnsvw", &["body-numbering=", "number-width="]),
+    careful("netstat", "aeglnNoprstuwx46", "", &["all", "listening", "numeric", "programs", "tcp", "udp"], 0),
+    careful(
+        "nm",
+        "aACDgnopPrsSuv",
+        "",
+        &["defined-only", "demangle", "dynamic", "extern-only", "undefined-only"],
+        ANY,
+    ),
     harmless("nproc", "", "", &["all", "ignore="]),
     harmless("od", "abcdfilosvx", "AjNStw", &["address-radix=", "format=", "read-bytes=", "skip-bytes="]),
     harmless("paste", "sz", "d", &["delimiters=", "serial"]),
     harmless("pgrep", "acfilnovwx", "dgGPstuU", &["full", "list-full", "list-name", "newest", "oldest"]),
     harmless("pidof", "cqsx", "oS", &[]),
+    harmless("printenv", "0", "", &["null"]),
     harmless("printf", "", "", &[]),
     harmless(
         "ps",
@@ -377,11 +421,32 @@ pub(super) const READERS: &[Reader] = &[
         ],
         ANY,
     ),
+    careful(
+        "ss",
+        "0460aeHilmnoOprstuwxZ",
+        "",
+        &["all", "extended", "listening", "memory", "numeric", "processes", "summary", "tcp", "udp", "unix"],
+        0,
+    ),
     harmless("stat", "fLtx", "c", &["dereference", "file-system", "format=", "printf=", "terse"]),
     harmless("strings", "adfow", "enst", &["all", "bytes=", "print-file-name"]),
     harmless("tac", "br", "s", &["before", "regex", "separator="]),
-    // `-f` is not in the list, because `tail -f` does not end.
-    careful("tail", "0qvz", "cn", &["bytes=", "lines=", "quiet", "verbose", "zero-terminated"], ANY),
+    harmless(
+        "tail",
+        "0fFqvz",
+        "cns",
+        &[
+            "bytes=",
+            "follow",
+            "lines=",
+            "pid=",
+            "quiet",
+            "retry",
+            "sleep-interval=",
+            "verbose",
+            "zero-terminated",
+        ],
+    ),
     harmless("test", "abcdefghknprstuwxzGLNOS", "", &[]),
     harmless("tr", "cCdst", "", &["complement", "delete", "squeeze-repeats", "truncate-set1"]),
     careful(
