@@ -110,7 +110,6 @@ impl Walk {
         for piece in pieces {
             let expanded = match &piece.piece {
                 WordPiece::Text(text) if is_quoted => {
-                    self.old_arithmetic(text);
                     fields.append_quoted(text);
                     continue;
                 }
@@ -119,7 +118,6 @@ impl Walk {
                         // A pattern of zsh can run a command: `*(e:'CMD':)`.
                         self.not_proved(text, "has a pattern that may run a command");
                     }
-                    self.old_arithmetic(text);
                     fields.append(&Text::known(text), false);
                     continue;
                 }
@@ -185,13 +183,6 @@ impl Walk {
                 }
             }
             None => self.not_proved(text, "computes with a text that may run a command"),
-        }
-    }
-
-    /// Refuses the proof for arithmetic in the old form `$[…]`, which the parser does not know.
-    fn old_arithmetic(&mut self, text: &str) {
-        if text.contains("$[") {
-            self.not_proved(text, "computes with a text that may run a command");
         }
     }
 
