@@ -1,8 +1,8 @@
 //! Implements the isolation probe, which tests from inside the bottle what the bottle can reach.
 //!
-//! Every attempt is real: it opens a socket, resolves a name or reads a file. The only exception is the memory of pid
-//! 1. The probe runs in pid 1, so it checks the flag that denies access to other processes. A result is *blocked* only
-//! if there is no other explanation for the observation. The cause of a timeout may also be a lost packet, so the
+//! Every attempt is real: it opens a socket, resolves a name or reads a file. The only exception is the memory of
+//! pid 1. The probe runs in pid 1, so it checks the flag that denies access to other processes. A result is *blocked*
+//! only if there is no other explanation for the observation. The cause of a timeout may also be a lost packet, so the
 //! result of a timeout is *unknown*.
 //!
 //! - `network`, `datagram`: external addresses, metadata services, the host, other resolvers
