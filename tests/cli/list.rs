@@ -218,7 +218,7 @@ fn wait_for_row(home: &TestHome, wanted: &str) -> Result<()> {
 #[test]
 fn list_shows_a_dead_sidecar_as_down() -> Result<()> {
     let home = home()?;
-    run(&home, &["start", "nap", "--yes", "--detach", "--label", "one"])?.expect_code(0);
+    let _ = run(&home, &["start", "nap", "--yes", "--detach", "--label", "one"])?.expect_code(0);
     wait_for_row(&home, "running (detached)\tegress")?;
     kill_role(&home, "__egress", "one")?;
     wait_for_row(&home, "running (detached)\tegress down")?;
