@@ -202,7 +202,7 @@ mod tests {
     }
 
     fn last_line(list: &List, columns: u16) -> String {
-        screen(list, columns, 16).lines().last().unwrap_or_default().to_owned()
+        screen(list, columns, 16).trim_end().lines().last().unwrap_or_default().to_owned()
     }
 
     fn press(list: &mut List, code: KeyCode) {
