@@ -15,6 +15,9 @@ const CONTENT_MAX: usize = 1 << 20;
 /// The maximum number of elements of a list.
 const LIST_MAX: usize = 1024;
 
+/// The maximum of a position in an output. JSON numbers above it are not exact in all clients (RFC 8259, section 6).
+pub(super) const POSITION_MAX: u64 = (1 << 53) - 1;
+
 /// An argument of a tool.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Field {
@@ -59,19 +62,17 @@ pub(super) const fn required(name: &'static str, kind: Kind, about: &'static str
 }
 
 impl Kind {
+    /// Returns the JSON schema of a value. The schema omits the limits that a model hardly ever reaches, because every
+    /// conversation carries the schemas. [`Self::check`] still enforces these limits and states them in its error.
     fn schema(self) -> Value {
         match self {
-            Self::Text => json!({"type": "string", "maxLength": TEXT_MAX}),
-            Self::Name => json!({"type": "string", "pattern": "^[A-Za-z0-9]", "maxLength": NAME_MAX}),
-            Self::Content => json!({"type": "string", "maxLength": CONTENT_MAX}),
+            Self::Text | Self::Name | Self::Content => json!({"type": "string"}),
             Self::OneOf(words) => json!({"type": "string", "enum": words}),
-            Self::Command => json!({"anyOf": [
-                {"type": "string", "minLength": 1, "maxLength": TEXT_MAX},
-                {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": LIST_MAX},
-            ]}),
+            Self::Command => json!({"type": ["string", "array"], "items": {"type": "string"}}),
+            Self::Number(from, POSITION_MAX) => json!({"type": "integer", "minimum": from}),
             Self::Number(from, to) => json!({"type": "integer", "minimum": from, "maximum": to}),
             Self::Flag => json!({"type": "boolean"}),
-            Self::Texts => json!({"type": "array", "items": {"type": "string"}, "maxItems": LIST_MAX}),
+            Self::Texts => json!({"type": "array", "items": {"type": "string"}}),
             Self::Variables => json!({"type": "object", "additionalProperties": {"type": "string"}}),
         }
     }

@@ -8,7 +8,7 @@ use bottle_protocol::session::guest::Process;
 use bottle_protocol::session::process::ReadFrom;
 use bottle_protocol::session::service::Restart;
 
-use super::arguments::{Arguments, Field, Kind, optional, required};
+use super::arguments::{Arguments, Field, Kind, POSITION_MAX, optional, required};
 use super::call::{Call, Checked};
 use super::requests::{BottleRequest, Fork, Pull, Request, RunInEnvironment, Start, StartService};
 
@@ -62,7 +62,7 @@ pub(super) const LIST: &str = "bottle_list";
 /// The name of the tool that makes an environment if there is none.
 pub(super) const RUN: &str = "env_run";
 
-const BOTTLE: Field = required("bottle", Kind::Name, "The bottle's name, as bottle_list shows it.");
+const BOTTLE: Field = required("bottle", Kind::Name, "As bottle_list shows it.");
 const TASK: Field =
     required("task", Kind::Name, "The id of the task: the same id always means the same bottle.");
 const PROCESS: Field =
@@ -92,7 +92,7 @@ const MERGE: Field =
     optional("merge", Kind::Flag, "Write standard error into `stdout`, in the order of the command.");
 const FROM: Field = optional(
     "from",
-    Kind::Number(0, u64::MAX >> 11),
+    Kind::Number(0, POSITION_MAX),
     "Begin at this position: the `next` of the previous part.",
 );
 const WAIT: Field =
@@ -215,7 +215,7 @@ pub(super) const ALL: &[Tool] = &[
             optional("until", Kind::Text, "A regular expression for a line of the output."),
             optional(
                 "from",
-                Kind::Number(0, u64::MAX >> 11),
+                Kind::Number(0, POSITION_MAX),
                 "With `until`: begin at this position of the output.",
             ),
         ],
@@ -394,7 +394,7 @@ pub(super) const ALL: &[Tool] = &[
         fields: &[
             BOTTLE,
             PATH,
-            optional("offset", Kind::Number(0, u64::MAX >> 11), "Begin at this position, counted in bytes."),
+            optional("offset", Kind::Number(0, POSITION_MAX), "Begin at this position, counted in bytes."),
             optional("max", Kind::Number(1, 1 << 20), "Read at most so many bytes. By default 262144."),
         ],
         call: |given, _| {
@@ -847,6 +847,15 @@ mod tests {
             assert!(tool.fields.iter().all(|field| field.about.ends_with('.')), "{}", tool.name);
             assert_eq!(schema(tool.fields)["type"], "object");
         }
+    }
+
+    /// Every conversation of a model carries all tools. A token of this text is about four bytes.
+    #[test]
+    fn all_tools_together_are_below_five_thousand_tokens() {
+        let all =
+            ALL.iter().map(|tool| json!([tool.name, tool.about, schema(tool.fields)]).to_string().len());
+        let bytes: usize = all.sum();
+        assert!(bytes < 5_000 * 4, "{bytes} bytes");
     }
 
     #[test]
