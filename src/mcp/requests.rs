@@ -259,7 +259,8 @@ async fn answer(
         Request::Agents => shown(Ok(listed(host, Kind::Agent, &unheard))),
         Request::Start(start) => shown(launch(host, *start).await),
         Request::Environments => {
-            let mut environments = Environments::of(host).and_then(|all| all.list()).map_err(said)?;
+            let all = Environments::of(host).map_err(said)?;
+            let mut environments = all.list_measured().await.map_err(said)?;
             environments.retain(|listed| scope.environment(host, &listed.task).is_ok());
             shown(Ok(environments))
         }

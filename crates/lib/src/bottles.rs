@@ -62,7 +62,7 @@ pub fn is_running(state: &State) -> bool {
 }
 
 /// Asks the keepers of these bottles concurrently what their agents do. Omits the bottles whose keeper does not answer.
-async fn activities(host: &Host, slugs: Vec<Slug>) -> BTreeMap<Slug, Activity> {
+pub(crate) async fn activities(host: &Host, slugs: Vec<Slug>) -> BTreeMap<Slug, Activity> {
     let ask = async |slug: &Slug| Some((slug.clone(), client::activity(host, slug).await?));
     join_all(slugs.iter().map(ask)).await.into_iter().flatten().collect()
 }

@@ -9,11 +9,15 @@ use bottle_instance::environments::{self, Environment, Environments as Records};
 use bottle_instance::{State, Store};
 use bottle_policy::names::Slug;
 
+use crate::bottles::activities;
 use crate::failure::Failure;
 use crate::report::ListedEnvironment;
 
 /// The pause between two attempts to get a lock.
 const LOCK_POLL: Duration = Duration::from_millis(20);
+
+/// The state of an environment whose bottle runs.
+const RUNNING: &str = "running";
 
 /// The environments of one `$BOTTLE_HOME`.
 #[derive(Debug, Clone)]
@@ -40,6 +44,23 @@ impl<'h> Environments<'h> {
         self.all()?.into_iter().map(|environment| self.listed(environment)).collect()
     }
 
+    /// Lists the tasks as [`Self::list`] does, and asks the keepers of running bottles for their disk space.
+    ///
+    /// # Errors
+    /// As [`Self::list`]. A keeper that does not answer is no error.
+    pub async fn list_measured(&self) -> Result<Vec<ListedEnvironment>, Failure> {
+        let mut listed = self.list()?;
+        let running = listed.iter().filter(|environment| environment.state == RUNNING);
+        let slugs = running.filter_map(|environment| environment.slug.parse().ok()).collect();
+        let activities = activities(self.host, slugs).await;
+        for environment in &mut listed {
+            let slug = environment.slug.parse::<Slug>().ok();
+            let size = slug.and_then(|slug| activities.get(&slug)?.size);
+            environment.disk_bytes = size.map(|size| size.bytes).or(environment.disk_bytes);
+        }
+        Ok(listed)
+    }
+
     /// Checks that a task has an environment.
     ///
     /// # Errors
@@ -60,12 +81,21 @@ impl<'h> Environments<'h> {
     fn listed(&self, environment: Environment) -> Result<ListedEnvironment, Failure> {
         let Environment { task, slug, created_at, last_used, parent: _ } = environment;
         let in_use = self.unused(&slug)?.is_none();
-        let state = match Store::of(self.host).state(&slug) {
-            Some(State::Alive(_)) => "running",
-            Some(State::Kept(_)) => "kept",
-            _ => "gone",
+        let (state, record) = match Store::of(self.host).state(&slug) {
+            Some(State::Alive(record)) => (RUNNING, Some(record)),
+            Some(State::Kept(record)) => ("kept", Some(record)),
+            _ => ("gone", None),
         };
-        Ok(ListedEnvironment { task, slug: slug.to_string(), state, in_use, created_at, last_used })
+        let disk_bytes = record.and_then(|record| record.size).map(|size| size.bytes);
+        Ok(ListedEnvironment {
+            task,
+            slug: slug.to_string(),
+            state,
+            in_use,
+            created_at,
+            last_used,
+            disk_bytes,
+        })
     }
 
     pub(super) fn is_running(&self, slug: &Slug) -> bool {

@@ -177,6 +177,8 @@ pub struct ListedEnvironment {
     pub created_at: Timestamp,
     /// When a command in the bottle last began or ended.
     pub last_used: Timestamp,
+    /// The disk space in bytes of the bottle's own files, if it was measured.
+    pub disk_bytes: Option<u64>,
 }
 
 /// An element of the array that `bottle env rm --json` prints.
