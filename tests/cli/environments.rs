@@ -63,9 +63,9 @@ fn runs_lists_and_removes() -> Result<()> {
         &home,
         &[
             &["env", "ls"],
-            &["env", "run", "new", "--", "true"],
             &["env", "run", "../..", "--", "true"],
             &["env", "run", "new", "--agent", "absent", "--", "true"],
+            &["env", "run", "new", "--", "true"],
             &["env", "run", "py-1", "--", "exit", "3"],
             &["env", "run", "py-1", "--", "echo", "again"],
             &["env", "run", "py-1", "--agent", "nap", "--", "no-such-program"],

@@ -83,7 +83,7 @@ fn a_first_session_from_init_to_pull() -> Result<()> {
         &["start", "--cwd", "--backend", "linux"],
         &[
             ("Esc cancels", "shell"),
-            ("> shell  1 of 6", "\r"),
+            ("> shell  1 of 7", "\r"),
             ("1 shell", "\r"),
             ("Its name, or Enter", "first\r"),
             ("The colour of its name?", "green\r"),

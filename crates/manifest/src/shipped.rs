@@ -12,9 +12,9 @@ macro_rules! table {
 /// The names and texts of manifests, sorted by name.
 type Table = &'static [(&'static str, &'static str)];
 
-const AGENTS: Table = table!("agents": "claude", "codex", "mini", "pi", "probe", "shell");
+const AGENTS: Table = table!("agents": "claude", "codex", "idle", "mini", "pi", "probe", "shell");
 const BOTTLES: Table = table!("bottles":
-    "claude", "codex", "dev", "github-read", "mini", "offline", "pi", "probe", "shell");
+    "claude", "codex", "dev", "github-read", "idle", "mini", "offline", "pi", "probe", "shell");
 
 /// Returns every shipped manifest of a kind, sorted by name.
 pub(super) fn all(kind: Kind) -> Table {

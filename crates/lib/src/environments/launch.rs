@@ -6,7 +6,7 @@ use bottle_host::environment_settings::Choices;
 use bottle_host::{Host, Settings};
 use bottle_instance::State;
 use bottle_plan::Flags;
-use bottle_policy::names::Slug;
+use bottle_policy::names::{Name, Slug};
 use indicatif::BinaryBytes;
 use rustix::fs::statvfs;
 
@@ -27,7 +27,7 @@ impl Environments<'_> {
     /// wait, and then find the bottle running. Returns whether this call started it.
     ///
     /// # Errors
-    /// Returns the failure of the start, or a failure if no agent is chosen.
+    /// Returns the failure of the start.
     pub(super) async fn ensure_runs(
         &self,
         slug: &Slug,
@@ -47,7 +47,7 @@ impl Environments<'_> {
         let settings = Settings::load(host)?;
         let wanted = match state {
             Some(State::Kept(_)) => None,
-            _ => Some(start(slug, choices)?),
+            _ => Some(start(slug, choices)),
         };
         warn_of_low_space(&host.home, notify);
         let _slot = locked(|| self.records.start_slot()).await?;
@@ -66,19 +66,27 @@ impl Environments<'_> {
     }
 }
 
-/// Returns the order that starts a new bottle for a task.
-fn start(slug: &Slug, choices: &Choices) -> Result<StartOrder, Failure> {
-    let agent = choices.agent.as_ref().ok_or_else(|| {
-        Failure::usage(format!("cannot start {slug}: no agent is chosen"))
-            .about("--agent")
-            .hint("`--agent NAME`, or `environments: {agent: NAME}` in settings.yml; `bottle list agents` lists them")
-    })?;
-    let mut order = StartOrder::new(agent.clone());
-    order.bottles = choices.bottles.clone().unwrap_or_default();
+/// The name of a shipped agent that only waits, and of its bottle manifest.
+const IDLE: &str = "idle";
+
+/// Returns the order that starts a new bottle for a task. If no agent is chosen, the agent is [`IDLE`], and its bottle
+/// manifest comes before the chosen ones.
+fn start(slug: &Slug, choices: &Choices) -> StartOrder {
+    let chosen = choices.bottles.clone().unwrap_or_default();
+    let (agent, bottles) = match &choices.agent {
+        Some(agent) => (agent.clone(), chosen),
+        None => {
+            let idle: Name = IDLE.parse().expect("the name of a shipped manifest");
+            let before = chosen.iter().all(|name| *name != idle).then(|| idle.clone());
+            (idle, before.into_iter().chain(chosen).collect())
+        }
+    };
+    let mut order = StartOrder::new(agent);
+    order.bottles = bottles;
     order.backend.clone_from(&choices.backend);
     order.workspace.mode = choices.cwd.is_some().then_some(CopyIn::Tracked);
     order.flags.label = Some(slug.to_string());
-    Ok(order)
+    order
 }
 
 /// Returns the order that resumes a task's bottle from its kept files.
@@ -124,16 +132,25 @@ mod tests {
     #[test]
     fn a_start_has_the_choices_of_the_task() {
         let slug: Slug = "env-a-1".parse().expect("slug");
-        let missing = start(&slug, &Choices::default()).expect_err("no agent").message;
-        assert!(missing.contains("no agent is chosen"), "{missing}");
-        let name = |name: &str| name.parse().expect("name");
+        let name = |name: &str| name.parse::<Name>().expect("name");
+        for (bottles, expected) in [
+            (None, vec!["idle"]),
+            (Some(vec![name("dev")]), vec!["idle", "dev"]),
+            (Some(vec![name("dev"), name("idle")]), vec!["dev", "idle"]),
+        ] {
+            let order = start(&slug, &Choices { bottles, ..Choices::default() });
+            assert_eq!(
+                (order.agent.as_str(), order.bottles),
+                ("idle", expected.into_iter().map(name).collect())
+            );
+        }
         let choices = Choices {
             agent: Some(name("shell")),
             bottles: Some(vec![name("one"), name("two")]),
             backend: Some("linux".to_owned()),
             cwd: Some("/src".into()),
         };
-        let order = start(&slug, &choices).expect("an order");
+        let order = start(&slug, &choices);
         assert_eq!((order.agent.as_str(), order.bottles.len()), ("shell", 2));
         assert_eq!(
             (order.backend.as_deref(), order.flags.label.as_deref()),

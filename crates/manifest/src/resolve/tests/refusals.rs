@@ -51,19 +51,19 @@ fn refuses_unknown_names_and_no_bottle() {
         cases.map(|(case, picks)| shown(case, &directories, &directories.resolve(picks).expect_err(case)));
     insta::assert_snapshot!(cases.concat(), @r"
     an agent like another: no agent is named `codre`
-      did you mean `coder`? there are `broken`, `claude`, `coder`, `codex`, `lost`, `mini`, `pi`, `probe`, `shell` and `skilled`
+      did you mean `coder`? there are `broken`, `claude`, `coder`, `codex`, `idle`, `lost`, `mini`, `pi`, `probe`, `shell` and `skilled`
     an agent like none: no agent is named `xyzzyx`
-      there are `broken`, `claude`, `coder`, `codex`, `lost`, `mini`, `pi`, `probe`, `shell` and `skilled`
+      there are `broken`, `claude`, `coder`, `codex`, `idle`, `lost`, `mini`, `pi`, `probe`, `shell` and `skilled`
     a bottle like another: no bottle is named `basee`
-      did you mean `base`? there are `base`, `child`, `claude`, `codex`, `dev`, `github-read`, `mini`, `offline`, `pi`, `probe` and `shell`
+      did you mean `base`? there are `base`, `child`, `claude`, `codex`, `dev`, `github-read`, `idle`, `mini`, `offline`, `pi`, `probe` and `shell`
     a bottle like none: no bottle is named `xyzzyx`
-      there are `base`, `child`, `claude`, `codex`, `dev`, `github-read`, `mini`, `offline`, `pi`, `probe` and `shell`
+      there are `base`, `child`, `claude`, `codex`, `dev`, `github-read`, `idle`, `mini`, `offline`, `pi`, `probe` and `shell`
     a parent: home/bottles/child.md:3:5: no bottle is named `bsae`
-      did you mean `base`? there are `base`, `child`, `claude`, `codex`, `dev`, `github-read`, `mini`, `offline`, `pi`, `probe` and `shell`
+      did you mean `base`? there are `base`, `child`, `claude`, `codex`, `dev`, `github-read`, `idle`, `mini`, `offline`, `pi`, `probe` and `shell`
     an agent's bottle: home/agents/lost.md:2:16: no bottle is named `nowhere`
-      there are `base`, `child`, `claude`, `codex`, `dev`, `github-read`, `mini`, `offline`, `pi`, `probe` and `shell`
+      there are `base`, `child`, `claude`, `codex`, `dev`, `github-read`, `idle`, `mini`, `offline`, `pi`, `probe` and `shell`
     no bottle: no bottle was chosen, and the agent `coder` names none
-      choose with `--bottle NAME`, or write `bottle: NAME` into the agent; there are `base`, `child`, `claude`, `codex`, `dev`, `github-read`, `mini`, `offline`, `pi`, `probe` and `shell`
+      choose with `--bottle NAME`, or write `bottle: NAME` into the agent; there are `base`, `child`, `claude`, `codex`, `dev`, `github-read`, `idle`, `mini`, `offline`, `pi`, `probe` and `shell`
     a skill: home/agents/skilled.md:2:10: the skill `review` does not exist: neither home/skills/review nor user/.claude/skills/review
     a file that is not YAML: home/agents/broken.md:2:9: cannot parse the YAML: unclosed bracket '['
       close the bracket, or put the text in quotes if it begins with one
@@ -167,6 +167,6 @@ fn orders_a_lineage_and_refuses_it_like_a_selection() {
     insta::assert_snapshot!(cases.concat(), @r"
     broken: home/bottles/broken.md:2:17: the bottle `broken` extends itself
     chidl: no bottle is named `chidl`
-      did you mean `child`? there are `base`, `broken`, `child`, `claude`, `codex`, `dev`, `github-read`, `left`, `mini`, `offline`, `pi`, `probe` and `shell`
+      did you mean `child`? there are `base`, `broken`, `child`, `claude`, `codex`, `dev`, `github-read`, `idle`, `left`, `mini`, `offline`, `pi`, `probe` and `shell`
     ");
 }
