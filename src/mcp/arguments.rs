@@ -9,6 +9,9 @@ const TEXT_MAX: usize = 100 << 10;
 /// The maximum length of a name in bytes.
 const NAME_MAX: usize = 256;
 
+/// The maximum number of names in a list.
+const NAMES_MAX: usize = 64;
+
 /// The maximum length of the content of a file in bytes.
 const CONTENT_MAX: usize = 1 << 20;
 
@@ -35,6 +38,8 @@ pub(super) enum Kind {
     Text,
     /// A name, which begins with a letter or a digit.
     Name,
+    /// A name, or a list of names.
+    Names,
     /// The content of a file, or the input of a program.
     Content,
     /// One of these words.
@@ -67,6 +72,7 @@ impl Kind {
     fn schema(self) -> Value {
         match self {
             Self::Text | Self::Name | Self::Content => json!({"type": "string"}),
+            Self::Names => json!({"type": ["string", "array"], "items": {"type": "string"}}),
             Self::OneOf(words) => json!({"type": "string", "enum": words}),
             Self::Command => json!({"type": ["string", "array"], "items": {"type": "string"}}),
             Self::Number(from, POSITION_MAX) => json!({"type": "integer", "minimum": from}),
@@ -84,11 +90,16 @@ impl Kind {
         };
         // The first character must be a letter or a digit, because a command would parse a name that begins with `-` as
         // a flag.
-        let is_name = || {
+        let is_name = |value: &Value| {
             is_text(value, NAME_MAX)
                 && value
                     .as_str()
                     .is_some_and(|name| name.starts_with(|first: char| first.is_ascii_alphanumeric()))
+        };
+        let are_names = || {
+            value
+                .as_array()
+                .is_some_and(|all| (1..=NAMES_MAX).contains(&all.len()) && all.iter().all(is_name))
         };
         let are_texts = |value: &Value, from: usize| {
             value.as_array().is_some_and(|all| {
@@ -99,7 +110,13 @@ impl Kind {
             Self::Text => {
                 (is_text(value, TEXT_MAX), format!("a text of at most {TEXT_MAX} bytes without NUL"))
             }
-            Self::Name => (is_name(), "a name that begins with a letter or a digit".to_owned()),
+            Self::Name => (is_name(value), "a name that begins with a letter or a digit".to_owned()),
+            Self::Names => (
+                is_name(value) || are_names(),
+                format!(
+                    "a name that begins with a letter or a digit, or a list of at most {NAMES_MAX} such names"
+                ),
+            ),
             Self::Content => (
                 value.as_str().is_some_and(|text| text.len() <= CONTENT_MAX),
                 format!("a text of at most {CONTENT_MAX} bytes"),
@@ -210,6 +227,11 @@ impl Arguments {
         all.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
     }
 
+    /// Returns the names of an argument that is a name or a list of names.
+    pub(super) fn names(&self, name: &str) -> Vec<String> {
+        self.text(name).map_or_else(|| self.texts(name), |only| vec![only.to_owned()])
+    }
+
     pub(super) fn variables(&self, name: &str) -> Vec<(String, String)> {
         let all = self.0.get(name).and_then(Value::as_object);
         all.into_iter()
@@ -239,6 +261,7 @@ mod tests {
         optional("merge", Kind::Flag, "one stream"),
         optional("env", Kind::Variables, "variables"),
         optional("include", Kind::Texts, "patterns"),
+        optional("processes", Kind::Names, "names"),
         optional("signal", Kind::OneOf(&["INT", "TERM"]), "a signal"),
     ];
 
@@ -269,6 +292,9 @@ mod tests {
             (json!({"bottle": "a", "env": {"A=B": "c"}}), "`env` must be an object of texts"),
             (json!({"bottle": "a", "env": {"A": 1}}), "`env` must be an object of texts"),
             (json!({"bottle": "a", "include": "x"}), "`include` must be a list"),
+            (json!({"bottle": "a", "processes": []}), "`processes` must be a name"),
+            (json!({"bottle": "a", "processes": ["a", "--json"]}), "`processes` must be a name"),
+            (json!({"bottle": "a", "processes": vec!["a"; 65]}), "`processes` must be a name"),
             (json!({"bottle": "a", "signal": "KILL"}), "`signal` must be one of INT, TERM"),
         ] {
             let error = check(given.clone()).expect_err("a mistake");
@@ -283,6 +309,14 @@ mod tests {
         let words = check(json!({"bottle": "a", "command": ["ls", "-l"]})).expect("arguments");
         assert_eq!(words.command("command").expect("words"), ["ls", "-l"]);
         assert_eq!(words.command("other"), None);
+    }
+
+    #[test]
+    fn a_name_is_a_list_of_one_name() {
+        for (given, expected) in [(json!("a"), &["a"][..]), (json!(["a", "p2"]), &["a", "p2"])] {
+            let arguments = check(json!({"bottle": "b", "processes": given})).expect("arguments");
+            assert_eq!(arguments.names("processes"), expected);
+        }
     }
 
     #[test]

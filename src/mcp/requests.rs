@@ -17,8 +17,8 @@ use bottle_lib::launch::unattended::{self, Forked};
 use bottle_lib::lines::pattern;
 use bottle_lib::manifests::listed;
 use bottle_lib::notice::unheard;
-use bottle_lib::processes::parse_signal;
-use bottle_lib::report::{Committed, Discarded, ProcessEnd, ProcessOutput, Stopped};
+use bottle_lib::processes::{Processes, parse_signal};
+use bottle_lib::report::{Committed, Discarded, ProcessEnd, ProcessOutput, Stopped, WaitedProcess};
 use bottle_lib::save_snapshot::{self, Saving};
 use bottle_lib::services::Services;
 use bottle_lib::snapshot_selector::SnapshotSelector;
@@ -93,8 +93,8 @@ pub(super) enum BottleRequest {
     StartProcess(Process, Option<String>),
     /// Reads a part of the output of a process.
     Output { process: String, from: ReadFrom, max: u32, wait: Duration },
-    /// Waits for the end of a process, or for a line of its output.
-    Wait { process: String, limit: Duration, until: Option<String>, from: u64 },
+    /// Waits for the first end of these processes, for the ends of all of them, or for a line of the output of one.
+    Wait { processes: Vec<String>, all: bool, limit: Duration, until: Option<String>, from: u64 },
     /// Writes the input of the call to a process.
     Write { process: String, close: bool },
     /// Sends a signal to a process.
@@ -347,21 +347,20 @@ async fn send(
             let output = processes.output(&parsed("process", &process)?).await.map_err(said)?;
             shown(output.part(from, max, wait).await.map(|(bytes, read)| ProcessOutput::of(&bytes, read)))
         }
-        BottleRequest::Wait { process, limit, until, from } => {
-            let process = parsed("process", &process)?;
-            let until = until.map(|text| pattern(&text)).transpose();
-            let until = until.map_err(|error| format!("`until`: {error}"))?;
-            let reached = async {
-                match until {
-                    Some(pattern) => shown(processes.wait_for_line(&process, &pattern, from).await),
-                    None => {
-                        shown(processes.wait(process).await.map(ProcessState::Exited).map(ProcessEnd::from))
-                    }
+        BottleRequest::Wait { processes: named, all, limit, until, from } => {
+            let named = named.iter().map(|name| parsed("process", name)).collect::<Result<Vec<_>, _>>()?;
+            match until {
+                Some(_) if all => Err("at most one of `until` and `all` says what to wait for".to_owned()),
+                Some(until) => wait_for_line(processes, &named, &until, from, limit).await,
+                None if all => shown(processes.wait_for_all(&named, Some(limit)).await.map(|states| {
+                    let of =
+                        |(process, state): &(ProcessName, ProcessState)| WaitedProcess::of(process, *state);
+                    states.iter().map(of).collect::<Vec<_>>()
+                })),
+                None => {
+                    let ended = processes.wait_for_first(&named, Some(limit)).await;
+                    shown(ended.map(|ended| WaitedProcess::first(&named, ended.as_ref())))
                 }
-            };
-            tokio::select! {
-                reached = reached => reached,
-                () = tokio::time::sleep(limit) => shown(Ok(ProcessEnd::from(ProcessState::Running))),
             }
         }
         BottleRequest::Write { process, close } => {
@@ -453,6 +452,23 @@ async fn start_service(services: Services<'_>, start: StartService) -> Result<Va
     let mut service = layer.service(parsed("name", &name)?);
     service.process = program;
     shown(services.start(service).await)
+}
+
+/// Waits for a line of the output of one process.
+async fn wait_for_line(
+    processes: Processes<'_>,
+    named: &[ProcessName],
+    until: &str,
+    from: u64,
+    limit: Duration,
+) -> Result<Value, String> {
+    let [process] = named else { return Err("`until` waits for a line of one process".to_owned()) };
+    let pattern = pattern(until).map_err(|error| format!("`until`: {error}"))?;
+    let line = processes.wait_for_line(process, &pattern, from);
+    match tokio::time::timeout(limit, line).await {
+        Ok(matched) => shown(matched),
+        Err(_) => shown(Ok(ProcessEnd::from(ProcessState::Running))),
+    }
 }
 
 fn parsed(argument: &str, name: &str) -> Result<ProcessName, String> {

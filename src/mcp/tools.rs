@@ -198,7 +198,7 @@ pub(super) const ALL: &[Tool] = &[
             optional(
                 "max_output",
                 Kind::Number(1, 200_000),
-                "Return at most so many bytes. By default 50000.",
+                "Return at most so many bytes (at least 4). By default 50000.",
             ),
         ],
         call: |given, _| output_of(given.required("process"), given),
@@ -206,11 +206,17 @@ pub(super) const ALL: &[Tool] = &[
     Tool {
         name: "process_wait",
         effect: Effect::Reads,
-        about: "Waits until a process ends, and returns how. With `until`, waits for a line of its output that \
+        about: "Waits until a process ends, and returns how. Of several processes, waits for the first one that ends \
+                and returns which; with `all`, waits for all of them. With `until`, waits for a line of output that \
                 matches. After `timeout` seconds, the state is `running`, and the process goes on.",
         fields: &[
             BOTTLE,
-            PROCESS,
+            required(
+                "process",
+                Kind::Names,
+                "The process, or a list of processes: handles or names, as process_list shows them.",
+            ),
+            optional("all", Kind::Flag, "Wait until all processes have ended, and return a list."),
             optional("timeout", Kind::Number(1, 3600), "The longest wait in seconds. By default 45."),
             optional("until", Kind::Text, "A regular expression for a line of the output."),
             optional(
@@ -222,7 +228,8 @@ pub(super) const ALL: &[Tool] = &[
         call: |given, _| {
             let timeout = given.number("timeout").unwrap_or(TIMEOUT);
             let wait = BottleRequest::Wait {
-                process: given.required("process").to_owned(),
+                processes: given.names("process"),
+                all: given.flag("all"),
                 limit: Duration::from_secs(timeout),
                 until: given.text("until").map(str::to_owned),
                 from: given.number("from").unwrap_or(0),
@@ -816,6 +823,7 @@ mod tests {
             Kind::Number(from, _) => json!(from.max(1)),
             Kind::Flag => json!(true),
             Kind::Texts => json!(["b", "c"]),
+            Kind::Names => json!(["a-1", "p2"]),
             Kind::Variables => json!({"NAME": "--value"}),
         };
         let fields = tool.fields.iter().filter(|field| field.required || !only_required);

@@ -91,6 +91,62 @@ fn a_client_waits_for_a_line_of_the_output() -> Result<()> {
 }
 
 #[test]
+fn the_first_or_all_of_several_processes_are_waited_for() -> Result<()> {
+    let Some(home) = running_bottle("several processes", "linux", &[])? else { return Ok(()) };
+    start(&home, &["--name", "good"], "read x; exit 0")?;
+    start(&home, &["--name", "bad"], "read x; exit 7")?;
+    let waiting = home.program(["process", "wait", "one", "good", "bad", "--json"])?;
+    let waiting = std::thread::spawn(move || waiting.run());
+    let _ = run(&home, &["process", "write", "one", "bad", ""])?.expect_code(0);
+    let first = waiting.join().ok().context("a result")??.expect_code(7).json()?;
+    ensure!(first["process"] == "bad" && first["state"] == "exited" && first["code"] == 7, "{first}");
+    let none = json(&home, "wait", &["good", "good", "--timeout", "1"], 124)?;
+    ensure!(none["process"].is_null() && none["state"] == "running", "{none}");
+    let _ = run(&home, &["process", "write", "one", "good", ""])?.expect_code(0);
+    let all = run(&home, &["process", "wait", "one", "good", "bad", "--all"])?.expect_code(7).stdout;
+    ensure!(all == "good\texited 0\nbad\texited 7\n", "{all}");
+    // Of the processes that ended before, the first end counts.
+    let earlier = json(&home, "wait", &["good", "p2"], 7)?;
+    ensure!(earlier["process"] == "p2", "{earlier}");
+    Ok(())
+}
+
+#[test]
+fn a_log_has_exactly_the_bytes_of_the_process() -> Result<()> {
+    let Some(home) = running_bottle("bytes of a log", "linux", &[])? else { return Ok(()) };
+    // One line of 360,000 bytes without a final line break.
+    let script = "i=0; while [ $i -lt 3000 ]; do i=$((i+1)); printf 'aé€😀aé€😀aé€😀aé€😀aé€😀aé€😀aé€😀aé€😀aé€😀aé€😀aé€😀aé€😀'; done";
+    start(&home, &["--name", "long"], script)?;
+    let _ = json(&home, "wait", &["long"], 0)?;
+    let expected = "aé€😀".repeat(36_000);
+    let log = run(&home, &["process", "log", "one", "long"])?.expect_code(0).stdout;
+    ensure!(log == expected, "{} bytes", log.len());
+    let (mut text, mut next) = (String::new(), 0);
+    while next < 360_000 {
+        let part = json(&home, "log", &["long", "--from", &next.to_string()], 0)?;
+        text += part["text"].as_str().context("text")?;
+        next = part["next"].as_u64().context("a position")?;
+    }
+    ensure!(text == expected, "{} bytes", text.len());
+    // Escape sequences and invalid bytes are not changed. The beginning of a character waits for its rest.
+    start(&home, &["--name", "odd"], r"printf 'a\033[1mb\r\n \377\n\303'; read x; printf '\251\303'")?;
+    let odd = home.program(["process", "log", "one", "odd", "--wait", "30"])?.command().output()?.stdout;
+    ensure!(odd == b"a\x1b[1mb\r\n \xff\n", "{odd:?}");
+    let running = json(&home, "log", &["odd"], 0)?;
+    ensure!(running["text"] == "a\u{1b}[1mb\r\n \u{fffd}\n" && running["end"] == 11, "{running}");
+    let _ = run(&home, &["process", "write", "one", "odd", ""])?.expect_code(0);
+    let _ = json(&home, "wait", &["odd"], 0)?;
+    let rest = json(&home, "log", &["odd", "--from", "11"], 0)?;
+    ensure!(rest["text"] == "é\u{fffd}" && rest["next"] == rest["end"], "{rest}");
+    let saved = |name: &str| json(&home, "log", &[name, "--from", "11"], 0);
+    let _ = run(&home, &["stop", "one", "-q"])?.expect_code(0);
+    ensure!(saved("odd")?["text"] == "é\u{fffd}");
+    let log = run(&home, &["process", "log", "one", "long"])?.expect_code(0).stdout;
+    ensure!(log == expected, "{} bytes were saved", log.len());
+    Ok(())
+}
+
+#[test]
 fn a_process_survives_its_keeper() -> Result<()> {
     let Some(home) = running_bottle("processes without their keeper", "linux", &[])? else { return Ok(()) };
     let counts = "i=0; while [ $i -lt 200 ]; do i=$((i+1)); echo $i; sleep 0.01; done; read x";

@@ -17,7 +17,10 @@ use std::path::{Path, PathBuf};
 
 use bottle_host::files;
 use bottle_protocol::session::guest::Exit;
-use bottle_protocol::session::process::{OutputRead, ProcessInfo, ProcessName, ProcessState, ReadFrom};
+use bottle_protocol::session::process::{
+    CHARACTER_MAX, OutputRead, ProcessInfo, ProcessName, ProcessState, ReadFrom, cut_character,
+    unfinished_character,
+};
 use serde::{Deserialize, Serialize};
 
 /// The maximum size of a log in bytes. When a log reaches this size, its older half is dropped.
@@ -173,7 +176,11 @@ impl ProcessLogs {
         };
         file.seek(SeekFrom::Start(offset))?;
         let mut bytes = Vec::new();
-        file.take(u64::from(max).min(length.saturating_sub(offset))).read_to_end(&mut bytes)?;
+        let most = if max == 0 { 0 } else { u64::from(max).max(CHARACTER_MAX as u64) };
+        file.take(most.min(length.saturating_sub(offset))).read_to_end(&mut bytes)?;
+        if offset.saturating_add(bytes.len() as u64) < length {
+            bytes.truncate(bytes.len() - unfinished_character(&bytes));
+        }
         let (from, end) = (base.saturating_add(offset), base.saturating_add(length));
         let next = from.saturating_add(bytes.len() as u64);
         Ok((bytes, OutputRead { from, next, lost, end, state: saved.state() }))
@@ -190,6 +197,8 @@ impl ProcessLogs {
             kept.iter().position(|byte| *byte == b'\n').filter(|at| *at + 1 < kept.len())
         {
             kept.drain(..=line_break);
+        } else {
+            kept.drain(..cut_character(&kept));
         }
         let dropped = saved.position(length - kept.len() as u64);
         let notice = notice(dropped);
@@ -394,7 +403,45 @@ mod tests {
         );
     }
 
+    #[test]
+    fn a_dropped_beginning_does_not_leave_a_part_of_a_character() {
+        for shift in 0..3 {
+            let directory = tempfile::tempdir().expect("directory");
+            let logs = ProcessLogs::of(directory.path());
+            logs.begin(process(1)).expect("begun");
+            let mut next = 0;
+            // The log is one line, so no line break shows where a character begins.
+            for text in [&"abc"[..shift], &"€".repeat(300_000), &"€".repeat(500_000)] {
+                let from = next;
+                next += text.len() as u64;
+                logs.append(&ProcessName::handle(1), from, next, text.as_bytes()).expect("appended");
+            }
+            let (text, all) = read(&logs, ReadFrom::Position(0));
+            assert!(text.starts_with('€') && all.lost > 0 && all.end == next, "{all:?}");
+        }
+    }
+
     proptest! {
+        #[test]
+        fn parts_join_to_the_text_of_any_bytes(
+            bytes in prop::collection::vec(prop_oneof![any::<u8>(), Just(0xe2), Just(0x82), Just(0xac)], 0..60),
+            max in 1_u32..20,
+        ) {
+            let directory = tempfile::tempdir().expect("directory");
+            let logs = ProcessLogs::of(directory.path());
+            logs.begin(process(1)).expect("begun");
+            logs.append(&ProcessName::handle(1), 0, bytes.len() as u64, &bytes).expect("appended");
+            let saved = logs.find(&ProcessName::handle(1)).expect("saved");
+            let (mut text, mut next) = (String::new(), 0);
+            while next < bytes.len() as u64 {
+                let (part, read) = logs.read(&saved, ReadFrom::Position(next), max).expect("read");
+                prop_assert!(!part.is_empty() && part.len() <= CHARACTER_MAX.max(max as usize));
+                text += &String::from_utf8_lossy(&part);
+                next = read.next;
+            }
+            prop_assert_eq!(text, String::from_utf8_lossy(&bytes));
+        }
+
         #[test]
         fn last_lines_agrees_with_split_inclusive(text in "[ab\n]{0,60}", lines in 0u64..8) {
             let all: Vec<&str> = text.split_inclusive('\n').collect();

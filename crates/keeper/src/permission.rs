@@ -61,7 +61,7 @@ impl Right {
             | GuestRequest::WriteInput(_)
             | GuestRequest::SignalProcess(_)
             | GuestRequest::EndProcess(_)
-            | GuestRequest::WaitForProcess { .. }
+            | GuestRequest::WaitForProcesses { .. }
             | GuestRequest::StartService(_)
             | GuestRequest::StartServiceAgain { .. }
             | GuestRequest::ListServices
@@ -116,7 +116,7 @@ mod tests {
             (json!({"request": "write-input", "process": "p1"}), running),
             (json!({"request": "signal-process", "process": "p1", "signal": 9}), running),
             (json!({"request": "end-process", "process": "p1", "grace_ms": 0}), running),
-            (json!({"request": "wait-for-process", "process": "p1"}), running),
+            (json!({"request": "wait-for-processes", "processes": ["p1"]}), running),
             (json!({"request": "start-service-again", "service": "db"}), running),
             (json!({"request": "list-services"}), running),
             (json!({"request": "stop-service", "name": "db", "grace_ms": 0}), running),

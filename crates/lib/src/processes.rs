@@ -1,8 +1,9 @@
 //! Requests about the processes of a bottle. For an ended bottle, the answers come from the logs that its keeper saved.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use bottle_channel::{Channel, Event, StreamReceiver};
+use bottle_channel::{Channel, Event, Stream, StreamReceiver};
 use bottle_host::Host;
 use bottle_instance::process_logs::ProcessLogs;
 use bottle_instance::{State, Store};
@@ -125,12 +126,50 @@ impl<'a> Processes<'a> {
         exited(self.ask(GuestRequest::EndProcess(request)).await?)
     }
 
-    /// Waits until a process ends.
+    /// Waits until one of these processes ends, at most for the time `limit`. Returns the process that ended first, or
+    /// `None` if all of them still run.
     ///
     /// # Errors
-    /// When the bottle does not run, or when it has no process of this name.
-    pub async fn wait(&self, process: ProcessName) -> Result<Exit, Failure> {
-        exited(self.ask(GuestRequest::WaitForProcess { process }).await?)
+    /// When the bottle does not run, or when it has no process of one of these names.
+    pub async fn wait_for_first(
+        &self,
+        processes: &[ProcessName],
+        limit: Option<Duration>,
+    ) -> Result<Option<(ProcessName, Exit)>, Failure> {
+        within(limit, async { self.ends(processes).await?.next().await }).await.transpose()
+    }
+
+    /// Waits until all these processes have ended, at most for the time `limit`. Returns the state of each process, in
+    /// the order of `processes`.
+    ///
+    /// # Errors
+    /// When the bottle does not run, or when it has no process of one of these names.
+    pub async fn wait_for_all(
+        &self,
+        processes: &[ProcessName],
+        limit: Option<Duration>,
+    ) -> Result<Vec<(ProcessName, ProcessState)>, Failure> {
+        let mut states: Vec<_> = processes.iter().map(|name| (name.clone(), ProcessState::Running)).collect();
+        let waiting = async {
+            let mut ends = self.ends(processes).await?;
+            while states.iter().any(|(_, state)| *state == ProcessState::Running) {
+                let (ended, exit) = ends.next().await?;
+                let named = states.iter_mut().filter(|(name, _)| *name == ended);
+                named.for_each(|(_, state)| *state = ProcessState::Exited(exit));
+            }
+            Ok::<(), Failure>(())
+        };
+        within(limit, waiting).await.transpose()?;
+        Ok(states)
+    }
+
+    /// Begins to wait for the ends of these processes.
+    async fn ends(&self, processes: &[ProcessName]) -> Result<Ends<'a>, Failure> {
+        let channel = connect(self.host, self.slug).await?;
+        let running: BTreeSet<ProcessName> = processes.iter().cloned().collect();
+        let request = GuestRequest::WaitForProcesses { processes: running.iter().cloned().collect() };
+        let stream = open_guest(&channel, request).await?;
+        Ok(Ends { stream, slug: self.slug, running, _channel: channel })
     }
 
     /// Waits for a line of a process's output that matches `pattern`. Searches the output from the position `from`,
@@ -176,6 +215,38 @@ impl<'a> Processes<'a> {
     }
 }
 
+/// The ends of processes, in the order in which the processes end.
+struct Ends<'a> {
+    stream: Stream,
+    slug: &'a Slug,
+    /// The processes whose ends were not received yet.
+    running: BTreeSet<ProcessName>,
+    /// The connection of the stream.
+    _channel: Channel,
+}
+
+impl Ends<'_> {
+    /// Waits for the next end.
+    async fn next(&mut self) -> Result<(ProcessName, Exit), Failure> {
+        match self.stream.receive().await.map_err(keeper_lost)? {
+            // The guest reports each process once.
+            GuestEvent::ProcessEnded { process, exit } if self.running.remove(&process) => {
+                Ok((process, exit))
+            }
+            GuestEvent::Failed(failure) => Err(failed(failure, self.slug)),
+            _ => Err(unexpected_answer()),
+        }
+    }
+}
+
+/// Returns the result of `waiting`, or `None` if the time limit passes before.
+async fn within<T>(limit: Option<Duration>, waiting: impl Future<Output = T>) -> Option<T> {
+    match limit {
+        Some(limit) => tokio::time::timeout(limit, waiting).await.ok(),
+        None => Some(waiting.await),
+    }
+}
+
 /// The output of a process.
 pub struct Output {
     source: Source,
@@ -184,8 +255,9 @@ pub struct Output {
 }
 
 impl Output {
-    /// Reads a part of the output, at most `max` bytes. Waits at most `wait` if there is no output yet and the process
-    /// runs.
+    /// Reads a part of the output, at most `max` bytes (at least 4). Waits at most `wait` if there is no output yet and
+    /// the process runs. A part ends at the end of a UTF-8 character, so that the texts of all parts join to the text of
+    /// the output. While the process runs, the beginning of a character waits for its rest.
     ///
     /// # Errors
     /// When the bottle has no process of this name, or when the output cannot be read.

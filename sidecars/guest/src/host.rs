@@ -153,7 +153,7 @@ async fn handle(guest: Arc<Guest>, request: Request) {
         GuestRequest::WriteInput(request) => processes::write(&guest, request, stream).await,
         GuestRequest::SignalProcess(request) => finish(&stream, processes::signal(&guest, &request)).await,
         GuestRequest::EndProcess(request) => finish(&stream, processes::end(&guest, &request).await).await,
-        GuestRequest::WaitForProcess { process } => processes::wait(&guest, &process, stream).await,
+        GuestRequest::WaitForProcesses { processes } => processes::wait(&guest, &processes, stream).await,
         GuestRequest::StartService(service) => finish(&stream, services::start(&guest, service).await).await,
         GuestRequest::StartServiceAgain { service } => {
             finish(&stream, services::start_again(&guest, &service).await).await;

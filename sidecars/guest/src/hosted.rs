@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bottle_channel::StreamSender;
 use bottle_protocol::session::guest::{AgentState, Process, Size};
+use bottle_protocol::session::process::unfinished_character;
 use jiff::Timestamp;
 use rustix::process::{Pid, Signal};
 use tokio::sync::{Notify, watch};
@@ -281,22 +282,10 @@ impl Drop for Following<'_> {
 
 /// Copies the output to the log. Ends the log after the last byte.
 async fn record(hosted: Arc<Hosted>, outputs: Vec<Output>, mut exit: ExitWatch) {
-    let streams: Vec<_> = outputs
-        .into_iter()
-        .map(|mut output| {
-            let hosted = hosted.clone();
-            tokio::spawn(async move {
-                let mut buffer = vec![0; READ];
-                loop {
-                    let read = output.read(&mut buffer).await;
-                    match buffer.get(..read) {
-                        Some(bytes) if read > 0 => hosted.log.push(output.fd, bytes).await,
-                        _ => return,
-                    }
-                }
-            })
-        })
-        .collect();
+    // A terminal gets every byte at once, because a program may use another encoding than UTF-8.
+    let holds = outputs.len() > 1;
+    let streams: Vec<_> =
+        outputs.into_iter().map(|output| tokio::spawn(record_one(hosted.clone(), output, holds))).collect();
     for stream in streams {
         // An error is ignored: a cancelled task has no more output.
         let _ = stream.await;
@@ -305,6 +294,27 @@ async fn record(hosted: Arc<Hosted>, outputs: Vec<Output>, mut exit: ExitWatch) 
     let _ = hosted.ended_at.set(Timestamp::now());
     hosted.close();
     hosted.log.end(ended);
+}
+
+/// Copies one output stream to the log. With `holds`, the beginning of a character waits for its rest, so that no output
+/// of another stream gets between the bytes of a character.
+async fn record_one(hosted: Arc<Hosted>, mut output: Output, holds: bool) {
+    let mut buffer = vec![0; READ];
+    let mut held = 0;
+    loop {
+        let read = output.read(buffer.get_mut(held..).unwrap_or_default()).await;
+        let length = held + read;
+        let bytes = buffer.get(..length).unwrap_or_default();
+        held = if holds && read > 0 { unfinished_character(bytes) } else { 0 };
+        let whole = length - held;
+        if whole > 0 {
+            hosted.log.push(output.fd, bytes.get(..whole).unwrap_or_default()).await;
+        }
+        if read == 0 {
+            return;
+        }
+        buffer.copy_within(whole..length, 0);
+    }
 }
 
 /// Returns the first arguments that together fit into [`ARGV_MAX`].

@@ -3,20 +3,23 @@
 //! ```text
 //!   start ─► handle ─► list, watch, read (by position), write, signal, attach, wait, end
 //! ```
-//! The guest keeps these processes while keepers and clients connect and disconnect. If there are
-//! [`PROCESSES_MAX`](bottle_protocol::session::process::PROCESSES_MAX) processes, the next start removes the oldest
-//! process that has ended from the registry.
+//! The guest keeps these processes while keepers and clients connect and disconnect. If there are [`PROCESSES_MAX`]
+//! processes, the next start removes the oldest process that has ended from the registry.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bottle_channel::{ChannelError, Event, Stream, StreamSender};
+use bottle_policy::secret::Secret;
 use bottle_protocol::session::guest::{Exit, GuestEvent, Process, STDIN};
 use bottle_protocol::session::process::{
-    EndProcess, OutputRead, ProcessInfo, ProcessName, ProcessState, ReadFrom, ReadOutput, SignalProcess,
-    StartProcess, WriteInput,
+    EndProcess, OutputRead, PROCESSES_MAX, ProcessInfo, ProcessName, ProcessState, ReadFrom, ReadOutput,
+    SignalProcess, StartProcess, WriteInput,
 };
 use bytes::Bytes;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use rustix::process::{Pid, Signal};
 
 use crate::answer::{answer, raw_pid};
@@ -36,6 +39,10 @@ const KILL_TIMEOUT: Duration = Duration::from_secs(5);
 /// the log stores the output of the process.
 const FOLLOW_PAUSE: Duration = Duration::from_millis(20);
 
+/// The variable with which Python writes its output at once. Without it, Python collects several KiB before it writes
+/// into a pipe, so the log of a server stays empty.
+const UNBUFFERED: &str = "PYTHONUNBUFFERED";
+
 /// Starts a process for a client.
 pub(crate) fn start_for(guest: &Guest, request: StartProcess) -> Outcome<GuestEvent> {
     let Started { handle, pid, .. } = start(guest, request.process, request.name)?;
@@ -43,8 +50,17 @@ pub(crate) fn start_for(guest: &Guest, request: StartProcess) -> Outcome<GuestEv
 }
 
 /// Starts a process and registers it. The guest stores the output of the process.
-pub(crate) fn start(guest: &Guest, process: Process, name: Option<ProcessName>) -> Outcome<Started> {
+pub(crate) fn start(guest: &Guest, mut process: Process, name: Option<ProcessName>) -> Outcome<Started> {
+    set_unbuffered(&mut process, guest.environment()?);
     guest.processes.start(name, |hosted| hosted.start(process, |process| guest.start(process)))
+}
+
+/// Sets the variable [`UNBUFFERED`], unless the request or the environment of the bottle sets it. A process in a
+/// terminal does not need it.
+fn set_unbuffered(process: &mut Process, provisioned: &BTreeMap<String, Secret>) {
+    if process.terminal.is_none() && !provisioned.contains_key(UNBUFFERED) {
+        process.env.entry(UNBUFFERED.to_owned()).or_insert_with(|| "1".to_owned());
+    }
 }
 
 /// Lists the agent and all processes that clients and services started.
@@ -114,9 +130,10 @@ pub(crate) async fn read(guest: &Guest, request: ReadOutput, stream: Stream) {
     };
     let log = &hosted.log;
     let wanted = match request.from {
-        ReadFrom::Position(position) => position.min(log.now()),
+        ReadFrom::Position(position) => position,
         ReadFrom::LastLines(lines) => log.last_lines(lines),
     };
+    let wanted = wanted.min(readable_end(&hosted));
     let (sender, _receiver) = stream.split();
     let sending = async {
         if request.follow {
@@ -165,28 +182,43 @@ async fn send_part(
     sender: &StreamSender,
 ) -> Result<OutputRead, ChannelError> {
     let log = &hosted.log;
-    let (mut from, mut next, mut left) = (None, wanted, max as usize);
-    let mut lost = 0;
-    while left > 0 {
+    let state = state(hosted);
+    let part = log.part(wanted, max, readable_end(hosted).max(wanted));
+    let (mut from, mut next) = (None, part.start);
+    let mut lost = part.start - wanted;
+    while next < part.end {
         let mut behind = next;
         let Some(Piece::Bytes { fd, bytes }) = log.try_next(&mut behind) else { break };
         // The log may drop its oldest bytes during the read. In this case, `start` is greater than `next`.
         let start = behind - bytes.len() as u64;
         lost += start - next;
+        let left = usize::try_from(part.end.saturating_sub(start)).unwrap_or(usize::MAX);
         let taken = bytes.len().min(left);
         next = start + taken as u64;
-        left -= taken;
         from.get_or_insert(start);
         sender.data_bytes(fd, guest.redaction().apply(log, start, bytes.slice(..taken))).await?;
     }
-    let state = match hosted.process().and_then(|(_, exit)| exit.now()) {
-        // The process counts as exited only after its last output is in the log.
-        Some(exit) if hosted.ended_at().is_some() => ProcessState::Exited(exit),
-        _ => ProcessState::Running,
-    };
-    let read = OutputRead { from: from.unwrap_or(wanted), next, lost, end: log.now(), state };
+    let end = readable_end(hosted).max(next);
+    let read = OutputRead { from: from.unwrap_or(part.start), next, lost, end, state };
     sender.message(&GuestEvent::Read(read.clone())).await?;
     Ok(read)
+}
+
+/// Returns the state of a process. The process counts as exited only after its last output is in the log.
+fn state(hosted: &Hosted) -> ProcessState {
+    match hosted.process().and_then(|(_, exit)| exit.now()) {
+        Some(exit) if hosted.ended_at().is_some() => ProcessState::Exited(exit),
+        _ => ProcessState::Running,
+    }
+}
+
+/// Returns the position up to which clients can read the output of a process. While the process runs, the beginning of
+/// a character waits for its rest.
+fn readable_end(hosted: &Hosted) -> u64 {
+    match state(hosted) {
+        ProcessState::Running => hosted.log.end_of_characters(),
+        ProcessState::Exited(_) => hosted.log.now(),
+    }
 }
 
 /// Finds a process that has not ended.
@@ -275,25 +307,72 @@ pub(crate) async fn end_session(leader: Pid, exit: &mut ExitWatch, grace: Durati
     tokio::time::timeout(KILL_TIMEOUT, killed).await.ok()
 }
 
-/// Waits until a process has ended and all its output is in the log. Then sends the exit status.
-pub(crate) async fn wait(guest: &Guest, name: &ProcessName, stream: Stream) {
-    let hosted = match guest.processes.find(name) {
-        Ok(hosted) => hosted,
+/// Sends the exit status of each process when it has ended and all its output is in the log. Sends the exit statuses in
+/// the order in which the processes ended.
+pub(crate) async fn wait(guest: &Guest, names: &[ProcessName], stream: Stream) {
+    let waited = match find_all(guest, names) {
+        Ok(waited) => waited,
         Err(failure) => return answer(&stream, &GuestEvent::Failed(failure)).await,
     };
     let (sender, _receiver) = stream.split();
-    let ended = async {
-        loop {
-            let mut end = hosted.log.now();
-            if let Piece::End(exit) = hosted.log.next(&mut end).await {
-                let _ = sender.message(&GuestEvent::Exited(exit)).await;
-                let _ = sender.end().await;
-                return;
-            }
-        }
-    };
     tokio::select! {
-        () = ended => {}
+        sent = send_ends(waited, &sender) => if let Err(error) = sent {
+            tracing::debug!(%error, "exit status not sent");
+        },
         () = sender.closed() => {}
+    }
+}
+
+/// Finds the processes with these names.
+fn find_all(guest: &Guest, names: &[ProcessName]) -> Outcome<Vec<(ProcessName, Arc<Hosted>)>> {
+    if names.len() > PROCESSES_MAX {
+        return Err(other(format!("at most {PROCESSES_MAX} processes can be waited for at once")));
+    }
+    names.iter().map(|name| Ok((name.clone(), guest.processes.find(name)?))).collect()
+}
+
+async fn send_ends(
+    waited: Vec<(ProcessName, Arc<Hosted>)>,
+    sender: &StreamSender,
+) -> Result<(), ChannelError> {
+    let (mut ended, running): (Vec<_>, Vec<_>) =
+        waited.into_iter().partition(|(_, hosted)| hosted.ended_at().is_some());
+    ended.sort_by_key(|(_, hosted)| hosted.ended_at());
+    for (process, hosted) in ended {
+        let exit = end_of(&hosted).await;
+        sender.message(&GuestEvent::ProcessEnded { process, exit }).await?;
+    }
+    let mut ends: FuturesUnordered<_> = running
+        .into_iter()
+        .map(|(process, hosted)| async move { (process, end_of(&hosted).await) })
+        .collect();
+    while let Some((process, exit)) = ends.next().await {
+        sender.message(&GuestEvent::ProcessEnded { process, exit }).await?;
+    }
+    sender.end().await
+}
+
+/// Waits until a process has ended and all its output is in the log.
+async fn end_of(hosted: &Hosted) -> Exit {
+    loop {
+        let mut end = hosted.log.now();
+        if let Piece::End(exit) = hosted.log.next(&mut end).await {
+            return exit;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_environment_of_the_bottle_decides_whether_python_buffers() {
+        let mut process = Process::default();
+        let provisioned = BTreeMap::from([(UNBUFFERED.to_owned(), Secret::new(String::new()))]);
+        set_unbuffered(&mut process, &provisioned);
+        assert_eq!(process.env, BTreeMap::new());
+        set_unbuffered(&mut process, &BTreeMap::new());
+        assert_eq!(process.env, BTreeMap::from([(UNBUFFERED.to_owned(), "1".to_owned())]));
     }
 }

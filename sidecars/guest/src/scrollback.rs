@@ -18,6 +18,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bottle_protocol::session::guest::{Exit, SCROLLBACK};
+use bottle_protocol::session::process::{CHARACTER_MAX, cut_character, unfinished_character};
 use bytes::Bytes;
 use tokio::sync::Notify;
 
@@ -104,19 +105,50 @@ impl OutputLog {
         self.grown.notify_waiters();
     }
 
-    /// Waits until there is output after `cursor`, or the log has ended.
+    /// Waits until there is a complete character after `cursor`, or the log has ended.
     pub(crate) async fn grown_beyond(&self, cursor: u64) {
         loop {
             let mut grown = std::pin::pin!(self.grown.notified());
             grown.as_mut().enable();
-            let more = {
-                let buffer = self.buffer();
-                buffer.end > cursor || buffer.ended.is_some()
-            };
-            if more {
+            let has_ended = self.buffer().ended.is_some();
+            if has_ended || self.end_of_characters() > cursor {
                 return;
             }
             grown.await;
+        }
+    }
+
+    /// Returns the position after the last complete character.
+    pub(crate) fn end_of_characters(&self) -> u64 {
+        let end = self.now();
+        end - self.unfinished_before(end)
+    }
+
+    /// Returns the positions of the next part of the output. The part begins at `wanted`, ends at `end` at the latest, and
+    /// has at most `max` bytes, but at least one character. The part begins and ends between two characters, unless
+    /// `wanted` or `end` is inside a character.
+    pub(crate) fn part(&self, wanted: u64, max: u32, end: u64) -> Range<u64> {
+        let start = wanted.max(self.beginning_of_characters()).min(end);
+        if max == 0 {
+            return start..start;
+        }
+        let cut = start.saturating_add(u64::from(max).max(CHARACTER_MAX as u64));
+        if cut >= end { start..end } else { start..cut - self.unfinished_before(cut) }
+    }
+
+    /// Returns the number of bytes before `position` of a character that is not complete at `position`.
+    fn unfinished_before(&self, position: u64) -> u64 {
+        let (_, before) = self.window(position.saturating_sub(CHARACTER_MAX as u64)..position);
+        unfinished_character(&before) as u64
+    }
+
+    /// Returns the position of the oldest buffered character. The log drops its oldest bytes without regard to
+    /// characters.
+    fn beginning_of_characters(&self) -> u64 {
+        let buffer = self.buffer();
+        match buffer.segments.front() {
+            Some(first) if first.start > 0 => first.start + cut_character(&first.bytes) as u64,
+            _ => 0,
         }
     }
 
@@ -335,7 +367,59 @@ mod tests {
         assert_eq!(log.now(), 64 * SEGMENT as u64);
     }
 
+    /// Reads all parts from the position `wanted` on.
+    fn read_parts(log: &OutputLog, mut wanted: u64, lengths: &[u32]) -> Vec<Vec<u8>> {
+        let mut parts = Vec::new();
+        for max in lengths.iter().cycle() {
+            let part = log.part(wanted, *max, log.now());
+            if part.is_empty() {
+                break;
+            }
+            let (from, bytes) = log.window(part.clone());
+            assert!(from == part.start && bytes.len() as u64 == part.end - part.start);
+            assert!(bytes.len() <= CHARACTER_MAX.max(*max as usize));
+            parts.push(bytes);
+            wanted = part.end;
+        }
+        parts
+    }
+
+    #[tokio::test]
+    async fn dropped_output_does_not_leave_a_part_of_a_character() {
+        for shift in 0..4 {
+            let log = OutputLog::default();
+            log.push(STDOUT, &b"abc"[..shift]).await;
+            for _ in 0..SCROLLBACK / 3 + 1000 {
+                log.push(STDOUT, "€".as_bytes()).await;
+            }
+            let parts = read_parts(&log, 0, &[100, 7]);
+            assert!(parts.iter().all(|part| std::str::from_utf8(part).is_ok()), "shifted by {shift}");
+            assert!(parts.concat().len() > SCROLLBACK - SEGMENT);
+        }
+    }
+
     proptest! {
+        #[test]
+        fn parts_join_to_the_text_of_any_bytes(
+            bytes in prop::collection::vec(
+                prop_oneof![
+                    any::<char>().prop_map(|c| c.to_string().into_bytes()),
+                    prop::collection::vec(any::<u8>(), 1..3),
+                    Just("é".as_bytes()[..1].to_vec()),
+                    Just("€".as_bytes()[..2].to_vec()),
+                ],
+                0..40,
+            ),
+            lengths in prop::collection::vec(1_u32..20, 1..6),
+        ) {
+            let (bytes, log) = (bytes.concat(), OutputLog::default());
+            log.buffer().append(STDOUT, &bytes);
+            let parts = read_parts(&log, 0, &lengths);
+            let text: String = parts.iter().map(|part| String::from_utf8_lossy(part)).collect();
+            prop_assert_eq!(text, String::from_utf8_lossy(&bytes));
+            prop_assert_eq!(parts.concat(), bytes);
+        }
+
         #[test]
         fn last_lines_agrees_with_split_inclusive(text in "[ab\n]{0,60}", lines in 0u64..8) {
             let log = OutputLog::default();

@@ -1,7 +1,5 @@
 //! `bottle fs read` and `bottle fs write`: print a file, and write standard input to a file.
 
-use std::io::{self, IsTerminal, Write as _};
-
 use bottle_host::Host;
 use bottle_lib::report::WrittenFile;
 use bottle_protocol::session::files::{self, FileEvent, FilePath, FileRequest, READ_MAX};
@@ -10,7 +8,7 @@ use super::{Client, Target};
 use crate::cli::connect::unexpected_answer;
 use crate::console::error::CliError;
 use crate::console::exit;
-use crate::console::output::{Output, counted, write_failed};
+use crate::console::output::{Output, counted};
 use crate::console::plain::Printer;
 
 /// The number of bytes that `--json` reads if `--max` is not given.
@@ -47,15 +45,9 @@ impl Read {
             return Ok(exit::DONE);
         }
         let request = request(max.unwrap_or(READ_MAX));
-        let mut printer = io::stdout().is_terminal().then(Printer::default);
-        let event = client.run(request, tokio::io::empty(), |bytes| match &mut printer {
-            Some(printer) => printer.feed(&bytes),
-            None => io::stdout().lock().write_all(&bytes).map_err(write_failed),
-        })?;
-        match &mut printer {
-            Some(printer) => printer.finish()?,
-            None => io::stdout().lock().flush().map_err(write_failed)?,
-        }
+        let mut printer = Printer::new();
+        let event = client.run(request, tokio::io::empty(), |bytes| printer.feed(&bytes))?;
+        printer.finish()?;
         let FileEvent::Read { next, size } = event else { return Err(unexpected_answer()) };
         if next < size && max.is_none() {
             let rest = counted(size - next, "byte");

@@ -20,7 +20,8 @@ use crate::console::signals::{Signals, interrupted};
 
 /// Start a process that goes on without a client, and print its handle
 ///
-/// It ends with the bottle. `bottle process log` shows its output.
+/// It ends with the bottle. `bottle process log` shows its output. Unless the bottle or `--env` sets PYTHONUNBUFFERED, it is
+/// 1, so that Python writes its output at once; not with `--tty`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Start {
     /// The bottle, as `bottle list` shows it

@@ -6,6 +6,7 @@ use bottle_lib::report::BottleProcess;
 use bottle_policy::names::Slug;
 use indicatif::BinaryBytes;
 
+use super::state::state_word;
 use crate::cli::candidates;
 use crate::console::error::CliError;
 use crate::console::exit;
@@ -33,17 +34,12 @@ impl List {
 }
 
 fn row(process: &BottleProcess) -> Vec<String> {
-    let state = match (process.state.code, process.state.signal) {
-        (Some(code), _) => format!("exited {code}"),
-        (_, Some(signal)) => format!("killed by {signal}"),
-        (None, None) => "running".to_owned(),
-    };
     let command = shlex::try_join(process.command.iter().map(String::as_str));
     let command = command.unwrap_or_else(|_| process.command.join(" "));
     vec![
         process.handle.clone().unwrap_or_else(|| "agent".to_owned()),
         process.name.clone().unwrap_or_default(),
-        state,
+        state_word(&process.state),
         process.pid.to_string(),
         format!("{:.1}s", process.cpu_seconds),
         BinaryBytes(process.memory_bytes).to_string(),

@@ -1,10 +1,12 @@
 //! `bottle process` and `bottle ps`: processes in a bottle that continue without a client.
 //!
-//! - `control`: start, write, signal, kill · `wait`: wait for the end of a process, or for a line of its output ·
-//!   `list`: `bottle ps` · `cli::process_output`: read the output
+//! - `control`: start, write, signal, kill · `wait`: wait for the ends of processes, or for a line of output ·
+//!   `list`: `bottle ps` · `state`: words for the state of a process ·
+//!   `cli::process_output`: read the output
 
 mod control;
 mod list;
+mod state;
 mod wait;
 
 use bottle_host::Host;

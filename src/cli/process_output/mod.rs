@@ -21,8 +21,8 @@ use crate::console::signals::Signals;
 /// Show the output of a process, or a part of it
 ///
 /// The bottle keeps the last MiB of the output. The output is also saved on your machine, with secrets masked, so that it
-/// can be read after the bottle ended. As text, it has no escape sequences. With `--json`, `next` is the position at which
-/// the next part begins.
+/// can be read after the bottle ended. On a terminal, it has no escape sequences. A file or a program gets it as the process
+/// wrote it. With `--json`, `next` is the position at which the next part begins.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Log {
     #[command(flatten)]
@@ -39,7 +39,7 @@ pub(crate) struct Log {
     /// If there is no output yet, wait for it at most so long: seconds, or with a unit (5m)
     #[arg(long, value_name = "TIME", value_parser = time_limit, conflicts_with = "follow")]
     wait: Option<Duration>,
-    /// With `--json`: return at most so many bytes
+    /// With `--json`: return at most so many bytes (at least 4). A part does not end inside a character
     #[arg(long, value_name = "BYTES", default_value_t = 50_000)]
     max_output: u32,
 }
@@ -72,7 +72,7 @@ impl Log {
             let (bytes, read) = process.part(from, self.max_output, wait).await?;
             return output.print_json(&ProcessOutput::of(&bytes, read));
         }
-        let mut printer = Printer::default();
+        let mut printer = Printer::new();
         // Without `--follow`, output that the process writes after the first read is not printed.
         let mut end = None;
         loop {

@@ -41,6 +41,27 @@ fn processes_go_on_between_calls() -> Result<()> {
                 json!({"bottle": "one", "process": "p1", "timeout": 1}),
             )
             .has(json!({"state": "running"})),
+            line("several processes: the first end counts", "process wait one p1 p3 --json", 0)
+                .has(json!({"process": "p3", "state": "exited", "code": 0})),
+            line("is named in the text", "process wait one p1 p3", 0).prints("p3\texited 0\n"),
+            line("all of them: the limit passes", "process wait one p1 p3 --all --timeout 1 --json", 124)
+                .has(json!([{"process": "p1", "state": "running"}, {"process": "p3", "state": "exited"}])),
+            line("an unknown process is refused", "process wait one p3 p9", 125)
+                .says("the bottle has no process p9"),
+            line("a line is waited for in one process", "process wait one p1 p3 --until x", 2)
+                .says("`--until` waits for a line of one process"),
+            tool(
+                "a tool waits for several processes",
+                "process_wait",
+                json!({"bottle": "one", "process": ["p1", "p3"]}),
+            )
+            .has(json!({"process": "p3", "state": "exited", "code": 0})),
+            tool(
+                "or for all of them",
+                "process_wait",
+                json!({"bottle": "one", "process": ["p3", "p1"], "all": true, "timeout": 1}),
+            )
+            .has(json!({"items": [{"process": "p3", "code": 0}, {"process": "p1", "state": "running"}]})),
             line("a process without output has an empty log", "process log one p1 --json", 0)
                 .has(json!({"text": "", "from": 0, "next": 0, "lost": 0, "state": "running"})),
             line("a stopped process", "process signal one p1 STOP", 0),

@@ -24,7 +24,7 @@ pub use files::{
 pub use launch::{DryRun, SecretUse};
 pub use processes::{
     BottleProcess, BottleService, Executed, ExecutedOutput, MatchedLine, ProcessEnd, ProcessOutput,
-    StartedProcess,
+    StartedProcess, WaitedProcess,
 };
 pub use rules::{
     ChangedVerdict, PolicyAnswer, RecordedVerdict, Replayed, RuleAnswer, RuleApproval, RuleFinding,

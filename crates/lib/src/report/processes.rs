@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bottle_protocol::session::guest::Exit;
-use bottle_protocol::session::process::{OutputRead, ProcessInfo, ProcessState};
+use bottle_protocol::session::process::{OutputRead, ProcessInfo, ProcessName, ProcessState};
 use bottle_protocol::session::service::ServiceInfo;
 use jiff::Timestamp;
 use serde::Serialize;
@@ -127,6 +127,33 @@ impl From<ProcessState> for ProcessEnd {
     }
 }
 
+/// The document that `bottle process wait --json` prints. With `--all`, an element of the array that it prints.
+#[derive(Debug, Serialize)]
+pub struct WaitedProcess {
+    /// The process that ended, as the command names it. `None` if the command names several processes, and none of them
+    /// ended within the time limit.
+    pub process: Option<String>,
+    /// Whether the process runs, or how it ended.
+    #[serde(flatten)]
+    pub state: ProcessEnd,
+}
+
+impl WaitedProcess {
+    /// Returns the document about a process.
+    pub fn of(process: &ProcessName, state: ProcessState) -> Self {
+        Self { process: Some(process.to_string()), state: state.into() }
+    }
+
+    /// Returns the document about the first process that ended. `None` means that all processes in `named` still run.
+    pub fn first(named: &[ProcessName], ended: Option<&(ProcessName, Exit)>) -> Self {
+        match (ended, named) {
+            (Some((process, exit)), _) => Self::of(process, ProcessState::Exited(*exit)),
+            (None, [only]) => Self::of(only, ProcessState::Running),
+            (None, _) => Self { process: None, state: ProcessState::Running.into() },
+        }
+    }
+}
+
 /// The document that `bottle process start --json` prints.
 #[derive(Debug, Serialize)]
 pub struct StartedProcess {
@@ -203,7 +230,8 @@ pub struct ProcessOutput {
 }
 
 impl ProcessOutput {
-    /// Returns the document about a part of a process's output.
+    /// Returns the document about a part of a process's output. A part ends at the end of a character, so only bytes
+    /// that the process wrote become U+FFFD.
     pub fn of(bytes: &[u8], read: OutputRead) -> Self {
         let OutputRead { from, next, lost, end, state } = read;
         let text = String::from_utf8_lossy(bytes).into_owned();

@@ -59,10 +59,12 @@ pub enum GuestRequest {
     SignalProcess(SignalProcess),
     /// Ends a process and its session. Returns `Exited`.
     EndProcess(EndProcess),
-    /// Waits for the end of a process. Returns `Exited`.
-    WaitForProcess {
-        /// The process.
-        process: ProcessName,
+    /// Waits for the ends of at most [`PROCESSES_MAX`](super::process::PROCESSES_MAX) processes. Returns
+    /// [`GuestEvent::ProcessEnded`] for each process, in the order in which the processes ended, until the client ends
+    /// the stream.
+    WaitForProcesses {
+        /// The processes.
+        processes: Vec<ProcessName>,
     },
     /// Starts a service. Returns [`GuestEvent::Service`] as soon as the service is ready or has failed to become ready.
     StartService(Service),
@@ -342,6 +344,13 @@ pub enum GuestEvent {
     Processes {
         /// The list of processes. The agent comes first.
         processes: Vec<ProcessInfo>,
+    },
+    /// A process ended ([`GuestRequest::WaitForProcesses`]), and all its output is in the log.
+    ProcessEnded {
+        /// The process, as the request names it.
+        process: ProcessName,
+        /// How the process exited.
+        exit: Exit,
     },
     /// The range of a process's output that was sent ([`GuestRequest::ReadOutput`]).
     Read(OutputRead),

@@ -94,7 +94,36 @@ pub struct StartProcess {
     pub name: Option<ProcessName>,
 }
 
-/// A request for a part of a process's output.
+/// The maximum length of a UTF-8 character in bytes.
+pub const CHARACTER_MAX: usize = 4;
+
+/// Returns the length of the UTF-8 character at the end of `bytes` whose last bytes are missing. Returns 0 if `bytes`
+/// does not end with such a character. Invalid bytes that no further bytes can complete do not count.
+#[must_use]
+pub fn unfinished_character(bytes: &[u8]) -> usize {
+    let last = bytes.len().saturating_sub(CHARACTER_MAX - 1);
+    let tail = bytes.get(last..).unwrap_or_default();
+    let Some(first) = tail.iter().rposition(|byte| !is_continuation(*byte)) else { return 0 };
+    match std::str::from_utf8(tail.get(first..).unwrap_or_default()) {
+        Err(error) if error.error_len().is_none() => tail.len() - first,
+        _ => 0,
+    }
+}
+
+/// Returns the number of bytes at the beginning of `bytes` that belong to a UTF-8 character whose first byte is
+/// missing.
+#[must_use]
+pub fn cut_character(bytes: &[u8]) -> usize {
+    bytes.iter().take(CHARACTER_MAX - 1).take_while(|byte| is_continuation(**byte)).count()
+}
+
+/// Whether this byte is not the first byte of a UTF-8 character.
+fn is_continuation(byte: u8) -> bool {
+    byte & 0xc0 == 0x80
+}
+
+/// A request for a part of a process's output. A part ends at the end of a UTF-8 character, unless the process has
+/// ended in the middle of a character.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReadOutput {
@@ -102,7 +131,7 @@ pub struct ReadOutput {
     pub process: ProcessName,
     /// The position of the first byte.
     pub from: ReadFrom,
-    /// The maximum number of bytes.
+    /// The maximum number of bytes. A number from 1 to 3 counts as [`CHARACTER_MAX`], so that every part has a character.
     pub max: u32,
     /// How long to wait for output, in milliseconds, if the process runs and the log has no output after the position.
     #[serde(default)]
@@ -137,7 +166,8 @@ pub struct OutputRead {
     pub next: u64,
     /// The number of bytes after the requested position that the log has already dropped.
     pub lost: u64,
-    /// The position after the last byte of output so far.
+    /// The position after the last byte of output so far. The beginning of a UTF-8 character whose rest the process has
+    /// not written yet does not count.
     pub end: u64,
     /// The state of the process.
     pub state: ProcessState,
@@ -218,6 +248,34 @@ pub struct ProcessInfo {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn unfinished_characters_are_found() {
+        for (bytes, length) in [
+            (&b""[..], 0),
+            (b"a", 0),
+            ("é".as_bytes(), 0),
+            (b"a\xc3", 1),
+            (b"\xe2\x82", 2),
+            ("€\u{1f600}".as_bytes(), 0),
+            (b"\xf0\x9f\x98", 3),
+            (b"\xc3\xc3", 1),
+            // No further bytes complete these bytes.
+            (b"\xff", 0),
+            (b"\xc0", 0),
+            (b"\x80\x80\x80\x80", 0),
+            (b"\xe0\x80", 0),
+            (b"\xed\xa0", 0),
+            (b"\xc3\xa9\xa9", 0),
+        ] {
+            assert_eq!(unfinished_character(bytes), length, "{bytes:x?}");
+        }
+        for (bytes, length) in
+            [(&b""[..], 0), (b"a\x80", 0), (b"\x82\xaca", 2), (b"\x80\x80\x80\x80", 3), ("é".as_bytes(), 0)]
+        {
+            assert_eq!(cut_character(bytes), length, "{bytes:x?}");
+        }
+    }
 
     #[test]
     fn names_are_safe_words() {

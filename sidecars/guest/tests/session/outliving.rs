@@ -82,6 +82,15 @@ async fn end(channel: &Channel, process: &ProcessName, grace_ms: u64) -> GuestEv
     ask(channel, &GuestRequest::EndProcess(EndProcess { process: process.clone(), grace_ms })).await
 }
 
+/// Waits for the end of a process.
+async fn wait(channel: &Channel, process: &ProcessName) -> Exit {
+    let request = GuestRequest::WaitForProcesses { processes: vec![process.clone()] };
+    match ask(channel, &request).await {
+        GuestEvent::ProcessEnded { process: ended, exit } if ended == *process => exit,
+        other => panic!("{other:?}"),
+    }
+}
+
 async fn list(channel: &Channel) -> Vec<ProcessInfo> {
     match ask(channel, &GuestRequest::ListProcesses).await {
         GuestEvent::Processes { processes } => processes,
@@ -112,12 +121,115 @@ async fn the_output_is_read_by_position_and_outlives_hosts() {
     let waiting = read(&channel, &process, ReadFrom::Position(8), 100, 60_000);
     let (waited, written) = tokio::join!(waiting, write(&channel, &process, "x\n", false));
     assert_eq!((waited.0.as_str(), written), ("three\n", GuestEvent::Done));
-    let exit = ask(&channel, &GuestRequest::WaitForProcess { process: process.clone() }).await;
-    assert_eq!(exit, GuestEvent::Exited(Exit::Code(4)));
+    assert_eq!(wait(&channel, &process).await, Exit::Code(4));
     let (text, after) = read(&channel, &process, ReadFrom::Position(0), 100, 60_000).await;
     assert_eq!((text.as_str(), after.state), ("one\ntwo\nthree\n", ProcessState::Exited(Exit::Code(4))));
     let (kind, why) = refused(write(&channel, &process, "late", false).await);
     assert_eq!((kind, why.as_str()), (FailureKind::BadState, "p1 has ended"));
+}
+
+/// Reads the output in parts of at most `max` bytes, up to the last complete character. Every part must consist of
+/// complete characters.
+async fn read_parts(channel: &Channel, process: &ProcessName, max: u32) -> (String, OutputRead) {
+    let (mut text, mut next) = (String::new(), 0);
+    loop {
+        let (part, read) = read(channel, process, ReadFrom::Position(next), max, 0).await;
+        assert!(!part.contains('\u{fffd}') && part.len() <= max.max(4) as usize, "{part:?} of {max} bytes");
+        (text, next) = (text + &part, read.next);
+        if read.next >= read.end {
+            return (text, read);
+        }
+        assert!(!part.is_empty(), "a part before the end has a character");
+    }
+}
+
+#[tokio::test]
+async fn a_part_ends_at_the_end_of_a_character() {
+    let (_bottle, channel) = Bottle::ready().await;
+    let script = r"printf 'aé€😀é\303'; read x; printf '\251'; read x; printf 'b\377\342\202'";
+    let process = start(&channel, shell(script), None).await;
+    until(&channel, &process, "😀é").await;
+    for max in 1..=14 {
+        let (text, last) = read_parts(&channel, &process, max).await;
+        assert_eq!((text.as_str(), last.next, last.state), ("aé€😀é", 12, ProcessState::Running));
+    }
+    assert_eq!(read(&channel, &process, ReadFrom::Position(0), 0, 0).await.1.next, 0);
+    assert_eq!(read(&channel, &process, ReadFrom::LastLines(0), 9, 0).await.1.from, 12);
+    // The beginning of a character is no output yet, so a read waits for the rest.
+    let waiting = read(&channel, &process, ReadFrom::Position(12), 100, 60_000);
+    let (waited, _) = tokio::join!(waiting, write(&channel, &process, "x\n", false));
+    assert_eq!((waited.0.as_str(), waited.1.next), ("é", 14));
+    write(&channel, &process, "x\n", false).await;
+    wait(&channel, &process).await;
+    // After the end, the incomplete character is a part of the output.
+    let (text, read) = read(&channel, &process, ReadFrom::Position(14), 100, 0).await;
+    assert_eq!((text.as_str(), read.next, read.end), ("b\u{fffd}\u{fffd}", 18, 18));
+}
+
+#[tokio::test]
+async fn output_of_one_stream_does_not_cut_a_character_of_the_other() {
+    let (_bottle, channel) = Bottle::ready().await;
+    let script = r"printf '\303'; sleep 0.2; printf x >&2; sleep 0.2; printf '\251\n'";
+    let process = start(&channel, shell(script), None).await;
+    wait(&channel, &process).await;
+    let (text, read) = read(&channel, &process, ReadFrom::Position(1), 100, 0).await;
+    assert_eq!((text.as_str(), read.next), ("é\n", 4));
+}
+
+#[tokio::test]
+async fn python_writes_its_output_at_once_unless_the_caller_decides() {
+    let (_bottle, channel) = Bottle::ready().await;
+    let shows = || shell("echo ${PYTHONUNBUFFERED-unset}.");
+    let set =
+        |value: &str| Process { env: [("PYTHONUNBUFFERED".to_owned(), value.to_owned())].into(), ..shows() };
+    for (process, expected) in [
+        (shows(), "1.\n"),
+        (set(""), ".\n"),
+        (set("0"), "0.\n"),
+        (Process { terminal: Some(SIZE), ..shows() }, "unset.\r\n"),
+    ] {
+        let process = start(&channel, process, None).await;
+        wait(&channel, &process).await;
+        assert_eq!(read(&channel, &process, ReadFrom::Position(0), 100, 0).await.0, expected);
+    }
+    let exec = all(channel.open(&GuestRequest::Exec(shows())).await.unwrap()).await;
+    assert_eq!(exec.text(), "unset.\n");
+}
+
+#[tokio::test]
+async fn the_ends_of_several_processes_are_reported_in_their_order() {
+    let (_bottle, channel) = Bottle::ready().await;
+    let waits = |names: &[&str]| GuestRequest::WaitForProcesses {
+        processes: names.iter().map(|name| named(name)).collect(),
+    };
+    let next = async |stream: &mut bottle_channel::Stream| match tokio::time::timeout(SOON, stream.receive())
+        .await
+        .unwrap()
+        .unwrap()
+    {
+        GuestEvent::ProcessEnded { process, exit } => (process.to_string(), exit),
+        other => panic!("{other:?}"),
+    };
+    start(&channel, shell("read x; exit 1"), Some("one")).await;
+    start(&channel, shell("read x; exit 2"), Some("two")).await;
+    start(&channel, shell("exec sleep 1000"), None).await;
+    let mut waiting = channel.open(&waits(&["one", "p2", "p3"])).await.unwrap();
+    write(&channel, &named("two"), "\n", false).await;
+    assert_eq!(next(&mut waiting).await, ("p2".to_owned(), Exit::Code(2)));
+    write(&channel, &named("one"), "\n", false).await;
+    assert_eq!(next(&mut waiting).await, ("one".to_owned(), Exit::Code(1)));
+    // Processes that ended before the request are reported in the order of their ends too.
+    let mut late = channel.open(&waits(&["p3", "p1", "two"])).await.unwrap();
+    assert_eq!(next(&mut late).await.0, "two");
+    assert_eq!(next(&mut late).await.0, "p1");
+    end(&channel, &named("p3"), 1000).await;
+    for stream in [&mut waiting, &mut late] {
+        assert_eq!(next(stream).await, ("p3".to_owned(), Exit::Signal(15)));
+    }
+    let (_, why) = refused(ask(&channel, &waits(&["p1", "p9"])).await);
+    assert!(why.starts_with("the bottle has no process p9: "), "{why}");
+    let (_, why) = refused(ask(&channel, &waits(&["p1"; PROCESSES_MAX + 1])).await);
+    assert_eq!(why, "at most 64 processes can be waited for at once");
 }
 
 #[tokio::test]
@@ -141,8 +253,7 @@ async fn a_secret_of_the_bottle_is_replaced_in_what_is_read() {
 async fn old_output_is_lost_and_counted() {
     let (_bottle, channel) = Bottle::ready().await;
     let process = start(&channel, shell("head -c 3000000 /dev/zero; echo end"), None).await;
-    let exit = ask(&channel, &GuestRequest::WaitForProcess { process: process.clone() }).await;
-    assert_eq!(exit, GuestEvent::Exited(Exit::Code(0)));
+    assert_eq!(wait(&channel, &process).await, Exit::Code(0));
     let (text, read) = read(&channel, &process, ReadFrom::Position(0), u32::MAX, 0).await;
     assert_eq!((read.end, read.next, read.lost + text.len() as u64), (3_000_004, 3_000_004, 3_000_004));
     assert!(text.len() <= SCROLLBACK && text.ends_with("\0end\n"), "{}", text.len());
@@ -178,8 +289,7 @@ async fn a_shell_lives_between_clients_and_signals_reach_its_foreground() {
     stream.end().await.unwrap();
     assert!(seen.rest(&mut stream).await.exit().is_none());
     write(&channel, &main, "exit 3\n", false).await;
-    let exit = ask(&channel, &GuestRequest::WaitForProcess { process: shell }).await;
-    assert_eq!(exit, GuestEvent::Exited(Exit::Code(3)));
+    assert_eq!(wait(&channel, &shell).await, Exit::Code(3));
     let missing = Attach { read_only: true, process: Some(named("other")), size: None };
     let (_, why) = refused(ask(&channel, &GuestRequest::Attach(missing)).await);
     assert_eq!(why, "the bottle has no process other: it has p1 (main)");
@@ -214,8 +324,7 @@ async fn a_list_has_states_names_and_usage() {
     let busy = start(&channel, shell("while :; do :; done"), Some("busy")).await;
     let input = start(&channel, shell("cat; exit 7"), None).await;
     assert_eq!(write(&channel, &input, "words", true).await, GuestEvent::Done, "the end of the input");
-    let exit = ask(&channel, &GuestRequest::WaitForProcess { process: input.clone() }).await;
-    assert_eq!(exit, GuestEvent::Exited(Exit::Code(7)));
+    assert_eq!(wait(&channel, &input).await, Exit::Code(7));
     let wait = Instant::now() + SOON;
     let processes = loop {
         let processes = list(&channel).await;
@@ -257,7 +366,7 @@ async fn a_list_has_states_names_and_usage() {
 async fn the_number_of_processes_is_bounded() {
     let (_bottle, channel) = Bottle::ready().await;
     let first = start(&channel, shell("true"), None).await;
-    ask(&channel, &GuestRequest::WaitForProcess { process: first.clone() }).await;
+    wait(&channel, &first).await;
     for _ in 1..PROCESSES_MAX {
         start(&channel, shell("exec sleep 1000"), None).await;
     }
@@ -287,8 +396,7 @@ async fn many_processes_leave_no_open_files() {
         for process in [shell("cat; echo x"), in_terminal.clone()] {
             let process = start(&channel, process, None).await;
             write(&channel, &process, "x\n", true).await;
-            let exit = ask(&channel, &GuestRequest::WaitForProcess { process: process.clone() }).await;
-            assert!(matches!(exit, GuestEvent::Exited(_)), "{exit:?}");
+            wait(&channel, &process).await;
             read(&channel, &process, ReadFrom::Position(0), 100, 0).await;
         }
         let ended = start(&channel, shell("sleep 1000"), None).await;
