@@ -10,6 +10,7 @@ use bottle_lib::bottle::Bottle;
 use bottle_lib::bottles::active_bottles;
 use bottle_lib::environments::{Environments, Use};
 use bottle_lib::failure::Failure;
+use bottle_lib::file_lines::LineRange;
 use bottle_lib::launch::fork::ForkOrder;
 use bottle_lib::launch::resume::ResumeOrder;
 use bottle_lib::launch::start::{CopyIn, StartOrder};
@@ -27,7 +28,7 @@ use bottle_manifest::Kind;
 use bottle_manifest::services::{BadCheck, ReadinessCheck, ServiceLayer, Time};
 use bottle_plan::Flags;
 use bottle_policy::names::{Name, Slug};
-use bottle_protocol::session::files::FileRequest;
+use bottle_protocol::session::files::{FilePath, FileRequest};
 use bottle_protocol::session::guest::Process;
 use bottle_protocol::session::process::{ProcessName, ProcessState, ReadFrom, StartProcess};
 use bottle_protocol::session::service::{Restart, StopService};
@@ -85,6 +86,8 @@ pub(super) enum BottleRequest {
     AccessLog(u64),
     /// A request about the bottle's files.
     Files(FileRequest),
+    /// Reads lines of a file.
+    FileLines(FilePath, LineRange),
     /// Lists the bottle's processes.
     Processes,
     /// Runs a command until it ends, for at most this duration, with the input of the call.
@@ -337,6 +340,7 @@ async fn send(
         BottleRequest::Reset { paths, dry_run } => shown(bottle.reset(&paths, dry_run).await),
         BottleRequest::Log(_) | BottleRequest::AccessLog(_) => Err("a log is no document".to_owned()),
         BottleRequest::Files(request) => shown(bottle.files().document(request, content).await),
+        BottleRequest::FileLines(path, range) => shown(bottle.files().lines(&path, range).await),
         BottleRequest::Exec(process, limit) => shown(bottle.exec(process, input, limit).await),
         BottleRequest::Processes => shown(processes.list().await),
         BottleRequest::StartProcess(process, name) => {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use bottle_lib::file_lines::LineRange;
 use bottle_lib::processes::TERMINAL_SIZE;
 use bottle_protocol::session::files::{self, ENTRIES_MAX, FilePath, FileRequest, Scope};
 use bottle_protocol::session::guest::Process;
@@ -65,16 +66,12 @@ pub(super) const RUN: &str = "env_run";
 const BOTTLE: Field = required("bottle", Kind::Name, "As bottle_list shows it.");
 const TASK: Field =
     required("task", Kind::Name, "The id of the task: the same id always means the same bottle.");
-const PROCESS: Field =
-    required("process", Kind::Name, "The process: its handle or name, as process_list shows it.");
+const PROCESS: Field = required("process", Kind::Name, "Its handle or name, as process_list shows it.");
 const PATH: Field = required("path", Kind::Text, "The path, from the workspace on.");
 const DIRECTORY: Field =
     optional("path", Kind::Text, "The directory, from the workspace on. By default the workspace.");
-const COPIED_DIRECTORY: Field = optional(
-    "directory",
-    Kind::Text,
-    "Only this directory of the workspace, if several directories were copied into it.",
-);
+const COPIED_DIRECTORY: Field =
+    optional("directory", Kind::Text, "Only this one of several copied directories.");
 const WORKDIR: Field = optional("workdir", Kind::Text, "The directory. By default the workspace.");
 const ENV: Field = optional("env", Kind::Variables, "Environment variables to set.");
 const AFTER: Field =
@@ -87,21 +84,14 @@ const COMMAND: Field = required(
 );
 const TIME_LIMIT: Field =
     optional("timeout", Kind::Number(1, 600), "The time limit in seconds. By default 45.");
-const STDIN: Field = optional("stdin", Kind::Content, "The input of the command. By default none.");
+const STDIN: Field = optional("stdin", Kind::Content, "The input of the command.");
 const MERGE: Field =
     optional("merge", Kind::Flag, "Write standard error into `stdout`, in the order of the command.");
-const FROM: Field = optional(
-    "from",
-    Kind::Number(0, POSITION_MAX),
-    "Begin at this position: the `next` of the previous part.",
-);
+const FROM: Field =
+    optional("from", Kind::Number(0, POSITION_MAX), "Begin at this position: `next` of the previous part.");
 const WAIT: Field =
     optional("wait", Kind::Number(1, 45), "If there is no output yet, wait for it at most so many seconds.");
-const PROMPT: Field = optional(
-    "prompt",
-    Kind::Text,
-    "The task of the bottle's agent, which it carries out without a terminal.",
-);
+const PROMPT: Field = optional("prompt", Kind::Text, "The task of its agent, which then has no terminal.");
 const LABEL: Field = optional("label", Kind::Name, "The name of the new bottle.");
 
 /// The default time limit of a command, in seconds. The limit is below 60 seconds, because clients wait 60 seconds for
@@ -184,7 +174,7 @@ pub(super) const ALL: &[Tool] = &[
         name: "process_log",
         effect: Effect::Reads,
         about: "Reads the output of a process, also after its bottle ended. The bottle keeps the last MiB. `next` is \
-                the position at which the next part begins, so nothing is read twice.",
+                where the next part begins.",
         fields: &[
             BOTTLE,
             PROCESS,
@@ -397,16 +387,26 @@ pub(super) const ALL: &[Tool] = &[
     Tool {
         name: "file_read",
         effect: Effect::Reads,
-        about: "Reads a file of a bottle's workspace, or a part of it. `next` is where the next part begins.",
+        about: "Reads a file of a bottle's workspace, or a part of it. `next` is where the next part begins. With `line` \
+                or `lines`, reads lines, up to `next_line`.",
         fields: &[
             BOTTLE,
             PATH,
-            optional("offset", Kind::Number(0, POSITION_MAX), "Begin at this position, counted in bytes."),
+            optional("line", Kind::Number(1, POSITION_MAX), "Begin at this line. The first is 1."),
+            optional("lines", Kind::Number(1, 10_000), "Read at most so many lines. By default 1000."),
+            optional("offset", Kind::Number(0, POSITION_MAX), "Begin at this byte, without `line`."),
             optional("max", Kind::Number(1, 1 << 20), "Read at most so many bytes. By default 262144."),
         ],
-        call: |given, _| {
-            let (offset, max) = (given.number("offset").unwrap_or(0), given.number("max").unwrap_or(PART));
-            Call::files(FileRequest::Read(files::Read { path: path(given), offset, max }))
+        call: |given, _| match (given.number("line"), given.number("lines")) {
+            (None, None) => {
+                let (offset, max) =
+                    (given.number("offset").unwrap_or(0), given.number("max").unwrap_or(PART));
+                Call::files(FileRequest::Read(files::Read { path: path(given), offset, max }))
+            }
+            (first, count) => {
+                let range = LineRange { first: first.unwrap_or(1), count: count.unwrap_or(LIMIT.into()) };
+                Call::bottle(BottleRequest::FileLines(path(given), range))
+            }
         },
     },
     Tool {

@@ -180,6 +180,11 @@ fn a_client_drives_a_bottle_from_its_start_to_its_end() -> Result<()> {
     ensure!(again.contains("-dash") || again.contains("occurs"), "{again}");
     let read = client.done("file_read", json!({"bottle": bottle, "path": "-dash"}))?;
     ensure!(read["text"] == "one\n--three\n", "{read}");
+    let second =
+        client.done("file_read", json!({"bottle": bottle, "path": "-dash", "line": 2, "lines": 1}))?;
+    ensure!(second["text"] == "--three\n" && second["line"] == 2, "{second}");
+    let first = client.done("file_read", json!({"bottle": bottle, "path": "-dash", "lines": 1}))?;
+    ensure!(first["text"] == "one\n" && first["next_line"] == 2, "{first}");
     let found = client.done("file_search", json!({"bottle": bottle, "pattern": "thr.e"}))?;
     ensure!(found.to_string().contains("-dash"), "{found}");
     let listed = client.done("file_list", json!({"bottle": bottle}))?;

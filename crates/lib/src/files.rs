@@ -13,8 +13,12 @@ use tokio::io::AsyncRead;
 
 use super::connect::{connect_or_open_files, keeper_lost, open_guest, unexpected_answer};
 use super::failure::{Failure, Kind};
+use super::file_lines::{LineCutter, LineRange};
 use super::input;
 use super::report::{FileContent, FileDocument, FileEntries, FileEntry, FileEntryPath};
+
+/// The size in bytes of the parts in which [`Files::lines`] reads a file.
+const PART: u64 = 1 << 20;
 
 /// The files of a bottle.
 #[derive(Debug, Clone, Copy)]
@@ -145,8 +149,34 @@ impl<'a> Files<'a> {
         Ok(FileDocument::Entries(FileEntries { entries, next, unreadable }))
     }
 
+    /// Reads lines of a file. The part of the file before the lines is read too, so a large file needs some time.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Files::send`].
+    pub async fn lines(&self, path: &FilePath, range: LineRange) -> Result<FileDocument, Failure> {
+        let mut cutter = LineCutter::new(range);
+        let mut offset = 0;
+        loop {
+            let read = Read { path: path.clone(), offset, max: PART };
+            let (part, next, size) = self.part(read).await?;
+            cutter.push(&part);
+            let at_end = next <= offset || next >= size;
+            if at_end || !cutter.wants_more() {
+                return Ok(FileDocument::Lines(cutter.finish(size, at_end)));
+            }
+            offset = next;
+        }
+    }
+
     async fn content(&self, read: Read) -> Result<FileDocument, Failure> {
-        let (offset, max) = (read.offset, read.max);
+        let offset = read.offset;
+        let (part, next, size) = self.part(read).await?;
+        Ok(FileDocument::Content(FileContent::of(&part, offset, next, size)))
+    }
+
+    /// Reads a part of a file. Returns the part, the position after it, and the size of the file.
+    async fn part(&self, read: Read) -> Result<(Vec<u8>, u64, u64), Failure> {
+        let max = read.max;
         let mut part = Vec::new();
         let received = |bytes: Bytes| {
             part.extend_from_slice(&bytes);
@@ -155,7 +185,7 @@ impl<'a> Files<'a> {
         };
         let event = self.send(FileRequest::Read(read), tokio::io::empty(), received).await?;
         let FileEvent::Read { next, size } = event else { return Err(unexpected_answer()) };
-        Ok(FileDocument::Content(FileContent::of(&part, offset, next, size)))
+        Ok((part, next, size))
     }
 
     /// Lists at most `limit` entries that follow the entry `after`. `request` creates the request for each part of the

@@ -53,6 +53,7 @@ pub mod environments;
 pub mod exec;
 pub mod export;
 pub mod failure;
+pub mod file_lines;
 pub mod files;
 pub mod fork_point;
 pub mod import;

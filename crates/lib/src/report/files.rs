@@ -20,6 +20,8 @@ pub enum FileDocument {
     Entries(FileEntries),
     /// A part of a file.
     Content(FileContent),
+    /// Lines of a file.
+    Lines(FileLines),
     /// A written file.
     Written(WrittenFile),
     /// The files that a patch changed.
@@ -133,6 +135,21 @@ pub struct FileContent {
     pub offset: u64,
     /// The position of the next part in the file.
     pub next: u64,
+    /// The size of the whole file in bytes.
+    pub size_bytes: u64,
+}
+
+/// Lines of a file, as the MCP tool `file_read` returns them.
+#[derive(Debug, Serialize)]
+pub struct FileLines {
+    /// The lines, with their line breaks. U+FFFD replaces bytes that are not UTF-8.
+    pub text: String,
+    /// The number of the first line.
+    pub line: u64,
+    /// The number of the line after the last one. `None` at the end of the file.
+    pub next_line: Option<u64>,
+    /// Whether the end of a very long line was left out.
+    pub truncated: bool,
     /// The size of the whole file in bytes.
     pub size_bytes: u64,
 }

@@ -18,8 +18,8 @@ pub use bottles::{
 };
 pub use checks::{BackendHealth, NamedManifest, ProbeAttempt};
 pub use files::{
-    FileContent, FileDocument, FileEntries, FileEntry, FileEntryPath, FileMatch, FileMatches, ImportedFiles,
-    PatchedFile, PatchedFiles, RemovedFiles, ResetFile, ResetFiles, WrittenFile,
+    FileContent, FileDocument, FileEntries, FileEntry, FileEntryPath, FileLines, FileMatch, FileMatches,
+    ImportedFiles, PatchedFile, PatchedFiles, RemovedFiles, ResetFile, ResetFiles, WrittenFile,
 };
 pub use launch::{DryRun, SecretUse};
 pub use processes::{
