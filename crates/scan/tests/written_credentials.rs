@@ -1,5 +1,5 @@
-//! Tests that the scanner finds credentials in common notations: in connection strings, and as AWS keys in
-//! configuration files. Placeholders in the same notations are not findings.
+//! Tests that the scanner finds credentials in common notations: in connection strings, as AWS keys in configuration
+//! files, and as tokens of hexadecimal digits. Placeholders in the same notations, and digests, are not findings.
 
 use std::sync::Arc;
 
@@ -9,6 +9,9 @@ use bottle_scan::{KnownSecrets, Scanner};
 const PASSWORD: &str = "qX7zR2mK9pL4wT8v";
 /// A generated value in the form of an AWS secret access key.
 const AWS: &str = "h7Jq2LxPz0/Rk4vTn9Ws+Yb6Mc1Fd8GgQe5Ua3Xo";
+
+/// Generated hexadecimal digits, of which the tests use the first 32, 40 or 64.
+const DIGITS: &str = "7c4e02b9d81f35a6e9903b5d7f12c8ae64b07d9318a5f06c2be74d91c35a80fe";
 
 /// Connection strings. The test replaces `@P` by a password.
 const CONNECTIONS: &[&str] = &[
@@ -128,6 +131,172 @@ const CLEAN: &[&str] = &[
     "AKIA is followed by a commit 0123456789abcdef0123456789abcdef01234567",
 ];
 
+/// Notations of tokens. The test replaces `@H` by 40 or 64 hexadecimal digits.
+const HEX_TOKENS: &[&str] = &[
+    "curl -H 'Authorization: token @H' https://git.example.com/api/v1/user",
+    "authorization:bearer @H",
+    "Authorization: Token token=\"@H\"",
+    "Authorization = Bearer @H",
+    "{\"Authorization\": \"Token @H\", \"Accept\": \"*/*\"}",
+    "{ Authorization: `Bearer @H` }",
+    "session.headers['Authorization'] = 'token @H'",
+    "request.setRequestHeader(\"Authorization\", \"Bearer @H\");",
+    "'Authorization' => 'Token @H',",
+    "git -c http.extraHeader=\"Authorization: token @H\" fetch",
+    "curl -H 'PRIVATE-TOKEN: @H' https://git.example.com",
+    "Circle-Token: @H",
+    "X-Gitea-Token: @H",
+    "https://git.example.com/api/v1/user?access_token=@H",
+    "https://git.example.com/api/v1/user?page=2&token=@H",
+    "POST /submit\n\ntoken=@H&text=hello",
+    "GITEA_TOKEN=@H",
+    "export NETBOX_TOKEN=\"@H\"",
+    "environment:\n  - TODOIST_TOKEN=@H",
+    "environment:\n  TODOIST_TOKEN: @H",
+    "ENV TODOIST_TOKEN=@H",
+    "ENV TODOIST_TOKEN @H",
+    "- name: TODOIST_TOKEN\n  value: \"@H\"",
+    "{\"name\": \"TODOIST_TOKEN\", \"value\": \"@H\"}",
+    "token: @H",
+    "  token: '@H'",
+    "token = \"@H\"",
+    "\"token\": \"@H\"",
+    "\"authToken\":\"@H\"",
+    "const accessToken = '@H';",
+    "const token: string = '@H';",
+    "api_token: str = \"@H\"",
+    "const API_TOKEN: &str = \"@H\";",
+    "client = Client(url, token=\"@H\")",
+    "params = [(\"token\", \"@H\")]",
+    "config['auth_token'] = '@H'",
+    "token := \"@H\"",
+    "<token>@H</token>",
+    "//npm.example.com/:_authToken=@H",
+    "tea login add --name work --token @H",
+    "tea login add --token=@H",
+    "my token: @H",
+    "+token: @H",
+    "api_key=@H",
+    "apiKey: '@H'",
+    "redmine.api.key=@H",
+    "X-Redmine-API-Key: @H",
+    "dd-application-key: @H",
+    "search --api-key @H",
+    "API key: @H",
+    "client_secret=@H&grant_type=client_credentials",
+    "\"clientSecret\": \"@H\"",
+    "WEBHOOK_SECRET=@H",
+    "signing_secret: @H",
+];
+
+/// Notations of tokens in which 32 digits suffice.
+const SHORT_HEX_TOKENS: &[&str] = &[
+    "Authorization: Bearer @H",
+    "authorization: @H",
+    "api-key: @H",
+    "X-Api-Key: @H",
+    "{\"xi-api-key\": \"@H\"}",
+    "Ocp-Apim-Subscription-Key: @H",
+    "X-Auth-Token: @H",
+    "https://api.example.com/3/movie?api_key=@H&page=1",
+    "https://api.example.com/v2/everything?q=a&apiKey=@H",
+    "NEWS_API_KEY=@H",
+    "ROLLBAR_ACCESS_TOKEN: \"@H\"",
+    "SLACK_SIGNING_SECRET=@H",
+    "news --api-key @H",
+];
+
+/// Commit ids, digests and other values that are no credentials. The test replaces `@H` by 32, 40 or 64 digits.
+const DIGESTS: &[&str] = &[
+    "@H",
+    "commit @H\nAuthor: A <a@example.com>\n\n    Read the token\n\ncommit @H\n",
+    "commit @H (HEAD -> token, origin/token)",
+    "    authorization:\n\ncommit @H",
+    "    Replace the API key:\n@H",
+    "@H Rename the token",
+    "@H\trefs/heads/token\n@H\trefs/heads/api_key\n@H\trefs/tags/v1",
+    "# pack-refs with: peeled\n@H refs/heads/token\n@H refs/heads/main",
+    "* token   @H Add a token",
+    "100644 blob @H\ttoken\n100644 blob @H\tsecret",
+    "index @H..@H 100644\n--- a/token\n+++ b/token\n-token\n+secret",
+    "the commit token @H",
+    "the commit token: @H",
+    "see the token in @H",
+    "the token, @H, and the secret",
+    "git show @H:src/token",
+    "git checkout @H -- api_key",
+    "This reverts commit @H, which added the token.",
+    "(cherry picked from commit @H)",
+    "Merge token @H",
+    "{\"sha\": \"@H\", \"node_id\": \"C_kwDOABCD\", \"commit\": {\"tree\": {\"sha\": \"@H\"}}, \"parents\": [{\"sha\": \"@H\"}]}",
+    "{\"path\": \"src/token\", \"mode\": \"100644\", \"type\": \"blob\", \"sha\": \"@H\"}",
+    "{\"name\": \"token\", \"commit\": {\"sha\": \"@H\"}, \"protected\": true}",
+    "{\"name\": \"token\", \"path\": \"token\", \"sha\": \"@H\"}",
+    "https://api.example.com/repos/a/token/git/trees/@H?recursive=1",
+    "https://api.example.com/repos/a/b/compare/@H...@H?token",
+    "\"resolved\": \"git+ssh://git@git.example.com/a/token.git#@H\"",
+    "token@https://git.example.com/a/token.git#@H:\n  version \"1.0.0\"",
+    "\"integrity\": \"sha512-@H\"",
+    "\"name\": \"token\", \"version\": \"1.0.0\", \"gitHead\": \"@H\", \"_shasum\": \"@H\"",
+    "[[package]]\nname = \"token\"\nversion = \"1.0.0\"\nchecksum = \"@H\"",
+    "source = \"git+https://git.example.com/a/token?rev=@H#@H\"",
+    "{\"files\":{\"src/token.rs\":\"@H\",\"src/token\":\"@H\",\"api_key.rs\":\"@H\"},\"package\":\"@H\"}",
+    "token==1.0.0 --hash=sha256:@H",
+    "{:token, \"1.0.0\", \"@H\", [:mix]}",
+    "  revision: @H\n  specs:\n    token (1.0.0)",
+    "token:\n  dependency: transitive\n  sha256: \"@H\"",
+    "SHA256 (token) = @H",
+    "@H  dist/token\n@H  dist/api_key",
+    "\"https://example.com/mod/token\": \"@H\"",
+    "FROM example/token@sha256:@H",
+    "ARG GIT_COMMIT=@H\nENV SOURCE_SHA=@H",
+    "ENV TOKEN_SHA256 @H",
+    "LABEL org.opencontainers.image.revision=\"@H\"",
+    "uses: example/token@@H",
+    "ETag: \"@H\"",
+    "If-None-Match: \"@H\"",
+    "Content-MD5: @H",
+    "token_sha256 = \"@H\"",
+    "tokenHash: \"@H\"",
+    "token_id: @H",
+    "api_key_hash: @H",
+    "tokenizer: \"@H\"",
+    "tokens: [\"@H\"]",
+    "max_tokens: 4096, sha: \"@H\"",
+    "token: \"sha256:@H\"",
+    "token: \"0x@H\"",
+    "next_page_token=@H",
+    "nextPageToken: \"@H\"",
+    "\"nextToken\": \"@H\"",
+    "https://api.example.com/v1/items?pageToken=@H",
+    "https://api.example.com/v1/items?page_token=@H",
+    "x-ms-continuation-token: @H",
+    "the continuation token: @H",
+    "\"continuationToken\": \"@H\"",
+    "sync_token=@H",
+    "resumeToken: { _data: \"@H\" }",
+    "resume_token: \"@H\"",
+    "X-CSRF-Token: @H",
+    "Cookie: csrftoken=@H; XSRF-TOKEN=@H",
+    "authenticity_token=@H",
+    "__RequestVerificationToken=@H",
+    "ClientRequestToken=@H",
+    "deviceToken: @H",
+    "Lock-Token: @H",
+    "https://ci.example.com/gh/a/b.svg?style=shield&circle-token=@H",
+    "public_api_key = \"@H\"",
+    "NEXT_PUBLIC_API_KEY=@H",
+    "VITE_API_KEY=@H",
+    "X-Algolia-API-Key: @H",
+    "cache_key: @H",
+    "secret: \"@H\"",
+    "shared_secret = \"@H\"",
+    "SECRET_KEY = \"@H\"",
+    "private_key: @H",
+    "password: @H",
+    "APP_SECRET=@H",
+];
+
 fn scanner() -> Scanner {
     Scanner::outbound(Arc::new(KnownSecrets::new([]).expect("no secrets")))
 }
@@ -217,5 +386,57 @@ fn code_that_resembles_a_connection_string_is_clean() {
     let scanner = scanner();
     for text in CLEAN {
         assert_eq!(found(&scanner, text), [], "{text}");
+    }
+}
+
+#[test]
+fn finds_a_token_of_hexadecimal_digits_after_the_name_of_a_credential() {
+    let scanner = scanner();
+    let cases = HEX_TOKENS.iter().flat_map(|template| [(template, 40), (template, 64)]);
+    let mut wrong = Vec::new();
+    for (template, length) in cases.chain(SHORT_HEX_TOKENS.iter().map(|template| (template, 32))) {
+        let text = template.replace("@H", &DIGITS[..length]);
+        let json = serde_json::json!({ "text": text }).to_string();
+        for text in [text, json] {
+            let found = found(&scanner, &text);
+            if !found.iter().any(|(rule, matched)| rule.starts_with("hex-") && *matched == DIGITS[..length]) {
+                wrong.push((text, found));
+            }
+        }
+        let placeholder = template.replace("@H", "0123456789abcdef0123456789abcdef01234567");
+        let found = found(&scanner, &placeholder);
+        if found.iter().any(|(rule, _)| rule.starts_with("hex-")) {
+            wrong.push((placeholder, found));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn digests_are_no_tokens() {
+    let scanner = scanner();
+    let mut wrong = Vec::new();
+    for template in DIGESTS {
+        for length in [32, 40, 64] {
+            let text = template.replace("@H", &DIGITS[..length]);
+            let json = serde_json::json!({ "text": text }).to_string();
+            for text in [text, json] {
+                let found = found(&scanner, &text);
+                if !found.is_empty() {
+                    wrong.push((text, found));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn a_short_token_is_found_after_an_explicit_name_only() {
+    let scanner = scanner();
+    for text in
+        ["apiKey: '@H'", "token: @H", "clientSecret = \"@H\"", "-token: @H", "https://a.example/?token=@H"]
+    {
+        assert_eq!(found(&scanner, &text.replace("@H", &DIGITS[..32])), [], "{text}");
     }
 }

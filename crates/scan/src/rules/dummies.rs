@@ -15,6 +15,10 @@ const VALUES: &[&str] = &[
     // The fixed keys of Azurite and of the Cosmos DB emulator.
     "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==",
     "C2y6yDjf5/R+ob0N8A7Cgv30VRDJIWEHLM+4QDU5DE2nQ9nDuVTqobD4b8mGGyPMbIZnqyMsEcaGQy67XIw/Jw==",
+    // The example tokens of Django REST framework, GitHub and DigitalOcean.
+    "9944b09199c62bcf9418ad846dd0e4bbdfc6ee4b",
+    "e72e16c7e42f292c6912e7710c838347ae178b4a",
+    "b7d03a6947b217efb6f3ec3bd3504582",
     // Base64 of the example login in RFC 7617, and of `user:password` and similar logins.
     "QWxhZGRpbjpvcGVuIHNlc2FtZQ",
     "dXNlcjpwYXNzd29yZA",

@@ -4,6 +4,7 @@
 //! filter            the search for keys
 //! row               one rule
 //! clouds, forges, services, standard_formats    the tables of token rules
+//! hex_tokens        tokens of hexadecimal digits in the place of a credential
 //! phrases           prompt injection phrases
 //! dummies           example values of documentation
 //! pem_keys          PEM-like private keys, of any length
@@ -17,6 +18,7 @@ mod clouds;
 mod dummies;
 mod filter;
 mod forges;
+mod hex_tokens;
 pub(crate) mod pem_keys;
 mod phrases;
 pub(crate) mod row;
@@ -44,6 +46,11 @@ const ASSIGNMENT: &str = r#"[A-Za-z0-9_.-]{0,24}\\{0,3}["'`]?\s{0,4}(?:=>|:=|=|:
 /// The additional notations are a space (`ENV NAME value`), a comma (CSV), an XML tag, and a separate field `value`
 /// (Kubernetes, ECS).
 const WIDE_ASSIGNMENT: &str = r#"[A-Za-z0-9_.-]{0,24}\\{0,3}["'`]?\]?(?:\s{0,4}(?:=>|:=|=|:|,|>)\s{0,4}|(?:\s|\\[nt]){1,4}|(?:</name>)?(?:["'`,\s]|\\{1,3}[nrt"]?){0,40}<?value\\{0,3}["'`]?\s{0,4}[:=>]\s{0,4})\\{0,3}["'`]?"#;
+
+/// The expansion of `@!` in a pattern: an assignment directly after a name, on the same line. Unlike [`ASSIGNMENT`], it
+/// contains no rest of the name. The notations are a type (`token: str = `), a comma between strings, an XML tag, and a
+/// separate field `value` (Kubernetes, ECS), which may be on the next line.
+const NARROW_ASSIGNMENT: &str = r#"(?:\\{0,3}["'`]?\]?(?:[ \t]{0,4}(?::[ \t]{0,2}&?(?:'static )?(?:str|[Ss]tring)[ \t]{1,2})?(?:=>|:=|={1,3}|:|>)|\\{0,3}["'`][ \t]{0,4},)[ \t]{0,4}|(?:["'`,\s]|\\{1,3}[nrt"]?){1,40}<?value\\{0,3}["'`]?[ \t]{0,4}[:=>][ \t]{0,4})\\{0,3}(?:[bfru]?["'`])?"#;
 
 /// The expansion of `@//` in a pattern: the rest of a URL with a login, after the first part of the scheme. Group 1 is
 /// the password. Many passwords contain an unescaped `@`, which SQLAlchemy and other parsers accept.
@@ -104,7 +111,9 @@ pub(crate) fn phrases() -> &'static RuleSet {
 }
 
 fn token_rows() -> impl Iterator<Item = &'static Row> {
-    [clouds::ROWS, forges::ROWS, services::ROWS, standard_formats::ROWS].into_iter().flatten()
+    [clouds::ROWS, forges::ROWS, services::ROWS, standard_formats::ROWS, hex_tokens::ROWS]
+        .into_iter()
+        .flatten()
 }
 
 /// Returns the number of token rules.
@@ -120,7 +129,8 @@ pub fn token_names() -> impl Iterator<Item = (&'static str, &'static str)> {
 
 /// Returns the length in bytes of the vendor's prefix at the start of `value`, or 0 if there is none.
 pub(crate) fn public_prefix(value: &str) -> usize {
-    let known = token_rows().filter(|row| row.lookbehind == 0).flat_map(|row| row.keys);
+    let known =
+        token_rows().filter(|row| row.lookbehind == 0 && row.place.is_none()).flat_map(|row| row.keys);
     known.filter(|key| value.starts_with(**key)).map(|key| key.len()).max().unwrap_or(0)
 }
 
@@ -189,19 +199,29 @@ impl Rule {
         // A key that does not begin a word does not match, because base64 contains many such keys by chance.
         let joined =
             [before, text.get(begin)].into_iter().all(|byte| byte.is_some_and(u8::is_ascii_alphanumeric));
-        let strict =
-            row.lookbehind == 0 && joined && !after_escape(text, begin) && !is_distinctive(row, length);
+        let may_be_joined = row.lookbehind > 0 || row.place.is_some() || is_distinctive(row, length);
+        let strict = joined && !may_be_joined && !after_escape(text, begin);
         // A correct checksum proves a token even if the token does not begin a word.
         if strict && row.check.is_none() {
             return None;
         }
         let seen = &text[begin..text.len().min(place + row.longest)];
+        if !has_hex_run(seen, row.hex_digits) {
+            return None;
+        }
         let captures = self.regex.get_or_init(|| compile(row)).as_ref()?.captures(seen)?;
         let whole = captures.get(0)?;
         let secret = captures.iter().skip(1).flatten().next().unwrap_or(whole);
         if let Some(near) = row.beside {
             let (start, end) = (begin + whole.start(), begin + whole.end());
             if !near(&text[start.saturating_sub(BESIDE)..start], &text[end..text.len().min(end + BESIDE)]) {
+                return None;
+            }
+        }
+        if let Some(is_place) = row.place {
+            let start = begin + whole.start();
+            let before = &text[start.saturating_sub(BESIDE)..start];
+            if !is_place(before, &text[start..begin + secret.start()], secret.as_bytes()) {
                 return None;
             }
         }
@@ -265,7 +285,10 @@ fn after_escape(text: &[u8], place: usize) -> bool {
 
 /// Compiles the pattern of a row. Returns `None` if the pattern is invalid. A test checks that all patterns are valid.
 fn compile(row: &Row) -> Option<Regex> {
-    let pattern = row.pattern.replace("@=", ASSIGNMENT).replace("@~", WIDE_ASSIGNMENT).replace("@//", LOGIN);
+    let assignments =
+        [("@=", ASSIGNMENT), ("@~", WIDE_ASSIGNMENT), ("@!", NARROW_ASSIGNMENT), ("@//", LOGIN)];
+    let pattern =
+        assignments.iter().fold(row.pattern.to_owned(), |pattern, (mark, text)| pattern.replace(mark, text));
     // A token matches even if more text follows it immediately, so the end anchor of the pattern is removed. A pattern
     // with a lookbehind keeps its end anchor, because its key does not identify the token.
     let pattern =
@@ -306,6 +329,16 @@ fn without_end_anchor(pattern: &str) -> &str {
 fn is_distinctive(row: &Row, length: usize) -> bool {
     let sign = |key: &&&str| key.len() == length && key.bytes().any(|byte| !byte.is_ascii_alphanumeric());
     length >= 4 && row.entropy == USUAL_FLOOR && row.keys.iter().any(|key| sign(&key))
+}
+
+/// Returns whether `text` contains `count` consecutive hexadecimal digits.
+fn has_hex_run(text: &[u8], count: usize) -> bool {
+    let digits =
+        |bytes: &mut dyn Iterator<Item = &u8>| bytes.take_while(|byte| byte.is_ascii_hexdigit()).count();
+    // Each run of this length contains a position that is tested.
+    let mut tested = (count.saturating_sub(1)..text.len()).step_by(count.max(1));
+    count == 0
+        || tested.any(|at| digits(&mut text[..at].iter().rev()) + digits(&mut text[at..].iter()) >= count)
 }
 
 /// Returns whether the complete secret, or a window of the secret after its first `public` bytes, reaches the entropy
@@ -607,6 +640,19 @@ mod tests {
         assert_eq!(ids(tokens(), &right), [("github-personal-token".to_owned(), Severity::Block)]);
         assert_eq!(ids(tokens(), &wrong), [("github-personal-token".to_owned(), Severity::Warn)]);
         assert_eq!(crc32(b"123456789"), 0xcbf4_3926);
+    }
+
+    #[test]
+    fn a_run_of_digits_is_found_at_each_position() {
+        for before in 0..70 {
+            for after in [0, 1, 40] {
+                let text =
+                    |digits| format!("{}{}{}", "x".repeat(before), "a".repeat(digits), "x".repeat(after));
+                assert!(has_hex_run(text(32).as_bytes(), 32), "{before} {after}");
+                assert!(!has_hex_run(text(31).as_bytes(), 32), "{before} {after}");
+            }
+        }
+        assert!(has_hex_run(b"", 0) && !has_hex_run(b"", 32));
     }
 
     #[test]

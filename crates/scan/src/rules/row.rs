@@ -14,6 +14,10 @@ pub(crate) enum Check {
 /// Checks a condition on the text before and the text after a match.
 pub(crate) type Near = fn(&[u8], &[u8]) -> bool;
 
+/// Checks a condition on the name of a secret. The arguments are the text before the match, the matched text before the
+/// secret, and the secret.
+pub(crate) type Place = fn(&[u8], &[u8], &[u8]) -> bool;
+
 /// One kind of token or phrase. All rows are constants, and a test runs the examples of each row.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Row {
@@ -25,7 +29,7 @@ pub(crate) struct Row {
     /// ignored. Each key has at least three bytes.
     pub(crate) keys: &'static [&'static str],
     /// A regular expression on bytes. A match begins at the key, or at most `lookbehind` bytes before it. If the
-    /// pattern has groups, the first group that matches is the secret. The shorthands `@=` and `@~` match the text
+    /// pattern has groups, the first group that matches is the secret. The shorthands `@=`, `@~` and `@!` match the text
     /// between a name and its value. The shorthand `@//` matches a login in a URL.
     pub(crate) pattern: &'static str,
     /// The maximum number of bytes before the key at which a match may begin.
@@ -41,6 +45,12 @@ pub(crate) struct Row {
     /// A condition on the text around a match. The function receives at most [`BESIDE`] bytes before the match and at
     /// most [`BESIDE`] bytes after the match.
     pub(crate) beside: Option<Near>,
+    /// A condition on the name of the secret, for rules whose key is a part of the name and not of the secret. The
+    /// function receives at most [`BESIDE`] bytes before the match. The key may then stand within a longer word.
+    pub(crate) place: Option<Place>,
+    /// The minimum number of consecutive hexadecimal digits in the secret, or 0. The pattern runs only where the text
+    /// contains such a run, because a search for the run costs less than the pattern.
+    pub(crate) hex_digits: usize,
     /// The checksum of the token, if it has one.
     pub(crate) check: Option<Check>,
     /// The severity of a match.
@@ -79,6 +89,8 @@ pub(crate) const fn row(
         entropy: USUAL_FLOOR,
         armour: None,
         beside: None,
+        place: None,
+        hex_digits: 0,
         check: None,
         severity: Severity::Block,
         like,
@@ -117,6 +129,18 @@ impl Row {
     /// may precede or follow the secret.
     pub(crate) const fn beside(mut self, near: Near) -> Self {
         self.beside = Some(near);
+        self
+    }
+
+    /// Adds a condition on the name of the secret. The key of the rule may then stand within a longer word.
+    pub(crate) const fn place(mut self, is_place: Place) -> Self {
+        self.place = Some(is_place);
+        self
+    }
+
+    /// Runs the pattern only where the text contains at least `count` consecutive hexadecimal digits.
+    pub(crate) const fn hex_digits(mut self, count: usize) -> Self {
+        self.hex_digits = count;
         self
     }
 
