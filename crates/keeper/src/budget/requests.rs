@@ -24,7 +24,7 @@ pub(super) struct Requests {
     slug: Slug,
     pending: BTreeMap<BudgetKey, PendingRequest>,
     /// The keys of budgets that the user was asked to raise and did not raise. Requests for such a key are denied
-    /// immediately, until the ledger grants one of them.
+    /// immediately, until the ledger grants tokens to one of them.
     refused: BTreeSet<BudgetKey>,
     /// Whether the user was warned that the ledger cannot be used.
     ledger_warned: bool,
@@ -114,8 +114,11 @@ impl Requests {
                 vec![Action::Answer(LeaseAnswer::Unlimited { key: key.clone() })]
             }
             Ok(LeaseOutcome::Granted(granted)) => {
-                self.pending.remove(key);
-                self.refused.remove(key);
+                let needed = self.pending.remove(key).and_then(|pending| pending.request.needed);
+                // A request for 0 tokens is granted even if nothing is left.
+                if needed.is_some_and(|needed| needed > 0) {
+                    self.refused.remove(key);
+                }
                 vec![Action::Answer(LeaseAnswer::Granted { key: key.clone(), granted })]
             }
             Ok(LeaseOutcome::Short(shortage, rules)) => {
@@ -320,6 +323,12 @@ mod tests {
         assert!(is_denied(&requests.after(&KEY, spent(), now)));
         requests.add(request(), now);
         assert!(is_denied(&requests.after(&KEY, spent(), now)), "the next one at once");
+        // The proxy asks with 0 tokens whether a budget limits the key.
+        requests.add(LeaseRequest { needed: Some(0), ..request() }, now);
+        let granted = Action::Answer(LeaseAnswer::Granted { key: KEY, granted: 0 });
+        assert_eq!(requests.after(&KEY, Ok(LeaseOutcome::Granted(0)), now), [granted]);
+        requests.add(request(), now);
+        assert!(is_denied(&requests.after(&KEY, spent(), now)), "still refused");
         requests.add(request(), now);
         requests.after(&KEY, Ok(LeaseOutcome::Granted(20)), now);
         requests.add(request(), now);

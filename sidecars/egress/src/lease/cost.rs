@@ -31,6 +31,11 @@ impl Cost {
         self.prompt.saturating_add(self.output).min(MAX_TOKENS)
     }
 
+    /// The tokens that the request needs in any case, however many tokens the provider counts in its prompt.
+    pub(crate) fn least(&self) -> u64 {
+        self.output.clamp(1, MAX_TOKENS)
+    }
+
     /// Computes the tokens of a request to a model with the given `limits`. If the request has no output limit,
     /// `default_output` replaces the output limit of the model. `raise` calibrates the estimate for the text.
     pub(super) fn of(

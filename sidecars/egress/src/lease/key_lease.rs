@@ -85,6 +85,7 @@ impl KeyLease {
     }
 
     /// Whether a budget limits the key.
+    #[cfg(test)]
     pub(super) fn is_limited(&self) -> bool {
         self.limit == Limit::Limited
     }

@@ -167,6 +167,7 @@ impl Leases {
     }
 
     /// Whether a budget is known to limit the key.
+    #[cfg(test)]
     pub(crate) fn is_limited(&self, key: &BudgetKey) -> bool {
         self.accounts().get(key).is_some_and(KeyLease::is_limited)
     }

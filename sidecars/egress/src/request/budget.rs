@@ -18,7 +18,7 @@ use bottle_protocol::usage::Api;
 use http::HeaderMap;
 use http::header::CONTENT_TYPE;
 
-use super::exact;
+use super::exact::{self, Counter};
 use super::head::RequestHead;
 use super::outbound::Cleared;
 use super::permit::Permit;
@@ -112,17 +112,32 @@ async fn charge_request(
     };
     let mut cost = egress.leases.cost(host, &request, egress.model_rules.default_output);
     admit(egress, &key, info, &request).await?;
-    if egress.model_rules.exact
-        && request.reference.is_none()
-        && egress.leases.is_limited(&key)
+    if request.reference.is_none()
+        && let Some(counter) = Counter::of(api, &info.path).filter(|_| egress.model_rules.exact)
+        && has_tokens_left(egress, &key, &cost).await.map_err(denied)?
         && let Ok(_turn) = egress.counts.try_acquire()
         && let Some(body) = cleared.decoded().await
-        && let Some(prompt) = exact::prompt_tokens(egress, permit, head, api, &body).await
+        && let Some(prompt) = exact::prompt_tokens(egress, permit, head, counter, &body).await
     {
         cost.prompt = prompt;
     }
     let reservation = egress.leases.reserve(key, cost.tokens()).await.map_err(denied)?;
     Ok((cleared, Charge { cost: Some(cost), reservation }))
+}
+
+/// Whether a budget limits the key and has enough tokens left for the response of a request. Waits for the keeper's
+/// answer if the limit is unknown or if the lease has too few tokens.
+///
+/// # Errors
+/// [`lease::LeaseDenied`] if too few tokens are left, so that the provider does not count a request that is denied.
+async fn has_tokens_left(
+    egress: &Arc<Egress>,
+    key: &BudgetKey,
+    cost: &lease::Cost,
+) -> Result<bool, lease::LeaseDenied> {
+    // The dropped reservation returns its tokens to the lease. Requests that are counted at the same time therefore do
+    // not wait for each other's tokens.
+    Ok(egress.leases.reserve(key.clone(), cost.least()).await?.is_some())
 }
 
 /// Reserves the tokens of a request that is a WebSocket message.

@@ -1,6 +1,6 @@
 //! Asks the provider how many tokens a prompt has, if the setting `metering.exact` is on and a budget limits the
 //! requests. The answer determines only how many tokens are reserved. The tokens that were used come from the model's
-//! response.
+//! response. The proxy sends the question without a reservation and records no usage for it, because counting is free.
 //!
 //! Anthropic counts a request at `…/messages/count_tokens`, OpenAI at `…/responses/input_tokens`. Both providers accept
 //! the fields of a request that belong to the prompt, and reject other fields. If the provider does not answer in time,
@@ -43,19 +43,37 @@ const RESPONSES: [&str; 11] = [
     "truncation",
 ];
 
+/// An endpoint at which a provider counts the tokens of a prompt.
+pub(super) struct Counter {
+    /// The end of the endpoint's path, after the path of the request.
+    end: &'static str,
+    /// The fields of a request that the endpoint accepts.
+    fields: &'static [&'static str],
+}
+
+impl Counter {
+    /// Returns the counter for requests of this API to `path`. `None` if there is no such endpoint.
+    pub(super) fn of(api: Api, path: &str) -> Option<Self> {
+        match api {
+            Api::Messages if path.ends_with("/messages") => {
+                Some(Self { end: "/count_tokens", fields: &MESSAGES })
+            }
+            Api::Responses if path.ends_with("/responses") => {
+                Some(Self { end: "/input_tokens", fields: &RESPONSES })
+            }
+            Api::Messages | Api::Responses | Api::ChatCompletions => None,
+        }
+    }
+}
+
 /// Returns the tokens of the prompt as the provider counts them. `None` if the provider does not count them.
 pub(super) async fn prompt_tokens(
     egress: &Arc<Egress>,
     permit: &Permit<'_>,
     head: &RequestHead,
-    api: Api,
+    Counter { end, fields }: Counter,
     text: &[u8],
 ) -> Option<u64> {
-    let (end, fields): (_, &[&str]) = match api {
-        Api::Messages if permit.info.path.ends_with("/messages") => ("/count_tokens", &MESSAGES),
-        Api::Responses if permit.info.path.ends_with("/responses") => ("/input_tokens", &RESPONSES),
-        Api::Messages | Api::Responses | Api::ChatCompletions => return None,
-    };
     let outgoing = Outgoing {
         target: permit.target.clone(),
         method: Method::POST,

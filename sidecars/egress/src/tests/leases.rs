@@ -7,7 +7,7 @@ use std::time::Duration;
 use bottle_channel::{Channel, Stream};
 use bottle_meter::MeteredRequest;
 use bottle_policy::decide::Reason;
-use bottle_protocol::session::bundle::ModelRules;
+use bottle_protocol::session::bundle::{ModelRules, Written};
 use bottle_protocol::session::lease::{BudgetKey, LeaseAnswer, LeaseRequest};
 use bottle_protocol::usage::{Api, WAITING_FILE, WaitingLine};
 use bottle_test_support::authority::{Alpn, Authority, Leaf};
@@ -365,36 +365,87 @@ async fn a_setting_lets_an_endpoint_pass_uncounted() {
     assert_eq!(post_body(&proxy, "/v1/Responses", body).await.status(), 403);
 }
 
+/// The body of a request to the Messages API with an output limit of 100 tokens.
+const PROMPT: &str = r#"{"model":"m-1","max_tokens":100,"stream":false,"messages":[{"role":"user"}]}"#;
+
+/// The path and body with which the proxy asks for the tokens of [`PROMPT`].
+const COUNTED: &str = r#"/v1/messages/count_tokens {"messages":[{"role":"user"}],"model":"m-1"}"#;
+
+const MESSAGES: &str = "/v1/messages";
+
+async fn setup_exact() -> Setup {
+    setup_with(ModelRules { exact: true, ..ModelRules::default() }).await
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn asks_the_provider_for_the_tokens_of_a_prompt() {
-    let rules = ModelRules { exact: true, ..ModelRules::default() };
-    let Setup { proxy, mut served, mut keeper, _channel, _site } = setup_with(rules).await;
-    let body = r#"{"model":"m-1","max_tokens":100,"stream":false,"messages":[{"role":"user"}]}"#;
-    let url = format!("https://{SITE}/v1/messages");
-    let arguments = [&JSON[..], &["--data", body, url.as_str()]].concat();
-    let post = || proxy.curl(&arguments);
-    // The proxy uses its estimate until it knows that a budget limits the host.
-    let estimate = 100 + prompt_of(Api::Messages, body);
+async fn the_provider_counts_the_prompt_of_the_first_request_too() {
+    let Setup { proxy, mut served, mut keeper, _channel, _site } = setup_exact().await;
+    let mut usage = super::usage::keeper_of(&proxy).await;
     let first = async {
-        assert_eq!(asked(&mut keeper).await.needed, Some(estimate));
-        answer(&keeper, LeaseAnswer::Granted { key: key(), granted: estimate }).await;
-    };
-    let (response, ()) = tokio::join!(post(), first);
-    assert_eq!((response.status(), served.recv().await.as_deref()), (200, Some("/v1/messages")));
-    let second = async {
-        // The request needs 7777 tokens for the prompt and 100 for the output. The first response has used 7 tokens of
-        // the lease.
-        assert_eq!(asked(&mut keeper).await.needed, Some(7877 - (estimate - 7)));
-        let counted = served.recv().await.expect("a count");
-        let expected = r#"/v1/messages/count_tokens {"messages":[{"role":"user"}],"model":"m-1"}"#;
-        assert_eq!(counted, expected);
+        // The proxy asks whether the tokens of the output are left, before the provider counts the prompt.
+        let request = asked(&mut keeper).await;
+        assert_eq!((request.in_progress, request.needed), (0, Some(100)));
+        assert!(served.try_recv().is_err(), "the prompt reached the provider");
+        answer(&keeper, LeaseAnswer::Granted { key: key(), granted: 150 }).await;
+        // The request needs 7777 tokens for the prompt and 100 for the output.
+        let request = asked(&mut keeper).await;
+        assert_eq!((request.granted, request.in_progress, request.needed), (150, 0, Some(7877 - 150)));
+        assert_eq!(served.recv().await.as_deref(), Some(COUNTED));
         assert!(served.try_recv().is_err(), "the request reached the model");
-        answer(&keeper, LeaseAnswer::Granted { key: key(), granted: 10_000 }).await;
+        answer(&keeper, LeaseAnswer::Granted { key: key(), granted: 7877 }).await;
     };
-    let (response, ()) = tokio::join!(post(), second);
-    assert_eq!((response.status(), served.recv().await.as_deref()), (200, Some("/v1/messages")));
+    let (response, ()) = tokio::join!(post_body(&proxy, MESSAGES, PROMPT), first);
+    assert_eq!((response.status(), served.recv().await.as_deref()), (200, Some(MESSAGES)));
+    // The response used 7 tokens. The lease has enough tokens for the output of the next request, so the proxy asks the
+    // keeper once.
+    let second = async {
+        assert_eq!(asked(&mut keeper).await.needed, Some(7));
+        assert_eq!(served.recv().await.as_deref(), Some(COUNTED));
+        answer(&keeper, LeaseAnswer::Granted { key: key(), granted: 7884 }).await;
+    };
+    let (response, ()) = tokio::join!(post_body(&proxy, MESSAGES, PROMPT), second);
+    assert_eq!((response.status(), served.recv().await.as_deref()), (200, Some(MESSAGES)));
     // The provider has no endpoint that counts the tokens of a chat, so the proxy uses its estimate.
     assert_eq!(self::post(&proxy, CHAT).await.status(), 200);
+    assert_eq!(served.recv().await.as_deref(), Some(CHAT));
+    // The proxy records the three responses, and no usage of the two counts.
+    let mut used = Vec::new();
+    while used.len() < 3 {
+        used.extend(super::usage::next_records(&mut usage).await);
+        usage.message(&Written {}).await.expect("sent");
+    }
+    let totals: Vec<u64> = used.iter().map(|record| record.tokens.counts(record.api).total()).collect();
+    assert_eq!(totals, [7, 7, 7]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_counted_at_a_host_without_a_budget() {
+    let Setup { proxy, mut served, mut keeper, _channel, _site } = setup_exact().await;
+    let unlimited = async {
+        assert_eq!(asked(&mut keeper).await.needed, Some(100));
+        answer(&keeper, LeaseAnswer::Unlimited { key: key() }).await;
+    };
+    let (response, ()) = tokio::join!(post_body(&proxy, MESSAGES, PROMPT), unlimited);
+    assert_eq!((response.status(), served.recv().await.as_deref()), (200, Some(MESSAGES)));
+    assert_eq!(post_body(&proxy, MESSAGES, PROMPT).await.status(), 200);
+    assert_eq!(served.recv().await.as_deref(), Some(MESSAGES));
+    assert!(served.try_recv().is_err(), "only the requests reached the host");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_counted_if_the_budget_is_spent() {
+    let Setup { proxy, mut served, mut keeper, _channel, _site } = setup_exact().await;
+    for _ in 0..2 {
+        let spent = async {
+            assert_eq!(asked(&mut keeper).await.needed, Some(100));
+            let why = "the budget of host for claude has 0 of 10 tokens left".to_owned();
+            answer(&keeper, LeaseAnswer::Denied { key: key(), reason: Reason::BudgetSpent, why }).await;
+        };
+        let (denied, ()) = tokio::join!(post_body(&proxy, MESSAGES, PROMPT), spent);
+        assert_eq!(denied.status(), 400);
+        assert_eq!(denied.header("x-bottle-reason").as_deref(), Some("budget-spent"));
+    }
+    assert!(served.try_recv().is_err(), "neither a count nor a request reached the host");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
