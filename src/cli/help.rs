@@ -36,7 +36,8 @@ pub(crate) const TOPICS: &[Topic] = topics!(
     "routes": "what a bottle may reach",
     "backends": "how bottles are isolated",
     "threat-model": "what bottle protects, and from whom",
-    "coming-from": "bot-bottle, dev containers, docker run",
+    "supply-chain": "whose code and data bottle builds in, installs and runs",
+    "coming-from": "bot-bottle, dev containers, docker run, hermes-agent",
     "commands": "all commands, by task",
     "exit-codes": "the exit codes of all commands",
 );

@@ -12,6 +12,7 @@
 //! - `whole_repository`: the repository that contains the working directory
 //! - `several_directories`: bottles with copies of several directories
 //! - `bot_bottle`: manifests and variables of bot-bottle
+//! - `coming_from`: places of hermes-agent that are no backends
 //! - `other_engines`: bottles on another engine than the selected one
 //! - `engines`, `images`: container engines and images with problems, on Docker
 //! - `image_files`: local images, on disks that are full or unusual
@@ -55,6 +56,7 @@
 //! - `screens`: output on terminals of every size and kind
 //! - `asking`: proposals by an agent in a bottle, and what an approval allows
 //! - `rules`: the command policy
+//! - `audit`: the audit log as a user sees it
 //! - `supervise`, `supervise_answers`: proposals and answers, with commands and on the full screen
 //! - `dashboard`, `web_dashboard`: `bottle dashboard` on a terminal and in a browser
 //! - `lock_out`: a bottle is locked because its agent guesses a credential
@@ -75,6 +77,7 @@ mod budgets;
 mod children;
 mod clock;
 mod clones;
+mod coming_from;
 mod commit_author;
 mod conversations;
 mod dashboard;

@@ -17,6 +17,8 @@ mod reads;
 mod rooms;
 mod sources;
 #[cfg(test)]
+mod supply_chain;
+#[cfg(test)]
 mod temporary;
 
 use std::process::ExitCode;
