@@ -4,7 +4,10 @@ use bottle_host::Host;
 use bottle_host::causes;
 use bottle_instance::Store;
 use bottle_instance::audit::{self, AuditError, Entry, Trail};
+use bottle_instance::audited_routes::{AuditedChange, AuditedRoutes};
+use bottle_lib::line_diff::{Changed, all_lines};
 use bottle_lib::report::{AuditLine, VerifiedLog};
+use bottle_lib::routes::as_list;
 use bottle_policy::lock_out::LockOut;
 use bottle_policy::names::Slug;
 use bottle_policy::route::edit::{Action, RouteEdit};
@@ -13,7 +16,7 @@ use clap::Subcommand;
 
 use crate::console::error::{CliError, Kind};
 use crate::console::exit;
-use crate::console::output::{Output, one_line};
+use crate::console::output::{Output, Styles, counted, inert, one_line};
 
 /// Show or verify the audit log, whose lines form a hash chain
 #[derive(Debug, Subcommand)]
@@ -22,6 +25,9 @@ pub(crate) enum Audit {
     Show {
         /// The bottle, running or ended; shows all bottles when omitted
         slug: Option<Slug>,
+        /// Also show the routes before and after each approval and each change
+        #[arg(long)]
+        routes: bool,
     },
     /// Verify that no line was altered, added or removed
     ///
@@ -35,7 +41,7 @@ pub(crate) enum Audit {
 impl Audit {
     pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
         match self {
-            Self::Show { slug } => show(host, output, slug),
+            Self::Show { slug, routes } => show(host, output, slug, routes),
             Self::Verify { slug } => verify(host, output, slug),
         }
     }
@@ -64,7 +70,7 @@ fn selected(host: &Host, slug: Option<Slug>) -> Result<Vec<Slug>, CliError> {
     }
 }
 
-fn show(host: &Host, output: &Output, slug: Option<Slug>) -> Result<u8, CliError> {
+fn show(host: &Host, output: &Output, slug: Option<Slug>, routes: bool) -> Result<u8, CliError> {
     let mut all = Vec::new();
     let mut broken = false;
     for slug in selected(host, slug)? {
@@ -83,12 +89,63 @@ fn show(host: &Host, output: &Output, slug: Option<Slug>) -> Result<u8, CliError
     if all.is_empty() && !broken {
         output.note("the audit log is empty");
     }
-    output.print_list(&all, &["BOTTLE", "TIME", "BY", "EVENT", "SUBJECT"], 0, |line| {
-        let time = line.time.strftime("%Y-%m-%d %H:%M:%SZ").to_string();
-        let (event, subject) = describe(&line.entry);
-        vec![line.slug.clone(), time, one_line(&line.by), event.to_owned(), one_line(&subject)]
-    })?;
+    if routes && !output.json && !all.is_empty() {
+        let entries: Vec<String> = all.iter().map(|line| with_routes(line, output.styles())).collect();
+        output.print(&entries.join("\n"))?;
+    } else {
+        output.print_list(&all, &["BOTTLE", "TIME", "BY", "EVENT", "SUBJECT"], 0, cells)?;
+    }
     Ok(if broken { exit::FAILED } else { exit::DONE })
+}
+
+/// Returns the cells of an entry's row.
+fn cells(line: &AuditLine) -> Vec<String> {
+    let time = line.time.strftime("%Y-%m-%d %H:%M:%SZ").to_string();
+    let (event, subject) = describe(&line.entry);
+    vec![line.slug.clone(), time, one_line(&line.by), event.to_owned(), one_line(&subject)]
+}
+
+/// Renders an entry with the routes before and after it. Entries of earlier versions have no routes.
+fn with_routes(line: &AuditLine, styles: Styles) -> String {
+    let mut lines = vec![cells(line).join("  ")];
+    if let Entry::Intent { effective, .. } | Entry::Change { effective, .. } = &line.entry {
+        match effective {
+            Some(change) => lines.extend(route_lines(change, styles)),
+            None => lines.push("  an earlier version wrote this entry, without the routes".to_owned()),
+        }
+    }
+    lines.join("\n")
+}
+
+/// Renders the routes before and after a change as one list, in which signs mark the lines that were removed or added.
+fn route_lines(change: &AuditedChange, styles: Styles) -> Vec<String> {
+    let AuditedChange { unchanged, before, after } = change;
+    let mut lines = vec![if *unchanged {
+        format!("  routes {}, unchanged:", after.revision)
+    } else {
+        format!("  routes {} before (-), routes {} after (+):", before.revision, after.revision)
+    }];
+    lines.extend(all_lines(&as_text(before), &as_text(after)).iter().map(|line| match line {
+        Changed::Added(line) => styles.green(&format!("  + {}", inert(line))),
+        Changed::Removed(line) => styles.red(&format!("  - {}", inert(line))),
+        Changed::Same(line) => format!("    {}", inert(line)),
+        Changed::Gap => String::new(),
+    }));
+    for (side, when) in [(before, "before"), (after, "after")] {
+        if side.omitted > 0 {
+            let count = counted(side.omitted, "more route");
+            lines.push(format!("  {count} {when}: not recorded, because all of them together are too large"));
+        }
+    }
+    lines
+}
+
+/// Renders routes as the items of `egress.routes`, with the one-time grants below.
+fn as_text(routes: &AuditedRoutes) -> String {
+    let once = routes.once.iter().map(|grant| {
+        format!("# for one request, by proposal {}\n{}\n", grant.proposal.short(), grant.routes.trim_end())
+    });
+    once.fold(as_list(&routes.routes), |text, grant| text + &grant)
 }
 
 /// Returns the kind of an audit log entry, and a description of its content.
@@ -108,8 +165,14 @@ fn describe(entry: &Entry) -> (&'static str, String) {
         Entry::Decided { tool, status: answer, reason, .. } => {
             (status(answer), format!("{}{}", tool.name(), because(reason)))
         }
+        Entry::Intent { tool, status: answer, reason, revision, effective: Some(effective), .. }
+            if effective.unchanged =>
+        {
+            let (tool, because) = (tool.name(), because(reason));
+            (status(answer), format!("{tool}, routes {revision} unchanged: they allowed all of it{because}"))
+        }
         Entry::Intent { tool, status: answer, scope, reason, revision, gains, .. } => {
-            let gains = if gains.is_empty() { "no change".to_owned() } else { gains.join("; ") };
+            let gains = if gains.is_empty() { "no new permission".to_owned() } else { gains.join("; ") };
             let scope = match scope {
                 Scope::Once => " for one request",
                 Scope::Run => "",

@@ -14,7 +14,7 @@ use bottle_keeper::protocol::{Consent, RouteChange, RouteReport, RouteRequest};
 use bottle_lib::connect::connect;
 use bottle_lib::proposals::route_change::lookalike_warning;
 use bottle_lib::report::{ChangedRoutes, UnsavedManifest};
-use bottle_lib::routes::change_routes;
+use bottle_lib::routes::{as_list, change_routes};
 use bottle_lib::saved_routes::{Addition, SaveError};
 use bottle_manifest::resolve::Weakening;
 use bottle_policy::names::Slug;
@@ -158,7 +158,7 @@ fn show(slug: &Slug, report: &RouteReport, saved: Option<Saved>, output: &Output
     }
     match &report.routes[..] {
         [] => output.note(format!("{slug} has no route to {}", report.host)),
-        routes => output.print(&listed(routes))?,
+        routes => output.print(&as_list(routes))?,
     }
     if let Some(undo) = undo {
         output.note(format!("live as revision {} until {slug} ends; `{undo}` undoes it", report.revision));
@@ -175,13 +175,4 @@ fn show(slug: &Slug, report: &RouteReport, saved: Option<Saved>, output: &Output
         }
     }
     Ok(())
-}
-
-/// Renders routes as the items of `egress.routes`.
-fn listed(routes: &[String]) -> String {
-    let item = |route: &String| {
-        let lines = route.lines().enumerate();
-        lines.map(|(at, line)| format!("{}{line}\n", if at == 0 { "- " } else { "  " })).collect::<String>()
-    };
-    routes.iter().map(item).collect()
 }

@@ -149,8 +149,26 @@ fn denied_proposed_approved(backend: &str) -> Result<()> {
     let whats: Vec<&str> =
         audit.as_array().into_iter().flatten().filter_map(|line| line["entry"]["what"].as_str()).collect();
     ensure!(whats == ["intent", "live", "decided", "intent", "live"], "{audit:#}");
+    let effective = &audit[0]["entry"]["effective"];
+    ensure!(effective["unchanged"] == false && effective["before"]["revision"] == 1, "{audit:#}");
+    ensure!(!effective["before"].to_string().contains("api.site.example"), "{audit:#}");
+    ensure!(effective["after"].to_string().contains("host: api.site.example"), "{audit:#}");
+    ensure!(audit[3]["entry"]["effective"]["before"] == effective["after"], "{audit:#}");
+    ensure!(audit[2]["entry"]["effective"].is_null(), "a rejection changes no routes: {audit:#}");
     let verified = run(&home, &["audit", "verify", "--json"])?.expect_code(0).json()?;
     ensure!(verified[0]["whole"] == true && verified[0]["lines"] == 5, "{verified}");
+
+    // The user allows the host before the approval, so the approval changes nothing.
+    let (asks, id) = propose(&home, "late.example")?;
+    let _ = run(&home, &["allow", "one", "late.example"])?.expect_code(0);
+    let _ = run(&home, &["supervise", "approve", &id])?.expect_code(0);
+    let _ = answer(asks)?.expect_code(0);
+    let shown = run(&home, &["audit", "show", "one"])?.expect_code(0).stdout;
+    ensure!(shown.contains("approved\tegress-allow, routes 4 unchanged: they allowed all of it"), "{shown}");
+    let audit = run(&home, &["audit", "show", "one", "--json"])?.expect_code(0).json()?;
+    ensure!(audit[5]["entry"]["effective"]["unchanged"] == false, "{audit:#}");
+    let effective = &audit[7]["entry"]["effective"];
+    ensure!(effective["unchanged"] == true && effective["before"] == effective["after"], "{audit:#}");
     Ok(())
 }
 

@@ -72,6 +72,7 @@
 mod activity;
 mod apply;
 mod asking;
+mod audit;
 mod bot_bottle;
 mod budgets;
 mod children;

@@ -31,7 +31,14 @@ const PARTS: [(&str, &[&str]); 6] = [
         ],
     ),
     ("queue", &["sidecars/queue/src/", "crates/protocol/src/queue.rs"]),
-    ("audit", &["crates/protocol/src/audit.rs", "crates/instance/src/audit.rs"]),
+    (
+        "audit",
+        &[
+            "crates/protocol/src/audit.rs",
+            "crates/instance/src/audit.rs",
+            "crates/instance/src/audited_routes.rs",
+        ],
+    ),
 ];
 
 #[derive(Deserialize)]

@@ -19,6 +19,8 @@ use jiff::Timestamp;
 use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 
+use crate::audited_routes::AuditedChange;
+
 /// The size limit of one log in bytes. Tens of thousands of decisions fit into one log. A larger log can be neither
 /// read nor extended until the user moves it away.
 const MAX_BYTES: u64 = 256 << 20;
@@ -41,7 +43,8 @@ pub enum Entry {
         /// Why the budget was enforced, in words.
         why: String,
     },
-    /// The user answered a proposal, and the answer does not change the routes.
+    /// The user answered a proposal, and the answer does not change the routes: a rejection, or an answer to a question
+    /// that is not about routes.
     Decided {
         /// The proposal's id.
         proposal: Id,
@@ -75,6 +78,10 @@ pub enum Entry {
         gains: Vec<String>,
         /// The change of the routes, as a unified diff.
         diff: String,
+        /// The effective routes before, and the routes that apply after [`Entry::Live`]. `None` in entries of earlier
+        /// versions.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        effective: Option<Box<AuditedChange>>,
     },
     /// The user changes the routes without a proposal, and the keeper is about to activate the new routes.
     Change {
@@ -93,6 +100,10 @@ pub enum Entry {
         losses: Vec<String>,
         /// The change of the routes, as a unified diff.
         diff: String,
+        /// The effective routes before, and the routes that apply after [`Entry::Live`]. `None` in entries of earlier
+        /// versions.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        effective: Option<Box<AuditedChange>>,
     },
     /// The approved routes are active: either the proxy confirmed them, or the old routes already allowed everything
     /// that was proposed.
@@ -203,7 +214,7 @@ impl Trail {
     ///
     /// # Errors
     /// Returns [`AuditError`]. The log then does not contain the entry, except if only the new head could not be
-    /// stored. If the log was altered, no entry is appended.
+    /// stored. If the log was altered, or the entry is longer than readers accept, no entry is appended.
     pub fn append(&self, by: &str, entry: &Entry) -> Result<(), AuditError> {
         let heads = self.head.parent().unwrap_or(&self.head);
         files::create_private_directory(heads)
@@ -218,6 +229,11 @@ impl Trail {
         let head = self.check(&text[..whole])?;
         let (line, next) =
             audit::append(&head, Timestamp::now(), by, entry).map_err(|error| self.io(error.into()))?;
+        if line.len() > audit::MAX_LINE {
+            // Readers would report this line, and every later decision would fail.
+            let why = format!("the entry is larger than {} MiB", audit::MAX_LINE >> 20);
+            return Err(self.io(io::Error::other(why)));
+        }
         let written = file
             .seek(SeekFrom::End(0))
             .and_then(|_| file.write_all(format!("{line}\n").as_bytes()))
@@ -469,6 +485,38 @@ mod tests {
             slugs(home.path()).expect("slugs"),
             ["a-1", "b-2"].map(|slug| slug.parse().expect("slug"))
         );
+    }
+
+    /// Logs of earlier versions stay readable, and a line that a reader would refuse is not written.
+    #[test]
+    fn reads_entries_without_routes_and_writes_no_longer_line_than_it_reads() {
+        let home = tempfile::tempdir().expect("home");
+        let trail = Trail::of(home.path(), &"a-1".parse().expect("slug"));
+        let id = "01010101-0101-4101-8101-010101010101";
+        for earlier in [
+            serde_json::json!({
+                "what": "intent", "proposal": id, "tool": "egress-allow", "status": "approved", "scope": "run",
+                "revision": 2, "gains": ["a.example: every request"], "diff": "+- host: a.example\n",
+            }),
+            serde_json::json!({
+                "what": "change", "change": id, "host": "a.example", "revision": 2, "gains": [],
+                "losses": ["a.example: every request"], "diff": "-- host: a.example\n",
+            }),
+        ] {
+            let entry: Entry = serde_json::from_value(earlier.clone()).expect("an entry");
+            let (Entry::Intent { effective, .. } | Entry::Change { effective, .. }) = &entry else {
+                panic!("{entry:?}");
+            };
+            assert_eq!(*effective, None);
+            assert_eq!(serde_json::to_value(&entry).expect("JSON"), earlier);
+            trail.append("someone", &entry).expect("appended");
+        }
+        let why = "x".repeat(audit::MAX_LINE);
+        let failed = |why| Entry::Failed { proposal: id.parse().expect("id"), revision: 3, why };
+        let error = trail.append("keeper", &failed(why)).expect_err("too large");
+        assert_eq!(shown(home.path(), error), "audit/a-1.jsonl: the entry is larger than 2 MiB");
+        trail.append("keeper", &failed("because".to_owned())).expect("appended");
+        assert_eq!(trail.read().expect("read").1.seq, 3);
     }
 
     #[test]

@@ -21,6 +21,7 @@
 //! written. A directory whose lock is free therefore never belongs to a launch in progress.
 
 pub mod audit;
+pub mod audited_routes;
 mod away;
 pub mod canaries;
 pub mod children;

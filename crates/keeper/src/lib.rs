@@ -21,6 +21,7 @@
 //!   the bottle
 //! - `failure`: converts failures to reports for the client · `log`: the keeper's log
 //! - `watcher`: the process that starts a new keeper when the keeper dies
+//! - `mask`: masks secrets in texts
 //! - `notices`: buffers notices for the user · `questions`: queues proposals · `notify`: runs notification commands ·
 //!   `usage`: records token usage · `access_log`: writes the proxy's log · `process_logs`: saves the output of
 //!   processes
@@ -47,6 +48,7 @@ pub mod launch;
 pub mod ledger;
 mod listener;
 mod log;
+mod mask;
 mod new_bottle;
 mod notices;
 mod notify;

@@ -9,9 +9,9 @@ use bottle_channel::Channel;
 use bottle_instance::retention;
 use bottle_protocol::queue::{Id, Proposal, Response};
 use bottle_queue::{Decide, Outcome};
-use bottle_scan::Redactor;
 
 use super::decisions::Decisions;
+use super::mask::Mask;
 use super::notices::Notices;
 use super::notify::Notifier;
 use super::protocol::Notice;
@@ -27,9 +27,6 @@ pub(super) async fn serve(bundle: Channel, shared: Arc<Shared>) {
     .await;
 }
 
-/// The text that is shown instead of a text that cannot be redacted.
-const UNREDACTED: &str = "[not shown: it cannot be redacted]";
-
 /// Connects the supervise queue of one bottle to the bottle's decisions, notices and notifications.
 pub(super) struct Answering {
     /// The directory `$BOTTLE_HOME`.
@@ -37,9 +34,7 @@ pub(super) struct Answering {
     pub(super) decisions: Decisions,
     pub(super) notices: Arc<Notices>,
     pub(super) notifier: Notifier,
-    /// Masks the secrets that the keeper knows. `None` if the redactor cannot be created. In this case, no text is
-    /// shown.
-    pub(super) redactor: Option<Redactor>,
+    pub(super) mask: Mask,
 }
 
 impl fmt::Debug for Answering {
@@ -51,10 +46,7 @@ impl fmt::Debug for Answering {
 impl Decide for Answering {
     /// Masks secrets in a text of the supervise queue, because screens, logs and the user's commands show the queue.
     fn redacted(&self, text: String) -> String {
-        match &self.redactor {
-            Some(redactor) => redactor.redact(&text).into_owned(),
-            None => UNREDACTED.to_owned(),
-        }
+        self.mask.text(&text)
     }
 
     fn decided(

@@ -31,3 +31,12 @@ pub fn undo_command(slug: &Slug, report: &RouteReport) -> Option<String> {
 fn shell_word(host: &str) -> String {
     if host.contains('*') { format!("'{host}'") } else { host.to_owned() }
 }
+
+/// Renders routes, each of them in YAML, as the items of `egress.routes`.
+pub fn as_list(routes: &[String]) -> String {
+    let item = |route: &String| {
+        let lines = route.lines().enumerate();
+        lines.map(|(at, line)| format!("{}{line}\n", if at == 0 { "- " } else { "  " })).collect::<String>()
+    };
+    routes.iter().map(item).collect()
+}

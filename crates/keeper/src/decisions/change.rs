@@ -2,15 +2,18 @@
 //! is pure: it reads no clock, sends no messages and uses no files.
 
 use anyhow::{Context as _, ensure};
+use bottle_instance::audit::Entry;
+use bottle_instance::audited_routes::AuditedChange;
 use bottle_instance::routes::Replaced;
 use bottle_policy::added_permissions::{self, What};
 use bottle_policy::proposal;
 use bottle_policy::route::edit::{Action, RouteEdit, weakenings};
 use bottle_policy::route::{HostPattern, Route, RouteTable, render_route, render_routes};
-use bottle_protocol::queue::{Id, Scope, Status, Tool};
+use bottle_protocol::queue::{Id, Proposal, Response, Scope, Status, Tool};
 use bottle_protocol::session::bundle::{OneTimeGrant, Routes};
 use similar::TextDiff;
 
+use crate::mask::Mask;
 use crate::protocol::{Consent, RouteChange, RouteReport, RouteRequest};
 
 /// The maximum number of unused one-time grants. At this number, the approval of another one-time grant fails. The
@@ -54,6 +57,27 @@ impl Change {
             next.revision = next_revision(now, sent);
         }
         Ok(Self { next, gains, diff, changes })
+    }
+
+    /// Returns the audit entry for this change of the routes `now`. `response` is the user's approval of `proposal`.
+    pub(super) fn intent(
+        &self,
+        now: &Routes,
+        proposal: &Proposal,
+        response: &Response,
+        mask: &Mask,
+    ) -> Entry {
+        Entry::Intent {
+            proposal: proposal.id.clone(),
+            tool: proposal.tool,
+            status: response.status,
+            scope: response.scope,
+            reason: response.notes.clone(),
+            revision: self.next.revision,
+            gains: mask.texts(&self.gains),
+            diff: mask.text(&self.diff),
+            effective: Some(Box::new(AuditedChange::new(now, &self.next, |text| mask.text(text)))),
+        }
     }
 }
 
@@ -195,6 +219,7 @@ pub fn gains(old: &RouteTable, new: &RouteTable) -> Vec<String> {
 mod tests {
     use bottle_policy::route::edit::Setting;
     use bottle_policy::route::{Form, parse_routes};
+    use bottle_policy::secret::Secret;
 
     use super::*;
 
@@ -247,6 +272,74 @@ mod tests {
             assert!(error.starts_with(wanted), "{error}");
         }
         assert!(Change::new(&full, 0, CLONE, &id(99), Scope::Run).expect("a change").changes);
+    }
+
+    const CREDENTIAL: &str = "- host: a.example\n  auth: {scheme: Bearer, slot: TOKEN}\n";
+    const HOOK: &str = "- host: b.example\n  matches: [{paths: [{value: /hook/held-8f3Kq2Lm9Zx4Vb7N}]}]\n";
+
+    /// Returns the audit entry for the approval of the routes `text`, and its JSON form.
+    fn approved(now: &Routes, text: &str, scope: Scope) -> (AuditedChange, String) {
+        let time = "2026-01-01T00:00:00Z".parse().expect("time");
+        let proposal = Proposal {
+            id: id(1),
+            bottle_slug: "one".parse().expect("slug"),
+            tool: Tool::EgressAllow,
+            proposed_file: text.to_owned(),
+            justification: String::new(),
+            excerpt: Vec::new(),
+            arrival_timestamp: time,
+            revision: None,
+            expires_at: time,
+            asked_before: 0,
+        };
+        let response = Response {
+            proposal_id: id(1),
+            status: Status::Approved,
+            notes: Some("it may".to_owned()),
+            final_file: None,
+            scope,
+            decided_at: time,
+            decided_by: "me".to_owned(),
+        };
+        let mask = Mask::new(&[Secret::new("held-8f3Kq2Lm9Zx4Vb7N".to_owned())]);
+        let change = Change::new(now, now.revision, text, &id(1), scope).expect("a change");
+        let entry = change.intent(now, &proposal, &response, &mask);
+        let text = serde_json::to_string(&entry).expect("JSON");
+        let Entry::Intent { effective: Some(effective), .. } = entry else { panic!("{text}") };
+        (*effective, text)
+    }
+
+    #[test]
+    fn an_approval_is_recorded_with_the_routes_before_and_after() {
+        let now = routes(4, CREDENTIAL);
+        let credential = "host: a.example\nauth:\n  scheme: Bearer\n  slot: TOKEN\n";
+        // Each entry: the approved routes, the scope, whether the routes stay as they are, the revision, the routes
+        // after, and the number of one-time grants.
+        for (text, scope, unchanged, revision, after, once) in [
+            (B, Scope::Run, false, 5, &[credential, "host: b.example\n"][..], 0),
+            (B, Scope::Once, false, 5, &[credential], 1),
+            ("- host: a.example\n", Scope::Run, true, 4, &[credential], 0),
+        ] {
+            let (effective, entry) = approved(&now, text, scope);
+            assert_eq!(effective.unchanged, unchanged, "{text} {scope:?}");
+            assert_eq!(effective.before.revision, 4);
+            assert_eq!(effective.before.routes, [credential]);
+            assert_eq!((effective.after.revision, effective.after.once.len()), (revision, once), "{entry}");
+            assert_eq!(effective.after.routes, after, "{text} {scope:?}");
+        }
+    }
+
+    /// Neither the routes nor their description in the record contain a secret that the keeper knows.
+    #[test]
+    fn an_approval_is_recorded_without_secrets() {
+        for scope in [Scope::Run, Scope::Once] {
+            let (effective, entry) = approved(&routes(1, A), HOOK, scope);
+            assert!(!entry.contains("8f3Kq2Lm9Zx4Vb7N"), "{entry}");
+            let recorded = serde_json::to_string(&effective.after).expect("JSON");
+            assert!(recorded.contains("/hook/[redacted]"), "{recorded}");
+        }
+        let (_, entry) = approved(&routes(1, HOOK), A, Scope::Run);
+        assert!(!entry.contains("8f3Kq2Lm9Zx4Vb7N"), "{entry}");
     }
 
     #[test]

@@ -24,9 +24,9 @@ use anyhow::{Context as _, bail};
 use bottle_channel::Channel;
 use bottle_host::files::FileError;
 use bottle_instance::audit::{Entry, Trail};
+use bottle_instance::audited_routes::AuditedChange;
 use bottle_instance::routes::{self, Replaced};
 use bottle_policy::lock_out::LockOut;
-use bottle_policy::names::Slug;
 use bottle_policy::route::RouteTable;
 use bottle_policy::route::edit::RouteEdit;
 use bottle_policy::route::follow;
@@ -39,6 +39,7 @@ use tokio::task::spawn_blocking;
 
 pub use self::change::gains;
 use self::change::{Change, UserChange, diff, is_narrower, losses};
+use super::mask::Mask;
 use super::protocol::{BudgetChange, ParentChange, RouteChange, RouteReport, RouteRequest};
 
 /// How long the bundle may take to confirm new routes before the approval fails. The bundle gives its sidecars eight
@@ -60,6 +61,8 @@ struct Inner {
     directory: PathBuf,
     bundle: std::sync::Mutex<Channel>,
     live: Mutex<Live>,
+    /// Masks secrets in the routes that the audit log records.
+    mask: Mask,
 }
 
 /// The routes that the proxy currently uses.
@@ -72,18 +75,19 @@ struct Live {
 }
 
 impl Decisions {
-    /// Creates the state for the bottle in `directory`. `routes` are the routes that the bottle's proxy uses.
+    /// Creates the state for the bottle in `directory`. `routes` are the routes that the bottle's proxy uses. `mask`
+    /// masks secrets in the audit log.
     pub(super) fn new(
-        home: &std::path::Path,
-        slug: &Slug,
+        trail: Trail,
         directory: PathBuf,
         bundle: Channel,
         routes: Option<Routes>,
+        mask: Mask,
     ) -> Self {
         let sent = routes.as_ref().map_or(0, |routes| routes.revision);
         let live = Mutex::new(Live { routes, sent });
         let bundle = std::sync::Mutex::new(bundle);
-        Self(Arc::new(Inner { trail: Trail::of(home, slug), directory, bundle, live }))
+        Self(Arc::new(Inner { trail, directory, bundle, live, mask }))
     }
 
     /// Replaces the channel to the bundle after the previous channel was closed.
@@ -280,16 +284,7 @@ impl Inner {
         let now = live.routes.as_ref().context("this bottle's routes are unknown")?;
         let change = Change::new(now, live.sent, text, &proposal.id, response.scope)?;
         let (revision, id) = (change.next.revision, proposal.id.clone());
-        let intent = Entry::Intent {
-            proposal: id.clone(),
-            tool: proposal.tool,
-            status: response.status,
-            scope: response.scope,
-            reason: response.notes.clone(),
-            revision,
-            gains: change.gains.clone(),
-            diff: change.diff,
-        };
+        let intent = change.intent(now, proposal, response, &self.mask);
         self.write(&response.decided_by, intent).await?;
         if change.changes {
             self.activate(live, &change.next, id).await?;
@@ -333,9 +328,10 @@ impl Inner {
             edit,
             host,
             revision,
-            gains: gains(&now.table, &next.table),
-            losses: losses(&now.table, &next.table),
-            diff: diff(&now.table, &next.table),
+            gains: self.mask.texts(&gains(&now.table, &next.table)),
+            losses: self.mask.texts(&losses(&now.table, &next.table)),
+            diff: self.mask.text(&diff(&now.table, &next.table)),
+            effective: Some(Box::new(AuditedChange::new(now, &next, |text| self.mask.text(text)))),
         };
         self.write(&by, intent).await?;
         self.activate(live, &next, change).await?;

@@ -14,13 +14,13 @@ use bottle_channel::{Channel, Stream};
 use bottle_host::causes;
 use bottle_host::{Host, Settings};
 use bottle_instance::Claim;
+use bottle_instance::audit::Trail;
 use bottle_instance::children::Parent;
 use bottle_instance::record::{Mode, Service, Status};
 use bottle_instance::{retention, routes};
 use bottle_policy::names::Slug;
 use bottle_policy::secret::Secret;
 use bottle_queue::Asker;
-use bottle_scan::Redactor;
 use tokio::net::UnixListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -37,6 +37,7 @@ use super::family::Children;
 use super::first::First;
 use super::health::health;
 use super::listener;
+use super::mask::Mask;
 use super::notices::Notices;
 use super::notify::Notifier;
 use super::process_logs::Recorder;
@@ -121,14 +122,15 @@ impl Owned<'_> {
         let slug = self.claim.record().slug;
         let own_slug = slug.clone();
         let socket = self.host.keeper_socket(&slug);
-        let decisions = self.decisions(&slug, &self.running.bundle);
+        let secrets: Vec<Secret> = self.inherited.secrets.iter().map(|text| text.0.clone()).collect();
+        let mask = Mask::new(&secrets);
+        let decisions = self.decisions(&slug, &self.running.bundle, mask.clone());
         let Serving { terminate, listener, live } = self.serving;
         let Running { mut bundle, guest, mut agent } = self.running;
         if self.adopted {
             decisions.resend(live).await;
         }
         let (commands, inbox) = mpsc::channel(16);
-        let secrets: Vec<Secret> = self.inherited.secrets.iter().map(|text| text.0.clone()).collect();
         let notices = Arc::new(Notices::new());
         let children = Children::of(
             self.host,
@@ -141,7 +143,7 @@ impl Owned<'_> {
             decisions: decisions.clone(),
             notices: Arc::clone(&notices),
             notifier: Notifier::new(self.host),
-            redactor: Redactor::new(&secrets).ok(),
+            mask,
         };
         let started_in = self.claim.record().start_directory();
         let tool_calls = ToolCalls::new(self.host, slug.clone(), &started_in, self.handler);
@@ -274,13 +276,14 @@ impl Owned<'_> {
 
     /// Creates the [`Decisions`] of the bottle. If the routes file cannot be read, the routes cannot be changed, but
     /// all other decisions work.
-    fn decisions(&self, slug: &Slug, bundle: &Channel) -> Decisions {
+    fn decisions(&self, slug: &Slug, bundle: &Channel, mask: Mask) -> Decisions {
         let directory = self.claim.directory().to_owned();
         let routes = routes::read(&directory).unwrap_or_else(|error| {
             tracing::warn!("{}: {error}", routes::path(&directory).display());
             None
         });
-        Decisions::new(&self.host.home, slug, directory, bundle.clone(), routes)
+        let trail = Trail::of(&self.host.home, slug);
+        Decisions::new(trail, directory, bundle.clone(), routes, mask)
     }
 }
 

@@ -113,7 +113,7 @@ pub struct ChangedRoutes {
 pub struct AuditLine {
     /// The slug of the bottle.
     pub slug: String,
-    /// The number of the entry, from 1.
+    /// The number of the entry in the log of the slug, from 0.
     pub seq: u64,
     /// When the event happened.
     pub time: Timestamp,
