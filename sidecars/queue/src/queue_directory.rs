@@ -171,13 +171,17 @@ impl Directory {
     }
 
     /// Reads the entry with the name `name`. Returns `None` if the entry does not exist, or if it is a response to an
-    /// existing proposal.
+    /// existing or archived proposal.
     fn entry(&self, name: &str, now: Timestamp) -> Result<Option<Pending>, Unreadable> {
         if let Some(id) = name.strip_suffix(RESPONSE) {
             let proposal = format!("{id}{PROPOSAL}");
-            return match safe_file::open(self.directory.as_fd(), &proposal) {
-                Ok(None) => Err(Unreadable::Damaged("it is a response without a proposal".to_owned())),
-                _ => Ok(None),
+            // The asker archives the proposal before the response leaves the directory.
+            let is_without_proposal = [self.directory.as_fd(), self.processed.as_fd()]
+                .into_iter()
+                .all(|directory| matches!(safe_file::open(directory, &proposal), Ok(None)));
+            return match is_without_proposal {
+                true => Err(Unreadable::Damaged("it is a response without a proposal".to_owned())),
+                false => Ok(None),
             };
         }
         let id = name.strip_suffix(PROPOSAL).and_then(|id| id.parse::<Id>().ok());
@@ -443,6 +447,11 @@ mod tests {
             if steps > 2 {
                 directory.withdraw_answer(id).expect("removed");
             }
+            // Whoever lists the proposals between two steps sees no damaged entry.
+            assert!(
+                directory.pending(asked.proposal.arrival_timestamp).expect("listed").damaged.is_empty(),
+                "{steps}"
+            );
             assert_eq!(directory.archive(id).expect("archived"), steps < 2, "{steps}");
             directory.confirm(&answer).expect("it counts");
             let names = |path: PathBuf| fs::read_dir(path).expect("read").count();
