@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use crate::digits::{BASE64, NONE, decode, is_hexadecimal};
+use crate::digits::{BASE64, NONE, base64_values, decode, is_hexadecimal};
 
 /// The minimum length of a base64 run that is decoded, in letters. The base64 form of a 16-byte token has
 /// this length.
@@ -48,6 +48,8 @@ impl Starts {
 pub(crate) struct Run {
     /// The ranges of the run's lines in the text, without line breaks.
     lines: Vec<Range<usize>>,
+    /// The values of the letters of all lines.
+    values: Vec<u8>,
     /// The alignments at which the whole run is decoded.
     starts: Starts,
     /// The parts of a long run that decode to text at other alignments, as ranges of letter indices. Each range begins
@@ -57,21 +59,17 @@ pub(crate) struct Run {
 
 impl Run {
     /// Decodes the run at each possible alignment. Usually only one alignment is possible.
-    pub(crate) fn decoded<'t>(&'t self, text: &[u8]) -> impl Iterator<Item = Decoded<'t>> {
-        let mut values = Vec::with_capacity(self.length());
-        for line in &self.lines {
-            values.extend(text[line.clone()].iter().map(|letter| BASE64[usize::from(*letter)]));
-        }
+    pub(crate) fn decoded(&self) -> impl Iterator<Item = Decoded<'_>> {
         let whole = self.starts.each().map(|skip| skip..self.length());
-        whole.chain(self.texts.iter().cloned()).map(move |letters| {
-            let bytes = decode::<6>(values.get(letters.clone()).unwrap_or_default());
+        whole.chain(self.texts.iter().cloned()).map(|letters| {
+            let bytes = decode::<6>(self.values.get(letters.clone()).unwrap_or_default());
             Decoded { run: self, skip: letters.start, bytes }
         })
     }
 
     /// Returns the number of letters in the run.
     fn length(&self) -> usize {
-        self.lines.iter().map(Range::len).sum()
+        self.values.len()
     }
 
     /// Returns the position in the text of the letter with the index `letter`. Returns the end of the run if the index
@@ -104,18 +102,17 @@ impl Run {
     /// other letters may precede the encoded data. A long run is always decoded completely at the alignment of its
     /// first letter. At other alignments, only the parts of a long run that decode to text are decoded, because in
     /// megabytes of an image, some groups decode to text by chance at every alignment.
-    fn find_alignments(&mut self, text: &[u8]) {
+    fn find_alignments(&mut self) {
         let count = self.length();
         let is_long = count >= ALWAYS_DECODED;
         let mut starts = u8::from(is_long);
         // For each letter, the positions in a group at which the letter prevents the group from being text.
-        let mut spoils: Vec<u8> = Vec::with_capacity(count);
-        for line in &self.lines {
-            spoils.extend(text[line.clone()].iter().map(|letter| SPOILS[usize::from(*letter)]));
-        }
+        let spoils: Vec<u8> = self.values.iter().map(|value| spoils(*value)).collect();
         // For each letter, a number that is not 0 if the group that begins with the letter does not decode to text.
+        let (second, third) = (spoils.get(1..).unwrap_or_default(), spoils.get(2..).unwrap_or_default());
+        let groups = spoils[..count.saturating_sub(3)].iter().zip(second).zip(third);
         let groups: Vec<u8> =
-            spoils.windows(4).map(|group| group[0] & 1 | group[1] & 2 | group[2] & 4).collect();
+            groups.map(|((first, second), third)| first & 1 | second & 2 | third & 4).collect();
         let is_text = |groups: &[u8]| groups.iter().step_by(4).all(|group| *group == 0);
         for (start, row) in groups.windows(4 * (MIN_TEXT_AT_START / 3 - 1) + 1).take(4).enumerate() {
             starts |= u8::from(is_text(row)) << start;
@@ -171,18 +168,11 @@ fn each_text_row(groups: &[u8], mut found: impl FnMut(usize)) {
 
 const _: () = assert!(MIN_TEXT == 15, "each_text_row compares five groups");
 
-/// For each base64 letter, the positions in a group at which the letter sets the highest bit of a decoded byte. The
-/// value is a bit set: 1 for the first position, 2 for the second and 4 for the third.
-static SPOILS: [u8; 256] = {
-    let mut spoils = [0; 256];
-    let mut byte = 0;
-    while byte < 256 {
-        let value = BASE64[byte];
-        spoils[byte] = value >> 5 & 1 | value >> 2 & 2 | value << 1 & 4;
-        byte += 1;
-    }
-    spoils
-};
+/// Returns the positions in a group at which a letter with this value sets the highest bit of a decoded byte. The result
+/// is a bit set: 1 for the first position, 2 for the second and 4 for the third.
+fn spoils(value: u8) -> u8 {
+    value >> 5 & 1 | value >> 2 & 2 | value << 1 & 4
+}
 
 /// A base64 run, or a part of a long run, that was decoded at one alignment.
 pub(crate) struct Decoded<'r> {
@@ -212,9 +202,9 @@ pub(crate) fn runs(text: &[u8], carried: Option<Starts>) -> impl Iterator<Item =
             if let Some(starts) = carried.take()
                 && let Some(start) = text.iter().take(MAX_LINE_BREAK + 1).position(|byte| is_letter(*byte))
             {
-                let mut run = extended(text, start..letters_end(text, start));
+                let mut run = extended(text, start);
                 from = run.end();
-                run.find_alignments(text);
+                run.find_alignments();
                 run.starts = Starts(run.starts.0 | starts.0);
                 return Some(run);
             }
@@ -223,7 +213,7 @@ pub(crate) fn runs(text: &[u8], carried: Option<Starts>) -> impl Iterator<Item =
             if run.lines.iter().all(|line| is_hexadecimal(&text[line.clone()])) {
                 continue;
             }
-            run.find_alignments(text);
+            run.find_alignments();
             if run.starts != Starts::default() {
                 return Some(run);
             }
@@ -231,9 +221,8 @@ pub(crate) fn runs(text: &[u8], carried: Option<Starts>) -> impl Iterator<Item =
     })
 }
 
-/// Returns the first run of at least [`MIN_RUN`] letters that begins at or after `from`. The range ends with the first
-/// line of the run.
-fn next(text: &[u8], mut from: usize) -> Option<Range<usize>> {
+/// Returns the start of the first run of at least [`MIN_RUN`] letters that begins at or after `from`.
+fn next(text: &[u8], mut from: usize) -> Option<usize> {
     loop {
         let probe = from + MIN_RUN - 1;
         if !is_letter(*text.get(probe)?) {
@@ -243,28 +232,46 @@ fn next(text: &[u8], mut from: usize) -> Option<Range<usize>> {
         let before = text[from..probe].iter().rposition(|byte| !is_letter(*byte));
         match before {
             Some(before) => from += before + 1,
-            None => return Some(from..letters_end(text, probe)),
+            None => return Some(from),
         }
     }
 }
 
-fn letters_end(text: &[u8], from: usize) -> usize {
-    text[from..].iter().position(|byte| !is_letter(*byte)).map_or(text.len(), |length| from + length)
+/// Adds the values of the letters from `from` on to `values`. Returns the end of the letters.
+fn read_letters(text: &[u8], from: usize, values: &mut Vec<u8>) -> usize {
+    let mut rest = &text[from..];
+    while let Some((chunk, after)) = rest.split_first_chunk()
+        && let Some(chunk) = base64_values(chunk)
+    {
+        if values.len() == ALWAYS_DECODED {
+            // Most long runs go on to the end of the text.
+            values.reserve(after.len());
+        }
+        values.extend(chunk);
+        rest = after;
+    }
+    let letters = rest.iter().map(|byte| BASE64[usize::from(*byte)]).take_while(|value| *value != NONE);
+    let before = values.len();
+    values.extend(letters);
+    text.len() - rest.len() + values.len() - before
 }
 
-/// Extends a run by the lines that follow its first line. Every line except the last must have at least
-/// [`MIN_RUN`] letters.
-fn extended(text: &[u8], first: Range<usize>) -> Run {
-    let mut lines = vec![first];
+/// Reads the run whose first line begins at `start`. Every line except the last must have at least [`MIN_RUN`] letters.
+fn extended(text: &[u8], start: usize) -> Run {
+    let (mut values, mut lines) = (Vec::new(), Vec::new());
+    lines.push(start..read_letters(text, start, &mut values));
     while let Some(line) = lines.last().filter(|line| line.len() >= MIN_RUN) {
         let next = line.end + break_length(&text[line.end..]);
-        let end = letters_end(text, next);
-        if next == line.end || next == end {
+        if next == line.end {
+            break;
+        }
+        let end = read_letters(text, next, &mut values);
+        if next == end {
             break;
         }
         lines.push(next..end);
     }
-    Run { lines, starts: Starts::default(), texts: Vec::new() }
+    Run { lines, values, starts: Starts::default(), texts: Vec::new() }
 }
 
 /// Returns the length of the line break at the start of `text`, or 0 if there is none. The line break may be escaped.
@@ -283,7 +290,7 @@ mod tests {
 
     fn read(text: &[u8]) -> Vec<Vec<u8>> {
         runs(text, None)
-            .flat_map(|run| run.decoded(text).map(|decoded| decoded.bytes).collect::<Vec<_>>())
+            .flat_map(|run| run.decoded().map(|decoded| decoded.bytes).collect::<Vec<_>>())
             .collect()
     }
 
@@ -309,7 +316,7 @@ mod tests {
             let run = runs(rest, Some(whole.at(cut).expect("goes on"))).next().expect("a run");
             // The group of four letters that contains the cut cannot be decoded.
             let left = &plain[(cut.div_ceil(4) * 3).min(plain.len())..];
-            assert!(run.decoded(rest).any(|decoded| decoded.bytes == left.as_bytes()), "{cut}");
+            assert!(run.decoded().any(|decoded| decoded.bytes == left.as_bytes()), "{cut}");
         }
         assert_eq!(whole.at(encoded.len()), None);
     }
@@ -335,7 +342,7 @@ mod tests {
             let noise = "zQxWvUkJ9/8+".repeat(400);
             let encoded = format!("{noise}{}{}{noise}", &noise[..skip], STANDARD_NO_PAD.encode(plain));
             let run = runs(encoded.as_bytes(), None).next().expect("a run");
-            let decoded: Vec<_> = run.decoded(encoded.as_bytes()).collect();
+            let decoded: Vec<_> = run.decoded().collect();
             let lengths: Vec<usize> = decoded.iter().map(|part| part.bytes.len()).collect();
             assert_eq!(lengths[0], encoded.len() * 6 / 8, "{skip}");
             assert!(lengths[1..].iter().sum::<usize>() < 1000, "{skip}: {lengths:?}");
@@ -366,7 +373,7 @@ mod tests {
             let text = format!("{before}{encoded}{after}");
             let text = text.as_bytes();
             let run = runs(text, None).next().expect("a run");
-            let found = run.decoded(text).find(|decoded| decoded.bytes == plain.as_bytes()).expect("read");
+            let found = run.decoded().find(|decoded| decoded.bytes == plain.as_bytes()).expect("read");
             let place = found.source(&(3..10));
             prop_assert!(place.start >= before.len() + 4 && place.end <= before.len() + encoded.len());
             prop_assert_eq!(found.source(&(0..plain.len())).start, before.len());
@@ -377,7 +384,7 @@ mod tests {
             for text in [text.as_slice(), words.as_bytes()] {
                 for carried in [None, Some(Starts(0b101))] {
                     for run in runs(text, carried) {
-                        for decoded in run.decoded(text) {
+                        for decoded in run.decoded() {
                             if !decoded.bytes.is_empty() {
                                 let all = decoded.source(&(0..decoded.bytes.len()));
                                 prop_assert!(all.start < all.end && all.end <= text.len());

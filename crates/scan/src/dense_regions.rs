@@ -6,8 +6,8 @@
 
 use std::ops::Range;
 
-/// The size in bytes of the blocks into which a text is divided. Each block is classified separately.
-const BLOCK: usize = 64;
+use crate::prefilter::{BLOCK, LONG, MIN_SLASHES, Prefilter, TEXT_SHARE};
+
 /// A block is dense if at least one in this many printable characters is a capital or a digit.
 const DENSITY: u32 = 5;
 /// The minimum length of a long word, in bytes.
@@ -23,9 +23,14 @@ const MIN_QUOTED: usize = 6;
 /// The maximum number of bytes by which a region is extended in each direction to reach a line break.
 const LINE: usize = 128;
 
-/// Returns the regions of `text` that may contain encoded data, in order and without overlaps.
-pub(crate) fn regions(text: &[u8]) -> Vec<Range<usize>> {
-    let mut regions = around_blocks(text, |at, block| is_dense(text, at, block));
+const _: () =
+    assert!(WORD == LONG && MIN_QUOTED == MIN_SLASHES as usize, "the prefilter has the same limits");
+
+/// Returns the regions of `text` that may contain encoded data, in order and without overlaps. For decoded data,
+/// `prefilter` has read the data.
+pub(crate) fn regions(text: &[u8], prefilter: Option<&Prefilter>) -> Vec<Range<usize>> {
+    let may_be_dense = |at| prefilter.is_none_or(|prefilter| prefilter.may_be_dense(at / BLOCK));
+    let mut regions = around_blocks(text, |at, block| may_be_dense(at) && is_dense(text, at, block));
     for region in &mut regions {
         let before = &text[region.start.saturating_sub(LINE)..region.start];
         region.start -= before.iter().rev().position(|byte| *byte == b'\n').unwrap_or(0);
@@ -45,10 +50,13 @@ pub(crate) fn regions(text: &[u8]) -> Vec<Range<usize>> {
 
 /// Returns the parts of decoded data that may be text, in order and without overlaps. A block may be text if at most a
 /// quarter of its bytes do not occur in ASCII text.
-pub(crate) fn texts(data: &[u8]) -> Vec<Range<usize>> {
-    around_blocks(data, |_, block| {
+pub(crate) fn texts(data: &[u8], prefilter: &Prefilter) -> Vec<Range<usize>> {
+    around_blocks(data, |at, block| {
+        if !prefilter.may_be_text(at / BLOCK) {
+            return false;
+        }
         let other = block.iter().map(|byte| is_other(*byte)).sum::<u8>();
-        usize::from(other) * 4 <= block.len()
+        usize::from(other) * TEXT_SHARE <= block.len()
     })
 }
 
@@ -94,7 +102,7 @@ fn is_dense(text: &[u8], at: usize, block: &[u8]) -> bool {
         *letter = digit | capital | small | sign;
     }
     let (strong, printed) = (u32::from(strong), u32::from(printed));
-    let text_like = usize::from(other) * 4 <= block.len();
+    let text_like = usize::from(other) * TEXT_SHARE <= block.len();
     if strong >= 4 && strong * DENSITY >= printed && text_like {
         return true;
     }
@@ -131,6 +139,8 @@ fn is_word(text: &[u8], at: usize) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -138,7 +148,7 @@ mod tests {
         let prose = "The proxy opens its own verified connection upstream, and decides each request. \
                      let value = table.get(&key).map(|entry| entry.size + 12); // see src/module.rs, and the tests\n"
             .repeat(5);
-        assert!(regions(prose.as_bytes()).is_empty());
+        assert!(regions(prose.as_bytes(), None).is_empty());
         for encoded in [
             "WnE3L0tkKzkzdjpYdyZw",
             "5a71372f4b642b3933763a5877267054",
@@ -151,11 +161,35 @@ mod tests {
                 let text = format!("{prose}{}{encoded} {prose}", " ".repeat(shift));
                 let start = prose.len() + shift;
                 let whole = start..start + encoded.len();
-                let covered = regions(text.as_bytes());
+                let covered = regions(text.as_bytes(), None);
                 let covered =
                     covered.iter().any(|region| region.start <= whole.start && whole.end <= region.end);
                 assert!(covered, "{shift} {encoded}");
             }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_prefilter_rejects_no_region(
+            parts in prop::collection::vec(
+                prop_oneof![
+                    prop::collection::vec(any::<u8>(), 0..200),
+                    prop::collection::vec(0x80_u8.., 0..70),
+                    "[A-Za-z0-9+/]{0,40}".prop_map(String::into_bytes),
+                    "([a-z0-9 ]{3}\u{e9}){0,40}".prop_map(String::into_bytes),
+                    "(\\\\[a-z]\u{4e2d}){0,20}".prop_map(String::into_bytes),
+                ],
+                0..10,
+            ),
+        ) {
+            let data = parts.concat();
+            let mut prefilter = Prefilter::default();
+            // Without data, the prefilter rejects nothing.
+            let (all, all_texts) = (regions(&data, None), texts(&data, &prefilter));
+            prefilter.read(&data, 12);
+            prop_assert_eq!(regions(&data, Some(&prefilter)), all);
+            prop_assert_eq!(texts(&data, &prefilter), all_texts);
         }
     }
 }

@@ -6,6 +6,8 @@
 use std::cell::OnceCell;
 use std::ops::Range;
 
+use crate::prefilter::{BLOCK, bit_set, only_if, starts};
+
 /// The minimum number of decoded bytes that are searched. Fewer bytes cannot contain a known secret.
 pub(crate) const MIN_BYTES: usize = 8;
 /// The minimum number of digits in a row of base32.
@@ -17,6 +19,9 @@ const LONG_WORD: usize = 20;
 /// The minimum length of a long hexadecimal number. All letters of a long hexadecimal number have the same case. Such
 /// words are rare in other encodings: one in 2^64 words of base64 is a hexadecimal number.
 const LONG_NUMBER: usize = 32;
+
+/// The minimum number of hexadecimal digits in a row that is part of a longer word.
+const LONG_ROW: usize = 2 * MIN_BYTES;
 
 /// Marks a byte that is not a digit of the encoding.
 pub(crate) const NONE: u8 = 0xff;
@@ -94,9 +99,12 @@ trait Digits {
         self.push_if(true, value, place);
     }
 
-    /// Adds eight adjacent digits. The first digit is at `place`.
-    fn push_eight(&mut self, values: [u8; 8], place: usize);
+    /// Adds adjacent digits. The first digit is at `place`.
+    fn push_all(&mut self, values: &[u8], place: usize);
 }
+
+/// The number of zero digits after the digits of a text. They make at least two bytes in each encoding.
+const SPARE: usize = 24;
 
 /// The values of the digits. `bytes` is allocated for all possible digits in advance, so that adding a digit does not
 /// branch on `is_digit`.
@@ -106,9 +114,9 @@ struct Values {
 }
 
 impl Values {
-    /// Reserves room for `length` digits and one spare digit.
+    /// Reserves room for `length` digits and [`SPARE`] spare digits.
     fn of(length: usize) -> Self {
-        Self { bytes: vec![0; length + 1], length: 0 }
+        Self { bytes: vec![0; length + SPARE], length: 0 }
     }
 
     fn finish(mut self) -> Vec<u8> {
@@ -125,10 +133,11 @@ impl Digits for Values {
         }
     }
 
-    fn push_eight(&mut self, values: [u8; 8], _: usize) {
-        if let Some(bytes) = self.bytes.get_mut(self.length..self.length + 8) {
-            bytes.copy_from_slice(&values);
-            self.length += 8;
+    #[inline(always)]
+    fn push_all(&mut self, values: &[u8], _: usize) {
+        if let Some(bytes) = self.bytes.get_mut(self.length..self.length + values.len()) {
+            bytes.copy_from_slice(values);
+            self.length += values.len();
         }
     }
 }
@@ -144,8 +153,8 @@ impl Digits for Places {
         }
     }
 
-    fn push_eight(&mut self, values: [u8; 8], place: usize) {
-        (place..place + 8).zip(values).for_each(|(place, value)| self.push(value, place));
+    fn push_all(&mut self, values: &[u8], place: usize) {
+        (place..).zip(values).for_each(|(place, value)| self.push(*value, place));
     }
 }
 
@@ -157,7 +166,10 @@ pub(crate) struct Bits<'t> {
     text: &'t [u8],
     words: &'t [Word<'t>],
     start: usize,
-    values: Vec<u8>,
+    /// The number of digits.
+    length: usize,
+    /// The bits of all digits, followed by two zero bytes.
+    packed: Vec<u8>,
     places: OnceCell<Vec<u32>>,
 }
 
@@ -165,7 +177,17 @@ impl<'t> Bits<'t> {
     fn new(encoding: Encoding, text: &'t [u8], words: &'t [Word<'t>], start: usize) -> Self {
         let mut values = Values::of(text.len());
         encoding.read(text, words, &mut values);
-        Self { encoding, text, words, start, values: values.finish(), places: OnceCell::new() }
+        let mut values = values.finish();
+        let length = values.len();
+        // The zero digits fill the last bytes.
+        values.resize(length + SPARE, 0);
+        let packed = match encoding {
+            Encoding::Base64 => decode::<6>(&values),
+            Encoding::Base32(_) => decode::<5>(&values),
+            Encoding::Hexadecimal => decode::<4>(&values),
+            Encoding::Binary => decode::<1>(&values),
+        };
+        Self { encoding, text, words, start, length, packed, places: OnceCell::new() }
     }
 
     /// Reads `text` as digits of each supported encoding. `words` are the words of `text`.
@@ -176,7 +198,7 @@ impl<'t> Bits<'t> {
         let rows = rows
             .map(|(alphabet, row)| Self::new(Encoding::Base32(alphabet), &text[row.clone()], &[], row.start));
         let whole = whole.into_iter().map(move |encoding| Self::new(encoding, text, words, 0));
-        whole.chain(rows).filter(|bits| bits.values.len() * bits.encoding.width() >= 8 * MIN_BYTES)
+        whole.chain(rows).filter(|bits| bits.length * bits.encoding.width() >= 8 * MIN_BYTES)
     }
 
     /// Returns the number of possible alignments. An alignment is the number of digits before the first complete byte.
@@ -190,19 +212,22 @@ impl<'t> Bits<'t> {
 
     /// Decodes all digits except the first `skip` ones, and replaces the content of `bytes` with the result.
     pub(crate) fn decode(&self, skip: usize, bytes: &mut Vec<u8>) {
-        let values = self.values.get(skip..).unwrap_or_default();
-        match self.encoding {
-            Encoding::Base64 => decode_into::<6>(values, bytes),
-            Encoding::Base32(_) => decode_into::<5>(values, bytes),
-            Encoding::Hexadecimal => decode_into::<4>(values, bytes),
-            Encoding::Binary => decode_into::<1>(values, bytes),
+        let width = self.encoding.width();
+        let length = self.length.saturating_sub(skip) * width / 8;
+        let (start, shift) = (skip * width / 8, skip * width % 8);
+        let first = &self.packed[start..start + length];
+        bytes.clear();
+        if shift == 0 {
+            return bytes.extend_from_slice(first);
         }
+        let next = &self.packed[start + 1..start + 1 + length];
+        bytes.extend(first.iter().zip(next).map(|(byte, next)| byte << shift | next >> (8 - shift)));
     }
 
     /// Maps a range of the bytes that `decode(skip, …)` produces to the range of their digits in the text.
     pub(crate) fn source(&self, skip: usize, range: &Range<usize>) -> Range<usize> {
         let places = self.places.get_or_init(|| {
-            let mut places = Places(Vec::with_capacity(self.values.len()));
+            let mut places = Places(Vec::with_capacity(self.length));
             self.encoding.read(self.text, self.words, &mut places);
             places.0
         });
@@ -329,24 +354,56 @@ fn base64(text: &[u8], words: &[Word<'_>], digits: &mut impl Digits) {
 
 /// Reads the digits in a part of `text` that has no backslash.
 fn base64_part(text: &[u8], part: Range<usize>, digits: &mut impl Digits) {
+    let mut at = part.start;
+    while let Some((chunk, _)) = text[..part.end].get(at..).and_then(<[u8]>::split_first_chunk) {
+        // Each of these digits has a neighbour that is a base64 letter too.
+        match base64_values(chunk) {
+            Some(values) => digits.push_all(&values, at),
+            None => base64_chunk(text, at..at + CHUNK, digits),
+        }
+        at += CHUNK;
+    }
+    base64_chunk(text, at..part.end, digits);
+}
+
+/// Reads the digits in a short part of `text` that has no backslash.
+fn base64_chunk(text: &[u8], part: Range<usize>, digits: &mut impl Digits) {
     let class = |at: usize| text.get(at).map_or(0, |byte| BASE64_CLASS[usize::from(*byte)]);
-    let (mut at, mut rest) = (part.start, &text[part.start..part.end.max(part.start)]);
-    while let Some((first, _)) = rest.split_first_chunk::<8>() {
-        let values = first.map(|byte| BASE64[usize::from(byte)]);
+    let mut at = part.start;
+    while let Some((eight, _)) = text[..part.end].get(at..).and_then(<[u8]>::split_first_chunk::<8>) {
+        let values = eight.map(|byte| BASE64[usize::from(byte)]);
         if values.iter().fold(0, |all, value| all | value) < 64 {
-            // Each of these digits has a neighbour that is a base64 letter too.
-            digits.push_eight(values, at);
-            (at, rest) = (at + 8, &rest[8..]);
-            continue;
+            digits.push_all(&values, at);
+        } else {
+            (at..at + 8).for_each(|place| base64_digit(place, class, digits));
         }
-        for place in at..at + 8 {
-            base64_digit(place, class, digits);
-        }
-        (at, rest) = (at + 8, &rest[8..]);
+        at += 8;
     }
-    for place in at..part.end {
-        base64_digit(place, class, digits);
-    }
+    (at..part.end).for_each(|place| base64_digit(place, class, digits));
+}
+
+/// The number of characters that are read together.
+pub(crate) const CHUNK: usize = 32;
+
+/// Returns the values of `letters` as base64 digits. Returns `None` if a character is not a base64 letter.
+///
+/// The values are computed without a table, so that the compiler can vectorize the loop.
+pub(crate) fn base64_values(letters: &[u8; CHUNK]) -> Option<[u8; CHUNK]> {
+    let mut others = 0;
+    let values = letters.map(|letter| {
+        let is_capital = letter.wrapping_sub(b'A') < 26;
+        let is_small = letter.wrapping_sub(b'a') < 26;
+        let is_numeral = letter.wrapping_sub(b'0') < 10;
+        let is_plus = (letter == b'+') | (letter == b'-');
+        let is_slash = (letter == b'/') | (letter == b'_');
+        others |= u8::from(!(is_capital | is_small | is_numeral | is_plus | is_slash));
+        only_if(is_capital, letter.wrapping_sub(b'A'))
+            | only_if(is_small, letter.wrapping_sub(b'a' - 26))
+            | only_if(is_numeral, letter.wrapping_add(52 - b'0'))
+            | only_if(is_plus, 62)
+            | only_if(is_slash, 63)
+    });
+    (others == 0).then_some(values)
 }
 
 /// Adds the character at `at` if it is a base64 digit. `class` returns the entry of [`BASE64_CLASS`] for the character
@@ -358,60 +415,103 @@ fn base64_digit(at: usize, class: impl Fn(usize) -> u8, digits: &mut impl Digits
     digits.push_if(BASE64_DIGITS >> number & 1 != 0, own & 63, at);
 }
 
-/// For each byte, two numbers that consist of a field of sixteen bits for each base32 alphabet. All bits of a field in
-/// the first number are set if a row of digits may contain the byte. A field in the second number is 1 if the byte is a
-/// digit.
-static BASE32_ROWS: [(u64, u64); 256] = {
-    let mut rows = [(0, 0); 256];
-    let mut byte = 0;
-    while byte < 256 {
-        let mut alphabet = 0;
-        while alphabet < 4 {
-            let is_digit = BASE32[alphabet][byte] != NONE;
-            if is_digit || !letter(byte).is_ascii_alphanumeric() {
-                rows[byte].0 |= 0xffff << (16 * alphabet);
-            }
-            rows[byte].1 |= (is_digit as u64) << (16 * alphabet);
-            alphabet += 1;
-        }
-        byte += 1;
-    }
-    rows
-};
-
 /// Returns the rows of at least [`MIN_BASE32`] base32 digits, each with the index of its alphabet. Punctuation and
 /// spaces between the digits are ignored. A letter or decimal digit that is not in the alphabet ends the row.
 fn base32_rows(text: &[u8]) -> Vec<(usize, Range<usize>)> {
-    // `counts` has a field of sixteen bits for each alphabet, which contains the number of digits in the current row.
-    // In `counts + SHORT`, the highest bit of a field is set if the row is long enough.
-    const ONES: u64 = 0x0001_0001_0001_0001;
-    const SHORT: u64 = (0x8000 - MIN_BASE32 as u64) * ONES;
-    const LONG: u64 = 0x8000 * ONES;
     let mut rows: Vec<(usize, Range<usize>)> = Vec::new();
-    let mut ends = [0; 4];
-    let mut counts = 0;
-    for range in unescaped(text) {
-        for at in range {
-            let (goes_on, digit) = BASE32_ROWS[usize::from(text[at])];
-            counts = (counts & goes_on) + digit;
-            if (counts + SHORT) & LONG != 0 {
-                for alphabet in 0..4 {
-                    let field = 0xffff << (16 * alphabet);
-                    if (counts + SHORT) & LONG & field == 0 {
-                        continue;
-                    }
-                    counts &= !field;
-                    // A long row reaches the minimum length several times, but is added only once.
-                    if at >= ends[alphabet] {
-                        let row = base32_row(text, at, &BASE32[alphabet]);
-                        ends[alphabet] = row.end;
-                        rows.push((alphabet, row));
-                    }
+    let mut ends = [0_usize; 4];
+    for start in (0..text.len()).step_by(BLOCK) {
+        let rest = text.len() - start;
+        let inside = u64::MAX >> BLOCK.saturating_sub(rest);
+        let alphabets = base32_starts(text, start);
+        let any = alphabets.iter().fold(0, |any, alphabets| any | alphabets);
+        for alphabet in (0..4).filter(|alphabet| any >> alphabet & 1 != 0) {
+            let starts = bit_set(&alphabets.map(|alphabets| alphabets >> alphabet)) & inside;
+            // A row that begins in an earlier block is added only once.
+            while let Some(next) = first_from(starts, ends[alphabet].saturating_sub(start)) {
+                let at = start + next;
+                let row = base32_row(text, at + usize::from(is_escaped(text, at)), &BASE32[alphabet]);
+                // If a character that ends the row follows a backslash, `row` is the preceding row.
+                let is_new = row.start >= ends[alphabet];
+                ends[alphabet] = row.end.max(at + 1);
+                if is_new && has_digits(&text[row.clone()], &BASE32[alphabet]) {
+                    rows.push((alphabet, row));
                 }
             }
         }
     }
     rows
+}
+
+/// Returns the position of the first bit of `bits` from the bit `from` on.
+fn first_from(bits: u64, from: usize) -> Option<usize> {
+    let bits = bits & u64::MAX.checked_shl(u32::try_from(from).ok()?)?;
+    (bits != 0).then(|| bits.trailing_zeros() as usize)
+}
+
+/// Returns whether `row` contains at least [`MIN_BASE32`] digits.
+fn has_digits(row: &[u8], values: &[u8; 256]) -> bool {
+    let digits = unescaped(row).flatten().filter(|at| values[usize::from(row[*at])] != NONE);
+    digits.take(MIN_BASE32).count() == MIN_BASE32
+}
+
+/// Returns for each position of the block at `start` the base32 alphabets whose rows end at none of the next
+/// [`MIN_BASE32`] characters, as a bit set. A long enough row has such a position.
+fn base32_starts(text: &[u8], start: usize) -> [u8; BLOCK] {
+    // The block with the character before it and the characters after it. Beyond the text, all bytes are zero.
+    if let Some(near) = start.checked_sub(1).and_then(|from| text[from..].first_chunk()) {
+        return starts_in_block(near);
+    }
+    let mut near = [0; BLOCK + 16];
+    let there = &text[start.saturating_sub(1)..];
+    let room = &mut near[usize::from(start == 0)..];
+    let length = there.len().min(room.len());
+    room[..length].copy_from_slice(&there[..length]);
+    starts_in_block(&near)
+}
+
+/// Works like [`base32_starts`]. The first byte of `near` precedes the block, and the last bytes follow it. This
+/// function has no branches, so that the compiler can vectorize it.
+fn starts_in_block(near: &[u8; BLOCK + 16]) -> [u8; BLOCK] {
+    const _: () = assert!(MIN_BASE32 == 13, "the last step joins 8 + 5 characters");
+    let mut ends = [0; BLOCK + 15];
+    for ((end, before), byte) in ends.iter_mut().zip(near).zip(&near[1..]) {
+        // The letter of an escape ends no row.
+        *end = ends_base32(*byte) & u8::from(*before == b'\\').wrapping_sub(1);
+    }
+    // A bit of `ends[n]` is set if one of several adjacent characters from `n` on ends a row of the alphabet.
+    for step in [1, 2, 4] {
+        for at in 0..ends.len() - step {
+            ends[at] |= ends[at + step];
+        }
+    }
+    let mut starts = [0; BLOCK];
+    for (at, start) in starts.iter_mut().enumerate() {
+        *start = ALPHABETS & !(ends[at] | ends[at + 5]);
+    }
+    starts
+}
+
+/// One bit for each base32 alphabet.
+const ALPHABETS: u8 = 0b1111;
+
+/// Returns the base32 alphabets whose rows end at `byte`, as a bit set: the byte is a letter or a decimal digit that is
+/// not in the alphabet.
+#[inline(always)]
+fn ends_base32(byte: u8) -> u8 {
+    let is_other_digit = (byte.wrapping_sub(b'0') < 2) | (byte.wrapping_sub(b'8') < 2);
+    only_if(is_other_digit, 0b0011)
+        | only_if(byte.wrapping_sub(b'A') < 26, 0b1010)
+        | only_if(byte.wrapping_sub(b'a') < 26, 0b0101)
+        | only_if(byte.wrapping_sub(b'W') < 4, 0b0100)
+        | only_if(byte.wrapping_sub(b'w') < 4, 0b1000)
+}
+
+/// Returns whether an odd number of backslashes precedes the character at `at`, and the character is the second one of
+/// an escape that [`unescaped`] leaves out.
+fn is_escaped(text: &[u8], at: usize) -> bool {
+    let slashes = text[..at].iter().rev().take_while(|byte| **byte == b'\\').count();
+    slashes % 2 == 1 && matches!(text[at], b'n' | b'r' | b't' | b'\\')
 }
 
 /// Returns the row of base32 digits that contains the position `at`.
@@ -468,8 +568,32 @@ fn is_coded(row: &[u8], alphabet: usize) -> bool {
 pub(crate) struct Word<'t> {
     pub(crate) start: usize,
     pub(crate) text: &'t [u8],
-    /// The union of the class bits of its characters, such as [`NOT_BINARY`].
+    /// The union of the class bits of its characters, such as [`NOT_BINARY`]. If the union contains [`NOT_HEXADECIMAL`],
+    /// the last characters may be left out.
     classes: u8,
+}
+
+impl<'t> Word<'t> {
+    /// Returns `None` if the word contains no digits of base 2, 8, 10 or 16 that are decoded. `has_row` is true if the
+    /// word may contain a row of at least [`LONG_ROW`] hexadecimal digits.
+    fn new(start: usize, text: &'t [u8], has_row: bool) -> Option<Self> {
+        let class = |classes, byte: &u8| classes | WORDS[usize::from(*byte)];
+        let (first, rest) = text.split_at(text.len().min(4));
+        let mut classes = first.iter().fold(0, class);
+        // Few words are long numbers, whose characters are all read.
+        for part in rest.chunks(BLOCK) {
+            if classes & NOT_HEXADECIMAL != 0 {
+                break;
+            }
+            classes = part.iter().fold(classes, class);
+        }
+        let (first, last) = (text.first()?, text.last()?);
+        // The characters of prefixes and suffixes such as `0x`, `o`, `h` and `u8`.
+        let is_marked =
+            matches!(first, b'0' | b'o' | b'x' | b'X' | b'u' | b'U') || matches!(last, b'h' | b'8');
+        let is_number = classes & NOT_HEXADECIMAL == 0 || has_row || is_marked;
+        is_number.then_some(Self { start, text, classes })
+    }
 }
 
 /// The class bits of a character that is not a hexadecimal digit, and of a character that is not a binary digit.
@@ -502,26 +626,51 @@ static WORDS: [u8; 256] = {
     classes
 };
 
-/// Returns the words of letters and digits in `text`. The letter of an escaped line break (`\n`) is not part of a word.
+/// Returns the classes of the bytes of a block: 1 for a letter or a decimal digit, 3 if it is a hexadecimal digit, and 0
+/// for any other byte.
+fn word_classes(block: &[u8]) -> [u8; BLOCK] {
+    let mut classes = [0; BLOCK];
+    for (class, byte) in classes.iter_mut().zip(block) {
+        let (letter, numeral) = ((byte | 0x20).wrapping_sub(b'a'), byte.wrapping_sub(b'0'));
+        let is_numeral = u8::from(numeral < 10);
+        *class = u8::from(letter < 26) | is_numeral | (u8::from(letter < 6) | is_numeral) << 1;
+    }
+    classes
+}
+
+/// Returns the words of letters and digits in `text` that may contain digits of base 2, 8, 10 or 16. The letter of an
+/// escaped line break (`\n`) is not part of a word.
 pub(crate) fn words(text: &[u8]) -> Vec<Word<'_>> {
-    let class = |at: usize| text.get(at).map_or(NOT_WORD, |byte| WORDS[usize::from(*byte)]);
     let mut words = Vec::with_capacity(text.len().min(256) / 4);
-    let mut at = 0;
-    while at < text.len() {
-        if class(at) == NOT_WORD || is_of_escape(text, at) {
-            at += 1;
-            continue;
+    let mut add = |start: usize, end: usize, has_row: bool| {
+        let start = start + usize::from(is_of_escape(text, start));
+        words.extend(Word::new(start, &text[start..end], has_row));
+    };
+    let (mut start, mut is_inside) = (0, false);
+    // The hexadecimal digits of the last two blocks as a bit set, and the end of the last block with a long row.
+    let (mut digits, mut row) = (0, 0);
+    for (number, block) in text.chunks(BLOCK).enumerate() {
+        let classes = word_classes(block);
+        digits = digits >> BLOCK | u128::from(bit_set(&classes.map(|class| class >> 1))) << BLOCK;
+        // Of the rows in the two blocks, only those that end in the last one are new. The others do no harm.
+        if starts(digits, LONG_ROW) != 0 {
+            row = (number + 1) * BLOCK;
         }
-        let (start, mut classes) = (at, 0);
-        loop {
-            let next = class(at);
-            if next == NOT_WORD {
-                break;
+        let letters = bit_set(&classes);
+        // The bits at which a word begins or ends.
+        let mut edges = letters ^ (letters << 1 | u64::from(is_inside));
+        while edges != 0 {
+            let at = number * BLOCK + edges.trailing_zeros() as usize;
+            edges &= edges - 1;
+            match is_inside {
+                true => add(start, at.min(text.len()), row > start),
+                false => start = at,
             }
-            classes |= next;
-            at += 1;
+            is_inside = !is_inside;
         }
-        words.push(Word { start, text: &text[start..at], classes });
+    }
+    if is_inside {
+        add(start, text.len(), row > start);
     }
     words
 }
@@ -541,14 +690,21 @@ fn is_long_number(classes: u8) -> bool {
 /// Returns whether the letters and decimal digits of `row` form a long hexadecimal number. Other characters are
 /// ignored. A hexadecimal row is not read in another encoding.
 pub(crate) fn is_hexadecimal(row: &[u8]) -> bool {
-    let mut count = 0;
-    let mut classes = 0;
-    for block in row.chunks(64) {
+    let (mut count, mut classes) = (0, 0);
+    for block in row.chunks(BLOCK) {
+        let (mut letters, mut found) = (0_u8, 0);
+        // This loop has no branches and no table, so that the compiler can vectorize it.
         for byte in block {
-            let class = WORDS[usize::from(*byte)];
-            count += usize::from(class != NOT_WORD);
-            classes |= class;
+            let (capital, small) = (byte.wrapping_sub(b'A'), byte.wrapping_sub(b'a'));
+            let is_numeral = byte.wrapping_sub(b'0') < 10;
+            let (is_capital, is_small) = (capital < 26, small < 26);
+            letters += u8::from(is_numeral | is_capital | is_small);
+            let is_other = (is_capital & (capital > 5)) | (is_small & (small > 5));
+            found |=
+                only_if(is_capital, CAPITAL) | only_if(is_small, SMALL) | only_if(is_other, NOT_HEXADECIMAL);
         }
+        count += usize::from(letters);
+        classes |= found;
         if !is_long_number(classes) {
             return false;
         }
@@ -598,17 +754,27 @@ fn hexadecimal(word: &Word<'_>, digits: &mut impl Digits) {
 }
 
 fn push_row(row: &[u8], start: usize, digits: &mut impl Digits) {
-    row.iter().enumerate().for_each(|(number, byte)| digits.push(digit(*byte), start + number));
+    let (chunks, rest) = row.as_chunks::<CHUNK>();
+    for (number, chunk) in chunks.iter().enumerate() {
+        digits.push_all(&chunk.map(hex_value), start + number * CHUNK);
+    }
+    let start = start + chunks.len() * CHUNK;
+    rest.iter().enumerate().for_each(|(number, byte)| digits.push(hex_value(*byte), start + number));
+}
+
+/// Returns the value of a hexadecimal digit. This function has no branches, so that the compiler can vectorize it.
+fn hex_value(digit: u8) -> u8 {
+    // The letters begin at 0x41 and 0x61, and the decimal digits at 0x30.
+    (digit & 15) + (digit >> 6) * 9
 }
 
 /// Returns the rows of hexadecimal digits in a word. Rows that are too short to contain a known secret are left out.
 fn long_rows(word: &[u8]) -> impl Iterator<Item = Range<usize>> {
-    const SHORTEST: usize = 2 * MIN_BYTES;
     let mut from = 0;
     std::iter::from_fn(move || {
         loop {
             // A row that begins between `from` and `probe` and is long enough contains the byte at `probe`.
-            let probe = from + SHORTEST - 1;
+            let probe = from + LONG_ROW - 1;
             let before = word.get(from..=probe)?.iter().rposition(|byte| !byte.is_ascii_hexdigit());
             match before {
                 Some(before) => from += before + 1,
@@ -690,7 +856,104 @@ mod tests {
         lines.join(between)
     }
 
+    #[test]
+    fn a_character_ends_the_rows_of_the_alphabets_without_it() {
+        for byte in 0..=u8::MAX {
+            let ends =
+                |alphabet: usize| BASE32[alphabet][usize::from(byte)] == NONE && byte.is_ascii_alphanumeric();
+            let expected = (0..4).fold(0, |all, alphabet| all | u8::from(ends(alphabet)) << alphabet);
+            assert_eq!(ends_base32(byte), expected, "{byte}");
+        }
+    }
+
+    #[test]
+    fn each_base64_letter_has_its_value() {
+        for byte in 0..=u8::MAX {
+            let value = BASE64[usize::from(byte)];
+            let expected = (value != NONE).then_some([value; CHUNK]);
+            assert_eq!(base64_values(&[byte; CHUNK]), expected, "{byte}");
+        }
+    }
+
+    #[test]
+    fn a_row_before_a_backslash_is_added_once() {
+        assert_eq!(base32_rows(br"a2aaaaaaa2222\8"), [(1, 0..14), (3, 0..15)]);
+    }
+
+    /// Finds the rows of base32 digits as [`base32_rows`] does, but reads each character of the text.
+    fn all_base32_rows(text: &[u8]) -> Vec<(usize, Range<usize>)> {
+        let mut rows = Vec::new();
+        let (mut counts, mut ends) = ([0; 4], [0; 4]);
+        for at in unescaped(text).flatten() {
+            for (alphabet, values) in BASE32.iter().enumerate() {
+                if values[usize::from(text[at])] != NONE {
+                    counts[alphabet] += 1;
+                } else if text[at].is_ascii_alphanumeric() {
+                    counts[alphabet] = 0;
+                }
+                if counts[alphabet] >= MIN_BASE32 && at >= ends[alphabet] {
+                    let row = base32_row(text, at, values);
+                    ends[alphabet] = row.end;
+                    rows.push((alphabet, row));
+                }
+            }
+        }
+        rows
+    }
+
     proptest! {
+        #[test]
+        fn no_row_of_base32_is_skipped(
+            parts in prop::collection::vec((r"[A-Za-z0-9+/]{0,90}", r"[A-Z2-7\\\\nt ,]{0,40}|[0-9a-v\\\\rn-]{0,40}|[a-z2-7\\\\]{0,20}"), 1..6),
+        ) {
+            let text: String = parts.into_iter().flat_map(|(noise, row)| [noise, row]).collect();
+            let mut rows = base32_rows(text.as_bytes());
+            let mut all = all_base32_rows(text.as_bytes());
+            rows.sort_by_key(|(alphabet, row)| (*alphabet, row.start));
+            all.sort_by_key(|(alphabet, row)| (*alphabet, row.start));
+            prop_assert_eq!(rows, all);
+        }
+
+        #[test]
+        fn each_alignment_decodes_the_rest_of_the_digits(digits in prop::collection::vec(0_u8..2, 64..300)) {
+            let binary: Vec<u8> = digits.iter().map(|digit| b'0' + digit).collect();
+            let check = |encoding: Encoding, text: &[u8], decode: fn(&[u8]) -> Vec<u8>| {
+                let words = words(text);
+                let bits = Bits::new(encoding, text, &words, 0);
+                let mut values = Values::of(text.len());
+                encoding.read(text, &words, &mut values);
+                let values = values.finish();
+                for skip in 0..bits.alignments() {
+                    let mut bytes = b"what is there".to_vec();
+                    bits.decode(skip, &mut bytes);
+                    prop_assert_eq!(&bytes, &decode(&values[skip..]), "{:?} {}", encoding, skip);
+                }
+                Ok(())
+            };
+            let letters: Vec<u8> = digits.chunks(6).map(|six| b"BqZ/7"[six.iter().sum::<u8>() as usize % 5]).collect();
+            check(Encoding::Binary, &binary, decode::<1>)?;
+            check(Encoding::Hexadecimal, &binary, decode::<4>)?;
+            check(Encoding::Base64, &letters, decode::<6>)?;
+            check(Encoding::Base32(2), &binary, decode::<5>)?;
+        }
+
+        #[test]
+        fn leaves_out_only_words_without_numbers(text in r"([A-Za-z]{0,30}|[0-9a-f]{0,70}|0x[0-9a-f]{1,3}| |\\\\[nt]|[0-9]{1,4}u8|[g-z]{90}[01]{16}){0,12}") {
+            let text = text.as_bytes();
+            let is_number = |word: &Word<'_>| hex_word(word).is_some() || long_rows(word.text).next().is_some();
+            let mut all = Vec::new();
+            let mut at = 0;
+            for word in text.split(|byte| !byte.is_ascii_alphanumeric()) {
+                let (start, end) = (at, at + word.len());
+                at = end + 1;
+                let start = start + usize::from(start < end && is_of_escape(text, start));
+                all.extend(Word::new(start, &text[start..end], true).filter(is_number).map(|word| word.start..end));
+            }
+            let read = words(text);
+            let read: Vec<_> = read.iter().filter(|word| is_number(word)).collect();
+            prop_assert_eq!(read.iter().map(|word| word.start..word.start + word.text.len()).collect::<Vec<_>>(), all);
+        }
+
         #[test]
         fn reads_what_was_encoded(
             data in "[ -~]{32,80}".prop_map(String::into_bytes),

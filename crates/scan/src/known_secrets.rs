@@ -17,6 +17,7 @@ use zeroize::Zeroizing;
 
 use crate::alphanumerics::{Letters, positions};
 use crate::matchable_parts::{KnownSecret, Leaf, PIECE, Part};
+use crate::prefilter::Prefilter;
 use crate::redact::TooLarge;
 use crate::secret_spellings;
 use crate::view::View;
@@ -44,6 +45,12 @@ pub struct KnownSecrets {
     letters: Vec<Needle>,
     in_letters: Windows,
     reach: usize,
+    /// The minimum number of adjacent bytes in a match of `texts`.
+    least: usize,
+    /// The minimum number of bytes in a text with a match of `texts` or `letters`.
+    shortest: usize,
+    /// Whether all secrets consist of ASCII characters.
+    is_ascii: bool,
 }
 
 /// The secret and the piece that a hit matched.
@@ -108,7 +115,10 @@ impl KnownSecrets {
             }
         }
         let ((texts, in_texts), (letters, in_letters)) = (texts.build(), letters.build());
-        Ok(Self { texts, in_texts, letters, in_letters, reach })
+        let least = least_match(&texts);
+        let shortest = least.min(least_match(&letters));
+        let is_ascii = texts.iter().all(|needle| needle.bytes.is_ascii());
+        Ok(Self { texts, in_texts, letters, in_letters, reach, least, shortest, is_ascii })
     }
 
     /// Returns whether there are no secrets to find.
@@ -126,6 +136,33 @@ impl KnownSecrets {
     /// characters if they match the secret.
     pub(crate) fn find(&self, text: &[u8], found: impl FnMut(Match, Range<usize>)) {
         find_pieces(&self.texts, &self.in_texts, text, found);
+    }
+
+    /// Returns the minimum number of adjacent bytes in a match of [`find`](Self::find).
+    pub(crate) fn least(&self) -> usize {
+        self.least
+    }
+
+    /// Returns the minimum number of bytes in a text that contains a match of any search.
+    pub(crate) fn shortest(&self) -> usize {
+        self.shortest
+    }
+
+    /// Works like [`find`](Self::find), but searches only the parts of decoded data that can match. `prefilter` has read
+    /// `data` with [`least`](Self::least).
+    pub(crate) fn find_in_data(
+        &self,
+        data: &[u8],
+        prefilter: &Prefilter,
+        mut found: impl FnMut(Match, Range<usize>),
+    ) {
+        if !self.is_ascii {
+            return self.find(data, found);
+        }
+        for part in prefilter.ascii() {
+            let start = part.start;
+            self.find(&data[part], |matched, range| found(matched, start + range.start..start + range.end));
+        }
     }
 
     /// Finds every piece of a secret in `letters`, the letters and digits of a text in lower case.
@@ -163,6 +200,12 @@ impl KnownSecrets {
             }
         }
     }
+}
+
+/// Returns the minimum number of bytes that a match of any needle has.
+fn least_match(needles: &[Needle]) -> usize {
+    let needs = needles.iter().flat_map(|needle| &needle.parts).map(|part| part.need.min(part.range.len()));
+    needs.min().unwrap_or(windows::SHORTEST).max(windows::SHORTEST)
 }
 
 /// Finds every piece of `needles` in `text`. Each hit is extended in both directions as long as the needle and the text

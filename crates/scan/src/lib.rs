@@ -9,7 +9,7 @@
 //!   known_secrets    known secrets, found with an index (windows) by their private characters
 //!                    (matchable_parts, key_numbers)
 //!   encoded_secrets  known secrets in encoded text, which dense_regions selects, and digits and
-//!                    text_encodings decode
+//!                    text_encodings decode; prefilter selects the decoded data to search
 //!   entropy          text as random as a key
 //!   hidden           invisible characters
 //!   user_rules       the user's rules, in gitleaks' configuration format, which rule_toml reads; go_regex
@@ -38,6 +38,7 @@ mod hidden;
 mod key_numbers;
 mod known_secrets;
 mod matchable_parts;
+mod prefilter;
 mod redact;
 mod rewrite;
 mod rule_files;

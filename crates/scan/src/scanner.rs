@@ -434,7 +434,7 @@ impl<S: Borrow<Scanner> + Clone> ScanState<S> {
                 self.rest_of_key(row, frame, start..run.end().max(start));
                 self.keys[2] = run.at(next).map(|_| row);
             }
-            for decoded in run.decoded(text) {
+            for decoded in run.decoded() {
                 if scanner.tokens {
                     let length = decoded.bytes.len();
                     self.binary_keys(&decoded.bytes, " in base64", |range| {

@@ -131,17 +131,13 @@ fn number(digits: &[u8], base: u32) -> Option<u64> {
     })
 }
 
-/// For each byte, 1 if it is punctuation that base64 does not use.
-static SIGNS: [u8; 256] = {
-    let mut signs = [0; 256];
-    let mut byte = 0_u8;
-    while byte < 128 {
-        let is_sign = byte.is_ascii_punctuation() && !matches!(byte, b'+' | b'/' | b'-' | b'_' | b'=');
-        signs[byte as usize] = is_sign as u8;
-        byte += 1;
-    }
-    signs
-};
+/// Returns 1 for punctuation that base64 does not use, and 0 for any other byte.
+fn sign(byte: u8) -> u8 {
+    let is_letter = ((byte | 0x20).wrapping_sub(b'a') < 26) | (byte.wrapping_sub(b'0') < 10);
+    let is_of_base64 =
+        (byte == b'+') | (byte == b'/') | (byte == b'-') | (byte == b'_') | (byte == b'=') | is_letter;
+    u8::from((byte.wrapping_sub(b'!') < 94) & !is_of_base64)
+}
 
 /// The base 85 digits of a text in one of the three alphabets. About a quarter of the digits in base 85 are
 /// punctuation, which is rare in base64.
@@ -149,31 +145,21 @@ pub(crate) struct Base85<'t> {
     text: &'t [u8],
     values: &'static [u8; 256],
     digits: Vec<u8>,
-    /// The joint value of each digit and its successor: the value of the digit times 85, plus the value of the
-    /// successor.
-    pairs: Vec<u16>,
     /// The index after the last digit of each row.
     ends: Vec<usize>,
 }
 
-/// The maximum initial capacity, in digits. A long text may contain few digits.
-const FEW: usize = 256;
-
 /// The number of digits in a group. A group encodes four bytes.
 const GROUP: usize = 5;
+const HIGHEST_DIGIT: u8 = 84;
 
 impl<'t> Base85<'t> {
     /// Reads the digits of `text` in each alphabet.
     pub(crate) fn all(text: &'t [u8]) -> impl Iterator<Item = Self> {
-        let is_coded = lines85(text).next().is_some();
+        let is_coded = has_signs(text) && lines85(text).next().is_some();
         BASE85.iter().filter(move |_| is_coded).map(move |values| {
-            let (mut digits, mut ends) = (Vec::with_capacity(text.len().min(FEW)), Vec::new());
-            rows85(text, values, |row, _| {
-                digits.extend(row);
-                ends.push(digits.len());
-            });
-            let pairs = digits.windows(2).map(|two| u16::from(two[0]) * 85 + u16::from(two[1])).collect();
-            Self { text, values, digits, pairs, ends }
+            let (digits, ends) = digits85(text, values);
+            Self { text, values, digits, ends }
         })
     }
 
@@ -190,29 +176,25 @@ impl<'t> Base85<'t> {
         let (mut length, mut start) = (0, 0);
         let mut put = |value: u32, count: usize| {
             // Four bytes are always written. The next write replaces the surplus bytes.
-            let group = value.to_be_bytes();
             if value.wrapping_sub(0x0101_0101) & !value & 0x8080_8080 == 0 {
                 if let Some(room) = bytes.get_mut(length..length + 4) {
-                    room.copy_from_slice(&group);
+                    room.copy_from_slice(&value.to_be_bytes());
                     length += count;
                 }
                 return;
             }
-            for byte in group.into_iter().take(count).filter(|byte| *byte != 0) {
+            for byte in value.to_be_bytes().into_iter().take(count).filter(|byte| *byte != 0) {
                 bytes[length] = byte;
                 length += 1;
             }
         };
         for end in &self.ends {
-            let mut at = start + skip;
-            while at + GROUP <= *end {
-                let high = u32::from(self.pairs[at]).wrapping_mul(85 * 85 * 85);
-                let low = u32::from(self.pairs[at + 2]) * 85 + u32::from(self.digits[at + 4]);
-                put(high.wrapping_add(low), 4);
-                at += GROUP;
-            }
-            if let Some(rest) = self.digits.get(at..*end).filter(|rest| !rest.is_empty()) {
-                put(group(rest.iter().copied()), rest.len() - 1);
+            let row = self.digits.get(start + skip..*end).unwrap_or_default();
+            let (groups, rest) = row.as_chunks::<GROUP>();
+            groups.iter().for_each(|digits| put(group(*digits), GROUP - 1));
+            if !rest.is_empty() {
+                let digit = |number| rest.get(number).copied().unwrap_or(HIGHEST_DIGIT);
+                put(group([digit(0), digit(1), digit(2), digit(3), HIGHEST_DIGIT]), rest.len() - 1);
             }
             put(u32::from_be_bytes(*b"\n\n\n\n"), 1);
             start = *end;
@@ -227,7 +209,8 @@ impl<'t> Base85<'t> {
             let row: Vec<(u8, usize)> = row.zip(places.iter().copied()).collect();
             for digits in row.get(skip..).unwrap_or_default().chunks(GROUP) {
                 let place = digits[0].1..digits[digits.len() - 1].1 + 1;
-                let value = group(digits.iter().map(|(value, _)| *value));
+                let digit = |number| digits.get(number).map_or(HIGHEST_DIGIT, |(value, _)| *value);
+                let value = group([0, 1, 2, 3, 4].map(digit));
                 for byte in value.to_be_bytes().into_iter().take(digits.len() - 1) {
                     decoded.push(byte, place.clone());
                 }
@@ -239,11 +222,17 @@ impl<'t> Base85<'t> {
     }
 }
 
-/// Returns the number that the digits of a group represent. A missing digit is replaced by the highest digit, as in
-/// Ascii85 and in programs that implement RFC 1924.
-fn group(digits: impl Iterator<Item = u8>) -> u32 {
-    let full = digits.chain(std::iter::repeat(84)).take(GROUP);
-    full.fold(0_u32, |value, digit| value.wrapping_mul(85).wrapping_add(u32::from(digit)))
+/// Returns the number that the digits of a group represent. The caller replaces a missing digit by [`HIGHEST_DIGIT`], as
+/// in Ascii85 and in programs that implement RFC 1924.
+fn group(digits: [u8; GROUP]) -> u32 {
+    let [first, second, third, fourth, fifth] = digits.map(u32::from);
+    // The two products do not depend on each other.
+    (first * 85 + second).wrapping_mul(85 * 85 * 85).wrapping_add((third * 85 + fourth) * 85 + fifth)
+}
+
+/// Returns whether `text` contains punctuation that base64 does not use.
+fn has_signs(text: &[u8]) -> bool {
+    text.chunks(64).any(|block| block.iter().fold(0, |any, byte| any | sign(*byte)) != 0)
 }
 
 /// Returns the parts of `text` that may be base 85. Such a part consists of visible characters and line breaks, and
@@ -259,9 +248,42 @@ fn lines85(text: &[u8]) -> impl Iterator<Item = Range<usize>> {
         })
         .filter(|part| {
             let part = &text[part.clone()];
-            let signs = part.iter().map(|byte| usize::from(SIGNS[usize::from(*byte)])).sum::<usize>();
+            let signs = part
+                .chunks(64)
+                .map(|block| usize::from(block.iter().map(|byte| sign(*byte)).sum::<u8>()))
+                .sum::<usize>();
             part.len() >= MIN_BASE85 && signs * BASE85_PUNCTUATION >= part.len()
         })
+}
+
+/// Returns the digits of all rows of at least [`MIN_BASE85`] digits, and for each row the number of digits up to its end.
+fn digits85(text: &[u8], values: &[u8; 256]) -> (Vec<u8>, Vec<usize>) {
+    let (mut digits, mut ends) = (Vec::new(), Vec::new());
+    let mut length = 0;
+    for part in lines85(text) {
+        // Each character is written, and the next one replaces it if it is not a digit.
+        digits.resize(length + part.len() + 1, 0);
+        let mut start = length;
+        let mut end_row = |length: &mut usize| {
+            if *length - start < MIN_BASE85 {
+                *length = start;
+            } else {
+                ends.push(*length);
+                start = *length;
+            }
+        };
+        for byte in &text[part] {
+            let value = values[usize::from(*byte)];
+            digits[length] = value;
+            length += usize::from(value != NONE);
+            if value == NONE && !matches!(byte, b'\n' | b'\r') {
+                end_row(&mut length);
+            }
+        }
+        end_row(&mut length);
+    }
+    digits.truncate(length);
+    (digits, ends)
 }
 
 /// Calls `found` for each row of at least [`MIN_BASE85`] digits, with the values and the positions of the digits. Line
@@ -271,7 +293,7 @@ fn rows85(
     values: &'static [u8; 256],
     mut found: impl FnMut(&mut dyn Iterator<Item = u8>, &[usize]),
 ) {
-    let mut places: Vec<usize> = Vec::with_capacity(text.len().min(FEW));
+    let mut places: Vec<usize> = Vec::new();
     for part in lines85(text) {
         for at in part.clone().chain([part.end]) {
             // After the part, a space, which is not a digit, ends the row.
@@ -365,7 +387,8 @@ pub(crate) fn dump(text: &[u8]) -> Option<Decoded> {
 /// Returns the length of the hex dump offset at the start of a line, and whether a colon follows the offset.
 fn offset(line: &[u8]) -> Option<(usize, bool)> {
     let skip = if line.starts_with(b"0x") { 2 } else { 0 };
-    let digits = line[skip..].iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
+    let most = line[skip..].iter().take(OFFSET.end() + 1);
+    let digits = most.take_while(|byte| byte.is_ascii_hexdigit()).count();
     let end = skip + digits;
     let colon = match line.get(end)? {
         b':' => true,

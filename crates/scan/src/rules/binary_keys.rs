@@ -18,27 +18,69 @@ pub(crate) fn find(text: &[u8], mut found: impl FnMut(&'static str, &'static str
     if text.is_ascii() {
         return;
     }
-    let packets = memchr::memchr3_iter(0x94, 0x95, 0xc5, text);
-    let subkeys = memchr::memchr3_iter(0x9c, 0x9d, 0xc7, text);
-    for at in packets.chain(subkeys) {
-        if let Some(length) = openpgp(&text[at..]) {
-            found("pgp-private-key", "a binary PGP private key", at..at + length);
+    let starts = key_starts(text);
+    let packets = [[0x94, 0x95, 0xc5], [0x9c, 0x9d, 0xc7]].into_iter();
+    for at in packets.flat_map(|tags| starts.iter().filter(move |at| tags.contains(&text[**at]))) {
+        if let Some(length) = openpgp(&text[*at..]) {
+            found("pgp-private-key", "a binary PGP private key", *at..at + length);
         }
     }
     // Each of the three DER formats begins with one of these versions.
-    let versions = memchr::memmem::find_iter(text, b"\x02\x01\x00")
-        .chain(memchr::memmem::find_iter(text, b"\x02\x01\x01"));
-    for at in versions {
+    let versions = [b"\x02\x01\x00", b"\x02\x01\x01"].into_iter();
+    for at in versions.flat_map(|version| starts.iter().filter(move |at| text[**at..].starts_with(version))) {
         // An outer header of two to four bytes precedes the version.
         let mut whole = (2..=4).filter_map(|head| {
             let start = at.checked_sub(head)?;
             let (length, body) = der(&text[start..], 0x30)?;
-            (body == head && is_private(&text[at..], length)).then_some(start..at + length)
+            (body == head && is_private(&text[*at..], length)).then_some(start..at + length)
         });
         if let Some(range) = whole.next() {
             found("private-key-der", "a binary private key", range);
         }
     }
+}
+
+/// The size in bytes of the blocks in which keys are searched.
+const BLOCK: usize = 64;
+/// The number of bytes after the start of a key that [`may_start`] reads.
+const AHEAD: usize = 6;
+
+/// Returns the positions in `text` at which an OpenPGP packet or the version of a DER structure may begin, in order. Few
+/// blocks of other data contain such a position.
+fn key_starts(text: &[u8]) -> Vec<usize> {
+    let mut starts = Vec::new();
+    for at in (0..text.len()).step_by(BLOCK) {
+        let rest = &text[at..];
+        let mut padded = [0; BLOCK + AHEAD];
+        let near = rest.first_chunk().unwrap_or_else(|| {
+            // The bytes after the end of the text are zero. A key that the text truncates there is too short.
+            padded[..rest.len()].copy_from_slice(rest);
+            &padded
+        });
+        if may_start_within(near) {
+            let end = rest.len().min(BLOCK);
+            starts.extend((0..end).filter(|start| may_start(near, *start)).map(|start| at + start));
+        }
+    }
+    starts
+}
+
+/// Returns whether a key may begin in the first bytes of `near`. This function has no branches, so that the compiler can
+/// vectorize it.
+fn may_start_within(near: &[u8; BLOCK + AHEAD]) -> bool {
+    (0..BLOCK).fold(false, |any, at| any | may_start(near, at))
+}
+
+/// Returns whether the tag of an OpenPGP packet and its version, or the version of a DER structure, may be at `at`.
+#[inline(always)]
+fn may_start(near: &[u8; BLOCK + AHEAD], at: usize) -> bool {
+    let tag = near[at];
+    // The tags are 0x94, 0x95, 0x9c and 0x9d in the old format, and 0xc5 and 0xc7 in the new format.
+    let is_packet = (tag & 0xf6 == 0x94) | (tag & 0xfd == 0xc5);
+    // The length before the version has one, two or five bytes.
+    let is_version = |place: usize| near[at + place].wrapping_sub(4) < 3;
+    let is_der = (tag == 2) & (near[at + 1] == 1) & (near[at + 2] < 2);
+    is_packet & (is_version(2) | is_version(3) | is_version(6)) | is_der
 }
 
 /// Returns the length of the secret key packet or secret subkey packet at the start of `text`.
@@ -270,6 +312,26 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn each_packet_and_version_is_a_start(
+            text in prop::collection::vec(prop::sample::select(vec![0x94_u8, 0x95, 0x9c, 0x9d, 0xc5, 0xc7, 255, 0, 1, 2, 4, 6, 0x58, 0x80]), 0..300),
+        ) {
+            let starts = key_starts(&text);
+            for at in 0..text.len() {
+                let rest = &text[at..];
+                let is_version = |place: usize| matches!(rest.get(place), Some(4..=6));
+                let is_key = match rest {
+                    [0x94 | 0x9c, ..] => is_version(2),
+                    [0x95 | 0x9d, ..] => is_version(3),
+                    [0xc5 | 0xc7, 255, ..] => is_version(6),
+                    [0xc5 | 0xc7, 192..=254, ..] => is_version(3),
+                    [0xc5 | 0xc7, ..] => is_version(2),
+                    _ => matches!(rest, [2, 1, 0 | 1, ..]),
+                };
+                prop_assert!(!is_key || starts.contains(&at), "{} {:?}", at, starts);
+            }
+        }
+
         #[test]
         fn random_bytes_are_not_keys(text in prop::collection::vec(any::<u8>(), 0..4000)) {
             prop_assert_eq!(ids(&text), []);

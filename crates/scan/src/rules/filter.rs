@@ -4,6 +4,7 @@
 //! A bitmap of 32 KiB rejects nearly every position of a text with one lookup. At the remaining positions, the text is
 //! compared with the complete keys.
 
+use crate::prefilter::ascii_set;
 use crate::words;
 
 /// The number of bytes of each key that the bitmap contains.
@@ -12,6 +13,9 @@ const BITS: u32 = 18;
 /// A mask that sets the case bit of ASCII letters, so that upper and lower case are equal. Some other characters become
 /// equal too. The comparison with the complete key distinguishes these characters.
 const FOLD: u32 = 0x2020_2020;
+
+/// The number of positions that are read together.
+const BLOCK: usize = 64 - PIECE + 1;
 
 /// The kind of rules that a search index covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,11 +68,27 @@ impl Filter {
     /// Calls `found(key, position)` for every key in `text`. The calls are ordered by the position of the piece that is
     /// in the index.
     pub(super) fn each(&self, text: &[u8], mut found: impl FnMut(usize, usize)) {
-        for (at, window) in text.windows(PIECE).enumerate() {
-            let piece = fold(window.try_into().unwrap_or_default());
+        let mut probe = |at: usize, piece: u32| {
             let place = place(piece);
             if self.bits[place / 64] >> (place % 64) & 1 == 1 {
                 self.report_matches(text, at, piece, &mut found);
+            }
+        };
+        let mut all = |start: usize, part: &[u8]| {
+            for (at, window) in part.windows(PIECE).enumerate() {
+                probe(start + at, fold(window.try_into().unwrap_or_default()));
+            }
+        };
+        if matches!(self.kind, Keys::Phrases) || text.is_ascii() {
+            return all(0, text);
+        }
+        for start in (0..text.len()).step_by(BLOCK) {
+            let block = &text[start..text.len().min(start + BLOCK + PIECE - 1)];
+            if block.is_ascii() {
+                all(start, block);
+            } else {
+                // The keys of tokens are ASCII, so most positions of binary data are skipped.
+                each_ascii(block, |at| all(start + at, &block[at..at + PIECE]));
             }
         }
     }
@@ -84,6 +104,17 @@ impl Filter {
                 found(number, start);
             }
         }
+    }
+}
+
+/// Calls `found` with the position of each piece of `block` that consists of ASCII characters.
+fn each_ascii(block: &[u8], mut found: impl FnMut(usize)) {
+    let mut starts = ascii_set(block);
+    starts &= starts >> 1;
+    starts &= starts >> 2;
+    while starts != 0 {
+        found(starts.trailing_zeros() as usize);
+        starts &= starts - 1;
     }
 }
 
@@ -123,4 +154,33 @@ fn rarest(key: &[u8]) -> Option<([u8; PIECE], usize)> {
         .enumerate()
         .max_by_key(|(at, window)| (window.iter().map(rare).sum::<u32>(), std::cmp::Reverse(*at)))
         .and_then(|(at, window)| Some((window.try_into().ok()?, at)))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn finds_each_key_in_binary_data(
+            parts in prop::collection::vec((prop::collection::vec(any::<u8>(), 0..90), 0_usize..4), 0..6),
+        ) {
+            const KEYS: [&[u8]; 4] = [b"eyJ", b"sk-ant-", b"PRIVATE KEY", b"://"];
+            let filter = Filter::new(Keys::Tokens, KEYS);
+            let mut text = Vec::new();
+            let mut expected = Vec::new();
+            for (noise, key) in parts {
+                text.extend(noise);
+                expected.push((key, text.len()));
+                text.extend(KEYS[key].iter().map(u8::to_ascii_lowercase).chain(*b"x"));
+            }
+            let mut found = Vec::new();
+            filter.each(&text, |key, at| found.push((key, at)));
+            for hit in expected {
+                prop_assert!(found.contains(&hit), "{:?} {:?}", hit, found);
+            }
+        }
+    }
 }
