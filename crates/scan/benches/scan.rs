@@ -77,11 +77,13 @@ fn hostile(length: usize) -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// Returns the CPU time of this thread, because wall time is unreliable on a busy machine. Returns `None` if the kernel
-/// does not report the CPU time.
-fn cpu_time() -> Option<Duration> {
-    let stat = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
-    Some(Duration::from_nanos(stat.split(' ').next()?.parse().ok()?))
+/// The minimum CPU time of one measurement.
+const MEASURED: Duration = Duration::from_millis(100);
+
+/// Returns the CPU time of this thread, because wall time is unreliable on a busy machine.
+fn cpu_time() -> Duration {
+    let used = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(used.tv_sec.try_into().unwrap_or_default(), used.tv_nsec.try_into().unwrap_or_default())
 }
 
 /// Returns the resident memory of this process, in bytes.
@@ -117,14 +119,14 @@ fn speed(text: &[u8], rounds: usize, mut run: impl FnMut(&[u8])) -> f64 {
 }
 
 fn once(text: &[u8], rounds: usize, run: &mut impl FnMut(&[u8])) -> f64 {
-    let (start, before) = (Instant::now(), cpu_time());
-    for _ in 0..rounds {
+    let (mut done, start) = (0, cpu_time());
+    while done < rounds || cpu_time() - start < MEASURED {
         run(black_box(text));
+        done += 1;
     }
     #[expect(clippy::cast_precision_loss, reason = "a figure to read")]
-    let bytes = (rounds * text.len()) as f64;
-    let took = before.and_then(|before| Some(cpu_time()? - before)).unwrap_or_else(|| start.elapsed());
-    bytes / 1e6 / took.as_secs_f64()
+    let bytes = (done * text.len()) as f64;
+    bytes / 1e6 / (cpu_time() - start).as_secs_f64()
 }
 
 fn main() -> io::Result<()> {
