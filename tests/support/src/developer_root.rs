@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::program;
 use crate::small_root::{copy, libraries_of, place};
 
 /// The paths of pip as distributions install it. Pip downloads the build dependencies of packages.
@@ -89,7 +90,7 @@ fn rust(root: &Path, toolchain: &Path) -> io::Result<()> {
 fn program(root: &Path, path: &Path) -> io::Result<()> {
     let to = place(root, path);
     fs::create_dir_all(to.parent().unwrap_or(root))?;
-    fs::copy(path, to).map_err(|_| missing(&path.display().to_string()))?;
+    program::copy(path, &to).map_err(|_| missing(&path.display().to_string()))?;
     libraries_of([path.to_owned()], root)
 }
 

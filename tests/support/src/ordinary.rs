@@ -3,7 +3,7 @@
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-use crate::program::Program;
+use crate::program::{self, Program};
 use crate::skip;
 
 /// The user id with which tests run again. The user owns no files on the machine.
@@ -22,11 +22,11 @@ pub fn once_more(without: &str) {
     let home = tempfile::tempdir().expect("directory");
     std::os::unix::fs::chown(home.path(), Some(ORDINARY), Some(ORDINARY)).expect("given away");
     // The programs are copied, because the build directory may be accessible only to root.
-    let [tests, program] = ["tests", "bottle"].map(|name| home.path().join(name));
-    std::fs::copy(std::env::current_exe().expect("this program"), &tests).expect("copied");
-    std::fs::copy(Program::bottle().expect("built").path(), &program).expect("copied");
+    let [tests, bottle] = ["tests", "bottle"].map(|name| home.path().join(name));
+    program::copy(&std::env::current_exe().expect("this program"), &tests).expect("copied");
+    program::copy(Program::bottle().expect("built").path(), &bottle).expect("copied");
     let output = Command::new(tests)
-        .env("BOTTLE_TEST_PROGRAM", program)
+        .env("BOTTLE_TEST_PROGRAM", bottle)
         .args(["--skip", without, "--test-threads", "2"])
         .env("HOME", home.path())
         .env("TMPDIR", home.path())

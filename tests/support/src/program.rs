@@ -11,6 +11,20 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, bail};
 use serde_json::Value;
 
+/// Copies a program to `to`, with its mode. Another process writes the copy: a process that a thread of a test forks
+/// meanwhile would hold the copy open for writing until it executes its own program, and the kernel executes no such
+/// file (ETXTBSY).
+///
+/// # Errors
+/// When the program cannot be copied.
+pub fn copy(program: &Path, to: &Path) -> std::io::Result<()> {
+    let output = Command::new("cp").args(["-p", "--"]).args([program, to]).output()?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(std::io::Error::other(String::from_utf8_lossy(&output.stderr).into_owned())),
+    }
+}
+
 /// The time limit of a command. When it is exceeded, the command is killed, and the test fails with the
 /// output so far.
 pub const DEADLINE: Duration = Duration::from_secs(60);

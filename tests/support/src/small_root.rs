@@ -7,6 +7,8 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::program;
+
 /// The programs that the scripts of tests use.
 const PROGRAMS: &[&str] = &[
     "awk",
@@ -137,7 +139,7 @@ pub fn make(root: &Path) -> io::Result<()> {
         else {
             continue;
         };
-        fs::copy(&program, root.join("usr/bin").join(name))?;
+        program::copy(&program, &root.join("usr/bin").join(name))?;
         libraries_of([program], root)?;
     }
     let characters = Path::new(CHARACTERS);
@@ -184,7 +186,7 @@ pub(crate) fn libraries_of(programs: impl IntoIterator<Item = PathBuf>, root: &P
         if let Some(parent) = place.parent() {
             fs::create_dir_all(parent)?;
         }
-        fs::copy(path, place)?;
+        program::copy(path, &place)?;
     }
     Ok(())
 }
