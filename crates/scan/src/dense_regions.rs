@@ -6,25 +6,17 @@
 
 use std::ops::Range;
 
-use crate::prefilter::{BLOCK, LONG, MIN_SLASHES, Prefilter, TEXT_SHARE};
+use crate::prefilter::{BLOCK, MIN_QUOTED, Prefilter, TEXT_SHARE, WORD};
 
 /// A block is dense if at least one in this many printable characters is a capital or a digit.
 const DENSITY: u32 = 5;
-/// The minimum length of a long word, in bytes.
-const WORD: usize = 16;
 /// A word with this many consecutive letters and digits is selected even if it has no capitals and no digits.
 const LONG_WORD: usize = 20;
 /// The minimum number of capitals and digits in a long word that has fewer than [`LONG_WORD`] consecutive letters and
 /// digits.
 const MIN_STRONG: usize = 3;
-/// A block is dense if it has at least this many backslash-escaped letters and digits. If a secret of twelve characters
-/// is split between two blocks, one of the blocks has at least six of its characters.
-const MIN_QUOTED: usize = 6;
 /// The maximum number of bytes by which a region is extended in each direction to reach a line break.
 const LINE: usize = 128;
-
-const _: () =
-    assert!(WORD == LONG && MIN_QUOTED == MIN_SLASHES as usize, "the prefilter has the same limits");
 
 /// Returns the regions of `text` that may contain encoded data, in order and without overlaps. For decoded data,
 /// `prefilter` has read the data.
@@ -106,7 +98,7 @@ fn is_dense(text: &[u8], at: usize, block: &[u8]) -> bool {
     if strong >= 4 && strong * DENSITY >= printed && text_like {
         return true;
     }
-    if usize::from(slashes) >= MIN_QUOTED && quoted(block) >= MIN_QUOTED {
+    if slashes >= MIN_QUOTED && quoted(block) >= usize::from(MIN_QUOTED) {
         return true;
     }
     // Every word of at least 16 bytes contains an aligned group of eight bytes.

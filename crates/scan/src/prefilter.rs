@@ -10,12 +10,13 @@ use std::ops::Range;
 
 /// The size in bytes of the blocks into which data is divided.
 pub(crate) const BLOCK: usize = 64;
-/// The number of adjacent ASCII characters that may be a long word, as in `dense_regions`.
-pub(crate) const LONG: usize = 16;
-/// A block is text only if at most one in this many bytes is not ASCII, as in `dense_regions`.
+/// The minimum length of a long word, in bytes.
+pub(crate) const WORD: usize = 16;
+/// A block is text only if at most one in this many bytes is not ASCII.
 pub(crate) const TEXT_SHARE: usize = 4;
-/// The minimum number of backslashes in a block of escaped letters, as in `dense_regions`.
-pub(crate) const MIN_SLASHES: u8 = 6;
+/// A block is dense if it has at least this many backslash-escaped letters and digits. If a secret of twelve characters
+/// is split between two blocks, one of the blocks has at least six of its characters.
+pub(crate) const MIN_QUOTED: u8 = 6;
 /// The number of bytes in a row, and the minimum number of zero bytes in a row that may be UTF-16 or UTF-32.
 const ROW: usize = 16;
 const MIN_ZEROS: u8 = 5;
@@ -45,7 +46,7 @@ impl Prefilter {
         self.is_wide = false;
         self.blocks.clear();
         let (whole, rest) = data.as_chunks::<BLOCK>();
-        let mut ascii = Sequences { least: least.clamp(8, LONG), block: 0, goes_on: false };
+        let mut ascii = Sequences { least: least.clamp(8, WORD), block: 0, goes_on: false };
         for block in whole {
             self.add(block, BLOCK, &mut ascii);
         }
@@ -72,7 +73,7 @@ impl Prefilter {
         let ascii = ascii(block);
         let others = length - ascii.count_ones() as usize;
         let may_be_text = others * TEXT_SHARE <= length;
-        let is_dense = may_be_text | (count(block, b'\\') >= MIN_SLASHES);
+        let is_dense = may_be_text | (count(block, b'\\') >= MIN_QUOTED);
         self.end_block(sequences, ascii);
         self.blocks.push(only_if(may_be_text, TEXT) | only_if(is_dense, DENSE));
     }
@@ -127,11 +128,11 @@ impl Sequences {
     /// Returns the properties of the last block, and goes on to the block with the ASCII characters `next`.
     fn next(&mut self, next: u64) -> u8 {
         let eight = starts(u128::from(self.block) | u128::from(next) << BLOCK, 8);
-        let long = first_block(eight & eight >> (LONG - 8));
+        let long = first_block(eight & eight >> (WORD - 8));
         let is_ascii = first_block(eight & eight >> (self.least - 8)) != 0;
         let is_dense = self.goes_on | (long != 0);
         // A sequence that begins at one of these positions ends in the next block.
-        self.goes_on = long >> (BLOCK - LONG + 1) != 0;
+        self.goes_on = long >> (BLOCK - WORD + 1) != 0;
         self.block = next;
         only_if(is_ascii, ASCII) | only_if(is_dense, DENSE)
     }
