@@ -71,8 +71,8 @@ pub(crate) async fn end_of(host: &Host, slug: &Slug) -> Option<Failure> {
     };
     let hint = match record {
         Some(_) if Environments::has(&host.home, slug) => format!(
-            "the bottle of a task runs as long as its agent; choose `--agent idle`, or another agent that waits. `bottle \
-             logs {slug}` shows what this one wrote"
+            "the bottle of a task runs as long as its agent; remove it with `bottle env rm`, and choose `--agent idle` or \
+             another agent that waits. `bottle logs {slug}` shows what this one wrote"
         ),
         Some(_) => format!("`bottle logs {slug}` shows what the agent wrote"),
         None => "`bottle list` shows all bottles".to_owned(),
