@@ -326,7 +326,7 @@ pub(crate) async fn wait(guest: &Guest, names: &[ProcessName], stream: Stream) {
 /// Finds the processes with these names.
 fn find_all(guest: &Guest, names: &[ProcessName]) -> Outcome<Vec<(ProcessName, Arc<Hosted>)>> {
     if names.len() > PROCESSES_MAX {
-        return Err(other(format!("at most {PROCESSES_MAX} processes can be waited for at once")));
+        return Err(other(format!("one request waits for at most {PROCESSES_MAX} processes")));
     }
     names.iter().map(|name| Ok((name.clone(), guest.processes.find(name)?))).collect()
 }

@@ -447,7 +447,7 @@ mod tests {
             if steps > 2 {
                 directory.withdraw_answer(id).expect("removed");
             }
-            // Whoever lists the proposals between two steps sees no damaged entry.
+            // A list between two steps contains no damaged entry.
             assert!(
                 directory.pending(asked.proposal.arrival_timestamp).expect("listed").damaged.is_empty(),
                 "{steps}"

@@ -48,7 +48,7 @@ fn processes_go_on_between_calls() -> Result<()> {
                 .has(json!([{"process": "p1", "state": "running"}, {"process": "p3", "state": "exited"}])),
             line("an unknown process is refused", "process wait one p3 p9", 125)
                 .says("the bottle has no process p9"),
-            line("a line is waited for in one process", "process wait one p1 p3 --until x", 2)
+            line("`--until` takes one process", "process wait one p1 p3 --until x", 2)
                 .says("`--until` waits for a line of one process"),
             tool(
                 "a tool waits for several processes",
