@@ -270,15 +270,22 @@ fn allow_in(route: &mut Route, entry: &RequestMatch) -> Result<(), EditError> {
 fn denied(table: &RouteTable, Subject { host, entry }: &Subject) -> Result<Vec<Route>, EditError> {
     let all = *entry == RequestMatch::default();
     let mut routes = Vec::new();
+    let mut emptied = Vec::new();
     for route in table.routes() {
-        if !host.covers_pattern(&route.host) {
+        if !host.covers_pattern(&route.host) || (!all && route.denies_all()) {
             routes.push(route.clone());
-        } else if !all && !route.denies_all() {
-            routes.extend(narrowed(route, entry)?);
+        } else if !all {
+            match narrowed(route, entry)? {
+                Some(narrowed) => routes.push(narrowed),
+                None if route.host != *host => emptied.push(route),
+                None => {}
+            }
         }
     }
-    // If the denied hosts had no route of their own, the route of a wider wildcard would apply to them.
+    // If a host had no route of its own left, the route of a wider wildcard would apply to it.
     let left = table.with_routes(routes.clone())?;
+    let opened = |route: &&Route| left.effective(&route.host).is_some_and(|wider| !wider.denies_all());
+    routes.extend(emptied.into_iter().filter(opened).map(|route| excluded(route.clone())));
     let wider = left.effective(host).filter(|wider| wider.host != *host && !wider.denies_all());
     let Some(wider) = wider else { return Ok(routes) };
     let below = Route { host: host.clone(), ..wider.clone() };
@@ -553,6 +560,22 @@ mod tests {
                 "{action:?} {words} of\n{before}gives\n{}",
                 render_list(changed.routes())
             );
+        }
+    }
+
+    #[test]
+    fn a_deny_opens_no_host_that_a_narrower_route_closes() {
+        for own in [
+            "- host: '*.b.a.example'\n  except: [{}]\n",
+            "- host: '*.b.a.example'\n  matches: [{paths: [{type: prefix, value: /a/b}]}]\n",
+            "- host: c.b.a.example\n  matches: [{paths: [{type: exact, value: /a}]}]\n",
+        ] {
+            let before = table(&format!("- host: '*.a.example'\n{own}"));
+            let now = edit(Action::Deny, "*.a.example/a").apply(&before).expect(own);
+            let request = |path: &str| ("GET".to_owned(), "c.b.a.example".to_owned(), path.to_owned());
+            for path in ["/", "/a", "/a/b", "/other"] {
+                assert!(!allows(&now, &request(path)), "{own}{path}");
+            }
         }
     }
 
