@@ -2,10 +2,13 @@
 //!
 //! Every file is opened with `openat2`. For a path relative to the root, the flag `RESOLVE_IN_ROOT` stops `..` and
 //! symlinks at the root. For a path relative to another directory, the flag `RESOLVE_BENEATH` rejects a path that
-//! leaves the directory.
+//! leaves the directory. gVisor has `openat2` only since August 2026 (google/gvisor#14103); before, [`walk`] resolves
+//! the path.
+
+mod walk;
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use rustix::fs::{Mode, OFlags, ResolveFlags, mkdirat, open, openat2};
@@ -14,8 +17,7 @@ use rustix::io::Errno;
 /// Opens a path relative to the bottle's root. Symlinks are followed within the root.
 pub(crate) fn open_in_root(root: &Path, path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
     let root = open(root, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-    let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-    retry(|| openat2(&root, named(path), flags | OFlags::CLOEXEC, Mode::empty(), resolve))
+    resolve(root.as_fd(), path, flags, Mode::empty(), ResolveFlags::IN_ROOT)
 }
 
 /// Opens a path beneath a directory. An empty path opens the directory itself. A symlink anywhere in the path is an
@@ -24,15 +26,31 @@ pub(crate) fn open_in_root(root: &Path, path: &Path, flags: OFlags) -> io::Resul
 /// # Errors
 /// Fails with the system's error. The error is `ELOOP` for a symlink, and `EXDEV` for a path that leaves the directory.
 pub fn open_beneath(directory: impl AsFd, path: &Path, flags: OFlags, mode: Mode) -> io::Result<OwnedFd> {
-    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-    retry(|| openat2(directory.as_fd(), named(path), flags | OFlags::CLOEXEC, mode, resolve))
+    resolve(directory.as_fd(), path, flags, mode, ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS)
 }
 
 /// Opens a path beneath a directory. Symlinks are followed. A path that leaves the directory is an error, even if it
 /// ends inside the directory.
 pub(crate) fn open_within(directory: impl AsFd, path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
-    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-    retry(|| openat2(directory.as_fd(), named(path), flags | OFlags::CLOEXEC, Mode::empty(), resolve))
+    resolve(directory.as_fd(), path, flags, Mode::empty(), ResolveFlags::BENEATH)
+}
+
+fn resolve(
+    directory: BorrowedFd<'_>,
+    path: &Path,
+    flags: OFlags,
+    mode: Mode,
+    bounds: ResolveFlags,
+) -> io::Result<OwnedFd> {
+    let path = named(path);
+    let flags = flags | OFlags::CLOEXEC;
+    let bounds = bounds | ResolveFlags::NO_MAGICLINKS;
+    match retry(|| openat2(directory, path, flags, mode, bounds)) {
+        Err(error) if error.raw_os_error() == Some(Errno::NOSYS.raw_os_error()) => {
+            Ok(walk::open(directory, path, flags, mode, bounds)?)
+        }
+        opened => opened,
+    }
 }
 
 /// Opens a directory of the bottle, and creates the components of its path that do not exist.
