@@ -104,8 +104,8 @@ fn has_route(address: SocketAddr) -> bool {
     UdpSocket::bind((any, 0)).and_then(|socket| socket.connect(address)).is_ok()
 }
 
-/// Expands a link-local address to one address for each network interface of the bottle. Any other address is
-/// returned unchanged.
+/// Expands a link-local address to one address for each of these network interfaces. Any other address is returned
+/// unchanged.
 fn by_every_link(address: SocketAddr, links: &[u32]) -> Vec<SocketAddr> {
     match address {
         SocketAddr::V6(v6) if v6.ip().is_unicast_link_local() => {
@@ -116,12 +116,12 @@ fn by_every_link(address: SocketAddr, links: &[u32]) -> Vec<SocketAddr> {
     }
 }
 
-/// Returns the indexes of the bottle's network interfaces. The loopback interface is included only if there is no other
-/// interface, so that at least one attempt is made.
+/// Returns the indexes of the bottle's network interfaces except the loopback interface, over which a link-local address
+/// is the bottle itself. If the interfaces cannot be listed, the result is the loopback interface, so that an attempt is
+/// made.
 fn links() -> Vec<u32> {
     let Ok(all) = if_nameindex() else { return vec![LOOPBACK] };
-    let numbers: Vec<u32> = all.iter().map(|link| link.index()).filter(|&link| link != LOOPBACK).collect();
-    if numbers.is_empty() { vec![LOOPBACK] } else { numbers }
+    all.iter().map(|link| link.index()).filter(|&link| link != LOOPBACK).collect()
 }
 
 async fn connect(target: &str, address: SocketAddr) -> Attempt {
