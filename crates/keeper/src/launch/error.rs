@@ -166,13 +166,46 @@ impl Peer {
     }
 }
 
-/// Describes the attempts that were not blocked, separated by semicolons.
+/// The maximum number of attempts that an error describes. It counts the others.
+const DESCRIBED_ATTEMPTS: usize = 3;
+
+/// Describes the first attempts that were not blocked, separated by semicolons. An address that was reached comes first.
 fn failed_attempts(attempts: &[Attempt]) -> String {
-    let described = attempts.iter().map(|attempt| {
+    let mut worst: Vec<_> = attempts.iter().collect();
+    worst.sort_by_key(|attempt| attempt.result != Reach::Reached);
+    let described = worst.iter().take(DESCRIBED_ATTEMPTS).map(|attempt| {
         let Attempt { target, via, seen, result, .. } = attempt;
         let result =
             if *result == Reach::Reached { "was reached" } else { "could not be confirmed as blocked" };
         inert(&format!("{target} {result} by {via} ({seen})"))
     });
-    described.collect::<Vec<_>>().join("; ")
+    let more = attempts.len().saturating_sub(DESCRIBED_ATTEMPTS);
+    let more = (more > 0).then(|| format!("{more} more attempts were not blocked"));
+    described.chain(more).collect::<Vec<_>>().join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unproven_isolation_is_one_bounded_sentence_with_the_worst_first() {
+        let attempt = |target: &str, result| Attempt {
+            target: target.to_owned(),
+            via: "tcp 192.0.2.1:80".to_owned(),
+            to: None,
+            result,
+            seen: "x".to_owned(),
+        };
+        let mut attempts = vec![attempt("a", Reach::Unknown), attempt("b", Reach::Reached)];
+        assert_eq!(
+            failed_attempts(&attempts),
+            "b was reached by tcp 192.0.2.1:80 (x); a could not be confirmed as blocked by tcp 192.0.2.1:80 (x)"
+        );
+        attempts.extend((0..40).map(|_| attempt("c", Reach::Unknown)));
+        let described = failed_attempts(&attempts);
+        assert!(described.starts_with("b was reached by "), "{described}");
+        assert!(described.ends_with("; 39 more attempts were not blocked"), "{described}");
+        assert_eq!(described.matches("; ").count(), DESCRIBED_ATTEMPTS);
+    }
 }
