@@ -6,7 +6,8 @@
 //! Each tool behaves as the documentation of the corresponding command says.
 //!
 //! - `tools`: the tools and their calls · `arguments`: the schemas and checks of arguments · `call`: what a call
-//!   requests · `requests`: calls the library · `result`: what a call returns · `resources`: logs and files
+//!   requests · `requests`: calls the library · `result`: what a call returns · `tool_names`: tools instead of commands
+//!   in errors · `resources`: logs and files
 //! - `scope`: which bottles and tools a client may use · `server`: the server of one client
 //! - `relay`: the calls of agents in bottles, in the processes of their keepers
 //! - `http`, `tokens`: servers for clients with a token · `install`: registers the server in a client
@@ -22,6 +23,7 @@ mod result;
 pub(crate) mod scope;
 mod server;
 pub(crate) mod tokens;
+mod tool_names;
 mod tools;
 
 use std::io::IsTerminal;

@@ -18,6 +18,7 @@ use super::arguments::{Field, Kind, optional, required};
 use super::result::CallResult;
 use super::scope::{Bottles, STARTED, Scope};
 use super::server::{Mistake, Server, described};
+use super::tool_names::with_tools;
 use super::tools::{AGENT_TERMINAL, ALL, Effect, LIST, Tool, launch};
 
 /// The tools with which a parent reads and ends its children.
@@ -101,7 +102,7 @@ pub fn tool_call(
     Box::pin(async move {
         answer(&host, &bottle, request)
             .await
-            .unwrap_or_else(|Mistake(sentence)| ToolAnswer::mistake(sentence))
+            .unwrap_or_else(|Mistake(sentence)| ToolAnswer::mistake(with_tools(&sentence)))
     })
 }
 

@@ -24,6 +24,7 @@ use super::requests::{self, Request};
 use super::resources;
 use super::result::CallResult;
 use super::scope::{Scope, no_task};
+use super::tool_names::with_tools;
 use super::tools::{self, Effect, Target, Tool};
 
 /// The maximum number of calls of all clients at the same time. Further calls wait.
@@ -295,7 +296,7 @@ impl ServerHandler for Server {
         };
         let result = match result {
             Ok(result) => result,
-            Err(Mistake(sentence)) => CallToolResult::error(vec![ContentBlock::text(sentence)]),
+            Err(Mistake(sentence)) => CallToolResult::error(vec![ContentBlock::text(with_tools(&sentence))]),
         };
         Ok(result.into())
     }
