@@ -106,6 +106,12 @@ fn links_and_pipes_of_the_agent_do_not_lead_outside() -> Result<()> {
     let imported = json(&home, &["import", "one", "copy/of"], &archive)?;
     ensure!(imported["entries"] == 2, "{imported}");
     ensure!(run(&home, &["fs", "read", "one", "copy/of/file"])?.expect_code(0).stdout == "inside\n");
+    // A file is exported too. A truncated archive changes nothing.
+    let one = run(&home, &["fs", "export", "one", "good"])?.expect_code(0).stdout;
+    let _ = home.program(["fs", "import", "one", "copy/two"])?.input(&one[..600]).run()?.expect_code(1);
+    let _ = run(&home, &["fs", "stat", "one", "copy/two"])?.expect_code(1);
+    ensure!(json(&home, &["import", "one", "copy/two"], &one)?["entries"] == 1);
+    ensure!(run(&home, &["fs", "read", "one", "copy/two/good"])?.expect_code(0).stdout == "inside\n");
     let refused = home.program(["fs", "import", "one", "root/tmp"])?.input(archive).run()?.expect_code(1);
     ensure!(refused.stderr.contains("leads outside the workspace"), "{}", refused.stderr);
     // The agent can use files that a client writes.

@@ -231,7 +231,8 @@ fn member<R: Read>(
     Ok(Member { name, what, mode, special, uid, gid, mtime, mtime_nanos, attributes, content })
 }
 
-fn place(name: &Path) -> io::Result<PathBuf> {
+/// Returns the path of a member's name relative to the target directory. See [`Member::place`].
+pub(crate) fn place(name: &Path) -> io::Result<PathBuf> {
     let mut place = PathBuf::new();
     for component in name.components() {
         match component {

@@ -1,5 +1,5 @@
-//! `bottle fs export` and `bottle fs import`: write a directory to a tar archive, and unpack a tar archive into a
-//! directory.
+//! `bottle fs export` and `bottle fs import`: write a directory or a file to a tar archive, and unpack a tar archive into
+//! a directory.
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
@@ -16,23 +16,16 @@ use crate::console::error::CliError;
 use crate::console::exit;
 use crate::console::output::{Output, write_failed};
 
-/// A directory of a bottle.
-#[derive(Debug, clap::Args)]
-struct Directory {
-    /// The bottle, as `bottle list` shows it
-    #[arg(add = candidates::with_files())]
-    slug: Slug,
-    /// The directory, from the workspace on [default: the workspace]
-    path: Option<OsString>,
-}
-
-/// Write the contents of a directory to standard output as a tar archive
+/// Write the contents of a directory, or a file, to standard output as a tar archive
 ///
 /// Only files, directories and symlinks are packed.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Export {
-    #[command(flatten)]
-    directory: Directory,
+    /// The bottle, as `bottle list` shows it
+    #[arg(add = candidates::with_files())]
+    slug: Slug,
+    /// The directory or the file, from the workspace on [default: the workspace]
+    path: Option<OsString>,
 }
 
 impl Export {
@@ -41,7 +34,7 @@ impl Export {
             let error = CliError::usage("an archive cannot be written to a terminal");
             return Err(error.about("standard output").hint("redirect it to a file: `> FILE.tar`"));
         }
-        let Directory { slug, path } = &self.directory;
+        let Self { slug, path } = &self;
         let request = FileRequest::Export { path: path_or_workspace(path.as_ref()) };
         let event = Client::new(host, slug).run(request, tokio::io::empty(), |bytes| {
             io::stdout().lock().write_all(&bytes).map_err(write_failed)
@@ -56,16 +49,20 @@ impl Export {
 
 /// Unpack a tar archive from standard input into a directory, which is created if it does not exist
 ///
-/// Files and symlinks are replaced, and directories are merged. After an error, the entries before it stay.
+/// The archive may be compressed with gzip. Files and symlinks are replaced, and directories are merged. A damaged or
+/// truncated archive changes nothing.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Import {
-    #[command(flatten)]
-    directory: Directory,
+    /// The bottle, as `bottle list` shows it
+    #[arg(add = candidates::with_files())]
+    slug: Slug,
+    /// The directory, from the workspace on [default: the workspace]
+    path: Option<OsString>,
 }
 
 impl Import {
     pub(super) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
-        let Directory { slug, path } = &self.directory;
+        let Self { slug, path } = &self;
         let request = FileRequest::Import { path: path_or_workspace(path.as_ref()) };
         let event = Client::new(host, slug).ask_with_input(request, output)?;
         let FileEvent::Imported { entries } = event else { return Err(unexpected_answer()) };

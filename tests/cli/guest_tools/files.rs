@@ -125,9 +125,12 @@ fn files_are_listed_changed_and_removed() -> Result<()> {
             line("and one with a device", "fs import one in", 1)
                 .input(archive(EntryType::Char, "null", "")?)
                 .says("a device or a pipe"),
-            line("and one with a hard link", "fs import one in", 1)
+            line("and one with a hard link to a file outside", "fs import one in", 1)
                 .input(archive(EntryType::Link, "x", "/etc/passwd")?)
-                .says("hard link"),
+                .says("\"/etc/passwd\": the name points outside the archive"),
+            line("and one with a hard link to a file that it lacks", "fs import one in", 1)
+                .input(archive(EntryType::Link, "x", "y")?)
+                .says("the target of the hard link is not a file of the archive"),
             line("and what is no archive", "fs import one in", 1).input("no archive at all").says("cannot"),
             line("nothing of them is there", "exec one -- sh -c 'ls in ../x 2>/dev/null; true'", 0)
                 .prints(""),

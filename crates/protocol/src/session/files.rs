@@ -147,14 +147,15 @@ pub enum FileRequest {
         /// The files and symlinks.
         paths: Vec<FilePath>,
     },
-    /// Sends the contents of a directory as a tar stream on `STDOUT`. Returns [`FileEvent::Exported`].
+    /// Sends the contents of a directory, or one regular file, as a tar stream on `STDOUT`. Returns
+    /// [`FileEvent::Exported`].
     Export {
-        /// The directory.
+        /// The directory or the file.
         path: FilePath,
     },
-    /// Unpacks a tar stream into a directory, which is created if it does not exist. The stream follows as data on
-    /// `STDIN`, until the stream ends. After an error, the entries that are already unpacked remain. Returns
-    /// [`FileEvent::Imported`].
+    /// Unpacks a tar stream, which may be compressed with gzip, into a directory, which is created if it does not exist.
+    /// The stream follows as data on `STDIN`, until the stream ends. The entries appear when the whole archive is
+    /// unpacked, so a damaged or truncated archive changes nothing. Returns [`FileEvent::Imported`].
     Import {
         /// The directory.
         path: FilePath,

@@ -1,7 +1,8 @@
 //! Copies files into and out of the bottle as tar streams.
 //!
-//! Only regular files, directories and symlinks are copied: no devices, pipes, hard links or set-id bits. All files are
-//! opened in such a way that processes of the bottle cannot redirect a path ([`crate::rooted`]). Each copy uses a
+//! Only regular files, directories and links are copied: no devices, pipes or set-id bits. A hard link of an archive stays
+//! a hard link if its target is a file of the target directory. A hard link of the bottle is packed as a file. All files
+//! are opened in such a way that processes of the bottle cannot redirect a path ([`crate::rooted`]). Each copy uses a
 //! blocking thread for file access. Streams are handled on the async runtime. If the client is slow, the bounded queues
 //! slow down the thread.
 //!

@@ -63,6 +63,13 @@ pub(crate) fn archive_contents(directory: &OwnedFd, writer: impl Write) -> io::R
     archive.into_inner()?.flush()
 }
 
+/// Packs an open file with this name.
+pub(crate) fn archive_file(file: File, stat: &Stat, name: &Path, writer: impl Write) -> io::Result<()> {
+    let mut archive = Builder::new(writer);
+    add_file(&mut archive, file.into(), stat, name)?;
+    archive.into_inner()?.flush()
+}
+
 fn add_directory<W: Write>(
     archive: &mut Builder<W>,
     directory: &OwnedFd,

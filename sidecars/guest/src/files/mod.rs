@@ -7,7 +7,7 @@
 //!
 //! - `workspace`: checks and opens paths · `bounds`, `answer_size`: bounds of requests and answers
 //! - `walk`: the entries below a directory in order · `list`, `patterns`, `grep`: lists and searches
-//! - `read`, `write`, `remove` · `archive`: tar streams · `patch`: unified diffs and replaced texts
+//! - `read`, `write`, `remove` · `archive`: tar streams · `staged_tree`: an unpacked archive · `patch`: unified diffs and replaced texts
 
 mod answer_size;
 mod archive;
@@ -19,6 +19,7 @@ mod patterns;
 mod read;
 mod remove;
 pub(crate) mod slots;
+mod staged_tree;
 #[cfg(test)]
 mod tests;
 mod walk;

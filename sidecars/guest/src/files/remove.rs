@@ -88,7 +88,13 @@ fn partly(entries: u64, failure: Failure) -> Failure {
 }
 
 /// Removes the contents of a directory. Entries that were removed before an error stay removed.
-fn empty(directory: &OwnedFd, path: &Path, depth: usize, bounds: &Bounds, entries: &mut u64) -> Outcome<()> {
+pub(super) fn empty(
+    directory: &OwnedFd,
+    path: &Path,
+    depth: usize,
+    bounds: &Bounds,
+    entries: &mut u64,
+) -> Outcome<()> {
     if depth == MAX_DEPTH {
         let deep = io::Error::other(format!("it is more than {MAX_DEPTH} directories deep"));
         return Err(partly(*entries, cannot("remove", path, &deep)));

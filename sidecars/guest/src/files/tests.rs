@@ -642,3 +642,123 @@ fn a_line_without_an_end_ends_a_search() {
     let found = search(&bottle, "absent", &[]);
     assert_eq!((found.files, found.stopped.as_deref()), (1, Some("it read 2 GiB")));
 }
+
+/// Builds an archive of these members. A member without a target is a file, whose content is its name.
+fn archive_of(members: &[(&str, Option<&str>)]) -> Vec<u8> {
+    let mut builder = tar::Builder::new(Vec::new());
+    for (name, target) in members {
+        let mut header = tar::Header::new_gnu();
+        header.set_mode(0o644);
+        if let Some(target) = target {
+            header.set_entry_type(tar::EntryType::Link);
+            header.set_size(0);
+            builder.append_link(&mut header, name, target).expect("packed");
+        } else {
+            header.set_size(name.len() as u64);
+            builder.append_data(&mut header, name, name.as_bytes()).expect("packed");
+        }
+    }
+    builder.into_inner().expect("packed")
+}
+
+fn gzipped(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    std::io::Write::write_all(&mut encoder, bytes).expect("compressed");
+    encoder.finish().expect("compressed")
+}
+
+#[test]
+fn one_file_is_exported() {
+    let bottle = Bottle::new();
+    bottle.put("dir/file", "one");
+    bottle.link("dir/file", "link");
+    bottle.fifo("fifo");
+    for (path, name) in [("dir/file", "file"), ("link", "link")] {
+        let mut stream = Vec::new();
+        archive::export(&bottle.open(), &path.into(), &mut stream).expect("packed");
+        let import = FileRequest::Import { path: "to".into() };
+        assert_eq!(bottle.run_with(import, &stream), Ok(FileEvent::Imported { entries: 1 }));
+        assert_eq!(bottle.get(&format!("to/{name}")), "one");
+    }
+    for (path, why) in [("fifo", "a FIFO"), ("dir/file/below", "not a directory"), ("absent", "not exist")] {
+        let error = archive::export(&bottle.open(), &path.into(), Vec::new()).expect_err(path);
+        assert!(error.message.contains(why), "{}", error.message);
+    }
+}
+
+#[test]
+fn a_compressed_archive_with_hard_links_is_imported() {
+    let bottle = Bottle::new();
+    bottle.put("to/dir/old", "kept");
+    bottle.put("to/dir/b", "replaced");
+    let stream = archive_of(&[("dir/a", None), ("dir/b", Some("dir/a")), ("c", Some("./dir/a"))]);
+    let import = || FileRequest::Import { path: "to".into() };
+    assert_eq!(bottle.run_with(import(), &gzipped(&stream)), Ok(FileEvent::Imported { entries: 3 }));
+    assert_eq!(bottle.names("to"), ["c", "dir"]);
+    assert_eq!(bottle.names("to/dir"), ["a", "b", "old"]);
+    assert_eq!((bottle.get("to/dir/b"), bottle.get("to/c")), ("dir/a".into(), "dir/a".into()));
+    // The targets of these links are outside the archive, and one is a file of the target directory.
+    for target in ["../secret", "/etc/passwd", "to/dir/old", "dir/old", "dir", "absent"] {
+        let hostile = archive_of(&[("dir/new", None), ("dir/link", Some(target))]);
+        assert!(bottle.run_with(import(), &hostile).is_err(), "{target}");
+        assert_eq!(bottle.names("to/dir"), ["a", "b", "old"], "{target}");
+    }
+    bottle.secret_is_safe();
+}
+
+#[test]
+fn an_archive_that_is_damaged_changes_nothing() {
+    let bottle = Bottle::new();
+    bottle.put("to/a", "old");
+    bottle.put("to/dir/below", "old");
+    let import = |path: &str, bytes: &[u8]| bottle.run_with(FileRequest::Import { path: path.into() }, bytes);
+    let stream = archive_of(&[("a", None), ("b", None), ("dir/c", None)]);
+    let compressed = gzipped(&stream);
+    let unchanged = || {
+        assert_eq!(bottle.names("to"), ["a", "dir"]);
+        assert_eq!((bottle.get("to/a"), bottle.names("to/dir")), ("old".into(), vec!["below".to_owned()]));
+        assert_eq!(bottle.names("."), ["to"]);
+    };
+    // At 1,024 bytes the first member is complete, and the second one is missing.
+    for length in [0, 1, 700, 1024, 1500, 2000, 3072] {
+        for path in ["to", "new/directory"] {
+            assert!(import(path, &stream[..length]).is_err(), "{length}");
+            unchanged();
+        }
+    }
+    for length in [2, 10, compressed.len() / 2, compressed.len() - 1] {
+        assert!(import("to", &compressed[..length]).is_err(), "{length}");
+        unchanged();
+    }
+    // An entry that cannot replace the existing entry keeps the other entries out too.
+    for member in ["dir", "a/below"] {
+        assert!(import("to", &archive_of(&[("b", None), (member, None)])).is_err(), "{member}");
+        unchanged();
+    }
+}
+
+#[test]
+fn a_directory_that_exists_gets_the_mode_of_its_entry() {
+    use std::os::unix::fs::PermissionsExt;
+    let bottle = Bottle::new();
+    bottle.put("to/own/file", "");
+    bottle.put("to/implied/file", "");
+    let set = |path: &str, mode| fs::set_permissions(bottle.path(path), fs::Permissions::from_mode(mode));
+    set("to/own", 0o711).and_then(|()| set("to/implied", 0o711)).expect("a mode");
+    let mut builder = tar::Builder::new(Vec::new());
+    let mut header = tar::Header::new_gnu();
+    header.set_entry_type(tar::EntryType::Directory);
+    header.set_mode(0o050);
+    header.set_size(0);
+    builder.append_data(&mut header, "own", &b""[..]).expect("packed");
+    header.set_entry_type(tar::EntryType::Regular);
+    for path in ["own/new", "implied/new"] {
+        builder.append_data(&mut header, path, &b""[..]).expect("packed");
+    }
+    let stream = builder.into_inner().expect("packed");
+    assert!(bottle.run_with(FileRequest::Import { path: "to".into() }, &stream).is_ok());
+    for (path, mode) in [("to/own", 0o750), ("to/implied", 0o711)] {
+        let found = fs::metadata(bottle.path(path)).expect("there").permissions().mode() & 0o777;
+        assert_eq!(found, mode, "{path}");
+    }
+}

@@ -49,6 +49,13 @@ fn write_file(workspace: &Workspace, place: &Place, new: bool, input: impl Read)
     Ok(FileEvent::Written { bytes, created: existing.is_none() })
 }
 
+/// Returns a name for a temporary entry beside its target.
+pub(super) fn temporary_name() -> io::Result<OsString> {
+    let mut random = [0; 8];
+    getrandom(&mut random, GetRandomFlags::empty())?;
+    Ok(format!(".bottle-{:016x}.tmp", u64::from_ne_bytes(random)).into())
+}
+
 /// A temporary file in the directory of its target. Dropping this value removes the temporary file if it was not
 /// renamed to the target.
 pub(super) struct Staged {
@@ -61,9 +68,7 @@ pub(super) struct Staged {
 impl Staged {
     /// Creates an empty temporary file.
     pub(super) fn create(parent: Parent) -> io::Result<Self> {
-        let mut random = [0; 8];
-        getrandom(&mut random, GetRandomFlags::empty())?;
-        let temporary = OsString::from(format!(".bottle-{:016x}.tmp", u64::from_ne_bytes(random)));
+        let temporary = temporary_name()?;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
         let file = open_beneath(&parent.directory, Path::new(&temporary), flags, Mode::from_raw_mode(0o600))?;
         Ok(Self { parent, file: file.into(), temporary: Some(temporary) })
