@@ -1,5 +1,6 @@
 //! The arguments of a tool. Each argument has one description, from which its JSON schema and its check are derived.
 
+use bottle_protocol::session::guest::Size;
 use rmcp::model::JsonObject;
 use serde_json::{Map, Value, json};
 
@@ -48,6 +49,8 @@ pub(super) enum Kind {
     Command,
     /// A number in this range.
     Number(u64, u64),
+    /// The size of a terminal, as `120x30`.
+    Size,
     /// True or false.
     Flag,
     /// A list of texts.
@@ -71,7 +74,7 @@ impl Kind {
     /// conversation carries the schemas. [`Self::check`] still enforces these limits and states them in its error.
     fn schema(self) -> Value {
         match self {
-            Self::Text | Self::Name | Self::Content => json!({"type": "string"}),
+            Self::Text | Self::Name | Self::Content | Self::Size => json!({"type": "string"}),
             Self::Names => json!({"type": ["string", "array"], "items": {"type": "string"}}),
             Self::OneOf(words) => json!({"type": "string", "enum": words}),
             Self::Command => json!({"type": ["string", "array"], "items": {"type": "string"}}),
@@ -136,6 +139,10 @@ impl Kind {
             Self::Number(from, to) => (
                 value.as_u64().is_some_and(|number| (from..=to).contains(&number)),
                 format!("a whole number from {from} to {to}"),
+            ),
+            Self::Size => (
+                value.as_str().is_some_and(|text| text.parse::<Size>().is_ok()),
+                "columns and rows, as 120x30".to_owned(),
             ),
             Self::Flag => (value.is_boolean(), "true or false".to_owned()),
             Self::Texts => (are_texts(value, 0), format!("a list of at most {LIST_MAX} texts")),
@@ -214,6 +221,10 @@ impl Arguments {
         self.0.get(name).and_then(Value::as_u64)
     }
 
+    pub(super) fn size(&self, name: &str) -> Option<Size> {
+        self.text(name)?.parse().ok()
+    }
+
     pub(super) fn flag(&self, name: &str) -> bool {
         self.flag_or(name, false)
     }
@@ -263,6 +274,7 @@ mod tests {
         optional("include", Kind::Texts, "patterns"),
         optional("processes", Kind::Names, "names"),
         optional("signal", Kind::OneOf(&["INT", "TERM"]), "a signal"),
+        optional("size", Kind::Size, "a size"),
     ];
 
     fn check(given: Value) -> Result<Arguments, String> {
@@ -295,6 +307,7 @@ mod tests {
             (json!({"bottle": "a", "processes": []}), "`processes` must be a name"),
             (json!({"bottle": "a", "processes": ["a", "--json"]}), "`processes` must be a name"),
             (json!({"bottle": "a", "processes": vec!["a"; 65]}), "`processes` must be a name"),
+            (json!({"bottle": "a", "size": "80"}), "`size` must be columns and rows, as 120x30"),
             (json!({"bottle": "a", "signal": "KILL"}), "`signal` must be one of INT, TERM"),
         ] {
             let error = check(given.clone()).expect_err("a mistake");

@@ -29,7 +29,7 @@ use bottle_manifest::services::{BadCheck, ReadinessCheck, ServiceLayer, Time};
 use bottle_plan::Flags;
 use bottle_policy::names::{Name, Slug};
 use bottle_protocol::session::files::{FilePath, FileRequest};
-use bottle_protocol::session::guest::Process;
+use bottle_protocol::session::guest::{Process, Size};
 use bottle_protocol::session::process::{ProcessName, ProcessState, ReadFrom, StartProcess};
 use bottle_protocol::session::service::{Restart, StopService};
 use serde::Serialize;
@@ -98,8 +98,8 @@ pub(super) enum BottleRequest {
     Output { process: String, from: ReadFrom, max: u32, wait: Duration },
     /// Waits for the first end of these processes, for the ends of all of them, or for a line of the output of one.
     Wait { processes: Vec<String>, all: bool, limit: Duration, until: Option<String>, from: u64 },
-    /// Writes the input of the call to a process.
-    Write { process: String, close: bool },
+    /// Writes the input of the call to a process. Sets the size of the process's terminal first, if there is one.
+    Write { process: String, close: bool, size: Option<Size> },
     /// Sends a signal to a process.
     Signal { process: String, signal: String },
     /// Ends a process.
@@ -367,8 +367,12 @@ async fn send(
                 }
             }
         }
-        BottleRequest::Write { process, close } => {
-            done(processes.write(parsed("process", &process)?, content, close).await)
+        BottleRequest::Write { process, close, size } => {
+            let process = parsed("process", &process)?;
+            if let Some(size) = size {
+                processes.resize(process.clone(), size).await.map_err(said)?;
+            }
+            done(processes.write(process, content, close).await)
         }
         BottleRequest::Signal { process, signal } => {
             let signal = parse_signal(&signal).map_err(|wanted| format!("`signal`: {wanted}"))?;

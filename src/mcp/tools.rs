@@ -153,11 +153,12 @@ pub(super) const ALL: &[Tool] = &[
             COMMAND,
             optional("name", Kind::Name, "A name beside the handle."),
             optional("terminal", Kind::Flag, "Run it in a terminal."),
+            optional("size", Kind::Size, "With `terminal`: its columns and rows. By default 120x30."),
             WORKDIR,
             ENV,
         ],
         call: |given, _| {
-            let terminal = given.flag("terminal").then_some(TERMINAL_SIZE);
+            let terminal = given.flag("terminal").then(|| given.size("size").unwrap_or(TERMINAL_SIZE));
             let process = Process { stdin: true, terminal, ..program(given) };
             let name = given.text("name").map(str::to_owned);
             Call::bottle(BottleRequest::StartProcess(process, name)).checked(Checked::Command)
@@ -237,13 +238,14 @@ pub(super) const ALL: &[Tool] = &[
             optional("text", Kind::Content, "The text."),
             optional("newline", Kind::Flag, "Add a line break to the text. By default true."),
             optional("eof", Kind::Flag, "Then close the input; in a terminal, type Ctrl-D."),
+            optional("size", Kind::Size, "Resize its terminal first."),
         ],
         call: |given, _| {
             let text = given.required("text");
             let adds_break = given.text("text").is_some() && given.flag_or("newline", true);
             let input = if adds_break { format!("{text}\n") } else { text.to_owned() };
             let process = given.required("process").to_owned();
-            let write = BottleRequest::Write { process, close: given.flag("eof") };
+            let write = BottleRequest::Write { process, close: given.flag("eof"), size: given.size("size") };
             Call::bottle(write).input(Some(&input)).checked(Checked::Input)
         },
     },
@@ -822,6 +824,7 @@ mod tests {
             Kind::OneOf(words) => json!(words[0]),
             Kind::Number(from, _) => json!(from.max(1)),
             Kind::Flag => json!(true),
+            Kind::Size => json!("80x24"),
             Kind::Texts => json!(["b", "c"]),
             Kind::Names => json!(["a-1", "p2"]),
             Kind::Variables => json!({"NAME": "--value"}),

@@ -202,6 +202,17 @@ fn a_shell_stays_open_between_clients() -> Result<()> {
 }
 
 #[test]
+fn a_client_without_a_terminal_sets_the_size_of_one() -> Result<()> {
+    let Some(home) = running_bottle("sizes of terminals", "linux", &[])? else { return Ok(()) };
+    let script = "trap 'stty size' WINCH; stty size; while :; do sleep 0.05; done";
+    let process = start(&home, &["-t", "--size", "100x40"], script)?;
+    let _ = json(&home, "wait", &[&process, "--until", "^40 100", "--timeout", "30"], 0)?;
+    let _ = run(&home, &["process", "resize", "one", &process, "61x17"])?.expect_code(0);
+    let _ = json(&home, "wait", &[&process, "--until", "^17 61", "--timeout", "30"], 0)?;
+    Ok(())
+}
+
+#[test]
 fn explains_what_cannot_be_done() -> Result<()> {
     let home = home()?;
     let _ = run(&home, &["start", "nap", "--detach", "--label", "one", "-q"])?.expect_code(0);

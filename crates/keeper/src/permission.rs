@@ -60,6 +60,7 @@ impl Right {
             | GuestRequest::ReadOutput(_)
             | GuestRequest::WriteInput(_)
             | GuestRequest::SignalProcess(_)
+            | GuestRequest::ResizeTerminal(_)
             | GuestRequest::EndProcess(_)
             | GuestRequest::WaitForProcesses { .. }
             | GuestRequest::StartService(_)
@@ -115,6 +116,10 @@ mod tests {
             (json!({"request": "watch-processes"}), running),
             (json!({"request": "write-input", "process": "p1"}), running),
             (json!({"request": "signal-process", "process": "p1", "signal": 9}), running),
+            (
+                json!({"request": "resize-terminal", "process": "p1", "size": {"columns": 9, "rows": 9}}),
+                running,
+            ),
             (json!({"request": "end-process", "process": "p1", "grace_ms": 0}), running),
             (json!({"request": "wait-for-processes", "processes": ["p1"]}), running),
             (json!({"request": "start-service-again", "service": "db"}), running),

@@ -11,7 +11,7 @@ use bottle_policy::names::Slug;
 use bottle_protocol::session::guest::{self, Exit, GuestEvent, GuestRequest, STDERR, STDOUT, Size};
 use bottle_protocol::session::process::{
     EndProcess, OutputRead, ProcessInfo, ProcessName, ProcessState, REDACTED, ReadFrom, ReadOutput,
-    SignalProcess, StartProcess, WriteInput,
+    ResizeTerminal, SignalProcess, StartProcess, WriteInput,
 };
 use nix::sys::signal::Signal;
 use regex::bytes::Regex;
@@ -29,7 +29,7 @@ pub const PART: u32 = 256 << 10;
 /// How long one request waits for more output.
 pub const FOLLOW: Duration = Duration::from_secs(30);
 
-/// The size of the terminal of a process that has no client.
+/// The default size of the terminal of a process that has no client.
 pub const TERMINAL_SIZE: Size = Size { columns: 120, rows: 30 };
 
 /// The processes of a bottle.
@@ -112,6 +112,17 @@ impl<'a> Processes<'a> {
     /// When the bottle or the process does not run.
     pub async fn signal(&self, process: ProcessName, signal: u8) -> Result<(), Failure> {
         match self.ask(GuestRequest::SignalProcess(SignalProcess { process, signal })).await? {
+            GuestEvent::Done => Ok(()),
+            _ => Err(unexpected_answer()),
+        }
+    }
+
+    /// Sets the size of a process's terminal. The foreground program gets SIGWINCH if the size changes.
+    ///
+    /// # Errors
+    /// When the bottle or the process does not run, or the process has no terminal.
+    pub async fn resize(&self, process: ProcessName, size: Size) -> Result<(), Failure> {
+        match self.ask(GuestRequest::ResizeTerminal(ResizeTerminal { process, size })).await? {
             GuestEvent::Done => Ok(()),
             _ => Err(unexpected_answer()),
         }

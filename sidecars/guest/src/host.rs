@@ -152,6 +152,7 @@ async fn handle(guest: Arc<Guest>, request: Request) {
         GuestRequest::ReadOutput(request) => processes::read(&guest, request, stream).await,
         GuestRequest::WriteInput(request) => processes::write(&guest, request, stream).await,
         GuestRequest::SignalProcess(request) => finish(&stream, processes::signal(&guest, &request)).await,
+        GuestRequest::ResizeTerminal(request) => finish(&stream, processes::resize(&guest, &request)).await,
         GuestRequest::EndProcess(request) => finish(&stream, processes::end(&guest, &request).await).await,
         GuestRequest::WaitForProcesses { processes } => processes::wait(&guest, &processes, stream).await,
         GuestRequest::StartService(service) => finish(&stream, services::start(&guest, service).await).await,

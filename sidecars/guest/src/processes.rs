@@ -15,7 +15,7 @@ use bottle_policy::secret::Secret;
 use bottle_protocol::session::guest::{Exit, GuestEvent, Process, STDIN};
 use bottle_protocol::session::process::{
     EndProcess, OutputRead, PROCESSES_MAX, ProcessInfo, ProcessName, ProcessState, ReadFrom, ReadOutput,
-    SignalProcess, StartProcess, WriteInput,
+    ResizeTerminal, SignalProcess, StartProcess, WriteInput,
 };
 use bytes::Bytes;
 use futures_util::StreamExt;
@@ -278,6 +278,15 @@ pub(crate) fn signal(guest: &Guest, request: &SignalProcess) -> Outcome<GuestEve
         Some(terminal) if keys.contains(&signal) => terminal.signal_foreground(signal),
         _ => hosted.signal(&guest.children, signal),
     }
+    Ok(GuestEvent::Done)
+}
+
+/// Sets the size of a process's terminal.
+pub(crate) fn resize(guest: &Guest, request: &ResizeTerminal) -> Outcome<GuestEvent> {
+    let hosted = find_running(guest, &request.process)?;
+    let terminal =
+        hosted.terminal().ok_or_else(|| bad_state(format!("{} has no terminal", request.process)))?;
+    terminal.resize(request.size);
     Ok(GuestEvent::Done)
 }
 

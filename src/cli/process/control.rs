@@ -1,4 +1,4 @@
-//! `bottle process start`, `write`, `signal` and `kill`: start, control and end processes in a bottle.
+//! `bottle process start`, `write`, `signal`, `resize` and `kill`: start, control and end processes in a bottle.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use bottle_host::Host;
 use bottle_lib::processes::{Processes, TERMINAL_SIZE, parse_signal};
 use bottle_lib::report::ProcessEnd;
 use bottle_policy::names::Slug;
-use bottle_protocol::session::guest::{Exit, Process};
+use bottle_protocol::session::guest::{Exit, Process, Size};
 use bottle_protocol::session::process::{ProcessName, ProcessState, StartProcess};
 
 use crate::cli::candidates;
@@ -33,6 +33,9 @@ pub(crate) struct Start {
     /// Run it in a terminal
     #[arg(short, long)]
     tty: bool,
+    /// With `--tty`: the size of the terminal
+    #[arg(long, value_name = "COLUMNSxROWS", requires = "tty")]
+    size: Option<Size>,
     #[command(flatten)]
     program: ProgramArgs,
     /// The command and its arguments
@@ -45,7 +48,7 @@ impl Start {
         let started = block_on(async {
             let process = Process {
                 stdin: true,
-                terminal: self.tty.then_some(TERMINAL_SIZE),
+                terminal: self.tty.then(|| self.size.unwrap_or(TERMINAL_SIZE)),
                 ..self.program.process(host, &self.slug, self.command).await?
             };
             let request = StartProcess { process, name: self.name };
@@ -114,6 +117,26 @@ impl SendSignal {
     pub(crate) fn run(self, host: &Host, _output: &Output) -> Result<u8, CliError> {
         let Target { slug, process } = self.target;
         block_on(async { Ok(Processes::new(host, &slug).signal(process, self.signal).await?) })?;
+        Ok(exit::DONE)
+    }
+}
+
+/// Set the size of a process's terminal
+///
+/// The program in the foreground gets SIGWINCH. `bottle shell` sets the size of your terminal when it attaches.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Resize {
+    #[command(flatten)]
+    target: Target,
+    /// The size, as 120x30
+    #[arg(value_name = "COLUMNSxROWS")]
+    size: Size,
+}
+
+impl Resize {
+    pub(crate) fn run(self, host: &Host, _output: &Output) -> Result<u8, CliError> {
+        let Target { slug, process } = self.target;
+        block_on(async { Ok(Processes::new(host, &slug).resize(process, self.size).await?) })?;
         Ok(exit::DONE)
     }
 }

@@ -1,6 +1,6 @@
 //! `bottle process` and `bottle ps`: processes in a bottle that continue without a client.
 //!
-//! - `control`: start, write, signal, kill · `wait`: wait for the ends of processes, or for a line of output ·
+//! - `control`: start, write, signal, resize, kill · `wait`: wait for the ends of processes, or for a line of output ·
 //!   `list`: `bottle ps` · `state`: words for the state of a process ·
 //!   `cli::process_output`: read the output
 
@@ -25,6 +25,7 @@ pub(crate) enum Process {
     Write(control::Write),
     Wait(wait::Wait),
     Signal(control::SendSignal),
+    Resize(control::Resize),
     Kill(control::Kill),
 }
 
@@ -41,6 +42,7 @@ impl Process {
                 host.and_then(|host| wait.run(&host, output)).map_err(CliError::beside_a_program)
             }
             Self::Signal(signal) => signal.run(&host?, output),
+            Self::Resize(resize) => resize.run(&host?, output),
             Self::Kill(kill) => kill.run(&host?, output),
         }
     }

@@ -17,6 +17,8 @@ fn processes_go_on_between_calls() -> Result<()> {
     run_all(
         &home,
         &[
+            line("a size is two numbers", "process start one -t --size 120 -- true", 2)
+                .says("a size is COLUMNSxROWS"),
             line("without a process, none is named", "process log one p1", 1)
                 .says("the bottle has no process p1: none was started"),
             line("a process has a handle", "process start one --json -- sleep 901", 0)

@@ -10,7 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use super::files::{FileEvent, FilePath, FileRequest};
 use super::process::{
-    EndProcess, OutputRead, ProcessInfo, ProcessName, ReadOutput, SignalProcess, StartProcess, WriteInput,
+    EndProcess, OutputRead, ProcessInfo, ProcessName, ReadOutput, ResizeTerminal, SignalProcess,
+    StartProcess, WriteInput,
 };
 pub use super::program::{Exit, Process, Size};
 use super::service::{Service, ServiceInfo, StopService};
@@ -57,6 +58,8 @@ pub enum GuestRequest {
     WriteInput(WriteInput),
     /// Sends a signal to a process. Returns `Done`.
     SignalProcess(SignalProcess),
+    /// Sets the size of a process's terminal. The next resize of an attached client replaces it. Returns `Done`.
+    ResizeTerminal(ResizeTerminal),
     /// Ends a process and its session. Returns `Exited`.
     EndProcess(EndProcess),
     /// Waits for the ends of at most [`PROCESSES_MAX`](super::process::PROCESSES_MAX) processes. Returns

@@ -7,7 +7,7 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::program::{Exit, Process};
+use super::program::{Exit, Process, Size};
 
 /// The maximum number of processes whose logs a guest keeps. At this number, the start of another process makes the
 /// guest remove the oldest process that has ended.
@@ -195,6 +195,16 @@ pub struct SignalProcess {
     /// SIGTSTP) go to the foreground processes of the terminal. All other signals go to the started process and its
     /// process group.
     pub signal: u8,
+}
+
+/// A new size for the terminal of a process.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ResizeTerminal {
+    /// The process, which has a terminal.
+    pub process: ProcessName,
+    /// The size.
+    pub size: Size,
 }
 
 /// A process to end, with all processes of its session.

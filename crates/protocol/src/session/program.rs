@@ -50,6 +50,21 @@ pub struct Size {
     pub rows: u16,
 }
 
+/// The error for a text that is not a [`Size`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("a size is COLUMNSxROWS, as 120x30, each from 1 to {}", u16::MAX)]
+pub struct BadSize;
+
+impl std::str::FromStr for Size {
+    type Err = BadSize;
+
+    fn from_str(text: &str) -> Result<Self, BadSize> {
+        let number = |text: &str| text.parse::<u16>().ok().filter(|number| *number > 0).ok_or(BadSize);
+        let (columns, rows) = text.split_once('x').ok_or(BadSize)?;
+        Ok(Self { columns: number(columns)?, rows: number(rows)? })
+    }
+}
+
 /// How a process exited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
@@ -67,6 +82,20 @@ impl Exit {
         match self {
             Self::Code(code) => code,
             Self::Signal(signal) => 128u8.saturating_add(signal),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_size_is_two_numbers() {
+        assert_eq!("120x30".parse(), Ok(Size { columns: 120, rows: 30 }));
+        for text in ["", "120", "x", "120x", "x30", "0x30", "120x0", "120x65536", "-1x2", "1x2x3", "120 x 30"]
+        {
+            assert_eq!(text.parse::<Size>(), Err(BadSize), "{text:?}");
         }
     }
 }

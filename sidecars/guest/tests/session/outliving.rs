@@ -8,7 +8,7 @@ use bottle_protocol::session::guest::{
 };
 use bottle_protocol::session::process::{
     EndProcess, OutputRead, PROCESSES_MAX, ProcessInfo, ProcessName, ProcessState, ReadFrom, ReadOutput,
-    SignalProcess, StartProcess, WriteInput,
+    ResizeTerminal, SignalProcess, StartProcess, WriteInput,
 };
 
 use crate::bottle::{Bottle, SIZE, SOON, Seen, all, ask, shell};
@@ -459,4 +459,25 @@ async fn a_client_follows_all_processes_to_their_end() {
     assert_eq!((last.next, last.state), (last.end, ProcessState::Exited(Exit::Signal(9))));
     assert!(["one\n", "one\ntwo\n"].contains(&seen.text().as_str()), "{seen:?}");
     drop(stopped);
+}
+
+#[tokio::test]
+async fn a_terminal_has_the_size_that_a_client_sets() {
+    let (_bottle, channel) = Bottle::ready().await;
+    let resize = |process: &ProcessName, columns, rows| {
+        let request = ResizeTerminal { process: process.clone(), size: Size { columns, rows } };
+        GuestRequest::ResizeTerminal(request)
+    };
+    let script = "trap 'stty size' WINCH; stty size; while :; do sleep 0.05; done";
+    let terminal = Some(Size { columns: 100, rows: 40 });
+    let process = start(&channel, Process { terminal, ..shell(script) }, None).await;
+    until(&channel, &process, "40 100").await;
+    assert_eq!(ask(&channel, &resize(&process, 61, 17)).await, GuestEvent::Done);
+    until(&channel, &process, "17 61").await;
+    let piped = start(&channel, shell("read x"), None).await;
+    let (_, why) = refused(ask(&channel, &resize(&piped, 61, 17)).await);
+    assert_eq!(why, "p2 has no terminal");
+    end(&channel, &process, 0).await;
+    let (_, why) = refused(ask(&channel, &resize(&process, 1, 1)).await);
+    assert_eq!(why, "p1 has ended");
 }
