@@ -94,8 +94,8 @@ pub(super) enum BottleRequest {
     Exec(Process, Duration),
     /// Starts a process, with this name if there is one.
     StartProcess(Process, Option<String>),
-    /// Reads a part of the output of a process.
-    Output { process: String, from: ReadFrom, max: u32, wait: Duration },
+    /// Reads a part of the output of a process, or of one stream of the output.
+    Output { process: String, from: ReadFrom, max: u32, wait: Duration, only: Option<u8> },
     /// Waits for the first end of these processes, for the ends of all of them, or for a line of the output of one.
     Wait { processes: Vec<String>, all: bool, limit: Duration, until: Option<String>, from: u64 },
     /// Writes the input of the call to a process. Sets the size of the process's terminal first, if there is one.
@@ -347,9 +347,12 @@ async fn send(
             let name = name.map(|name| parsed("name", &name)).transpose()?;
             shown(processes.start(StartProcess { process, name }).await)
         }
-        BottleRequest::Output { process, from, max, wait } => {
+        BottleRequest::Output { process, from, max, wait, only } => {
             let output = processes.output(&parsed("process", &process)?).await.map_err(said)?;
-            shown(output.part(from, max, wait).await.map(|(bytes, read)| ProcessOutput::of(&bytes, read)))
+            shown(output.part(from, max, wait).await.map(|(pieces, read)| {
+                let pieces = only.map_or(pieces.clone(), |fd| pieces.only(fd));
+                ProcessOutput::of(&pieces, read)
+            }))
         }
         BottleRequest::Wait { processes: named, all, limit, until, from } => {
             let named = named.iter().map(|name| parsed("process", name)).collect::<Result<Vec<_>, _>>()?;

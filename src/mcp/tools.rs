@@ -5,7 +5,7 @@ use std::time::Duration;
 use bottle_lib::file_lines::LineRange;
 use bottle_lib::processes::TERMINAL_SIZE;
 use bottle_protocol::session::files::{self, ENTRIES_MAX, FilePath, FileRequest, Scope};
-use bottle_protocol::session::guest::Process;
+use bottle_protocol::session::guest::{Process, STDERR, STDOUT};
 use bottle_protocol::session::process::ReadFrom;
 use bottle_protocol::session::service::Restart;
 
@@ -80,7 +80,7 @@ const EXCLUDE: Field = optional("exclude", Kind::Texts, "Leave out what matches 
 const COMMAND: Field = required(
     "command",
     Kind::Command,
-    "A script for the bottle's shell, or a list with the words of a command, which no shell reads.",
+    "A shell script, or a list with the words of a command, which no shell reads.",
 );
 const TIME_LIMIT: Field =
     optional("timeout", Kind::Number(1, 600), "The time limit in seconds. By default 45.");
@@ -88,9 +88,9 @@ const STDIN: Field = optional("stdin", Kind::Content, "The input of the command.
 const MERGE: Field =
     optional("merge", Kind::Flag, "Write standard error into `stdout`, in the order of the command.");
 const FROM: Field =
-    optional("from", Kind::Number(0, POSITION_MAX), "Begin at this position: `next` of the previous part.");
-const WAIT: Field =
-    optional("wait", Kind::Number(1, 45), "If there is no output yet, wait for it at most so many seconds.");
+    optional("from", Kind::Number(0, POSITION_MAX), "Begin here: `next` of the previous part.");
+const WAIT: Field = optional("wait", Kind::Number(1, 45), "Wait at most so many seconds for output.");
+const STREAM: Field = optional("stream", Kind::OneOf(&["stdout", "stderr"]), "Only this stream.");
 const PROMPT: Field = optional("prompt", Kind::Text, "The task of its agent, which then has no terminal.");
 const LABEL: Field = optional("label", Kind::Name, "The name of the new bottle.");
 
@@ -114,9 +114,8 @@ const LONG: u64 = 1800;
 const TERMINAL: Tool = Tool {
     name: "terminal",
     effect: Effect::Changes,
-    about: "Runs a command in a bottle and returns its exit code and output. A command that is not done after \
-            `timeout` seconds is ended: start long ones with process_start. A result with `timed_out` has what \
-            the command wrote until then.",
+    about: "Runs a command in a bottle and returns its exit code and output. It is ended after `timeout` \
+            seconds, with `timed_out` in the result: start long commands with process_start.",
     fields: &[
         BOTTLE,
         COMMAND,
@@ -146,13 +145,12 @@ pub(super) const ALL: &[Tool] = &[
     Tool {
         name: "process_start",
         effect: Effect::Changes,
-        about: "Starts a process that goes on without this call, and returns its handle. With `terminal`, it runs in \
-                a terminal: a shell, for example, into which process_write types. It ends with the bottle.",
+        about: "Starts a process that goes on without this call, and returns its handle. It ends with the bottle.",
         fields: &[
             BOTTLE,
             COMMAND,
             optional("name", Kind::Name, "A name beside the handle."),
-            optional("terminal", Kind::Flag, "Run it in a terminal."),
+            optional("terminal", Kind::Flag, "Run it in a terminal, as a shell needs."),
             optional("size", Kind::Size, "With `terminal`: its columns and rows. By default 120x30."),
             WORKDIR,
             ENV,
@@ -180,36 +178,28 @@ pub(super) const ALL: &[Tool] = &[
             BOTTLE,
             PROCESS,
             FROM,
-            optional(
-                "tail",
-                Kind::Number(0, 10_000),
-                "Begin so many lines before the end, instead of at `from`.",
-            ),
+            optional("tail", Kind::Number(0, 10_000), "Begin so many lines before the end."),
             WAIT,
-            optional(
-                "max_output",
-                Kind::Number(1, 200_000),
-                "Return at most so many bytes (at least 4). By default 50000.",
-            ),
+            STREAM,
+            optional("max_output", Kind::Number(1, 200_000), "The most bytes. By default 50000."),
         ],
         call: |given, _| output_of(given.required("process"), given),
     },
     Tool {
         name: "process_wait",
         effect: Effect::Reads,
-        about: "Waits until a process ends, and returns how. Of several processes, waits for the first one that ends \
-                and returns which; with `all`, waits for all of them. With `until`, waits for a line of output that \
-                matches. After `timeout` seconds, the state is `running`, and the process goes on.",
+        about: "Waits until a process ends, and returns how. Of several, waits for the first one that ends. After \
+                `timeout` seconds, the state is `running`, and the process goes on.",
         fields: &[
             BOTTLE,
             required(
                 "process",
                 Kind::Names,
-                "The process, or a list of processes: handles or names, as process_list shows them.",
+                "A handle or name, as process_list shows it, or a list of them.",
             ),
-            optional("all", Kind::Flag, "Wait until all processes have ended, and return a list."),
+            optional("all", Kind::Flag, "Wait for all of them, and return a list."),
             optional("timeout", Kind::Number(1, 3600), "The longest wait in seconds. By default 45."),
-            optional("until", Kind::Text, "A regular expression for a line of the output."),
+            optional("until", Kind::Text, "Wait for a line of output that matches this regular expression."),
             optional(
                 "from",
                 Kind::Number(0, POSITION_MAX),
@@ -252,8 +242,8 @@ pub(super) const ALL: &[Tool] = &[
     Tool {
         name: "process_signal",
         effect: Effect::Changes,
-        about: "Sends a signal to a process. In a terminal, INT, QUIT and TSTP go to the program in the foreground, \
-                as with Ctrl-C. To end a process for sure, call process_kill.",
+        about: "Sends a signal to a process. In a terminal, INT, QUIT and TSTP go to the program in the foreground. \
+                To end a process for sure, call process_kill.",
         fields: &[BOTTLE, PROCESS, required("signal", Kind::Name, "The signal: INT, SIGINT or 2.")],
         call: |given, _| {
             let word = |name| given.required(name).to_owned();
@@ -353,25 +343,22 @@ pub(super) const ALL: &[Tool] = &[
             BOTTLE,
             required("name", Kind::Name, "The name of the service."),
             FROM,
-            optional(
-                "tail",
-                Kind::Number(0, 10_000),
-                "Begin so many lines before the end, instead of at `from`.",
-            ),
+            optional("tail", Kind::Number(0, 10_000), "Begin so many lines before the end."),
             WAIT,
+            STREAM,
         ],
         call: |given, _| output_of(given.required("name"), given),
     },
     Tool {
         name: "file_list",
         effect: Effect::Reads,
-        about: "Lists the files of a bottle's workspace.",
+        about: "Lists the files of a workspace.",
         fields: &[
             BOTTLE,
             DIRECTORY,
             optional("recursive", Kind::Flag, "List directories below it too."),
             AFTER,
-            optional("limit", Kind::Number(1, 10_000), "List at most so many entries. By default 1000."),
+            optional("limit", Kind::Number(1, 10_000), "The most entries. By default 1000."),
         ],
         call: |given, _| {
             let path = directory(given);
@@ -382,14 +369,14 @@ pub(super) const ALL: &[Tool] = &[
     Tool {
         name: "file_stat",
         effect: Effect::Reads,
-        about: "Describes one file or directory of a bottle's workspace.",
+        about: "Describes one file or directory of a workspace.",
         fields: &[BOTTLE, PATH],
         call: |given, _| Call::files(FileRequest::Stat { path: path(given) }),
     },
     Tool {
         name: "file_read",
         effect: Effect::Reads,
-        about: "Reads a file of a bottle's workspace, or a part of it. `next` is where the next part begins. With `line` \
+        about: "Reads a file of a workspace, or a part of it. `next` is where the next part begins. With `line` \
                 or `lines`, reads lines, up to `next_line`.",
         fields: &[
             BOTTLE,
@@ -414,7 +401,7 @@ pub(super) const ALL: &[Tool] = &[
     Tool {
         name: "file_write",
         effect: Effect::Changes,
-        about: "Writes a whole file of a bottle's workspace, at once. Makes missing directories.",
+        about: "Writes a whole file of a workspace, at once. Makes missing directories.",
         fields: &[
             BOTTLE,
             PATH,
@@ -430,7 +417,7 @@ pub(super) const ALL: &[Tool] = &[
     Tool {
         name: "file_replace",
         effect: Effect::Changes,
-        about: "Replaces a text in a file of a bottle's workspace. The text must occur once, unless `all` is set.",
+        about: "Replaces a text in a file of a workspace. The text must occur once, unless `all` is set.",
         fields: &[
             BOTTLE,
             PATH,
@@ -452,7 +439,7 @@ pub(super) const ALL: &[Tool] = &[
     Tool {
         name: "file_patch",
         effect: Effect::Changes,
-        about: "Applies a unified diff, as `git diff` writes it, to files of a bottle's workspace: all of it or \
+        about: "Applies a unified diff, as `git diff` writes it, to files of a workspace: all of it or \
                 nothing.",
         fields: &[
             BOTTLE,
@@ -468,7 +455,7 @@ pub(super) const ALL: &[Tool] = &[
     Tool {
         name: "file_delete",
         effect: Effect::Changes,
-        about: "Deletes a file of a bottle's workspace, or with `recursive` a directory.",
+        about: "Deletes a file of a workspace, or with `recursive` a directory.",
         fields: &[BOTTLE, PATH, optional("recursive", Kind::Flag, "Delete a directory with its contents.")],
         call: |given, _| {
             let recursive = given.flag("recursive");
@@ -479,7 +466,7 @@ pub(super) const ALL: &[Tool] = &[
     Tool {
         name: "file_reset",
         effect: Effect::Changes,
-        about: "Puts files of a bottle's workspace back to the state with which bottle_diff compares: restores what \
+        about: "Puts files of a workspace back to the state with which bottle_diff compares: restores what \
                 was changed or deleted, and removes what was created. Their changes are lost.",
         fields: &[
             BOTTLE,
@@ -499,14 +486,14 @@ pub(super) const ALL: &[Tool] = &[
     Tool {
         name: "file_find",
         effect: Effect::Reads,
-        about: "Finds files of a bottle's workspace by a pattern such as `**/*.rs`.",
+        about: "Finds files of a workspace by a pattern such as `**/*.rs`.",
         fields: &[
             BOTTLE,
             required("pattern", Kind::Text, "The pattern."),
             DIRECTORY,
             EXCLUDE,
             AFTER,
-            optional("limit", Kind::Number(1, 10_000), "List at most so many entries. By default 1000."),
+            optional("limit", Kind::Number(1, 10_000), "The most entries. By default 1000."),
         ],
         call: |given, _| {
             let (scope, pattern) = (scope(given), given.required("pattern").to_owned());
@@ -517,7 +504,7 @@ pub(super) const ALL: &[Tool] = &[
     Tool {
         name: "file_search",
         effect: Effect::Reads,
-        about: "Searches the files of a bottle's workspace for lines that match a regular expression.",
+        about: "Searches the files of a workspace for lines that match a regular expression.",
         fields: &[
             BOTTLE,
             required("pattern", Kind::Text, "The regular expression."),
@@ -780,7 +767,8 @@ fn output_of(process: &str, given: &Arguments) -> Call {
     };
     let max = given.number("max_output").and_then(|max| u32::try_from(max).ok()).unwrap_or(OUTPUT);
     let wait = Duration::from_secs(given.number("wait").unwrap_or(0));
-    Call::bottle(BottleRequest::Output { process: process.to_owned(), from, max, wait })
+    let only = given.text("stream").map(|stream| if stream == "stderr" { STDERR } else { STDOUT });
+    Call::bottle(BottleRequest::Output { process: process.to_owned(), from, max, wait, only })
 }
 
 /// Builds a call that starts a bottle in the background.

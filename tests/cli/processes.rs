@@ -202,6 +202,33 @@ fn a_shell_stays_open_between_clients() -> Result<()> {
 }
 
 #[test]
+fn a_log_keeps_its_streams_apart() -> Result<()> {
+    let Some(home) = running_bottle("streams of processes", "linux", &[])? else { return Ok(()) };
+    let script = "echo one; sleep 0.3; echo bad >&2; sleep 0.3; echo two";
+    let _ = run(&home, &["service", "start", "one", "web", "--", "sh", "-c", script])?.expect_code(0);
+    let _ = run(&home, &["process", "wait", "one", "web"])?.expect_code(0);
+    let log = |flags: &[&str]| -> Result<String> {
+        Ok(run(&home, &[&["service", "logs", "one", "web"], flags].concat())?.expect_code(0).stdout)
+    };
+    let check = || -> Result<()> {
+        ensure!(log(&[])? == "one\nbad\ntwo\n");
+        ensure!(log(&["--stdout"])? == "one\ntwo\n" && log(&["--stderr"])? == "bad\n");
+        let all = json(&home, "log", &["web"], 0)?;
+        let streams = serde_json::json!([
+            {"stream": "stdout", "bytes": 4}, {"stream": "stderr", "bytes": 4}, {"stream": "stdout", "bytes": 4}
+        ]);
+        ensure!(all["streams"] == streams && all["next"] == 12, "{all}");
+        let one = json(&home, "log", &["web", "--stderr"], 0)?;
+        ensure!(one["text"] == "bad\n" && one["next"] == 12, "{one}");
+        Ok(())
+    };
+    check()?;
+    // The saved log says it too.
+    let _ = run(&home, &["stop", "one", "-q"])?.expect_code(0);
+    check()
+}
+
+#[test]
 fn a_client_without_a_terminal_sets_the_size_of_one() -> Result<()> {
     let Some(home) = running_bottle("sizes of terminals", "linux", &[])? else { return Ok(()) };
     let script = "trap 'stty size' WINCH; stty size; while :; do sleep 0.05; done";

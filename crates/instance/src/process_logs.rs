@@ -4,6 +4,7 @@
 //! ```text
 //! p1.log     the last MiB of what the process p1 wrote, masked
 //! p1.json    what was started, how it ended, and which positions of its output the log has
+//! p1.streams which of these bytes are standard error ([`stream_marks`](crate::stream_marks))
 //! ```
 //! A position counts the bytes that the process wrote. Positions are computed backwards from the end of the log. A mask
 //! differs in length from the text that it replaces, so positions before the last mask are approximate. When a log
@@ -22,6 +23,9 @@ use bottle_protocol::session::process::{
     unfinished_character,
 };
 use serde::{Deserialize, Serialize};
+
+use crate::output_pieces::OutputPieces;
+use crate::stream_marks::StreamMarks;
 
 /// The maximum size of a log in bytes. When a log reaches this size, its older half is dropped.
 const LOG_MAX: u64 = 2 << 20;
@@ -102,6 +106,7 @@ impl ProcessLogs {
         // A process that ended is described as running until its output is saved.
         let process = ProcessInfo { state: ProcessState::Running, ended_at: None, ..process };
         self.open(&handle)?.set_len(0)?;
+        self.marks(&handle).remove();
         self.describe(&SavedProcess { process, base: 0, dropped: 0 })?;
         Ok(Some(0))
     }
@@ -111,20 +116,28 @@ impl ProcessLogs {
     ///
     /// # Errors
     /// Fails if the files cannot be written.
-    pub fn append(&self, handle: &ProcessName, from: u64, next: u64, masked: &[u8]) -> io::Result<()> {
+    pub fn append(
+        &self,
+        handle: &ProcessName,
+        from: u64,
+        next: u64,
+        masked: &OutputPieces,
+    ) -> io::Result<()> {
         let mut saved = self.get(handle).ok_or(io::ErrorKind::NotFound)?;
         let mut length = self.length(handle);
         let lost = from.saturating_sub(saved.position(length));
         let mut text =
             if lost > 0 { format!("[bottle: {lost} bytes were not saved]\n") } else { String::new() }
                 .into_bytes();
-        text.extend_from_slice(masked);
+        let begins = length + text.len() as u64;
+        text.extend_from_slice(&masked.bytes());
         self.open(handle)?.write_all(&text)?;
+        let has_many_marks = self.marks(handle).append(begins, masked)?;
         length += text.len() as u64;
         let base = signed(next).saturating_sub(signed(length));
         let is_shifted = base != saved.base;
         saved.base = base;
-        if length >= LOG_MAX {
+        if length >= LOG_MAX || has_many_marks {
             return self.drop_older(saved, length);
         }
         if is_shifted { self.describe(&saved) } else { Ok(()) }
@@ -149,6 +162,7 @@ impl ProcessLogs {
             };
             let _ = fs::remove_file(self.path(&handle, "json"));
             let _ = fs::remove_file(self.path(&handle, "log"));
+            self.marks(&handle).remove();
         }
     }
 
@@ -156,8 +170,14 @@ impl ProcessLogs {
     ///
     /// # Errors
     /// Fails if the log cannot be read.
-    pub fn read(&self, saved: &SavedProcess, from: ReadFrom, max: u32) -> io::Result<(Vec<u8>, OutputRead)> {
-        let mut file = File::open(self.path(&handle(&saved.process)?, "log"))?;
+    pub fn read(
+        &self,
+        saved: &SavedProcess,
+        from: ReadFrom,
+        max: u32,
+    ) -> io::Result<(OutputPieces, OutputRead)> {
+        let handle = handle(&saved.process)?;
+        let mut file = File::open(self.path(&handle, "log"))?;
         let length = file.metadata()?.len().min(LOG_MAX * 2);
         // A negative base is replaced by 0, so that each byte of the log has one position even if the log is longer
         // than the output.
@@ -183,13 +203,15 @@ impl ProcessLogs {
         }
         let (from, end) = (base.saturating_add(offset), base.saturating_add(length));
         let next = from.saturating_add(bytes.len() as u64);
-        Ok((bytes, OutputRead { from, next, lost, end, state: saved.state() }))
+        let pieces = self.marks(&handle).divide(offset, &bytes);
+        Ok((pieces, OutputRead { from, next, lost, end, state: saved.state() }))
     }
 
     fn drop_older(&self, mut saved: SavedProcess, length: u64) -> io::Result<()> {
         let handle = handle(&saved.process)?;
+        let marks = self.marks(&handle);
         let mut file = File::open(self.path(&handle, "log"))?;
-        file.seek(SeekFrom::Start(length.saturating_sub(LOG_KEPT)))?;
+        file.seek(SeekFrom::Start(length.saturating_sub(LOG_KEPT).max(marks.kept_from())))?;
         let mut kept = Vec::new();
         file.take(LOG_MAX).read_to_end(&mut kept)?;
         // The partial first line is dropped, because half a line or half an escape sequence is not readable.
@@ -200,12 +222,14 @@ impl ProcessLogs {
         } else {
             kept.drain(..cut_character(&kept));
         }
-        let dropped = saved.position(length - kept.len() as u64);
+        let cut = length - kept.len() as u64;
+        let dropped = saved.position(cut);
         let notice = notice(dropped);
         files::replace(&self.path(&handle, "log"), |file| {
             file.write_all(notice.as_bytes())?;
             file.write_all(&kept)
         })?;
+        marks.drop_before(cut, notice.len() as u64)?;
         saved.dropped = dropped;
         saved.base = signed(dropped).saturating_sub(signed(notice.len() as u64));
         self.describe(&saved)
@@ -230,6 +254,10 @@ impl ProcessLogs {
 
     fn length(&self, handle: &ProcessName) -> u64 {
         fs::metadata(self.path(handle, "log")).map_or(0, |found| found.len())
+    }
+
+    fn marks(&self, handle: &ProcessName) -> StreamMarks {
+        StreamMarks::in_file(self.path(handle, "streams"))
     }
 
     fn path(&self, handle: &ProcessName, extension: &str) -> PathBuf {
@@ -294,6 +322,7 @@ fn last_lines(text: &[u8], lines: u64) -> usize {
 mod tests {
     use std::os::unix::fs::PermissionsExt;
 
+    use bottle_protocol::session::guest::{STDERR, STDOUT};
     use proptest::prelude::*;
 
     use super::*;
@@ -316,8 +345,15 @@ mod tests {
 
     fn read(logs: &ProcessLogs, from: ReadFrom) -> (String, OutputRead) {
         let saved = logs.find(&ProcessName::handle(1)).expect("saved");
-        let (bytes, read) = logs.read(&saved, from, u32::MAX).expect("read");
-        (String::from_utf8(bytes).expect("text"), read)
+        let (pieces, read) = logs.read(&saved, from, u32::MAX).expect("read");
+        (String::from_utf8(pieces.bytes()).expect("text"), read)
+    }
+
+    /// Returns bytes of the standard output.
+    fn out(bytes: &[u8]) -> OutputPieces {
+        let mut pieces = OutputPieces::default();
+        pieces.push(STDOUT, bytes);
+        pieces
     }
 
     #[test]
@@ -326,11 +362,11 @@ mod tests {
         let logs = ProcessLogs::of(directory.path());
         let p1 = ProcessName::handle(1);
         assert_eq!(logs.begin(process(1)).expect("begun"), Some(0));
-        logs.append(&p1, 0, 4, b"one\n").expect("appended");
+        logs.append(&p1, 0, 4, &out(b"one\n")).expect("appended");
         // The mask replaces 20 bytes by 11 bytes.
-        logs.append(&p1, 4, 24, b"[redacted]\n").expect("appended");
+        logs.append(&p1, 4, 24, &out(b"[redacted]\n")).expect("appended");
         assert_eq!(logs.begin(process(1)).expect("begun"), Some(24));
-        logs.append(&p1, 24, 28, b"end\n").expect("appended");
+        logs.append(&p1, 24, 28, &out(b"end\n")).expect("appended");
         let (text, all) = read(&logs, ReadFrom::Position(0));
         assert_eq!(text, "one\n[redacted]\nend\n");
         assert_eq!((all.next, all.end, all.state), (28, 28, ProcessState::Exited(Exit::Signal(9))));
@@ -339,7 +375,7 @@ mod tests {
         assert_eq!(read(&logs, ReadFrom::Position(99)).0, "");
         assert_eq!(read(&logs, ReadFrom::LastLines(2)).0, "[redacted]\nend\n");
         // The log is longer than the output, because the log also reports the lost output.
-        logs.append(&p1, 33, 35, b"x\n").expect("appended");
+        logs.append(&p1, 33, 35, &out(b"x\n")).expect("appended");
         assert_eq!(logs.begin(process(1)).expect("begun"), Some(35));
         let (text, all) = read(&logs, ReadFrom::Position(0));
         assert_eq!(text, "one\n[redacted]\nend\n[bottle: 5 bytes were not saved]\nx\n");
@@ -373,7 +409,7 @@ mod tests {
         let line = [vec![b'x'; 99], vec![b'\n']].concat().repeat(1000);
         let part = line.len() as u64;
         for number in 0..50 {
-            logs.append(&ProcessName::handle(1), number * part, (number + 1) * part, &line)
+            logs.append(&ProcessName::handle(1), number * part, (number + 1) * part, &out(&line))
                 .expect("appended");
             assert!(logs.length(&ProcessName::handle(1)) < LOG_MAX);
         }
@@ -386,6 +422,51 @@ mod tests {
         let first = format!("[bottle: the first {} bytes are not kept]\nxx", all.from);
         assert!(read(&logs, ReadFrom::LastLines(u64::MAX)).0.starts_with(&first));
         assert_eq!(read(&logs, ReadFrom::Position(all.end - 100)).0.len(), 100);
+    }
+
+    #[test]
+    fn a_log_says_which_bytes_are_standard_error() {
+        let directory = tempfile::tempdir().expect("directory");
+        let logs = ProcessLogs::of(directory.path());
+        let p1 = ProcessName::handle(1);
+        logs.begin(process(1)).expect("begun");
+        let mut pieces = out(b"one\n");
+        pieces.push(STDERR, b"bad\n");
+        logs.append(&p1, 0, 8, &pieces).expect("appended");
+        // The next keeper continues. Lost output is reported in a line of standard error, which came before it.
+        logs.begin(process(1)).expect("begun");
+        logs.append(&p1, 9, 13, &out(b"two\n")).expect("appended");
+        let saved = logs.find(&p1).expect("saved");
+        let (all, _) = logs.read(&saved, ReadFrom::Position(0), u32::MAX).expect("read");
+        assert_eq!(all.only(STDOUT).bytes(), b"one\ntwo\n");
+        assert_eq!(all.only(STDERR).bytes(), b"bad\n[bottle: 1 bytes were not saved]\n");
+        logs.retain(&[]);
+        assert_eq!(fs::read_dir(directory.path().join("logs/processes")).expect("listed").count(), 0);
+    }
+
+    #[test]
+    fn a_log_whose_stream_changes_often_loses_its_older_part() {
+        let directory = tempfile::tempdir().expect("directory");
+        let logs = ProcessLogs::of(directory.path());
+        let p1 = ProcessName::handle(1);
+        logs.begin(process(1)).expect("begun");
+        let mut pieces = OutputPieces::default();
+        for _ in 0..5000 {
+            pieces.push(STDOUT, b"out\n");
+            pieces.push(STDERR, b"error\n");
+        }
+        let length = pieces.len() as u64;
+        for number in 0..8 {
+            logs.append(&p1, number * length, (number + 1) * length, &pieces).expect("appended");
+            let marks = directory.path().join("logs/processes/p1.streams").metadata().expect("marks");
+            assert!(marks.len() < 700 << 10, "{} bytes of marks", marks.len());
+        }
+        let saved = logs.find(&p1).expect("saved");
+        let (all, read) = logs.read(&saved, ReadFrom::Position(0), u32::MAX).expect("read");
+        assert!(read.lost > 0 && read.end == 8 * length, "{read:?}");
+        let (stdout, stderr) = (all.only(STDOUT).bytes(), all.only(STDERR).bytes());
+        assert!(!stdout.is_empty() && stdout.chunks(4).all(|line| line == b"out\n"));
+        assert!(!stderr.is_empty() && stderr.chunks(6).all(|line| line == b"error\n"));
     }
 
     #[test]
@@ -414,7 +495,7 @@ mod tests {
             for text in [&"abc"[..shift], &"€".repeat(300_000), &"€".repeat(500_000)] {
                 let from = next;
                 next += text.len() as u64;
-                logs.append(&ProcessName::handle(1), from, next, text.as_bytes()).expect("appended");
+                logs.append(&ProcessName::handle(1), from, next, &out(text.as_bytes())).expect("appended");
             }
             let (text, all) = read(&logs, ReadFrom::Position(0));
             assert!(text.starts_with('€') && all.lost > 0 && all.end == next, "{all:?}");
@@ -430,13 +511,13 @@ mod tests {
             let directory = tempfile::tempdir().expect("directory");
             let logs = ProcessLogs::of(directory.path());
             logs.begin(process(1)).expect("begun");
-            logs.append(&ProcessName::handle(1), 0, bytes.len() as u64, &bytes).expect("appended");
+            logs.append(&ProcessName::handle(1), 0, bytes.len() as u64, &out(&bytes)).expect("appended");
             let saved = logs.find(&ProcessName::handle(1)).expect("saved");
             let (mut text, mut next) = (String::new(), 0);
             while next < bytes.len() as u64 {
                 let (part, read) = logs.read(&saved, ReadFrom::Position(next), max).expect("read");
                 prop_assert!(!part.is_empty() && part.len() <= CHARACTER_MAX.max(max as usize));
-                text += &String::from_utf8_lossy(&part);
+                text += &String::from_utf8_lossy(&part.bytes());
                 next = read.next;
             }
             prop_assert_eq!(text, String::from_utf8_lossy(&bytes));

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bottle_channel::{Channel, Event};
+use bottle_instance::output_pieces::OutputPieces;
 use bottle_instance::process_logs::ProcessLogs;
 use bottle_policy::secret::Secret;
 use bottle_protocol::session::guest::{GuestEvent, GuestRequest, STDERR, STDOUT};
@@ -112,8 +113,8 @@ impl Recorder {
             follow: true,
         };
         let Ok(mut stream) = guest.open(&GuestRequest::ReadOutput(request)).await else { return Ok(()) };
-        let mut lines = Lines { from, next: from, text: Vec::new() };
-        let mut part = Vec::new();
+        let mut lines = Lines { from, next: from, text: OutputPieces::default() };
+        let mut part = OutputPieces::default();
         loop {
             let event = match lines.text.is_empty() {
                 true => Ok(stream.next().await),
@@ -122,10 +123,10 @@ impl Recorder {
             match event {
                 Err(_) => self.append(handle, lines.take_all()).await?,
                 // A part may be longer than `PART`, because a mask may be longer than the secret that it replaces.
-                Ok(Some(Event::Data { fd: STDOUT | STDERR, bytes }))
+                Ok(Some(Event::Data { fd: fd @ (STDOUT | STDERR), bytes }))
                     if part.len() + bytes.len() <= 2 * PART as usize =>
                 {
-                    part.extend_from_slice(&bytes);
+                    part.push(fd, &bytes);
                 }
                 Ok(Some(Event::Message(json))) => {
                     let Ok(GuestEvent::Read(read)) = serde_json::from_slice(&json) else { break };
@@ -149,7 +150,7 @@ impl Recorder {
     async fn append(&self, handle: &ProcessName, output: Option<Piece>) -> io::Result<()> {
         let Some(Piece { from, next, text }) = output else { return Ok(()) };
         let (inner, handle) = (self.0.clone(), handle.clone());
-        self.write(move |logs| logs.append(&handle, from, next, &inner.redactor.redact_bytes(&text))).await
+        self.write(move |logs| logs.append(&handle, from, next, &masked(&inner.redactor, &text))).await
     }
 
     /// Runs `write` on a blocking thread, because the disk may be slow.
@@ -175,12 +176,30 @@ impl Recorder {
     }
 }
 
+/// Masks the secrets of a text, also those whose pieces are of different streams.
+fn masked(redactor: &Redactor, text: &OutputPieces) -> OutputPieces {
+    let mut end = 0;
+    let ends = text.iter().map(|piece| {
+        end += piece.bytes.len();
+        end
+    });
+    let mut ends: Vec<usize> = ends.collect();
+    let bytes = text.bytes();
+    let bytes = redactor.redact_with_offsets(&bytes, &mut ends);
+    let (mut masked, mut begin) = (OutputPieces::default(), 0);
+    for (piece, end) in text.iter().zip(ends) {
+        masked.push(piece.fd, bytes.get(begin..end).unwrap_or_default());
+        begin = end;
+    }
+    masked
+}
+
 /// A piece of a process's output, from the position `from` to the position `next`.
 #[derive(Debug, PartialEq, Eq)]
 struct Piece {
     from: u64,
     next: u64,
-    text: Vec<u8>,
+    text: OutputPieces,
 }
 
 /// Received output that is not saved yet, up to the beginning of an unfinished line. Only whole lines are saved, so
@@ -188,30 +207,30 @@ struct Piece {
 struct Lines {
     from: u64,
     next: u64,
-    text: Vec<u8>,
+    text: OutputPieces,
 }
 
 impl Lines {
-    fn add(&mut self, from: u64, next: u64, text: &[u8]) {
+    fn add(&mut self, from: u64, next: u64, text: &OutputPieces) {
         if self.text.is_empty() {
             self.from = from;
         }
-        self.text.extend_from_slice(text);
+        text.iter().for_each(|piece| self.text.push(piece.fd, &piece.bytes));
         self.next = next;
     }
 
     /// Takes the output up to the last line break. If the unfinished line after it is too long, takes this line too.
     fn take_whole(&mut self) -> Option<Piece> {
-        let whole = match self.text.iter().rposition(|byte| *byte == b'\n') {
-            Some(line_break) if self.text.len() - line_break <= LINE_MAX => line_break + 1,
-            None if self.text.len() <= LINE_MAX => return None,
-            _ => self.text.len(),
+        let length = self.text.len();
+        let whole = match self.text.bytes().iter().rposition(|byte| *byte == b'\n') {
+            Some(line_break) if length - line_break <= LINE_MAX => line_break + 1,
+            None if length <= LINE_MAX => return None,
+            _ => length,
         };
-        let rest = self.text.split_off(whole);
+        let text = self.text.split_to(whole);
         // The position is an estimate, because the output that the guest masked may be longer or shorter than the
         // output that the process wrote. When the remaining text is taken, the position is exact again.
-        let next = self.next.saturating_sub(rest.len() as u64).max(self.from);
-        let text = std::mem::replace(&mut self.text, rest);
+        let next = self.next.saturating_sub(self.text.len() as u64).max(self.from);
         let from = std::mem::replace(&mut self.from, next);
         Some(Piece { from, next, text })
     }
@@ -227,25 +246,42 @@ impl Lines {
 mod tests {
     use super::*;
 
+    fn out(text: &[u8]) -> OutputPieces {
+        let mut pieces = OutputPieces::default();
+        pieces.push(STDOUT, text);
+        pieces
+    }
+
     fn piece(from: u64, next: u64, text: &str) -> Option<Piece> {
-        Some(Piece { from, next, text: text.as_bytes().to_vec() })
+        Some(Piece { from, next, text: out(text.as_bytes()) })
+    }
+
+    #[test]
+    fn secrets_are_masked_across_streams() {
+        let redactor = Redactor::new(&[Secret::new("hunter2-hunter2".to_owned())]).expect("a redactor");
+        let mut text = out(b"a hunter2-");
+        text.push(STDERR, b"hunter2 b\n");
+        text.push(STDOUT, b"c\n");
+        let masked = masked(&redactor, &text);
+        assert_eq!(masked.only(STDOUT).bytes(), b"a [redacted]c\n");
+        assert_eq!(masked.only(STDERR).bytes(), b" b\n");
     }
 
     #[test]
     fn lines_are_saved_whole() {
-        let mut lines = Lines { from: 5, next: 5, text: Vec::new() };
+        let mut lines = Lines { from: 5, next: 5, text: OutputPieces::default() };
         assert_eq!((lines.take_whole(), lines.take_all()), (None, None));
-        lines.add(5, 8, b"one");
+        lines.add(5, 8, &out(b"one"));
         assert_eq!(lines.take_whole(), None);
-        lines.add(8, 16, b"\ntwo\nthr");
+        lines.add(8, 16, &out(b"\ntwo\nthr"));
         assert_eq!(lines.take_whole(), piece(5, 13, "one\ntwo\n"));
-        lines.add(16, 18, b"ee");
+        lines.add(16, 18, &out(b"ee"));
         assert_eq!(lines.take_all(), piece(13, 18, "three"));
         // The output between the positions 18 and 20 was lost.
-        lines.add(20, 22, b"x\n");
+        lines.add(20, 22, &out(b"x\n"));
         assert_eq!(lines.take_whole(), piece(20, 22, "x\n"));
         let long = vec![b'x'; LINE_MAX + 1];
-        lines.add(22, 22 + long.len() as u64, &long);
+        lines.add(22, 22 + long.len() as u64, &out(&long));
         assert_eq!(lines.take_whole().map(|piece| piece.text.len()), Some(long.len()));
     }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bottle_channel::{Channel, Event, Stream, StreamReceiver};
 use bottle_host::Host;
+use bottle_instance::output_pieces::OutputPieces;
 use bottle_instance::process_logs::ProcessLogs;
 use bottle_instance::{State, Store};
 use bottle_policy::names::Slug;
@@ -198,9 +199,9 @@ impl<'a> Processes<'a> {
         let output = Source::Running(connect(self.host, self.slug).await?).output(self.slug, process);
         let mut lines = Lines::from(from);
         loop {
-            let (bytes, read) = output.part(ReadFrom::Position(lines.next()), PART, FOLLOW).await?;
+            let (pieces, read) = output.part(ReadFrom::Position(lines.next()), PART, FOLLOW).await?;
             let ended = read.state != ProcessState::Running && read.next >= read.end;
-            if let Some((line, next)) = lines.find(&bytes, read.next, ended, pattern) {
+            if let Some((line, next)) = lines.find(&pieces.bytes(), read.next, ended, pattern) {
                 return Ok(MatchedLine { line: String::from_utf8_lossy(&line).into_owned(), next });
             }
             if ended {
@@ -277,7 +278,7 @@ impl Output {
         from: ReadFrom,
         max: u32,
         wait: Duration,
-    ) -> Result<(Vec<u8>, OutputRead), Failure> {
+    ) -> Result<(OutputPieces, OutputRead), Failure> {
         match &self.source {
             Source::Running(channel) => self.ask(channel, from, max, wait).await,
             Source::Ended(logs) => self.saved(logs, from, max),
@@ -290,20 +291,23 @@ impl Output {
         from: ReadFrom,
         max: u32,
         wait: Duration,
-    ) -> Result<(Vec<u8>, OutputRead), Failure> {
+    ) -> Result<(OutputPieces, OutputRead), Failure> {
         let process = self.process.clone();
         let request = ReadOutput { process, from, max, wait_ms: millis(wait), follow: false };
         let mut stream = open_guest(channel, GuestRequest::ReadOutput(request)).await?;
         // The text that replaces a secret may be longer than the piece of the secret in this part.
         let most = (max as usize + 1).saturating_mul(REDACTED.len());
-        let mut bytes = Vec::new();
+        let (mut pieces, mut length) = (OutputPieces::default(), 0);
         loop {
             match stream.next().await {
-                Some(Event::Data { fd: STDOUT | STDERR, bytes: part }) => bytes.extend_from_slice(&part),
+                Some(Event::Data { fd: fd @ (STDOUT | STDERR), bytes }) => {
+                    pieces.push(fd, &bytes);
+                    length += bytes.len();
+                }
                 Some(Event::Data { .. }) => {}
                 Some(Event::Message(json)) => {
                     return match serde_json::from_slice(&json) {
-                        Ok(GuestEvent::Read(read)) => Ok((bytes, read)),
+                        Ok(GuestEvent::Read(read)) => Ok((pieces, read)),
                         Ok(GuestEvent::Failed(failure)) => Err(failed(failure, &self.slug)),
                         _ => Err(unexpected_answer()),
                     };
@@ -312,13 +316,18 @@ impl Output {
                 Some(Event::End) | None => return Err(unexpected_answer()),
             }
             // The guest may send more than `max` bytes. This is checked, because all bytes are kept in memory.
-            if bytes.len() > most {
+            if length > most {
                 return Err(unexpected_answer());
             }
         }
     }
 
-    fn saved(&self, logs: &ProcessLogs, from: ReadFrom, max: u32) -> Result<(Vec<u8>, OutputRead), Failure> {
+    fn saved(
+        &self,
+        logs: &ProcessLogs,
+        from: ReadFrom,
+        max: u32,
+    ) -> Result<(OutputPieces, OutputRead), Failure> {
         let Self { slug, process, .. } = self;
         let saved = logs.find(process).ok_or_else(|| {
             Failure::failed(format!("no output of a process {process} was saved before {slug} ended"))

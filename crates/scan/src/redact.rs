@@ -82,17 +82,32 @@ impl Redactor {
     /// Works like [`redact`](Self::redact), but for text that may be invalid UTF-8.
     #[must_use]
     pub fn redact_bytes<'t>(&self, text: &'t [u8]) -> Cow<'t, [u8]> {
+        self.redact_with_offsets(text, &mut [])
+    }
+
+    /// Works like [`redact_bytes`](Self::redact_bytes). Also changes `offsets`, which are sorted offsets in `text`, to
+    /// the offsets of the same places in the result. An offset inside a secret becomes the end of its mask.
+    #[must_use]
+    pub fn redact_with_offsets<'t>(&self, text: &'t [u8], offsets: &mut [usize]) -> Cow<'t, [u8]> {
         let found = self.found(text);
         if found.is_empty() {
             return Cow::Borrowed(text);
         }
         let mut kept = Vec::with_capacity(text.len());
         let mut at = 0;
+        let mut offsets = offsets.iter_mut().peekable();
         for range in found {
+            while let Some(offset) = offsets.next_if(|offset| **offset <= range.start) {
+                *offset = kept.len() + *offset - at;
+            }
             kept.extend_from_slice(&text[at..range.start]);
             kept.extend_from_slice(MASK.as_bytes());
             at = range.end;
+            while let Some(offset) = offsets.next_if(|offset| **offset < at) {
+                *offset = kept.len();
+            }
         }
+        offsets.for_each(|offset| *offset = kept.len() + *offset - at);
         kept.extend_from_slice(&text[at..]);
         Cow::Owned(kept)
     }
@@ -163,6 +178,19 @@ mod tests {
         }
         assert!(matches!(redactor.redact("plain"), Cow::Borrowed("plain")));
         assert_eq!(redactor.redact_bytes(b"\xffsk-ant-0123456789\xfe"), b"\xff[redacted]\xfe".as_slice());
+    }
+
+    #[test]
+    fn offsets_move_with_the_text() {
+        let redactor = redactor(&["hunter2-hunter2"]);
+        let mut offsets: Vec<usize> = (0..=21).collect();
+        let masked = redactor.redact_with_offsets(b"a: hunter2-hunter2 b\n", &mut offsets);
+        assert_eq!(masked.as_ref(), b"a: [redacted] b\n");
+        let inside = [13; 14];
+        assert_eq!(offsets, [&[0, 1, 2, 3][..], &inside, &[13, 14, 15, 16]].concat());
+        let mut untouched = [1, 2];
+        let _ = redactor.redact_with_offsets(b"abc", &mut untouched);
+        assert_eq!(untouched, [1, 2]);
     }
 
     #[test]

@@ -5,8 +5,10 @@ mod target;
 use std::time::Duration;
 
 use bottle_host::Host;
+use bottle_instance::output_pieces::OutputPieces;
 use bottle_lib::processes::{self, FOLLOW, PART, Processes};
 use bottle_lib::report::ProcessOutput;
+use bottle_protocol::session::guest::{STDERR, STDOUT};
 use bottle_protocol::session::process::{ProcessState, ReadFrom};
 
 pub(crate) use self::target::Target;
@@ -22,7 +24,8 @@ use crate::console::signals::Signals;
 ///
 /// The bottle keeps the last MiB of the output. The output is also saved on your machine, with secrets masked, so that it
 /// can be read after the bottle ended. On a terminal, it has no escape sequences. A file or a program gets it as the process
-/// wrote it. With `--json`, `next` is the position at which the next part begins.
+/// wrote it. With `--json`, `next` is the position at which the next part begins, and `streams` says which bytes of the text
+/// are standard error. Positions and `--tail` count both streams.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Log {
     #[command(flatten)]
@@ -33,6 +36,12 @@ pub(crate) struct Log {
     /// Begin so many lines before the end
     #[arg(long, value_name = "LINES")]
     tail: Option<u64>,
+    /// Only its standard output
+    #[arg(long, conflicts_with = "stderr")]
+    stdout: bool,
+    /// Only its standard error
+    #[arg(long)]
+    stderr: bool,
     /// Follow new output until the process ends
     #[arg(short, long)]
     follow: bool,
@@ -62,6 +71,15 @@ impl Log {
         })
     }
 
+    /// Returns the pieces of the stream that the flags select.
+    fn selected(&self, pieces: OutputPieces) -> OutputPieces {
+        match (self.stdout, self.stderr) {
+            (true, _) => pieces.only(STDOUT),
+            (_, true) => pieces.only(STDERR),
+            _ => pieces,
+        }
+    }
+
     async fn show(&self, process: &processes::Output, output: &Output) -> Result<(), CliError> {
         let mut from = match self.tail {
             Some(lines) => ReadFrom::LastLines(lines),
@@ -69,18 +87,18 @@ impl Log {
         };
         let mut wait = self.wait.unwrap_or_default();
         if output.json {
-            let (bytes, read) = process.part(from, self.max_output, wait).await?;
-            return output.print_json(&ProcessOutput::of(&bytes, read));
+            let (pieces, read) = process.part(from, self.max_output, wait).await?;
+            return output.print_json(&ProcessOutput::of(&self.selected(pieces), read));
         }
         let mut printer = Printer::new();
         // Without `--follow`, output that the process writes after the first read is not printed.
         let mut end = None;
         loop {
-            let (bytes, read) = process.part(from, PART, wait).await?;
+            let (pieces, read) = process.part(from, PART, wait).await?;
             if read.lost > 0 && self.from.is_some() {
                 output.note(format!("{} of the output are not kept any more", counted(read.lost, "byte")));
             }
-            printer.feed(&bytes)?;
+            printer.feed(&self.selected(pieces).bytes())?;
             from = ReadFrom::Position(read.next);
             wait = if self.follow { FOLLOW } else { Duration::ZERO };
             let end = if self.follow { read.end } else { *end.get_or_insert(read.end) };

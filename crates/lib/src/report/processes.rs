@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use bottle_protocol::session::guest::Exit;
+use bottle_instance::output_pieces::OutputPieces;
+use bottle_protocol::session::guest::{Exit, STDERR};
 use bottle_protocol::session::process::{OutputRead, ProcessInfo, ProcessName, ProcessState};
 use bottle_protocol::session::service::ServiceInfo;
 use jiff::Timestamp;
@@ -214,9 +215,11 @@ impl From<ServiceInfo> for BottleService {
 /// The document that `bottle process log --json` prints.
 #[derive(Debug, Serialize)]
 pub struct ProcessOutput {
-    /// The text of the part. Bytes that are not UTF-8 are replaced by U+FFFD.
+    /// The text of the part, or of one stream of the part. Bytes that are not UTF-8 are replaced by U+FFFD.
     pub text: String,
-    /// The position of the first byte of the text, counted from the first byte of the output.
+    /// The streams of the text, in its order.
+    pub streams: Vec<StreamText>,
+    /// The position of the first byte of the part, counted from the first byte of the output.
     pub from: u64,
     /// The position of the next part of the output.
     pub next: u64,
@@ -232,11 +235,26 @@ pub struct ProcessOutput {
 impl ProcessOutput {
     /// Returns the document about a part of a process's output. A part ends at the end of a character, so only bytes
     /// that the process wrote become U+FFFD.
-    pub fn of(bytes: &[u8], read: OutputRead) -> Self {
+    pub fn of(pieces: &OutputPieces, read: OutputRead) -> Self {
         let OutputRead { from, next, lost, end, state } = read;
-        let text = String::from_utf8_lossy(bytes).into_owned();
-        Self { text, from, next, end, lost, state: state.into() }
+        let (mut text, mut streams) = (String::new(), Vec::new());
+        for piece in pieces.iter() {
+            let shown = String::from_utf8_lossy(&piece.bytes);
+            let stream = if piece.fd == STDERR { "stderr" } else { "stdout" };
+            streams.push(StreamText { stream, bytes: shown.len() });
+            text += &shown;
+        }
+        Self { text, streams, from, next, end, lost, state: state.into() }
     }
+}
+
+/// A piece of a text, which is of one stream.
+#[derive(Debug, Serialize)]
+pub struct StreamText {
+    /// `stdout` or `stderr`. The output of a terminal, and that of a process with `--merge`, is `stdout`.
+    pub stream: &'static str,
+    /// The length of the piece in the text, as UTF-8, in bytes.
+    pub bytes: usize,
 }
 
 /// An output stream of a command.
