@@ -119,6 +119,7 @@ const SETTINGS: &[(&str, &str, Value)] = &[
         0 => "0".to_owned(),
         seconds => clock(seconds),
     }),
+    ("processes.keep", "processes that run or are remembered per bottle", |s| s.processes_keep.to_string()),
     ("supervise.call_wait", "how long an agent's call waits for your answer", |s| {
         clock(s.waits.call_seconds)
     }),

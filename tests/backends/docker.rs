@@ -238,6 +238,7 @@ async fn containers_run_no_image_program_and_show_no_secrets() {
             secret: [].into(),
             files: vec![file],
             work: None,
+            processes: None,
         };
         let mut stream = channel.open(&GuestRequest::Provision(provision)).await.expect("open");
         assert_eq!(stream.receive::<GuestEvent>().await.expect("answer"), GuestEvent::Done);

@@ -492,7 +492,13 @@ impl Bottle<'_> {
     /// Connects to pid 1 and provisions it with an empty environment.
     pub(crate) async fn provisioned(&self) -> Channel {
         let channel = self.connect().await;
-        let nothing = Provision { env: BTreeMap::new(), secret: [].into(), files: Vec::new(), work: None };
+        let nothing = Provision {
+            env: BTreeMap::new(),
+            secret: [].into(),
+            files: Vec::new(),
+            work: None,
+            processes: None,
+        };
         let mut stream = channel.open(&GuestRequest::Provision(nothing)).await.expect("open");
         assert_eq!(stream.receive::<GuestEvent>().await.expect("answer"), GuestEvent::Done);
         channel

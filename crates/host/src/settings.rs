@@ -10,6 +10,7 @@ use std::path::PathBuf;
 
 use bottle_command_policy::Approval;
 use bottle_protocol::session::bundle::{Limits, ModelRules};
+use bottle_protocol::session::process::PROCESSES_DEFAULT;
 use bottle_text::terminal::Pass;
 use bottle_text::yaml;
 use jiff::{SignedDuration, Timestamp};
@@ -44,6 +45,8 @@ pub struct Settings {
     pub home_allow_sockets: bool,
     /// `logs.keep`: the maximum size of each bottle's proxy log in bytes.
     pub log_keep: u64,
+    /// `processes.keep`: the number of processes that each bottle keeps: those that run, and the last ones that ended.
+    pub processes_keep: usize,
     /// `egress.body_limit` and `egress.spool_quota`.
     pub limits: Limits,
     /// `metering`: the rules for requests to models.
@@ -112,6 +115,7 @@ impl Default for Settings {
             home_allow: Vec::new(),
             home_allow_sockets: false,
             log_keep: LOG_KEEP,
+            processes_keep: PROCESSES_DEFAULT,
             limits: Limits::default(),
             metering: ModelRules::default(),
             waits: Waits::default(),
@@ -289,7 +293,7 @@ mod tests {
     fn parses_every_key() {
         let settings = parse(
             "backend: linux\ndetach_keys: ctrl-p,ctrl-q\nterminal:\n  pass: [title, notify]\n  tint: true\n\
-             logs: {keep: 8MiB}\negress: {body_limit: 32MiB}\nmetering: {repeats: 9, exact: true, unmetered: [a.example/x]}\nkeep_days: 7\nkeep_size: 2MiB\nhome_allow: [~/x]\n\
+             logs: {keep: 8MiB}\nprocesses: {keep: 200}\negress: {body_limit: 32MiB}\nmetering: {repeats: 9, exact: true, unmetered: [a.example/x]}\nkeep_days: 7\nkeep_size: 2MiB\nhome_allow: [~/x]\n\
              supervise: {token_timeout: 90s, git_timeout: 1h, call_wait: 20s, notify: \"curl -d @- 'a b'\"}\n\
              docker: {transport: socket, subnets: 10.9.0.0/20, runtime: runsc}\n\
              commands: {mode: Teen, allow: [{rule: command, prefix: [cargo, test]}]}\n\
@@ -307,6 +311,7 @@ mod tests {
                 home_allow: vec!["~/x".into()],
                 home_allow_sockets: true,
                 log_keep: 8 << 20,
+                processes_keep: 200,
                 limits: Limits { body: 32 << 20, ..Limits::default() },
                 metering: ModelRules {
                     default_output: None,
@@ -332,7 +337,7 @@ mod tests {
                             rule: Rule::Command,
                             prefix: ["cargo", "test"].map(str::to_owned).to_vec(),
                         },
-                        origin: "settings.yml:14".to_owned(),
+                        origin: "settings.yml:15".to_owned(),
                     }],
                 },
                 environments: EnvironmentSettings {
@@ -353,7 +358,7 @@ mod tests {
                     .map(|(scope, key, window, tokens)| Declared {
                         scope: Scope::parse(scope).expect("scope"),
                         limit: Limit { key: key.to_owned(), window, tokens },
-                        origin: "settings.yml:15".to_owned(),
+                        origin: "settings.yml:16".to_owned(),
                     })
                     .to_vec(),
                 cutoff: OnSpent::Freeze,

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bottle_protocol::endpoints::BadEndpoint;
 use bottle_protocol::session::bundle::{Limits, ModelRules};
+use bottle_protocol::session::process::{PROCESSES_DEFAULT, PROCESSES_MAX};
 use bottle_text::terminal::Pass;
 use bottle_text::yaml::{self, Position, Spanned, YamlError};
 use serde::de::value::SeqAccessDeserializer;
@@ -49,6 +50,7 @@ struct Written {
     detach_keys: Option<Spanned<String>>,
     terminal: Terminal,
     logs: Logs,
+    processes: Processes,
     docker: docker_settings::Written,
     commands: command_settings::Written,
     environments: environment_settings::Written,
@@ -125,6 +127,25 @@ impl Terminal {
 #[serde(deny_unknown_fields, default)]
 struct Logs {
     keep: Option<Spanned<String>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+struct Processes {
+    keep: Option<Spanned<usize>>,
+}
+
+impl Processes {
+    /// Returns the number of processes that a bottle keeps.
+    fn keep(&self) -> Result<usize, Problem> {
+        match &self.keep {
+            None => Ok(PROCESSES_DEFAULT),
+            Some(keep) if (1..=PROCESSES_MAX).contains(&keep.value) => Ok(keep.value),
+            Some(keep) => {
+                Err((at(keep, &format!("`processes.keep` must be from 1 to {PROCESSES_MAX}")), None))
+            }
+        }
+    }
 }
 
 #[derive(Deserialize, Default)]
@@ -292,6 +313,7 @@ pub(super) fn parse(text: &str) -> Result<Settings, Problem> {
         home_allow,
         home_allow_sockets: written.home_allow_sockets,
         log_keep,
+        processes_keep: written.processes.keep()?,
         limits,
         metering,
         waits,

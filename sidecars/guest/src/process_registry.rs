@@ -1,10 +1,10 @@
 //! Registers the processes that clients and services started, with their handles and names.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bottle_protocol::session::guest::FailureKind;
-use bottle_protocol::session::process::{PROCESSES_MAX, ProcessName};
+use bottle_protocol::session::process::{PROCESSES_DEFAULT, PROCESSES_MAX, ProcessName};
 use rustix::process::Pid;
 use tokio::sync::watch;
 
@@ -16,6 +16,8 @@ use crate::hosted::Hosted;
 #[derive(Default)]
 pub(crate) struct Processes {
     known: Mutex<Known>,
+    /// The maximum number of processes. If it is not set, [`PROCESSES_DEFAULT`] is the maximum.
+    most: OnceLock<usize>,
     /// Notifies watchers of starts.
     started: watch::Sender<u64>,
 }
@@ -50,6 +52,12 @@ impl Processes {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Sets the maximum number of processes.
+    pub(crate) fn set_most(&self, most: usize) {
+        // The value is not set yet, because the bottle is provisioned only once.
+        let _ = self.most.set(most.clamp(1, PROCESSES_MAX));
+    }
+
     /// Starts a process with the function `start`, and registers it.
     pub(crate) fn start(
         &self,
@@ -65,9 +73,11 @@ impl Processes {
                 return Err(bad_state(format!("a process named {name} runs already: {}", entry.handle)));
             }
         }
-        if known.all.len() >= PROCESSES_MAX {
+        let most = self.most.get().copied().unwrap_or(PROCESSES_DEFAULT);
+        if known.all.len() >= most {
             let ended = known.all.iter().position(|entry| !entry.runs());
-            let ended = ended.ok_or_else(|| bad_state(format!("{PROCESSES_MAX} processes run already")))?;
+            let why = || format!("{most} processes run already, and `processes.keep` allows no more");
+            let ended = ended.ok_or_else(|| bad_state(why()))?;
             known.all.remove(ended);
         }
         known.last += 1;

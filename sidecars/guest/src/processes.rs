@@ -3,8 +3,8 @@
 //! ```text
 //!   start ─► handle ─► list, watch, read (by position), write, signal, attach, wait, end
 //! ```
-//! The guest keeps these processes while keepers and clients connect and disconnect. If there are [`PROCESSES_MAX`]
-//! processes, the next start removes the oldest process that has ended from the registry.
+//! The guest keeps these processes while keepers and clients connect and disconnect. If there are as many
+//! processes as the guest may keep ([`processes`](bottle_protocol::session::guest::Provision::processes)), the next start removes the oldest process that has ended from the registry.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -35,6 +35,9 @@ pub(crate) fn provision(guest: &Guest, request: Provision) -> Outcome<()> {
             failed(FailureKind::BadPath, format!("cannot write {:?}: {error}", file.path))
         })?;
     }
+    if let Some(most) = request.processes {
+        guest.processes.set_most(most);
+    }
     if let Some(work) = &request.work {
         guest.set_work(work);
     }

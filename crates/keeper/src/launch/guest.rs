@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use bottle_channel::{Channel, Event, Stream};
+use bottle_host::Settings;
 use bottle_plan::{LiveDirectory, Plan, PlannedFile};
 use bottle_policy::names;
 use bottle_protocol::session::guest::{
@@ -45,6 +46,7 @@ pub(super) async fn provision(
         secret: environment::secret_names(plan),
         files,
         work: work_directories(plan),
+        processes: Some(Settings::load(context.host).unwrap_or_default().processes_keep),
     });
     done(&mut open(guest, &request).await?).await?;
     let truststore = PlannedFile {

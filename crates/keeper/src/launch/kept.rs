@@ -29,8 +29,13 @@ pub async fn open_kept(
     backend.open_kept(&kept).await?;
     let guest = connect(backend, &slug, Peer::Guest).await?;
     let env = environment::of_kept(host, &slug, &sandbox.prepared);
-    let request =
-        GuestRequest::Provision(Provision { env, secret: BTreeSet::new(), files: Vec::new(), work: None });
+    let request = GuestRequest::Provision(Provision {
+        env,
+        secret: BTreeSet::new(),
+        files: Vec::new(),
+        work: None,
+        processes: None,
+    });
     done(&mut open(&guest, &request).await?).await?;
     Ok(guest)
 }

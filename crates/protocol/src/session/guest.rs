@@ -139,6 +139,10 @@ pub struct Provision {
     /// The directories whose changes count as unsaved work. `None` means the workspace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub work: Option<Vec<String>>,
+    /// The number of processes that the guest keeps, at most [`PROCESSES_MAX`](super::process::PROCESSES_MAX). `None`
+    /// means [`PROCESSES_DEFAULT`](super::process::PROCESSES_DEFAULT).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub processes: Option<usize>,
 }
 
 /// A value on the channel that may be secret.

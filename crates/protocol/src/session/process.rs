@@ -9,9 +9,13 @@ use serde::{Deserialize, Serialize};
 
 use super::program::{Exit, Process, Size};
 
-/// The maximum number of processes whose logs a guest keeps. At this number, the start of another process makes the
-/// guest remove the oldest process that has ended.
-pub const PROCESSES_MAX: usize = 64;
+/// The default number of processes that a guest keeps with their logs: the processes that run, and the last ones that
+/// ended. At this number, the start of another process makes the guest remove the oldest process that has ended.
+pub const PROCESSES_DEFAULT: usize = 64;
+
+/// The largest number of processes that a guest can be told to keep. The log of each process has up to
+/// [`SCROLLBACK`](super::guest::SCROLLBACK) bytes in the memory of the bottle.
+pub const PROCESSES_MAX: usize = 1024;
 
 /// The maximum length of a name in bytes.
 const NAME_MAX: usize = 64;

@@ -237,6 +237,11 @@ async fn handshake<IO: AsyncRead + AsyncWrite + Unpin + Send + 'static>(stream: 
 }
 
 pub(crate) async fn provision(channel: &Channel) {
+    provision_with(channel, None).await;
+}
+
+/// Provisions a bottle that keeps this number of processes.
+pub(crate) async fn provision_with(channel: &Channel, processes: Option<usize>) {
     let env = [("PROVISIONED", "yes"), ("WORD", "hunter2-hunter2")];
     let env = env.map(|(name, value)| (name.to_owned(), value.into())).into();
     let request = GuestRequest::Provision(Provision {
@@ -244,6 +249,7 @@ pub(crate) async fn provision(channel: &Channel) {
         secret: ["WORD".to_owned()].into(),
         files: Vec::new(),
         work: None,
+        processes,
     });
     assert_eq!(ask(channel, &request).await, GuestEvent::Done);
 }

@@ -65,6 +65,7 @@ async fn writes_provisioned_files_with_their_mode_inside_the_root() {
             secret: [].into(),
             files,
             work: None,
+            processes: None,
         })
     };
     let channel = bottle.connect().await;

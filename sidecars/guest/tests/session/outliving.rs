@@ -7,11 +7,11 @@ use bottle_protocol::session::guest::{
     Attach, ClientMessage, Exit, FailureKind, GuestEvent, GuestRequest, Process, SCROLLBACK, STDIN, Size,
 };
 use bottle_protocol::session::process::{
-    EndProcess, OutputRead, PROCESSES_MAX, ProcessInfo, ProcessName, ProcessState, ReadFrom, ReadOutput,
-    ResizeTerminal, SignalProcess, StartProcess, WriteInput,
+    EndProcess, OutputRead, PROCESSES_DEFAULT, PROCESSES_MAX, ProcessInfo, ProcessName, ProcessState,
+    ReadFrom, ReadOutput, ResizeTerminal, SignalProcess, StartProcess, WriteInput,
 };
 
-use crate::bottle::{Bottle, SIZE, SOON, Seen, all, ask, shell};
+use crate::bottle::{Bottle, SIZE, SOON, Seen, all, ask, provision_with, shell};
 
 /// Starts a process, and returns its handle.
 async fn start(channel: &Channel, process: Process, name: Option<&str>) -> ProcessName {
@@ -367,7 +367,7 @@ async fn the_number_of_processes_is_bounded() {
     let (_bottle, channel) = Bottle::ready().await;
     let first = start(&channel, shell("true"), None).await;
     wait(&channel, &first).await;
-    for _ in 1..PROCESSES_MAX {
+    for _ in 1..PROCESSES_DEFAULT {
         start(&channel, shell("exec sleep 1000"), None).await;
     }
     // The new process replaces the ended process in the registry.
@@ -375,9 +375,25 @@ async fn the_number_of_processes_is_bounded() {
     let (_, why) = refused(end(&channel, &first, 0).await);
     assert!(why.starts_with("the bottle has no process p1: it has p2, "), "{why}");
     let request = GuestRequest::StartProcess(StartProcess { process: shell("true"), name: None });
-    assert_eq!(refused(ask(&channel, &request).await).1, "64 processes run already");
+    assert_eq!(
+        refused(ask(&channel, &request).await).1,
+        "64 processes run already, and `processes.keep` allows no more"
+    );
     assert_eq!(end(&channel, &last, 5000).await, GuestEvent::Exited(Exit::Signal(15)));
     start(&channel, shell("true"), None).await;
+}
+
+#[tokio::test]
+async fn the_host_sets_the_number_of_processes() {
+    let bottle = Bottle::start();
+    let channel = bottle.connect().await;
+    provision_with(&channel, Some(2)).await;
+    for _ in 0..2 {
+        start(&channel, shell("exec sleep 1000"), None).await;
+    }
+    let request = GuestRequest::StartProcess(StartProcess { process: shell("true"), name: None });
+    let (_, why) = refused(ask(&channel, &request).await);
+    assert_eq!(why, "2 processes run already, and `processes.keep` allows no more");
 }
 
 #[tokio::test]

@@ -209,6 +209,7 @@ async fn refuses_requests_in_the_wrong_state() {
         secret: [].into(),
         files: Vec::new(),
         work: None,
+        processes: None,
     };
     refused(ask(&channel, &GuestRequest::Provision(twice)).await);
     let _agent = channel.open(&on_terminal("read x")).await.unwrap();
