@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bottle_backend::ProgressSink;
 use bottle_host::environment_settings::Choices;
+use bottle_host::process::ProcessId;
 use bottle_host::{Host, Settings};
 use bottle_instance::snapshots::CommitOptions;
 use bottle_lib::bottle::Bottle;
@@ -123,6 +124,8 @@ pub(super) struct Start {
     /// Whether the working directory is copied into the workspace.
     pub(super) copies_cwd: bool,
     pub(super) prompt: Option<String>,
+    /// Whether the bottle ends with this process, which serves the connection of the client.
+    pub(super) is_owned: bool,
 }
 
 /// A command in the bottle of a task.
@@ -403,7 +406,10 @@ async fn launch(host: &Host, start: Start) -> Result<Value, Failure> {
     let mut order = StartOrder::new(name(&start.agent)?);
     order.bottles = start.bottles.iter().map(name).collect::<Result<_, _>>()?;
     order.workspace.mode = start.copies_cwd.then_some(CopyIn::Tracked);
-    order.flags = Flags { label: start.label, task: start.prompt, ..Flags::default() };
+    let server =
+        || ProcessId::own().map_err(|error| Failure::cannot("find the process of this server", error));
+    let ends_with = start.is_owned.then(server).transpose()?;
+    order.flags = Flags { label: start.label, task: start.prompt, ends_with, ..Flags::default() };
     let bottle = Bottle::start(host, order, &unheard).await?;
     Ok(json!({"slug": bottle.slug()}))
 }

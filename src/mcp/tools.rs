@@ -592,6 +592,7 @@ pub(super) const ALL: &[Tool] = &[
             optional("bottles", Kind::Texts, "Bottle manifests to use instead of the agent's default."),
             optional("copy_cwd", Kind::Flag, "Copy the working directory of this server into the workspace."),
             PROMPT,
+            optional("owned", Kind::Flag, "End it with this connection; over HTTP, with the server."),
         ],
         call: |given, _| launch(given),
     },
@@ -779,6 +780,7 @@ pub(super) fn launch(given: &Arguments) -> Call {
         bottles: given.texts("bottles"),
         copies_cwd: given.flag("copy_cwd"),
         prompt: prompt(given),
+        is_owned: given.flag("owned"),
     };
     Call::request(Request::Start(Box::new(start))).seconds(LONG)
 }

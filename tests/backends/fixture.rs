@@ -706,6 +706,7 @@ fn plan(slug: &str, backend: &str) -> Plan {
         resources: Resources::default(),
         services: Vec::new(),
         detached: false,
+        ends_with: None,
         manifest_hash: String::new(),
         manifest: String::new(),
     }

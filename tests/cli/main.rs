@@ -123,6 +123,7 @@ mod names;
 mod newcomer;
 mod notices;
 mod other_engines;
+mod owned;
 mod private_files;
 mod probe;
 mod processes;

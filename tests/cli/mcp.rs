@@ -715,3 +715,14 @@ fn wrong_usage_is_refused() -> Result<()> {
     snapshot!(text.replace(&program, "[PROGRAM]"));
     Ok(())
 }
+
+#[test]
+fn a_bottle_ends_with_the_connection_that_owns_it() -> Result<()> {
+    let home = home()?;
+    let mut client = Client::start(&home, &[])?;
+    client.done("bottle_start", json!({"agent": "nap", "label": "one", "owned": true}))?;
+    client.done("bottle_start", json!({"agent": "nap", "label": "two"}))?;
+    crate::owned::wait_until_running(&home, &["one", "two"])?;
+    client.give_up(0, true)?;
+    crate::owned::wait_until_running(&home, &["two"])
+}

@@ -128,6 +128,7 @@ impl Fixture {
             git_directories: Vec::new(),
             user_ignore_file: None,
             backend: "docker".to_owned(),
+            ends_with: None,
             detached: false,
             task: None,
             terminal: None,

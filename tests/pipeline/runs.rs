@@ -95,6 +95,7 @@ fn flags(line: &str) -> Flags {
         git_directories: Vec::new(),
         user_ignore_file: None,
         backend: "fake".to_owned(),
+        ends_with: None,
         detached: false,
         task: None,
         terminal: None,

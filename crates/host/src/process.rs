@@ -22,10 +22,12 @@ use std::io;
 use std::str::FromStr;
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal};
+use rustix::process::{Pid, Signal, getppid};
+use serde::{Deserialize, Serialize};
 
 /// A process id with the process's start time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct ProcessId {
     /// The process id, in the PID namespace of this program.
     pub pid: u32,
@@ -50,6 +52,22 @@ impl ProcessId {
     /// on Linux.
     pub fn own() -> io::Result<Self> {
         Self::of(std::process::id())?.ok_or_else(|| io::Error::other("the system does not list this process"))
+    }
+
+    /// Returns the process that started this process. Returns `None` if that process has ended.
+    ///
+    /// # Errors
+    /// Returns an error if the operating system does not return the start time.
+    pub fn parent() -> io::Result<Option<Self>> {
+        let parent = getppid().and_then(|parent| u32::try_from(parent.as_raw_pid()).ok());
+        parent.map_or(Ok(None), Self::of)
+    }
+
+    /// Whether the process has ended for sure. Unlike [`ProcessId::is_alive`], returns false if the operating system
+    /// returns no start time, for example because this process may open no more files.
+    #[must_use]
+    pub fn has_ended(self) -> bool {
+        matches!(Self::of(self.pid), Ok(now) if now != Some(self))
     }
 
     /// Whether the process is still running.
@@ -102,6 +120,20 @@ impl FromStr for ProcessId {
     }
 }
 
+impl TryFrom<String> for ProcessId {
+    type Error = BadProcessId;
+
+    fn try_from(text: String) -> Result<Self, BadProcessId> {
+        text.parse()
+    }
+}
+
+impl From<ProcessId> for String {
+    fn from(id: ProcessId) -> Self {
+        id.to_string()
+    }
+}
+
 /// The error for a string that does not have the form `pid:start`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a process in the form pid:start")]
@@ -123,15 +155,21 @@ mod tests {
     }
 
     #[test]
+    fn the_parent_of_this_process_runs() {
+        let parent = ProcessId::parent().expect("read").expect("a parent");
+        assert!(!parent.has_ended() && Some(parent.pid) != Some(std::process::id()));
+    }
+
+    #[test]
     fn kills_the_identified_process_and_no_reused_id() {
         let mut child = Command::new("sleep").arg("60").stdout(Stdio::null()).spawn().expect("sleep");
         let named = ProcessId::of(child.id()).expect("read").expect("alive");
         let other = ProcessId { start: named.start + 1, ..named };
         other.kill(Duration::from_secs(5)).expect("nothing to do");
-        assert!(named.is_alive());
+        assert!(named.is_alive() && !named.has_ended() && other.has_ended());
 
         named.kill(Duration::from_secs(5)).expect("killed");
-        assert!(!named.is_alive(), "a zombie counts as ended");
+        assert!(!named.is_alive() && named.has_ended(), "a zombie counts as ended");
         child.wait().expect("reaped");
         named.kill(Duration::from_secs(5)).expect("twice is no error");
     }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use bottle_backend::{EngineIdentity, Resource, Sandbox};
 use bottle_host::budget::{Declared, OnSpent};
+use bottle_host::process::ProcessId;
 use bottle_host::{Host, clock};
 use bottle_manifest::agent_provider::Template;
 use bottle_plan::forge::{Keys, Named};
@@ -93,6 +94,9 @@ pub struct Record {
     pub engine: Option<EngineIdentity>,
     /// Whether the bottle ends when its client disconnects.
     pub mode: Mode,
+    /// The process of the user with which the bottle ends (`--owned`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ends_with: Option<ProcessId>,
     /// Whether the agent has a pseudo-terminal.
     #[serde(default)]
     pub terminal: bool,
@@ -300,6 +304,7 @@ impl Record {
             backend: plan.backend.clone(),
             engine: None,
             mode: if plan.detached { Mode::Detached } else { Mode::Attached },
+            ends_with: plan.ends_with,
             terminal: false,
             terminal_size: None,
             status: Status::Starting,

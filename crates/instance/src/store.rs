@@ -683,6 +683,7 @@ mod tests {
             budget_hold: None,
             budget_order: None,
             approved_commands: Vec::new(),
+            ends_with: None,
             agent_exit: None,
             lost: false,
             size: None,

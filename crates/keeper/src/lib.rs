@@ -54,6 +54,7 @@ mod notices;
 mod notify;
 mod opened;
 mod owner;
+mod owning_process;
 mod parent;
 mod permission;
 mod process_logs;

@@ -29,8 +29,12 @@ pub(super) async fn watch(host: Host, slug: Slug, parent: Parent, shared: Arc<Sh
     while !lost.ends(parent.state(&store), Instant::now()) {
         tokio::time::sleep(INTERVAL).await;
     }
-    let text = format!("{slug} ends, because {}, which started it, ended", parent.slug);
-    shared.notices.send(Notice::Warning(text));
+    stop(&shared, format!("{slug} ends, because {}, which started it, ended", parent.slug)).await;
+}
+
+/// Stops the bottle, and tells its clients why.
+pub(super) async fn stop(shared: &Shared, why: String) {
+    shared.notices.send(Notice::Warning(why));
     // The receiver of the stop's events is never read, because no client requested this stop.
     let (events, _received) = mpsc::channel(16);
     let grace_ms = u64::try_from(GRACE.as_millis()).unwrap_or(u64::MAX);

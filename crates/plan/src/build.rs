@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use bottle_host::budget::{Declared, Limit, Scope};
 use bottle_host::git_user::HostGitUser;
+use bottle_host::process::ProcessId;
 use bottle_host::settings::Waits;
 use bottle_host::{Host, Settings};
 use bottle_manifest::egress::UpstreamProxy;
@@ -56,6 +57,8 @@ pub struct Flags {
     pub backend: String,
     /// Whether `--detach` was given.
     pub detached: bool,
+    /// The process of `--owned`.
+    pub ends_with: Option<ProcessId>,
     /// The task given with `-p`.
     pub task: Option<String>,
     /// The size of the client's terminal. `None` if the agent runs on pipes.
@@ -211,6 +214,7 @@ pub fn build(
         services: services(manifest),
         mcp: manifest.mcp.as_ref().filter(|_| supervise).map(|rules| rules.value.clone()),
         detached: flags.detached,
+        ends_with: flags.ends_with,
         manifest_hash: hash(manifest),
         manifest: comparable(manifest),
     })
@@ -544,6 +548,7 @@ pub(super) mod tests {
             user_ignore_file: None,
             backend: "fake".to_owned(),
             detached: false,
+            ends_with: None,
             task: None,
             terminal: None,
             stdin: false,

@@ -33,6 +33,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use bottle_host::budget::{Declared, OnSpent};
+use bottle_host::process::ProcessId;
 use bottle_host::settings::Waits;
 use bottle_manifest::agent_provider::Template;
 use bottle_manifest::mcp::ChildRules;
@@ -121,6 +122,9 @@ pub struct Plan {
     pub mcp: Option<ChildRules>,
     /// Whether the bottle continues to run when its client disconnects.
     pub detached: bool,
+    /// The process of the user with which the bottle ends. If `None`, the bottle does not end with a process.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ends_with: Option<ProcessId>,
     /// The SHA-256 hash of the resolved manifest, in hexadecimal.
     pub manifest_hash: String,
     /// The resolved manifest as [`bottle_manifest::resolve::comparable`] renders it. `bottle resume` uses this text to

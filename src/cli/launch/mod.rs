@@ -17,6 +17,7 @@ use std::io::IsTerminal;
 use std::path::PathBuf;
 
 use bottle_host::budget::Limit;
+use bottle_host::process::ProcessId;
 use bottle_host::{Host, Settings};
 use bottle_keeper::launch::order::LaunchOrder;
 use bottle_lib::failure::Failure;
@@ -50,6 +51,10 @@ pub(crate) struct LaunchOptions {
     /// Run the bottle in the background, and print its name
     #[arg(long)]
     detach: bool,
+    /// End the bottle when the process PID ends, even if it is killed [default: the process that runs this command]
+    #[arg(long, value_name = "PID", value_parser = owning_process)]
+    #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "parent")]
+    owned: Option<ProcessId>,
     /// Confirm a git directory outside of the directory of `--cwd`: one that does not name it back, or from which its
     /// repository borrows objects
     #[arg(long = "git-dir", value_name = "PATH", value_hint = clap::ValueHint::DirPath)]
@@ -93,6 +98,7 @@ impl LaunchOptions {
         let passes_input = terminal.is_some() || self.prompt.is_none() || !std::io::stdin().is_terminal();
         Flags {
             detached: self.detach,
+            ends_with: self.owned,
             task: self.prompt.clone(),
             terminal,
             stdin: !self.detach && passes_input,
@@ -108,6 +114,15 @@ impl LaunchOptions {
     pub(crate) fn is_on_terminal(&self) -> bool {
         self.prompt.is_none() && terminal::is_terminal()
     }
+}
+
+/// Finds the process of `--owned`: the one with this id, or the parent of this process.
+fn owning_process(text: &str) -> Result<ProcessId, String> {
+    let found = match text {
+        "parent" => ProcessId::parent(),
+        pid => ProcessId::of(pid.parse().map_err(|_| "write the id of a process".to_owned())?),
+    };
+    found.map_err(|error| error.to_string())?.ok_or_else(|| "this process has ended".to_owned())
 }
 
 /// Whether this value of [`DRY_RUN_VARIABLE`] prevents the start.

@@ -45,7 +45,7 @@ use super::protocol::{EndCause, Inherited, KeeperEvent, Notice};
 use super::questions::Answering;
 use super::shared::{Command, Shared, send_last};
 use super::tool_calls::{Handler, ToolCalls};
-use super::{parent, teardown, watcher};
+use super::{owning_process, parent, teardown, watcher};
 use crate::launch::{LaunchError, Running};
 
 /// The maximum time for which the keeper delays its exit, so that clients receive the event that the bottle ended.
@@ -176,6 +176,9 @@ impl Owned<'_> {
         if let Some(parent) = self.claim.record().parent.and_then(|client| Parent::parse(&client)?.ok()) {
             let (host, child) = (self.host.clone(), slug.clone());
             helpers.spawn(parent::watch(host, child, parent, shared.clone()).in_current_span());
+        }
+        if let Some(process) = self.claim.record().ends_with {
+            helpers.spawn(owning_process::watch(slug.clone(), process, shared.clone()).in_current_span());
         }
         let recorder = Recorder::new(self.claim.directory(), &secrets);
         if let Some(recorder) = recorder.as_ref().filter(|_| !self.adopted) {
