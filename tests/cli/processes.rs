@@ -292,6 +292,7 @@ fn the_output_can_be_read_after_the_bottle_ended() -> Result<()> {
     ensure!(first.starts_with("[bottle: the first ") && first.ends_with(" bytes are not kept]"), "{first}");
     ensure!(cut.len() < 2 << 20 && cut.ends_with("line 299999\nline 300000\n"), "{}", cut.len());
     let listed = ps(&home)?;
+    ensure!(listed[1]["cpu_seconds"].as_f64() > Some(0.0), "the processor time is kept: {listed:?}");
     let ends: Vec<_> =
         listed.iter().map(|p| (p["handle"].as_str(), p["code"].as_u64(), p["signal"].as_u64())).collect();
     let expected = [(Some("p1"), Some(3), None), (Some("p2"), Some(0), None), (Some("p3"), None, Some(9))];

@@ -143,13 +143,14 @@ impl ProcessLogs {
         if is_shifted { self.describe(&saved) } else { Ok(()) }
     }
 
-    /// Saves how a process ended.
+    /// Saves how a process ended, and the processor time that it used, in milliseconds.
     ///
     /// # Errors
     /// Fails if the file cannot be written.
-    pub fn end(&self, handle: &ProcessName, state: ProcessState) -> io::Result<()> {
+    pub fn end(&self, handle: &ProcessName, state: ProcessState, cpu_ms: u64) -> io::Result<()> {
         let mut saved = self.get(handle).ok_or(io::ErrorKind::NotFound)?;
         saved.process.state = state;
+        saved.process.cpu_ms = cpu_ms;
         saved.process.ended_at = Some(jiff::Timestamp::now());
         self.describe(&saved)
     }
@@ -204,7 +205,7 @@ impl ProcessLogs {
         let (from, end) = (base.saturating_add(offset), base.saturating_add(length));
         let next = from.saturating_add(bytes.len() as u64);
         let pieces = self.marks(&handle).divide(offset, &bytes);
-        Ok((pieces, OutputRead { from, next, lost, end, state: saved.state() }))
+        Ok((pieces, OutputRead { from, next, lost, end, state: saved.state(), cpu_ms: None }))
     }
 
     fn drop_older(&self, mut saved: SavedProcess, length: u64) -> io::Result<()> {
@@ -380,7 +381,8 @@ mod tests {
         let (text, all) = read(&logs, ReadFrom::Position(0));
         assert_eq!(text, "one\n[redacted]\nend\n[bottle: 5 bytes were not saved]\nx\n");
         assert_eq!((all.from, all.next, all.end, all.lost), (0, all.end, text.len() as u64, 0));
-        logs.end(&p1, ProcessState::Exited(Exit::Code(3))).expect("ended");
+        logs.end(&p1, ProcessState::Exited(Exit::Code(3)), 1234).expect("ended");
+        assert_eq!(logs.find(&p1).expect("saved").process.cpu_ms, 1234);
         assert_eq!(logs.begin(process(1)).expect("begun"), None);
         assert_eq!(read(&logs, ReadFrom::LastLines(0)).1.state, ProcessState::Exited(Exit::Code(3)));
         for name in ["p1.log", "p1.json"] {

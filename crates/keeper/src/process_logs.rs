@@ -138,7 +138,8 @@ impl Recorder {
                     if read.state != ProcessState::Running && read.next >= read.end {
                         self.append(handle, lines.take_all()).await?;
                         let handle = handle.clone();
-                        return self.write(move |logs| logs.end(&handle, read.state)).await;
+                        let cpu_ms = read.cpu_ms.unwrap_or(0);
+                        return self.write(move |logs| logs.end(&handle, read.state, cpu_ms)).await;
                     }
                 }
                 Ok(_) => break,

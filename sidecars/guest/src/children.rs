@@ -8,11 +8,15 @@
 use std::collections::HashMap;
 use std::io;
 use std::process::Command;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bottle_protocol::session::guest::Exit;
-use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, kill_process_group, wait};
+use nix::sys::wait::{Id, WaitPidFlag, waitid};
+use rustix::process::{
+    Pid, Signal, WaitOptions, WaitStatus, kill_process, kill_process_group, wait, waitpid,
+};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
@@ -20,7 +24,10 @@ use crate::proc_stat::{Stat, pids};
 
 /// Provides the exit status of one child process to any number of readers.
 #[derive(Debug, Clone)]
-pub(crate) struct ExitWatch(watch::Receiver<Option<Exit>>);
+pub(crate) struct ExitWatch {
+    exit: watch::Receiver<Option<Exit>>,
+    reaped_ticks: Arc<AtomicU64>,
+}
 
 impl ExitWatch {
     /// Waits until the child has exited.
@@ -29,7 +36,7 @@ impl ExitWatch {
             if let Some(exit) = self.now() {
                 return exit;
             }
-            if self.0.changed().await.is_err() {
+            if self.exit.changed().await.is_err() {
                 // [`Children`] sends an exit status before it drops a sender, so this line is never reached.
                 std::future::pending::<()>().await;
             }
@@ -38,18 +45,32 @@ impl ExitWatch {
 
     /// Returns the exit status. Returns `None` while the child runs.
     pub(crate) fn now(&self) -> Option<Exit> {
-        *self.0.borrow()
+        *self.exit.borrow()
     }
+
+    /// Returns the CPU time of the child and of other processes of its session that the guest reaped, in clock ticks. A
+    /// process of the session that exits after the child does not count.
+    pub(crate) fn reaped_ticks(&self) -> u64 {
+        self.reaped_ticks.load(Ordering::Relaxed)
+    }
+}
+
+/// A running child process.
+#[derive(Debug)]
+struct Alive {
+    exit: watch::Sender<Option<Exit>>,
+    /// See [`ExitWatch::reaped_ticks`].
+    reaped_ticks: Arc<AtomicU64>,
 }
 
 /// The registry of all running child processes.
 #[derive(Debug, Default)]
 pub(crate) struct Children {
-    alive: Mutex<HashMap<Pid, watch::Sender<Option<Exit>>>>,
+    alive: Mutex<HashMap<Pid, Alive>>,
 }
 
 impl Children {
-    fn alive(&self) -> MutexGuard<'_, HashMap<Pid, watch::Sender<Option<Exit>>>> {
+    fn alive(&self) -> MutexGuard<'_, HashMap<Pid, Alive>> {
         self.alive.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -60,8 +81,9 @@ impl Children {
         let child = command.spawn()?;
         let pid = Pid::from_child(&child);
         let (sender, receiver) = watch::channel(None);
-        alive.insert(pid, sender);
-        Ok((pid, child, ExitWatch(receiver)))
+        let reaped_ticks: Arc<AtomicU64> = Arc::default();
+        alive.insert(pid, Alive { exit: sender, reaped_ticks: reaped_ticks.clone() });
+        Ok((pid, child, ExitWatch { exit: receiver, reaped_ticks }))
     }
 
     /// Sends `signal` to the process group of `pid`, if the process is a registered child.
@@ -87,11 +109,11 @@ impl Children {
 
     fn reap_ready(&self) {
         let mut alive = self.alive();
-        while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
+        while let Ok(Some((pid, status))) = reap_next(&alive) {
             let Some(exit) = exit_of(status) else { continue };
             match alive.remove(&pid) {
-                Some(sender) => {
-                    sender.send_replace(Some(exit));
+                Some(child) => {
+                    child.exit.send_replace(Some(exit));
                 }
                 None => tracing::trace!(?pid, ?exit, "orphan reaped"),
             }
@@ -128,6 +150,22 @@ impl Children {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
+}
+
+/// Reaps a process that has exited, if there is one. Adds the CPU time of the process to the child that began the session
+/// of the process.
+fn reap_next(alive: &HashMap<Pid, Alive>) -> rustix::io::Result<Option<(Pid, WaitStatus)>> {
+    // The CPU time of a process can be read only before the process is reaped.
+    let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT | WaitPidFlag::WNOHANG;
+    let next = waitid(Id::All, flags).ok().and_then(|status| Pid::from_raw(status.pid()?.as_raw()));
+    // `waitid` fails for a process that a real-time signal killed.
+    let Some(next) = next else { return wait(WaitOptions::NOHANG) };
+    if let Some(stat) = Stat::of_unreaped(next.as_raw_pid())
+        && let Some(child) = Pid::from_raw(stat.session).and_then(|session| alive.get(&session))
+    {
+        child.reaped_ticks.fetch_add(stat.ticks, Ordering::Relaxed);
+    }
+    waitpid(Some(next), WaitOptions::NOHANG)
 }
 
 /// Sends SIGKILL to the processes of the bottle. Returns 0 if there was no process. If the guest is pid 1, one call

@@ -13,10 +13,20 @@ pub(crate) struct Stat {
 impl Stat {
     /// Reads the data of a process. Returns `None` if the process does not exist or has exited.
     pub(crate) fn of(pid: i32) -> Option<Self> {
+        Self::read(pid).filter(|(runs, _)| *runs).map(|(_, stat)| stat)
+    }
+
+    /// Reads the data of a process that may have exited, but has not been reaped.
+    pub(crate) fn of_unreaped(pid: i32) -> Option<Self> {
+        Self::read(pid).map(|(_, stat)| stat)
+    }
+
+    fn read(pid: i32) -> Option<(bool, Self)> {
         Self::parse(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
     }
 
-    fn parse(text: &str) -> Option<Self> {
+    /// Parses a line. Also returns whether the process has not exited.
+    fn parse(text: &str) -> Option<(bool, Self)> {
         // The second field is a name in parentheses that may contain any text.
         let mut fields = text.rsplit_once(')')?.1.split_ascii_whitespace();
         let state = fields.next()?;
@@ -26,13 +36,13 @@ impl Stat {
         let field = |number: usize| fields.get(number - 1).copied().unwrap_or(0);
         let id = |number: usize| i32::try_from(field(number)).unwrap_or(0);
         let amount = |number: usize| u64::try_from(field(number)).unwrap_or(0);
-        let running = !matches!(state, "Z" | "X");
-        running.then(|| Self {
+        let stat = Self {
             parent: id(1),
             session: id(3),
             ticks: (11..=14).map(amount).sum(),
             resident_pages: amount(21),
-        })
+        };
+        Some((!matches!(state, "Z" | "X"), stat))
     }
 }
 
@@ -50,8 +60,9 @@ mod tests {
     fn parses_what_the_kernel_writes() {
         let line =
             "42 (a) b (c) S 1 42 40 34816 42 4194304 100 0 0 0 7 5 3 1 20 0 1 0 900 1000000 250 1844 1 1 0";
-        assert_eq!(Stat::parse(line), Some(Stat { parent: 1, session: 40, ticks: 16, resident_pages: 250 }));
-        assert_eq!(Stat::parse(&line.replace(") S", ") Z")), None, "a zombie");
+        let stat = || Stat { parent: 1, session: 40, ticks: 16, resident_pages: 250 };
+        assert_eq!(Stat::parse(line), Some((true, stat())));
+        assert_eq!(Stat::parse(&line.replace(") S", ") Z")), Some((false, stat())), "a zombie");
         for broken in ["", "42", "42 (a", "42 (a)"] {
             assert_eq!(Stat::parse(broken), None, "{broken:?}");
         }

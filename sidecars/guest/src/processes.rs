@@ -107,6 +107,7 @@ fn info(
 ) -> Option<ProcessInfo> {
     let ((pid, exit), origin) = hosted.process().zip(hosted.origin())?;
     let Usage { processes, cpu_ms, memory_bytes } = usage(pid);
+    let cpu_ms = cpu_ms + session_processes::ticks_to_ms(exit.reaped_ticks());
     Some(ProcessInfo {
         handle,
         name,
@@ -199,7 +200,13 @@ async fn send_part(
         sender.data_bytes(fd, guest.redaction().apply(log, start, bytes.slice(..taken))).await?;
     }
     let end = readable_end(hosted).max(next);
-    let read = OutputRead { from: from.unwrap_or(part.start), next, lost, end, state };
+    let cpu_ms = match (state, hosted.process()) {
+        (ProcessState::Exited(_), Some((_, exit))) => {
+            Some(session_processes::ticks_to_ms(exit.reaped_ticks()))
+        }
+        _ => None,
+    };
+    let read = OutputRead { from: from.unwrap_or(part.start), next, lost, end, state, cpu_ms };
     sender.message(&GuestEvent::Read(read.clone())).await?;
     Ok(read)
 }

@@ -19,15 +19,19 @@ pub(crate) struct Usage {
     pub(crate) memory_bytes: u64,
 }
 
+/// Converts clock ticks to milliseconds.
+pub(crate) fn ticks_to_ms(ticks: u64) -> u64 {
+    ticks.saturating_mul(1000 / rustix::param::clock_ticks_per_second().max(1))
+}
+
 /// Returns the resource use of all sessions by the id of the session.
 pub(crate) fn measure() -> HashMap<i32, Usage> {
-    let tick_ms = 1000 / rustix::param::clock_ticks_per_second().max(1);
     let page = rustix::param::page_size() as u64;
     let mut sessions: HashMap<i32, Usage> = HashMap::new();
     for stat in pids().filter_map(Stat::of) {
         let usage = sessions.entry(stat.session).or_default();
         usage.processes += 1;
-        usage.cpu_ms += stat.ticks.saturating_mul(tick_ms);
+        usage.cpu_ms += ticks_to_ms(stat.ticks);
         usage.memory_bytes += stat.resident_pages.saturating_mul(page);
     }
     sessions

@@ -81,7 +81,7 @@ pub struct BottleProcess {
     pub state: ProcessEnd,
     /// The number of running processes in the session of this process.
     pub processes: u32,
-    /// The processor time that the processes in the session used.
+    /// The processor time that the processes in the session used. It is kept when the process ends.
     pub cpu_seconds: f64,
     /// The memory that the processes in the session use.
     pub memory_bytes: u64,
@@ -236,7 +236,7 @@ impl ProcessOutput {
     /// Returns the document about a part of a process's output. A part ends at the end of a character, so only bytes
     /// that the process wrote become U+FFFD.
     pub fn of(pieces: &OutputPieces, read: OutputRead) -> Self {
-        let OutputRead { from, next, lost, end, state } = read;
+        let OutputRead { from, next, lost, end, state, cpu_ms: _ } = read;
         let (mut text, mut streams) = (String::new(), Vec::new());
         for piece in pieces.iter() {
             let shown = String::from_utf8_lossy(&piece.bytes);

@@ -175,6 +175,9 @@ pub struct OutputRead {
     pub end: u64,
     /// The state of the process.
     pub state: ProcessState,
+    /// The processor time that the process had used when it ended, in milliseconds. `None` while the process runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_ms: Option<u64>,
 }
 
 /// Input for a process, in data frames of `STDIN` until the stream ends.
@@ -253,7 +256,8 @@ pub struct ProcessInfo {
     pub terminal: bool,
     /// The number of running processes in the session of this process.
     pub processes: u32,
-    /// The processor time of the processes in the session, and of their children that were reaped, in milliseconds.
+    /// The processor time of the processes in the session, and of their children that were reaped, in milliseconds. After
+    /// the end of the process, the time that it had used.
     pub cpu_ms: u64,
     /// The resident memory of the processes in the session, in bytes. Shared memory is counted once for each process.
     pub memory_bytes: u64,

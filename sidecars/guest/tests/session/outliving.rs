@@ -497,3 +497,24 @@ async fn a_terminal_has_the_size_that_a_client_sets() {
     let (_, why) = refused(ask(&channel, &resize(&process, 1, 1)).await);
     assert_eq!(why, "p1 has ended");
 }
+
+#[tokio::test]
+async fn the_processor_time_of_an_ended_process_is_kept() {
+    let (_bottle, channel) = Bottle::ready().await;
+    // The process computes itself, in a child that it reaps, and in an orphan that the guest reaps.
+    let work = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done";
+    let script = format!("{work}; sh -c '{work}'; (sh -c '{work}; echo orphan' &); read x");
+    let process = start(&channel, shell(&script), None).await;
+    until(&channel, &process, "orphan").await;
+    write(&channel, &process, "x\n", false).await;
+    assert_eq!(wait(&channel, &process).await, Exit::Code(0));
+    let listed = || async { list(&channel).await.pop().expect("the process") };
+    let ended = listed().await;
+    assert!(ended.cpu_ms > 0 && ended.processes == 0, "{ended:?}");
+    assert_eq!(listed().await.cpu_ms, ended.cpu_ms);
+    let (_, read) = read(&channel, &process, ReadFrom::Position(0), 100, 0).await;
+    assert_eq!(read.cpu_ms, Some(ended.cpu_ms));
+    let idle = start(&channel, shell("true"), None).await;
+    wait(&channel, &idle).await;
+    assert!(listed().await.cpu_ms < ended.cpu_ms, "{:?}", listed().await);
+}
