@@ -89,8 +89,9 @@ pub(super) enum BottleRequest {
     Files(FileRequest),
     /// Reads lines of a file.
     FileLines(FilePath, LineRange),
-    /// Lists the bottle's processes.
-    Processes,
+    /// Lists the bottle's processes. With `children`, also lists those of the bottles that its agent started, as far as
+    /// the client may use these bottles.
+    Processes { children: bool },
     /// Runs a command until it ends, for at most this duration, with the input of the call.
     Exec(Process, Duration),
     /// Starts a process, with this name if there is one.
@@ -289,7 +290,7 @@ async fn answer(
                     let read = Bottle::new(host, slug).access_log(lines).await;
                     return Ok(CallResult::Text(text(read.map_err(said)?)));
                 }
-                request => send(host, &slug, request, input).await,
+                request => send((host, scope), &slug, request, input).await,
             }
         }
     };
@@ -311,7 +312,7 @@ fn text(lines: Vec<String>) -> String {
 }
 
 async fn send(
-    host: &Host,
+    (host, scope): (&Host, &Scope),
     slug: &Slug,
     request: BottleRequest,
     input: Option<&[u8]>,
@@ -345,7 +346,11 @@ async fn send(
         BottleRequest::Files(request) => shown(bottle.files().document(request, content).await),
         BottleRequest::FileLines(path, range) => shown(bottle.files().lines(&path, range).await),
         BottleRequest::Exec(process, limit) => shown(bottle.exec(process, input, limit).await),
-        BottleRequest::Processes => shown(processes.list().await),
+        BottleRequest::Processes { children: false } => shown(processes.list().await),
+        BottleRequest::Processes { children: true } => {
+            let includes = |slug: &Slug| scope.bottle(host, slug.as_str()).is_ok();
+            shown(processes.list_with_children(includes).await)
+        }
         BottleRequest::StartProcess(process, name) => {
             let name = name.map(|name| parsed("name", &name)).transpose()?;
             shown(processes.start(StartProcess { process, name }).await)

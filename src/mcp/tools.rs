@@ -166,8 +166,8 @@ pub(super) const ALL: &[Tool] = &[
         name: "process_list",
         effect: Effect::Reads,
         about: "Lists the agent and the processes that were started in a bottle, also those that ended.",
-        fields: &[BOTTLE],
-        call: |_, _| Call::bottle(BottleRequest::Processes),
+        fields: &[BOTTLE, optional("children", Kind::Flag, "Also those of bottles that its agent started.")],
+        call: |given, _| Call::bottle(BottleRequest::Processes { children: given.flag("children") }),
     },
     Tool {
         name: "process_log",

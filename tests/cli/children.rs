@@ -85,6 +85,14 @@ fn an_agent_starts_and_drives_only_its_children() -> Result<()> {
     ensure!(!listed.to_string().contains("/"), "a path of the machine: {listed}");
     let processes = done(&home, "process_list", &json!({"bottle": kid}))?;
     ensure!(processes["items"][0]["state"] == "running", "{processes}");
+    // The list of the parent can include the processes of its children.
+    let bottles = |flags: &[&str]| -> Result<Vec<Value>> {
+        let listed = run(&home, &[&["ps", "one", "--json"], flags].concat())?.expect_code(0).json()?;
+        Ok(listed.as_array().into_iter().flatten().map(|process| process["bottle"].clone()).collect())
+    };
+    ensure!(bottles(&[])? == ["one"] && bottles(&["--children"])? == ["one", kid.as_str()]);
+    let table = run(&home, &["ps", "one", "--children"])?.expect_code(0).stdout;
+    ensure!(table.lines().nth(1).is_some_and(|line| line.starts_with(&format!("{kid}\tagent\t"))), "{table}");
 
     // A child has no tools for its parent, its siblings or further children, although its manifest has `mcp`.
     ensure!(names(&home, &kid)?.len() == 4, "{:?}", names(&home, &kid)?);

@@ -117,6 +117,21 @@ impl Parent {
             && matches!(record.status, Status::Starting | Status::Running)
     }
 
+    /// Returns the children that are running, kept, or have lost their keeper.
+    ///
+    /// # Errors
+    /// Fails if the state directory cannot be read.
+    pub fn children(&self, store: &Store) -> Result<Vec<Slug>, FileError> {
+        let client = self.client();
+        let child = |state| match state {
+            State::Alive(record) | State::Kept(record) | State::Dead(record) => {
+                (record.parent.as_ref() == Some(&client) && !record.has_only_logs()).then_some(record.slug)
+            }
+            State::Damaged(_) | State::Newer(_) => None,
+        };
+        Ok(store.list()?.into_iter().filter_map(|listed| child(listed.state)).collect())
+    }
+
     /// Returns the number of children that are running or kept.
     ///
     /// # Errors

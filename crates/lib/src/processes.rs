@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bottle_channel::{Channel, Event, Stream, StreamReceiver};
 use bottle_host::Host;
+use bottle_instance::children::Parent;
 use bottle_instance::output_pieces::OutputPieces;
 use bottle_instance::process_logs::ProcessLogs;
 use bottle_instance::{State, Store};
@@ -59,7 +60,36 @@ impl<'a> Processes<'a> {
                 _ => return Err(unexpected_answer()),
             },
         };
-        Ok(processes.into_iter().map(BottleProcess::from).collect())
+        Ok(processes.into_iter().map(|info| BottleProcess::of(self.slug, info)).collect())
+    }
+
+    /// Lists the processes of this bottle, as [`Processes::list`] does, and then those of the bottles that its agent
+    /// started, of those that their agents started, and so on. `includes` says whether the list includes a bottle; the
+    /// bottles that its agent started are then left out too. A bottle that ends during the call is left out.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Processes::list`] for this bottle, and an error if the bottles cannot be listed.
+    pub async fn list_with_children(
+        &self,
+        includes: impl Fn(&Slug) -> bool,
+    ) -> Result<Vec<BottleProcess>, Failure> {
+        let mut all = self.list().await?;
+        let store = Store::of(self.host);
+        let mut bottles = vec![self.slug.clone()];
+        let mut next = 0;
+        while let Some(slug) = bottles.get(next).cloned() {
+            next += 1;
+            let mut children = children_of(&store, &slug)?;
+            children.retain(|child| includes(child) && !bottles.contains(child));
+            for child in &children {
+                match Processes::new(self.host, child).list().await {
+                    Ok(processes) => all.extend(processes),
+                    Err(error) => tracing::debug!("the processes of {child} are not listed: {error:?}"),
+                }
+            }
+            bottles.extend(children);
+        }
+        Ok(all)
     }
 
     /// Starts a process that continues without a client, and ends with the bottle.
@@ -368,6 +398,16 @@ impl Source {
     fn output(self, slug: &Slug, process: &ProcessName) -> Output {
         Output { source: self, slug: slug.clone(), process: process.clone() }
     }
+}
+
+/// Returns the bottles that the agent of this bottle started.
+fn children_of(store: &Store, slug: &Slug) -> Result<Vec<Slug>, Failure> {
+    let record = match store.state(slug) {
+        Some(State::Alive(record) | State::Kept(record) | State::Dead(record)) => record,
+        _ => return Ok(Vec::new()),
+    };
+    let children = Parent::of(&record).map_or(Ok(Vec::new()), |parent| parent.children(store));
+    children.map_err(|error| Failure::cannot("list bottles", error).about(slug))
 }
 
 /// Returns the processes whose output a keeper saved, in the order of their start.

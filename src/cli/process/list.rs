@@ -22,15 +22,29 @@ pub(crate) struct List {
     /// The bottle, as `bottle list` shows it
     #[arg(add = candidates::all_bottles())]
     slug: Slug,
+    /// Show those of the bottles that its agent started too
+    #[arg(long)]
+    children: bool,
 }
 
 impl List {
     pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
-        let processes = block_on(async { Ok(Processes::new(host, &self.slug).list().await?) })?;
         let heading = ["HANDLE", "NAME", "STATE", "PID", "CPU", "MEMORY", "COMMAND"];
-        output.print_list(&processes, &heading, 6, row)?;
+        let processes = Processes::new(host, &self.slug);
+        if self.children {
+            let all = block_on(async { Ok(processes.list_with_children(|_| true).await?) })?;
+            let heading: Vec<&str> = std::iter::once("BOTTLE").chain(heading).collect();
+            output.print_list(&all, &heading, 7, row_with_bottle)?;
+        } else {
+            let all = block_on(async { Ok(processes.list().await?) })?;
+            output.print_list(&all, &heading, 6, row)?;
+        }
         Ok(exit::DONE)
     }
+}
+
+fn row_with_bottle(process: &BottleProcess) -> Vec<String> {
+    [vec![process.bottle.clone()], row(process)].concat()
 }
 
 fn row(process: &BottleProcess) -> Vec<String> {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bottle_instance::output_pieces::OutputPieces;
+use bottle_policy::names::Slug;
 use bottle_protocol::session::guest::{Exit, STDERR};
 use bottle_protocol::session::process::{OutputRead, ProcessInfo, ProcessName, ProcessState};
 use bottle_protocol::session::service::ServiceInfo;
@@ -62,6 +63,8 @@ impl Executed {
 /// An element of the array that `bottle ps --json` prints.
 #[derive(Debug, Serialize)]
 pub struct BottleProcess {
+    /// The bottle in which the process runs.
+    pub bottle: String,
     /// The handle of the process. `None` for the agent.
     pub handle: Option<String>,
     /// The name that was given to the process at its start, if any.
@@ -87,9 +90,11 @@ pub struct BottleProcess {
     pub memory_bytes: u64,
 }
 
-impl From<ProcessInfo> for BottleProcess {
-    fn from(info: ProcessInfo) -> Self {
+impl BottleProcess {
+    /// Returns the document about a process of this bottle.
+    pub fn of(bottle: &Slug, info: ProcessInfo) -> Self {
         Self {
+            bottle: bottle.to_string(),
             handle: info.handle.map(String::from),
             name: info.name.map(String::from),
             pid: info.pid,
