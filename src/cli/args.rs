@@ -9,8 +9,8 @@ use super::command_groups::MAX_WIDTH;
 use super::{
     allow, apply, attach, audit, budget, cleanup, commit, completions, cp, dashboard, deny, diff, discard,
     doctor, edit, environment, exec, export, fork, fs, help, import, info, init, learn, list, logs, man, mcp,
-    policy, probe, process, prune, pull, resume, rules, service, settings, shell, snapshots, start, stop,
-    supervise, usage,
+    policy, probe, process, prune, pull, resume, rules, secrets, service, settings, shell, snapshots, start,
+    stop, supervise, usage,
 };
 use crate::console::global::Global;
 
@@ -73,6 +73,9 @@ pub(crate) enum Command {
     Supervise(supervise::Supervise),
     Allow(allow::Allow),
     Deny(deny::Deny),
+    /// List or replace the credentials of a running bottle
+    #[command(subcommand)]
+    Secrets(secrets::Secrets),
     Learn(learn::Learn),
     /// Show or verify the audit log, whose lines form a hash chain
     #[command(subcommand)]

@@ -194,6 +194,13 @@ fn describe(entry: &Entry) -> (&'static str, String) {
             (event, format!("{host}, routes {revision}: {}", parts.join("; ")))
         }
         Entry::Spent { proposal } => ("spent", format!("the one-time grant of {}", proposal.short())),
+        Entry::ReplacesSecrets { slots, .. } => {
+            ("secrets", format!("new values of the credentials {}", slots.join(", ")))
+        }
+        Entry::ReplacedSecrets { failure: None, .. } => ("live", "the new values of credentials".to_owned()),
+        Entry::ReplacedSecrets { failure: Some(why), .. } => {
+            ("failed", format!("the new values of credentials: {why}"))
+        }
         Entry::LockedOut(LockOut { parent: Some(parent), .. }) => {
             ("locked", format!("because {parent}, which started it, is locked"))
         }

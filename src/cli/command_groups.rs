@@ -18,7 +18,10 @@ const GROUPS: &[(&str, &[&str])] = &[
     ("Get the work", &["diff", "apply", "pull", "cp", "fs"]),
     ("Work beside the agent", &["exec", "shell", "process", "ps", "service", "env", "logs"]),
     ("Keep and continue", &["resume", "commit", "snapshots", "fork", "export", "import"]),
-    ("Decide what a bottle may reach", &["allow", "deny", "learn", "policy", "rules", "audit", "probe"]),
+    (
+        "Decide what a bottle may reach",
+        &["allow", "deny", "secrets", "learn", "policy", "rules", "audit", "probe"],
+    ),
     ("Tokens and budgets", &["usage", "budget", "dashboard"]),
     ("Clean up", &["discard", "cleanup", "prune"]),
     ("Set up", &["init", "edit", "info", "settings", "doctor", "mcp", "completions", "man", "help"]),

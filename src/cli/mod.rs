@@ -79,12 +79,14 @@ mod program_args;
 mod prune;
 mod pull;
 mod pulled_work;
+mod read_secrets;
 mod resume;
 mod route_addition;
 pub(crate) mod route_args;
 mod route_change;
 mod rules;
 mod save_snapshot;
+mod secrets;
 mod select_bottle;
 mod service;
 mod settings;
@@ -188,6 +190,7 @@ fn dispatch(command: Option<Command>, output: &Output) -> Result<u8, CliError> {
         Command::Supervise(supervise) => supervise.run(&host()?, output),
         Command::Allow(allow) => allow.run(&host()?, output),
         Command::Deny(deny) => deny.run(&host()?, output),
+        Command::Secrets(secrets) => secrets.run(&host()?, output),
         Command::Learn(learn) => learn.run(&host()?, output),
         Command::Audit(audit) => audit.run(&host()?, output),
         Command::Probe(probe) => probe.run(&host()?, output),

@@ -10,6 +10,7 @@
 //! - `git_directory`: directories whose `.git` names a git directory elsewhere
 //! - `git_shapes`: repositories with a layout or settings that are valid only on this machine
 //! - `whole_repository`: the repository that contains the working directory
+//! - `replaced_credentials`: new values for the credentials of a running bottle
 //! - `several_directories`: bottles with copies of several directories
 //! - `bot_bottle`: manifests and variables of bot-bottle
 //! - `coming_from`: places of hermes-agent that are no backends
@@ -133,6 +134,7 @@ mod pull;
 mod races;
 mod readme;
 mod removal;
+mod replaced_credentials;
 mod repository_kinds;
 mod reset;
 mod resume;

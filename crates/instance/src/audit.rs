@@ -121,6 +121,22 @@ pub enum Entry {
     /// The bottle sent several credentials that it does not hold, so the proxy locked the bottle. The proxy denies all
     /// traffic of a locked bottle until the current run ends.
     LockedOut(LockOut),
+    /// The user replaces the values of credentials, and the keeper is about to send the values to the proxy. The log
+    /// contains no values.
+    ReplacesSecrets {
+        /// The id of the change.
+        change: Id,
+        /// The names of the credentials' slots.
+        slots: Vec<String>,
+    },
+    /// The keeper sent the new values of credentials to the proxy.
+    ReplacedSecrets {
+        /// The id of the change.
+        change: Id,
+        /// Why the proxy does not use the values. `None` if the proxy uses them for its next request.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        failure: Option<String>,
+    },
     /// The new routes could not be activated. If they come from a proposal, the proposal stays pending.
     Failed {
         /// The id of the proposal, or of the user's change.

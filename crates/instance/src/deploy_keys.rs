@@ -71,7 +71,7 @@ impl Tokens {
             return Ok(token.clone());
         }
         let purpose = format!("the deploy key of {}", key.repo);
-        let need = SecretNeed { id: String::new(), source: key.token.clone(), purpose };
+        let need = SecretNeed { id: String::new(), source: key.token.clone(), purpose, form: None };
         // The token is read without a prompt, because there may be no terminal.
         let found = secrets::resolve(host, std::slice::from_ref(&need), None).await?;
         found.values.into_values().next().ok_or_else(|| SecretError::Missing(vec![need]))

@@ -8,6 +8,7 @@
 //!     committed-image the bottle's complete snapshots ([`committed`])
 //!     children.json   which bottles its agent may start ([`children`])
 //!     canaries        the canaries of its launches ([`canaries`])
+//!     credentials.json  where the values of its credentials come from ([`credentials`])
 //!     routes.json     the routes that the bottle's proxy uses now ([`routes`])
 //!     live-tree       the tree of the directory of `--cwd=live` when the agent started ([`live_tree`])
 //!     given/          the files with which the agent began ([`given`])
@@ -27,6 +28,7 @@ pub mod canaries;
 pub mod children;
 pub mod cleanup;
 pub mod committed;
+pub mod credentials;
 pub mod deploy_keys;
 pub mod engines;
 pub mod environments;

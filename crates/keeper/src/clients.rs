@@ -111,6 +111,13 @@ async fn answer(request: Request, parsed: KeeperRequest, shared: Arc<Shared>) {
             };
             send_last(&stream, &event).await;
         }
+        KeeperRequest::ReplaceSecrets(new) => {
+            let event = match shared.replace_secrets(*new).await {
+                Ok(()) => KeeperEvent::Done,
+                Err(error) => KeeperEvent::Refused(format!("{error:#}")),
+            };
+            send_last(&request.accept(), &event).await;
+        }
         KeeperRequest::Ask(question) => {
             let event = match shared.asker.propose(*question).await {
                 Ok(answer) => {

@@ -21,7 +21,7 @@
 //!   the bottle
 //! - `failure`: converts failures to reports for the client · `log`: the keeper's log
 //! - `watcher`: the process that starts a new keeper when the keeper dies
-//! - `mask`: masks secrets in texts
+//! - `mask`: masks secrets in texts · `credentials`: replaces the values of credentials
 //! - `notices`: buffers notices for the user · `questions`: queues proposals · `notify`: runs notification commands ·
 //!   `usage`: records token usage · `access_log`: writes the proxy's log · `process_logs`: saves the output of
 //!   processes
@@ -38,6 +38,7 @@ pub mod blocking;
 mod budget;
 pub mod client;
 mod clients;
+mod credentials;
 pub mod decisions;
 mod failure;
 mod family;

@@ -15,7 +15,7 @@ use bottle_instance::live_changes;
 use bottle_instance::live_tree::LiveTree;
 use bottle_instance::record::Record;
 use bottle_instance::repositories::CopiedRepository;
-use bottle_instance::{Claim, ClaimError, Store, canaries, children, routes};
+use bottle_instance::{Claim, ClaimError, Store, canaries, children, credentials, routes};
 use bottle_plan::{Plan, Workspace};
 use bottle_protocol::session::bundle::Routes;
 use bottle_protocol::session::guest::SecretText;
@@ -86,6 +86,10 @@ pub(super) async fn keep(
                 tracing::warn!("cannot write the bottle's routes: {error}");
                 let _ = std::fs::remove_file(routes::path(claim.directory()));
             }
+            if let Err(error) = credentials::write(claim.directory(), &order.plan) {
+                tracing::warn!("cannot write the sources of the bottle's credentials: {error}");
+                let _ = std::fs::remove_file(credentials::path(claim.directory()));
+            }
             if let Err(error) = children::write(claim.directory(), &order.plan) {
                 tracing::warn!("cannot write which bottles this one may start: {error}");
             }
@@ -96,7 +100,7 @@ pub(super) async fn keep(
             }
             let secrets = std::mem::take(&mut order.secrets).into_values().collect();
             drop(order);
-            let inherited = Inherited { tokens, secrets };
+            let inherited = Inherited { tokens, secrets, ..Inherited::default() };
             let owned = Owned {
                 host,
                 backend,

@@ -173,6 +173,10 @@ mod tests {
             (json!({"request": "remove-one-snapshot", "body": {"name": null}}), [None, files]),
             (json!({"request": "offer"}), [None, files]),
             (json!({"request": "budget", "body": {"order": "continue", "by": "me"}}), [None, files]),
+            (
+                json!({"request": "replace-secrets", "body": {"values": {"a": "b"}, "by": "me"}}),
+                [None, files],
+            ),
             (json!({"request": "detach"}), [None, files]),
         ] {
             let request = of(request);

@@ -13,13 +13,14 @@ use std::time::Duration;
 use bottle_channel::{Channel, Event};
 use bottle_instance::output_pieces::OutputPieces;
 use bottle_instance::process_logs::ProcessLogs;
-use bottle_policy::secret::Secret;
 use bottle_protocol::session::guest::{GuestEvent, GuestRequest, STDERR, STDOUT};
 use bottle_protocol::session::process::{
     PROCESSES_MAX, ProcessInfo, ProcessName, ProcessState, ReadFrom, ReadOutput,
 };
-use bottle_scan::Redactor;
+use bottle_scan::TooLarge;
 use tokio::task::{JoinSet, spawn_blocking};
+
+use super::mask::Mask;
 
 /// The maximum number of bytes of output that the guest sends in one part.
 const PART: u32 = 1 << 20;
@@ -41,17 +42,18 @@ pub(super) struct Recorder(Arc<Inner>);
 struct Inner {
     /// The log files. The lock ensures that the writes of a cancelled recording end before the next recording writes.
     logs: Mutex<ProcessLogs>,
-    redactor: Redactor,
+    mask: Mask,
 }
 
 impl Recorder {
     /// Creates the recorder for the bottle with this directory. Returns `None` if the bottle's secrets cannot be
     /// masked. In this case, no output is saved.
-    pub(super) fn new(directory: &Path, secrets: &[Secret]) -> Option<Self> {
-        let redactor = Redactor::new(secrets)
-            .inspect_err(|error| tracing::warn!("cannot save the output of processes: {error}"))
-            .ok()?;
-        Some(Self(Arc::new(Inner { logs: Mutex::new(ProcessLogs::of(directory)), redactor })))
+    pub(super) fn new(directory: &Path, mask: Mask) -> Option<Self> {
+        if mask.redactor().is_none() {
+            tracing::warn!("cannot save the output of processes: {TooLarge}");
+            return None;
+        }
+        Some(Self(Arc::new(Inner { logs: Mutex::new(ProcessLogs::of(directory)), mask })))
     }
 
     /// Removes the output that an earlier launch saved.
@@ -151,7 +153,11 @@ impl Recorder {
     async fn append(&self, handle: &ProcessName, output: Option<Piece>) -> io::Result<()> {
         let Some(Piece { from, next, text }) = output else { return Ok(()) };
         let (inner, handle) = (self.0.clone(), handle.clone());
-        self.write(move |logs| logs.append(&handle, from, next, &masked(&inner.redactor, &text))).await
+        self.write(move |logs| match inner.mask.redactor() {
+            Some(redactor) => logs.append(&handle, from, next, &masked(&redactor, &text)),
+            None => Err(io::Error::other(TooLarge)),
+        })
+        .await
     }
 
     /// Runs `write` on a blocking thread, because the disk may be slow.
@@ -167,7 +173,7 @@ impl Recorder {
     /// Masks the words of a command line. Leaves out words that do not fit into [`ARGV_MAX`].
     fn masked_argv(&self, argv: Vec<String>) -> Vec<String> {
         let mut left = ARGV_MAX;
-        let masked = argv.into_iter().map(|word| self.0.redactor.redact(&word).into_owned());
+        let masked = argv.into_iter().map(|word| self.0.mask.text(&word));
         let fits = |word: &String| {
             let fits = word.len() <= left;
             left = left.saturating_sub(word.len());
@@ -245,6 +251,8 @@ impl Lines {
 
 #[cfg(test)]
 mod tests {
+    use bottle_policy::secret::Secret;
+
     use super::*;
 
     fn out(text: &[u8]) -> OutputPieces {
@@ -290,7 +298,7 @@ mod tests {
     fn a_command_line_is_masked_and_bounded() {
         let directory = tempfile::tempdir().expect("directory");
         let secrets = [Secret::new("hunter2-hunter2".to_owned())];
-        let recorder = Recorder::new(directory.path(), &secrets).expect("a recorder");
+        let recorder = Recorder::new(directory.path(), Mask::new(&secrets)).expect("a recorder");
         let argv = ["curl", "-H", "key: hunter2-hunter2", &"x".repeat(ARGV_MAX), "more"];
         let masked = recorder.masked_argv(argv.map(str::to_owned).to_vec());
         assert_eq!(masked, ["curl", "-H", "key: [redacted]"]);

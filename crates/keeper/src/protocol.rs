@@ -6,6 +6,8 @@
 //!
 //! To use the files of a kept bottle, a command starts a keeper that only opens these files ([`KeeperRequest::Open`]).
 
+use std::collections::BTreeMap;
+
 use bottle_backend::{Access, Copied, Snapshot};
 use bottle_host::budget::OnSpent;
 use bottle_instance::deploy_keys::Tokens;
@@ -20,6 +22,7 @@ use bottle_policy::route::edit::RouteEdit;
 use bottle_protocol::queue::{Answer, Id, Question, Response, Tool};
 use bottle_protocol::session::bundle::Refused;
 use bottle_protocol::session::guest::{Exit, GuestRequest, Overrun, SecretText};
+use bottle_protocol::session::replaced::ReplacedValues;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -105,6 +108,9 @@ pub enum KeeperRequest {
     /// Changes the routes as the user requests, without a proposal. Answered with [`KeeperEvent::RoutesChanged`], or
     /// with `Refused` if no routes were changed.
     ChangeRoutes(Box<RouteRequest>),
+    /// Replaces the values of credentials. Answered with [`KeeperEvent::Done`] when the proxy uses the new values for
+    /// its next request, or with `Refused` if no value was replaced.
+    ReplaceSecrets(Box<NewSecrets>),
     /// Adds a question of the client as a proposal to the supervise queue. Answered with [`KeeperEvent::Done`] when the
     /// proposal is in the queue, or with `Refused`. The user's answer has the same effect as an answer to a proposal of
     /// the agent.
@@ -143,6 +149,19 @@ pub struct Inherited {
     /// The values that are masked in logs, conversations and the supervise queue. A command that adopts a bottle does
     /// not know these values and sends an empty list.
     pub secrets: Vec<SecretText>,
+    /// The values that the user set for credentials since the launch. They are masked too.
+    #[serde(default, skip_serializing_if = "ReplacedValues::is_empty")]
+    pub replaced: ReplacedValues,
+}
+
+/// New values for credentials of a running bottle.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NewSecrets {
+    /// The values by the name of their slot, which is the host of the route.
+    pub values: BTreeMap<String, SecretText>,
+    /// The account name of the user.
+    pub by: String,
 }
 
 /// The keeper's answer to a [`KeeperRequest`], or an event on its stream.

@@ -16,6 +16,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use super::budget::stopped::Stopped;
 use super::decisions::Decisions;
 use super::family::Children;
+use super::mask::Mask;
 use super::notices::Notices;
 use super::protocol::{Ended, Inherited, KeeperEvent};
 use super::tool_calls::ToolCalls;
@@ -48,7 +49,11 @@ pub(super) struct Shared {
     /// The time at which a model last responded to the agent.
     pub(super) answered: watch::Sender<Option<Timestamp>>,
     /// The secrets that the next keeper receives if this keeper dies.
-    pub(super) inherited: Inherited,
+    pub(super) inherited: watch::Sender<Inherited>,
+    /// Masks the secrets in `inherited`.
+    pub(super) mask: Mask,
+    /// Held while credentials are replaced.
+    pub(super) replacing: tokio::sync::Mutex<()>,
     /// Whether the bottle continues to run without its first client. Set to false when the bottle begins to end.
     pub(super) detached: watch::Sender<bool>,
     /// Whether a watcher is connected.

@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bottle_channel::Request;
+use bottle_channel::{Request, Stream};
 use bottle_host::{Host, causes};
 use bottle_policy::names::Slug;
 
@@ -101,7 +101,14 @@ impl Lives {
 /// Returns the secrets for the next keeper. If a command started the current keeper, this keeper does not know the
 /// secrets, so the secrets of the keeper before it are used.
 fn newest(known: Option<Inherited>, told: Inherited) -> Inherited {
-    if told == Inherited::default() { known.unwrap_or(told) } else { told }
+    let Some(known) = known else { return told };
+    if told == Inherited::default() {
+        return known;
+    }
+    let mut replaced = known.replaced;
+    replaced.append(told.replaced);
+    let secrets = if told.secrets.is_empty() { known.secrets } else { told.secrets };
+    Inherited { secrets, replaced, ..told }
 }
 
 /// Whether this connection error means that the bottle needs no watcher any more. After any other error, the next
@@ -152,15 +159,30 @@ pub(super) async fn serve(request: Request, shared: &Shared) {
         let answer = KeeperEvent::Refused("another process watches this keeper".to_owned());
         return send_last(&stream, &answer).await;
     }
-    let _ = stream.message(&KeeperEvent::Watched(Box::new(shared.inherited.clone()))).await;
     tracing::info!("a watcher is connected");
     let mut detached = shared.detached.subscribe();
     tokio::select! {
+        () = send_secrets(&stream, shared) => {}
         _ = detached.wait_for(|detached| !*detached) => {}
         () = stream.closed() => {}
     }
     send_last(&stream, &KeeperEvent::Done).await;
     shared.watched.send_replace(false);
+}
+
+/// Sends the keeper's secrets to the watcher, and sends them again whenever they change. Returns when the watcher is
+/// gone.
+async fn send_secrets(stream: &Stream, shared: &Shared) {
+    let mut inherited = shared.inherited.subscribe();
+    loop {
+        let secrets = inherited.borrow_and_update().clone();
+        if stream.message(&KeeperEvent::Watched(Box::new(secrets))).await.is_err() {
+            return;
+        }
+        if inherited.changed().await.is_err() {
+            return;
+        }
+    }
 }
 
 #[cfg(test)]
@@ -200,6 +222,23 @@ mod tests {
         ] {
             assert_eq!(newest(known.clone(), told.clone()), wanted, "{known:?} {told:?}");
         }
+    }
+
+    #[test]
+    fn a_watcher_remembers_replaced_values_of_all_keepers() {
+        let of = |secrets: &[&str], replaced: &[(&str, &str)]| {
+            let secrets = secrets.iter().map(|value| (*value).into()).collect();
+            let mut inherited = Inherited { secrets, ..Inherited::default() };
+            for (slot, value) in replaced {
+                inherited.replaced.add(&[((*slot).to_owned(), (*value).into())].into());
+            }
+            inherited
+        };
+        let first = newest(None, of(&["launch"], &[]));
+        let second = newest(Some(first), of(&["launch"], &[("a", "a2")]));
+        // A command started this keeper, so it knows only what was replaced since.
+        let third = newest(Some(second), of(&[], &[("a", "a3")]));
+        assert_eq!(third, of(&["launch"], &[("a", "a2"), ("a", "a3")]));
     }
 
     #[test]

@@ -1,11 +1,13 @@
 //! A bottle, and the operations on it.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bottle_backend::Access;
 use bottle_host::{Host, Settings};
 use bottle_keeper::protocol::Ended;
 use bottle_policy::names::Slug;
+use bottle_policy::secret::Secret;
 use bottle_protocol::session::guest::Process;
 
 use super::connect::{connect_or_open_files, open_files};
@@ -21,7 +23,7 @@ use super::processes::Processes;
 use super::report::{Difference, Executed, ResetFiles};
 use super::services::Services;
 use super::work::{Differences, Form, PulledWork, Root, Wanted};
-use super::{discard, exec, stop, threads, work};
+use super::{discard, exec, secrets, stop, threads, work};
 
 /// A bottle of one `$BOTTLE_HOME`. The value holds no connection: each request opens a new connection, and dropping the
 /// value does not change the bottle.
@@ -174,6 +176,14 @@ impl<'a> Bottle<'a> {
     pub async fn access_log(&self, lines: usize) -> Result<Vec<String>, Failure> {
         logs::egress::last(self.host, &self.slug, lines).await
     }
+    /// Replaces the values of credentials while the bottle runs. See [`secrets::replace`].
+    ///
+    /// # Errors
+    /// Returns the errors of [`secrets::replace`].
+    pub async fn replace_credentials(&self, values: BTreeMap<String, Secret>) -> Result<(), Failure> {
+        secrets::replace(self.host, &self.slug, values).await
+    }
+
 
     /// Adds the bottle's slug to a failure that has no subject.
     fn named<T>(&self, result: Result<T, Failure>) -> Result<T, Failure> {

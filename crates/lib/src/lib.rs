@@ -13,6 +13,7 @@
 //! files      the files of its workspace                 exec       a command that runs in it to its end
 //! routes     changes of the routes of a bottle          proposals  pending proposals, and their answers
 //! permit     commands that the command policy checks    budget     the budgets of launches and bottles
+//! secrets    the credentials of a running bottle, and new values for them
 //! policy     what the egress proxy would allow          learn      routes for denied requests
 //! manifests  the manifests of the user                  usage      what the models used
 //! report     the documents that faces print as JSON     text       words of messages
@@ -78,6 +79,7 @@ pub mod routes;
 pub mod save_snapshot;
 pub mod saved_routes;
 pub mod scanner_rules;
+pub mod secrets;
 pub mod services;
 pub mod snapshot_selector;
 pub mod snapshots;

@@ -37,7 +37,7 @@ struct Source {
 
 impl From<&SecretNeed> for Source {
     fn from(need: &SecretNeed) -> Self {
-        let SecretNeed { id, source, purpose } = need.clone();
+        let SecretNeed { id, source, purpose, form: _ } = need.clone();
         Self { id, source, purpose }
     }
 }

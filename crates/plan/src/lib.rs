@@ -25,7 +25,8 @@ pub use directories::{CopiedDirectory, GitDirectory};
 pub use git_gate::{HostKeyError, KnownHosts, PlannedKey, PlannedRepo};
 pub use image::DockerfileError;
 pub use live::LiveDirectory;
-pub use login::Unsettled;
+pub use login::{ChosenForm, Unsettled};
+pub use secret_needs::source_of;
 pub use slug::slug;
 pub use unlimited::ineffective_budget;
 
@@ -367,6 +368,9 @@ pub struct SecretNeed {
     pub source: SecretSource,
     /// The purpose of the secret, which prompts and errors show, for example `egress route api.example.com`.
     pub purpose: String,
+    /// For a login with several forms: the form that its value has. [`Plan::settle`] sets it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub form: Option<ChosenForm>,
 }
 
 /// The source of a secret's value.

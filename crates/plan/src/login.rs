@@ -32,6 +32,30 @@ pub enum Unsettled {
     },
 }
 
+/// The form of a login's value. The launch fixes the header and the scheme of a login, so a later value must have the
+/// same form.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChosenForm {
+    /// The prefixes of the possible forms. The first prefix that matches a value selects its form.
+    prefixes: Vec<String>,
+    /// The prefix of the form that the launch selected.
+    chosen: String,
+}
+
+impl ChosenForm {
+    fn of(forms: &[LoginForm], value: &str) -> Option<Self> {
+        let prefixes: Vec<String> = forms.iter().map(|form| form.prefix.clone()).collect();
+        let chosen = prefixes.iter().find(|prefix| value.starts_with(prefix.as_str()))?.clone();
+        Some(Self { prefixes, chosen })
+    }
+
+    /// Whether a value has the form that the launch selected.
+    #[must_use]
+    pub fn is_of(&self, value: &str) -> bool {
+        self.prefixes.iter().find(|prefix| value.starts_with(prefix.as_str())) == Some(&self.chosen)
+    }
+}
+
 impl Plan {
     /// Settles the plan with the values of its secrets.
     ///
@@ -42,6 +66,10 @@ impl Plan {
         match self.unsettled.take() {
             None => {}
             Some(Unsettled::Forms { secret, forms }) => {
+                let chosen = ChosenForm::of(&forms, value(&secret));
+                for need in self.secrets.iter_mut().filter(|need| need.id == secret) {
+                    need.form.clone_from(&chosen);
+                }
                 if let Some(form) = forms.into_iter().find(|form| value(&secret).starts_with(&form.prefix)) {
                     self.apply_form(&secret, form)?;
                 }
@@ -77,4 +105,29 @@ fn with_form(table: &RouteTable, slot: &str, scheme: Scheme, header: &str) -> Re
         route
     });
     table.with_routes(changed.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_later_value_needs_the_same_form() {
+        let form = |prefix: &str| LoginForm {
+            prefix: prefix.to_owned(),
+            scheme: Scheme::Bearer,
+            header: "authorization".to_owned(),
+            env: BTreeMap::new(),
+        };
+        let forms = [form("sk-oat"), form("sk-"), form("")];
+        for (value, same, other) in [
+            ("sk-oat-1", "sk-oat-2", "sk-api-1"),
+            ("sk-api-1", "sk-api-2", "sk-oat-1"),
+            ("other", "another", "sk-api-1"),
+        ] {
+            let chosen = ChosenForm::of(&forms, value).expect("a form");
+            assert_eq!((chosen.is_of(same), chosen.is_of(other)), (true, false), "{value}");
+        }
+        assert_eq!(ChosenForm::of(&forms[..2], "other"), None);
+    }
 }

@@ -15,7 +15,7 @@ pub(super) struct Needs(Vec<SecretNeed>);
 impl Needs {
     /// Adds a secret and returns its id. `id` identifies the secret in the plan and in the launch order.
     pub(super) fn add(&mut self, id: String, source: SecretSource, purpose: String) -> String {
-        self.0.push(SecretNeed { id: id.clone(), source, purpose });
+        self.0.push(SecretNeed { id: id.clone(), source, purpose, form: None });
         id
     }
 
@@ -25,7 +25,8 @@ impl Needs {
 }
 
 /// Converts a secret reference to a source. Makes paths absolute, because the keeper has a different working directory.
-pub(super) fn source_of(reference: &SecretRef, bottle_home: &Path, user_home: &Path) -> SecretSource {
+#[must_use]
+pub fn source_of(reference: &SecretRef, bottle_home: &Path, user_home: &Path) -> SecretSource {
     match reference {
         SecretRef::Variable(name) => SecretSource::Env(name.clone()),
         SecretRef::File(path) => SecretSource::File(host_path::absolute(path, bottle_home, user_home)),

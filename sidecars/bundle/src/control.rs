@@ -184,6 +184,7 @@ impl Bundle {
                 }
                 Ok(BundleRequest::Provision(_)) => self.forward(request, bottle_egress::daemon::NAME),
                 Ok(BundleRequest::Routes(_)) => self.routes(request).await,
+                Ok(BundleRequest::Secrets { .. }) => self.replace_credentials(request).await,
                 Ok(BundleRequest::Supervise(_)) => self.forward(request, bottle_supervise::NAME),
                 Ok(BundleRequest::Gate(_)) => self.forward(request, bottle_git_gate::NAME),
                 Ok(BundleRequest::Lock(why)) => {
@@ -255,6 +256,25 @@ impl Bundle {
             // daemon exited, an event reports its exit.
             tracing::warn!("{:#}", anyhow::Error::new(error));
         }
+        respond(request, &answer.unwrap_or_else(rejected)).await;
+    }
+
+    /// Sends new values of credentials to the git gate, which searches pushes for them, and then to the egress proxy,
+    /// which uses them. If the git gate cannot search for the values, the egress proxy does not get them.
+    async fn replace_credentials(&self, request: Request) {
+        let searched = match self.daemon(bottle_git_gate::NAME) {
+            Some(gate) => gate.request(request.payload().clone()).await,
+            None => Ok(BundleEvent::Replaced),
+        };
+        let answer = match searched {
+            Ok(BundleEvent::Rejected { message }) => Ok(BundleEvent::Rejected { message }),
+            Ok(_) => self.request(bottle_egress::daemon::NAME, &request).await,
+            // A git gate that does not answer has exited and serves no push, so its error does not matter here.
+            Err(error) => {
+                tracing::warn!("{:#}", anyhow::Error::new(error));
+                self.request(bottle_egress::daemon::NAME, &request).await
+            }
+        };
         respond(request, &answer.unwrap_or_else(rejected)).await;
     }
 

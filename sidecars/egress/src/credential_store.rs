@@ -1,20 +1,43 @@
 //! Stores the credentials, each bound to one destination.
 //!
-//! The store is filled once, at launch. The store returns a value only as a complete header, and only to a route whose
-//! slot, host, scheme and header equal the binding.
+//! The launch fixes the bindings. Their values can be replaced at run time: the store then builds a new store, which
+//! also contains the replaced values, because they may still be valid and must stay secret. The store returns a value
+//! only as a complete header, and only to a route whose slot, host, scheme and header equal the binding.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use bottle_policy::credential::{BadCredential, Binding, Scheme, binding, header_value};
 use bottle_policy::route::Route;
 use bottle_policy::secret::Secret;
 use bottle_protocol::session::bundle::Credential;
+use bottle_protocol::session::guest::SecretText;
+use bottle_protocol::session::replaced::REPLACED_MAX;
 use bottle_scan::KnownSecret;
 use http::{HeaderName, HeaderValue};
 
 /// The bindings, each with its credential, if the credential has a value.
-pub(crate) struct CredentialStore(HashMap<Binding, Option<Loaded>>);
+pub(crate) struct CredentialStore {
+    slots: HashMap<Binding, Option<Loaded>>,
+    /// The values that other values have replaced, oldest first; at most [`REPLACED_MAX`].
+    replaced: Vec<(Binding, Secret)>,
+}
 
+/// Why credentials cannot be replaced.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NotReplaced {
+    #[error(transparent)]
+    Value(#[from] BadCredential),
+    #[error("the bottle has no credential `{slot}`{}", known_names(.known))]
+    NoSlot { slot: String, known: BTreeSet<String> },
+}
+
+/// Lists the names of the credentials for a message.
+fn known_names(known: &BTreeSet<String>) -> String {
+    let names: Vec<&str> = known.iter().map(String::as_str).collect();
+    if names.is_empty() { String::new() } else { format!("; it has {}", names.join(", ")) }
+}
+
+#[derive(Clone)]
 struct Loaded {
     secret: Secret,
     name: HeaderName,
@@ -32,46 +55,74 @@ impl CredentialStore {
             let loaded = value.map(|value| Loaded::new(&binding, value.0)).transpose()?;
             slots.insert(binding, loaded);
         }
-        Ok(Self(slots))
+        Ok(Self { slots, replaced: Vec::new() })
+    }
+
+    /// Returns a store in which `values` replace the values of these slots.
+    ///
+    /// # Errors
+    /// [`NotReplaced`] if there is no such slot, or a value cannot be sent in its header. All values are checked.
+    pub(crate) fn with_values(&self, values: &BTreeMap<String, SecretText>) -> Result<Self, NotReplaced> {
+        let known: BTreeSet<String> = self.slots.keys().map(|binding| binding.slot.clone()).collect();
+        if let Some(slot) = values.keys().find(|slot| !known.contains(*slot)) {
+            return Err(NotReplaced::NoSlot { slot: slot.clone(), known });
+        }
+        let (mut slots, mut replaced) = (self.slots.clone(), self.replaced.clone());
+        for (binding, loaded) in &mut slots {
+            let Some(SecretText(value)) = values.get(&binding.slot) else { continue };
+            let new = Loaded::new(binding, value.clone())?;
+            let old = loaded.replace(new).map(|old| (binding.clone(), old.secret));
+            replaced.extend(old.filter(|old| !self.replaced.contains(old)));
+            replaced.retain(|(of, secret)| of != binding || secret != value);
+        }
+        replaced.drain(..replaced.len().saturating_sub(REPLACED_MAX));
+        Ok(Self { slots, replaced })
     }
 
     /// All bindings, including those without a value.
     pub(crate) fn bindings(&self) -> Vec<Binding> {
-        self.0.keys().cloned().collect()
+        self.slots.keys().cloned().collect()
+    }
+
+    /// All current and replaced values with their bindings, always in the same order.
+    fn entries(&self) -> impl Iterator<Item = (&Binding, &Secret)> {
+        let current =
+            self.slots.iter().filter_map(|(binding, loaded)| Some((binding, &loaded.as_ref()?.secret)));
+        current.chain(self.replaced.iter().map(|(binding, secret)| (binding, secret)))
     }
 
     /// Whether any binding of `slot` has a value.
     pub(crate) fn holds(&self, slot: &str) -> bool {
-        self.0.iter().any(|(binding, loaded)| binding.slot == slot && loaded.is_some())
+        self.slots.iter().any(|(binding, loaded)| binding.slot == slot && loaded.is_some())
     }
 
     /// The passwords in values of the scheme `basic`. The redactor treats them as separate secrets.
     pub(crate) fn passwords(&self) -> Vec<Secret> {
-        let basic = self.0.iter().filter(|(binding, _)| binding.scheme == Scheme::Basic);
-        let values = basic.filter_map(|(_, loaded)| loaded.as_ref()?.secret.expose().trim().split_once(':'));
+        let basic = self.entries().filter(|(binding, _)| binding.scheme == Scheme::Basic);
+        let values = basic.filter_map(|(_, secret)| secret.expose().trim().split_once(':'));
         values.map(|(_, password)| Secret::new(password.to_owned())).collect()
     }
 
-    /// All values with their bindings, for the scanners. In the scheme `basic`, only the password is secret.
+    /// All current and replaced values with their bindings, for the scanners. In the scheme `basic`, only the password
+    /// is secret.
     pub(crate) fn known(&self) -> impl Iterator<Item = (&Binding, KnownSecret<'_>)> {
-        self.0.iter().filter_map(|(binding, loaded)| {
-            let secret = &loaded.as_ref()?.secret;
+        self.entries().map(|(binding, secret)| {
             let known = match binding.scheme {
                 Scheme::Basic => KnownSecret::login(secret),
                 Scheme::Bearer | Scheme::Token | Scheme::Header => KnownSecret::new(secret),
             };
-            Some((binding, known))
+            (binding, known)
         })
     }
 
-    /// All values, for the redactor.
+    /// All values in the order of [`Self::known`], for the redactor.
     pub(crate) fn values(&self) -> impl Iterator<Item = &Secret> {
-        self.0.values().flatten().map(|loaded| &loaded.secret)
+        self.entries().map(|(_, secret)| secret)
     }
 
     /// The header that the proxy adds on `route`, or `None` if the route's binding has no value.
     pub(crate) fn header_for(&self, route: &Route) -> Option<(HeaderName, HeaderValue)> {
-        let loaded = self.0.get(&binding(route)?)?.as_ref()?;
+        let loaded = self.slots.get(&binding(route)?)?.as_ref()?;
         Some((loaded.name.clone(), loaded.value.clone()))
     }
 }
@@ -157,5 +208,45 @@ mod tests {
         ] {
             assert!(credential_store.header_for(&route(host, auth)).is_none(), "{host} {auth}");
         }
+    }
+
+    #[test]
+    fn replaces_all_values_or_none() {
+        let text = |value: &str| SecretText::from(value);
+        let of = |pairs: &[(&str, &str)]| {
+            pairs.iter().map(|(slot, value)| ((*slot).to_owned(), text(value))).collect::<BTreeMap<_, _>>()
+        };
+        let bound = route("api.example.com", "{scheme: header, header: x-api-key, slot: key}");
+        let sent = |store: &CredentialStore| {
+            store.header_for(&bound).map(|(_, value)| value.to_str().expect("text").to_owned())
+        };
+        let values = |store: &CredentialStore| {
+            store.values().map(|secret| secret.expose().to_owned()).collect::<Vec<_>>()
+        };
+        let first = credential_store();
+        let second = first.with_values(&of(&[("key", "second")])).expect("replaced");
+        assert_eq!(
+            (sent(&second).as_deref(), values(&second)),
+            (Some("second"), vec!["second".into(), "real".into()])
+        );
+        assert_eq!(sent(&first).as_deref(), Some("real"), "requests in flight keep their value");
+        // A value that is set again is not listed twice.
+        let again = second.with_values(&of(&[("key", "real")])).expect("replaced");
+        assert_eq!(values(&again), ["real", "second"]);
+        assert_eq!(
+            values(&again.with_values(&of(&[("key", "real")])).expect("replaced")),
+            ["real", "second"]
+        );
+        for (pairs, why) in [
+            (&[("key", "third"), ("other", "x")][..], "the bottle has no credential `other`; it has key"),
+            (&[("key", "a\nb")], "contains a line break"),
+        ] {
+            let error = second.with_values(&of(pairs)).err().expect("refused").to_string();
+            assert!(error.contains(why), "{error}");
+        }
+        let many = (0..=REPLACED_MAX).fold(second, |store, number| {
+            store.with_values(&of(&[("key", &format!("value-{number}"))])).expect("replaced")
+        });
+        assert_eq!(values(&many).len(), REPLACED_MAX + 1);
     }
 }

@@ -97,6 +97,13 @@ impl Serve for EgressDaemon {
                 Some(egress) => Ok(egress.live.replace(&routes)?),
                 None => bail!("the egress daemon is not provisioned yet"),
             },
+            BundleRequest::Secrets { values } => match self.egress.get() {
+                Some(egress) => {
+                    egress.replace_credentials(&values)?;
+                    Ok(BundleEvent::Replaced)
+                }
+                None => bail!("the egress daemon is not provisioned yet"),
+            },
             _ => bail!("the egress daemon does not serve this request"),
         }
     }
@@ -180,8 +187,8 @@ impl EgressDaemon {
         let egress = Egress::provision(provision, &self.config, self.shared.clone())?;
         serve::open(&egress, &self.config.proxy).await?;
         tokio::spawn(sweep(Arc::clone(&egress)));
-        let redactor = egress.reporter.redactor();
-        bottle_sidecar_log::redact_with(move |line| redactor.redact(line).into_owned());
+        let reporter = Arc::clone(&egress.reporter);
+        bottle_sidecar_log::redact_with(move |line| reporter.redact(line).into_owned());
         let ca_certificate = egress.leaves.authority_certificate();
         // The parent process sends one request at a time, so no concurrent request can have provisioned the daemon.
         let _ = self.egress.set(egress);

@@ -1,21 +1,20 @@
 //! Builds the proxy from the configuration that the keeper process sends.
 
+use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use bottle_daemon::Lockout;
 use bottle_policy::credential::BadCredential;
-use bottle_policy::secret::Secret;
 use bottle_protocol::session::bundle::{ModelRules, Provision};
+use bottle_protocol::session::guest::SecretText;
 use bottle_queue::Questions;
-use bottle_scan::{BadRuleFile, KnownSecret, RuleFiles, TooLarge};
+use bottle_scan::{BadRuleFile, TooLarge};
 use tokio::sync::Semaphore;
 
 use crate::bounds;
 use crate::config::{EgressConfig, NAME};
-use crate::credential_store::CredentialStore;
-use crate::inspect::Inspector;
 use crate::inspect::decoded_memory::DecodedMemory;
 use crate::inspect::spool::Spools;
 use crate::lease::{Leases, Repeats};
@@ -26,6 +25,7 @@ use crate::report::{LogConfig, LogSink, ReportError, Reporter};
 use crate::request::approval::Approvals;
 use crate::request::issued_links::IssuedLinks;
 use crate::request::request_slots::RequestSlots;
+use crate::secrets::{NotApplied, Secrets};
 use crate::tls::leaf::{LeafError, Leaves};
 use crate::upstream::corporate_proxy::{BadProxyUrl, CorporateProxy};
 use crate::upstream::dial::Dialer;
@@ -34,31 +34,33 @@ use crate::upstream::pool::Upstream;
 use crate::upstream::trust::{Trust, TrustError};
 use crate::usage::Outbox;
 
-/// The provisioned proxy: the state that all requests share.
+/// The provisioned proxy as one request uses it: the state that all requests share, and the secrets that applied when
+/// the request began.
+#[derive(Clone)]
 pub(crate) struct Egress {
-    pub(crate) live: Live,
-    pub(crate) credential_store: CredentialStore,
-    pub(crate) leaves: Leaves,
+    pub(crate) live: Arc<Live>,
+    /// The secrets of this request. Its scans and its decision use the same secrets.
+    pub(crate) secrets: Arc<Secrets>,
+    /// The secrets of the next request.
+    newest: Arc<RwLock<Arc<Secrets>>>,
+    pub(crate) leaves: Arc<Leaves>,
     pub(crate) upstream: Arc<Upstream>,
-    pub(crate) inspector: Inspector,
-    pub(crate) spools: Spools,
+    pub(crate) spools: Arc<Spools>,
     pub(crate) approvals: Arc<Approvals>,
-    pub(crate) issued_links: IssuedLinks,
+    pub(crate) issued_links: Arc<IssuedLinks>,
     pub(crate) outbox: Arc<Outbox>,
     pub(crate) leases: Arc<Leases>,
-    pub(crate) model_rules: ModelRules,
-    pub(crate) repeats: Repeats,
+    pub(crate) model_rules: Arc<ModelRules>,
+    pub(crate) repeats: Arc<Repeats>,
     /// The hosts that a budget names.
-    pub(crate) budgeted_hosts: Vec<String>,
+    pub(crate) budgeted_hosts: Arc<[String]>,
     /// Limits how many requests to models are parsed concurrently. Parsing a request holds one permit.
-    pub(crate) readings: Semaphore,
+    pub(crate) readings: Arc<Semaphore>,
     /// Limits how many prompts the provider counts concurrently. Each count holds one permit.
-    pub(crate) counts: Semaphore,
+    pub(crate) counts: Arc<Semaphore>,
     pub(crate) reporter: Arc<Reporter>,
     pub(crate) lockout: Arc<Lockout>,
-    /// Whether a known secret is a credential that the agent does not hold. The index is the number of the secret.
-    pub(crate) lockout_secrets: Vec<bool>,
-    pub(crate) request_slots: RequestSlots,
+    pub(crate) request_slots: Arc<RequestSlots>,
     pub(crate) decoded_memory: DecodedMemory,
 }
 
@@ -122,31 +124,13 @@ impl Egress {
         let proxy = provision.upstream_proxy.as_ref().map(|url| &url.0);
         let dialer = Dialer {
             resolver: HostResolver::from_host(),
-            host_addresses: provision.host_addresses,
+            host_addresses: provision.host_addresses.clone(),
             machine: config.machine,
             proxy: proxy.map(CorporateProxy::parse).transpose()?,
         };
-        let credential_store = CredentialStore::new(provision.credentials)?;
-        let live = Live::new(&provision.routes, credential_store.bindings())?;
         let upstream = Upstream::new(dialer, Trust::from_roots(&provision.upstream_roots)?);
-        let passwords = credential_store.passwords();
-        let canaries: Vec<&Secret> =
-            provision.canary.iter().chain(&provision.earlier_canaries).map(|canary| &canary.0).collect();
-        let credentials: Vec<&Secret> = credential_store.values().chain(proxy).collect();
-        let agent_secrets: Vec<&Secret> = provision.known_secrets.iter().map(|known| &known.0).collect();
-        let sensitive = || provision.marked.iter().map(|value| &value.0);
-        let lockout_secrets = credentials.iter().map(|secret| !agent_secrets.contains(secret)).collect();
-        let in_store = credential_store.known().map(|(_, known)| known);
-        let unapprovable: Vec<KnownSecret<'_>> =
-            in_store.chain(proxy.into_iter().chain(canaries.iter().copied()).map(KnownSecret::new)).collect();
-        let known: Vec<KnownSecret<'_>> =
-            agent_secrets.iter().copied().chain(sensitive()).map(KnownSecret::new).collect();
-        let others = passwords.iter().chain(canaries).chain(agent_secrets).chain(sensitive());
-        let secrets: Vec<&Secret> = credentials.into_iter().chain(others).collect();
-        let rules = provision.rules.iter().map(|file| (file.name.as_str(), file.text.as_str()));
-        let inspector =
-            Inspector::new(&unapprovable, &known, RuleFiles::parse(rules)?, &provision.placeholders)?
-                .with_credentials(credential_store.known())?;
+        let (secrets, redaction) = Secrets::of(&provision)?;
+        let live = Live::new(&provision.routes, secrets.credential_store.bindings())?;
         let approvals = Approvals::new(questions, provision.ask_seconds.map(Duration::from_secs));
         let spools = Spools::new(&config.logs, provision.limits);
         let sink = match log_relay {
@@ -154,29 +138,55 @@ impl Egress {
             None => LogSink::Files { directory: &config.logs, keep: provision.log_keep },
         };
         let log = LogConfig { level: provision.log, sink };
-        let reporter = Arc::new(Reporter::new(slug.clone(), log, backlog, &secrets)?);
+        let reporter = Arc::new(Reporter::new(slug.clone(), log, backlog, redaction)?);
         let leaves = Leaves::make(&slug)?;
+        let secrets = Arc::new(secrets);
         Ok(Arc::new(Self {
-            live,
-            credential_store,
-            leaves,
+            live: Arc::new(live),
+            newest: Arc::new(RwLock::new(Arc::clone(&secrets))),
+            secrets,
+            leaves: Arc::new(leaves),
             upstream,
-            inspector,
-            spools,
+            spools: Arc::new(spools),
             approvals: Arc::new(approvals),
-            issued_links: IssuedLinks::default(),
+            issued_links: Arc::default(),
             outbox,
             leases,
-            repeats: Repeats::new(provision.models.repeats),
-            model_rules: provision.models,
-            budgeted_hosts: provision.budgeted_hosts,
-            readings: Semaphore::new(bounds::READINGS),
-            counts: Semaphore::new(bounds::COUNTS),
+            repeats: Arc::new(Repeats::new(provision.models.repeats)),
+            model_rules: Arc::new(provision.models),
+            budgeted_hosts: provision.budgeted_hosts.into(),
+            readings: Arc::new(Semaphore::new(bounds::READINGS)),
+            counts: Arc::new(Semaphore::new(bounds::COUNTS)),
             reporter,
             lockout,
-            lockout_secrets,
-            request_slots: RequestSlots::default(),
+            request_slots: Arc::default(),
             decoded_memory: DecodedMemory::default(),
         }))
+    }
+
+    /// Returns the proxy with the secrets that apply now. A connection calls this function for each of its requests.
+    pub(crate) fn with_newest_secrets(self: &Arc<Self>) -> Arc<Self> {
+        let newest = Arc::clone(&self.newest.read().unwrap_or_else(PoisonError::into_inner));
+        if Arc::ptr_eq(&newest, &self.secrets) {
+            return Arc::clone(self);
+        }
+        Arc::new(Self { secrets: newest, ..(**self).clone() })
+    }
+
+    /// Replaces the values of credentials for all further requests. Requests in flight and open WebSockets keep the
+    /// earlier values.
+    ///
+    /// # Errors
+    /// [`NotApplied`] if one of the values cannot be used. All earlier values then still apply.
+    pub(crate) fn replace_credentials(
+        &self,
+        values: &BTreeMap<String, SecretText>,
+    ) -> Result<(), NotApplied> {
+        let mut newest = self.newest.write().unwrap_or_else(PoisonError::into_inner);
+        let (secrets, redaction) = newest.with_credentials(values)?;
+        // The reports mask a new value before the first request uses it.
+        self.reporter.set_redaction(redaction);
+        *newest = Arc::new(secrets);
+        Ok(())
     }
 }

@@ -13,7 +13,9 @@
 //! - `listener`: turns accepted sockets into HTTP requests, within fixed bounds.
 //! - `request`: decides on each request by the policy in `bottle_policy`, then forwards or denies it.
 //! - `upstream`: resolves names and checks addresses, verifies certificates, pools connections.
-//! - `live`, `credential_store`: the routes, which can change at run time, and the credentials, which cannot change.
+//! - `live`, `credential_store`: the routes and the credentials. The user can replace both at run time, but not where a
+//!   credential is sent.
+//! - `secrets`: the credentials and the scanners of one request.
 //! - [`report`]: reports denials and writes logs, with secrets redacted.
 //! - `usage`: counts the tokens of model responses and stores the records until the keeper process collects them.
 //! - `lease`: reserves the tokens of requests to models from leases on budgets.
@@ -39,6 +41,7 @@ mod listener;
 mod live;
 pub mod report;
 mod request;
+mod secrets;
 #[cfg(any(test, feature = "fuzzing"))]
 mod test_proxy;
 mod tls;

@@ -21,7 +21,7 @@ use bottle_protocol::session::Role;
 use bottle_protocol::session::bundle::{BundleEvent, BundleRequest};
 use bottle_protocol::session::git_gate::GateProvision;
 use bottle_queue::Questions;
-use bottle_scan::{KnownSecrets, Redactor, RuleFiles, Scanner};
+use bottle_scan::RuleFiles;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 
@@ -31,6 +31,7 @@ use crate::http;
 use crate::private_root;
 use crate::received::DiskSpace;
 use crate::repo::Repo;
+use crate::search::Searches;
 
 /// The daemon's name in health reports and events.
 pub const NAME: &str = "git-gate";
@@ -134,6 +135,13 @@ impl Serve for GateDaemon {
     async fn answer(&self, asked: BundleRequest) -> anyhow::Result<BundleEvent> {
         match asked {
             BundleRequest::Gate(provision) => self.provision(*provision).await,
+            BundleRequest::Secrets { values } => match self.gate.get() {
+                Some(gate) => {
+                    gate.searches.add(&values)?;
+                    Ok(BundleEvent::Replaced)
+                }
+                None => bail!("the git gate is not provisioned yet"),
+            },
             _ => bail!("this request is not for the git gate"),
         }
     }
@@ -160,13 +168,11 @@ impl GateDaemon {
 
     async fn provision(&self, provision: GateProvision) -> anyhow::Result<BundleEvent> {
         ensure!(self.gate.get().is_none(), "the git gate is provisioned already");
-        let known = provision.credentials.iter().chain(&provision.known_secrets);
-        let secrets: Vec<_> = known.map(|secret| &secret.0).collect();
-        let known = KnownSecrets::new(secrets.iter().copied())?;
-        let redactor = Redactor::new(secrets.iter().copied())?;
         let rules = provision.rules.iter().map(|file| (file.name.as_str(), file.text.as_str()));
         let rules = RuleFiles::parse(rules).context("rules")?;
-        bottle_sidecar_log::redact_with(move |line| redactor.redact(line).into_owned());
+        let searches = Arc::new(Searches::new(&provision, rules)?);
+        let search_of_log = Arc::clone(&searches);
+        bottle_sidecar_log::redact_with(move |line| search_of_log.current().redact(line));
         let mut repos = BTreeMap::new();
         let mut addresses = BTreeMap::new();
         for repo in provision.repos {
@@ -179,14 +185,10 @@ impl GateDaemon {
         let gate = Arc::new(Gate {
             repos,
             addresses,
-            has_rules: rules.count() > 0,
-            scanner: Scanner::outbound(Arc::new(known))
-                .with_rules(Arc::new(rules))
-                .with_placeholders(&provision.placeholders),
+            searches,
             fds: Arc::clone(&self.fds),
             questions: self.questions.clone(),
             lockout: Arc::clone(&self.lockout),
-            credential_count: provision.credentials.len(),
             approval_timeout: provision.ask_seconds.map(Duration::from_secs),
             forward: Duration::from_secs(self.config.forward_seconds),
             pushes: Arc::new(Semaphore::new(PUSHES)),

@@ -7,12 +7,12 @@ use std::time::Duration;
 use ::http::Uri;
 use bottle_daemon::Lockout;
 use bottle_queue::Questions;
-use bottle_scan::Scanner;
 use tokio::sync::Semaphore;
 
 use crate::git::ReservedFds;
 use crate::received::DiskSpace;
 use crate::repo::Repo;
+use crate::search::Searches;
 
 /// The separator between the repository's name and the rest of a request's path.
 const SUFFIX: &str = ".git/";
@@ -22,15 +22,10 @@ pub(crate) struct Gate {
     pub(crate) repos: BTreeMap<String, Arc<Repo>>,
     /// Maps the `HOST/PATH` of each upstream to the name of the repository.
     pub(crate) addresses: BTreeMap<String, String>,
-    pub(crate) scanner: Scanner,
-    /// Whether the scanner has user-defined rules.
-    pub(crate) has_rules: bool,
+    pub(crate) searches: Arc<Searches>,
     pub(crate) fds: Arc<ReservedFds>,
     pub(crate) questions: Questions,
     pub(crate) lockout: Arc<Lockout>,
-    /// The number of known secrets that are real credentials, which the agent never receives. These credentials come
-    /// first in the scanner's known secrets. Only hits on these credentials count for the lock-out.
-    pub(crate) credential_count: usize,
     /// The time limit for the user to approve a push. `None` if the user cannot approve pushes.
     pub(crate) approval_timeout: Option<Duration>,
     /// The time limit for an upstream to accept a push.

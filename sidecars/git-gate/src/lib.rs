@@ -42,6 +42,7 @@
 //! content_checks        files that other programs obey
 //! encoding              encodings of commits and tags
 //! tree_index            new trees and their commits
+//! search                the secrets and rules that pushes are searched for
 //! archives              the contents of gzip and zip files
 //! excerpt               the line of a finding, without secrets, for the user
 //! findings              the findings of a push, without duplicates
@@ -81,6 +82,7 @@ mod refusal;
 mod repo;
 mod report_status;
 mod request_body;
+mod search;
 mod ssh_control_master;
 mod tree_index;
 mod upstream;

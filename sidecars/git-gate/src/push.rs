@@ -25,6 +25,7 @@ use crate::refs::{MOST_UPDATES, RefError, Update, check_alias, check_lookalikes,
 use crate::refusal::{Block, Refusal, SHOWN};
 use crate::repo::Repo;
 use crate::report_status::Reasons;
+use crate::search::Search;
 use crate::upstream::Upstream;
 
 /// The time limit for the local git command that checks for a fast-forward. When the limit is reached, the push is
@@ -56,7 +57,8 @@ pub(crate) async fn serve(gate: Arc<Gate>, repo: Arc<Repo>, hook: Hook) {
     };
     tracing::Span::current().record("refs", updates.as_ref().ok().map(Vec::len));
     let Hook { reasons, turn, .. } = hook;
-    let mut push = Push { gate: &gate, repo: &repo, quarantine, options, reply, reasons, turn };
+    let search = gate.searches.current();
+    let mut push = Push { gate: &gate, repo: &repo, search, quarantine, options, reply, reasons, turn };
     let (verdict, report) = match push.decide(updates).await {
         Ok(results) => ("accepted", proc_receive_report(&results)),
         Err(refusal) => {
@@ -147,6 +149,8 @@ async fn read_request(hook: impl tokio::io::AsyncBufRead + Unpin) -> Option<Hook
 struct Push<'a> {
     gate: &'a Gate,
     repo: &'a Repo,
+    /// The search that applied when the push arrived.
+    search: Arc<Search>,
     /// The directory with the new objects. Empty if the push only deletes refs.
     quarantine: String,
     options: Result<Vec<String>, OptionError>,
@@ -186,7 +190,8 @@ impl Push<'_> {
     async fn scan(&self, updates: &[Update]) -> Result<Vec<Found>, Refusal> {
         let mut findings = PushFindings::default();
         let (git, fds) = (&self.repo.git, &self.gate.fds);
-        let detectors = Detectors { scanner: &self.gate.scanner, has_rules: self.gate.has_rules };
+        let detectors =
+            Detectors { scanner: &self.search.scanner, has_rules: self.gate.searches.has_rules() };
         let read = push_scan::read_push(git, &self.quarantine, updates, detectors, fds, &mut findings).await;
         tracing::debug!(read = read.is_ok(), findings = findings.found.len(), "scanned");
         // Hits are counted even if the push is refused for another reason, because the duration of the scan may
@@ -224,7 +229,7 @@ impl Push<'_> {
 
     /// Returns whether a text that is sent upstream contains a secret. Also counts hits for the lock-out.
     async fn has_secret(&self, text: &str) -> Result<bool, Refusal> {
-        let report = self.gate.scanner.scan(text.as_bytes());
+        let report = self.search.scanner.scan(text.as_bytes());
         report.findings.iter().for_each(|finding| self.count_hits(finding.secret, &finding.pieces));
         self.check_lock().await?;
         Ok(report.worst() == Some(Severity::Block))
@@ -233,7 +238,7 @@ impl Push<'_> {
     /// Counts the pieces of a secret for the lock-out if the secret is one of the gate's real credentials. A hit on a
     /// secret that the agent also has is not counted.
     fn count_hits(&self, secret: Option<usize>, pieces: &Pieces) {
-        if secret.is_some_and(|secret| secret < self.gate.credential_count) {
+        if secret.is_some_and(|secret| secret < self.search.credential_count) {
             pieces.counted().for_each(|piece| self.gate.lockout.hit(piece, &self.repo.name));
         }
     }

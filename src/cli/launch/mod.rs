@@ -25,6 +25,7 @@ use bottle_lib::launch::{self, Confirmed};
 use bottle_plan::{Flags, Plan};
 
 use super::client::{Client, on_terminal, title};
+use super::read_secrets::read_secrets;
 use crate::console::error::CliError;
 use crate::console::exit;
 use crate::console::output::Output;
@@ -162,7 +163,7 @@ pub(crate) async fn order(
     let notify = &|notice| output.notice(notice);
     let marked = launch::marked(host, &confirmed.plan, notify)?;
     // The user is asked for secrets before the images are built, because a build takes long and needs no user.
-    let secrets = run::secrets(host, &confirmed.plan, signals, output).await?;
+    let secrets = read_secrets(host, &confirmed.plan.secrets, signals, output).await?;
     let on_terminal = confirmed.plan.agent.terminal.is_some();
     let prepared = prepare::with_progress(on_terminal, signals, output, async |progress| {
         confirmed.order(marked, secrets, &progress, notify).await

@@ -1,17 +1,12 @@
-//! Launches a plan: reads secrets, starts the keeper, and handles Ctrl-C at any time.
+//! Launches a plan: starts the keeper, and handles Ctrl-C at any time.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bottle_channel::Channel;
 use bottle_host::Host;
 use bottle_keeper::launch::order::LaunchOrder;
-use bottle_lib::failure::Failure;
 use bottle_lib::launch::{self, Launching, NotStarted, Running, SideBySide};
-use bottle_plan::Plan;
-use bottle_plan::secrets::{self, Ask, SecretError, Secrets};
 use bottle_policy::names::Slug;
-use bottle_protocol::session::guest::SecretText;
 use tokio::time::{Instant, sleep_until};
 
 use super::launch_failed;
@@ -20,40 +15,9 @@ use crate::console::exit;
 use crate::console::output::Output;
 use crate::console::progress::Progress;
 use crate::console::signals::{Signals, interrupted};
-use crate::console::terminal::{TerminalUser, interactive};
 
 /// How long the command waits for the keeper to remove the resources of an interrupted launch.
 const UNDO_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// Reads every secret of the plan. Asks for missing secrets on the terminal.
-pub(crate) async fn secrets(
-    host: &Host,
-    plan: &Plan,
-    signals: &mut Signals,
-    output: &Output,
-) -> Result<BTreeMap<String, SecretText>, CliError> {
-    if plan.secrets.is_empty() {
-        return Ok(BTreeMap::new());
-    }
-    let (host, needs) = (host.clone(), plan.secrets.clone());
-    // Reads the secrets on a separate thread, so that signals are handled while a question waits for the user.
-    let runtime = tokio::runtime::Handle::current();
-    let resolving = tokio::task::spawn_blocking(move || -> Result<Secrets, SecretError> {
-        let mut user = if interactive() { TerminalUser::find().ok() } else { None };
-        let ask = user.as_mut().map(|user| user as &mut dyn Ask);
-        runtime.block_on(secrets::resolve(&host, &needs, ask))
-    });
-    let resolved = tokio::select! {
-        resolved = resolving => resolved,
-        number = signals.end() => return Err(interrupted(number)),
-    };
-    let resolved = resolved.map_err(|error| CliError::cannot("read the secrets", error))?;
-    let secrets = resolved.map_err(Failure::from)?;
-    for warning in &secrets.warnings {
-        output.warn(warning);
-    }
-    Ok(secrets.values)
-}
 
 /// Launches the plan and shows the progress. On Ctrl-C, removes the resources that were created.
 pub(crate) async fn launch(

@@ -100,6 +100,16 @@ impl Decisions {
         self.0.bundle()
     }
 
+    /// Writes an entry into the audit log.
+    pub(super) async fn record(&self, by: &str, entry: Entry) -> anyhow::Result<()> {
+        self.0.write(by, entry).await
+    }
+
+    /// Masks the bottle's secrets in a text.
+    pub(super) fn masked(&self, text: &str) -> String {
+        self.0.mask.text(text)
+    }
+
     /// Sends the routes to the proxy if the proxy has an older revision than the stored routes. This happens if the
     /// previous keeper was killed after it wrote the routes and before it sent them. The audit log already contains
     /// this change. `live` is the revision that the proxy uses.

@@ -19,7 +19,6 @@ use bottle_instance::children::Parent;
 use bottle_instance::record::{Mode, Service, Status};
 use bottle_instance::{retention, routes};
 use bottle_policy::names::Slug;
-use bottle_policy::secret::Secret;
 use bottle_queue::Asker;
 use tokio::net::UnixListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -122,8 +121,7 @@ impl Owned<'_> {
         let slug = self.claim.record().slug;
         let own_slug = slug.clone();
         let socket = self.host.keeper_socket(&slug);
-        let secrets: Vec<Secret> = self.inherited.secrets.iter().map(|text| text.0.clone()).collect();
-        let mask = Mask::new(&secrets);
+        let mask = Mask::new(&self.inherited.masked());
         let decisions = self.decisions(&slug, &self.running.bundle, mask.clone());
         let Serving { terminate, listener, live } = self.serving;
         let Running { mut bundle, guest, mut agent } = self.running;
@@ -143,7 +141,7 @@ impl Owned<'_> {
             decisions: decisions.clone(),
             notices: Arc::clone(&notices),
             notifier: Notifier::new(self.host),
-            mask,
+            mask: mask.clone(),
         };
         let started_in = self.claim.record().start_directory();
         let tool_calls = ToolCalls::new(self.host, slug.clone(), &started_in, self.handler);
@@ -162,7 +160,9 @@ impl Owned<'_> {
             answered: watch::Sender::default(),
             connected: watch::Sender::default(),
             ended: watch::Sender::default(),
-            inherited: self.inherited.clone(),
+            inherited: watch::Sender::new(self.inherited.clone()),
+            mask: mask.clone(),
+            replacing: tokio::sync::Mutex::default(),
             detached: watch::Sender::new(self.claim.record().mode == Mode::Detached),
             watched: watch::Sender::default(),
             offer: Mutex::default(),
@@ -180,7 +180,7 @@ impl Owned<'_> {
         if let Some(process) = self.claim.record().ends_with {
             helpers.spawn(owning_process::watch(slug.clone(), process, shared.clone()).in_current_span());
         }
-        let recorder = Recorder::new(self.claim.directory(), &secrets);
+        let recorder = Recorder::new(self.claim.directory(), mask);
         if let Some(recorder) = recorder.as_ref().filter(|_| !self.adopted) {
             recorder.clear().await;
         }
@@ -236,6 +236,7 @@ impl Owned<'_> {
         let guest = owner.into_guest();
         // From this point on, sidecars end because the bottle ends, so the tasks that would warn the user are ended.
         drop(helpers);
+        let secrets = shared.inherited.borrow().masked();
         shared.detached.send_replace(false);
         let records_task = tasks.into_records();
         let teardown = teardown::Teardown {

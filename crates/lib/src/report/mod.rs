@@ -33,8 +33,8 @@ pub use rules::{
 pub use servers::{McpServer, McpToken, WebDashboard};
 pub use snapshots::{Committed, Exported, FoundSecret, Imported, ListedSnapshot, SignedBy};
 pub use supervise::{
-    Answered, AuditLine, ChangedRoutes, LearnReport, LearntHost, LeftOut, Question, UnsavedManifest,
-    VerifiedLog,
+    Answered, AuditLine, ChangedRoutes, Credential, LearnReport, LearntHost, LeftOut, Question,
+    ReplacedCredentials, UnsavedManifest, VerifiedLog,
 };
 pub use usage::{BudgetLine, Money, UsageGroup, UsageRecord};
 pub use work::{Applied, ComparedDirectory, Conflict, Difference, OneOrSeveral, Pulled};

@@ -108,6 +108,26 @@ pub struct ChangedRoutes {
     pub unsaved: Option<UnsavedManifest>,
 }
 
+/// An element of the array that `bottle secrets list --json` prints.
+#[derive(Debug, Serialize)]
+pub struct Credential {
+    /// The name of the credential: the host of its route.
+    pub name: String,
+    /// Where the value comes from, in words.
+    pub source: String,
+    /// What the credential is for, in words.
+    pub purpose: String,
+}
+
+/// The output of `bottle secrets set --json`.
+#[derive(Debug, Serialize)]
+pub struct ReplacedCredentials {
+    /// The slug of the bottle.
+    pub slug: String,
+    /// The names of the credentials whose values were replaced.
+    pub credentials: Vec<String>,
+}
+
 /// An element of the array that `bottle audit show --json` prints: the entry of the audit log, without its hashes.
 #[derive(Debug, Serialize)]
 pub struct AuditLine {

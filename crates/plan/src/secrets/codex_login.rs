@@ -89,7 +89,7 @@ mod tests {
         let file = directory.path().join("auth.json");
         std::fs::write(&file, text).expect("written");
         let source = SecretSource::CodexLogin { file: file.clone(), part: wanted };
-        let need = SecretNeed { id: "x".to_owned(), source, purpose: "the login".to_owned() };
+        let need = SecretNeed { id: "x".to_owned(), source, purpose: "the login".to_owned(), form: None };
         let found = part(&file, wanted, &need).map(|secret| secret.expose().to_owned());
         found.map_err(|error| {
             format!("{}; {}", bottle_host::causes::one_line(&error), error.hint().unwrap_or_default())

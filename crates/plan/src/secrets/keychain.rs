@@ -75,7 +75,7 @@ mod tests {
             .status();
         assert!(written.is_ok_and(|status| status.success()));
         let source = SecretSource::Keychain("example".into());
-        let need = SecretNeed { id: "x".into(), source, purpose: "route x".into() };
+        let need = SecretNeed { id: "x".into(), source, purpose: "route x".into(), form: None };
         let read = read_with(program.to_str(), &host(home.path()), "example", &need).await;
         read.map_err(|error| bottle_host::causes::one_line(&error))
     }
@@ -104,7 +104,7 @@ mod tests {
     async fn a_system_without_a_keychain_says_what_works_instead() {
         let home = tempfile::tempdir().expect("directory");
         let source = SecretSource::Keychain("example".into());
-        let need = SecretNeed { id: "x".into(), source, purpose: "route x".into() };
+        let need = SecretNeed { id: "x".into(), source, purpose: "route x".into(), form: None };
         let error = read(&host(home.path()), "example", &need).await.expect_err("no keychain");
         let message = bottle_host::causes::one_line(&error);
         assert!(message.contains("`keychain:example` needs macOS, and this is linux"), "{message}");

@@ -25,7 +25,7 @@ fn host(env: &[(&str, &str)], home: &Path) -> Host {
 }
 
 fn need(id: &str, source: SecretSource) -> SecretNeed {
-    SecretNeed { id: id.to_owned(), source, purpose: format!("route {id}") }
+    SecretNeed { id: id.to_owned(), source, purpose: format!("route {id}"), form: None }
 }
 
 fn command(argv: &[&str]) -> SecretSource {

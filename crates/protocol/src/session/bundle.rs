@@ -1,8 +1,9 @@
 //! Messages between the keeper process and the bundle.
 //!
-//! The keeper provisions a bundle once, sends new routes whenever the routes change, and subscribes to events. Only
+//! The keeper provisions a bundle once, sends new routes and new values of credentials, and subscribes to events. Only
 //! these requests control a bundle. Signals, watched files and processes in the bottle have no control over the bundle.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
@@ -36,6 +37,13 @@ pub enum BundleRequest {
     /// Sends new routes. Returns [`BundleEvent::Live`] or [`BundleEvent::Rejected`]. After a rejection, the previous
     /// routes still apply.
     Routes(Routes),
+    /// Replaces the values of credentials. Returns [`BundleEvent::Replaced`] or [`BundleEvent::Rejected`]. The proxy
+    /// uses the new values for the next request. The daemons search and redact the old values too, because they may
+    /// still be valid. After a rejection, all old values still apply.
+    Secrets {
+        /// The new values by the name of their slot ([`Binding::slot`]).
+        values: BTreeMap<String, SecretText>,
+    },
     /// Subscribes to events: first the events that occurred since the last keeper disconnected, then new events.
     Events,
     /// Waits for the next question from a daemon ([`BundleEvent::Asked`]). The keeper replies with one
@@ -81,7 +89,8 @@ pub struct Provision {
     pub slug: Slug,
     /// The routes of the first revision.
     pub routes: Routes,
-    /// The credentials. Each credential is bound to one host and header until the bundle exits.
+    /// The credentials. Each credential is bound to one host and header until the bundle exits. Its value can change
+    /// ([`BundleRequest::Secrets`]).
     pub credentials: Vec<Credential>,
     /// Known secrets that the agent holds in its environment. The redactor masks them in every log line. The
     /// route's `outbound_on_match` applies to a request that contains a known secret.
@@ -304,6 +313,8 @@ pub enum BundleEvent {
         /// The revision of these routes.
         revision: u64,
     },
+    /// The values of a [`BundleRequest::Secrets`] apply.
+    Replaced,
     /// The request was rejected and changed nothing.
     Rejected {
         /// The cause of the rejection, as a lower-case fragment.

@@ -17,6 +17,7 @@ pub mod lease;
 mod packed;
 pub mod process;
 mod program;
+pub mod replaced;
 pub mod service;
 pub mod tools;
 

@@ -6,7 +6,8 @@
 //!                               └─ nested ──┘   compressed files inside, archive entries
 //! spool   buffers a body until its verdict, encrypted on disk
 //! ```
-//! The scanners are built once, when the proxy receives the secrets. Routes only select from these scanners.
+//! The scanners are built when the proxy receives the secrets, and again when the user replaces credentials. Routes
+//! only select from these scanners.
 
 mod aws_chunked;
 mod decode;
@@ -39,8 +40,8 @@ pub(crate) struct Inspector {
     /// [`OUT_ENTROPY`].
     outbound: Vec<Arc<Scanner>>,
     phrases: Arc<Scanner>,
-    /// Two scanners for each binding: one for its credential only, and one for its credential and the injection
-    /// phrases.
+    /// Two scanners for each binding: one for its current and replaced credentials only, and one for its credentials
+    /// and the injection phrases.
     credentials: HashMap<Binding, (Arc<Scanner>, Arc<Scanner>)>,
     /// The user cannot approve a finding of a known secret with a lower number than this.
     unapprovable: usize,
@@ -67,10 +68,10 @@ impl Inspector {
     pub(crate) fn new(
         unapprovable: &[KnownSecret<'_>],
         known: &[KnownSecret<'_>],
-        rules: RuleFiles,
+        rules: &Arc<RuleFiles>,
         harmless: &[String],
     ) -> Result<Self, TooLarge> {
-        let rules = (rules.count() > 0).then(|| Arc::new(rules));
+        let rules = Some(rules).filter(|rules| rules.count() > 0);
         let all = Arc::new(KnownSecrets::from_known(unapprovable.iter().chain(known).copied())?);
         let none = Arc::new(KnownSecrets::new([])?);
         let outbound = (0..8).map(|flags| {
@@ -78,7 +79,7 @@ impl Inspector {
             let scanner = Scanner::outbound(Arc::clone(if flags & OUT_KNOWN != 0 { &all } else { &none }))
                 .with_tokens(tokens);
             let scanner = scanner.with_entropy(flags & OUT_ENTROPY != 0).with_placeholders(harmless);
-            Arc::new(match rules.as_ref().filter(|_| tokens) {
+            Arc::new(match rules.filter(|_| tokens) {
                 Some(rules) => scanner.with_rules(Arc::clone(rules)),
                 None => scanner,
             })
@@ -107,7 +108,7 @@ impl Inspector {
         if flags == 0 { None } else { self.outbound.get(flags) }
     }
 
-    /// Adds the credentials that the proxy injects, so that it can scan responses for them.
+    /// Adds the credentials that the proxy injects or has injected, so that it can scan responses for them.
     ///
     /// # Errors
     /// [`TooLarge`] if the scanners cannot hold all credentials.
@@ -115,8 +116,12 @@ impl Inspector {
         mut self,
         credentials: impl Iterator<Item = (&'s Binding, KnownSecret<'s>)>,
     ) -> Result<Self, TooLarge> {
+        let mut of_binding: HashMap<&Binding, Vec<KnownSecret<'s>>> = HashMap::new();
         for (binding, credential) in credentials {
-            let known = Arc::new(KnownSecrets::from_known([credential])?);
+            of_binding.entry(binding).or_default().push(credential);
+        }
+        for (binding, credentials) in of_binding {
+            let known = Arc::new(KnownSecrets::from_known(credentials)?);
             let alone = Scanner::inbound(Arc::clone(&known)).with_phrases(false);
             self.credentials.insert(binding.clone(), (Arc::new(alone), Arc::new(Scanner::inbound(known))));
         }

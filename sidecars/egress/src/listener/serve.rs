@@ -92,7 +92,7 @@ fn service(
             hints.open();
             request.extensions_mut().insert(hints.clone());
         }
-        let (egress, connection) = (Arc::clone(&egress), Arc::clone(&connection));
+        let (egress, connection) = (egress.with_newest_secrets(), Arc::clone(&connection));
         async move {
             let response = match *request.method() {
                 Method::CONNECT if connection.is_proxy() => tunnel::accept(egress, &connection, request),

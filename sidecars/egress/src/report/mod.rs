@@ -15,7 +15,7 @@ pub(crate) mod relay;
 use std::borrow::Cow;
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Instant;
 
 use bottle_policy::decide::Refusal;
@@ -37,9 +37,26 @@ pub(crate) struct Reporter {
     level: LogLevel,
     journal: Option<LogWriter>,
     backlog: Arc<Backlog>,
-    redactor: Arc<Redactor>,
+    redaction: RwLock<Arc<Redaction>>,
+}
+
+/// Removes secrets from reports.
+pub(crate) struct Redaction {
+    redactor: Redactor,
     /// The number of bytes at the end of a truncated body in which the redactor may miss a truncated secret.
     margin: usize,
+}
+
+impl Redaction {
+    /// Prepares the redaction of `secrets`.
+    ///
+    /// # Errors
+    /// [`TooLarge`] if the secrets exceed the redactor's limits. Nothing must then be reported.
+    pub(crate) fn new(secrets: &[&Secret]) -> Result<Self, TooLarge> {
+        let redactor = Redactor::new(secrets.iter().copied())?;
+        let longest = secrets.iter().map(|secret| secret.expose().len()).max().unwrap_or_default();
+        Ok(Self { redactor, margin: longest * LONGEST_SPELLING })
+    }
 }
 
 /// The level of the log, and the destination of its lines.
@@ -87,8 +104,6 @@ impl LogWriter {
 pub(crate) enum ReportError {
     #[error("log")]
     Log(#[from] io::Error),
-    #[error(transparent)]
-    Redactor(#[from] TooLarge),
 }
 
 /// The maximum ratio between the length of an encoded secret and the length of the secret (`\u0041` encodes one
@@ -119,15 +134,15 @@ pub(crate) struct CapturedMessage {
 }
 
 impl Reporter {
-    /// Creates a reporter that writes to `backlog`, and to the log unless its level is `off`. Redacts `secrets`.
+    /// Creates a reporter that writes to `backlog`, and to the log unless its level is `off`.
     ///
     /// # Errors
-    /// If the log cannot be opened, or the secrets exceed the redactor's limits.
+    /// If the log cannot be opened.
     pub(crate) fn new(
         bottle: String,
         log: LogConfig<'_>,
         backlog: Arc<Backlog>,
-        secrets: &[&Secret],
+        redaction: Redaction,
     ) -> Result<Self, ReportError> {
         let LogConfig { level, sink } = log;
         let journal = match (level, sink) {
@@ -137,10 +152,16 @@ impl Reporter {
             }
             (_, LogSink::Relay(relay)) => Some(LogWriter::Relay(relay)),
         };
-        let redactor = Arc::new(Redactor::new(secrets.iter().copied())?);
-        let longest = secrets.iter().map(|secret| secret.expose().len()).max().unwrap_or_default();
-        let margin = longest * LONGEST_SPELLING;
-        Ok(Self { bottle, level, journal, backlog, redactor, margin })
+        Ok(Self { bottle, level, journal, backlog, redaction: RwLock::new(Arc::new(redaction)) })
+    }
+
+    /// Replaces the redaction, because the bottle has new secrets.
+    pub(crate) fn set_redaction(&self, redaction: Redaction) {
+        *self.redaction.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(redaction);
+    }
+
+    fn redaction(&self) -> Arc<Redaction> {
+        Arc::clone(&self.redaction.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Waits, at shutdown, until the queued lines of the log are written. Does not wait for a keeper that is not
@@ -151,14 +172,9 @@ impl Reporter {
         }
     }
 
-    /// Returns the redactor, for the other output of this process.
-    pub(crate) fn redactor(&self) -> Arc<Redactor> {
-        Arc::clone(&self.redactor)
-    }
-
     /// Returns the number of bytes at the beginning of a body to capture for a log line.
     pub(crate) fn captured_body_bytes(&self) -> usize {
-        bounds::LOG_BODY_BYTES + self.margin
+        bounds::LOG_BODY_BYTES + self.redaction().margin
     }
 
     /// Whether the log includes headers and bodies of forwarded requests.
@@ -268,7 +284,7 @@ impl Reporter {
     fn log_body(&self, body: &str, truncated: bool) -> String {
         let mut text = self.redact(body).into_owned();
         if truncated {
-            let most = text.len().saturating_sub(self.margin).min(bounds::LOG_BODY_BYTES);
+            let most = text.len().saturating_sub(self.redaction().margin).min(bounds::LOG_BODY_BYTES);
             text.truncate(text.floor_char_boundary(most));
             text.push('…');
         }
@@ -277,7 +293,7 @@ impl Reporter {
 
     /// Returns `text` with secrets redacted.
     pub(crate) fn redact<'t>(&self, text: &'t str) -> Cow<'t, str> {
-        self.redactor.redact(text)
+        self.redaction().redactor.redact(text)
     }
 }
 
@@ -302,7 +318,9 @@ mod tests {
         let backlog = Arc::new(Backlog::new(1));
         let sink = LogSink::Files { directory: directory.path(), keep: 0 };
         let log = LogConfig { level: LogLevel::Off, sink };
-        let reporter = Reporter::new("b".into(), log, backlog, &[&secret]).expect("reporter");
+        let reporter =
+            Reporter::new("b".into(), log, backlog, Redaction::new(&[&secret]).expect("redaction"))
+                .expect("reporter");
         let room = reporter.captured_body_bytes();
         let half = format!("{}known-secret", "a".repeat(room - "known-secret".len()));
         let shown = reporter.log_body(&half, true);

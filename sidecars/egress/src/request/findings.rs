@@ -30,14 +30,14 @@ impl RequestFindings {
     pub(super) fn in_head(egress: &Egress, permit: &Permit<'_>, head: &RequestHead) -> Self {
         let method = head.method().as_str();
         let text = permit.with_outgoing_head(head.headers(), |outgoing| Head::with_method(method, outgoing));
-        let mut in_head = text.scan(egress.inspector.outbound(&permit.route.dlp));
+        let mut in_head = text.scan(egress.secrets.inspector.outbound(&permit.route.dlp));
         egress.count_hits(&in_head, permit.host());
         if !in_head.is_empty() {
             let passes = permit.route.pass_credentials;
             let link = egress.issued_links.contains(permit);
             in_head.retain(|finding| {
                 let exempt = text.exemption(finding, head.headers(), passes, link);
-                !exempt.is_some_and(|exempt| egress.inspector.is_exempt(finding, exempt))
+                !exempt.is_some_and(|exempt| egress.secrets.inspector.is_exempt(finding, exempt))
             });
         }
         Self { head: text, in_head, in_body: BodyFindings::default() }
@@ -116,7 +116,7 @@ impl RequestFindings {
             finding,
             lines: 1,
         });
-        let scanner = egress.inspector.outbound(&permit.route.dlp).map(AsRef::as_ref);
+        let scanner = egress.secrets.inspector.outbound(&permit.route.dlp).map(AsRef::as_ref);
         let redact = |text: &str| egress.reporter.redact(text).into_owned();
         excerpt::lines(request_line, in_head.chain(in_body), scanner, &redact)
     }

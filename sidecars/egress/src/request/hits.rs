@@ -23,6 +23,6 @@ impl Egress {
 
     /// Whether a finding is a credential that the agent does not hold.
     fn is_hit(&self, finding: &Finding) -> bool {
-        finding.secret.is_some_and(|secret| self.lockout_secrets.get(secret) == Some(&true))
+        finding.secret.is_some_and(|secret| self.secrets.lockout_secrets.get(secret) == Some(&true))
     }
 }

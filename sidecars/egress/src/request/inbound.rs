@@ -84,7 +84,7 @@ pub(super) struct Inbound {
 impl Inbound {
     /// Returns `None` if the route disables all scans of responses.
     pub(super) fn for_permit(egress: &Egress, permit: &Permit<'_>) -> Option<Self> {
-        let ResponseScanners { scanner, credential } = egress.inspector.inbound(permit.route)?;
+        let ResponseScanners { scanner, credential } = egress.secrets.inspector.inbound(permit.route)?;
         let context = ScanContext {
             info: Arc::clone(&permit.info),
             scanner,

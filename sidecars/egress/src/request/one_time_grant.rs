@@ -14,7 +14,7 @@ pub(super) fn claim(egress: &Egress, current: &CurrentRoutes, head: &RequestHead
         return None;
     }
     let refuses = |table: &RouteTable| {
-        matches!(head.decide(table, &egress.credential_store, &Findings::none()), Verdict::Deny(_))
+        matches!(head.decide(table, &egress.secrets.credential_store, &Findings::none()), Verdict::Deny(_))
     };
     if !refuses(&current.table) {
         return None;

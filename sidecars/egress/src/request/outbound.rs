@@ -197,7 +197,7 @@ impl<'t> Evaluation<'t> {
         let mut findings = tracing::debug_span!("scan_head")
             .in_scope(|| RequestFindings::in_head(self.egress, permit, head));
         self.check_head(permit, head, &findings)?;
-        let scanner = self.egress.inspector.outbound(&permit.route.dlp);
+        let scanner = self.egress.secrets.inspector.outbound(&permit.route.dlp);
         let Some(scanner) = scanner.filter(|_| !body.is_end_stream()) else {
             self.check_quick_actions(permit, head, None).await?;
             return Ok(request.with_scan(Scanned { body: OutboundBody::Unscanned(body), findings }));
@@ -260,7 +260,7 @@ impl<'t> Evaluation<'t> {
             let Ok(value) = HeaderValue::try_from(word) else { continue };
             let mut headers = head.headers().clone();
             headers.append("x-http-method-override", value);
-            let credential_store = &self.egress.credential_store;
+            let credential_store = &self.egress.secrets.credential_store;
             if let Verdict::Deny(refusal) =
                 head.decide_with(&headers, self.table, credential_store, &Findings::none())
             {
@@ -271,7 +271,7 @@ impl<'t> Evaluation<'t> {
     }
 
     fn verdict<'h>(&self, head: &'h RequestHead, findings: &Findings) -> Verdict<'t, 'h> {
-        head.decide(self.table, &self.egress.credential_store, findings)
+        head.decide(self.table, &self.egress.secrets.credential_store, findings)
     }
 
     /// Runs stages 1 to 6 with the findings so far.
@@ -279,7 +279,7 @@ impl<'t> Evaluation<'t> {
         match self.verdict(head, findings) {
             Verdict::Allow(allowed) => {
                 let host = allowed.host.clone();
-                Permit::new(allowed, head, &self.egress.credential_store)
+                Permit::new(allowed, head, &self.egress.secrets.credential_store)
                     .ok_or_else(|| head.denied(Refusal::later(Reason::CredentialMissing, &host, "")))
             }
             Verdict::Deny(refusal) => Err(head.denied(refusal)),
@@ -298,7 +298,7 @@ impl<'t> Evaluation<'t> {
         head: &RequestHead,
         findings: &RequestFindings,
     ) -> Result<(), Denied> {
-        let blocking = self.egress.inspector.policy_findings(findings.all());
+        let blocking = self.egress.secrets.inspector.policy_findings(findings.all());
         if blocking.is_empty() {
             return Ok(());
         }
@@ -319,7 +319,7 @@ impl<'t> Evaluation<'t> {
             let info = findings.redacted_info(&request.permit, &request.head);
             self.egress.reporter.report_finding(&info, "noticed", &words);
         }
-        let blocking = self.egress.inspector.policy_findings(findings.all());
+        let blocking = self.egress.secrets.inspector.policy_findings(findings.all());
         if blocking.is_empty() {
             return Ok(request.cleared());
         }
@@ -377,7 +377,7 @@ impl<'t> Evaluation<'t> {
             if let Some(text) = &text {
                 head.set_plain_length(text.len());
             } else {
-                left = self.egress.inspector.policy_findings(findings.in_body.all());
+                left = self.egress.secrets.inspector.policy_findings(findings.in_body.all());
             }
             let redacted = BufferedBody::of_text(&self.egress.spools, &text.unwrap_or_default()).await;
             let redacted = redacted.map_err(|error| {
@@ -387,7 +387,7 @@ impl<'t> Evaluation<'t> {
         }
         let redecided = self.permit(&head, &Findings::none())?;
         let mut remaining = RequestFindings::in_head(self.egress, &redecided, &head);
-        left.extend(self.egress.inspector.policy_findings(remaining.all()));
+        left.extend(self.egress.secrets.inspector.policy_findings(remaining.all()));
         if !left.is_empty() {
             remaining.in_body = findings.in_body;
         }
@@ -407,7 +407,7 @@ impl<'t> Evaluation<'t> {
         body: &OutboundBody,
     ) -> Option<Vec<u8>> {
         let buffered = body.buffered().filter(|body| !body.codings().contains(&Coding::AwsChunked))?;
-        let scanner = self.egress.inspector.outbound(&permit.route.dlp)?;
+        let scanner = self.egress.secrets.inspector.outbound(&permit.route.dlp)?;
         let text = buffered.whole().await?;
         rewritten(scanner, &text, buffered.codings(), headers).ok().flatten()
     }

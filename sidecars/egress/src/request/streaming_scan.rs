@@ -577,14 +577,17 @@ mod tests {
     use super::super::body;
     use super::*;
     use crate::report::backlog::Backlog;
-    use crate::report::{LogConfig, LogSink};
+    use crate::report::{LogConfig, LogSink, Redaction};
 
     #[tokio::test]
     async fn releases_a_chunk_without_copying_it() {
         let directory = tempfile::tempdir().expect("directory");
         let sink = LogSink::Files { directory: directory.path(), keep: 0 };
         let log = LogConfig { level: LogLevel::Off, sink };
-        let reporter = Reporter::new("b".into(), log, Arc::new(Backlog::new(1)), &[]).expect("reporter");
+        let reporter = {
+            let redaction = Redaction::new(&[]).expect("redaction");
+            Reporter::new("b".into(), log, Arc::new(Backlog::new(1)), redaction).expect("reporter")
+        };
         let context = ScanContext {
             info: Arc::default(),
             scanner: Arc::new(Scanner::inbound(Arc::new(KnownSecrets::new([]).expect("no secrets")))),

@@ -188,8 +188,8 @@ impl MessageRelay {
     /// Returns `None` if the route disables all scans, and the WebSocket is not for a model.
     pub(super) fn for_permit(egress: &Arc<Egress>, permit: &Permit<'_>, headers: &HeaderMap) -> Option<Self> {
         let model = ModelSocket::for_permit(egress, permit, headers);
-        let outbound = egress.inspector.outbound(&permit.route.dlp).cloned();
-        let inbound = egress.inspector.inbound(permit.route).map(|scanners| scanners.scanner);
+        let outbound = egress.secrets.inspector.outbound(&permit.route.dlp).cloned();
+        let inbound = egress.secrets.inspector.inbound(permit.route).map(|scanners| scanners.scanner);
         (outbound.is_some() || inbound.is_some() || model.is_some()).then(|| Self {
             egress: Arc::clone(egress),
             info: Arc::clone(&permit.info),

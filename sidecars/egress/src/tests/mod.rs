@@ -24,6 +24,7 @@ mod partial_responses;
 mod pooling;
 mod protocols;
 mod registry;
+mod replaced_credentials;
 mod responses;
 mod scripted_sites;
 mod side_channels;
