@@ -61,9 +61,12 @@ impl Part {
     pub(super) fn call(&self) -> Call {
         match self {
             Self::Log => Call::bottle(BottleRequest::Log(LINES)),
-            Self::File(path) => {
-                Call::files(FileRequest::Read(Read { path: FilePath::from(path), offset: 0, max: FILE_MAX }))
-            }
+            Self::File(path) => Call::files(FileRequest::Read(Read {
+                path: FilePath::from(path),
+                offset: 0,
+                max: FILE_MAX,
+                redact: true,
+            })),
         }
     }
 }

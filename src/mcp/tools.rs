@@ -390,7 +390,7 @@ pub(super) const ALL: &[Tool] = &[
             (None, None) => {
                 let (offset, max) =
                     (given.number("offset").unwrap_or(0), given.number("max").unwrap_or(PART));
-                Call::files(FileRequest::Read(files::Read { path: path(given), offset, max }))
+                Call::files(FileRequest::Read(files::Read { path: path(given), offset, max, redact: true }))
             }
             (first, count) => {
                 let range = LineRange { first: first.unwrap_or(1), count: count.unwrap_or(LIMIT.into()) };
@@ -527,6 +527,7 @@ pub(super) const ALL: &[Tool] = &[
                 ignore_case: given.flag("ignore_case"),
                 include: given.texts("include"),
                 limit: limit(given),
+                redact: true,
             };
             Call::files(FileRequest::Grep(grep))
         },

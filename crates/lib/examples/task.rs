@@ -44,7 +44,8 @@ async fn work(bottle: &Bottle<'_>, command: &str, file: &str) -> Result<(), Fail
     let process = Process { argv, ..Process::default() };
     let ran = bottle.exec(process, None, Duration::from_secs(600)).await?;
     println!("exit {}: {}", ran.exit, ran.stdout.text.trim_end());
-    let read = FileRequest::Read(Read { path: FilePath::from(file), offset: 0, max: 64 << 10 });
+    let read =
+        FileRequest::Read(Read { path: FilePath::from(file), offset: 0, max: 64 << 10, redact: false });
     if let FileDocument::Content(content) = bottle.files().document(read, tokio::io::empty()).await? {
         println!("{file}: {}", content.text.unwrap_or_default().trim_end());
     }

@@ -8,6 +8,7 @@ use bottle_protocol::session::files::{
     ENTRIES_MAX, Entries, FileEvent, FileInfo, FilePath, FileRequest, Glob, List, Read,
 };
 use bottle_protocol::session::guest::{GuestEvent, GuestRequest, STDOUT};
+use bottle_protocol::session::process::REDACTED;
 use bytes::Bytes;
 use tokio::io::AsyncRead;
 
@@ -157,7 +158,7 @@ impl<'a> Files<'a> {
         let mut cutter = LineCutter::new(range);
         let mut offset = 0;
         loop {
-            let read = Read { path: path.clone(), offset, max: PART };
+            let read = Read { path: path.clone(), offset, max: PART, redact: false };
             let (part, _, size) = self.part(read).await?;
             cutter.push(&part);
             // The position is counted here. A guest that sends nothing therefore ends the loop, whatever it reports.
@@ -177,7 +178,8 @@ impl<'a> Files<'a> {
 
     /// Reads a part of a file. Returns the part, the position after it, and the size of the file.
     async fn part(&self, read: Read) -> Result<(Vec<u8>, u64, u64), Failure> {
-        let max = read.max;
+        // The text that replaces a secret may be longer than the piece of the secret in this part.
+        let max = if read.redact { (read.max + 1).saturating_mul(REDACTED.len() as u64) } else { read.max };
         let mut part = Vec::new();
         let received = |bytes: Bytes| {
             part.extend_from_slice(&bytes);

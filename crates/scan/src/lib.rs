@@ -20,6 +20,7 @@
 //! header             line breaks in a request's head that would add a header
 //! rewrite            removes findings from a text
 //! redact             masks known secrets in log lines, in their spellings (secret_spellings)
+//! output             replaces known secrets in output that is read in parts
 //! ```
 //! This crate opens no file and no socket. Its errors and findings never contain a secret's value.
 
@@ -38,6 +39,7 @@ mod hidden;
 mod key_numbers;
 mod known_secrets;
 mod matchable_parts;
+mod output;
 mod prefilter;
 mod redact;
 mod rewrite;
@@ -58,6 +60,7 @@ pub use finding::{Detector, Finding, Pieces, Range64, Severity};
 pub use header::{HeadPart, head_injection};
 pub use known_secrets::KnownSecrets;
 pub use matchable_parts::KnownSecret;
+pub use output::{OutputRedactor, StreamRedactor};
 pub use redact::{MASK, Redactor, SHORTEST_ANYWHERE, SHORTEST_MASKED, TooLarge};
 pub use rewrite::{Shape, rewrite};
 pub use rule_files::{BadRuleFile, DEFAULT_FILES, Remarks, RuleFiles};

@@ -7,7 +7,7 @@ use std::ops::Range;
 use aho_corasick::{AhoCorasick, AhoCorasickKind, Match};
 use bottle_policy::secret::Secret;
 
-use crate::secret_spellings;
+use crate::secret_spellings::{self, Form};
 
 /// The text that replaces a secret.
 pub const MASK: &str = "[redacted]";
@@ -60,13 +60,7 @@ impl Redactor {
             whole_word.extend(forms.iter().map(|_| short));
             patterns.extend(forms);
         }
-        let search = AhoCorasick::builder()
-            .kind(Some(AhoCorasickKind::ContiguousNFA))
-            // Case is ignored, because a log line contains host names in lower case even if the client sent capitals.
-            .ascii_case_insensitive(true)
-            .build(patterns.iter().map(|form| form.as_slice()))
-            .map_err(|_| TooLarge)?;
-        Ok(Self { search, whole_word })
+        Ok(Self { search: search(&patterns)?, whole_word })
     }
 
     /// Replaces every secret in `text` by [`MASK`]. The result is borrowed if `text` contains no secret.
@@ -119,6 +113,16 @@ impl Redactor {
             |hit: &Match| !self.whole_word[hit.pattern().as_usize()] || is_whole_word(text, &hit.range());
         merged(self.search.find_overlapping_iter(text).filter(counts).map(|hit| hit.range()))
     }
+}
+
+/// Builds the search for patterns.
+pub(crate) fn search(patterns: &[Form]) -> Result<AhoCorasick, TooLarge> {
+    AhoCorasick::builder()
+        .kind(Some(AhoCorasickKind::ContiguousNFA))
+        // Case is ignored, because a log line contains host names in lower case even if the client sent capitals.
+        .ascii_case_insensitive(true)
+        .build(patterns.iter().map(|form| form.as_slice()))
+        .map_err(|_| TooLarge)
 }
 
 /// Sorts ranges, and merges ranges that overlap or touch.

@@ -9,6 +9,9 @@ use zeroize::Zeroizing;
 /// One spelling of a secret. Its memory is wiped when it is dropped.
 pub(crate) type Form = Zeroizing<Vec<u8>>;
 
+/// The minimum length of a wrapped line that is a spelling. A shorter last line would match by chance.
+const WRAPPED_LEAST: usize = 16;
+
 /// The characters that a strict percent-encoding encodes: all except the unreserved characters of RFC 3986.
 const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 /// The characters that `encodeURIComponent` encodes.
@@ -44,9 +47,21 @@ pub(crate) fn all(secret: &str) -> Vec<Form> {
         forms.push(Zeroizing::new(engine.encode(secret).into_bytes()));
         forms.extend((0..3).map(|offset| within_base64(secret.as_bytes(), offset, engine)));
     }
+    wrapped(secret, &mut forms);
     forms.sort_unstable_by(|one, other| one.as_slice().cmp(other.as_slice()));
     forms.dedup();
     forms
+}
+
+/// Adds the lines of a longer secret in base64 and hexadecimal, as common programs wrap them: `base64` after 76
+/// characters, `openssl` after 64, `xxd -p` after 60.
+fn wrapped(secret: &str, forms: &mut Vec<Form>) {
+    let base64 = within_base64(secret.as_bytes(), 0, &STANDARD);
+    let hex = Zeroizing::new(hex::encode(secret).into_bytes());
+    for (text, width) in [(&base64, 76), (&base64, 64), (&hex, 60)] {
+        let lines = text.chunks(width).filter(|line| text.len() > width && line.len() >= WRAPPED_LEAST);
+        forms.extend(lines.map(|line| Zeroizing::new(line.to_vec())));
+    }
 }
 
 /// Returns the spellings of a complete text that a `View` does not decode to this text: percent-encoded, and escaped

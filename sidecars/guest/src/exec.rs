@@ -6,13 +6,13 @@ use std::time::Duration;
 use bottle_channel::{Event, Stream, StreamReceiver, StreamSender};
 use bottle_protocol::session::frame::MAX_DATA;
 use bottle_protocol::session::guest::{ClientMessage, GuestEvent, Process, STDIN};
+use bottle_scan::{OutputRedactor, StreamRedactor};
 use bytes::Bytes;
 use rustix::process::{Pid, Signal};
 
 use crate::answer::{answer, started};
 use crate::guest::Guest;
 use crate::process::{Input, Output, Running, Terminal};
-use crate::redaction::{Redaction, StreamRedaction};
 
 /// The maximum number of bytes that are read from a process in one step. This limit is the size of two data frames.
 /// Large reads reduce the number of context switches between the processes that forward the output.
@@ -28,7 +28,7 @@ pub(crate) async fn exec(guest: Arc<Guest>, request: Process, stream: Stream) {
         Ok(running) => running,
         Err(failure) => return answer(&stream, &GuestEvent::Failed(failure)).await,
     };
-    let redaction = request.redact.then(|| guest.redaction());
+    let redaction = guest.redaction().filter(|_| request.redact).map(Arc::as_ref);
     let (sender, receiver) = stream.split();
     let receiving = tokio::spawn(receive(guest.clone(), receiver, pid, input, terminal));
     let served = async {
@@ -58,16 +58,16 @@ async fn hang_up_after(sender: &StreamSender, guest: &Guest, pid: Pid) {
 }
 
 /// Sends all output of the process to the client. Returns whether the client received all output.
-async fn send_all(sender: &StreamSender, outputs: Vec<Output>, redaction: Option<&Redaction>) -> bool {
+async fn send_all(sender: &StreamSender, outputs: Vec<Output>, redaction: Option<&OutputRedactor>) -> bool {
     let mut outputs = outputs.into_iter();
     // A terminal has one output stream, and pipes have two.
     match (outputs.next(), outputs.next()) {
         (Some(one), Some(two)) => {
-            let send = |output| send_output(sender, output, redaction.map(Redaction::stream));
+            let send = |output| send_output(sender, output, redaction.map(OutputRedactor::stream));
             let (one, two) = tokio::join!(send(one), send(two));
             one && two
         }
-        (Some(one), None) => send_output(sender, one, redaction.map(Redaction::stream)).await,
+        (Some(one), None) => send_output(sender, one, redaction.map(OutputRedactor::stream)).await,
         _ => true,
     }
 }
@@ -77,7 +77,7 @@ async fn send_all(sender: &StreamSender, outputs: Vec<Output>, redaction: Option
 async fn send_output(
     sender: &StreamSender,
     mut output: Output,
-    mut redaction: Option<StreamRedaction<'_>>,
+    mut redaction: Option<StreamRedactor<'_>>,
 ) -> bool {
     let mut buffer = vec![0; READ];
     let mut received = true;
@@ -89,7 +89,7 @@ async fn send_output(
                 None => bytes.is_empty() || sender.data(output.fd, bytes).await.is_ok(),
                 Some(redaction) => {
                     let sent = if bytes.is_empty() { redaction.finish() } else { redaction.push(bytes) };
-                    send_bytes(sender, output.fd, sent).await
+                    send_bytes(sender, output.fd, sent.into()).await
                 }
             };
         if bytes.is_empty() {

@@ -8,6 +8,7 @@ use bottle_channel::Channel;
 use bottle_policy::names::WORKSPACE;
 use bottle_policy::secret::Secret;
 use bottle_protocol::session::guest::{Overrun, Process};
+use bottle_scan::OutputRedactor;
 use tokio::sync::watch;
 
 use crate::children::Children;
@@ -18,9 +19,8 @@ use crate::files::slots::FileSlots;
 use crate::hosted::Hosted;
 use crate::process::{Pipes, Running};
 use crate::process_registry::Processes;
-use crate::redaction::Redaction;
 use crate::services::registry::Services;
-use crate::{process, program};
+use crate::{process, program, redaction};
 
 /// The state of the guest.
 pub(crate) struct Guest {
@@ -32,7 +32,7 @@ pub(crate) struct Guest {
     pub(crate) copies: CopySlots,
     pub(crate) files: FileSlots,
     environment: OnceLock<BTreeMap<String, Secret>>,
-    redaction: OnceLock<Redaction>,
+    redaction: OnceLock<Arc<OutputRedactor>>,
     work: OnceLock<Vec<PathBuf>>,
     problems: Mutex<Vec<String>>,
     overrun: OnceLock<Overrun>,
@@ -65,9 +65,10 @@ impl Guest {
         self.environment.get().ok_or_else(|| bad_state("the bottle is not provisioned yet"))
     }
 
-    /// Returns the secret values that are replaced in output for clients.
-    pub(crate) fn redaction(&self) -> &Redaction {
-        self.redaction.get_or_init(Redaction::default)
+    /// Returns the search for the secret values that are replaced in what clients read. `None` before the bottle is
+    /// provisioned.
+    pub(crate) fn redaction(&self) -> Option<&Arc<OutputRedactor>> {
+        self.redaction.get()
     }
 
     /// Stores the environment variables. `secret` contains the names of the variables with secret values. Fails if
@@ -80,7 +81,7 @@ impl Guest {
         let values = environment.iter().filter(|(name, _)| secret.contains(*name)).map(|(_, value)| value);
         // The redaction is not set yet: no output was read before, because no process runs before the environment is
         // set.
-        let _ = self.redaction.set(Redaction::new(values));
+        let _ = self.redaction.set(Arc::new(redaction::of_values(values)?));
         self.environment.set(environment).map_err(|_| bad_state("the bottle is provisioned already"))
     }
 

@@ -6,6 +6,7 @@ use bottle_channel::Stream;
 use bottle_protocol::session::guest::Logs;
 
 use crate::guest::Guest;
+use crate::redaction;
 use crate::scrollback::Piece;
 
 /// Sends the buffered output, or only its last lines. If the client asked to follow, sends further output
@@ -27,7 +28,12 @@ pub(crate) async fn logs(guest: Arc<Guest>, request: Logs, stream: Stream) {
             match piece {
                 Some(Piece::Bytes { fd, bytes }) => {
                     let start = cursor - bytes.len() as u64;
-                    sender.data_bytes(fd, guest.redaction().apply(log, start, bytes)).await?;
+                    sender
+                        .data_bytes(
+                            fd,
+                            redaction::in_log(guest.redaction().map(Arc::as_ref), log, start, bytes),
+                        )
+                        .await?;
                 }
                 Some(Piece::End(_)) | None => return sender.end().await,
             }

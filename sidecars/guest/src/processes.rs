@@ -28,6 +28,7 @@ use crate::failure::{Outcome, bad_state, other};
 use crate::guest::Guest;
 use crate::hosted::Hosted;
 use crate::process_registry::Started;
+use crate::redaction;
 use crate::scrollback::Piece;
 use crate::session_processes::{self, Usage};
 
@@ -197,7 +198,8 @@ async fn send_part(
         let taken = bytes.len().min(left);
         next = start + taken as u64;
         from.get_or_insert(start);
-        sender.data_bytes(fd, guest.redaction().apply(log, start, bytes.slice(..taken))).await?;
+        let redactor = guest.redaction().map(Arc::as_ref);
+        sender.data_bytes(fd, redaction::in_log(redactor, log, start, bytes.slice(..taken))).await?;
     }
     let end = readable_end(hosted).max(next);
     let cpu_ms = match (state, hosted.process()) {

@@ -38,7 +38,8 @@ impl Read {
         let Self { target, offset, max } = &self;
         let client = Client::new(host, &target.slug);
         let path = FilePath::from(&target.path);
-        let request = |max| FileRequest::Read(files::Read { path: path.clone(), offset: *offset, max });
+        let request =
+            |max| FileRequest::Read(files::Read { path: path.clone(), offset: *offset, max, redact: false });
         if output.json {
             let request = request(max.unwrap_or(JSON_MAX).min(JSON_READ_MAX));
             output.print_json(&client.document(request)?)?;

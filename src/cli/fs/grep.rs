@@ -52,6 +52,7 @@ impl Grep {
             ignore_case: self.ignore_case,
             include: self.include,
             limit: self.limit,
+            redact: false,
         };
         let event = Client::new(host, &self.slug).ask(FileRequest::Grep(request))?;
         let FileEvent::Matches(found) = event else { return Err(unexpected_answer()) };

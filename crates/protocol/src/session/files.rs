@@ -213,6 +213,9 @@ pub struct Read {
     pub offset: u64,
     /// The maximum number of bytes, at most [`READ_MAX`].
     pub max: u64,
+    /// Whether the values of the bottle's secret variables are redacted. Positions count the bytes of the file.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub redact: bool,
 }
 
 /// Options of [`FileRequest::Write`].
@@ -290,6 +293,9 @@ pub struct Grep {
     pub include: Vec<String>,
     /// The maximum number of lines, at most [`ENTRIES_MAX`].
     pub limit: u32,
+    /// Whether the values of the bottle's secret variables are redacted. The search then finds no part of a value.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub redact: bool,
 }
 
 /// The last message about a [`FileRequest`].

@@ -156,8 +156,8 @@ pub enum ReadFrom {
     LastLines(u64),
 }
 
-/// The text that replaces the value of a secret variable in output. Positions count the bytes of the value, not those
-/// of this text.
+/// The text that replaces the value of a secret variable in output and files, in any spelling. Positions count the
+/// bytes of the value, not those of this text.
 pub const REDACTED: &str = "[REDACTED]";
 
 /// The result of [`ReadOutput`], sent after the data of each part.

@@ -6,6 +6,7 @@ use std::io::{self, BufRead, BufReader};
 use bottle_protocol::session::files::{
     ENTRIES_MAX, FileKind, FilePath, Grep, LINE_MAX, LineMatch, Matches, PATTERN_MAX,
 };
+use bottle_scan::OutputRedactor;
 use regex::bytes::{Match, Regex, RegexBuilder};
 use rustix::io::Errno;
 
@@ -39,10 +40,15 @@ const BEFORE: usize = 100;
 const PATTERN_SIZE: usize = 2 << 20;
 
 /// Searches the files in the scope of a request.
-pub(super) fn grep(workspace: &Workspace, request: &Grep, bounds: &Bounds) -> Outcome<Matches> {
+pub(super) fn grep(
+    workspace: &Workspace,
+    request: &Grep,
+    bounds: &Bounds,
+    redactor: Option<&OutputRedactor>,
+) -> Outcome<Matches> {
     let scoped = Scoped::new(&request.scope)?;
     let include = Patterns::new(&request.include)?;
-    let mut search = Search::new(request, bounds)?;
+    let mut search = Search::new(request, bounds, redactor.filter(|_| request.redact))?;
     let directory = match workspace.directory(&scoped.place) {
         Ok(directory) => directory,
         Err(error) if Errno::from_io_error(&error) == Some(Errno::NOTDIR) => {
@@ -86,13 +92,15 @@ struct Search<'a> {
     pattern: Regex,
     limit: usize,
     bounds: &'a Bounds,
+    /// Replaces secret values in the lines before the search, so that no pattern can match a part of a value.
+    redactor: Option<&'a OutputRedactor>,
     size: AnswerSize,
     bytes: u64,
     found: Matches,
 }
 
 impl<'a> Search<'a> {
-    fn new(request: &Grep, bounds: &'a Bounds) -> Outcome<Self> {
+    fn new(request: &Grep, bounds: &'a Bounds, redactor: Option<&'a OutputRedactor>) -> Outcome<Self> {
         if request.pattern.len() > PATTERN_MAX {
             return Err(patterns::too_long());
         }
@@ -105,7 +113,7 @@ impl<'a> Search<'a> {
             .map_err(|error| patterns::bad(&request.pattern, reason(&error)))?;
         let limit = request.limit.clamp(1, ENTRIES_MAX) as usize;
         let (size, found) = (AnswerSize::default(), Matches::default());
-        Ok(Self { pattern, limit, bounds, size, bytes: 0, found })
+        Ok(Self { pattern, limit, bounds, redactor, size, bytes: 0, found })
     }
 
     /// Searches a file if it is not binary.
@@ -147,6 +155,11 @@ impl<'a> Search<'a> {
 
     /// Searches a line, and checks the bounds.
     fn line(&mut self, path: &FilePath, number: u64, line: &[u8]) {
+        let line = match self.redactor {
+            Some(redactor) => redactor.redact_part(line, 0..line.len()),
+            None => line.into(),
+        };
+        let line = &*line;
         if let Some(found) = self.pattern.find(line) {
             let (text, cut) = excerpt(line, found);
             let full = self.found.matches.len() >= self.limit;

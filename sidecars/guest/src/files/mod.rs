@@ -31,6 +31,7 @@ use std::path::Path;
 use bottle_channel::{Stream, StreamSender};
 use bottle_protocol::session::files::{FileEvent, FileRequest};
 use bottle_protocol::session::guest::{GuestEvent, STDOUT};
+use bottle_scan::OutputRedactor;
 
 use self::bounds::{Bounds, TIME};
 use self::workspace::Workspace;
@@ -48,8 +49,9 @@ pub(crate) async fn serve(guest: &Guest, request: FileRequest, stream: Stream) {
         let slot = guest.files.take().await?;
         let (bounds, client) = Bounds::new(TIME);
         let root = guest.facts.root.clone();
+        let redactor = guest.redaction().cloned();
         let working = tokio::task::spawn_blocking(move || {
-            let done = carry_out(&root, request, input, output, &bounds);
+            let done = carry_out(&root, request, (input, output), &bounds, redactor.as_deref());
             drop(slot);
             done
         });
@@ -75,9 +77,9 @@ pub(crate) async fn serve(guest: &Guest, request: FileRequest, stream: Stream) {
 fn carry_out(
     root: &Path,
     request: FileRequest,
-    input: Reader,
-    output: Writer,
+    (input, output): (Reader, Writer),
     bounds: &Bounds,
+    redactor: Option<&OutputRedactor>,
 ) -> Outcome<FileEvent> {
     let workspace = Workspace::open(root)?;
     match request {
@@ -85,7 +87,7 @@ fn carry_out(
         FileRequest::Stat { path } => {
             workspace.describe(&workspace::Place::new(&path)?).map(FileEvent::Entry)
         }
-        FileRequest::Read(read) => read::read(&workspace, &read, output),
+        FileRequest::Read(read) => read::read(&workspace, &read, output, redactor),
         FileRequest::Write(write) => write::write(&workspace, &write, input),
         FileRequest::Patch { check } => patch::unified(&workspace, input, check, bounds),
         FileRequest::Replace(replace) => patch::replace(&workspace, &replace, bounds),
@@ -94,7 +96,7 @@ fn carry_out(
         FileRequest::Export { path } => archive::export(&workspace, &path, output),
         FileRequest::Import { path } => archive::import(&workspace, &path, input),
         FileRequest::Glob(glob) => list::glob(&workspace, &glob, bounds).map(FileEvent::Entries),
-        FileRequest::Grep(grep) => grep::grep(&workspace, &grep, bounds).map(FileEvent::Matches),
+        FileRequest::Grep(grep) => grep::grep(&workspace, &grep, bounds, redactor).map(FileEvent::Matches),
     }
 }
 

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use bottle_policy::secret::Secret;
 use bottle_protocol::session::files::{
     Entries, FileChange, FileEvent, FileInfo, FileKind, FilePath, FileRequest, Glob, Grep, LINE_MAX, List,
     Matches, PATCHED_FILE_MAX, Read, Replace, Scope, Write,
@@ -76,7 +77,7 @@ impl Bottle {
             FileRequest::Stat { path } => {
                 Place::new(&path).and_then(|place| workspace.describe(&place)).map(FileEvent::Entry)
             }
-            FileRequest::Read(request) => read::read(&workspace, &request, std::io::sink()),
+            FileRequest::Read(request) => read::read(&workspace, &request, std::io::sink(), None),
             FileRequest::Write(request) => write::write(&workspace, &request, input),
             FileRequest::Patch { check } => patch::unified(&workspace, input, check, bounds),
             FileRequest::Replace(request) => patch::replace(&workspace, &request, bounds),
@@ -85,15 +86,17 @@ impl Bottle {
             FileRequest::Export { path } => archive::export(&workspace, &path, std::io::sink()),
             FileRequest::Import { path } => archive::import(&workspace, &path, input),
             FileRequest::Glob(request) => list::glob(&workspace, &request, bounds).map(FileEvent::Entries),
-            FileRequest::Grep(request) => grep::grep(&workspace, &request, bounds).map(FileEvent::Matches),
+            FileRequest::Grep(request) => {
+                grep::grep(&workspace, &request, bounds, None).map(FileEvent::Matches)
+            }
         };
         done.map_err(|failure| failure.message)
     }
 
     fn read(&self, path: &str) -> Result<String, String> {
-        let request = Read { path: path.into(), offset: 0, max: 1 << 20 };
+        let request = Read { path: path.into(), offset: 0, max: 1 << 20, redact: false };
         let mut content = Vec::new();
-        let read = read::read(&self.open(), &request, &mut content).map_err(|failure| failure.message);
+        let read = read::read(&self.open(), &request, &mut content, None).map_err(|failure| failure.message);
         read.map(|_| String::from_utf8_lossy(&content).into_owned())
     }
 
@@ -183,6 +186,7 @@ fn no_path_leads_outside() {
             ignore_case: false,
             include: Vec::new(),
             limit,
+            redact: false,
         };
         assert!(bottle.run(FileRequest::Grep(grep)).is_err(), "grep {path}");
         assert!(bottle.write(path, "changed").is_err(), "write {path}");
@@ -343,7 +347,7 @@ fn unusual_names_are_names() {
     assert_eq!(listed.entries.len(), 4);
     for entry in &listed.entries {
         assert!(names.contains(&entry.path.as_bytes()));
-        let read = FileRequest::Read(Read { path: entry.path.clone(), offset: 0, max: 9 });
+        let read = FileRequest::Read(Read { path: entry.path.clone(), offset: 0, max: 9, redact: false });
         assert_eq!(bottle.run(read), Ok(FileEvent::Read { next: 1, size: 1 }));
         let removed = FileRequest::Remove { path: entry.path.clone(), recursive: false };
         assert_eq!(bottle.run(removed), Ok(FileEvent::Removed { entries: 1 }));
@@ -371,13 +375,50 @@ fn a_range_of_a_file_is_read() {
         [(0, 4, "0123", 4), (4, 100, "456789", 10), (10, 4, "", 10), (99, 4, "", 99), (u64::MAX, 4, "", 0)]
     {
         let mut read = Vec::new();
-        let request = Read { path: "file".into(), offset, max };
-        match read::read(&bottle.open(), &request, &mut read) {
+        let request = Read { path: "file".into(), offset, max, redact: false };
+        match read::read(&bottle.open(), &request, &mut read, None) {
             Ok(event) => assert_eq!(event, FileEvent::Read { next, size: 10 }, "{offset}"),
             Err(failure) => assert!(offset == u64::MAX, "{failure:?}"),
         }
         assert_eq!(read, content.as_bytes(), "{offset}");
     }
+}
+
+#[test]
+fn secret_values_are_redacted_at_every_position_on_request() {
+    let secret = Secret::new("hunter2-hunter2".to_owned());
+    let redactor = crate::redaction::of_values([&secret].into_iter()).expect("a redactor");
+    let bottle = Bottle::new();
+    let filler = "x".repeat((256 << 10) - 8);
+    let text = format!("{filler} hunter2-hunter2\nAn aHVudGVyMi1odW50ZXIy b\n");
+    bottle.put("file", &text);
+    let shown = format!("{filler} [REDACTED]\nAn [REDACTED] b\n");
+    for max in [1 << 20, 256 << 10, (256 << 10) - 3] {
+        let (mut read, mut offset) = (Vec::new(), 0);
+        loop {
+            let request = Read { path: "file".into(), offset, max, redact: true };
+            let event = read::read(&bottle.open(), &request, &mut read, Some(&redactor)).expect("read");
+            let FileEvent::Read { next, size } = event else { panic!("{event:?}") };
+            assert_eq!(size, text.len() as u64);
+            if next == offset {
+                break;
+            }
+            offset = next;
+        }
+        assert!(read == shown.as_bytes(), "{max}");
+    }
+    bottle.put("small", "key: hunter2-hunter2");
+    let found = |pattern: &str, redact| {
+        let scope = Scope { path: "small".into(), exclude: Vec::new(), git: false };
+        let (pattern, include) = (pattern.to_owned(), Vec::new());
+        let request = Grep { scope, pattern, literal: false, ignore_case: false, include, limit: 9, redact };
+        let (bounds, _client) = Bounds::new(TIME);
+        let found = grep::grep(&bottle.open(), &request, &bounds, Some(&redactor)).expect("searched");
+        found.matches.first().map(|line| line.text.clone())
+    };
+    assert_eq!(found("key", true).as_deref(), Some("key: [REDACTED]"));
+    assert_eq!(found("key", false).as_deref(), Some("key: hunter2-hunter2"));
+    assert_eq!(found("hunter", true), None, "a pattern does not find a part of a value");
 }
 
 #[test]
@@ -462,8 +503,9 @@ fn search(bottle: &Bottle, pattern: &str, include: &[&str]) -> Matches {
     let scope = Scope { path: "".into(), exclude: vec!["skipped".into()], git: false };
     let include = include.iter().map(|&pattern| pattern.to_owned()).collect();
     let pattern = pattern.into();
-    let request = Grep { scope, pattern, literal: false, ignore_case: false, include, limit: 100 };
-    grep::grep(&bottle.open(), &request, &bottle.bounds).expect("searched")
+    let request =
+        Grep { scope, pattern, literal: false, ignore_case: false, include, limit: 100, redact: false };
+    grep::grep(&bottle.open(), &request, &bottle.bounds, None).expect("searched")
 }
 
 #[test]
@@ -493,8 +535,8 @@ fn grep_finds_lines() {
     let request = |pattern: &str, literal, ignore_case, limit, path: &str| {
         let scope = Scope { path: path.into(), exclude: vec![], git: true };
         let pattern = pattern.into();
-        let request = Grep { scope, pattern, literal, ignore_case, include: vec![], limit };
-        grep::grep(&bottle.open(), &request, &bottle.bounds)
+        let request = Grep { scope, pattern, literal, ignore_case, include: vec![], limit, redact: false };
+        grep::grep(&bottle.open(), &request, &bottle.bounds, None)
     };
     assert_eq!(lines(&request("o.e", true, false, 9, "").expect("searched")), [] as [&str; 0]);
     assert_eq!(request("one", true, true, 9, "b/c.md").expect("searched").matches.len(), 2);

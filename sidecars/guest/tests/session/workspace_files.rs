@@ -15,7 +15,12 @@ fn write(path: &str) -> GuestRequest {
 }
 
 fn read(path: &str) -> GuestRequest {
-    GuestRequest::Files(FileRequest::Read(Read { path: path.into(), offset: 0, max: u64::MAX }))
+    GuestRequest::Files(FileRequest::Read(Read {
+        path: path.into(),
+        offset: 0,
+        max: u64::MAX,
+        redact: false,
+    }))
 }
 
 #[tokio::test]
@@ -90,7 +95,7 @@ async fn the_workspace_is_the_boundary() {
     }
     let scope = Scope { path: ".".into(), exclude: Vec::new(), git: true };
     let (pattern, include) = ("needle".to_owned(), Vec::new());
-    let grep = Grep { scope, pattern, literal: false, ignore_case: false, include, limit: 5 };
+    let grep = Grep { scope, pattern, literal: false, ignore_case: false, include, limit: 5, redact: false };
     match ask(&channel, &GuestRequest::Files(FileRequest::Grep(grep))).await {
         GuestEvent::Files(FileEvent::Matches(found)) => assert_eq!((found.matches, found.files), (vec![], 0)),
         other => panic!("{other:?}"),
