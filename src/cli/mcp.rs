@@ -27,6 +27,10 @@ pub(crate) struct Mcp {
     /// repeat for several
     #[arg(long, value_name = "SCOPE", default_values_t = [STARTED.to_owned()])]
     scope: Vec<String>,
+    /// Replace the value of this variable in all results, plain or encoded; repeat for several. The secrets in the
+    /// variables of a bottle are always replaced
+    #[arg(long, value_name = "VARIABLE")]
+    redact: Vec<String>,
     /// Serve HTTP on the loopback interface
     #[arg(long, requires = "token_file", conflicts_with = "scope")]
     http: bool,
@@ -82,8 +86,8 @@ impl Mcp {
                 );
                 Ok(exit::DONE)
             }
-            (None, Some(file)) => serve_http(host, output, self.port, tokens::read(&file)?),
-            (None, None) => serve_stdio(host, output, &self.scope),
+            (None, Some(file)) => serve_http(host, output, self.port, tokens::read(&file)?, &self.redact),
+            (None, None) => serve_stdio(host, output, &self.scope, &self.redact),
         }
     }
 }

@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use bottle_host::Host;
+use bottle_lib::redaction::Redaction;
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
@@ -29,8 +30,14 @@ type Mcp = StreamableHttpService<Server, NeverSessionManager>;
 pub(super) struct Servers(Vec<([u8; 32], Mcp)>);
 
 impl Servers {
-    /// Creates the servers. `authority` is the address and port, in the form that clients use.
-    pub(super) fn new(host: &Host, granted: Vec<Granted>, authority: &str) -> Self {
+    /// Creates the servers. `redaction` replaces values in every result. `authority` is the address and port, in the
+    /// form that clients use.
+    pub(super) fn new(
+        host: &Host,
+        granted: Vec<Granted>,
+        redaction: &Arc<Redaction>,
+        authority: &str,
+    ) -> Self {
         // The check of the `Host` header prevents DNS rebinding. The check of the `Origin` header refuses pages of
         // other origins.
         let port = authority.rsplit(':').next().unwrap_or_default();
@@ -41,7 +48,7 @@ impl Servers {
                 .with_allowed_origins(names.iter().map(|name| format!("http://{name}")))
                 .with_legacy_session_mode(false)
                 .with_max_request_body_bytes(BODY);
-            let server = Server::new(host.clone(), scope);
+            let server = Server::new(host.clone(), scope, Arc::clone(redaction));
             let server = move || Ok(server.clone());
             (digest, StreamableHttpService::new(server, Arc::new(NeverSessionManager::default()), config))
         });

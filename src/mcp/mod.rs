@@ -30,7 +30,9 @@ use std::io::IsTerminal;
 use std::sync::Arc;
 
 use bottle_host::Host;
+use bottle_lib::redaction::Redaction;
 use bottle_lib::report::McpServer;
+use bottle_policy::secret::Secret;
 use rmcp::ServiceExt as _;
 
 use self::http::Servers;
@@ -46,11 +48,18 @@ use crate::console::signals::{Signals, interrupted};
 /// SIGINT, with which the user ends the server.
 const INTERRUPT: u8 = 2;
 
-/// Serves one client on standard input and output until the client disconnects or a signal arrives.
+/// Serves one client on standard input and output until the client disconnects or a signal arrives. The values of the
+/// variables `redacted` are replaced in every result.
 ///
 /// # Errors
 /// Returns an error if a scope is not valid, or if the connection fails.
-pub(crate) fn serve_stdio(host: &Host, output: &Output, scope: &[String]) -> Result<u8, CliError> {
+pub(crate) fn serve_stdio(
+    host: &Host,
+    output: &Output,
+    scope: &[String],
+    redacted: &[String],
+) -> Result<u8, CliError> {
+    let redaction = redaction(host, redacted)?;
     if std::io::stdin().is_terminal() {
         output.note("an MCP client starts this command and talks to it; Ctrl-C ends it");
     }
@@ -60,7 +69,7 @@ pub(crate) fn serve_stdio(host: &Host, output: &Output, scope: &[String]) -> Res
     // The name contains the working directory. A client that is started again in the same directory therefore finds the
     // bottles that it started.
     let name = format!("stdio:{}", host.cwd.display());
-    let server = Server::new(host.clone(), Scope { name, bottles, tools: None, mode: None });
+    let server = Server::new(host.clone(), Scope { name, bottles, tools: None, mode: None }, redaction);
     block_on(async {
         let mut signals = Signals::catch()?;
         let served = async {
@@ -77,7 +86,8 @@ pub(crate) fn serve_stdio(host: &Host, output: &Output, scope: &[String]) -> Res
     })
 }
 
-/// Serves clients with a token on the loopback interface until a signal arrives. Port 0 selects any free port.
+/// Serves clients with a token on the loopback interface until a signal arrives. Redacts as [`serve_stdio`] does. Port
+/// 0 selects any free port.
 ///
 /// # Errors
 /// Returns an error if the port cannot be used.
@@ -86,7 +96,9 @@ pub(crate) fn serve_http(
     output: &Output,
     port: u16,
     granted: Vec<tokens::Granted>,
+    redacted: &[String],
 ) -> Result<u8, CliError> {
+    let redaction = redaction(host, redacted)?;
     block_on(async {
         let mut signals = Signals::catch()?;
         let listener = loopback::listen(port).await?;
@@ -94,12 +106,26 @@ pub(crate) fn serve_http(
         let url = format!("http://{authority}{}", http::PATH);
         output.json_or(&McpServer { url: url.clone() }, || output.print(&url))?;
         output.note("clients send `Authorization: Bearer TOKEN`; Ctrl-C ends the server");
-        let servers = Arc::new(Servers::new(host, granted, &authority));
+        let servers = Arc::new(Servers::new(host, granted, &redaction, &authority));
         tokio::select! {
             never = loopback::accept(listener, servers) => match never {},
             number = signals.end() => ended(number),
         }
     })
+}
+
+/// Prepares the redaction of the values of these variables of the host.
+fn redaction(host: &Host, names: &[String]) -> Result<Arc<Redaction>, CliError> {
+    let value = |name: &String| {
+        let value = host.var(name).filter(|value| !value.is_empty());
+        value.map(|value| Secret::new(value.to_owned())).ok_or_else(|| {
+            CliError::usage(format!("the variable {name:?} is not set"))
+                .about("--redact")
+                .hint("write the name of a variable, whose value is replaced in all results")
+        })
+    };
+    let values = names.iter().map(value).collect::<Result<Vec<_>, _>>()?;
+    Ok(Arc::new(Redaction::new(&values).map_err(|failure| failure.about("--redact"))?))
 }
 
 fn ended(signal: u8) -> Result<u8, CliError> {

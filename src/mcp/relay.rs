@@ -4,10 +4,12 @@
 //! writes files of this machine.
 
 use std::pin::Pin;
+use std::sync::Arc;
 
 use bottle_host::Host;
 use bottle_instance::children::{self, Parent};
 use bottle_instance::{State, Store};
+use bottle_lib::redaction::Redaction;
 use bottle_manifest::mcp::Access;
 use bottle_policy::names::{Name, Slug};
 use bottle_protocol::session::tools::{ToolAnswer, ToolRequest};
@@ -137,7 +139,9 @@ impl Client {
         let rules = children::read(&store.directory(bottle)).ok().flatten().ok_or_else(none)?.rules;
         let scope =
             Scope { name: parent.client(), bottles: Bottles::parse([STARTED])?, tools: None, mode: None };
-        let server = Server::with_tools(host.clone(), scope, tools(rules.access));
+        // The secrets of the started bottles are still redacted.
+        let redaction = Arc::new(Redaction::new(&[])?);
+        let server = Server::with_tools(host.clone(), scope, tools(rules.access), redaction);
         Ok(Self { agents: rules.agents, server })
     }
 

@@ -20,6 +20,7 @@ use bottle_lib::lines::pattern;
 use bottle_lib::manifests::listed;
 use bottle_lib::notice::unheard;
 use bottle_lib::processes::{Processes, parse_signal};
+use bottle_lib::redaction::Redaction;
 use bottle_lib::report::{Committed, Discarded, ProcessEnd, ProcessOutput, Stopped, WaitedProcess};
 use bottle_lib::save_snapshot::{self, Saving};
 use bottle_lib::services::Services;
@@ -223,13 +224,22 @@ impl BottleRequest {
     }
 }
 
+/// The client of a call.
+#[derive(Clone, Copy)]
+pub(super) struct Client<'a> {
+    pub(super) host: &'a Host,
+    pub(super) scope: &'a Scope,
+    /// The values that are replaced in every result.
+    pub(super) redaction: &'a Redaction,
+}
+
 /// Carries out the request of a client's call with the input of the call. If the request is cancelled or takes longer
 /// than `limit`, the bottle drops the data that it received, and the library undoes unfinished work.
 ///
 /// # Errors
 /// Returns a sentence for the model.
 pub(super) async fn carry_out(
-    (host, scope): (&Host, &Scope),
+    client: Client<'_>,
     bottle: &str,
     request: Request,
     (input, limit): (Option<&str>, Duration),
@@ -237,11 +247,18 @@ pub(super) async fn carry_out(
 ) -> Result<CallResult, String> {
     let input = input.map(str::as_bytes);
     let result = tokio::select! {
-        result = answer(host, scope, bottle, request, input) => result?,
+        result = answer(client, bottle, request, input) => result.map_err(|why| client.redaction.text(&why))?,
         () = cancelled => return Err("the call was cancelled".to_owned()),
         () = tokio::time::sleep(limit) => {
             return Err(format!("the call took longer than {} seconds", limit.as_secs()));
         }
+    };
+    let result = match result {
+        CallResult::Document(mut document) => {
+            client.redaction.document(&mut document);
+            CallResult::Document(document)
+        }
+        CallResult::Text(text) => CallResult::Text(client.redaction.text(&text)),
     };
     let size = match &result {
         CallResult::Document(document) => document.to_string().len(),
@@ -251,12 +268,12 @@ pub(super) async fn carry_out(
 }
 
 async fn answer(
-    host: &Host,
-    scope: &Scope,
+    client: Client<'_>,
     bottle: &str,
     request: Request,
     input: Option<&[u8]>,
 ) -> Result<CallResult, String> {
+    let Client { host, scope, redaction } = client;
     let document = match request {
         Request::Bottles => {
             let mut bottles = active_bottles(host, true).await.map_err(said)?;
@@ -275,7 +292,7 @@ async fn answer(
             let RunInEnvironment { task, program, limit, is_own } = *run;
             let environments = Environments::of(host).map_err(said)?;
             let wanted = Use { task, choices: Choices::default(), is_own };
-            shown(environments.run(wanted, program, input, limit, &unheard).await)
+            shown(environments.run(wanted, program, (input, limit), Some(redaction), &unheard).await)
         }
         Request::RemoveEnvironment(task) => {
             let environments = Environments::of(host).map_err(said)?;
@@ -290,7 +307,7 @@ async fn answer(
                     let read = Bottle::new(host, slug).access_log(lines).await;
                     return Ok(CallResult::Text(text(read.map_err(said)?)));
                 }
-                request => send((host, scope), &slug, request, input).await,
+                request => send(client, &slug, request, input).await,
             }
         }
     };
@@ -312,13 +329,13 @@ fn text(lines: Vec<String>) -> String {
 }
 
 async fn send(
-    (host, scope): (&Host, &Scope),
+    Client { host, scope, redaction }: Client<'_>,
     slug: &Slug,
     request: BottleRequest,
     input: Option<&[u8]>,
 ) -> Result<Value, String> {
     let content = input.unwrap_or_default();
-    let bottle = Bottle::new(host, slug.clone());
+    let bottle = Bottle::new(host, slug.clone()).redacting(redaction);
     let (processes, services) = (bottle.processes(), bottle.services());
     match request {
         BottleRequest::Resume(prompt) => shown(resume(host, slug, prompt).await),
@@ -357,7 +374,7 @@ async fn send(
         }
         BottleRequest::Output { process, from, max, wait, only } => {
             let output = processes.output(&parsed("process", &process)?).await.map_err(said)?;
-            shown(output.part(from, max, wait).await.map(|(pieces, read)| {
+            shown(output.redacted_part(from, max, wait, redaction).await.map(|(pieces, read)| {
                 let pieces = only.map_or(pieces.clone(), |fd| pieces.only(fd));
                 ProcessOutput::of(&pieces, read)
             }))

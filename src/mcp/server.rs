@@ -6,6 +6,7 @@ use std::time::Duration;
 use bottle_host::{Host, PARENT};
 use bottle_lib::failure::Failure;
 use bottle_lib::permit::{Ask, permit, permit_file_change, permit_input, permit_script};
+use bottle_lib::redaction::Redaction;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ErrorData, Implementation,
     JsonObject, ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, PaginatedRequestParams,
@@ -46,6 +47,8 @@ pub(super) struct Server {
     /// The tools that exist for the client. The client's scope may exclude some of these tools.
     tools: Arc<[&'static Tool]>,
     calls: Arc<Semaphore>,
+    /// The values that are replaced in every result.
+    redaction: Arc<Redaction>,
 }
 
 /// A mistake in a call, as a sentence for the model, which must correct the call. The result of the call has
@@ -67,17 +70,23 @@ impl From<Failure> for Mistake {
 }
 
 impl Server {
-    pub(super) fn new(host: Host, scope: Scope) -> Self {
-        Self::with_tools(host, scope, tools::ALL.iter().collect())
+    pub(super) fn new(host: Host, scope: Scope, redaction: Arc<Redaction>) -> Self {
+        Self::with_tools(host, scope, tools::ALL.iter().collect(), redaction)
     }
 
     /// Creates the server of a client for which only these tools exist.
-    pub(super) fn with_tools(host: Host, scope: Scope, tools: Vec<&'static Tool>) -> Self {
+    pub(super) fn with_tools(
+        host: Host,
+        scope: Scope,
+        tools: Vec<&'static Tool>,
+        redaction: Arc<Redaction>,
+    ) -> Self {
         Self {
             host: Arc::new(host),
             scope: Arc::new(scope),
             tools: tools.into(),
             calls: Arc::new(Semaphore::new(CALLS)),
+            redaction,
         }
     }
 
@@ -200,8 +209,9 @@ impl Server {
         };
         let cancelled = cancelled.cancelled();
         let (request, given) = (call.request.clone(), (call.input.as_deref(), call.limit()));
-        let result =
-            requests::carry_out((&self.parent(), &self.scope), bottle, request, given, cancelled).await?;
+        let parent = self.parent();
+        let client = requests::Client { host: &parent, scope: &self.scope, redaction: &self.redaction };
+        let result = requests::carry_out(client, bottle, request, given, cancelled).await?;
         Ok(result)
     }
 

@@ -11,6 +11,7 @@
 //! - `git_shapes`: repositories with a layout or settings that are valid only on this machine
 //! - `whole_repository`: the repository that contains the working directory
 //! - `replaced_credentials`: new values for the credentials of a running bottle
+//! - `redaction`: secrets in the results of `bottle mcp`
 //! - `several_directories`: bottles with copies of several directories
 //! - `bot_bottle`: manifests and variables of bot-bottle
 //! - `coming_from`: places of hermes-agent that are no backends
@@ -133,6 +134,7 @@ mod prune;
 mod pull;
 mod races;
 mod readme;
+mod redaction;
 mod removal;
 mod replaced_credentials;
 mod repository_kinds;

@@ -106,7 +106,7 @@ impl Client {
     }
 
     /// Calls a tool, which must succeed. Returns the tool's JSON document.
-    fn done(&mut self, tool: &str, arguments: Value) -> Result<Value> {
+    pub(crate) fn done(&mut self, tool: &str, arguments: Value) -> Result<Value> {
         let result = self.call(tool, arguments)?;
         ensure!(result["isError"] != true, "{tool}: {result}");
         Ok(result["structuredContent"].clone())

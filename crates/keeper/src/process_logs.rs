@@ -17,7 +17,7 @@ use bottle_protocol::session::guest::{GuestEvent, GuestRequest, STDERR, STDOUT};
 use bottle_protocol::session::process::{
     PROCESSES_MAX, ProcessInfo, ProcessName, ProcessState, ReadFrom, ReadOutput,
 };
-use bottle_scan::TooLarge;
+use bottle_scan::{Redactor, TooLarge};
 use tokio::task::{JoinSet, spawn_blocking};
 
 use super::mask::Mask;

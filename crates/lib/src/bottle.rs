@@ -20,6 +20,7 @@ use super::launch::unattended::{self, Forked};
 use super::logs::{self, AgentLog};
 use super::notice::{Notify, unheard};
 use super::processes::Processes;
+use super::redaction::Redaction;
 use super::report::{Difference, Executed, ResetFiles};
 use super::services::Services;
 use super::work::{Differences, Form, PulledWork, Root, Wanted};
@@ -31,12 +32,20 @@ use super::{discard, exec, secrets, stop, threads, work};
 pub struct Bottle<'a> {
     host: &'a Host,
     slug: Slug,
+    redaction: Option<&'a Redaction>,
 }
 
 impl<'a> Bottle<'a> {
     /// Creates a value for the bottle with this slug. The bottle may not exist.
     pub fn new(host: &'a Host, slug: Slug) -> Self {
-        Self { host, slug }
+        Self { host, slug, redaction: None }
+    }
+
+    /// Redacts what the caller reads with [`Self::exec`] and [`Self::files`]: the secrets of the bottle, and these
+    /// values. For the output of a process, see [`super::processes::Output::redacted_part`].
+    #[must_use]
+    pub fn redacting(self, redaction: &'a Redaction) -> Self {
+        Self { redaction: Some(redaction), ..self }
     }
 
     /// Starts a bottle in the background. The bottle ends when its agent ends or when it is stopped. If the future is
@@ -66,12 +75,18 @@ impl<'a> Bottle<'a> {
         input: Option<&[u8]>,
         limit: Duration,
     ) -> Result<Executed, Failure> {
-        exec::run((self.host, &self.slug, Place::RunningOrPreserved), process, input, limit).await
+        let process = Process { redact: process.redact || self.redaction.is_some(), ..process };
+        let place = (self.host, &self.slug, Place::RunningOrPreserved);
+        exec::run(place, process, input, limit, self.redaction).await
     }
 
     /// The files of the bottle's workspace.
     pub fn files(&self) -> Files<'_> {
-        Files::new(self.host, &self.slug)
+        let files = Files::new(self.host, &self.slug);
+        match self.redaction {
+            Some(redaction) => files.redacting(redaction),
+            None => files,
+        }
     }
 
     /// The bottle's processes.
@@ -161,6 +176,14 @@ impl<'a> Bottle<'a> {
         self.named(unattended::fork(self.host, order).await)
     }
 
+    /// Replaces the values of credentials while the bottle runs. See [`secrets::replace`].
+    ///
+    /// # Errors
+    /// Returns the errors of [`secrets::replace`].
+    pub async fn replace_credentials(&self, values: BTreeMap<String, Secret>) -> Result<(), Failure> {
+        secrets::replace(self.host, &self.slug, values).await
+    }
+
     /// Returns the output of the bottle's agent. See [`logs::of_agent`].
     ///
     /// # Errors
@@ -176,14 +199,6 @@ impl<'a> Bottle<'a> {
     pub async fn access_log(&self, lines: usize) -> Result<Vec<String>, Failure> {
         logs::egress::last(self.host, &self.slug, lines).await
     }
-    /// Replaces the values of credentials while the bottle runs. See [`secrets::replace`].
-    ///
-    /// # Errors
-    /// Returns the errors of [`secrets::replace`].
-    pub async fn replace_credentials(&self, values: BTreeMap<String, Secret>) -> Result<(), Failure> {
-        secrets::replace(self.host, &self.slug, values).await
-    }
-
 
     /// Adds the bottle's slug to a failure that has no subject.
     fn named<T>(&self, result: Result<T, Failure>) -> Result<T, Failure> {

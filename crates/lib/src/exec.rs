@@ -13,12 +13,14 @@ use bottle_policy::names::Slug;
 use bottle_protocol::session::guest::{
     self, ClientMessage, Exit, GuestEvent, GuestRequest, Process, STDERR, STDIN, STDOUT,
 };
+use bottle_scan::StreamRedactor;
 use tokio::io::AsyncRead;
 
 use super::clip::Clip;
 use super::connect::{connect, connect_or_open_files, end_of, guest_failure, keeper_lost};
 use super::failure::Failure;
 use super::input;
+use super::redaction::Redaction;
 use super::report::Executed;
 
 /// The exit code that is reported for a command whose time limit passed. `timeout` of GNU coreutils 9.1 reports the
@@ -113,18 +115,20 @@ impl Deadline {
 }
 
 /// Waits until the command of `stream` exits, its time limit passes or `interrupted` returns. Sends `input` to the
-/// command, if there is any. Keeps at most `limit` bytes of the command's standard output, and of its standard error.
+/// command, if there is any. `redaction` replaces values in the output. Keeps at most `limit` bytes of the command's
+/// standard output, and of its standard error.
 pub async fn capture<T>(
     stream: Stream,
     input: Option<impl AsyncRead + Unpin>,
     limit: usize,
     deadline: &Deadline,
+    redaction: Option<&Redaction>,
     interrupted: impl AsyncFnOnce(&StreamSender) -> T,
 ) -> (Ended<T>, Captured) {
     let (sender, receiver) = stream.split();
     let mut captured = Captured { stdout: Clip::new(limit), stderr: Clip::new(limit) };
     let ended = tokio::select! {
-        ended = keep(receiver, &mut captured) => ended,
+        ended = keep(receiver, &mut captured, redaction) => ended,
         never = feed(input, &sender) => match never {},
         why = deadline.enforce(&sender) => Ended::Lost(why),
         interrupted = interrupted(&sender) => Ended::Interrupted(interrupted),
@@ -132,13 +136,27 @@ pub async fn capture<T>(
     (ended, captured)
 }
 
-async fn keep<T>(mut receiver: StreamReceiver, captured: &mut Captured) -> Ended<T> {
+async fn keep<T>(
+    mut receiver: StreamReceiver,
+    captured: &mut Captured,
+    redaction: Option<&Redaction>,
+) -> Ended<T> {
+    // The output is redacted before it is clipped, because a clipped value would not be found.
+    let stream = || redaction.map(|redaction| redaction.redactor().stream());
+    let (mut stdout, mut stderr) = (stream(), stream());
+    let push = |clip: &mut Clip, stream: &mut Option<StreamRedactor<'_>>, bytes: &[u8]| match stream {
+        Some(stream) => clip.push(&stream.push(bytes)),
+        None => clip.push(bytes),
+    };
     loop {
         match receiver.next().await {
-            Some(Event::Data { fd: STDOUT, bytes }) => captured.stdout.push(&bytes),
-            Some(Event::Data { fd: STDERR, bytes }) => captured.stderr.push(&bytes),
+            Some(Event::Data { fd: STDOUT, bytes }) => push(&mut captured.stdout, &mut stdout, &bytes),
+            Some(Event::Data { fd: STDERR, bytes }) => push(&mut captured.stderr, &mut stderr, &bytes),
             event => {
                 if let Some(ended) = Ended::of(event) {
+                    let rest = |stream: Option<StreamRedactor<'_>>| stream.map(|mut it| it.finish());
+                    captured.stdout.push(&rest(stdout).unwrap_or_default());
+                    captured.stderr.push(&rest(stderr).unwrap_or_default());
                     return ended;
                 }
             }
@@ -221,8 +239,8 @@ impl<'a> Connection<'a> {
     }
 }
 
-/// Runs a command in a bottle with this input, for at most the duration `limit`. If the future is dropped, the command
-/// is ended.
+/// Runs a command in a bottle with this input, for at most the duration `limit`. `redaction` replaces values in the
+/// output; [`Process::redact`] redacts the bottle's own secrets. If the future is dropped, the command is ended.
 ///
 /// # Errors
 /// When the bottle does not exist, when its files cannot be used, when its agent ends, or when the guest cannot start
@@ -232,6 +250,7 @@ pub async fn run(
     process: Process,
     input: Option<&[u8]>,
     limit: Duration,
+    redaction: Option<&Redaction>,
 ) -> Result<Executed, Failure> {
     let merged = process.merged;
     let process = Process { stdin: input.is_some(), ..process };
@@ -240,7 +259,7 @@ pub async fn run(
     let deadline = Deadline::after(Some(limit));
     let begun = Instant::now();
     let never = async |_: &StreamSender| std::future::pending::<std::convert::Infallible>().await;
-    let (ended, captured) = capture(stream, input, OUTPUT_KEPT, &deadline, never).await;
+    let (ended, captured) = capture(stream, input, OUTPUT_KEPT, &deadline, redaction, never).await;
     let exit = match ended {
         Ended::Exited(exit) => Some(exit),
         Ended::Failed(failure) => return Err(guest_failure(failure).about(slug)),
@@ -299,7 +318,7 @@ mod tests {
         let input = vec![b'x'; 3 * PIECE + 1];
         let deadline = Deadline::default();
         let ((ended, captured), ()) =
-            tokio::join!(capture(stream, Some(&input[..]), 10, &deadline, never), program);
+            tokio::join!(capture(stream, Some(&input[..]), 10, &deadline, None, never), program);
         assert!(matches!(ended, Ended::Exited(Exit::Code(3))), "{ended:?}");
         assert_eq!((captured.stdout.bytes(), &*captured.stderr.text()), (input.len() as u64, "warning"));
         assert!(!deadline.has_passed());
@@ -312,7 +331,7 @@ mod tests {
         let deadline = Deadline::after(Some(Duration::from_secs(60)));
         let begun = tokio::time::Instant::now();
         let none = None::<tokio::io::Empty>;
-        let (ended, _) = capture(stream, none, 10, &deadline, never).await;
+        let (ended, _) = capture(stream, none, 10, &deadline, None, never).await;
         assert!(matches!(&ended, Ended::Lost(why) if why.contains("SIGKILL")), "{ended:?}");
         assert!(deadline.has_passed() && begun.elapsed() >= Duration::from_secs(68), "{:?}", begun.elapsed());
         for number in [SIGTERM, SIGKILL] {
@@ -326,7 +345,7 @@ mod tests {
     async fn an_interruption_ends_the_wait() {
         let (stream, _guest, _channels) = streams().await;
         let none = None::<tokio::io::Empty>;
-        let (ended, _) = capture(stream, none, 10, &Deadline::default(), async |_| 2).await;
+        let (ended, _) = capture(stream, none, 10, &Deadline::default(), None, async |_| 2).await;
         assert!(matches!(ended, Ended::Interrupted(2)), "{ended:?}");
     }
 }

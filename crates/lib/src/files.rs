@@ -5,7 +5,7 @@ use bottle_channel::{Event, StreamReceiver};
 use bottle_host::Host;
 use bottle_policy::names::Slug;
 use bottle_protocol::session::files::{
-    ENTRIES_MAX, Entries, FileEvent, FileInfo, FilePath, FileRequest, Glob, List, Read,
+    ENTRIES_MAX, Entries, FileEvent, FileInfo, FilePath, FileRequest, Glob, Grep, List, Read,
 };
 use bottle_protocol::session::guest::{GuestEvent, GuestRequest, STDOUT};
 use bottle_protocol::session::process::REDACTED;
@@ -16,6 +16,7 @@ use super::connect::{connect_or_open_files, keeper_lost, open_guest, unexpected_
 use super::failure::{Failure, Kind};
 use super::file_lines::{LineCutter, LineRange};
 use super::input;
+use super::redaction::Redaction;
 use super::report::{FileContent, FileDocument, FileEntries, FileEntry, FileEntryPath};
 
 /// The size in bytes of the parts in which [`Files::lines`] reads a file.
@@ -26,12 +27,20 @@ const PART: u64 = 1 << 20;
 pub struct Files<'a> {
     host: &'a Host,
     slug: &'a Slug,
+    redaction: Option<&'a Redaction>,
 }
 
 impl<'a> Files<'a> {
     /// Creates a value for the files of this bottle. Each request opens a new connection.
     pub fn new(host: &'a Host, slug: &'a Slug) -> Self {
-        Self { host, slug }
+        Self { host, slug, redaction: None }
+    }
+
+    /// Redacts the contents of files in [`Files::document`] and [`Files::lines`]: the secrets of the bottle, and these
+    /// values. Positions still count the bytes of a file.
+    #[must_use]
+    pub fn redacting(self, redaction: &'a Redaction) -> Self {
+        Self { redaction: Some(redaction), ..self }
     }
 
     /// Sends a request that has no input, and whose answer has no data.
@@ -122,6 +131,11 @@ impl<'a> Files<'a> {
                 self.entries(part, first, limit).await
             }
             FileRequest::Read(read) => self.content(read).await,
+            FileRequest::Grep(grep) => {
+                let redact = grep.redact || self.redaction.is_some();
+                let event = self.ask(FileRequest::Grep(Grep { redact, ..grep })).await?;
+                FileDocument::of(event, false).ok_or_else(unexpected_answer)
+            }
             request => {
                 let check = match &request {
                     FileRequest::Patch { check } => *check,
@@ -158,11 +172,16 @@ impl<'a> Files<'a> {
         let mut cutter = LineCutter::new(range);
         let mut offset = 0;
         loop {
-            let read = Read { path: path.clone(), offset, max: PART, redact: false };
-            let (part, _, size) = self.part(read).await?;
+            let read = Read { path: path.clone(), offset, max: PART, redact: self.redaction.is_some() };
+            let (part, next, size) = self.redacted_part(read).await?;
             cutter.push(&part);
-            // The position is counted here. A guest that sends nothing therefore ends the loop, whatever it reports.
-            offset += part.len() as u64;
+            // A guest that sends nothing ends the loop, whatever it reports. Without redaction, the position is counted
+            // here. A redacted part has another length than the part of the file.
+            offset += if self.redaction.is_some() {
+                next.saturating_sub(offset).min(PART)
+            } else {
+                part.len() as u64
+            };
             let at_end = part.is_empty() || offset >= size;
             if at_end || !cutter.wants_more() {
                 return Ok(FileDocument::Lines(cutter.finish(size, at_end)));
@@ -172,8 +191,24 @@ impl<'a> Files<'a> {
 
     async fn content(&self, read: Read) -> Result<FileDocument, Failure> {
         let offset = read.offset;
-        let (part, next, size) = self.part(read).await?;
+        let read = Read { redact: read.redact || self.redaction.is_some(), ..read };
+        let (part, next, size) = self.redacted_part(read).await?;
         Ok(FileDocument::Content(FileContent::of(&part, offset, next, size)))
+    }
+
+    /// Reads a part of a file, and redacts the values of the caller. For these values, the bytes around the part are
+    /// read too. Returns the part, the position after it, and the size of the file.
+    async fn redacted_part(&self, read: Read) -> Result<(Vec<u8>, u64, u64), Failure> {
+        let around = |offset, max| Read { offset, max, ..read.clone() };
+        let (part, next, size) = self.part(read.clone()).await?;
+        let Some(redaction) = self.redaction.filter(|redaction| !redaction.redactor().is_empty()) else {
+            return Ok((part, next, size));
+        };
+        let reach = redaction.redactor().reach() as u64;
+        let before = reach.min(read.offset);
+        let (before, ..) = self.part(around(read.offset - before, before)).await?;
+        let (after, ..) = self.part(around(next, reach)).await?;
+        Ok((redaction.part(&before, &part, &after), next, size))
     }
 
     /// Reads a part of a file. Returns the part, the position after it, and the size of the file.

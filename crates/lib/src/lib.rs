@@ -13,6 +13,7 @@
 //! files      the files of its workspace                 exec       a command that runs in it to its end
 //! routes     changes of the routes of a bottle          proposals  pending proposals, and their answers
 //! permit     commands that the command policy checks    budget     the budgets of launches and bottles
+//! redaction  values of the caller that are replaced in what it reads
 //! secrets    the credentials of a running bottle, and new values for them
 //! policy     what the egress proxy would allow          learn      routes for denied requests
 //! manifests  the manifests of the user                  usage      what the models used
@@ -73,6 +74,7 @@ pub mod processes;
 pub mod proposals;
 pub mod prune;
 pub mod record;
+pub mod redaction;
 pub mod registry;
 pub mod report;
 pub mod routes;

@@ -23,6 +23,7 @@ use super::connect::{connect, guest_failure, keeper_lost, open_guest, unexpected
 use super::failure::Failure;
 use super::input;
 use super::lines::Lines;
+use super::redaction::Redaction;
 use super::report::{BottleProcess, MatchedLine, StartedProcess};
 
 /// The maximum number of bytes that are read at once of a process's output.
@@ -313,6 +314,38 @@ impl Output {
             Source::Running(channel) => self.ask(channel, from, max, wait).await,
             Source::Ended(logs) => self.saved(logs, from, max),
         }
+    }
+
+    /// Reads a part of the output as [`Output::part`] does, and redacts the values of the caller. For these values, the
+    /// output around the part is read too.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Output::part`].
+    pub async fn redacted_part(
+        &self,
+        from: ReadFrom,
+        max: u32,
+        wait: Duration,
+        redaction: &Redaction,
+    ) -> Result<(OutputPieces, OutputRead), Failure> {
+        let (part, read) = self.part(from, max, wait).await?;
+        if redaction.redactor().is_empty() || part.is_empty() {
+            return Ok((part, read));
+        }
+        let reach = u32::try_from(redaction.redactor().reach()).unwrap_or(PART);
+        let now = Duration::ZERO;
+        let length = u64::from(reach).min(read.from);
+        let before = match u32::try_from(length) {
+            Ok(length) if length > 0 => {
+                let from = ReadFrom::Position(read.from - u64::from(length));
+                // A part has at least four bytes. The bytes before the position may be lost.
+                Some(self.part(from, length, now).await?).filter(|(_, earlier)| earlier.next == read.from)
+            }
+            _ => None,
+        };
+        let before = before.map(|(pieces, _)| pieces.bytes()).unwrap_or_default();
+        let (after, _) = self.part(ReadFrom::Position(read.next), reach, now).await?;
+        Ok((redaction.pieces(&before, &part, &after.bytes()), read))
     }
 
     async fn ask(

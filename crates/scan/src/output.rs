@@ -87,12 +87,38 @@ impl OutputRedactor {
         let Some(bytes) = window.get(part.clone()).filter(|_| !self.is_empty()) else {
             return Cow::Borrowed(window.get(part).unwrap_or_default());
         };
+        self.replace(bytes, part.start, &self.around(window))
+    }
+
+    /// Replaces the secrets in consecutive parts of `window`, as [`Self::redact_part`] does. The first part begins at
+    /// `start`, and `lengths` are the lengths of the parts.
+    pub fn redact_parts<'t>(
+        &self,
+        window: &'t [u8],
+        start: usize,
+        lengths: impl Iterator<Item = usize>,
+    ) -> impl Iterator<Item = Cow<'t, [u8]>> {
+        let spans = self.around(window);
+        let mut next = start;
+        lengths.map(move |length| {
+            let start = next.min(window.len());
+            next = start.saturating_add(length).min(window.len());
+            // The spans are sorted and do not overlap.
+            let first = spans.partition_point(|span| span.end <= start);
+            let end = spans.partition_point(|span| span.start < next).max(first);
+            self.replace(&window[start..next], start, &spans[first..end])
+        })
+    }
+
+    /// Returns the ranges to replace in a window of an output, sorted and without overlaps: the secrets, and the
+    /// fragments of secrets at both ends.
+    fn around(&self, window: &[u8]) -> Vec<Range<usize>> {
         let mut spans = self.whole(window);
         let last = self.begun(window);
         spans.extend((last >= SHORTEST_ANYWHERE).then(|| window.len() - last..window.len()));
         let first = self.ended(window);
         spans.extend((first >= SHORTEST_ANYWHERE).then_some(0..first));
-        self.replace(bytes, part.start, &merged(spans))
+        merged(spans)
     }
 
     /// Begins the redaction of one stream.
@@ -254,7 +280,12 @@ mod tests {
             let end = at + (*lengths.next().expect("a length")).clamp(1, text.len() - at);
             let from = at.saturating_sub(redactor.reach());
             let window = &text[from..text.len().min(end + redactor.reach())];
-            shown.extend_from_slice(&redactor.redact_part(window, at - from..end - from));
+            let part = redactor.redact_part(window, at - from..end - from);
+            let (first, second) = ((end - at).min(1), (end - at).saturating_sub(1).min(3));
+            let lengths = [0, first, second, end - at - first - second];
+            let pieces: Vec<_> = redactor.redact_parts(window, at - from, lengths.into_iter()).collect();
+            assert_eq!(pieces.concat(), *part);
+            shown.extend_from_slice(&part);
             at = end;
         }
         String::from_utf8_lossy(&shown).into_owned()

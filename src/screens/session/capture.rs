@@ -21,6 +21,6 @@ pub(crate) async fn capture(
     let input = stdin.then(tokio::io::stdin);
     let interrupted =
         async |sender: &_| Outcome::Interrupted(pass_until_signal(true, signals, sender, output).await);
-    let (ended, captured) = exec::capture(stream, input, limit, deadline, interrupted).await;
+    let (ended, captured) = exec::capture(stream, input, limit, deadline, None, interrupted).await;
     (ended.into(), captured)
 }

@@ -18,6 +18,7 @@ use crate::connect::end_of;
 use crate::exec::{self, Place};
 use crate::failure::Failure;
 use crate::notice::{Notice, Notify};
+use crate::redaction::Redaction;
 use crate::report::Executed;
 
 /// The maximum number of retries after a connection failed.
@@ -70,8 +71,8 @@ impl Drop for InUse<'_> {
 
 impl Environments<'_> {
     /// Runs a command in the bottle of a task to its end, with this input and the time limit `limit`. Creates the
-    /// bottle if the task has none. If the future is dropped, an unfinished start is undone, and a running command is
-    /// ended.
+    /// bottle if the task has none. `redaction` replaces values in the output. If the future is dropped, an unfinished
+    /// start is undone, and a running command is ended.
     ///
     /// # Errors
     /// Returns the errors of [`Environments::enter`] and [`exec::run`].
@@ -79,12 +80,12 @@ impl Environments<'_> {
         &self,
         wanted: Use,
         process: Process,
-        input: Option<&[u8]>,
-        limit: Duration,
+        (input, limit): (Option<&[u8]>, Duration),
+        redaction: Option<&Redaction>,
         notify: Notify<'_>,
     ) -> Result<Executed, Failure> {
         let used = self.enter(wanted, notify).await?;
-        exec::run((self.host, used.slug(), Place::Running), process, input, limit).await
+        exec::run((self.host, used.slug(), Place::Running), process, input, limit, redaction).await
     }
 
     /// Makes sure that the bottle of a task runs, and that commands can connect to it. Waits while another command
