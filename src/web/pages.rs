@@ -15,7 +15,7 @@ use bottle_lib::access_log::{Shown, Tone};
 use bottle_lib::dashboard::action::Action;
 use bottle_lib::dashboard::model::{
     Bottle, BottleState, Detail, GROUPINGS, Level, Meter, Outlook, Period, RECENT_MINUTES, Snapshot,
-    UsageRow, UsageTable, grouping_name, rate,
+    StateTone, UsageRow, UsageTable, grouping_name, rate,
 };
 use bottle_lib::dashboard::words;
 
@@ -274,17 +274,11 @@ fn bottle_row(bottle: &Bottle, directory: &str) -> Markup {
 
 /// Returns the state of a bottle in words.
 fn state(bottle: &Bottle) -> Markup {
-    let is_locked = bottle.state == BottleState::Running && bottle.problem.is_some();
-    let (word, tone) = match bottle.state {
-        _ if is_locked => ("locked", "bad"),
-        _ if bottle.paused.is_some() => ("paused", "warn"),
-        _ if bottle.cut_off => ("cut off", "warn"),
-        BottleState::Running => (bottle.status, "good"),
-        BottleState::Changing => (bottle.status, "warn"),
-        BottleState::Kept => ("kept", "warn"),
-        BottleState::Snapshot => ("snapshot", "warn"),
-        BottleState::Conversation => ("conversation", "warn"),
-        BottleState::Broken => (bottle.status, "bad"),
+    let (word, tone) = match bottle.tone() {
+        StateTone::Good => (bottle.word(), "good"),
+        StateTone::Notice | StateTone::Kept => (bottle.word(), "warn"),
+        StateTone::Bad => (bottle.word(), "bad"),
+        StateTone::Quiet => (bottle.word(), "plain"),
     };
     html! {
         span.state.(tone) { (word) }

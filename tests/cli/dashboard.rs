@@ -107,7 +107,7 @@ fn raises_a_budget_and_stops_a_bottle_after_a_question() -> Result<()> {
     let mut pty = open(&home)?;
     pty.wait_for("100%")?;
     pty.type_keys("b")?;
-    pty.wait_for("Raise bottle:dev llm.example day by:")?;
+    pty.wait_for("Raise llm.example per day, manifest dev by:")?;
     pty.type_keys("80000\r")?;
     pty.wait_for("the limit becomes 100,000")?;
     pty.type_keys("n")?;

@@ -7,7 +7,7 @@ use ratatui::text::{Line, Span};
 use crate::console::output::one_line;
 use crate::console::style::Styles;
 use crate::console::text_layout::{dim, tinted, wrapped};
-use bottle_lib::dashboard::model::{Bottle, BottleState, Level, Meter};
+use bottle_lib::dashboard::model::{Bottle, Level, Meter, StateTone};
 
 /// Returns the state of a bottle in words, and a colour for this state.
 pub(super) fn state_words(bottle: &Bottle) -> (String, Color) {
@@ -15,28 +15,15 @@ pub(super) fn state_words(bottle: &Bottle) -> (String, Color) {
         0 => String::new(),
         count => format!(", asks {count}"),
     };
-    let is_locked = bottle.state == BottleState::Running && bottle.problem.is_some();
-    let color = match bottle.state {
-        _ if is_locked => Color::Red,
-        BottleState::Running if bottle.proposals > 0 || bottle.paused.is_some() || bottle.cut_off => {
-            Color::Yellow
-        }
-        BottleState::Running => Color::Green,
-        BottleState::Broken => Color::Red,
-        BottleState::Changing | BottleState::Kept | BottleState::Snapshot | BottleState::Conversation => {
-            Color::Yellow
-        }
+    let color = match bottle.tone() {
+        StateTone::Bad => Color::Red,
+        _ if bottle.proposals > 0 => Color::Yellow,
+        StateTone::Notice => Color::Yellow,
+        StateTone::Good => Color::Green,
+        StateTone::Kept => Color::Cyan,
+        StateTone::Quiet => Color::DarkGray,
     };
-    let word = match bottle.state {
-        _ if is_locked => "locked",
-        _ if bottle.paused.is_some() => "paused",
-        _ if bottle.cut_off => "cut off",
-        BottleState::Kept => "kept",
-        BottleState::Snapshot => "snapshot",
-        BottleState::Conversation => "conversation",
-        _ => bottle.status,
-    };
-    (format!("{word}{asks}"), color)
+    (format!("{}{asks}", bottle.word()), color)
 }
 
 pub(super) fn level_color(level: Level) -> Color {

@@ -14,7 +14,7 @@ use super::state::{Overlay, State, Tone, View};
 use super::{bottle_text, usage_text};
 use crate::console::style::Styles;
 use crate::console::text_layout::{bold, dim, fitted, padded, tinted, wrapped};
-use bottle_lib::dashboard::model::{Bottle, BottleState, Meter, Snapshot, rate};
+use bottle_lib::dashboard::model::{Bottle, BottleState, Group, Meter, Snapshot, rate};
 use bottle_lib::dashboard::words;
 
 /// The maximum number of lines of a message or of a question's explanation.
@@ -28,7 +28,8 @@ const NAME: usize = 24;
 
 /// The widths of the columns of the list.
 const STATE: usize = 15;
-const BAR: usize = 12;
+const BAR: usize = 6;
+const AGE: usize = 6;
 const PERCENT: usize = 4;
 const RATE: usize = 7;
 const LEFT: usize = 11;
@@ -41,6 +42,8 @@ const HELP: &[(&str, &str)] = &[
     ("Up Down, k j", "move; scroll in a long text"),
     ("Enter, Right", "show a bottle in full; Left or Esc goes back"),
     ("n N", "next and previous bottle in the full view"),
+    ("/", "show only bottles with these words; Esc shows all"),
+    ("e", "show or fold ended bottles"),
     ("b", "raise a budget of the bottle"),
     ("s", "stop the bottle; its unsaved work is kept"),
     ("z", "pause the bottle, or let it go on"),
@@ -135,9 +138,14 @@ pub(super) fn draw(
     let seen: Vec<Line<'static>> = match state.view() {
         View::Bottles if state.snapshot().bottles.is_empty() => nothing(columns, styles),
         View::Bottles => {
-            let table = Table::new(state.snapshot(), columns);
+            let table = Table::new(&state.bottles(), columns);
             frame.render_widget(Line::styled(table.titles(styles), dim()), areas.titles);
-            table.rows(state, height, styles)
+            let hidden = state
+                .hidden()
+                .map(|hidden| Line::styled(fitted(&format!("  {hidden}"), columns, styles), dim()));
+            let mut rows = table.rows(state, height.saturating_sub(usize::from(hidden.is_some())), styles);
+            rows.extend(hidden);
+            rows
         }
         _ => lines.iter().skip(state.scroll()).take(height).cloned().collect(),
     };
@@ -200,22 +208,33 @@ struct Table {
     bar: usize,
     rate: bool,
     left: bool,
+    age: bool,
 }
 
 impl Table {
-    fn new(snapshot: &Snapshot, columns: usize) -> Self {
-        let name = |bottle: &Bottle| bottle.slug.as_str().len();
-        let widest = snapshot.bottles.iter().map(name).max().unwrap_or(0).clamp(6, NAME);
+    fn new(bottles: &[&Bottle], columns: usize) -> Self {
+        let name = |bottle: &&Bottle| bottle.slug.as_str().len();
+        let widest = bottles.iter().map(name).max().unwrap_or(0).clamp(6, NAME);
         let name = widest.min((columns / 4).max(10));
-        let mut table =
-            Self { name, agent: false, tokens: false, spark: 0, bar: BAR, rate: false, left: false };
+        let mut table = Self {
+            name,
+            agent: false,
+            tokens: false,
+            spark: 0,
+            bar: BAR,
+            rate: false,
+            left: false,
+            age: false,
+        };
         // The columns are added in this order, as long as they fit. The most useful column is the first one.
-        let steps: [fn(&mut Self); 6] = [
+        let steps: [fn(&mut Self); 8] = [
             |table| table.left = true,
+            |table| table.age = true,
             |table| table.rate = true,
             |table| table.tokens = true,
-            |table| table.agent = true,
             |table| table.bar = BAR * 2,
+            |table| table.agent = true,
+            |table| table.bar = BAR * 4,
             |table| table.spark = bottle_lib::dashboard::model::RECENT_MINUTES,
         ];
         if table.width() > columns {
@@ -237,6 +256,7 @@ impl Table {
             (self.bar > 0, self.bar + 2),
             (self.rate, RATE + 2),
             (self.left, LEFT + 2),
+            (self.age, AGE + 2),
             (self.tokens, TOKENS + 2),
             (self.spark > 0, self.spark + 2),
         ];
@@ -250,6 +270,9 @@ impl Table {
             text += &padded("AGENT", AGENT, styles);
         }
         text += &padded("STATE", STATE, styles);
+        if self.age {
+            text += &right("AGE", AGE);
+        }
         if self.bar > 0 {
             text += &padded("BUDGET", self.bar, styles);
         }
@@ -271,25 +294,34 @@ impl Table {
 
     /// Returns the part of the list that fits around the cursor.
     fn rows(&self, state: &State, height: usize, styles: Styles) -> Vec<Line<'static>> {
-        let (bottles, at) = (&state.snapshot().bottles, state.at());
+        let (bottles, at, now) = (state.bottles(), state.at(), state.snapshot().at);
         let height = height.max(1);
         let first = at.saturating_sub(height / 2).min(bottles.len().saturating_sub(height));
         let seen = bottles.iter().enumerate().skip(first).take(height);
-        seen.map(|(index, bottle)| self.row(bottle, index == at, styles)).collect()
+        seen.map(|(index, bottle)| self.row(bottle, index == at, now, styles)).collect()
     }
 
-    fn row(&self, bottle: &Bottle, here: bool, styles: Styles) -> Line<'static> {
-        let weight = if here { bold() } else { Style::new() };
+    fn row(&self, bottle: &Bottle, here: bool, now: Timestamp, styles: Styles) -> Line<'static> {
+        let has_ended = matches!(bottle.group(), Group::Kept | Group::Ended);
+        let weight = match bottle.group() {
+            _ if here => bold(),
+            Group::Ended => dim(),
+            Group::Waiting | Group::Running | Group::Kept => Style::new(),
+        };
         let mut spans = vec![
             Span::styled(if here { "> " } else { "  " }, weight),
             Span::styled(padded(bottle.slug.as_str(), self.name, styles), weight),
         ];
         if self.agent {
-            spans.push(Span::raw(padded(&bottle.agent, AGENT, styles)));
+            spans.push(Span::styled(padded(&bottle.agent, AGENT, styles), weight));
         }
         let (words, color) = state_words(bottle);
         spans.push(Span::styled(padded(&words, STATE, styles), tinted(color, styles)));
-        let meter = bottle.meters.first();
+        if self.age {
+            spans.push(Span::styled(right(&words::bottle_age(bottle, now), AGE), weight));
+        }
+        // The budgets of a bottle that has ended say nothing about it.
+        let meter = bottle.meters.first().filter(|_| !has_ended);
         if self.bar > 0 {
             match meter {
                 Some(meter) => spans.extend(bar(meter, self.bar, styles)),
@@ -400,7 +432,8 @@ fn word(state: &State, columns: usize, styles: Styles, now: Timestamp) -> Vec<Li
         all.extend(lines(&message.words, tinted(color, styles)));
     }
     if let Some((about, _)) = state.prompt() {
-        all.extend(about.iter().flat_map(|text| lines(text, Style::new())));
+        let style = if state.asks_to_delete() { tinted(Color::Red, styles) } else { Style::new() };
+        all.extend(about.iter().flat_map(|text| lines(text, style)));
     }
     all
 }
@@ -409,15 +442,21 @@ fn word(state: &State, columns: usize, styles: Styles, now: Timestamp) -> Vec<Li
 fn bottom(state: &State, scrolls: bool, columns: usize, styles: Styles) -> Line<'static> {
     if let Some((_, question)) = state.prompt() {
         let question = fitted(&question, columns.saturating_sub(1), styles);
-        return Line::from(vec![Span::styled(question, bold()), Span::styled("_", bold())]);
+        let style = if state.asks_to_delete() { tinted(Color::Red, styles).patch(bold()) } else { bold() };
+        return Line::from(vec![Span::styled(question, style), Span::styled("_", bold())]);
     }
     let own = state.current().map_or("z pause", own_key);
     let key = own.get(..1).unwrap_or_default();
     let words = match (state.view(), state.current()) {
+        (View::Bottles, None) if state.hidden().is_some() => {
+            vec!["1 2 3 Tab views   / filter   e ended   ? help   q quits".to_owned()]
+        }
         (View::Bottles, None) => vec!["1 2 3 Tab views   ? help   q quits".to_owned()],
         (View::Bottles, Some(_)) => vec![
-            format!("Enter details   b raise budget   s stop   {own}   p proposals   ? help   q quits"),
-            format!("Enter details  b budget  s stop  {own}  p proposals  ? help  q quits"),
+            format!(
+                "Enter details   b raise budget   s stop   {own}   p proposals   / filter   e ended   ? help   q quits"
+            ),
+            format!("Enter details  b budget  s stop  {own}  p proposals  / filter  ? q quits"),
             format!("Enter  b  s  {key}  p  Tab  ?  q quits"),
         ],
         (View::Bottle, _) if scrolls => vec![

@@ -11,7 +11,9 @@ use jiff::{SignedDuration, Timestamp};
 use crate::screens::supervise::{InputResult, TypedLine};
 use bottle_lib::dashboard::action::Action;
 use bottle_lib::dashboard::gather::{Gathered, Wanted};
-use bottle_lib::dashboard::model::{Bottle, Detail, GROUPINGS, Meter, Period, Snapshot, UsageTable};
+use bottle_lib::dashboard::model::{
+    Bottle, Detail, Filter, GROUPINGS, Group, Meter, Period, Snapshot, UsageTable,
+};
 use bottle_lib::dashboard::words;
 
 /// The number of lines that a page key moves in a list.
@@ -29,6 +31,10 @@ pub(super) struct State {
     view: View,
     by: GroupBy,
     period: Period,
+    /// The words that the bottles of the list must contain.
+    filter: Filter,
+    /// Whether the list shows ended bottles without a filter.
+    unfolded: bool,
     /// The bottle under the cursor.
     selected: Option<Slug>,
     /// The number of lines above the visible part of a long text.
@@ -63,6 +69,8 @@ pub(super) enum Overlay {
     Help,
     /// Asks the user to confirm this action.
     Confirm(Action),
+    /// The input line for the filter of the list. Each key changes the filter.
+    Filter(TypedLine),
     /// The input line for the number of tokens by which a budget is raised.
     Amount {
         meters: Vec<Meter>,
@@ -100,22 +108,25 @@ pub(super) enum Effect {
 impl State {
     pub(super) fn new(gathered: Gathered) -> Self {
         let Gathered { snapshot, detail, usage } = gathered;
-        let selected = snapshot.bottles.first().map(|bottle| bottle.slug.clone());
-        Self {
+        let mut state = Self {
             snapshot,
             detail,
             usage,
             view: View::Bottles,
             by: GroupBy::Day,
             period: Period::default(),
-            selected,
+            filter: Filter::default(),
+            unfolded: false,
+            selected: None,
             scroll: 0,
             scroll_max: 0,
             overlay: None,
             message: None,
             doing: None,
             leaving: false,
-        }
+        };
+        state.select(0);
+        state
     }
 
     pub(super) fn snapshot(&self) -> &Snapshot {
@@ -142,15 +153,39 @@ impl State {
         self.scroll
     }
 
+    /// Returns the bottles of the list. The bottle under the cursor stays in the list until the cursor moves.
+    pub(super) fn bottles(&self) -> Vec<&Bottle> {
+        let is_selected = |bottle: &Bottle| Some(&bottle.slug) == self.selected.as_ref();
+        self.snapshot.bottles.iter().filter(|bottle| self.shows(bottle) || is_selected(bottle)).collect()
+    }
+
+    /// Whether the filter shows this bottle. Without a filter, ended bottles are folded.
+    fn shows(&self, bottle: &Bottle) -> bool {
+        match self.filter.is_empty() {
+            true => self.unfolded || bottle.group() != Group::Ended,
+            false => self.filter.shows(bottle),
+        }
+    }
+
+    /// Describes the bottles that the list does not show. `None` if the list shows all bottles.
+    pub(super) fn hidden(&self) -> Option<String> {
+        let (shown, all) = (self.bottles().len(), self.snapshot.bottles.len());
+        match self.filter.is_empty() {
+            _ if shown == all && self.filter.is_empty() => None,
+            true => Some(format!("{} ended: `e` shows them", all - shown)),
+            false => Some(format!("{shown} of {all} with `{}`; Esc shows all", self.filter.text())),
+        }
+    }
+
     /// Returns the bottle under the cursor.
     pub(super) fn current(&self) -> Option<&Bottle> {
-        self.snapshot.bottles.get(self.at())
+        self.bottles().get(self.at()).copied()
     }
 
     /// Returns the position of the cursor.
     pub(super) fn at(&self) -> usize {
         let of = |bottle: &Bottle| Some(&bottle.slug) == self.selected.as_ref();
-        self.snapshot.bottles.iter().position(of).unwrap_or(0)
+        self.bottles().into_iter().position(of).unwrap_or(0)
     }
 
     /// Returns the detail of the bottle under the cursor, if it was already gathered.
@@ -255,6 +290,7 @@ impl State {
                 return self.say(Tone::Plain, "nothing was done", None);
             }
             Some(Overlay::Amount { meters, at, line }) => return self.type_amount(meters, at, line, key),
+            Some(Overlay::Filter(line)) => return self.type_filter(line, key),
             None => {}
         }
         if matches!(key.code, KeyCode::Char('q')) || control && matches!(key.code, KeyCode::Char('c')) {
@@ -290,6 +326,11 @@ impl State {
     pub(super) fn paste(&mut self, text: &str) {
         match &mut self.overlay {
             Some(Overlay::Amount { line, .. }) => line.paste(text),
+            Some(Overlay::Filter(line)) => {
+                line.paste(text);
+                let text = line.text().to_owned();
+                self.set_filter(&text);
+            }
             _ => drop(self.say(Tone::Plain, "pasted text does nothing", None)),
         }
     }
@@ -316,13 +357,49 @@ impl State {
     }
 
     fn select(&mut self, at: usize) {
-        let last = self.snapshot.bottles.len().saturating_sub(1);
-        self.selected = self.snapshot.bottles.get(at.min(last)).map(|bottle| bottle.slug.clone());
+        let bottles = self.bottles();
+        let last = bottles.len().saturating_sub(1);
+        self.selected = bottles.get(at.min(last)).map(|bottle| bottle.slug.clone());
+    }
+
+    /// Changes the filter. If it does not show the bottle under the cursor, the cursor moves to the first bottle.
+    fn set_filter(&mut self, text: &str) {
+        self.filter = Filter::new(text, None);
+        self.leave_hidden();
+    }
+
+    fn leave_hidden(&mut self) {
+        if !self.current().is_some_and(|bottle| self.shows(bottle)) {
+            self.selected = None;
+            self.select(0);
+        }
+    }
+
+    fn type_filter(&mut self, mut line: TypedLine, key: KeyEvent) -> Effect {
+        match line.press(key) {
+            InputResult::Cancelled => self.set_filter(""),
+            InputResult::Done => {}
+            InputResult::Open => {
+                self.set_filter(line.text());
+                self.overlay = Some(Overlay::Filter(line));
+            }
+        }
+        Effect::Nothing
     }
 
     fn in_list(&mut self, code: KeyCode) -> Effect {
-        let (at, length) = (self.at(), self.snapshot.bottles.len());
+        let (at, length) = (self.at(), self.bottles().len());
         match code {
+            KeyCode::Char('/') => {
+                let mut line = TypedLine::default();
+                line.paste(self.filter.text());
+                self.overlay = Some(Overlay::Filter(line));
+            }
+            KeyCode::Esc => self.set_filter(""),
+            KeyCode::Char('e') => {
+                self.unfolded = !self.unfolded;
+                self.leave_hidden();
+            }
             KeyCode::Up | KeyCode::Char('k') => self.select(at.checked_sub(1).unwrap_or(length)),
             KeyCode::Down | KeyCode::Char('j') => self.select(if at + 1 < length { at + 1 } else { 0 }),
             KeyCode::PageUp => self.select(at.saturating_sub(PAGE)),
@@ -336,7 +413,7 @@ impl State {
     }
 
     fn in_bottle(&mut self, code: KeyCode) -> Effect {
-        let (at, length) = (self.at(), self.snapshot.bottles.len());
+        let (at, length) = (self.at(), self.bottles().len());
         match code {
             KeyCode::Left | KeyCode::Char('h') | KeyCode::Esc | KeyCode::Backspace => {
                 self.show(View::Bottles);
@@ -486,10 +563,20 @@ impl State {
         }
     }
 
+    /// Whether the question at the bottom of the screen is about an action that deletes work.
+    pub(super) fn asks_to_delete(&self) -> bool {
+        matches!(&self.overlay, Some(Overlay::Confirm(action)) if action.is_destructive())
+    }
+
     /// Returns the question at the bottom of the screen, and the typed text.
     pub(super) fn prompt(&self) -> Option<(Vec<String>, String)> {
         match self.overlay.as_ref()? {
             Overlay::Help => None,
+            Overlay::Filter(line) => {
+                let about =
+                    "Type words of a name, an agent or a state. Enter keeps the filter, Esc drops it.";
+                Some((vec![about.to_owned()], format!("Filter: {}", line.text())))
+            }
             Overlay::Confirm(action) => {
                 Some((vec![action.effect()], format!("{} [y/N] ", action.question())))
             }

@@ -171,9 +171,11 @@ fn keys_act_only_on_bottles_that_they_suit() {
         (BottleState::Changing, "starting", false, false),
         (BottleState::Kept, "kept", false, true),
         (BottleState::Snapshot, "kept", false, false),
+        (BottleState::Ended, "ended", false, false),
         (BottleState::Broken, "orphaned", false, false),
     ] {
         let mut state = with(vec![bottle("one", bottle_state, status)]);
+        press(&mut state, "e");
         press(&mut state, "s");
         assert_eq!(state.overlay().is_some(), stops, "{status}");
         press(&mut state, "n");
@@ -183,6 +185,60 @@ fn keys_act_only_on_bottles_that_they_suit() {
         press(&mut state, "b");
         assert!(state.overlay().is_none(), "it has no budget");
     }
+}
+
+/// The names of the bottles in the list.
+fn names(state: &State) -> String {
+    let names = state.bottles().into_iter().map(|bottle| bottle.slug.as_str());
+    names.collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn ended_bottles_are_folded() {
+    let mut state = state();
+    assert!(!names(&state).contains("done"), "{}", names(&state));
+    let screen = drawn(&mut state, USUAL, Styles::PLAIN);
+    assert!(screen.contains("1 ended: `e` shows them") && !screen.contains("done"), "{screen}");
+    press(&mut state, "eG");
+    assert_eq!(state.current().expect("a bottle").slug.as_str(), "done");
+    assert!(drawn(&mut state, USUAL, Styles::PLAIN).contains("> done"));
+    press(&mut state, "e");
+    assert_eq!(state.current().expect("a bottle").slug.as_str(), "api-fix", "the cursor leaves it");
+    // A bottle that ends under the cursor stays there until the cursor moves.
+    let mut new = snapshot();
+    new.bottles[0] = bottle("api-fix", BottleState::Ended, "ended");
+    state.gathered(Gathered { snapshot: new, detail: None, usage: None });
+    assert_eq!(state.current().expect("a bottle").slug.as_str(), "api-fix");
+    press(&mut state, "j");
+    assert!(!names(&state).contains("api-fix"), "{}", names(&state));
+    // If all bottles have ended, the list is empty, and no key acts on a bottle.
+    let mut all = with(vec![bottle("one", BottleState::Ended, "ended")]);
+    assert_eq!(
+        (names(&all).as_str(), press(&mut all, "\n"), all.view()),
+        ("", Effect::Nothing, View::Bottles)
+    );
+    assert!(drawn(&mut all, USUAL, Styles::PLAIN).contains("1 ended"));
+}
+
+#[test]
+fn a_filter_shows_only_some_bottles() {
+    let mut state = state();
+    press(&mut state, "/PARS");
+    assert_eq!(names(&state), "refactor-parser");
+    insta::assert_snapshot!("filter", drawn(&mut state, USUAL, Styles::PLAIN));
+    press(&mut state, "\n");
+    assert!(state.overlay().is_none() && names(&state) == "refactor-parser");
+    press(&mut state, "/zz");
+    assert_eq!((names(&state).as_str(), press(&mut state, "\n")), ("", Effect::Nothing));
+    assert_eq!(press(&mut state, "s\n"), Effect::Nothing);
+    assert_eq!(state.view(), View::Bottles, "there is no bottle to show");
+    press(&mut state, "\x1b");
+    assert_eq!(state.bottles().len(), snapshot().bottles.len() - 1);
+    press(&mut state, "/");
+    state.paste("ended");
+    assert_eq!(names(&state), "done", "a filter shows ended bottles too");
+    press(&mut state, "\x1b");
+    assert!(state.overlay().is_none() && !names(&state).contains("done"));
 }
 
 #[test]
@@ -248,7 +304,7 @@ proptest! {
     fn hostile_text_stays_text(
         text in "[a-zé日\u{1b}\u{9b}\u{202e}\n\t\u{7}]{0,40}",
         columns in 40u16..200, rows in 10u16..50, ascii: bool,
-        keys in "[123jk\n\tsbdpnt?q\u{1b}]{0,6}",
+        keys in "[123jk\n\tsbdpnt?q/e\u{1b}]{0,6}",
     ) {
         let styles = if ascii { ASCII } else { Styles::PLAIN };
         let mut gathered = gathered();

@@ -12,6 +12,7 @@ use bottle_keeper::ledger::Ledger;
 use bottle_keeper::protocol::{BudgetChange, Ended, Resumable};
 use bottle_policy::names::Slug;
 
+use super::model::Bottle;
 use super::words;
 use crate::failure::Failure;
 
@@ -52,14 +53,50 @@ pub enum Action {
     },
 }
 
+/// Returns the actions that suit the state of a bottle. Actions that delete work are last.
+pub fn actions_for(bottle: &Bottle) -> Vec<Action> {
+    let slug = || bottle.slug.clone();
+    let order = |order| Action::Order { slug: slug(), order };
+    let stop = |policy| order(BudgetChange::Stop(policy));
+    if bottle.can_discard() {
+        return vec![Action::Discard { slug: slug() }];
+    }
+    if !bottle.can_stop() {
+        return Vec::new();
+    }
+    let mut actions = Vec::new();
+    if bottle.paused.is_some() || bottle.cut_off {
+        actions.push(order(BudgetChange::Continue));
+    }
+    if bottle.paused.is_none() {
+        actions.push(stop(OnSpent::Pause));
+    }
+    if !bottle.cut_off {
+        actions.push(stop(OnSpent::Cutoff));
+    }
+    actions.extend([stop(OnSpent::Freeze), Action::Stop { slug: slug() }, stop(OnSpent::Kill)]);
+    actions
+}
+
 impl Action {
+    /// The name of the action in a URL.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Stop { .. } => "stop",
+            Self::Order { order: BudgetChange::Continue, .. } => "continue",
+            Self::Order { order: BudgetChange::Stop(policy), .. } => policy.name(),
+            Self::Discard { .. } => "discard",
+            Self::Raise { .. } => "raise",
+        }
+    }
+
     /// The question that the user confirms.
     pub fn question(&self) -> String {
         match self {
             Self::Stop { slug } => format!("Stop {slug}?"),
             Self::Order { slug, order } => format!("{} {slug}?", order_verb(*order)),
             Self::Discard { slug } => format!("Discard {slug}?"),
-            Self::Raise { declared, .. } => format!("Raise the budget {}?", words::budget(declared)),
+            Self::Raise { declared, .. } => format!("Raise the budget of {}?", words::budget(declared)),
         }
     }
 
@@ -79,6 +116,11 @@ impl Action {
                 words::grouped(limit.saturating_add(*tokens))
             ),
         }
+    }
+
+    /// Whether the action deletes work that cannot be restored.
+    pub fn is_destructive(&self) -> bool {
+        matches!(self, Self::Discard { .. } | Self::Order { order: BudgetChange::Stop(OnSpent::Kill), .. })
     }
 
     /// The label of the button that confirms the action.
@@ -186,7 +228,33 @@ mod tests {
     use bottle_host::budget::Window;
 
     use super::*;
-    use crate::dashboard::sample::declared;
+    use crate::dashboard::model::BottleState;
+    use crate::dashboard::sample::{bottle, declared};
+
+    #[test]
+    fn actions_suit_the_state_and_the_destructive_ones_are_last() {
+        let plain = bottle("one", BottleState::Running, "running");
+        let paused = Bottle { paused: Some("spent".to_owned()), ..plain.clone() };
+        let cut_off = Bottle { cut_off: true, ..plain.clone() };
+        let both = Bottle { cut_off: true, ..paused.clone() };
+        for (bottle, names) in [
+            (plain, "pause cutoff freeze stop kill"),
+            (paused, "continue cutoff freeze stop kill"),
+            (cut_off, "continue pause freeze stop kill"),
+            (both, "continue freeze stop kill"),
+            (bottle("one", BottleState::Kept, "kept"), "discard"),
+            (bottle("one", BottleState::Snapshot, "kept"), ""),
+            (bottle("one", BottleState::Ended, "ended"), ""),
+            (bottle("one", BottleState::Changing, "starting"), ""),
+            (bottle("one", BottleState::Broken, "damaged"), ""),
+        ] {
+            let actions = actions_for(&bottle);
+            let found: Vec<&str> = actions.iter().map(Action::name).collect();
+            assert_eq!(found.join(" "), names);
+            let destructive = actions.iter().filter(|action| action.is_destructive()).map(Action::name);
+            assert!(destructive.eq(found.last().copied().filter(|name| matches!(*name, "kill" | "discard"))));
+        }
+    }
 
     #[test]
     fn a_question_says_what_is_done() {
@@ -196,7 +264,7 @@ mod tests {
             tokens: 500_000,
             limit: 2_000_000,
         };
-        assert_eq!(raise.question(), "Raise the budget bottle:dev claude day?");
+        assert_eq!(raise.question(), "Raise the budget of claude per day, manifest dev?");
         assert_eq!(
             raise.effect(),
             "500,000 tokens more: the limit becomes 2,500,000, in its current window."

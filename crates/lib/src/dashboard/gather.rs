@@ -22,7 +22,7 @@ use jiff::{SignedDuration, Timestamp, Zoned};
 
 use super::model::{
     Bottle, BottleState, Detail, Meter, Period, RECENT_MINUTES, Snapshot, UsageTable, by_minute,
-    governing_budgets, rate_of, sort_meters,
+    governing_budgets, rate_of, sort_bottles, sort_meters,
 };
 use crate::access_log::Shown;
 use crate::failure::Failure;
@@ -154,7 +154,7 @@ impl Gatherer {
                 bottle
             })
             .collect();
-        bottles.sort_by(|a, b| (a.state, &a.slug).cmp(&(b.state, &b.slug)));
+        sort_bottles(&mut bottles);
         bottles
     }
 
@@ -270,6 +270,7 @@ fn of_listed(listed: &Listed, used: &Used, now: Timestamp) -> Bottle {
         "kept" if kept => BottleState::Kept,
         "kept" if active.kept_for == Some("conversation") => BottleState::Conversation,
         "kept" => BottleState::Snapshot,
+        "ended" => BottleState::Ended,
         _ => BottleState::Broken,
     };
     let locked = active.locked.map(|_| "locked: all its traffic is denied".to_owned());

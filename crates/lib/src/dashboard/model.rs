@@ -25,7 +25,7 @@ const NEARLY_SPENT: u64 = 80;
 pub struct Snapshot {
     /// The time at which the snapshot was gathered.
     pub at: Timestamp,
-    /// The bottles, with the running bottles first.
+    /// The bottles, in the order of [`sort_bottles`].
     pub bottles: Vec<Bottle>,
     /// The tokens that all bottles used in each of the last [`RECENT_MINUTES`] minutes, the oldest minute first.
     pub recent: Vec<u64>,
@@ -89,8 +89,106 @@ pub enum BottleState {
     Snapshot,
     /// The bottle ended, and only its conversation is kept.
     Conversation,
+    /// The bottle ended, and nothing of it is kept.
+    Ended,
     /// The bottle needs `bottle cleanup`, or its record cannot be read.
     Broken,
+}
+
+/// The groups into which the dashboards divide the bottles, in the order in which they are shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Group {
+    /// The bottle needs the user: it has a question, is paused or locked, or its record cannot be used.
+    Waiting,
+    /// The bottle runs, or is being launched or torn down.
+    Running,
+    /// The bottle ended, and can be resumed.
+    Kept,
+    /// The bottle ended, and nothing of it is kept.
+    Ended,
+}
+
+impl Group {
+    /// All groups, in the order in which they are shown.
+    pub const ALL: [Self; 4] = [Self::Waiting, Self::Running, Self::Kept, Self::Ended];
+
+    /// The name of the group in a URL.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Waiting => "waiting",
+            Self::Running => "running",
+            Self::Kept => "kept",
+            Self::Ended => "ended",
+        }
+    }
+
+    /// The group as a heading.
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::Waiting => "Waiting for you",
+            Self::Running => "Running",
+            Self::Kept => "Kept",
+            Self::Ended => "Ended",
+        }
+    }
+}
+
+/// How a bottle's state is highlighted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StateTone {
+    /// The bottle runs.
+    Good,
+    /// The bottle waits for the user, or is changing.
+    Notice,
+    /// The bottle is locked, or its record cannot be used.
+    Bad,
+    /// The bottle ended, and can be resumed.
+    Kept,
+    /// The bottle ended, and nothing of it is kept.
+    Quiet,
+}
+
+/// The maximum length of the text of a [`Filter`], in characters.
+const MAX_FILTER: usize = 100;
+
+/// Which bottles of a list are shown.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Filter {
+    /// The words that the name, label, manifests, backend or state of a bottle must contain.
+    text: String,
+    /// The only group that is shown.
+    pub group: Option<Group>,
+}
+
+impl Filter {
+    /// Creates a filter. Shortens the text to 100 characters.
+    pub fn new(text: &str, group: Option<Group>) -> Self {
+        Self { text: text.chars().take(MAX_FILTER).collect(), group }
+    }
+
+    /// The text of the filter, as the user wrote it.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Whether the filter shows all bottles.
+    pub fn is_empty(&self) -> bool {
+        self.text.trim().is_empty() && self.group.is_none()
+    }
+
+    /// Whether the filter shows this bottle: the bottle is in the group, and each word of the text is a part of its
+    /// name, label, manifests, backend or state. Upper and lower case are equal.
+    pub fn shows(&self, bottle: &Bottle) -> bool {
+        if self.group.is_some_and(|group| group != bottle.group()) {
+            return false;
+        }
+        let fields = [bottle.slug.as_str(), &bottle.agent, &bottle.backend, bottle.word()];
+        let label = bottle.label.iter().map(String::as_str);
+        let all = fields.into_iter().chain(label).chain(bottle.bottles.iter().map(String::as_str));
+        let all: Vec<String> = all.map(str::to_lowercase).collect();
+        let text = self.text.to_lowercase();
+        text.split_whitespace().all(|word| all.iter().any(|field| field.contains(word)))
+    }
 }
 
 /// A budget that governs a bottle.
@@ -134,6 +232,49 @@ impl Bottle {
         rate(&self.recent)
     }
 
+    /// The group in which the dashboards show the bottle.
+    pub fn group(&self) -> Group {
+        match self.state {
+            BottleState::Broken => Group::Waiting,
+            _ if self.proposals > 0 || self.paused.is_some() || self.is_locked() => Group::Waiting,
+            BottleState::Running | BottleState::Changing => Group::Running,
+            BottleState::Kept | BottleState::Snapshot | BottleState::Conversation => Group::Kept,
+            BottleState::Ended => Group::Ended,
+        }
+    }
+
+    /// Whether the bottle runs, and all its traffic is denied.
+    fn is_locked(&self) -> bool {
+        self.state == BottleState::Running && self.problem.is_some()
+    }
+
+    /// The state of the bottle in a word or two.
+    pub fn word(&self) -> &'static str {
+        match self.state {
+            _ if self.is_locked() => "locked",
+            _ if self.paused.is_some() => "paused",
+            _ if self.cut_off => "cut off",
+            BottleState::Kept => "kept",
+            BottleState::Snapshot => "snapshot",
+            BottleState::Conversation => "conversation",
+            BottleState::Ended => "ended",
+            BottleState::Running | BottleState::Changing | BottleState::Broken => self.status,
+        }
+    }
+
+    /// How the state of the bottle is highlighted. The questions of the bottle are not a part of this state.
+    pub fn tone(&self) -> StateTone {
+        match self.state {
+            BottleState::Broken => StateTone::Bad,
+            _ if self.is_locked() => StateTone::Bad,
+            _ if self.paused.is_some() || self.cut_off => StateTone::Notice,
+            BottleState::Running => StateTone::Good,
+            BottleState::Changing => StateTone::Notice,
+            BottleState::Kept | BottleState::Snapshot | BottleState::Conversation => StateTone::Kept,
+            BottleState::Ended => StateTone::Quiet,
+        }
+    }
+
     /// Whether the user can stop the bottle.
     pub fn can_stop(&self) -> bool {
         self.state == BottleState::Running
@@ -143,6 +284,12 @@ impl Bottle {
     pub fn can_discard(&self) -> bool {
         self.state == BottleState::Kept
     }
+}
+
+/// Sorts bottles: the bottles that wait for the user first, then the running bottles, the kept bottles and the ended
+/// bottles. Within a group, the bottles are sorted by state and name.
+pub fn sort_bottles(bottles: &mut [Bottle]) {
+    bottles.sort_by(|a, b| (a.group(), a.state, &a.slug).cmp(&(b.group(), b.state, &b.slug)));
 }
 
 /// The average number of tokens per minute over the last [`RATE_MINUTES`] of these minutes.
@@ -409,7 +556,7 @@ pub struct Detail {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dashboard::sample::{declared, minute, now};
+    use crate::dashboard::sample::{bottle, declared, minute, now, snapshot};
 
     fn meter(spent: u64, reserved: u64, limit: u64, rate: u64) -> Meter {
         Meter {
@@ -438,6 +585,51 @@ mod tests {
             assert_eq!((meter.cells(10), meter.percent()), (cells, percent), "{spent} {reserved} {limit}");
             assert!(meter.cells(0) == (0, 0) && meter.cells(1).0 + meter.cells(1).1 <= 1);
         }
+    }
+
+    #[test]
+    fn bottles_that_wait_are_first_and_ended_ones_last() {
+        let mut bottles = snapshot().bottles;
+        sort_bottles(&mut bottles);
+        let seen: Vec<_> = bottles
+            .iter()
+            .map(|bottle| (bottle.slug.as_str(), bottle.group().name(), bottle.word(), bottle.tone()))
+            .collect();
+        assert_eq!(
+            seen,
+            [
+                ("docs-7", "waiting", "running", StateTone::Good),
+                ("refactor-parser", "waiting", "paused", StateTone::Notice),
+                ("scraper", "waiting", "locked", StateTone::Bad),
+                ("torn", "waiting", "damaged", StateTone::Bad),
+                ("api-fix", "running", "running", StateTone::Good),
+                ("fresh", "running", "starting", StateTone::Notice),
+                ("last-week", "kept", "kept", StateTone::Kept),
+                ("done", "ended", "ended", StateTone::Quiet),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_filter_shows_what_has_all_its_words() {
+        let mut one = bottle("api-fix", BottleState::Running, "running");
+        one.label = Some("Größe".to_owned());
+        for (text, group, shown) in [
+            ("", None, true),
+            ("  ", Some(Group::Running), true),
+            ("", Some(Group::Ended), false),
+            ("API", None, true),
+            ("GRÖSSE", None, false),
+            ("grÖße linux", None, true),
+            ("dev claude run", None, true),
+            ("api kept", None, false),
+            ("api", Some(Group::Waiting), false),
+        ] {
+            assert_eq!(Filter::new(text, group).shows(&one), shown, "{text} {group:?}");
+        }
+        let long = Filter::new(&"ß".repeat(1000), None);
+        assert_eq!((long.text().chars().count(), long.is_empty()), (MAX_FILTER, false));
+        assert!(Filter::new(" ", None).is_empty() && !Filter::new("", Some(Group::Kept)).is_empty());
     }
 
     #[test]

@@ -110,7 +110,8 @@ pub fn snapshot() -> Snapshot {
     damaged.problem = Some("line 1: expected a value".to_owned());
     (damaged.backend, damaged.agent, damaged.mode, damaged.started_at) =
         (String::new(), String::new(), None, None);
-    let bottles = vec![busy, asking, spent, locked, starting, kept, damaged];
+    let ended = bottle("done", BottleState::Ended, "ended");
+    let bottles = vec![busy, asking, spent, locked, starting, kept, damaged, ended];
     let sum = |at: usize| bottles.iter().map(|bottle| bottle.recent[at]).sum();
     let recent = (0..RECENT_MINUTES).map(sum).collect();
     Snapshot { at: now(), bottles, recent, proposals: 2, currency: None, problems: Vec::new() }

@@ -1,9 +1,9 @@
 //! Formats numbers and times as text, in the same way for both dashboards.
 
-use bottle_host::budget::Declared;
+use bottle_host::budget::{ALL, Declared, Scope, Window};
 use jiff::{SignedDuration, Timestamp};
 
-use super::model::{Outlook, UsageRow};
+use super::model::{Bottle, Outlook, UsageRow};
 
 /// Formats a number of tokens in at most six characters: `950`, `9,999`, `12.3k`, `1.24M`.
 pub fn tokens(count: u64) -> String {
@@ -64,10 +64,37 @@ pub fn age(since: Timestamp, now: Timestamp) -> String {
     }
 }
 
-/// Formats a budget: `bottle:dev claude day`.
+/// Formats the time since a bottle was last launched, in its largest unit and in at most six characters. Returns `-` if
+/// this time is unknown.
+pub fn bottle_age(bottle: &Bottle, now: Timestamp) -> String {
+    let Some(at) = bottle.started_at else { return "-".to_owned() };
+    match now.duration_since(at).as_mins() {
+        ..1 => "<1 min".to_owned(),
+        minutes @ 1..60 => format!("{minutes} min"),
+        minutes @ 60..1440 => format!("{} h", minutes / 60),
+        minutes => format!("{} d", (minutes / 1440).min(9999)),
+    }
+}
+
+/// Names a budget: `claude per day, manifest dev`.
 pub fn budget(declared: &Declared) -> String {
     let Declared { scope, limit, .. } = declared;
-    format!("{scope} {} {}", limit.key, limit.window)
+    let models = if limit.key == ALL { "all models" } else { &limit.key };
+    let window = match limit.window {
+        Window::Run => "per launch",
+        Window::Minute => "per minute",
+        Window::Day => "per day",
+        Window::Month => "per month",
+        Window::Total => "in total",
+    };
+    let scope = match scope {
+        Scope::Run(slug) => format!("bottle {slug}"),
+        Scope::Agent(name) => format!("agent {name}"),
+        Scope::Bottle(name) => format!("manifest {name}"),
+        Scope::Host => "this machine".to_owned(),
+        Scope::Ceiling => "ceiling".to_owned(),
+    };
+    format!("{models} {window}, {scope}")
 }
 
 /// The name of a usage row, or `unknown`.
@@ -81,6 +108,8 @@ pub use crate::text::counted;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dashboard::model::BottleState;
+    use crate::dashboard::sample::{bottle, declared};
 
     #[test]
     fn numbers_are_short() {
@@ -96,6 +125,40 @@ mod tests {
             (u64::MAX, "18446744T"),
         ] {
             assert_eq!(tokens(count), text);
+        }
+    }
+
+    #[test]
+    fn an_age_has_one_unit() {
+        let mut one = bottle("one", BottleState::Running, "running");
+        for (seconds, text) in [
+            (-5, "<1 min"),
+            (59, "<1 min"),
+            (60, "1 min"),
+            (3599, "59 min"),
+            (3600, "1 h"),
+            (86_399, "23 h"),
+            (86_400, "1 d"),
+            (86_400 * 50_000, "9999 d"),
+        ] {
+            let now = Timestamp::UNIX_EPOCH;
+            one.started_at = now.checked_sub(SignedDuration::from_secs(seconds)).ok();
+            let shown = bottle_age(&one, now);
+            assert!(shown.len() <= 6 && shown == text, "{seconds}: {shown}");
+        }
+        assert_eq!(bottle_age(&Bottle { started_at: None, ..one }, Timestamp::UNIX_EPOCH), "-");
+    }
+
+    #[test]
+    fn budgets_are_named_in_words() {
+        for (scope, key, window, text) in [
+            ("run:ex1", ALL, Window::Run, "all models per launch, bottle ex1"),
+            ("agent:worker", "claude", Window::Minute, "claude per minute, agent worker"),
+            ("bottle:dev", "claude", Window::Day, "claude per day, manifest dev"),
+            ("host", "llm.example", Window::Month, "llm.example per month, this machine"),
+            ("ceiling", "codex", Window::Total, "codex in total, ceiling"),
+        ] {
+            assert_eq!(budget(&declared(scope, key, window, 1)), text);
         }
     }
 
