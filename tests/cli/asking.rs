@@ -719,8 +719,10 @@ fn a_proposal_shows_the_last_warnings_of_the_scanner() -> Result<()> {
     ensure!(fetched.contains("200"), "a warning stops no request: {fetched}");
     let (asks, id) = propose(&home, "other.site.example")?;
     let shown = run(&home, &["supervise", "show", &id])?.expect_code(0).stdout;
-    let lines =
-        shown.split("Last warnings of the scanner for this bottle:\n").nth(1).context(shown.clone())?;
+    let lines = shown
+        .split("Other requests of this bottle with warnings of the scanner:\n")
+        .nth(1)
+        .context(shown.clone())?;
     ensure!(lines.starts_with("  | ") && lines.contains("GET api.site.example/new: "), "{shown}");
     ensure!(lines.contains("as random as a key") && !lines.contains(random), "{shown}");
     let json = run(&home, &["supervise", "show", &id, "--json"])?.expect_code(0).json()?;
@@ -728,7 +730,7 @@ fn a_proposal_shows_the_last_warnings_of_the_scanner() -> Result<()> {
     let mut screen = home.on_terminal(&["supervise"], 40, 100)?;
     screen.wait_for("one asks for hosts")?;
     screen.type_keys("\r")?;
-    screen.wait_for("Last warnings of the scanner for this bottle")?;
+    screen.wait_for("Other requests of this bottle with warnings of the scanner")?;
     screen.type_keys("q")?;
     ensure!(screen.wait_exit()? == 0);
     let _ = run(&home, &["supervise", "reject", &id, "--reason", "no"])?.expect_code(0);

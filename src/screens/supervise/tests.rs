@@ -392,7 +392,7 @@ fn shows_the_warnings_of_the_scanner_escaped() {
     assert_eq!(state.shown_in_full(), None, "the preview shows no warnings");
     press(&mut state, "\n");
     let shown = state.shown_in_full().expect("shown").id.clone();
-    let title = "Last warnings of the scanner for this bottle";
+    let title = "Other requests of this bottle with warnings of the scanner";
     assert!(!screen(&mut state, TALL).contains(title));
     state.set_warnings(shown, vec![warning("a.example", "high entropy \u{1b}[2J in the body")]);
     let drawn = screen(&mut state, TALL);

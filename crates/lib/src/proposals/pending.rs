@@ -8,13 +8,14 @@ use bottle_instance::Store;
 use bottle_instance::proxy_log::{self, Warning};
 use bottle_policy::names::Slug;
 use bottle_queue::{Damaged, Listing, Pending, State};
+use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::failure::Failure;
 use crate::text::one_line;
 
 /// The title above the scanner's warnings.
-pub const WARNINGS_TITLE: &str = "Last warnings of the scanner for this bottle";
+pub const WARNINGS_TITLE: &str = "Other requests of this bottle with warnings of the scanner";
 
 /// Returns the number of this bottle's pending proposals.
 pub fn count_pending(home: &Path, slug: &Slug) -> u32 {
@@ -39,10 +40,15 @@ pub fn scanner_warnings(host: &Host, slug: &Slug) -> Vec<Warning> {
     proxy_log::warnings(&Store::of(host).directory(slug).join(SIDECAR_LOGS))
 }
 
-/// Formats a warning of the scanner on one line.
+/// Formats a time in the time zone of this machine, with the name of the zone.
+pub fn local_time(time: Timestamp) -> String {
+    time.to_zoned(TimeZone::system()).strftime("%Y-%m-%d %H:%M:%S %Z").to_string()
+}
+
+/// Formats a warning of the scanner on one line, with the local time.
 pub fn warning_line(warning: &Warning) -> String {
     let Warning { time, host, method, path, found } = warning;
-    let time = time.strftime("%Y-%m-%d %H:%M:%SZ");
+    let time = local_time(*time);
     let request = format!("{method} {host}{path}");
     one_line(&format!("{time} {}: {found}", request.trim_start()))
 }
