@@ -21,6 +21,13 @@ impl Form {
         let found = self.0.iter().find(|(known, _)| known == name);
         found.map(|(_, value)| value.trim()).filter(|value| !value.is_empty())
     }
+
+    /// Returns the value of a field of several lines, with the line breaks of a file. Returns `None` if the field is
+    /// missing or empty.
+    pub(super) fn text(&self, name: &str) -> Option<String> {
+        let found = self.0.iter().find(|(known, _)| known == name);
+        found.map(|(_, value)| value.replace("\r\n", "\n")).filter(|value| !value.trim().is_empty())
+    }
 }
 
 /// Formats fields as the query of an address.
@@ -39,6 +46,8 @@ mod tests {
             (form.get("a"), form.get("b"), form.get("c"), form.get("d")),
             (Some("1"), Some("x y z"), None, None)
         );
+        let lines = Form::parse(b"a=%20-%20x%0D%0A%20%20y%0D%0A&b=%0D%0A");
+        assert_eq!((lines.text("a").as_deref(), lines.text("b")), (Some(" - x\n  y\n"), None));
         let many: String = (0..100).map(|at| format!("f{at}=1&")).collect();
         assert_eq!(Form::parse(many.as_bytes()).get("f50"), None);
         assert_eq!(query(&[("scope", "run:a b"), ("x", "&")]), "scope=run%3Aa+b&x=%26");

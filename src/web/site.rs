@@ -6,13 +6,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use bottle_host::Host;
-use bottle_host::budget::{OnSpent, parse_tokens};
+use bottle_host::budget::parse_tokens;
 use bottle_keeper::ledger::GroupBy;
-use bottle_keeper::protocol::BudgetChange;
 use bottle_lib::failure::Failure;
-use bottle_lib::proposals::review;
+use bottle_lib::proposals::answer::canonical_routes;
+use bottle_lib::proposals::review::{self, Answered, Choice, Review};
 use bottle_policy::names::Slug;
-use bottle_protocol::queue::Id;
+use bottle_protocol::queue::{Id, MAX_TEXT};
 use bytes::Bytes;
 use http::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, LOCATION, REFERRER_POLICY, SET_COOKIE,
@@ -34,15 +34,18 @@ use super::pages::{self, Message, Page, Tab};
 use crate::console::error::CliError;
 use crate::console::loopback;
 use crate::console::runtime::block_on;
-use bottle_lib::dashboard::action::Action;
+use bottle_lib::dashboard::action::{Action, actions_for};
 use bottle_lib::dashboard::gather::{Gathered, Gatherer, INTERVAL, Wanted};
-use bottle_lib::dashboard::model::{GROUPINGS, Meter, Period};
+use bottle_lib::dashboard::model::{Filter, GROUPINGS, Group, Meter, Period};
 
 /// The body of a response.
 type Body = UnsyncBoxBody<Bytes, Infallible>;
 
 /// The maximum size of a form, in bytes.
 const MAX_FORM: usize = 16 << 10;
+
+/// The maximum size of a form that contains routes, in bytes. A form encodes a byte in at most three bytes.
+const MAX_ROUTES_FORM: usize = 3 * MAX_TEXT + MAX_FORM;
 
 /// The time limit for a browser to send a form.
 const FORM_WITHIN: Duration = Duration::from_secs(10);
@@ -125,7 +128,7 @@ impl Site {
             return self.events(address);
         }
         let form = if parts.method == Method::POST {
-            let read = Limited::new(body, MAX_FORM).collect();
+            let read = Limited::new(body, max_form(&path)).collect();
             let Ok(Ok(body)) = tokio::time::timeout(FORM_WITHIN, read).await else {
                 return refused(Refusal::BadToken);
             };
@@ -166,13 +169,10 @@ impl Site {
         let parts: Vec<&str> = path.split('/').collect();
         match parts[..] {
             [""] | ["usage"] | ["proposals"] | ["bottles", _] => self.live_page(path, address),
-            [
-                "bottles",
-                slug,
-                what @ ("stop" | "discard" | "pause" | "cutoff" | "freeze" | "kill" | "continue"),
-            ] => self.confirm(slug, what),
             ["bottles", slug, "raise"] => self.raise(slug, address, None),
+            ["bottles", slug, what] if ACTIONS.contains(&what) => self.confirm(slug, what),
             ["proposals", id] => self.proposal(id, address),
+            ["proposals", id, "edit"] => self.edit(id, None),
             ["proposals", id, what @ ("approve" | "reject")] => self.answer_page(id, what == "approve"),
             _ => self.not_found("There is no such page", "Its address may be of another version."),
         }
@@ -200,7 +200,12 @@ impl Site {
                 h1 { "Usage" }
                 (pages::usage_choices(*by, *period, directory))
             },
-            View::Bottles => html! { h1 { "Bottles" } },
+            View::Bottles(filter) => html! {
+                h1 { "Bottles" }
+                @if !gathered.snapshot.bottles.is_empty() || !filter.is_empty() {
+                    (pages::filter_form(filter, directory))
+                }
+            },
             View::Proposals => html! { h1 { "Proposals" } },
             View::Bottle(slug) => html! { h1 { (slug) } },
         };
@@ -226,7 +231,7 @@ impl Site {
             return self.not_found("This cannot be done now", "The bottle has another state, or is gone.");
         };
         let base = format!("{}bottles/{slug}", self.access.directory());
-        let form = pages::confirm(&action, &format!("{base}/{what}"), &base, self.access.token());
+        let form = pages::confirm(&action, slug, &format!("{base}/{what}"), &base, self.access.token());
         self.fixed(StatusCode::OK, Tab::Bottles, action.question(), &form)
     }
 
@@ -241,16 +246,7 @@ impl Site {
         let slug: Slug = slug.parse().ok()?;
         let gathered = self.gather(&Wanted::default());
         let bottle = gathered.snapshot.bottles.into_iter().find(|bottle| bottle.slug == slug)?;
-        match what {
-            "stop" if bottle.can_stop() => Some(Action::Stop { slug }),
-            "continue" if bottle.can_stop() => Some(Action::Order { slug, order: BudgetChange::Continue }),
-            policy if bottle.can_stop() => {
-                let order = BudgetChange::Stop(OnSpent::parse(policy).ok()?);
-                Some(Action::Order { slug, order })
-            }
-            "discard" if bottle.can_discard() => Some(Action::Discard { slug }),
-            _ => None,
-        }
+        actions_for(&bottle).into_iter().find(|action| action.name() == what)
     }
 
     /// Returns the budget of a bottle that the fields of a form or an address name.
@@ -266,18 +262,34 @@ impl Site {
         bottle.meters.into_iter().find(is_named)
     }
 
+    /// Returns the page that asks by how much to raise a budget. If the address contains a number of tokens, returns the
+    /// page that asks to confirm the resulting limit.
     fn raise(&self, slug: &str, form: &Form, error: Option<&str>) -> Reply {
         let Some(meter) = self.meter(slug, form) else {
             return self.not_found("There is no such budget", "It does not govern the bottle any more.");
         };
-        let base = format!("{}bottles/{slug}", self.access.directory());
-        let status = if error.is_some() { StatusCode::UNPROCESSABLE_ENTITY } else { StatusCode::OK };
-        let page = pages::raise(&meter, &format!("{base}/raise"), &base, self.access.token(), error);
+        let (base, token) = (format!("{}bottles/{slug}", self.access.directory()), self.access.token());
+        let path = format!("{base}/raise");
+        let typed = form.get("tokens").unwrap_or_default();
+        let tokens = Some(typed).filter(|typed| !typed.is_empty()).map(parse_tokens).transpose();
+        let (status, page) = match (error, tokens) {
+            (None, Ok(Some(tokens))) => {
+                (StatusCode::OK, pages::confirm_raise(&meter, tokens, &path, &base, token))
+            }
+            (None, Ok(None)) => (StatusCode::OK, pages::raise(&meter, &path, &base, "", None)),
+            (Some(error), _) => {
+                (StatusCode::UNPROCESSABLE_ENTITY, pages::raise(&meter, &path, &base, typed, Some(error)))
+            }
+            (None, Err(why)) => {
+                let error = format!("The number of tokens {why}.");
+                (StatusCode::UNPROCESSABLE_ENTITY, pages::raise(&meter, &path, &base, typed, Some(&error)))
+            }
+        };
         let title = format!("Raise {}", bottle_lib::dashboard::words::budget(&meter.declared));
         self.fixed(status, Tab::Bottles, title, &page)
     }
 
-    fn review(&self, id: &str) -> Result<review::Review, Reply> {
+    fn review(&self, id: &str, choice: &Choice) -> Result<Review, Reply> {
         let gone = || {
             self.not_found(
                 "This proposal no longer waits",
@@ -285,7 +297,7 @@ impl Site {
             )
         };
         let id: Id = id.parse().map_err(|_| gone())?;
-        match review::find(&self.host, &id, Timestamp::now()) {
+        match review::find(&self.host, &id, choice, Timestamp::now()) {
             Ok(Some(review)) => Ok(review),
             Ok(None) => Err(gone()),
             Err(error) => Err(self.not_found("The queue cannot be read", &error.message)),
@@ -293,7 +305,7 @@ impl Site {
     }
 
     fn proposal(&self, id: &str, address: &Form) -> Reply {
-        let review = match self.review(id) {
+        let review = match self.review(id, &Choice::default()) {
             Ok(review) => review,
             Err(reply) => return reply,
         };
@@ -309,18 +321,47 @@ impl Site {
     }
 
     fn answer_page(&self, id: &str, approves: bool) -> Reply {
-        let review = match self.review(id) {
-            Ok(review) => review,
-            Err(reply) => return reply,
-        };
+        let choice = Choice::default();
+        match self.review(id, &choice) {
+            Ok(review) => self.ask_for_answer(&review, approves, &choice, None),
+            Err(reply) => reply,
+        }
+    }
+
+    /// Returns the page that asks for an answer. If `message` is set, it says why nothing was answered yet.
+    fn ask_for_answer(
+        &self,
+        review: &Review,
+        approves: bool,
+        choice: &Choice,
+        message: Option<&str>,
+    ) -> Reply {
         let verb = match (approves, review.listed.waits) {
             (true, _) => "Approve",
             (false, true) => "Reject",
             (false, false) => "Dismiss",
         };
         let title = format!("{verb}: {}", review.listed.title);
-        let form = pages::answer(&review, approves, self.access.directory(), self.access.token());
-        self.fixed(StatusCode::OK, Tab::Proposals, title, &form)
+        let (directory, token) = (self.access.directory(), self.access.token());
+        let form = pages::answer(review, approves, choice, message, directory, token);
+        let status = if message.is_some() { StatusCode::UNPROCESSABLE_ENTITY } else { StatusCode::OK };
+        self.fixed(status, Tab::Proposals, title, &form)
+    }
+
+    /// Returns the page on which the user edits the proposed routes. `failed` is the text that the user wrote before,
+    /// and why it cannot be applied.
+    fn edit(&self, id: &str, failed: Option<(&str, &str)>) -> Reply {
+        let review = match self.review(id, &Choice::default()) {
+            Ok(review) => review,
+            Err(reply) => return reply,
+        };
+        let Some(routes) = review.routes.as_deref().filter(|_| review.listed.waits) else {
+            return self.not_found("This cannot be edited", "The proposal has no valid routes to edit.");
+        };
+        let (text, error) = failed.map_or((routes, None), |(text, why)| (text, Some(why)));
+        let form = pages::edit(&review, text, error, self.access.directory(), self.access.token());
+        let status = if error.is_some() { StatusCode::UNPROCESSABLE_ENTITY } else { StatusCode::OK };
+        self.fixed(status, Tab::Proposals, format!("Edit: {}", review.listed.title), &form)
     }
 
     // Methods that carry out actions.
@@ -328,18 +369,19 @@ impl Site {
     fn act(&self, path: &str, form: &Form) -> Reply {
         let parts: Vec<&str> = path.split('/').collect();
         match parts[..] {
-            [
-                "bottles",
-                slug,
-                what @ ("stop" | "discard" | "pause" | "cutoff" | "freeze" | "kill" | "continue"),
-            ] => match self.action(slug, what) {
+            ["bottles", slug, "raise"] => self.act_raise(slug, form),
+            ["bottles", slug, what] if ACTIONS.contains(&what) => match self.action(slug, what) {
                 Some(action) => self.carry_out(slug, &action),
                 None => {
                     self.not_found("This cannot be done now", "The bottle has another state, or is gone.")
                 }
             },
-            ["bottles", slug, "raise"] => self.act_raise(slug, form),
-            ["proposals", id, what @ ("approve" | "reject")] => self.act_answer(id, what == "approve", form),
+            ["proposals", id, "edit"] => self.act_edit(id, form),
+            ["proposals", id, "approve"] => self.act_approve(id, form),
+            ["proposals", id, "reject"] => {
+                let reason = form.get("reason").unwrap_or_default().to_owned();
+                self.act_answer(id, form, review::Answer::Reject { reason })
+            }
             _ => self.not_found("There is no such page", "Nothing was done."),
         }
     }
@@ -363,21 +405,52 @@ impl Site {
     }
 
     fn carry_out(&self, slug: &str, action: &Action) -> Reply {
-        let done = self.remember(block_on(async { Ok(action.carry_out(&self.host).await?) }));
+        let done = block_on(async { Ok(action.carry_out(&self.host).await?) });
+        let done = self.remember(done.map(|words| Answered { words, unsaved: None }));
         let is_there = self.gather(&Wanted::default()).snapshot.bottles;
         let is_there = is_there.iter().any(|bottle| bottle.slug.as_str() == slug);
         let page = if is_there { format!("bottles/{slug}") } else { String::new() };
         Reply::Next(format!("{page}?{done}"))
     }
 
-    fn act_answer(&self, id: &str, approves: bool, form: &Form) -> Reply {
+    /// Shows the effect of the routes that the user wrote, and asks for the approval.
+    fn act_edit(&self, id: &str, form: &Form) -> Reply {
+        let text = form.text("routes").unwrap_or_default();
+        let routes = match check_routes(&text) {
+            Ok(routes) => routes,
+            Err(why) => return self.edit(id, Some((&text, &why))),
+        };
+        let choice = Choice { routes: Some(routes), ..Choice::default() };
+        match self.review(id, &choice) {
+            Ok(review) => self.ask_for_answer(&review, true, &choice, None),
+            Err(reply) => reply,
+        }
+    }
+
+    /// Approves a proposal if the user saw the effect of this choice. Otherwise shows the effect, and asks again.
+    fn act_approve(&self, id: &str, form: &Form) -> Reply {
+        let routes = form.text("routes").map(|text| check_routes(&text)).transpose();
+        let scope = form.get("scope").unwrap_or("run").parse();
+        let (Ok(routes), Ok(scope)) = (routes, scope) else {
+            return self.not_found("There is no such answer", "Nothing was done.");
+        };
+        let choice = Choice { routes, scope };
+        let review = match self.review(id, &choice) {
+            Ok(review) => review,
+            Err(reply) => return reply,
+        };
+        if form.get("digest") != Some(&review.digest) {
+            let why = "Nothing was answered yet. This is the effect of your choice, or the proposal changed \
+                       meanwhile: read it, and then approve it.";
+            return self.ask_for_answer(&review, true, &choice, Some(why));
+        }
+        let reason = form.get("reason").map(str::to_owned);
+        self.act_answer(id, form, review::Answer::Approve { reason, choice })
+    }
+
+    fn act_answer(&self, id: &str, form: &Form, answer: review::Answer) -> Reply {
         let Ok(id) = id.parse::<Id>() else {
             return self.not_found("There is no such proposal", "Nothing was done.");
-        };
-        let reason = form.get("reason").map(str::to_owned);
-        let answer = match approves {
-            true => review::Answer::Approve { reason, once: form.get("scope") == Some("once") },
-            false => review::Answer::Reject { reason: reason.unwrap_or_default() },
         };
         let digest = form.get("digest").unwrap_or_default();
         let result = block_on(async { Ok(review::answer(&self.host, &id, digest, answer).await?) });
@@ -387,12 +460,12 @@ impl Site {
     }
 
     /// Stores the result of an action for the next page. Returns the address field that refers to this result.
-    fn remember(&self, result: Result<String, CliError>) -> String {
+    fn remember(&self, result: Result<Answered, CliError>) -> String {
         let message = match result {
-            Ok(words) => Message { words, is_error: false },
+            Ok(Answered { words, unsaved }) => Message { words, unsaved, is_error: false },
             Err(CliError { failure: Failure { message, hint, .. }, .. }) => {
                 let hint = hint.map(|hint| format!(" ({hint})")).unwrap_or_default();
-                Message { words: format!("{message}{hint}"), is_error: true }
+                Message { words: format!("{message}{hint}"), unsaved: None, is_error: true }
             }
         };
         let mut messages = self.messages.lock().unwrap_or_else(PoisonError::into_inner);
@@ -442,10 +515,28 @@ impl Site {
     }
 }
 
+/// The actions on a bottle, by their names in a URL.
+const ACTIONS: [&str; 7] = ["stop", "discard", "pause", "cutoff", "freeze", "kill", "continue"];
+
+/// Returns the maximum size of a form at this path.
+fn max_form(path: &str) -> usize {
+    let has_routes =
+        path.starts_with("proposals/") && (path.ends_with("/edit") || path.ends_with("/approve"));
+    if has_routes { MAX_ROUTES_FORM } else { MAX_FORM }
+}
+
+/// Returns routes that the user wrote in their canonical form, or why they cannot be applied.
+fn check_routes(text: &str) -> Result<String, String> {
+    if text.len() > MAX_TEXT {
+        return Err(format!("it is longer than {MAX_TEXT} bytes"));
+    }
+    canonical_routes(text).map_err(|why| why.to_string())
+}
+
 /// A view with a live part.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum View {
-    Bottles,
+    Bottles(Filter),
     Bottle(Slug),
     Usage(GroupBy, Period),
     Proposals,
@@ -454,7 +545,11 @@ enum View {
 impl View {
     fn parse(path: &str, address: &Form) -> Option<Self> {
         match path {
-            "" => Some(Self::Bottles),
+            "" => {
+                let named = |name: &str| Group::ALL.into_iter().find(|group| group.name() == name);
+                let group = address.get("show").and_then(named);
+                Some(Self::Bottles(Filter::new(address.get("q").unwrap_or_default(), group)))
+            }
             "proposals" => Some(Self::Proposals),
             "usage" => {
                 let by = address.get("by").unwrap_or("day");
@@ -470,7 +565,10 @@ impl View {
     /// Returns the query fields from which [`View::parse`] restores the view. The field `page` contains the path.
     fn query(&self) -> String {
         match self {
-            Self::Bottles => query(&[("page", "")]),
+            Self::Bottles(filter) => {
+                let fields = std::iter::once(("page", "")).chain(pages::filter_query(filter));
+                query(&fields.collect::<Vec<_>>())
+            }
             Self::Proposals => query(&[("page", "proposals")]),
             Self::Bottle(slug) => query(&[("page", &format!("bottles/{slug}"))]),
             Self::Usage(by, period) => {
@@ -484,13 +582,13 @@ impl View {
         match self {
             Self::Bottle(slug) => Wanted { detail: Some(slug.clone()), usage: None },
             Self::Usage(by, period) => Wanted { detail: None, usage: Some((*by, *period)) },
-            Self::Bottles | Self::Proposals => Wanted::default(),
+            Self::Bottles(_) | Self::Proposals => Wanted::default(),
         }
     }
 
     fn title(&self) -> String {
         match self {
-            Self::Bottles => "Bottles".to_owned(),
+            Self::Bottles(_) => "Bottles".to_owned(),
             Self::Bottle(slug) => slug.to_string(),
             Self::Usage(..) => "Usage".to_owned(),
             Self::Proposals => "Proposals".to_owned(),
@@ -499,7 +597,7 @@ impl View {
 
     fn tab(&self) -> Tab {
         match self {
-            Self::Bottles | Self::Bottle(_) => Tab::Bottles,
+            Self::Bottles(_) | Self::Bottle(_) => Tab::Bottles,
             Self::Usage(..) => Tab::Usage,
             Self::Proposals => Tab::Proposals,
         }
@@ -509,7 +607,7 @@ impl View {
     fn markup(&self, host: &Host, gathered: &Gathered, directory: &str) -> Option<Markup> {
         let Gathered { snapshot, detail, usage } = gathered;
         Some(match self {
-            Self::Bottles => pages::bottles(snapshot, directory),
+            Self::Bottles(filter) => pages::bottles(snapshot, filter, directory),
             Self::Usage(..) => pages::usage(usage.as_ref(), snapshot),
             Self::Bottle(slug) => {
                 let bottle = snapshot.bottles.iter().find(|bottle| bottle.slug == *slug)?;

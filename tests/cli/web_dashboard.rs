@@ -12,8 +12,9 @@ use bottle_test_support::browser::{AccessibleNode, Browser};
 use bottle_test_support::home::TestHome;
 use bottle_test_support::skip;
 
+use crate::asking;
 use crate::dashboard::{PROPOSAL, dashboard_home, propose};
-use crate::home::run;
+use crate::home::{bottle, run};
 
 /// How long the server may take for a response.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -194,9 +195,13 @@ fn forms_act_with_their_token_and_only_once() -> Result<()> {
     let origin = format!("http://{}", web.authority);
     let headers = [("Host", web.authority.as_str()), with, ("Origin", origin.as_str())];
     let budget = "scope=bottle%3Adev&provider=llm.example&window=day";
-    let page = web.get(&format!("{directory}bottles/one/raise?{budget}"), &[with])?;
+    let asked = web.get(&format!("{directory}bottles/one/raise?{budget}"), &[with])?;
+    ensure!(asked.body.contains("Tokens to add") && !asked.body.contains("method=\"post\""), "{asked:?}");
+    let page = web.get(&format!("{directory}bottles/one/raise?{budget}&tokens=80000"), &[with])?;
     let (token, limit) = (hidden(&page.body, "token")?, hidden(&page.body, "limit")?);
-    ensure!(limit == "20000", "{limit}");
+    ensure!(limit == "20000" && page.body.contains("The limit becomes 100,000 tokens"), "{page:?}");
+    let wrong = web.get(&format!("{directory}bottles/one/raise?{budget}&tokens=5M"), &[with])?;
+    ensure!(wrong.status == 422 && wrong.body.contains("role=\"alert\""), "{wrong:?}");
     let raise = format!("{directory}bottles/one/raise");
     for bad in ["0", "-1", "5M", ""] {
         let body = format!("token={token}&{budget}&limit={limit}&tokens={bad}");
@@ -228,6 +233,108 @@ fn forms_act_with_their_token_and_only_once() -> Result<()> {
     let done = web.send("POST", &reject, &headers, &body)?;
     let shown = web.get(&done.headers["location"], &[with])?;
     ensure!(shown.body.contains("rejected") && shown.body.contains("No proposal waits"), "{shown:?}");
+    Ok(())
+}
+
+#[test]
+fn an_edit_and_a_saved_approval_are_shown_before_they_apply() -> Result<()> {
+    let mut home = dashboard_home()?;
+    // A manifest with one route per line can be extended.
+    let manifest =
+        bottle("[sleep, \"600\"]").replace("\n---\n", "\negress:\n  routes:\n    - host: llm.example\n---\n");
+    home.bottle("dev", &manifest)?;
+    let _asker = propose(&home, PROPOSAL)?;
+    let web = Web::start(&home)?;
+    let (cookie, directory) = web.open()?;
+    let with = ("Cookie", cookie.as_str());
+    let origin = format!("http://{}", web.authority);
+    let headers = [("Host", web.authority.as_str()), with, ("Origin", origin.as_str())];
+    let proposal = format!("{directory}proposals/00000000-0000-4000-8000-000000000000");
+    let form = web.get(&format!("{proposal}/edit"), &[with])?.body;
+    ensure!(form.contains("<textarea") && form.contains("- host: registry.example"), "{form}");
+    let token = hidden(&form, "token")?;
+    for (routes, words) in [("nonsense", "cannot be applied"), ("", "cannot be applied")] {
+        let answer = web.send(
+            "POST",
+            &format!("{proposal}/edit"),
+            &headers,
+            &format!("token={token}&routes={routes}"),
+        )?;
+        ensure!(answer.status == 422 && answer.body.contains(words), "{routes}: {answer:?}");
+    }
+    ensure!(web.send("POST", &format!("{proposal}/edit"), &headers, "routes=x")?.status == 403, "no token");
+    let edit = "routes=-+host%3A+registry.example%0D%0A++matches%3A+%5B%7Bmethods%3A+%5BGET%5D%7D%5D%0D%0A";
+    let edited = web.send("POST", &format!("{proposal}/edit"), &headers, &format!("token={token}&{edit}"))?;
+    ensure!(edited.status == 200 && edited.body.contains("Your edit would allow"), "{edited:?}");
+    ensure!(edited.body.contains("GET") && edited.body.contains("value=\"save:dev\""), "{edited:?}");
+    // The digest of the page for the run does not cover the change of the manifest, so the change is shown first.
+    let digest = hidden(&edited.body, "digest")?;
+    let approve = format!("token={token}&digest={digest}&{edit}&scope=save:dev");
+    let shown = web.send("POST", &format!("{proposal}/approve"), &headers, &approve)?;
+    ensure!(shown.status == 422 && shown.body.contains("Nothing was answered yet"), "{shown:?}");
+    ensure!(shown.body.contains("dev.md after the approval"), "{shown:?}");
+    ensure!(hidden(&shown.body, "digest")? != digest, "the digest covers the change of the manifest");
+    // The digest of an edit approves nothing else.
+    let other = format!("token={token}&digest={digest}&scope=run");
+    let shown = web.send("POST", &format!("{proposal}/approve"), &headers, &other)?;
+    ensure!(shown.status == 422 && shown.body.contains("Nothing was answered yet"), "{shown:?}");
+    let bad = format!("token={token}&digest={digest}&scope=save:../x");
+    ensure!(web.send("POST", &format!("{proposal}/approve"), &headers, &bad)?.status == 404);
+    ensure!(std::fs::read_to_string(home.bottle_home().join("bottles/dev.md"))? == manifest);
+    ensure!(web.get(&format!("{directory}proposals"), &[with])?.body.contains("one asks for hosts"));
+    Ok(())
+}
+
+#[test]
+fn an_edit_is_approved_and_routes_that_cannot_be_saved_are_shown() -> Result<()> {
+    let test = "an approval on the web dashboard";
+    let Some(home) = asking::running_bottle(test, "linux", &[])? else { return Ok(()) };
+    let (asks, id) = asking::propose(&home, "api.site.example")?;
+    let web = Web::start(&home)?;
+    let (cookie, directory) = web.open()?;
+    let origin = format!("http://{}", web.authority);
+    let headers =
+        [("Host", web.authority.as_str()), ("Cookie", cookie.as_str()), ("Origin", origin.as_str())];
+    let path = format!("{directory}proposals/{id}");
+    let form = web.get(&format!("{path}/edit"), &[("Cookie", &cookie)])?.body;
+    let token = hidden(&form, "token")?;
+    let edit = "routes=-+host%3A+api.site.example%0D%0A++matches%3A+%5B%7Bmethods%3A+%5BGET%5D%7D%5D%0D%0A";
+    let body = format!("token={token}&{edit}&scope=save:asks");
+    let shown = web.send("POST", &format!("{path}/approve"), &headers, &body)?;
+    // The manifest has a route for all hosts of the site, so the new route cannot be added to it.
+    ensure!(shown.status == 422 && shown.body.contains("asks.md: line 7 has a route"), "{shown:?}");
+    ensure!(asking::fetched(&home, "1")?.contains("403"), "nothing was approved yet");
+    let body = format!("{body}&digest={}", hidden(&shown.body, "digest")?);
+    let done = web.send("POST", &format!("{path}/approve"), &headers, &body)?;
+    let after = web.get(&done.headers["location"], &[("Cookie", &cookie)])?;
+    ensure!(done.status == 303 && after.body.contains("is live; cannot write"), "{after:?}");
+    ensure!(after.body.contains("Add these lines to the file by hand"), "{after:?}");
+    ensure!(after.body.contains("- host: api.site.example"), "{after:?}");
+    ensure!(asking::fetched(&home, "1")?.contains("200"));
+    let reply = asking::answer(asks)?.expect_code(0).stdout;
+    ensure!(reply.contains("modified"), "{reply}");
+    Ok(())
+}
+
+#[test]
+fn the_list_is_filtered_by_its_address() -> Result<()> {
+    let home = dashboard_home()?;
+    let web = Web::start(&home)?;
+    let (cookie, directory) = web.open()?;
+    for (address, shown) in [
+        ("", true),
+        ("?q=ONE", true),
+        ("?q=worker+running", true),
+        ("?show=running", true),
+        ("?q=two", false),
+        ("?show=kept", false),
+        ("?show=nothing&q=%3Cscript%3E", false),
+    ] {
+        let page = web.get(&format!("{directory}{address}"), &[("Cookie", &cookie)])?;
+        ensure!(page.status == 200 && !page.body.contains("<script>"), "{address}: {page:?}");
+        ensure!(page.body.contains("id=\"b-one\"") == shown, "{address}: {page:?}");
+        ensure!(shown || page.body.contains("No bottle matches the filter"), "{address}: {page:?}");
+    }
     Ok(())
 }
 
@@ -278,8 +385,19 @@ fn texts_of_bottles_are_escaped() -> Result<()> {
 }
 
 /// Accessibility roles of elements that need a name.
-const CONTROLS: [&str; 9] =
-    ["button", "link", "textbox", "radio", "checkbox", "navigation", "region", "image", "table"];
+const CONTROLS: [&str; 11] = [
+    "button",
+    "link",
+    "textbox",
+    "searchbox",
+    "combobox",
+    "radio",
+    "checkbox",
+    "navigation",
+    "region",
+    "image",
+    "table",
+];
 
 /// Checks that every control has a name, and that the page has its landmarks and one main heading.
 fn is_accessible(browser: &mut Browser) -> Result<()> {
@@ -381,10 +499,15 @@ fn every_page_is_accessible_in_light_and_dark() -> Result<()> {
         ("list", ""),
         ("detail", "bottles/one"),
         ("stop", "bottles/one/stop"),
+        ("kill", "bottles/one/kill"),
         ("raise", "bottles/one/raise?scope=bottle%3Adev&provider=llm.example&window=day"),
+        ("limit", "bottles/one/raise?scope=bottle%3Adev&provider=llm.example&window=day&tokens=80000"),
+        ("filtered", "?q=no+bottle"),
         ("usage", "usage?by=bottle"),
         ("proposals", "proposals"),
         ("proposal", proposal),
+        ("approve", &format!("{proposal}/approve")),
+        ("edit", &format!("{proposal}/edit")),
         ("reject", &format!("{proposal}/reject")),
     ];
     look_at(&mut browser, &directory, &pages)?;
@@ -422,6 +545,9 @@ fn the_keyboard_alone_is_enough() -> Result<()> {
     for digit in ["8", "0", "0", "0", "0"] {
         browser.press(digit)?;
     }
+    browser.press("Enter")?;
+    browser.wait_for_text("The limit becomes 100,000 tokens")?;
+    browser.tab_to("button")?;
     browser.press("Enter")?;
     browser.wait_for_text("the limit is now 100,000 tokens")?;
     for (button, question, result) in

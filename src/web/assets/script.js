@@ -7,16 +7,22 @@ const connection = document.getElementById("connection");
 const count = document.getElementById("count");
 let source = null;
 
-// Keeps the focus and the scroll positions when the live part is replaced.
+// Keeps the focus, the scroll positions and the folded parts when the live part is replaced.
 function replace(html) {
+  const open = new Map([...live.querySelectorAll("details[id]")].map((part) => [part.id, part.open]));
   const focused = document.activeElement;
-  const id = focused && live.contains(focused) ? focused.id : "";
+  const inside = focused && live.contains(focused);
+  // A summary has no id: its folded part has one.
+  const summary = inside && focused.localName === "summary" ? focused.parentElement.id : "";
+  const id = inside ? focused.id : "";
   const scrolled = [...live.querySelectorAll(".scroll")].map((part) => [part.scrollLeft, part.scrollTop]);
   const wasRegion = focused && focused.classList.contains("scroll") ? [...live.querySelectorAll(".scroll")].indexOf(focused) : -1;
   live.innerHTML = html;
+  open.forEach((isOpen, id) => { const part = document.getElementById(id); if (part) { part.open = isOpen; } });
   const parts = [...live.querySelectorAll(".scroll")];
   parts.forEach((part, at) => { if (scrolled[at]) { [part.scrollLeft, part.scrollTop] = scrolled[at]; } });
-  const next = id ? document.getElementById(id) : parts[wasRegion];
+  const fold = summary ? document.getElementById(summary) : null;
+  const next = fold ? fold.querySelector("summary") : id ? document.getElementById(id) : parts[wasRegion];
   if (next) { next.focus({ preventScroll: true }); }
 }
 
@@ -56,6 +62,7 @@ window.addEventListener("pageshow", () => { if (!document.hidden) { open(); } })
 
 // An action may take seconds: its button shows that it was pressed.
 document.addEventListener("submit", (event) => {
+  if (event.target.method !== "post") { return; }
   const button = event.target.querySelector("button[type=submit]");
   if (button) { button.disabled = true; button.textContent += " …"; }
 });

@@ -1,5 +1,6 @@
 //! The scope of an approval, and the changes of files that an approval with the scope `save` makes.
 
+use std::fmt;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -40,6 +41,17 @@ impl FromStr for RequestedScope {
                 name.parse().map(|name| Self::Saved(Some(name))).map_err(|error: BadName| error.to_string())
             }
             _ => Err("write `once`, `run`, `save` or `save:BOTTLE`".to_owned()),
+        }
+    }
+}
+
+impl fmt::Display for RequestedScope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Once => f.write_str("once"),
+            Self::Run => f.write_str("run"),
+            Self::Saved(None) => f.write_str("save"),
+            Self::Saved(Some(name)) => write!(f, "save:{name}"),
         }
     }
 }
@@ -175,7 +187,9 @@ mod tests {
             ("save:../x", Err(())),
             ("", Err(())),
         ] {
-            assert_eq!(text.parse::<RequestedScope>().map_err(drop), wanted, "{text}");
+            let parsed = text.parse::<RequestedScope>();
+            assert!(parsed.as_ref().map_or(true, |scope| scope.to_string() == text), "{text}");
+            assert_eq!(parsed.map_err(drop), wanted, "{text}");
         }
     }
 }
