@@ -13,11 +13,12 @@ use std::ops::Range;
 use flate2::{Decompress, FlushDecompress, Status};
 
 use crate::archive_finder::{GZIP, gzip_header};
+use crate::base85::{self, Base85};
 use crate::dense_regions;
 use crate::digits::{Bits, words};
 use crate::known_secrets::{KnownSecrets, Match};
 use crate::prefilter::{Prefilter, is_wide};
-use crate::text_encodings::{Base85, Decoded, dump, numbers, unquoted, uuencoded};
+use crate::text_encodings::{Decoded, dump, numbers, unquoted, uuencoded};
 use crate::view::View;
 
 /// The maximum number of times that decoded data is decoded again.
@@ -126,7 +127,8 @@ impl Reader<'_> {
                 found(matched, decoded.source(&range))
             });
         }
-        for rows in Base85::all(text) {
+        let parts = base85::parts(text);
+        for rows in Base85::all(text, &parts) {
             for skip in Base85::alignments() {
                 let decoded = OnceCell::new();
                 rows.decode(skip, &mut bytes);

@@ -42,6 +42,8 @@ fn dense_text_has_linear_cost() {
         ("base32 and punctuation", "AB2 ,.;-"),
         ("short rows of base32", "ABCDEFGHIJKLMNOPQRSTUVWXYZ2345670"),
         ("base85", "0123456789ABCDEFGHIJabcdefghij!#$%&()*+;<=>?@^_`"),
+        ("base85 of zero bytes", "0!"),
+        ("short rows of base85", "0123456789!#$%&()*~{|}[];_vwxyz\n"),
     ] {
         let cost = |length: usize| {
             let text = random(alphabet, length);
