@@ -1,15 +1,18 @@
 //! Finds the keys of rules in a text. A key is a fixed string, and every match of a rule contains one of the rule's
 //! keys. Case is ignored. A space in the key of a phrase matches anything that separates two words.
 //!
-//! A bitmap of 32 KiB rejects nearly every position of a text with one lookup. At the remaining positions, the text is
-//! compared with the complete keys.
+//! A bitmap of 16 KiB rejects nearly every position of a text with one lookup. At the remaining positions, a hash table
+//! gives the keys, and the text is compared with the complete keys. Both tables are small, because for most texts they
+//! are not in the processor's caches when a scan begins.
 
 use crate::prefilter::ascii_set;
 use crate::words;
 
 /// The number of bytes of each key that the bitmap contains.
 const PIECE: usize = 4;
-const BITS: u32 = 18;
+const BITS: u32 = 17;
+/// The number of bits of a hash that select the bucket of an entry.
+const BUCKET_BITS: u32 = 10;
 /// A mask that sets the case bit of ASCII letters, so that upper and lower case are equal. Some other characters become
 /// equal too. The comparison with the complete key distinguishes these characters.
 const FOLD: u32 = 0x2020_2020;
@@ -28,33 +31,47 @@ pub(super) enum Keys {
 pub(super) struct Filter {
     kind: Keys,
     bits: Box<[u64; 1 << (BITS - 6)]>,
-    /// The sorted entries. Each consists of a piece, the index of its key, and the offset of the piece in the key.
-    entries: Vec<(u32, u32, usize)>,
+    /// The end of each bucket in `entries`.
+    ends: Box<[u32; 1 << BUCKET_BITS]>,
+    /// The entries, sorted by bucket.
+    entries: Vec<Entry>,
     keys: Vec<Box<[u8]>>,
+}
+
+/// A piece of a key.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Entry {
+    piece: u32,
+    /// The index of the key.
+    key: u32,
+    /// The offset of the piece in the key.
+    offset: u32,
 }
 
 impl Filter {
     pub(super) fn new<'k>(kind: Keys, keys: impl IntoIterator<Item = &'k [u8]>) -> Self {
-        let mut filter =
-            Self { kind, bits: Box::new([0; 1 << (BITS - 6)]), entries: Vec::new(), keys: Vec::new() };
-        for key in keys {
-            let number = u32::try_from(filter.keys.len()).unwrap_or(u32::MAX);
+        let (mut entries, mut all) = (Vec::new(), Vec::new());
+        for (key, number) in keys.into_iter().zip(0..) {
             let part = indexed_part(kind, key);
+            let mut add = |piece, offset| entries.push(Entry { piece: fold(piece), key: number, offset });
             if let [first, second, third] = *part {
                 let next = (0..=u8::MAX).filter(|byte| may_follow(kind, *byte) && !byte.is_ascii_uppercase());
-                filter.entries.extend(next.map(|next| (fold([first, second, third, next]), number, 0)));
-            } else if let Some((piece, at)) = rarest(part) {
-                filter.entries.push((fold(piece), number, at));
+                next.for_each(|next| add([first, second, third, next], 0));
+            } else if let Some((piece, offset)) = rarest(part) {
+                add(piece, offset);
             }
-            filter.keys.push(key.into());
+            all.push(key.into());
         }
-        filter.entries.sort_unstable();
-        filter.entries.dedup();
-        for (piece, _, _) in &filter.entries {
-            let place = place(*piece);
-            filter.bits[place / 64] |= 1 << (place % 64);
+        entries.sort_unstable_by_key(|entry| (bucket(hash(entry.piece)), *entry));
+        entries.dedup();
+        let (mut bits, mut ends) = (Box::new([0; 1 << (BITS - 6)]), Box::new([0; 1 << BUCKET_BITS]));
+        for (entry, end) in entries.iter().zip(1..) {
+            let hash = hash(entry.piece);
+            let place = place(hash);
+            bits[place / 64] |= 1 << (place % 64);
+            ends[bucket(hash)..].fill(end);
         }
-        filter
+        Self { kind, bits, ends, entries, keys: all }
     }
 
     /// Returns whether `text` begins with `key`.
@@ -69,7 +86,8 @@ impl Filter {
     /// in the index.
     pub(super) fn each(&self, text: &[u8], mut found: impl FnMut(usize, usize)) {
         let mut probe = |at: usize, piece: u32| {
-            let place = place(piece);
+            let hash = hash(piece);
+            let place = place(hash);
             if self.bits[place / 64] >> (place % 64) & 1 == 1 {
                 self.report_matches(text, at, piece, &mut found);
             }
@@ -95,10 +113,12 @@ impl Filter {
 
     #[cold]
     fn report_matches(&self, text: &[u8], at: usize, piece: u32, found: &mut impl FnMut(usize, usize)) {
-        let start = self.entries.partition_point(|entry| entry.0 < piece);
-        for (_, number, offset) in self.entries[start..].iter().take_while(|entry| entry.0 == piece) {
-            let number = *number as usize;
-            if let Some(start) = at.checked_sub(*offset)
+        let bucket = bucket(hash(piece));
+        let start = bucket.checked_sub(1).map_or(0, |before| self.ends[before]);
+        let entries = self.entries.get(start as usize..self.ends[bucket] as usize).unwrap_or_default();
+        for entry in entries.iter().filter(|entry| entry.piece == piece) {
+            let number = entry.key as usize;
+            if let Some(start) = at.checked_sub(entry.offset as usize)
                 && self.matches(&text[start..], &self.keys[number])
             {
                 found(number, start);
@@ -138,12 +158,20 @@ fn fold(piece: [u8; PIECE]) -> u32 {
     u32::from_le_bytes(piece) | FOLD
 }
 
-fn place(piece: u32) -> usize {
-    (piece.wrapping_mul(0x9e37_79b1) >> (32 - BITS)) as usize
+fn hash(piece: u32) -> u64 {
+    u64::from(piece).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+fn place(hash: u64) -> usize {
+    (hash >> (64 - BITS)) as usize
+}
+
+fn bucket(hash: u64) -> usize {
+    (hash >> (64 - BUCKET_BITS)) as usize
 }
 
 /// Returns the piece of a key that is rarest in ordinary text, and its offset in the key.
-fn rarest(key: &[u8]) -> Option<([u8; PIECE], usize)> {
+fn rarest(key: &[u8]) -> Option<([u8; PIECE], u32)> {
     let rare = |byte: &u8| match byte.to_ascii_lowercase() {
         b'e' | b't' | b'a' | b'o' | b'i' | b'n' | b's' | b'r' | b' ' | b'/' | b':' | b'"' => 0,
         b'l' | b'd' | b'c' | b'u' | b'm' | b'p' | b'h' | b'-' | b'.' | b'=' => 1,
@@ -151,9 +179,9 @@ fn rarest(key: &[u8]) -> Option<([u8; PIECE], usize)> {
         _ => 3,
     };
     key.windows(PIECE)
-        .enumerate()
-        .max_by_key(|(at, window)| (window.iter().map(rare).sum::<u32>(), std::cmp::Reverse(*at)))
-        .and_then(|(at, window)| Some((window.try_into().ok()?, at)))
+        .zip(0..)
+        .max_by_key(|(window, at)| (window.iter().map(rare).sum::<u32>(), std::cmp::Reverse(*at)))
+        .and_then(|(window, at)| Some((window.try_into().ok()?, at)))
 }
 
 #[cfg(test)]
