@@ -5,6 +5,9 @@
 //! share of the speed at which the crate `base64` decodes text in the same run. This share depends less on the machine
 //! than the speed itself. Run the benchmark with `cargo bench -p bottle-scan`.
 
+#[path = "../tests/clock/mod.rs"]
+mod clock;
+
 use std::fmt::Write;
 use std::hint::black_box;
 use std::io::{self, Write as _};
@@ -13,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use bottle_policy::secret::Secret;
 use bottle_scan::{KnownSecrets, Scanner};
+use clock::cpu_time;
 use criterion::Criterion;
 
 /// The speed in MB/s that the scanner should reach on clean JSON of 10 KiB with 10 secrets. The benchmark prints this
@@ -89,12 +93,6 @@ fn short_bodies() -> [(&'static str, Vec<u8>); 3] {
 
 /// The minimum CPU time of one measurement.
 const MEASURED: Duration = Duration::from_millis(100);
-
-/// Returns the CPU time of this thread, because wall time is unreliable on a busy machine.
-fn cpu_time() -> Duration {
-    let used = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    Duration::new(used.tv_sec.try_into().unwrap_or_default(), used.tv_nsec.try_into().unwrap_or_default())
-}
 
 /// Returns the resident memory of this process, in bytes.
 fn resident() -> Option<u64> {
