@@ -6,16 +6,11 @@
 use std::cell::OnceCell;
 use std::ops::Range;
 
+use crate::base32;
 use crate::prefilter::{BLOCK, bit_set, only_if, starts};
 
 /// The minimum number of decoded bytes that are searched. Fewer bytes cannot contain a known secret.
 pub(crate) const MIN_BYTES: usize = 8;
-/// The minimum number of digits in a row of base32.
-const MIN_BASE32: usize = (8 * MIN_BYTES).div_ceil(5);
-/// A row of lower-case base32 is decoded only if at least one of 24 characters is a decimal digit, or if the row
-/// contains a word of [`LONG_WORD`] digits. Any other row is treated as prose.
-const BASE32_DIGITS: usize = 24;
-const LONG_WORD: usize = 20;
 /// The minimum length of a long hexadecimal number. All letters of a long hexadecimal number have the same case. Such
 /// words are rare in other encodings: one in 2^64 words of base64 is a hexadecimal number.
 const LONG_NUMBER: usize = 32;
@@ -51,20 +46,13 @@ pub(crate) static BASE64: [u8; 256] = {
     values[b'_' as usize] = 63;
     values
 };
-const BASE32: [[u8; 256]; 4] = [
-    table(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"),
-    table(b"abcdefghijklmnopqrstuvwxyz234567"),
-    table(b"0123456789ABCDEFGHIJKLMNOPQRSTUV"),
-    table(b"0123456789abcdefghijklmnopqrstuv"),
-];
-
 /// An encoding of bytes as digits.
 #[derive(Debug, Clone, Copy)]
 enum Encoding {
     Base64,
     Hexadecimal,
     Binary,
-    /// Base32. The value is the index of the alphabet in [`BASE32`].
+    /// Base32. The value is the index of the alphabet in [`base32::ALPHABETS`].
     Base32(usize),
 }
 
@@ -85,13 +73,13 @@ impl Encoding {
             Self::Base64 => base64(text, words, digits),
             Self::Hexadecimal => words.iter().for_each(|word| hexadecimal(word, digits)),
             Self::Binary => words.iter().for_each(|word| binary(word, digits)),
-            Self::Base32(alphabet) => base32(text, &BASE32[alphabet], digits),
+            Self::Base32(alphabet) => base32::read(text, alphabet, digits),
         }
     }
 }
 
 /// Collects either the values or the positions of the digits of a text, in order.
-trait Digits {
+pub(crate) trait Digits {
     /// Adds the digit at `place` if `is_digit` is true.
     fn push_if(&mut self, is_digit: bool, value: u8, place: usize);
 
@@ -193,8 +181,8 @@ impl<'t> Bits<'t> {
     /// Reads `text` as digits of each supported encoding. `words` are the words of `text`.
     pub(crate) fn all(text: &'t [u8], words: &'t [Word<'t>]) -> impl Iterator<Item = Self> {
         let whole = [Encoding::Base64, Encoding::Hexadecimal, Encoding::Binary];
-        let rows = base32_rows(text).into_iter();
-        let rows = rows.filter(|(alphabet, row)| is_coded(&text[row.clone()], *alphabet));
+        let rows = base32::rows(text).into_iter();
+        let rows = rows.filter(|(alphabet, row)| base32::is_coded(&text[row.clone()], *alphabet));
         let rows = rows
             .map(|(alphabet, row)| Self::new(Encoding::Base32(alphabet), &text[row.clone()], &[], row.start));
         let whole = whole.into_iter().map(move |encoding| Self::new(encoding, text, words, 0));
@@ -315,7 +303,7 @@ const BASE64_DIGITS: u32 = {
 
 /// Splits `text` at its backslashes and returns the ranges between them. The letter of an escaped whitespace character,
 /// such as the `n` of `\n`, is left out too, and so is an escaped backslash.
-fn unescaped(text: &[u8]) -> impl Iterator<Item = Range<usize>> {
+pub(crate) fn unescaped(text: &[u8]) -> impl Iterator<Item = Range<usize>> {
     let mut next = Some(0);
     std::iter::from_fn(move || {
         let start = next?;
@@ -328,7 +316,7 @@ fn unescaped(text: &[u8]) -> impl Iterator<Item = Range<usize>> {
 
 /// Returns the length of the character or escape at `at`: two bytes for an escaped whitespace character or backslash,
 /// otherwise one byte.
-fn escape_length(text: &[u8], at: usize) -> usize {
+pub(crate) fn escape_length(text: &[u8], at: usize) -> usize {
     if text[at] != b'\\' {
         return 1;
     }
@@ -413,155 +401,6 @@ fn base64_digit(at: usize, class: impl Fn(usize) -> u8, digits: &mut impl Digits
     let before = at.checked_sub(1).map_or(0, &class);
     let number = own >> 6 | u8::from(before != 0) << 2 | u8::from(class(at + 1) != 0) << 3;
     digits.push_if(BASE64_DIGITS >> number & 1 != 0, own & 63, at);
-}
-
-/// Returns the rows of at least [`MIN_BASE32`] base32 digits, each with the index of its alphabet. Punctuation and
-/// spaces between the digits are ignored. A letter or decimal digit that is not in the alphabet ends the row.
-fn base32_rows(text: &[u8]) -> Vec<(usize, Range<usize>)> {
-    let mut rows: Vec<(usize, Range<usize>)> = Vec::new();
-    let mut ends = [0_usize; 4];
-    for start in (0..text.len()).step_by(BLOCK) {
-        let rest = text.len() - start;
-        let inside = u64::MAX >> BLOCK.saturating_sub(rest);
-        let alphabets = base32_starts(text, start);
-        let any = alphabets.iter().fold(0, |any, alphabets| any | alphabets);
-        for alphabet in (0..4).filter(|alphabet| any >> alphabet & 1 != 0) {
-            let starts = bit_set(&alphabets.map(|alphabets| alphabets >> alphabet)) & inside;
-            // A row that begins in an earlier block is added only once.
-            while let Some(next) = first_from(starts, ends[alphabet].saturating_sub(start)) {
-                let at = start + next;
-                let row = base32_row(text, at + usize::from(is_escaped(text, at)), &BASE32[alphabet]);
-                // If a character that ends the row follows a backslash, `row` is the preceding row.
-                let is_new = row.start >= ends[alphabet];
-                ends[alphabet] = row.end.max(at + 1);
-                if is_new && has_digits(&text[row.clone()], &BASE32[alphabet]) {
-                    rows.push((alphabet, row));
-                }
-            }
-        }
-    }
-    rows
-}
-
-/// Returns the position of the first bit of `bits` from the bit `from` on.
-fn first_from(bits: u64, from: usize) -> Option<usize> {
-    let bits = bits & u64::MAX.checked_shl(u32::try_from(from).ok()?)?;
-    (bits != 0).then(|| bits.trailing_zeros() as usize)
-}
-
-/// Returns whether `row` contains at least [`MIN_BASE32`] digits.
-fn has_digits(row: &[u8], values: &[u8; 256]) -> bool {
-    let digits = unescaped(row).flatten().filter(|at| values[usize::from(row[*at])] != NONE);
-    digits.take(MIN_BASE32).count() == MIN_BASE32
-}
-
-/// Returns for each position of the block at `start` the base32 alphabets whose rows end at none of the next
-/// [`MIN_BASE32`] characters, as a bit set. A long enough row has such a position.
-fn base32_starts(text: &[u8], start: usize) -> [u8; BLOCK] {
-    // The block with the character before it and the characters after it. Beyond the text, all bytes are zero.
-    if let Some(near) = start.checked_sub(1).and_then(|from| text[from..].first_chunk()) {
-        return starts_in_block(near);
-    }
-    let mut near = [0; BLOCK + 16];
-    let there = &text[start.saturating_sub(1)..];
-    let room = &mut near[usize::from(start == 0)..];
-    let length = there.len().min(room.len());
-    room[..length].copy_from_slice(&there[..length]);
-    starts_in_block(&near)
-}
-
-/// Works like [`base32_starts`]. The first byte of `near` precedes the block, and the last bytes follow it. This
-/// function has no branches, so that the compiler can vectorize it.
-fn starts_in_block(near: &[u8; BLOCK + 16]) -> [u8; BLOCK] {
-    const _: () = assert!(MIN_BASE32 == 13, "the last step joins 8 + 5 characters");
-    let mut ends = [0; BLOCK + 15];
-    for ((end, before), byte) in ends.iter_mut().zip(near).zip(&near[1..]) {
-        // The letter of an escape ends no row.
-        *end = ends_base32(*byte) & u8::from(*before == b'\\').wrapping_sub(1);
-    }
-    // A bit of `ends[n]` is set if one of several adjacent characters from `n` on ends a row of the alphabet.
-    for step in [1, 2, 4] {
-        for at in 0..ends.len() - step {
-            ends[at] |= ends[at + step];
-        }
-    }
-    let mut starts = [0; BLOCK];
-    for (at, start) in starts.iter_mut().enumerate() {
-        *start = ALPHABETS & !(ends[at] | ends[at + 5]);
-    }
-    starts
-}
-
-/// One bit for each base32 alphabet.
-const ALPHABETS: u8 = 0b1111;
-
-/// Returns the base32 alphabets whose rows end at `byte`, as a bit set: the byte is a letter or a decimal digit that is
-/// not in the alphabet.
-#[inline(always)]
-fn ends_base32(byte: u8) -> u8 {
-    let is_other_digit = (byte.wrapping_sub(b'0') < 2) | (byte.wrapping_sub(b'8') < 2);
-    only_if(is_other_digit, 0b0011)
-        | only_if(byte.wrapping_sub(b'A') < 26, 0b1010)
-        | only_if(byte.wrapping_sub(b'a') < 26, 0b0101)
-        | only_if(byte.wrapping_sub(b'W') < 4, 0b0100)
-        | only_if(byte.wrapping_sub(b'w') < 4, 0b1000)
-}
-
-/// Returns whether an odd number of backslashes precedes the character at `at`, and the character is the second one of
-/// an escape that [`unescaped`] leaves out.
-fn is_escaped(text: &[u8], at: usize) -> bool {
-    let slashes = text[..at].iter().rev().take_while(|byte| **byte == b'\\').count();
-    slashes % 2 == 1 && matches!(text[at], b'n' | b'r' | b't' | b'\\')
-}
-
-/// Returns the row of base32 digits that contains the position `at`.
-fn base32_row(text: &[u8], at: usize, values: &[u8; 256]) -> Range<usize> {
-    let ends = |place: usize| {
-        let byte = text[place];
-        values[usize::from(byte)] == NONE && byte.is_ascii_alphanumeric()
-    };
-    let before = |place: &usize| ends(*place) && !is_of_escape(text, *place);
-    let start = (0..at).rev().find(before).map_or(0, |place| place + 1);
-    let mut end = at;
-    while end < text.len() && !ends(end) {
-        end += escape_length(text, end);
-    }
-    start..end.min(text.len())
-}
-
-/// Passes the digits in a row of base32 digits to `digits`.
-fn base32(row: &[u8], values: &[u8; 256], digits: &mut impl Digits) {
-    for range in unescaped(row) {
-        for at in range {
-            let value = values[usize::from(row[at])];
-            digits.push_if(value != NONE, value, at);
-        }
-    }
-}
-
-/// Returns whether a row of base32 digits may be encoded data rather than prose or a hexadecimal number.
-fn is_coded(row: &[u8], alphabet: usize) -> bool {
-    let values = &BASE32[alphabet];
-    if is_hexadecimal(row) {
-        return false;
-    }
-    if values[usize::from(b'c')] == NONE {
-        return true;
-    }
-    let (mut count, mut numerals) = (0, 0);
-    for range in unescaped(row) {
-        let mut word = 0;
-        for at in range {
-            let is_digit = values[usize::from(row[at])] != NONE;
-            count += usize::from(is_digit);
-            numerals += usize::from(is_digit && row[at].is_ascii_digit());
-            word = if is_digit { word + 1 } else { 0 };
-            if word >= LONG_WORD {
-                return true;
-            }
-        }
-    }
-    numerals * BASE32_DIGITS >= count
 }
 
 /// A word of ASCII letters and decimal digits.
@@ -676,7 +515,7 @@ pub(crate) fn words(text: &[u8]) -> Vec<Word<'_>> {
 }
 
 /// Returns whether the letter at `at` belongs to an escaped line break or tab, such as the `n` of `\n`.
-fn is_of_escape(text: &[u8], at: usize) -> bool {
+pub(crate) fn is_of_escape(text: &[u8], at: usize) -> bool {
     let slashes = || text[..at].iter().rev().take_while(|byte| **byte == b'\\').count();
     matches!(text[at], b'n' | b'r' | b't') && slashes() % 2 == 1
 }
@@ -839,31 +678,10 @@ mod tests {
         assert!(read(&beside).iter().any(|bytes| bytes.starts_with(b"some text")), "{beside}");
     }
 
-    #[test]
-    fn words_are_no_base32() {
-        let is_read = |text: &[u8]| {
-            base32_rows(text).iter().any(|(alphabet, row)| is_coded(&text[row.clone()], *alphabet))
-        };
-        assert!(!is_read(b"some words of small letters"));
-        assert!(is_read(b"onxw2zja mruwo2lu omqg6zra"));
-        assert!(is_read(b"onxwozjamruwozluomqgozra"), "a long word");
-        assert!(is_read(b"SOME WORDS OF CAPITAL LETTERS"));
-    }
-
     /// Inserts `between` after every group of `width` digits.
     fn wrapped(digits: &str, width: usize, between: &str) -> String {
         let lines: Vec<_> = digits.as_bytes().chunks(width).map(String::from_utf8_lossy).collect();
         lines.join(between)
-    }
-
-    #[test]
-    fn a_character_ends_the_rows_of_the_alphabets_without_it() {
-        for byte in 0..=u8::MAX {
-            let ends =
-                |alphabet: usize| BASE32[alphabet][usize::from(byte)] == NONE && byte.is_ascii_alphanumeric();
-            let expected = (0..4).fold(0, |all, alphabet| all | u8::from(ends(alphabet)) << alphabet);
-            assert_eq!(ends_base32(byte), expected, "{byte}");
-        }
     }
 
     #[test]
@@ -875,45 +693,7 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_row_before_a_backslash_is_added_once() {
-        assert_eq!(base32_rows(br"a2aaaaaaa2222\8"), [(1, 0..14), (3, 0..15)]);
-    }
-
-    /// Finds the rows of base32 digits as [`base32_rows`] does, but reads each character of the text.
-    fn all_base32_rows(text: &[u8]) -> Vec<(usize, Range<usize>)> {
-        let mut rows = Vec::new();
-        let (mut counts, mut ends) = ([0; 4], [0; 4]);
-        for at in unescaped(text).flatten() {
-            for (alphabet, values) in BASE32.iter().enumerate() {
-                if values[usize::from(text[at])] != NONE {
-                    counts[alphabet] += 1;
-                } else if text[at].is_ascii_alphanumeric() {
-                    counts[alphabet] = 0;
-                }
-                if counts[alphabet] >= MIN_BASE32 && at >= ends[alphabet] {
-                    let row = base32_row(text, at, values);
-                    ends[alphabet] = row.end;
-                    rows.push((alphabet, row));
-                }
-            }
-        }
-        rows
-    }
-
     proptest! {
-        #[test]
-        fn no_row_of_base32_is_skipped(
-            parts in prop::collection::vec((r"[A-Za-z0-9+/]{0,90}", r"[A-Z2-7\\\\nt ,]{0,40}|[0-9a-v\\\\rn-]{0,40}|[a-z2-7\\\\]{0,20}"), 1..6),
-        ) {
-            let text: String = parts.into_iter().flat_map(|(noise, row)| [noise, row]).collect();
-            let mut rows = base32_rows(text.as_bytes());
-            let mut all = all_base32_rows(text.as_bytes());
-            rows.sort_by_key(|(alphabet, row)| (*alphabet, row.start));
-            all.sort_by_key(|(alphabet, row)| (*alphabet, row.start));
-            prop_assert_eq!(rows, all);
-        }
-
         #[test]
         fn each_alignment_decodes_the_rest_of_the_digits(digits in prop::collection::vec(0_u8..2, 64..300)) {
             let binary: Vec<u8> = digits.iter().map(|digit| b'0' + digit).collect();

@@ -8,8 +8,8 @@
 //!   base64_runs      base64 in the text, to which the same rules apply
 //!   known_secrets    known secrets, found with an index (windows) by their private characters
 //!                    (matchable_parts, key_numbers)
-//!   encoded_secrets  known secrets in encoded text, which dense_regions selects, and digits, base85 and
-//!                    text_encodings decode; prefilter selects the decoded data to search
+//!   encoded_secrets  known secrets in encoded text, which dense_regions selects, and digits, base32, base85
+//!                    and text_encodings decode; prefilter selects the decoded data to search
 //!   entropy          text as random as a key
 //!   hidden           invisible characters
 //!   user_rules       the user's rules, in gitleaks' configuration format, which rule_toml reads; go_regex
@@ -26,6 +26,7 @@
 
 mod alphanumerics;
 pub mod archive_finder;
+mod base32;
 mod base64_runs;
 mod base85;
 mod dense_regions;

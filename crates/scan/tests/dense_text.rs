@@ -36,6 +36,10 @@ fn dense_text_has_linear_cost() {
         ("base64 of zero bytes", "A"),
         ("headers of zlib", "eJ"),
         ("backslashes and letters", "\\nA"),
+        (
+            "base32 and few backslashes",
+            "ABCDEFGHIJKLMNOPQRSTUVABCDEFGHIJKLMNOPQRSTUVABCDEFGHIJKLMNOPQRSTUV\\",
+        ),
         ("backslashes before a digit of base32", "\\\\\\\\\\\\\\\\\\\\\\\\\\\\\\\\\\\\A2"),
         ("base32 and punctuation", "AB2 ,.;-"),
         ("short rows of base32", "ABCDEFGHIJKLMNOPQRSTUVWXYZ2345670"),
