@@ -53,9 +53,13 @@ fn select(known: &KnownSecrets, bytes: &[u8], prefilter: &mut Prefilter) -> bool
 fn find_selected(known: &KnownSecrets, text: &[u8], select: Select, found: Found<'_>) {
     let mut reader =
         Reader { known, select, inflater: None, inflated: 0, buffers: Vec::new(), prefilters: Vec::new() };
-    reader.regions(text, dense_regions::regions(text, None), MAX_DEPTH, found);
+    let regions = dense_regions::regions(text, None);
+    // The unescaped view of a region that is the whole text is searched with the region.
+    let is_whole = matches!(&regions[..], [region] if *region == (0..text.len()));
+    reader.regions(text, regions, MAX_DEPTH, found);
     // In a URL path or a form, the separators between the digits are percent-encoded.
-    if has_percent(text)
+    if !is_whole
+        && has_percent(text)
         && let Some(view) = View::unescaped_all(text)
     {
         reader.text(&view.bytes, &mut |matched, range| found(matched, view.source_range(&range)));
@@ -338,6 +342,23 @@ mod tests {
             _ => ("1011001", data.iter().map(|byte| format!("{byte:08b}")).collect()),
         };
         format!("{}{text}", &before[..skip])
+    }
+
+    #[test]
+    fn separators_in_percent_encoding_are_read_in_a_part_and_in_a_whole_text() {
+        let known = known(&[]);
+        let letters: Vec<String> = SECRET.chars().map(String::from).collect();
+        let prose = "some words of prose beside it, ".repeat(20);
+        let alone = ["%2C", "%2C%20%2F"].map(|separator| letters.join(separator));
+        let beside = alone.clone().map(|text| format!("{prose}{text} {prose}"));
+        for (text, is_whole) in
+            alone.iter().map(|text| (text, true)).chain(beside.iter().map(|text| (text, false)))
+        {
+            let regions = dense_regions::regions(text.as_bytes(), None);
+            let whole = 0..text.len();
+            assert_eq!(regions.contains(&whole), is_whole, "{text}");
+            assert!(!found(&known, text.as_bytes(), select).is_empty(), "{text}");
+        }
     }
 
     proptest! {
