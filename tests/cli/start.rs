@@ -1,6 +1,7 @@
 //! Tests running bottles: `start` without a terminal and detached, `exec`, `logs`, `cp`, `stop`, and their
 //! exit codes.
 
+use std::io::{Read as _, Write as _};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
@@ -212,14 +213,22 @@ fn killing_the_client_ends_its_bottle() -> Result<()> {
 
 #[test]
 fn ctrl_c_reaches_the_agent_and_a_second_one_ends_the_bottle() -> Result<()> {
-    let home = home()?;
-    let client = home
-        .program(["start", "nap", "--label", "one"])?
+    let mut home = home()?;
+    home.bottle("echo", &bottle("[cat]"))?;
+    home.agent("echo", "---\nbottle: echo\n---\n")?;
+    let mut client = home
+        .program(["start", "echo", "--label", "one"])?
         .command()
-        .stdin(Stdio::null())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()?;
-    until_listed(&home, "running")?;
+    // The list shows a bottle as running before its client knows that the launch is complete.
+    let mut input = client.stdin.take().context("standard input")?;
+    input.write_all(b"ready\n")?;
+    let mut line = [0; 6];
+    client.stdout.as_mut().context("standard output")?.read_exact(&mut line)?;
+    assert_eq!(&line, b"ready\n");
     signal(&client, rustix::process::Signal::INT)?;
     let output = client.wait_with_output()?;
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
