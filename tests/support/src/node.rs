@@ -39,7 +39,9 @@ fn made(directory: &Path, packages: &[&str]) -> Result<(), String> {
     }
     fs::create_dir_all(directory).map_err(|error| format!("{}: {error}", directory.display()))?;
     let mut install = Command::new(NPM);
-    install.current_dir(directory).args(["install", "--ignore-scripts", "--no-audit", "--no-fund"]);
+    // Without the prefix, npm installs into a directory above that has packages.
+    install.current_dir(directory).arg("--prefix").arg(directory);
+    install.args(["install", "--ignore-scripts", "--no-audit", "--no-fund"]);
     install.args(["--no-update-notifier", "--loglevel=error"]).args(packages);
     let output = install.output().map_err(|error| format!("{install:?}: {error}"))?;
     match output.status.success() {
